@@ -1,0 +1,4 @@
+//! The memory manager.
+#![forbid(unsafe_code)]
+
+pub mod stats;

@@ -1,0 +1,82 @@
+//! The table of counters: one line each.
+
+/// Declares [`Counter`]: variant, name in reports, how it sums over processes, what it counts.
+macro_rules! counters {
+    ($($variant:ident $name:literal $kind:ident $doc:literal)*) => {
+        /// A counter. Names are those of /proc/vmstat where the kernel counts the same.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Counter { $(#[doc = $doc] $variant,)* }
+
+        impl Counter {
+            /// All of them, in the order of their values.
+            pub const ALL: [Counter; COUNTERS] = [$(Counter::$variant,)*];
+
+            /// The name in reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Counter::$variant => $name,)* }
+            }
+
+            /// Whether processes' values combine by maximum instead of sum.
+            pub fn is_peak(self) -> bool {
+                match self { $(Counter::$variant => stringify!($kind) == "peak",)* }
+            }
+        }
+
+        /// Number of counters.
+        pub const COUNTERS: usize = [$($name,)*].len();
+    };
+}
+
+counters! {
+    PgFault "pgfault" sum "Faults served, minor and major."
+    PgMajFault "pgmajfault" sum "Faults that waited for a device read."
+    PgZero "pgzero" sum "Pages given out zeroed, at first touch."
+    PgRefault "pgrefault_soft" sum "Pages mapped again from memory: unmapped, but not yet freed."
+    PswpIn "pswpin" sum "Pages read from swap."
+    PswpOut "pswpout" sum "Pages written to swap."
+    SwapInIos "swpin_ios" sum "Device reads; one may carry 16 pages."
+    SwapOutIos "swpout_ios" sum "Device writes; one may carry 16 pages."
+    SwapInNanos "swpin_ns" sum "Time spent waiting for device reads."
+    SwapOutNanos "swpout_ns" sum "Time spent waiting for device writes."
+    SwapRa "swap_ra" sum "Pages brought in by readahead beside the one that faulted."
+    SwapIoErrors "swap_io_errors" sum "Transfers that failed."
+    PgDropClean "pgdrop_clean" sum "Pages freed without a write: clean, and still in their slot."
+    PgScanKswapd "pgscan_kswapd" sum "Pages looked at by kswapd."
+    PgScanDirect "pgscan_direct" sum "Pages looked at in direct reclaim."
+    PgStealKswapd "pgsteal_kswapd" sum "Pages freed by kswapd."
+    PgStealDirect "pgsteal_direct" sum "Pages freed in direct reclaim."
+    PgActivate "pgactivate" sum "Pages moved to the active list because they were used again."
+    PgDeactivate "pgdeactivate" sum "Pages moved from the active to the inactive list."
+    PgRotated "pgrotated" sum "Pages put back because they could not be evicted then."
+    AllocStall "allocstall" sum "Direct reclaims: an allocation had to free pages itself."
+    PageOutRun "pageoutrun" sum "Times a kswapd was woken and balanced its node."
+    KswapdNanos "kswapd_cpu_ns" sum "CPU time of all kswapd threads."
+    HandlerNanos "handler_cpu_ns" sum "CPU time of the threads that serve faults."
+    FaultWait "fault_waits" sum "Faults that waited for another thread at work on the page."
+    EntryPages "nr_mapped_entries" sum "Pages of spaces that have contents, now."
+    Resident "nr_resident" sum "Frames in use, now."
+    ResidentPeak "nr_resident_peak" peak "Most frames in use at once, in one process."
+    Frames "nr_frames" peak "Frames of the budget of one process."
+    SlotsUsed "nr_swap_used" sum "Swap slots in use, now."
+    SlotsTotal "nr_swap_total" peak "Swap slots of one process."
+    PagedPeak "paged_peak_pages" peak "Most pages of spaces with contents, in one process."
+    MetaBytes "meta_bytes" peak "Memory of the manager itself, in one process."
+    ElsewhereBytes "elsewhere_bytes" peak "Resident memory of one process not paged by the manager."
+    HighWaterBytes "vm_hwm_bytes" peak "Peak resident set (VmHWM) of one process."
+    ArenaBytes "arena_bytes" peak "Memory of the arena that was ever used, in one process."
+    RamDeviceBytes "ram_device_bytes" peak "Memory held by RAM swap devices, in one process."
+    Processes "processes" sum "Processes that were served."
+    OutOfMemory "oom" sum "Processes ended because memory and swap were full."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_indices() {
+        for (index, counter) in Counter::ALL.into_iter().enumerate() {
+            assert_eq!(counter as usize, index);
+        }
+    }
+}

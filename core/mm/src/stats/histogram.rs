@@ -1,0 +1,136 @@
+//! Latency in log-linear buckets: 8 to a power of two, at most 12.5% wide.
+//!
+//! Not the HDR library's: recording must be one atomic add, in a signal handler, from any thread.
+
+use highwater_units::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// log2 of the buckets per power of two.
+const SUB_BITS: u32 = 3;
+/// Up to 2^40 ns, 18 minutes; longer goes into the last bucket.
+const BUCKETS: usize = (40 - SUB_BITS as usize + 1) << SUB_BITS;
+
+/// A histogram many threads record into.
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    pub(super) fn new() -> Histogram {
+        Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
+    }
+
+    /// Counts one value.
+    pub fn record(&self, value: Nanos) {
+        self.buckets[bucket_of(value.0)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value.0, Relaxed);
+    }
+
+    /// The counts as of about now.
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
+            buckets: self.buckets.iter().map(|count| count.load(Relaxed)).collect(),
+            sum: self.sum.load(Relaxed),
+        }
+    }
+}
+
+/// The bucket of a value: values below 8 have one each, then 8 per power of two.
+fn bucket_of(value: u64) -> usize {
+    let shift = (64 - SUB_BITS - 1).saturating_sub(value.leading_zeros());
+    let bucket = (shift << SUB_BITS) as usize + (value >> shift) as usize;
+    bucket.min(BUCKETS - 1)
+}
+
+/// The least value of a bucket.
+fn least_of(bucket: usize) -> u64 {
+    let shift = (bucket >> SUB_BITS).saturating_sub(1) as u32;
+    ((bucket as u64) - (u64::from(shift) << SUB_BITS)) << shift
+}
+
+/// Counts of a [`Histogram`] at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    buckets: Vec<u64>,
+    sum: u64,
+}
+
+impl HistogramSnapshot {
+    pub(super) const WORDS: usize = BUCKETS + 1;
+
+    pub(super) fn empty() -> HistogramSnapshot {
+        HistogramSnapshot { buckets: vec![0; BUCKETS], sum: 0 }
+    }
+
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.buckets.iter().copied().chain([self.sum])
+    }
+
+    pub(super) fn from_words(words: &[u64]) -> HistogramSnapshot {
+        HistogramSnapshot { buckets: words[..BUCKETS].to_vec(), sum: words[BUCKETS] }
+    }
+
+    /// Adds the counts of another histogram.
+    pub fn merge(&mut self, other: &HistogramSnapshot) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.sum += other.sum;
+    }
+
+    /// The counts gained since `earlier`, a snapshot of the same histogram.
+    pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
+        let gained = self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now - then);
+        HistogramSnapshot { buckets: gained.collect(), sum: self.sum - earlier.sum }
+    }
+
+    /// How many values were recorded.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The mean; 0 of nothing.
+    pub fn mean(&self) -> Nanos {
+        Nanos(self.sum.checked_div(self.count()).unwrap_or(0))
+    }
+
+    /// The value that `share` (0 to 1) of all values do not exceed, to a bucket's width; 0 of
+    /// nothing.
+    pub fn quantile(&self, share: f64) -> Nanos {
+        let rank = (share * self.count() as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let reached = self.buckets.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        Nanos(reached.map_or(0, |bucket| least_of(bucket + 1) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_lies_in_its_bucket() {
+        for value in (0..5000).chain((13..40).map(|bits| (1 << bits) + 7)) {
+            let bucket = bucket_of(value);
+            assert!(least_of(bucket) <= value && value < least_of(bucket + 1), "{value}");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_within_a_bucket() {
+        let histogram = Histogram::new();
+        (1..=1000).for_each(|value| histogram.record(Nanos(value * 100)));
+        let snapshot = histogram.snapshot();
+        for (share, exact) in [(0.5, 50_000.0), (0.99, 99_000.0)] {
+            let found = snapshot.quantile(share).0 as f64;
+            assert!((1.0..1.13).contains(&(found / exact)), "{share}: {found}");
+        }
+        assert_eq!(snapshot.mean(), Nanos(50_050));
+        assert_eq!(HistogramSnapshot::empty().quantile(0.5), Nanos(0));
+    }
+}

@@ -1,0 +1,72 @@
+//! Where swapped pages go.
+
+use highwater_units::{Bytes, FrameList};
+
+/// Whether a device answers within the call that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latency {
+    /// Memory speed: a copy. Keeping clean copies of pages on it is worth nothing.
+    Synchronous,
+    /// A queue with microseconds or more behind it.
+    Asynchronous,
+}
+
+/// What the manager needs to know of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// As the user named it.
+    pub name: String,
+    /// Its size in pages.
+    pub pages: u32,
+    /// Memory or queue.
+    pub latency: Latency,
+    /// Never allocate from it: it holds pages inherited at a fork, to be read only.
+    pub read_only: bool,
+}
+
+impl DeviceInfo {
+    /// Its size in bytes.
+    pub fn size(&self) -> Bytes {
+        Bytes::of_pages(u64::from(self.pages))
+    }
+}
+
+/// A transfer that did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoError {
+    /// No room behind the device (ENOSPC, EDQUOT, a memory limit).
+    Full,
+    /// The device failed; the operating system's error number.
+    Failed(i32),
+}
+
+/// One transfer: consecutive slots, frames in the same order.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// The first slot.
+    pub slot: u32,
+    /// Its frame and those of the slots after it; 1 to 16, populated, not mapped.
+    pub frames: FrameList,
+    /// Filled in by the device.
+    pub result: Result<(), IoError>,
+}
+
+impl Io {
+    /// A transfer yet to be made.
+    pub fn new(slot: u32, frames: FrameList) -> Io {
+        Io { slot, frames, result: Ok(()) }
+    }
+}
+
+/// The swap devices of a platform.
+pub trait Block {
+    /// All devices, in order of preference. Constant; at most 255.
+    fn devices(&self) -> Vec<DeviceInfo>;
+
+    /// Reads every transfer of the batch, all in flight at once, and waits for them. After an
+    /// error the frames of that transfer hold anything. No lock is held by the caller.
+    fn read(&self, device: u8, batch: &mut [Io]);
+
+    /// Writes likewise. After an error the slots of that transfer hold anything.
+    fn write(&self, device: u8, batch: &mut [Io]);
+}

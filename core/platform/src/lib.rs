@@ -1,0 +1,40 @@
+//! The contract between the manager and the world it runs in.
+//!
+//! ```text
+//!              Manager<P: Platform>            core/mm: decides, holds no unsafe
+//!   Cpu  Clock  Locks  Threads  Memory  Mmu  Block        this crate
+//!     os (guards)      uffd (real faults)      sim (virtual machine)
+//! ```
+//! One trait per file, the same file names in every platform. A platform is a value: two managers
+//! on two platforms fit in one test. Said once, for all methods:
+//! - any thread may call any method at any time, unless it says otherwise;
+//! - a method blocks only where its name says so (`lock`, `wait`, `join`, `read`, `write`);
+//! - no method calls back into the manager, and none touches memory that the manager pages;
+//! - frames named in a call belong to the caller for its duration: nobody else maps, fills, frees
+//!   or transfers them.
+#![forbid(unsafe_code)]
+
+mod block;
+mod clock;
+pub mod conformance;
+mod cpu;
+mod lock;
+mod memory;
+mod mmu;
+mod thread;
+
+pub use block::{Block, DeviceInfo, Io, IoError, Latency};
+pub use clock::Clock;
+pub use cpu::Cpu;
+pub use lock::{Event, Lock, LockClass, Locks, Ticket};
+pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
+pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};
+pub use thread::{Thread, Threads};
+
+/// A world the manager can run in.
+pub trait Platform: Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static {}
+
+impl<T> Platform for T where
+    T: Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static
+{
+}

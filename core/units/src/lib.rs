@@ -1,0 +1,167 @@
+//! The units every layer counts in: page numbers, orders, CPUs, nodes, slots, time.
+//!
+//! ```text
+//! Vpn   a page of a space         Pfn  a frame of the arena       Order  log2 of a run of frames
+//! Slot  a page of a swap device   CpuId, NodeId  where            Nanos  how long
+//! ```
+//! Plain `Copy` values; arithmetic that could mix two of them does not compile.
+#![forbid(unsafe_code)]
+
+mod prng;
+mod run;
+
+pub use prng::Prng;
+pub use run::{FrameList, RUN_PAGES_MAX, adjacent};
+
+use std::fmt;
+
+/// Bytes in a page and in a frame: 4 KiB, the base page of every machine we run on.
+pub const PAGE_SIZE: usize = 4096;
+/// log2 of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;
+
+/// Page frame number: index of a frame in the arena, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pfn(pub u32);
+
+impl Pfn {
+    /// As an index into a table with one record per frame.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The frame `frames` after this one.
+    pub fn offset(self, frames: u32) -> Pfn {
+        Pfn(self.0 + frames)
+    }
+}
+
+/// Virtual page number inside one space, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Vpn(pub u64);
+
+impl Vpn {
+    /// The page `pages` after this one.
+    pub fn offset(self, pages: u64) -> Vpn {
+        Vpn(self.0 + pages)
+    }
+}
+
+/// log2 of the number of frames in a block, 0 to [`Order::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order(pub u8);
+
+impl Order {
+    /// The largest block of the buddy allocator: 1024 frames, 4 MiB.
+    pub const MAX: Order = Order(10);
+
+    /// Frames in a block of this order.
+    pub fn frames(self) -> u32 {
+        1 << self.0
+    }
+
+    /// The smallest order whose block holds `frames` (at least 1) frames.
+    pub fn covering(frames: u32) -> Order {
+        Order(frames.next_power_of_two().trailing_zeros() as u8)
+    }
+}
+
+/// A CPU of the platform, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuId(pub u16);
+
+/// A memory node of the platform, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u8);
+
+/// A space: one page table, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceId(pub u16);
+
+/// A page of a swap device. Fits the 40 payload bits of a page-table entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// Index of the device in the order it was given.
+    pub device: u8,
+    /// Page index on the device: 2^32 pages are 16 TiB.
+    pub index: u32,
+}
+
+impl Slot {
+    /// Packed into 40 bits: device above index.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.device) << 32 | u64::from(self.index)
+    }
+
+    /// The inverse of [`Slot::to_bits`].
+    pub fn from_bits(bits: u64) -> Slot {
+        Slot { device: (bits >> 32) as u8, index: bits as u32 }
+    }
+}
+
+/// Nanoseconds, as a point on the platform's clock or a length of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The time from `earlier` to this point; zero if the clock stepped back.
+    pub fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A number of bytes, shown with a binary unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// The bytes of a number of pages.
+    pub fn of_pages(pages: u64) -> Bytes {
+        Bytes(pages << PAGE_SHIFT)
+    }
+
+    /// Whole pages in this many bytes.
+    pub fn pages(self) -> u64 {
+        self.0 >> PAGE_SHIFT
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let mut unit = 0;
+        let mut value = self.0 as f64;
+        while value >= 1024.0 && unit < UNITS.len() - 1 {
+            value /= 1024.0;
+            unit += 1;
+        }
+        let decimals = usize::from(value.fract() != 0.0 && value < 100.0);
+        write!(f, "{value:.decimals$} {}", UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_round_trips_through_forty_bits() {
+        let slot = Slot { device: 255, index: u32::MAX };
+        assert_eq!(Slot::from_bits(slot.to_bits()), slot);
+        assert!(slot.to_bits() < 1 << 40);
+    }
+
+    #[test]
+    fn order_covers_its_frames() {
+        for (frames, order) in [(1, 0), (2, 1), (3, 2), (16, 4), (17, 5)] {
+            assert_eq!(Order::covering(frames), Order(order));
+        }
+    }
+
+    #[test]
+    fn bytes_read_as_people_write_them() {
+        for (bytes, text) in [(0, "0 B"), (4096, "4 KiB"), (1536, "1.5 KiB"), (1 << 30, "1 GiB")] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+}
