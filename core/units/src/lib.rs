@@ -7,11 +7,13 @@
 //! Plain `Copy` values; arithmetic that could mix two of them does not compile.
 #![forbid(unsafe_code)]
 
+mod lists;
 mod prng;
 mod run;
 
+pub use lists::IndexLists;
 pub use prng::Prng;
-pub use run::{FrameList, RUN_PAGES_MAX, adjacent};
+pub use run::{BATCH_PAGES_MAX, FrameArray, FrameBatch, FrameList, RUN_PAGES_MAX, adjacent};
 
 use std::fmt;
 

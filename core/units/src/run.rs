@@ -5,23 +5,33 @@ use crate::Pfn;
 /// Pages in the longest run that travels as one: 64 KiB, one I/O and one TLB flush.
 pub const RUN_PAGES_MAX: usize = 16;
 
+/// Frames that reclaim takes from a list at a time (SWAP_CLUSTER_MAX).
+pub const BATCH_PAGES_MAX: usize = 32;
+
 /// The frames behind a virtually contiguous run, in page order. They need not be adjacent.
+pub type FrameList = FrameArray<RUN_PAGES_MAX>;
+
+/// A batch of frames in the hands of reclaim.
+pub type FrameBatch = FrameArray<BATCH_PAGES_MAX>;
+
+/// Up to `N` frames, on the stack: the fault path allocates no memory.
 #[derive(Clone, Copy, Debug)]
-pub struct FrameList {
-    frames: [Pfn; RUN_PAGES_MAX],
+pub struct FrameArray<const N: usize> {
+    frames: [Pfn; N],
     len: u8,
 }
 
-impl Default for FrameList {
-    fn default() -> FrameList {
-        FrameList { frames: [Pfn(0); RUN_PAGES_MAX], len: 0 }
+impl<const N: usize> Default for FrameArray<N> {
+    fn default() -> FrameArray<N> {
+        const { assert!(N <= u8::MAX as usize) };
+        FrameArray { frames: [Pfn(0); N], len: 0 }
     }
 }
 
-impl FrameList {
+impl<const N: usize> FrameArray<N> {
     /// A list of one frame.
-    pub fn one(pfn: Pfn) -> FrameList {
-        let mut list = FrameList::default();
+    pub fn one(pfn: Pfn) -> FrameArray<N> {
+        let mut list = FrameArray::default();
         list.push(pfn);
         list
     }
@@ -34,16 +44,16 @@ impl FrameList {
 
     /// Whether another frame would not fit.
     pub fn is_full(&self) -> bool {
-        usize::from(self.len) == RUN_PAGES_MAX
+        usize::from(self.len) == N
     }
 
     /// Keeps the first `len` frames.
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len as u8);
+        self.len = len.min(usize::from(self.len)) as u8;
     }
 }
 
-impl std::ops::Deref for FrameList {
+impl<const N: usize> std::ops::Deref for FrameArray<N> {
     type Target = [Pfn];
 
     fn deref(&self) -> &[Pfn] {
@@ -51,9 +61,15 @@ impl std::ops::Deref for FrameList {
     }
 }
 
-impl FromIterator<Pfn> for FrameList {
-    fn from_iter<I: IntoIterator<Item = Pfn>>(frames: I) -> FrameList {
-        let mut list = FrameList::default();
+impl<const N: usize> std::ops::DerefMut for FrameArray<N> {
+    fn deref_mut(&mut self) -> &mut [Pfn] {
+        &mut self.frames[..usize::from(self.len)]
+    }
+}
+
+impl<const N: usize> FromIterator<Pfn> for FrameArray<N> {
+    fn from_iter<I: IntoIterator<Item = Pfn>>(frames: I) -> FrameArray<N> {
+        let mut list = FrameArray::default();
         frames.into_iter().for_each(|pfn| list.push(pfn));
         list
     }
