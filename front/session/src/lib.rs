@@ -1,1 +1,17 @@
-//! Under construction.
+//! What `highwater run` and the library inside the program agree on.
+//!
+//! ```text
+//! highwater run --- Settings, as environment variables ---> library in each process of the run
+//!               <-- StatsFile, one per process, in run_dir --
+//! ```
+//! The library reads this inside arbitrary programs: nothing here panics or prints.
+
+mod host;
+mod settings;
+mod stats_file;
+mod swap_dir;
+
+pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
+pub use settings::{KSWAPD_MAX, Mapping, Settings};
+pub use stats_file::{StatsFile, read_all};
+pub use swap_dir::{default_swap, file_system_name, free_space};

@@ -1,0 +1,188 @@
+//! The memory of this machine, as far as this process may use it.
+//!
+//! ```text
+//! HostMemory { total, available, limit }      limit: the lowest of the memory cgroups above us
+//! ```
+
+use highwater_units::Bytes;
+use procfs::process::{MountInfo, Process};
+use procfs::{Current, Meminfo, ProcResult, ProcessCGroup};
+use std::path::{Path, PathBuf};
+
+/// Which control-group interface a limit comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// `memory.limit_in_bytes`
+    V1,
+    /// `memory.max`
+    V2,
+}
+
+/// A limit that a memory cgroup puts on this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The limit.
+    pub bytes: Bytes,
+    /// Where it was read.
+    pub version: CgroupVersion,
+}
+
+/// Memory that exists, and memory that is to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostMemory {
+    /// MemTotal.
+    pub total: Bytes,
+    /// MemAvailable: free, or freed without swapping.
+    pub available: Bytes,
+    /// The lowest limit of the cgroups this process is in.
+    pub limit: Option<MemoryLimit>,
+}
+
+impl HostMemory {
+    /// Reads /proc and the cgroup file systems.
+    pub fn read() -> Result<HostMemory, String> {
+        let meminfo = Meminfo::current().map_err(|e| format!("/proc/meminfo unreadable: {e}"))?;
+        Ok(HostMemory {
+            total: Bytes(meminfo.mem_total),
+            available: Bytes(meminfo.mem_available.unwrap_or(meminfo.mem_free)),
+            // A process without control groups (or without /proc/self/cgroup) has no limit.
+            limit: cgroup_limit().unwrap_or(None),
+        })
+    }
+
+    /// What exists for this process: the total, or the limit where it is lower.
+    pub fn usable(&self) -> Bytes {
+        self.limit.map_or(self.total, |limit| limit.bytes.min(self.total))
+    }
+
+    /// Half of what is to be had, in whole pages: leaves room for everything that is not paged.
+    pub fn half_available(&self) -> Bytes {
+        let available = self.limit.map_or(self.available, |limit| limit.bytes.min(self.available));
+        Bytes::of_pages(Bytes(available.0 / 2).pages())
+    }
+}
+
+/// The budget of a run that names none.
+pub fn default_memory() -> Result<Bytes, String> {
+    HostMemory::read().map(|memory| memory.half_available())
+}
+
+/// The largest budget that makes sense: what exists for this process.
+pub fn host_memory() -> Result<Bytes, String> {
+    HostMemory::read().map(|memory| memory.usable())
+}
+
+fn cgroup_limit() -> ProcResult<Option<MemoryLimit>> {
+    let process = Process::myself()?;
+    let mounts = process.mountinfo()?;
+    let groups = process.cgroups()?;
+    let limits = groups.into_iter().filter_map(|group| {
+        let version = version_of(&group)?;
+        let (mount, dir) = mounts.0.iter().find_map(|mount| place(version, mount, &group))?;
+        Some(MemoryLimit { bytes: lowest_limit(&mount, &dir, limit_file(version))?, version })
+    });
+    Ok(limits.min_by_key(|limit| limit.bytes))
+}
+
+/// The version of a hierarchy that may limit memory.
+fn version_of(group: &ProcessCGroup) -> Option<CgroupVersion> {
+    match group.controllers.as_slice() {
+        [] => Some(CgroupVersion::V2),
+        names if names.iter().any(|name| name == "memory") => Some(CgroupVersion::V1),
+        _ => None,
+    }
+}
+
+fn limit_file(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::V1 => "memory.limit_in_bytes",
+        CgroupVersion::V2 => "memory.max",
+    }
+}
+
+/// The mount point of `group`'s hierarchy and the group's directory, if `mount` is that hierarchy.
+/// A container may see only a part of the hierarchy: the mount's root is then not "/".
+fn place(
+    version: CgroupVersion,
+    mount: &MountInfo,
+    group: &ProcessCGroup,
+) -> Option<(PathBuf, PathBuf)> {
+    let fits = match version {
+        CgroupVersion::V1 => {
+            mount.fs_type == "cgroup" && mount.super_options.contains_key("memory")
+        }
+        CgroupVersion::V2 => mount.fs_type == "cgroup2",
+    };
+    let inside = Path::new(&group.pathname).strip_prefix(&mount.root).unwrap_or(Path::new(""));
+    let inside = inside.strip_prefix("/").unwrap_or(inside);
+    fits.then(|| (mount.mount_point.clone(), mount.mount_point.join(inside)))
+}
+
+/// The lowest limit in `dir` and the directories above it, up to `mount`. "max" is no limit;
+/// version 1 writes a number beyond all memory instead.
+fn lowest_limit(mount: &Path, dir: &Path, file: &str) -> Option<Bytes> {
+    let groups = dir.ancestors().take_while(|dir| dir.starts_with(mount));
+    let limit = |dir: &Path| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok();
+    groups.filter_map(limit).min().map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_limit_above_us_counts() {
+        let mount = tempfile::tempdir().unwrap();
+        let inner = mount.path().join("slice/scope");
+        std::fs::create_dir_all(&inner).unwrap();
+        let limit = || lowest_limit(mount.path(), &inner, "memory.max");
+        assert_eq!(limit(), None);
+        std::fs::write(inner.join("memory.max"), "max\n").unwrap();
+        assert_eq!(limit(), None);
+        std::fs::write(mount.path().join("slice/memory.max"), "1048576\n").unwrap();
+        assert_eq!(limit(), Some(Bytes(1 << 20)));
+        std::fs::write(inner.join("memory.max"), "4096\n").unwrap();
+        assert_eq!(limit(), Some(Bytes(4096)));
+    }
+
+    #[test]
+    fn a_container_sees_its_group_at_the_mount() {
+        let line = |root| format!("30 23 0:26 {root} /sys/fs/cgroup rw - cgroup2 none rw");
+        let group = |path: &str| ProcessCGroup {
+            hierarchy: 0,
+            controllers: vec![],
+            pathname: path.to_owned(),
+        };
+        for (root, path, dir) in [
+            ("/", "/user.slice/x", "/sys/fs/cgroup/user.slice/x"),
+            ("/docker/1", "/docker/1/x", "/sys/fs/cgroup/x"),
+            ("/docker/1", "/docker/1", "/sys/fs/cgroup"),
+            ("/", "/", "/sys/fs/cgroup"),
+        ] {
+            let mount = MountInfo::from_line(&line(root)).unwrap();
+            let (_, found) = place(CgroupVersion::V2, &mount, &group(path)).unwrap();
+            assert_eq!(found.components().collect::<PathBuf>(), Path::new(dir), "{root} {path}");
+        }
+    }
+
+    #[test]
+    fn a_limit_lowers_what_exists_and_the_default() {
+        let gib = |n: u64| Bytes(n << 30);
+        let limit = |n| Some(MemoryLimit { bytes: gib(n), version: CgroupVersion::V2 });
+        let host = |limit| HostMemory { total: gib(16), available: gib(8), limit };
+        for (limit, usable, half) in
+            [(None, 16, 4), (limit(2), 2, 1), (limit(12), 12, 4), (limit(64), 16, 4)]
+        {
+            assert_eq!(
+                (host(limit).usable(), host(limit).half_available()),
+                (gib(usable), gib(half))
+            );
+        }
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let memory = HostMemory::read().unwrap();
+        assert!(memory.available <= memory.total && memory.total > Bytes(1 << 20));
+    }
+}

@@ -1,0 +1,178 @@
+//! The settings of a run, and their form as environment variables.
+//!
+//! Locks: none. The environment is read once, when a process starts its manager.
+
+use highwater_devices::Spec;
+use highwater_units::Bytes;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Most kswapd threads of a node, as in the kernel patch that made them many.
+pub const KSWAPD_MAX: u8 = 16;
+
+/// Budget in bytes. Its absence says: this process is not served.
+const MEMORY: &str = "HIGHWATER_MEMORY";
+/// Device specifications, joined by [`SWAP_SEPARATOR`].
+const SWAP: &str = "HIGHWATER_SWAP";
+const KSWAPD: &str = "HIGHWATER_KSWAPD";
+const MAPPING: &str = "HIGHWATER_MAPPING";
+const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
+
+const SWAP_SEPARATOR: char = ';';
+
+/// By which operation of userfaultfd pages are mapped and unmapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// MOVE where the kernel has it, else COPY.
+    #[default]
+    Auto,
+    /// UFFDIO_MOVE; refused by kernels before 6.8.
+    Move,
+    /// UFFDIO_COPY and write protection, also where the kernel has MOVE.
+    Copy,
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mapping::Auto => "auto",
+            Mapping::Move => "move",
+            Mapping::Copy => "copy",
+        })
+    }
+}
+
+impl FromStr for Mapping {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mapping, String> {
+        match text {
+            "auto" => Ok(Mapping::Auto),
+            "move" => Ok(Mapping::Move),
+            "copy" => Ok(Mapping::Copy),
+            _ => Err(format!("mapping '{text}' is none of auto, move, copy")),
+        }
+    }
+}
+
+/// How every process of a run is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Budget of each process: frames, and the manager's own memory.
+    pub memory: Bytes,
+    /// Swap devices, the most preferred first.
+    pub swap: Vec<Spec>,
+    /// kswapd threads per node, 1 to [`KSWAPD_MAX`].
+    pub kswapd: u8,
+    /// The way of userfaultfd.
+    pub mapping: Mapping,
+    /// Where processes leave their statistics; none: nowhere.
+    pub run_dir: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The variables that carry these settings to the processes of the run.
+    pub fn to_env(&self) -> Vec<(&'static str, OsString)> {
+        let specs: Vec<String> = self.swap.iter().map(Spec::to_string).collect();
+        let mut vars = vec![
+            (MEMORY, self.memory.0.to_string().into()),
+            (SWAP, specs.join(&SWAP_SEPARATOR.to_string()).into()),
+            (KSWAPD, self.kswapd.to_string().into()),
+            (MAPPING, self.mapping.to_string().into()),
+        ];
+        vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
+        vars
+    }
+
+    /// The settings in this process's environment; `None` if it is not to be served.
+    pub fn from_env() -> Result<Option<Settings>, String> {
+        Settings::from_vars(|name| std::env::var_os(name))
+    }
+
+    /// [`Settings::from_env`] for any source of variables.
+    fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
+        let text = |name: &str| match var(name).map(OsString::into_string) {
+            None => Ok(None),
+            Some(Ok(text)) => Ok(Some(text)),
+            Some(Err(_)) => Err(format!("{name} is not UTF-8")),
+        };
+        let Some(memory) = text(MEMORY)? else { return Ok(None) };
+        Ok(Some(Settings {
+            memory: Bytes(parse(MEMORY, &memory)?),
+            swap: specs(&text(SWAP)?.unwrap_or_default())?,
+            kswapd: kswapd(text(KSWAPD)?)?,
+            mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
+            run_dir: var(RUN_DIR).map(PathBuf::from),
+        }))
+    }
+}
+
+fn parse<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{name}='{text}' is not a number in range"))
+}
+
+fn specs(text: &str) -> Result<Vec<Spec>, String> {
+    text.split(SWAP_SEPARATOR).filter(|spec| !spec.is_empty()).map(Spec::parse).collect()
+}
+
+fn kswapd(text: Option<String>) -> Result<u8, String> {
+    let threads = text.map_or(Ok(1), |text| parse(KSWAPD, &text))?;
+    match threads {
+        1..=KSWAPD_MAX => Ok(threads),
+        _ => Err(format!("{KSWAPD}={threads} is not in 1..={KSWAPD_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn read(vars: &[(&'static str, OsString)]) -> Result<Option<Settings>, String> {
+        let vars: HashMap<_, _> = vars.iter().cloned().collect();
+        Settings::from_vars(|name| vars.get(name).cloned())
+    }
+
+    fn settings(run_dir: Option<&str>) -> Settings {
+        Settings {
+            memory: Bytes(64 << 20),
+            swap: ["ram:1G", "dir:/var/tmp:2G"].map(|spec| Spec::parse(spec).unwrap()).into(),
+            kswapd: 3,
+            mapping: Mapping::Copy,
+            run_dir: run_dir.map(PathBuf::from),
+        }
+    }
+
+    #[test]
+    fn settings_survive_the_environment() {
+        for settings in [settings(None), settings(Some("/dev/shm/run"))] {
+            assert_eq!(read(&settings.to_env()), Ok(Some(settings)));
+        }
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_served() {
+        assert_eq!(read(&[(SWAP, "nonsense".into())]), Ok(None));
+    }
+
+    #[test]
+    fn only_the_budget_is_needed() {
+        let found = read(&[(MEMORY, "4194304".into())]).unwrap().unwrap();
+        assert_eq!((found.memory, found.kswapd), (Bytes(4 << 20), 1));
+        assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
+    }
+
+    #[test]
+    fn bad_variables_are_named() {
+        for (name, value) in
+            [(MEMORY, "much"), (KSWAPD, "0"), (KSWAPD, "17"), (MAPPING, "fly"), (SWAP, "tape:1G")]
+        {
+            let mut vars = settings(None).to_env();
+            vars.iter_mut().find(|(var, _)| *var == name).unwrap().1 = value.into();
+            let error = read(&vars).unwrap_err();
+            assert!(error.contains(value.split(':').next().unwrap()), "{name}={value}: {error}");
+        }
+    }
+}

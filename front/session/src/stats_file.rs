@@ -1,0 +1,224 @@
+//! The statistics of one process of a run, where `highwater run` can read them.
+//!
+//! ```text
+//! run_dir/<pid>.<n>:  sequence | words of a Snapshot      n counts the images (exec) of the pid
+//! ```
+//! The writer keeps the file mapped, not open: programs close and reuse descriptors as they like,
+//! and a write through a reused one would land in the program's own file.
+//!
+//! Locking: writers of one process take a mutex. Readers, in another process, take none: the
+//! sequence is odd while the words change, and a reader that sees it odd or changed tries again.
+
+use highwater_mm::stats::Snapshot;
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::sync::{Mutex, PoisonError};
+
+const WORD: usize = size_of::<u64>();
+/// The sequence, then the snapshot.
+const WORDS: usize = 1 + Snapshot::WORDS;
+
+/// How often a reader tries for a state that is not half written: a write takes microseconds.
+const READ_ATTEMPTS: u32 = 8;
+
+/// The statistics file of this process. A forked child must make its own.
+pub struct StatsFile {
+    words: Mutex<SharedWords>,
+}
+
+impl StatsFile {
+    /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec
+    /// keeps the pid, and the kernel may give it out again.
+    pub fn create(run_dir: &Path, pid: u32) -> io::Result<StatsFile> {
+        let (path, fd) = create_new(run_dir, pid)?;
+        let bytes = (WORDS * WORD) as u64;
+        // Allocated now: a full file system is an error here, and not a SIGBUS in the program.
+        let words = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)
+            .and_then(|()| SharedWords::map(&fd));
+        match words {
+            Ok(words) => Ok(StatsFile { words: Mutex::new(words) }),
+            Err(error) => {
+                // The error to tell is the first; an empty file is skipped by readers.
+                let _ = std::fs::remove_file(path);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Replaces the file's contents. Makes no system call.
+    pub fn publish(&self, snapshot: &Snapshot) {
+        let words = snapshot.to_words();
+        self.words.lock().unwrap_or_else(PoisonError::into_inner).store(&words);
+    }
+}
+
+fn create_new(run_dir: &Path, pid: u32) -> io::Result<(PathBuf, rustix::fd::OwnedFd)> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut image = 0;
+    loop {
+        let path = run_dir.join(format!("{pid}.{image}"));
+        match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => return Ok((path, fd)),
+            Err(rustix::io::Errno::EXIST) => image += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The file's words, mapped shared and writable.
+struct SharedWords(NonNull<AtomicU64>);
+
+// SAFETY: a mapping belongs to the process, not to a thread, and its words are atomics.
+unsafe impl Send for SharedWords {}
+
+impl SharedWords {
+    /// Maps a file that has all its words.
+    fn map(fd: &rustix::fd::OwnedFd) -> rustix::io::Result<SharedWords> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let address = unsafe {
+            let hint = std::ptr::null_mut();
+            rustix::mm::mmap(hint, WORDS * WORD, protection, MapFlags::SHARED, fd, 0)?
+        };
+        NonNull::new(address.cast()).map(SharedWords).ok_or(rustix::io::Errno::NOMEM)
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has WORDS aligned words and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), WORDS) }
+    }
+
+    /// The writer's half of the sequence protocol.
+    fn store(&mut self, snapshot: &[u64]) {
+        let Some((sequence, words)) = self.words().split_first() else { return };
+        let odd = sequence.load(Relaxed) | 1;
+        sequence.store(odd, Relaxed);
+        fence(Release);
+        for (word, value) in words.iter().zip(snapshot) {
+            word.store(value.to_le(), Relaxed);
+        }
+        sequence.store(odd.wrapping_add(1), Release);
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; `words` borrows from `self`, which ends here.
+        // An error would leave the mapping in place, which is harmless.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast::<c_void>(), WORDS * WORD) };
+    }
+}
+
+/// The statistics that the processes of a run left so far: `(pid, statistics)`, by pid and then
+/// by age. A pid occurs once per image. Files that are torn, or not statistics, are skipped.
+pub fn read_all(run_dir: &Path) -> Vec<(u32, Snapshot)> {
+    let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
+    let mut names: Vec<(u32, u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let (pid, image) = parse_name(entry.file_name().to_str()?)?;
+            Some((pid, image, entry.path()))
+        })
+        .collect();
+    names.sort();
+    names.iter().filter_map(|(pid, _, path)| Some((*pid, read(path)?))).collect()
+}
+
+fn parse_name(name: &str) -> Option<(u32, u32)> {
+    let (pid, image) = name.split_once('.')?;
+    Some((pid.parse().ok()?, image.parse().ok()?))
+}
+
+/// The reader's half of the sequence protocol.
+fn read(path: &Path) -> Option<Snapshot> {
+    let file = File::open(path).ok()?;
+    if file.metadata().ok()?.len() != (WORDS * WORD) as u64 {
+        return None;
+    }
+    (0..READ_ATTEMPTS).find_map(|_| {
+        let before = read_words(&file, 1)?[0];
+        let words = read_words(&file, WORDS)?;
+        let after = read_words(&file, 1)?[0];
+        let whole = before == after && before.is_multiple_of(2);
+        whole.then(|| Snapshot::from_words(&words[1..])).flatten()
+    })
+}
+
+/// The first `count` words of a file.
+fn read_words(file: &File, count: usize) -> Option<Vec<u64>> {
+    let mut bytes = vec![0; count * WORD];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let word = |chunk: &[u8]| chunk.try_into().map(u64::from_le_bytes).ok();
+    bytes.chunks_exact(WORD).map(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_mm::stats::{Counter, Stats};
+    use highwater_units::CpuId;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn snapshot(faults: u64) -> Snapshot {
+        let stats = Stats::new(1);
+        stats.add(CpuId(0), Counter::PgFault, faults);
+        stats.add(CpuId(0), Counter::PswpIn, faults);
+        stats.snapshot()
+    }
+
+    #[test]
+    fn images_of_one_pid_all_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StatsFile::create(dir.path(), 7).unwrap();
+        first.publish(&snapshot(1));
+        first.publish(&snapshot(2));
+        drop(first);
+        StatsFile::create(dir.path(), 7).unwrap().publish(&snapshot(3));
+        StatsFile::create(dir.path(), 6).unwrap().publish(&snapshot(4));
+        let found: Vec<_> = read_all(dir.path())
+            .into_iter()
+            .map(|(pid, snapshot)| (pid, snapshot.get(Counter::PgFault)))
+            .collect();
+        assert_eq!(found, [(6, 4), (7, 2), (7, 3)]);
+        let mode = std::fs::metadata(dir.path().join("7.0")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn foreign_and_unpublished_files_are_skipped() {
+        let dir = tempfile::tempdir().unwrap();
+        let _silent = StatsFile::create(dir.path(), 1).unwrap();
+        std::fs::write(dir.path().join("2.0"), "short").unwrap();
+        std::fs::write(dir.path().join("3.0"), vec![0; WORDS * WORD]).unwrap();
+        std::fs::write(dir.path().join("notes"), "foreign").unwrap();
+        assert!(read_all(dir.path()).is_empty());
+        assert!(read_all(Path::new("/nonexistent")).is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_an_error() {
+        assert!(StatsFile::create(Path::new("/nonexistent"), 1).is_err());
+    }
+
+    #[test]
+    fn readers_never_see_half_a_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatsFile::create(dir.path(), 1).unwrap();
+        file.publish(&snapshot(0));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (1..20_000).for_each(|n| file.publish(&snapshot(n))));
+            while !writer.is_finished() {
+                for (_, seen) in read_all(dir.path()) {
+                    assert_eq!(seen.get(Counter::PgFault), seen.get(Counter::PswpIn));
+                }
+            }
+        });
+        assert_eq!(read_all(dir.path())[0].1, snapshot(19_999));
+    }
+}
