@@ -1,1 +1,9 @@
-//! Under construction.
+//! The lab: workloads that check what they read, and the peers Highwater is measured against.
+//!
+//! ```text
+//! workload/  generators, generic over Target ---- run on ----> Service: memory and its counters
+//! peer/      services without Highwater: plain memory, a mapped file, kernel swap on zram
+//! ```
+
+pub mod peer;
+pub mod workload;

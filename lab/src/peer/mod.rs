@@ -1,0 +1,32 @@
+//! What Highwater is measured against: the same memory served by the kernel.
+//!
+//! ```text
+//! Mapping ── anonymous() or of a file() ──> Kernel: Service, counters from /proc
+//! Keeper process: zram + swapon, memory cgroup; undone when its input closes, however that comes
+//! ```
+
+pub mod cgroup;
+pub mod keeper;
+mod kernel;
+mod mapping;
+mod zram;
+
+pub use kernel::{Kernel, Traffic};
+pub use mapping::{Mapping, Order};
+
+/// A set-up that this machine or user does not allow. The text is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable(pub String);
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Unavailable {
+    /// What failed, and the system's reason.
+    fn because(what: impl std::fmt::Display, reason: impl std::fmt::Display) -> Unavailable {
+        Unavailable(format!("{what}: {reason}"))
+    }
+}

@@ -1,0 +1,60 @@
+//! Memory reached through plain pointers: a mapping of the kernel, or of whoever serves its faults.
+
+use super::{Access, Denied, Intent, Target, Words};
+use std::ptr::NonNull;
+
+/// A stretch of mapped pages.
+#[derive(Debug)]
+pub struct Extent {
+    base: NonNull<Words>,
+    pages: u64,
+}
+
+// SAFETY: all access to the pages is atomic.
+unsafe impl Sync for Extent {}
+// SAFETY: as above; nothing in it belongs to a thread.
+unsafe impl Send for Extent {}
+
+impl Extent {
+    /// The extent of `pages` pages from `base`.
+    ///
+    /// # Safety
+    /// For as long as the extent lives, `base` is page-aligned and that many pages are mapped readable and
+    /// writable (a fault on them is served), and nobody reaches them but by atomics.
+    pub unsafe fn new(base: NonNull<u8>, pages: u64) -> Extent {
+        Extent { base: base.cast(), pages }
+    }
+
+    /// A page, below [`Target::pages`].
+    fn words(&self, index: u64) -> &Words {
+        assert!(index < self.pages, "page {index} of {}", self.pages);
+        // SAFETY: inside the extent, by the assertion and the promise made to `new`.
+        unsafe { self.base.add(index as usize).as_ref() }
+    }
+}
+
+impl Target for Extent {
+    type Access<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn enter(&self) -> &Self {
+        self
+    }
+}
+
+impl Access for &Extent {
+    type Page<'a>
+        = &'a Words
+    where
+        Self: 'a;
+
+    fn page(&mut self, index: u64, _intent: Intent) -> Result<&Words, Denied> {
+        Ok(self.words(index))
+    }
+}

@@ -1,0 +1,157 @@
+//! The figures of a run, as printed and as JSON.
+
+use super::pmbench::{self, Outcome};
+use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
+use highwater_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Times and counts of one run. "Major" faults waited for a device read; the others are "soft".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Threads that ran.
+    pub threads: usize,
+    /// Bytes of the set.
+    pub set_bytes: u64,
+    /// Wall time of the run.
+    pub seconds: f64,
+    /// Loads and stores.
+    pub accesses: u64,
+    /// Loads and stores per second, all threads together.
+    pub accesses_per_s: f64,
+    /// Faults that waited for a device read.
+    pub major_faults: u64,
+    /// All other faults.
+    pub soft_faults: u64,
+    /// Major faults per second.
+    pub major_faults_per_s: f64,
+    /// Soft faults per second.
+    pub soft_faults_per_s: f64,
+    /// threads * wall time / major faults; none without major faults.
+    pub ns_per_major_fault_and_thread: Option<f64>,
+    /// threads * wall time / all faults; none without faults.
+    pub ns_per_fault_and_thread: Option<f64>,
+    /// Half of all faults were served within this; none where the server does not time them.
+    pub fault_p50_ns: Option<u64>,
+    /// 99% of all faults were served within this.
+    pub fault_p99_ns: Option<u64>,
+    /// Half of all accesses took at most this.
+    pub access_p50_ns: u64,
+    /// 99% of all accesses took at most this.
+    pub access_p99_ns: u64,
+    /// Pages read from swap (or from the file) per second.
+    pub pages_in_per_s: f64,
+    /// 10^9 bytes read from swap per second.
+    pub swap_in_gb_per_s: f64,
+    /// 10^9 bytes written to swap per second.
+    pub swap_out_gb_per_s: f64,
+    /// 10^9 bytes per second of the pass that wrote the whole set first.
+    pub fill_gb_per_s: f64,
+    /// 10^9 bytes per second of the pass that checked the whole set at the end.
+    pub sweep_gb_per_s: f64,
+    /// Loads that were checked while the threads ran.
+    pub checked_reads: u64,
+    /// Words that were checked at the end: all of the set.
+    pub swept_words: u64,
+}
+
+impl Figures {
+    /// The figures of a run.
+    pub fn of(outcome: &Outcome) -> Figures {
+        let seconds = outcome.run.as_secs_f64();
+        let gained = Gained { before: &outcome.before, after: &outcome.after };
+        let set = Bytes::of_pages(outcome.pages).0;
+        let accesses = outcome.loads + outcome.stores;
+        let major_faults = gained.count(Counter::PgMajFault);
+        let soft_faults = gained.count(Counter::PgFault).saturating_sub(major_faults);
+        let thread_ns = outcome.threads as f64 * seconds * 1e9;
+        let per_fault = |faults| (faults > 0).then(|| thread_ns / faults as f64);
+        let faults = gained.faults();
+        let fault_ns = |share| (faults.count() > 0).then(|| faults.quantile(share).0);
+        let ticks = |share| outcome.latency.value_at_quantile(share) as f64;
+        let access_ns = |share| (ticks(share) * outcome.nanos_per_tick) as u64;
+        let pages_in = gained.count(Counter::PswpIn);
+        let gb_per_s = |bytes: u64, seconds: f64| bytes as f64 / 1e9 / seconds;
+        Figures {
+            threads: outcome.threads,
+            set_bytes: set,
+            seconds,
+            accesses,
+            accesses_per_s: accesses as f64 / seconds,
+            major_faults,
+            soft_faults,
+            major_faults_per_s: major_faults as f64 / seconds,
+            soft_faults_per_s: soft_faults as f64 / seconds,
+            ns_per_major_fault_and_thread: per_fault(major_faults),
+            ns_per_fault_and_thread: per_fault(major_faults + soft_faults),
+            fault_p50_ns: fault_ns(0.5),
+            fault_p99_ns: fault_ns(0.99),
+            access_p50_ns: access_ns(0.5),
+            access_p99_ns: access_ns(0.99),
+            pages_in_per_s: pages_in as f64 / seconds,
+            swap_in_gb_per_s: gb_per_s(Bytes::of_pages(pages_in).0, seconds),
+            swap_out_gb_per_s: gb_per_s(Bytes::of_pages(gained.count(Counter::PswpOut)).0, seconds),
+            fill_gb_per_s: gb_per_s(set, outcome.fill.as_secs_f64()),
+            sweep_gb_per_s: gb_per_s(set, outcome.sweep.as_secs_f64()),
+            checked_reads: outcome.loads,
+            swept_words: pmbench::words(outcome.pages),
+        }
+    }
+}
+
+/// What was counted between two snapshots.
+struct Gained<'a> {
+    before: &'a Snapshot,
+    after: &'a Snapshot,
+}
+
+impl Gained<'_> {
+    fn count(&self, counter: Counter) -> u64 {
+        self.after.get(counter).saturating_sub(self.before.get(counter))
+    }
+
+    fn faults(&self) -> HistogramSnapshot {
+        self.after.faults().since(&self.before.faults())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hdrhistogram::Histogram;
+    use highwater_mm::stats::Stats;
+    use highwater_units::{CpuId, Nanos};
+    use std::time::Duration;
+
+    #[test]
+    fn rates_follow_from_counts_and_times() {
+        let stats = Stats::new(1);
+        stats.add(CpuId(0), Counter::PgMajFault, 5);
+        let before = stats.snapshot();
+        stats.add(CpuId(0), Counter::PgFault, 3000);
+        stats.add(CpuId(0), Counter::PgMajFault, 1000);
+        stats.add(CpuId(0), Counter::PswpIn, 1000);
+        (0..3000).for_each(|_| stats.minor_fault(Nanos(1000)));
+        let mut latency = Histogram::new_with_bounds(1, 1 << 36, 2).expect("bounds");
+        (1..=100).for_each(|ticks| latency.record(ticks * 10).expect("in bounds"));
+        let figures = Figures::of(&Outcome {
+            pages: 1000,
+            threads: 4,
+            fill: Duration::from_secs(1),
+            run: Duration::from_secs(2),
+            sweep: Duration::from_secs(1),
+            loads: 6000,
+            stores: 2000,
+            latency,
+            nanos_per_tick: 0.5,
+            before,
+            after: stats.snapshot(),
+        });
+        assert_eq!(figures.accesses_per_s, 4000.0);
+        assert_eq!((figures.major_faults, figures.soft_faults), (1000, 2000));
+        assert_eq!(figures.ns_per_major_fault_and_thread, Some(8e6));
+        assert!((245..=260).contains(&figures.access_p50_ns), "{}", figures.access_p50_ns);
+        assert!((1000..=1130).contains(&figures.fault_p50_ns.expect("timed")));
+        assert_eq!(figures.swap_in_gb_per_s, 4096e3 / 1e9 / 2.0);
+        assert_eq!(figures.fill_gb_per_s, 4096e3 / 1e9);
+    }
+}

@@ -1,0 +1,89 @@
+//! Workloads: generators of accesses, generic over the memory they run on.
+//!
+//! ```text
+//! Service ── target() ──> Target ── enter() ──> Access ── page() ──> Page (derefs to Words)
+//!         └─ counters() ─> Snapshot                                                    ^
+//! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
+//!          content + history: the value that must be there
+//! ```
+//! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
+//! share the target, the history (atomics) and a flag that stops them at the first failure.
+
+pub mod content;
+pub mod extent;
+pub mod figures;
+pub mod history;
+pub mod pattern;
+pub mod pmbench;
+mod ticks;
+
+use highwater_mm::stats::Snapshot;
+use highwater_units::PAGE_SIZE;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
+
+/// 8-byte words in a page.
+pub const WORDS: usize = PAGE_SIZE / 8;
+
+/// A page as its words. An access is one relaxed load or store: never torn.
+pub type Words = [AtomicU64; WORDS];
+
+/// What the caller will do with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Load words only.
+    Read,
+    /// Load and store words.
+    Write,
+}
+
+/// A page could not be had: memory and swap are full, or a device failed. The text is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied(pub String);
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Memory under test, shared by all threads of a workload. Starts as zeros.
+pub trait Target: Sync {
+    /// What one thread keeps to reach the memory.
+    type Access<'a>: Access
+    where
+        Self: 'a;
+
+    /// Its length.
+    fn pages(&self) -> u64;
+
+    /// Called once by every thread, on that thread.
+    fn enter(&self) -> Self::Access<'_>;
+}
+
+/// One thread's way to the pages.
+pub trait Access {
+    /// A page, held in memory while this lives where the target has to hold it.
+    type Page<'a>: Deref<Target = Words>
+    where
+        Self: 'a;
+
+    /// Page `index` (below [`Target::pages`]), brought into memory if it is not there.
+    ///
+    /// # Errors
+    /// The page cannot be served.
+    fn page(&mut self, index: u64, intent: Intent) -> Result<Self::Page<'_>, Denied>;
+}
+
+/// Memory together with the counters of whoever manages it.
+pub trait Service {
+    /// The memory it serves.
+    type Target: Target;
+
+    /// The memory.
+    fn target(&self) -> &Self::Target;
+
+    /// Counts since the service began; only differences of two snapshots are used.
+    fn counters(&self) -> Snapshot;
+}
