@@ -1,4 +1,38 @@
-//! The memory manager.
+//! The memory manager: pages of spaces in a budget of frames, the rest on swap devices.
+//!
+//! ```text
+//! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
+//!            \- kswapd       threads
+//!
+//! fault, range, snapshot -> alloc -> reclaim -> machine -> space, swap, lru, zone -> frame
+//! ```
+//! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The modules
+//! are in the order in which a fault travels.
 #![forbid(unsafe_code)]
 
+pub mod alloc;
+pub mod config;
+pub mod error;
+pub mod fault;
+pub mod frame;
+#[cfg(test)]
+mod fuzz;
+pub mod lru;
+pub mod machine;
+mod manager;
+pub mod range;
+pub mod reclaim;
+pub mod snapshot;
+pub mod space;
 pub mod stats;
+pub mod swap;
+pub mod verify;
+pub mod zone;
+
+pub use config::Config;
+pub use error::FaultError;
+pub use fault::{Fault, Served};
+pub use manager::{Manager, Pin, StartError};
+pub use range::Range;
+pub use snapshot::Snapshot;
+pub use space::Access;

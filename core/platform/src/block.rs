@@ -40,6 +40,15 @@ pub enum IoError {
     Failed(i32),
 }
 
+impl std::fmt::Display for IoError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IoError::Full => write!(f, "no room behind the device"),
+            IoError::Failed(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
+        }
+    }
+}
+
 /// One transfer: consecutive slots, frames in the same order.
 #[derive(Clone, Copy, Debug)]
 pub struct Io {

@@ -1,1 +1,57 @@
-//! Under construction.
+//! The manager on an ordinary operating system: real threads, an arena of real memory, real devices,
+//! and a software page table that callers reach pages through (guards).
+//!
+//! ```text
+//! Os -- Topology   CPUs                       cpu.rs
+//!    |- Mutex, futex event counts             lock.rs
+//!    |- Arena      frames, lazily backed      memory.rs
+//!    |- nothing    the entry is the page table mmu.rs
+//!    \- [Device]   swap                       block.rs
+//! ```
+//! The pieces are public: `uffd` is this platform with another memory and another MMU.
+
+mod block;
+mod clock;
+mod cpu;
+mod lock;
+mod memory;
+mod mmu;
+pub mod sys;
+mod thread;
+
+pub use block::Devices;
+pub use clock::{monotonic, thread_cpu_time};
+pub use cpu::{Topology, relax};
+pub use lock::{OsEvent, OsLock};
+pub use memory::ArenaMapping;
+pub use thread::{OsThread, spawn};
+
+use highwater_devices::Device;
+use highwater_units::{Bytes, Pfn};
+
+/// The platform of guards.
+pub struct Os {
+    topology: Topology,
+    memory: ArenaMapping,
+    devices: Devices,
+}
+
+impl Os {
+    /// A platform with a budget of `memory`, swapping to `devices`.
+    ///
+    /// # Errors
+    /// No address space for the arena.
+    pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>) -> std::io::Result<Os> {
+        let frames = memory.pages() as u32;
+        Ok(Os {
+            topology: Topology::of_host(),
+            memory: ArenaMapping::new(frames)?,
+            devices: Devices::new(devices),
+        })
+    }
+
+    /// The address of a frame. Its memory may be touched while a pin holds the page there.
+    pub fn frame(&self, pfn: Pfn) -> *mut u8 {
+        self.memory.arena().address(pfn)
+    }
+}

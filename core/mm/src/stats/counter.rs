@@ -30,6 +30,7 @@ macro_rules! counters {
 counters! {
     PgFault "pgfault" sum "Faults served, minor and major."
     PgMajFault "pgmajfault" sum "Faults that waited for a device read."
+    PgDiscard "pgdiscard" sum "Pages whose contents were dropped: unmapped, freed, advised away."
     PgZero "pgzero" sum "Pages given out zeroed, at first touch."
     PgRefault "pgrefault_soft" sum "Pages mapped again from memory: unmapped, but not yet freed."
     PswpIn "pswpin" sum "Pages read from swap."
@@ -53,7 +54,7 @@ counters! {
     KswapdNanos "kswapd_cpu_ns" sum "CPU time of all kswapd threads."
     HandlerNanos "handler_cpu_ns" sum "CPU time of the threads that serve faults."
     FaultWait "fault_waits" sum "Faults that waited for another thread at work on the page."
-    EntryPages "nr_mapped_entries" sum "Pages of spaces that have contents, now."
+    MapRefused "map_refused" sum "Pages the platform could not map: dropped or protected meanwhile."
     Resident "nr_resident" sum "Frames in use, now."
     ResidentPeak "nr_resident_peak" peak "Most frames in use at once, in one process."
     Frames "nr_frames" peak "Frames of the budget of one process."

@@ -1,0 +1,68 @@
+//! What to try when memory is below low, in order. The only place that decides that.
+
+use super::{OutOfMemory, request};
+use crate::machine::Machine;
+use crate::reclaim::{Reclaimer, shrink};
+use crate::stats::Counter;
+use crate::zone::Level;
+use highwater_platform::{Event, Platform};
+use highwater_units::{BATCH_PAGES_MAX, FrameList, Nanos};
+
+/// Rounds of direct reclaim without a frame gained after which swap being full is believed.
+const RETRIES: u32 = 16;
+
+/// How long an allocation keeps trying while others hold all frames, swap not being full: frames can
+/// be in flight to a slow device.
+const PATIENCE: Nanos = Nanos(10_000_000_000);
+
+/// One frame, from below the low watermark.
+pub(super) fn climb<P: Platform>(m: &Machine<P>) -> Result<FrameList, OutOfMemory> {
+    for (_, node) in m.nodes_from(m.cpu()) {
+        node.alarm.notify_all();
+    }
+    if let Some(frames) = request(m, 1, Level::Min) {
+        return Ok(frames);
+    }
+    m.count(Counter::AllocStall, 1);
+    reclaim_until_one(m).ok_or(OutOfMemory)
+}
+
+/// Direct reclaim, until there is a frame or no hope for one.
+fn reclaim_until_one<P: Platform>(m: &Machine<P>) -> Option<FrameList> {
+    let start = m.platform.now();
+    let mut fruitless = 0;
+    loop {
+        let freed = reclaim(m);
+        // Those who free memory may use the last of it: what they free is theirs.
+        let level = if freed > 0 { Level::Nothing } else { Level::Min };
+        if let Some(frames) = request(m, 1, level) {
+            return Some(frames);
+        }
+        drain(m);
+        if let Some(frames) = request(m, 1, Level::Nothing) {
+            return Some(frames);
+        }
+        fruitless += 1;
+        let (used, all) = m.swap.usage();
+        let waited = m.platform.now().since(start);
+        if fruitless >= RETRIES && (used >= all || waited > PATIENCE) {
+            return None;
+        }
+        m.platform.relax(fruitless);
+    }
+}
+
+/// One round over the nodes, nearest first, until one gains something.
+fn reclaim<P: Platform>(m: &Machine<P>) -> u32 {
+    let target = BATCH_PAGES_MAX as u32;
+    let mut gains = m.nodes_from(m.cpu()).map(|(_, n)| shrink(m, n, Reclaimer::Direct, target));
+    gains.find(|freed| *freed > 0).unwrap_or(0)
+}
+
+/// Makes what lies in per-CPU lists and batches available to all.
+fn drain<P: Platform>(m: &Machine<P>) {
+    for node in &m.nodes {
+        node.lru.drain(&m.frames, |orphans| m.free(orphans));
+        node.zone.drain();
+    }
+}

@@ -1,0 +1,59 @@
+//! Gets frames: the fast path, and the ladder below it.
+//!
+//! ```text
+//! frames(n) -- request: per-CPU list or buddy, above low ------> frames
+//!           \- ladder:  ring kswapd, try down to min
+//!                       direct reclaim, retry
+//!                       drain per-CPU lists and batches
+//!                       OutOfMemory
+//! ```
+//! Frames come populated, on no list, nobody's. The caller may hold entries, and no other lock.
+
+mod ladder;
+
+use crate::machine::{Machine, Node};
+use crate::zone::Level;
+use highwater_platform::Platform;
+use highwater_units::{FrameList, Pfn};
+
+/// No frame can be had: memory is in use and nothing can be swapped out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+/// Between 1 and `wanted` (at most 16) frames, adjacent where possible. More than one only while
+/// memory is plenty: nobody reclaims for a guess.
+///
+/// # Errors
+/// [`OutOfMemory`] after the whole ladder failed for one frame.
+pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
+    let taken = match request(m, wanted, Level::Low) {
+        Some(frames) => frames,
+        None => ladder::climb(m)?,
+    };
+    m.taken(taken.len());
+    if m.platform.populate(&taken).is_err() {
+        m.free(&taken);
+        return Err(OutOfMemory);
+    }
+    Ok(taken)
+}
+
+/// What the zones have above `level`, nearest node first.
+fn request<P: Platform>(m: &Machine<P>, wanted: usize, level: Level) -> Option<FrameList> {
+    let cpu = m.cpu();
+    let of = |node: &Node<P>| {
+        if wanted > 1 {
+            let run = node.zone.alloc_run(wanted, level);
+            if !run.is_empty() {
+                return Some(run);
+            }
+        }
+        node.zone.alloc(cpu, level).map(FrameList::one)
+    };
+    m.nodes_from(cpu).find_map(|(_, node)| of(node))
+}
+
+/// Gives back a frame that was allocated and not used.
+pub fn give_back<P: Platform>(m: &Machine<P>, frames: &[Pfn]) {
+    m.free(frames);
+}

@@ -1,0 +1,27 @@
+//! What can go wrong for a caller, one small enum per call family.
+
+use highwater_platform::IoError;
+use std::fmt;
+
+/// A page could not be made present. The page is as it was; nothing is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultError {
+    /// No frame: memory is in use and swap is full, or cannot be written.
+    OutOfMemory,
+    /// Its contents could not be read from their device.
+    Read(IoError),
+    /// Its contents could not be written to a device, for a forked child to read.
+    Write(IoError),
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultError::OutOfMemory => write!(f, "memory and swap are full"),
+            FaultError::Read(error) => write!(f, "a page could not be read from swap: {error}"),
+            FaultError::Write(error) => write!(f, "a page could not be written to swap: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FaultError {}

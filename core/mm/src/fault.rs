@@ -1,0 +1,292 @@
+//! The way of a fault: from an access to a mapped page. The only place that decides it.
+//!
+//! ```text
+//! resolve -- claim the entry --> Mapped: done (or the program dropped the page: start over)
+//!                            |-> Busy: wait, start over
+//!                            \-> Held: Absent    zero   frames, zeroed, mapped
+//!                                      Resident  remap  still in memory: map, or allow writing
+//!                                      Swapped   cached the swap cache has it: wait for its write
+//!                                                fetch  frames, device read, mapped
+//! ```
+//! A fault holds its page's entry until the page is mapped, and with it those of the pages after it
+//! that come along when the fault continues a stream. It waits for devices and for memory while it
+//! holds them; it never waits for another entry meanwhile.
+
+use crate::alloc::{self, OutOfMemory};
+use crate::error::FaultError;
+use crate::frame::Writeback;
+use crate::machine::Machine;
+use crate::space::{Access, Claim, Entry, Held, Page, Pinned, Space};
+use crate::stats::Counter;
+use crate::swap::first_error;
+use highwater_platform::{Io, Platform, Protection, Stop};
+use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
+
+/// How a fault was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The page was mapped already: another fault was faster.
+    Already,
+    /// Without a device: zeroed, or still in memory.
+    Minor,
+    /// From a device.
+    Major,
+}
+
+/// An access that faulted.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// The page.
+    pub vpn: Vpn,
+    /// Load or store.
+    pub access: Access,
+    /// Pages from here on do not belong to what the page belongs to: do not bring them along.
+    pub bound: Vpn,
+}
+
+/// Makes a page present for an access.
+///
+/// # Errors
+/// The page stays as it was; see [`FaultError`].
+pub fn resolve<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    fault: Fault,
+) -> Result<Served, FaultError> {
+    loop {
+        match space.claim(fault.vpn, fault.access) {
+            Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Already),
+            Claim::Mapped => forget_vanished(m, space, fault.vpn),
+            Claim::Busy(ticket) => {
+                m.count(Counter::FaultWait, 1);
+                space.wait(fault.vpn, ticket);
+            }
+            Claim::Held(held) => return present(m, held, fault),
+        }
+    }
+}
+
+fn present<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    fault: Fault,
+) -> Result<Served, FaultError> {
+    let pages = m.swap.streams.window(held.space().id(), fault.vpn).min(m.config.window_max);
+    let room = (fault.bound.0.saturating_sub(fault.vpn.0)).max(1);
+    let window = pages.min(room as usize).min(most_at_once(m));
+    m.count(Counter::PgFault, 1);
+    match held.page() {
+        Page::Absent => zero(m, held, window),
+        Page::Resident(pfn) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, pfn)),
+        Page::Resident(_) => Ok(remap(m, held, fault.access, window)),
+        Page::Swapped(slot) => match m.swap.claim(slot) {
+            Some(pfn) => Ok(cached(m, held, slot, pfn, fault.access)),
+            None => fetch(m, held, slot, fault.access, window),
+        },
+    }
+}
+
+/// A window must not take more than a small part of a small budget.
+fn most_at_once<P: Platform>(m: &Machine<P>) -> usize {
+    (m.frames.len() / 64).max(1)
+}
+
+/// First touch: zeroed frames.
+fn zero<P: Platform>(
+    m: &Machine<P>,
+    mut held: Held<'_, P>,
+    window: usize,
+) -> Result<Served, FaultError> {
+    while held.len() < window && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {}
+    let frames = alloc::frames(m, held.len())?;
+    held.truncate(frames.len());
+    m.platform.zero(&frames);
+    m.count(Counter::PgZero, frames.len() as u64);
+    Ok(install(m, held, &frames, Protection::ReadWrite, Served::Minor))
+}
+
+/// In memory, unmapped to see whether it is used: it is.
+fn remap<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>, access: Access, window: usize) -> Served {
+    let dirty = held.entries()[0].is_dirty();
+    let alike = |entry: Entry| {
+        let unmapped = matches!(entry.page(), Page::Resident(_)) && !entry.is_mapped();
+        unmapped && entry.is_dirty() == dirty
+    };
+    while held.len() < window && held.extend(Pinned::Refuse, alike) {}
+    let frame = |entry: &Entry| match entry.page() {
+        Page::Resident(pfn) => pfn,
+        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages were held"),
+    };
+    let frames: FrameList = held.entries().iter().map(frame).collect();
+    m.count(Counter::PgRefault, frames.len() as u64);
+    let protection = match access {
+        Access::Read if !dirty => Protection::ReadOnly,
+        _ => Protection::ReadWrite,
+    };
+    if protection == Protection::ReadWrite {
+        frames.iter().for_each(|pfn| forget_slot(m, *pfn));
+    }
+    map(m, held, &frames, protection);
+    Served::Minor
+}
+
+/// A write to a page that equals its slot, until now.
+fn allow_write<P: Platform>(m: &Machine<P>, held: Held<'_, P>, pfn: Pfn) -> Served {
+    forget_slot(m, pfn);
+    m.platform.allow_write(held.space().id(), held.first());
+    held.release(|_, was| was.dirty());
+    Served::Minor
+}
+
+fn forget_slot<P: Platform>(m: &Machine<P>, pfn: Pfn) {
+    if let Some(slot) = m.frames.take_slot(pfn) {
+        m.swap.release(slot);
+    }
+}
+
+/// On its way out, and wanted again: the frame still has the contents. Reclaim puts it on the LRU.
+fn cached<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    slot: Slot,
+    pfn: Pfn,
+    access: Access,
+) -> Served {
+    let written = m.wait_written(pfn);
+    m.frames.set_writeback(pfn, Writeback::Idle);
+    m.count(Counter::PgRefault, 1);
+    let protection = match written {
+        Writeback::Failed => Protection::ReadWrite,
+        Writeback::Idle | Writeback::Running => keep_or_free_slot(m, slot, &[pfn], access),
+    };
+    if written == Writeback::Failed {
+        m.swap.release(slot);
+    }
+    map(m, held, &FrameList::one(pfn), protection);
+    Served::Minor
+}
+
+/// From the device, with the pages after it that lie in the slots after its slot.
+fn fetch<P: Platform>(
+    m: &Machine<P>,
+    mut held: Held<'_, P>,
+    slot: Slot,
+    access: Access,
+    window: usize,
+) -> Result<Served, FaultError> {
+    while held.len() < window && extend_swapped(m, &mut held, slot) {}
+    let mut frames = alloc::frames(m, held.len())?;
+    loop {
+        held.truncate(frames.len());
+        let mut io = [Io::new(slot.index, frames)];
+        m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
+        match first_error(&io) {
+            None => break,
+            // A neighbour may be what cannot be read: ask for this page alone.
+            Some(_) if frames.len() > 1 => {
+                alloc::give_back(m, &frames[1..]);
+                frames.truncate(1);
+            }
+            Some(error) => {
+                alloc::give_back(m, &frames);
+                return Err(FaultError::Read(error));
+            }
+        }
+    }
+    m.count(Counter::PgMajFault, 1);
+    m.count(Counter::SwapRa, frames.len() as u64 - 1);
+    let protection = keep_or_free_slot(m, slot, &frames, access);
+    Ok(install(m, held, &frames, protection, Served::Major))
+}
+
+fn extend_swapped<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, first: Slot) -> bool {
+    let Some(index) = first.index.checked_add(held.len() as u32) else { return false };
+    let next = Slot { index, ..first };
+    held.extend(Pinned::Refuse, |entry| {
+        entry.page() == Page::Swapped(next) && !m.swap.is_cached(next)
+    })
+}
+
+/// Frames now equal their slots. A reader's pages keep them, so as to be dropped without a write;
+/// a writer's do not.
+fn keep_or_free_slot<P: Platform>(
+    m: &Machine<P>,
+    first: Slot,
+    frames: &[Pfn],
+    access: Access,
+) -> Protection {
+    let keep = access == Access::Read && m.swap.retains(first);
+    for (index, pfn) in frames.iter().enumerate() {
+        let slot = Slot { index: first.index + index as u32, ..first };
+        match keep {
+            true => m.frames.set_slot(*pfn, Some(slot)),
+            false => m.swap.release(slot),
+        }
+    }
+    match keep {
+        true => Protection::ReadOnly,
+        false => Protection::ReadWrite,
+    }
+}
+
+/// Gives frames to the held pages, maps them, and puts them on the LRU.
+fn install<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    frames: &FrameList,
+    protection: Protection,
+    served: Served,
+) -> Served {
+    for (index, pfn) in frames.iter().enumerate() {
+        m.adopt(*pfn, held.owner(index));
+    }
+    // Listed while the entries are held: who drops the page next finds the frame where it belongs.
+    m.add_to_lru(frames);
+    map(m, held, frames, protection);
+    served
+}
+
+/// Maps frames that belong to the held pages; pages that cannot be mapped now stay in memory, and
+/// fault again if they are wanted.
+fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, protection: Protection) {
+    let (space, first) = (held.space().id(), held.first());
+    let progress = m.platform.map(space, first, frames, protection);
+    if let Some(stop) = progress.stop {
+        debug_assert!(matches!(stop, Stop::Vanished), "page {first:?} cannot be mapped: {stop:?}");
+        m.count(Counter::MapRefused, 1);
+    }
+    m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len());
+    held.release(|index, _| {
+        let entry = match protection {
+            Protection::ReadOnly => Entry::resident(frames[index]),
+            Protection::ReadWrite => Entry::resident(frames[index]).dirty(),
+        };
+        match index < progress.done {
+            true => entry.mapped(),
+            false => entry,
+        }
+    });
+}
+
+/// The program dropped a mapped page by a call the manager did not see: it reads as zeros now.
+fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+    let held = space.hold(vpn);
+    let entry = held.entries()[0];
+    let Page::Resident(pfn) = entry.page() else { return };
+    if !entry.is_mapped() || m.platform.holds(space.id(), vpn) {
+        return;
+    }
+    let progress = m.platform.unmap(space.id(), vpn, &[pfn]);
+    if progress.stop == Some(Stop::Vanished) {
+        m.abandon(pfn);
+        held.release(|_, _| Entry::ABSENT);
+    }
+}
+
+impl From<OutOfMemory> for FaultError {
+    fn from(_: OutOfMemory) -> FaultError {
+        FaultError::OutOfMemory
+    }
+}
+
+const _: () = assert!(RUN_PAGES_MAX <= 255, "windows fit their bits");

@@ -1,0 +1,149 @@
+//! One record per frame: whose page it holds, which slot still equals it, where it is.
+//!
+//! ```text
+//! Frames[pfn] = { owner: (space, vpn)?   slot: Slot?   place: Place   flags: writeback, failed }
+//! ```
+//! Protocol: `owner` and `slot` change only under the lock of the page's entry, or while nobody else
+//! knows the frame. `place` changes by compare-and-swap as [`Place`] says. Every frame is in exactly
+//! one place: free in its zone, in a per-CPU batch, on a list, or in the hands of one thread.
+
+mod place;
+
+pub use place::{Place, PlaceCell};
+
+use highwater_units::{Pfn, Slot, SpaceId, Vpn};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+
+/// Whose page a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The space.
+    pub space: SpaceId,
+    /// The page in it.
+    pub vpn: Vpn,
+}
+
+/// How a write of a frame to its slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writeback {
+    /// None under way; slot and frame agree if the frame has a slot.
+    Idle,
+    /// The device may be reading the frame: it must not be mapped.
+    Running,
+    /// The last write failed: the slot holds anything.
+    Failed,
+}
+
+const IDLE: u8 = 0;
+const RUNNING: u8 = 1;
+const FAILED: u8 = 2;
+
+/// The record of one frame. 24 bytes.
+struct Frame {
+    /// 0: nobody's; else 1 | vpn << 1 | space << 48.
+    owner: AtomicU64,
+    /// 0: none; else slot bits + 1.
+    slot: AtomicU64,
+    place: PlaceCell,
+    writeback: AtomicU8,
+}
+
+/// The records of all frames, by [`Pfn`].
+pub struct Frames(Vec<Frame>);
+
+impl Frames {
+    /// Records of `frames` frames that are nobody's.
+    pub fn new(frames: usize) -> Frames {
+        let frame = |_| Frame {
+            owner: AtomicU64::new(0),
+            slot: AtomicU64::new(0),
+            place: PlaceCell::new(),
+            writeback: AtomicU8::new(IDLE),
+        };
+        Frames((0..frames).map(frame).collect())
+    }
+
+    /// Number of frames.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whose page the frame holds. Stable only under the lock of that page's entry.
+    pub fn owner(&self, pfn: Pfn) -> Option<Owner> {
+        let bits = self.0[pfn.index()].owner.load(Acquire);
+        (bits & 1 == 1).then(|| Owner {
+            space: SpaceId((bits >> 48) as u16),
+            vpn: Vpn((bits >> 1) & ((1 << 47) - 1)),
+        })
+    }
+
+    /// Gives the frame to a page, or to nobody.
+    pub fn set_owner(&self, pfn: Pfn, owner: Option<Owner>) {
+        let pack = |o: Owner| 1 | o.vpn.0 << 1 | u64::from(o.space.0) << 48;
+        self.0[pfn.index()].owner.store(owner.map_or(0, pack), Release);
+    }
+
+    /// The slot whose contents equal the frame's, as far as the entry's dirty bit allows.
+    pub fn slot(&self, pfn: Pfn) -> Option<Slot> {
+        self.0[pfn.index()].slot.load(Acquire).checked_sub(1).map(Slot::from_bits)
+    }
+
+    /// Notes or forgets that slot.
+    pub fn set_slot(&self, pfn: Pfn, slot: Option<Slot>) {
+        self.0[pfn.index()].slot.store(slot.map_or(0, |slot| slot.to_bits() + 1), Release);
+    }
+
+    /// Forgets the slot and says which it was.
+    pub fn take_slot(&self, pfn: Pfn) -> Option<Slot> {
+        self.0[pfn.index()].slot.swap(0, AcqRel).checked_sub(1).map(Slot::from_bits)
+    }
+
+    /// Where the frame is.
+    pub fn place(&self, pfn: Pfn) -> &PlaceCell {
+        &self.0[pfn.index()].place
+    }
+
+    /// How its write stands.
+    pub fn writeback(&self, pfn: Pfn) -> Writeback {
+        match self.0[pfn.index()].writeback.load(Acquire) {
+            IDLE => Writeback::Idle,
+            RUNNING => Writeback::Running,
+            _ => Writeback::Failed,
+        }
+    }
+
+    /// Notes how its write stands. `Release`: who then sees it idle sees the write done.
+    pub fn set_writeback(&self, pfn: Pfn, state: Writeback) {
+        let bits = match state {
+            Writeback::Idle => IDLE,
+            Writeback::Running => RUNNING,
+            Writeback::Failed => FAILED,
+        };
+        self.0[pfn.index()].writeback.store(bits, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_and_slot_keep_their_extremes() {
+        let frames = Frames::new(1);
+        let (pfn, top) = (Pfn(0), Vpn((1 << 47) - 1));
+        assert_eq!((frames.owner(pfn), frames.slot(pfn)), (None, None));
+        for owner in [(0, Vpn(0)), (u16::MAX, top)].map(|(s, vpn)| Owner { space: SpaceId(s), vpn })
+        {
+            frames.set_owner(pfn, Some(owner));
+            assert_eq!(frames.owner(pfn), Some(owner));
+        }
+        let slot = Slot { device: 255, index: u32::MAX };
+        frames.set_slot(pfn, Some(slot));
+        assert_eq!((frames.take_slot(pfn), frames.slot(pfn)), (Some(slot), None));
+    }
+}

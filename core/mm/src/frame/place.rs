@@ -1,0 +1,60 @@
+//! Where an allocated frame is with respect to the LRU lists.
+//!
+//! ```text
+//!          add             drain (lru lock)         isolate (lru lock)
+//!   Off ---------> Batch ---------------> Listed ------------------> Isolated ---> Off (evicted)
+//!                    |                      ^  |  putback (lru lock)    |
+//!                    | abandon              |  +------------------------+
+//!                    +--------> Orphan <----+------ abandon ------------+
+//! ```
+//! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
+//! it becomes an orphan, and that thread frees it when it would put it on a list.
+
+use std::sync::atomic::{AtomicU8, Ordering::*};
+
+/// Where a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Place {
+    /// On no list: free, or being filled, or being freed by the thread that holds it.
+    Off,
+    /// In a CPU's batch, on its way to the active list.
+    Batch,
+    /// On the active list.
+    Active,
+    /// On the inactive list.
+    Inactive,
+    /// Taken off by reclaim, which has it now.
+    Isolated,
+    /// In a batch or isolated, and nobody's page any more.
+    Orphan,
+}
+
+const ALL: [Place; 6] = [
+    Place::Off,
+    Place::Batch,
+    Place::Active,
+    Place::Inactive,
+    Place::Isolated,
+    Place::Orphan,
+];
+
+/// An atomic [`Place`].
+pub struct PlaceCell(AtomicU8);
+
+impl PlaceCell {
+    pub(super) fn new() -> PlaceCell {
+        PlaceCell(AtomicU8::new(Place::Off as u8))
+    }
+
+    /// The present place.
+    pub fn get(&self) -> Place {
+        ALL[usize::from(self.0.load(Acquire))]
+    }
+
+    /// Moves from `from` to `to`; says where the frame is instead if it was not in `from`.
+    pub fn change(&self, from: Place, to: Place) -> Result<(), Place> {
+        let changed = self.0.compare_exchange(from as u8, to as u8, AcqRel, Acquire);
+        changed.map(drop).map_err(|other| ALL[usize::from(other)])
+    }
+}

@@ -1,0 +1,198 @@
+//! The parts that allocation, reclaim and faults work on, together.
+//!
+//! ```text
+//! Machine -- platform, config, stats
+//!         |- Frames                 one record per frame
+//!         |- Node x n               Zone (free frames), Lru (used ones), kswapd's alarm clock
+//!         |- Space x m              page tables, added and never removed
+//!         \- Swap                   slots, swap cache, transfers
+//! ```
+//! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SwapCpu -> SwapCluster ->
+//! SwapDevice; entry -> PerCpuFrames -> Zone. The chains do not meet: no lock of one is taken under a
+//! lock of another, and no device I/O happens under any lock but entries.
+
+use crate::config::Config;
+use crate::frame::{Frames, Owner, Writeback};
+use crate::lru::{Lru, Removal};
+use crate::space::Space;
+use crate::stats::{Counter, Stats};
+use crate::swap::Swap;
+use crate::zone::{Watermarks, Zone};
+use highwater_platform::{Event, Platform, Ticket};
+use highwater_units::{CpuId, NodeId, Pfn, SpaceId};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Spaces a manager can have.
+pub const SPACES_MAX: usize = 256;
+
+/// The memory of one node.
+pub struct Node<P: Platform> {
+    /// Its free frames.
+    pub zone: Zone<P>,
+    /// Its used frames.
+    pub lru: Lru<P>,
+    /// Wakes the node's kswapd threads.
+    pub alarm: P::Event,
+}
+
+/// Everything but the threads.
+pub struct Machine<P: Platform> {
+    /// The world.
+    pub platform: P,
+    /// The settings.
+    pub config: Config,
+    /// The counters.
+    pub stats: Stats,
+    /// The frames' records.
+    pub frames: Frames,
+    /// The nodes, by [`NodeId`].
+    pub nodes: Vec<Node<P>>,
+    /// The swap devices.
+    pub swap: Swap<P>,
+    /// Ends waits for a frame's write.
+    written: P::Event,
+    spaces: Vec<OnceLock<Space<P>>>,
+    resident: AtomicU32,
+}
+
+impl<P: Platform> Machine<P> {
+    /// All frames and slots free, no spaces.
+    pub fn new(platform: P, config: Config) -> Machine<P> {
+        let ranges = platform.ranges();
+        let total: u32 = ranges.iter().map(|range| range.frames).sum();
+        let nodes = ranges.iter().map(|range| {
+            let (min_free, scale) = (config.min_free, config.watermark_scale);
+            let marks = Watermarks::new(range.frames, total, min_free, scale);
+            Node {
+                zone: Zone::new(&platform, *range, marks),
+                lru: Lru::new(&platform, *range),
+                alarm: platform.new_event(),
+            }
+        });
+        Machine {
+            nodes: nodes.collect(),
+            config,
+            stats: Stats::new(platform.cpus()),
+            frames: Frames::new(total as usize),
+            swap: Swap::new(&platform),
+            written: platform.new_event(),
+            spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
+            resident: AtomicU32::new(0),
+            platform,
+        }
+    }
+
+    /// Adds a space; `None` when there are 256 already.
+    pub fn add_space(&self, pages: u64) -> Option<&Space<P>> {
+        self.spaces.iter().enumerate().find_map(|(index, place)| {
+            let space = Space::new(&self.platform, SpaceId(index as u16), pages);
+            place.set(space).is_ok().then(|| place.get().expect("just set"))
+        })
+    }
+
+    /// A space that was added.
+    pub fn space(&self, id: SpaceId) -> &Space<P> {
+        self.spaces[usize::from(id.0)].get().expect("spaces are named by add_space")
+    }
+
+    /// All spaces.
+    pub fn spaces(&self) -> impl Iterator<Item = &Space<P>> {
+        self.spaces.iter().map_while(OnceLock::get)
+    }
+
+    /// This thread's CPU.
+    pub fn cpu(&self) -> CpuId {
+        self.platform.cpu()
+    }
+
+    /// Counts on this CPU.
+    pub fn count(&self, counter: Counter, count: u64) {
+        self.stats.add(self.cpu(), counter, count);
+    }
+
+    /// The node a frame lies on.
+    pub fn node_of(&self, pfn: Pfn) -> &Node<P> {
+        let holds = |node: &&Node<P>| {
+            let range = node.zone.range();
+            (range.first.0..range.first.0 + range.frames).contains(&pfn.0)
+        };
+        self.nodes.iter().find(holds).expect("ranges cover all frames")
+    }
+
+    /// Nodes in the order this CPU prefers them: its own, then the others.
+    pub fn nodes_from(&self, cpu: CpuId) -> impl Iterator<Item = (NodeId, &Node<P>)> {
+        let own = usize::from(self.platform.node_of(cpu).0) % self.nodes.len();
+        let order = (0..self.nodes.len()).map(move |i| (own + i) % self.nodes.len());
+        order.map(|index| (NodeId(index as u8), &self.nodes[index]))
+    }
+
+    /// Notes frames that left a zone.
+    pub fn taken(&self, frames: usize) {
+        self.resident.fetch_add(frames as u32, Relaxed);
+    }
+
+    /// Gives frames that are nobody's and on no list back to their zones.
+    pub fn free(&self, frames: &[Pfn]) {
+        let Some(first) = frames.first() else { return };
+        debug_assert!(frames.iter().all(|pfn| self.frames.owner(*pfn).is_none()));
+        debug_assert!(frames.iter().all(|pfn| self.frames.slot(*pfn).is_none()));
+        self.resident.fetch_sub(frames.len() as u32, Relaxed);
+        match &self.nodes[..] {
+            [only] => only.zone.free(self.cpu(), frames),
+            _ if frames.len() == 1 => self.node_of(*first).zone.free(self.cpu(), frames),
+            _ => frames.iter().for_each(|pfn| self.node_of(*pfn).zone.free(self.cpu(), &[*pfn])),
+        }
+    }
+
+    /// Frames in use.
+    pub fn resident(&self) -> u32 {
+        self.resident.load(Relaxed)
+    }
+
+    /// Puts pages that just came into use on the LRU.
+    pub fn add_to_lru(&self, pages: &[Pfn]) {
+        let cpu = self.cpu();
+        match &self.nodes[..] {
+            [only] => self.free(&only.lru.add(&self.frames, cpu, pages)),
+            _ => pages.iter().for_each(|pfn| {
+                self.free(&self.node_of(*pfn).lru.add(&self.frames, cpu, &[*pfn]));
+            }),
+        }
+    }
+
+    /// Makes the frame of a dropped page nobody's and frees it, or leaves that to the thread that
+    /// has it in hand. The caller holds the page's entry; the frame is unmapped.
+    pub fn abandon(&self, pfn: Pfn) {
+        self.frames.set_owner(pfn, None);
+        if let Some(slot) = self.frames.take_slot(pfn) {
+            self.swap.release(slot);
+        }
+        match self.node_of(pfn).lru.remove(&self.frames, pfn) {
+            Removal::Taken => self.free(&[pfn]),
+            Removal::Abandoned => {}
+        }
+    }
+
+    /// Gives a frame to a page whose entry the caller holds.
+    pub fn adopt(&self, pfn: Pfn, owner: Owner) {
+        self.frames.set_owner(pfn, Some(owner));
+    }
+
+    /// Waits until the device no longer reads the frame; says how the write went.
+    pub fn wait_written(&self, pfn: Pfn) -> Writeback {
+        loop {
+            let ticket: Ticket = self.written.ticket();
+            match self.frames.writeback(pfn) {
+                Writeback::Running => self.written.wait(ticket, None),
+                done => return done,
+            }
+        }
+    }
+
+    /// Notes how a frame's write went, for who waits.
+    pub fn set_written(&self, pfns: &[Pfn], outcome: Writeback) {
+        pfns.iter().for_each(|pfn| self.frames.set_writeback(*pfn, outcome));
+        self.written.notify_all();
+    }
+}

@@ -1,0 +1,230 @@
+//! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
+
+use crate::config::{Config, KSWAPD_THREADS_MAX};
+use crate::error::FaultError;
+use crate::fault::{self, Fault, Served};
+use crate::machine::{Machine, SPACES_MAX};
+use crate::range::{self, Range};
+use crate::reclaim::kswapd;
+use crate::snapshot::{self, Snapshot};
+use crate::space::{Access, Space};
+use crate::stats::{Counter, Snapshot as Statistics};
+use crate::verify::verify;
+use highwater_platform::{Event, Platform, Thread};
+use highwater_units::{NodeId, Pfn, SpaceId, Vpn};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+/// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
+pub struct Manager<P: Platform> {
+    machine: Arc<Machine<P>>,
+    stop: Arc<AtomicBool>,
+    kswapd: Vec<P::Thread>,
+    resident_peak: AtomicU32,
+}
+
+/// Why a manager or a space could not be made.
+#[derive(Debug)]
+pub enum StartError {
+    /// A setting is out of its bounds; the text says which.
+    Config(&'static str),
+    /// The system gives no thread.
+    Thread(std::io::Error),
+    /// The system gives no address space, or refuses to hand its faults over.
+    Attach(std::io::Error),
+    /// There are 256 spaces.
+    Spaces,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Config(what) => write!(f, "{what}"),
+            StartError::Thread(error) => write!(f, "no thread for kswapd: {error}"),
+            StartError::Attach(error) => write!(f, "no memory for a space: {error}"),
+            StartError::Spaces => write!(f, "a manager has at most {SPACES_MAX} spaces"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl<P: Platform> Manager<P> {
+    /// Starts a manager over all frames and devices of the platform.
+    ///
+    /// # Errors
+    /// [`StartError::Config`] and [`StartError::Thread`].
+    pub fn start(platform: P, config: Config) -> Result<Manager<P>, StartError> {
+        if !(1..=KSWAPD_THREADS_MAX).contains(&config.kswapd_threads) {
+            return Err(StartError::Config("kswapd threads per node are 1 to 16"));
+        }
+        let machine = Arc::new(Machine::new(platform, config));
+        let mut manager = Manager {
+            machine,
+            stop: Arc::new(AtomicBool::new(false)),
+            kswapd: Vec::new(),
+            resident_peak: AtomicU32::new(0),
+        };
+        for node in 0..manager.machine.nodes.len() {
+            for thread in 0..manager.machine.config.kswapd_threads {
+                let kswapd = manager.spawn_kswapd(node, thread).map_err(StartError::Thread)?;
+                manager.kswapd.push(kswapd);
+            }
+        }
+        Ok(manager)
+    }
+
+    fn spawn_kswapd(&self, node: usize, thread: usize) -> Result<P::Thread, std::io::Error> {
+        let (machine, stop) = (self.machine.clone(), self.stop.clone());
+        let body = Box::new(move || kswapd::run(&machine, node, &stop));
+        let name = format!("kswapd{node}:{thread}");
+        self.machine.platform.spawn(&name, NodeId(node as u8), body)
+    }
+
+    /// What it works on.
+    pub fn machine(&self) -> &Machine<P> {
+        &self.machine
+    }
+
+    /// The world it runs in.
+    pub fn platform(&self) -> &P {
+        &self.machine.platform
+    }
+
+    /// Adds a space of `pages` pages that read as zeros.
+    ///
+    /// # Errors
+    /// [`StartError::Attach`] and [`StartError::Spaces`].
+    pub fn add_space(&self, pages: u64) -> Result<SpaceId, StartError> {
+        let space = self.machine.add_space(pages).ok_or(StartError::Spaces)?;
+        let attached = self.machine.platform.attach(space.id(), pages);
+        attached.map_err(|error| StartError::Attach(std::io::Error::from_raw_os_error(error.0)))?;
+        Ok(space.id())
+    }
+
+    fn space(&self, space: SpaceId) -> &Space<P> {
+        self.machine.space(space)
+    }
+
+    /// Serves a fault and counts how long that took.
+    ///
+    /// # Errors
+    /// The page stays as it was; see [`FaultError`].
+    pub fn fault(&self, space: SpaceId, fault: Fault) -> Result<Served, FaultError> {
+        let start = self.platform().now();
+        let served = fault::resolve(&self.machine, self.space(space), fault)?;
+        let took = self.platform().now().since(start);
+        match served {
+            Served::Already => {}
+            Served::Minor => self.machine.stats.minor_fault(took),
+            Served::Major => self.machine.stats.major_fault(took),
+        }
+        self.resident_peak.fetch_max(self.machine.resident(), Relaxed);
+        Ok(served)
+    }
+
+    /// Pins a page, faulting as need be, until the [`Pin`] is dropped: the way to a page on platforms
+    /// where accesses do not fault by themselves.
+    ///
+    /// # Errors
+    /// The page stays as it was; see [`FaultError`].
+    pub fn pin(&self, space: SpaceId, vpn: Vpn, access: Access) -> Result<Pin<'_, P>, FaultError> {
+        let space_ref = self.space(space);
+        loop {
+            if let Some(pfn) = space_ref.pin(vpn, access) {
+                return Ok(Pin { space: space_ref, vpn, pfn });
+            }
+            self.fault(space, Fault { vpn, access, bound: Vpn(space_ref.pages()) })?;
+        }
+    }
+
+    /// Drops the contents of a range: it reads as zeros.
+    pub fn discard(&self, space: SpaceId, range: Range) {
+        range::discard(&self.machine, self.space(space), range);
+    }
+
+    /// Moves the contents of a range to the absent pages from `to` on, without copying.
+    pub fn relocate(&self, space: SpaceId, range: Range, to: Vpn) {
+        range::relocate(&self.machine, self.space(space), range, to);
+    }
+
+    /// Saves a space for a forked child; see [`crate::snapshot`].
+    ///
+    /// # Errors
+    /// Swap is full or fails; the space is unharmed.
+    pub fn snapshot(&self, space: SpaceId) -> Result<Snapshot, FaultError> {
+        snapshot::take(&self.machine, self.space(space))
+    }
+
+    /// Gives a snapshot's slots back, when nobody reads them any more.
+    pub fn release_snapshot(&self, snapshot: &Snapshot) {
+        snapshot::release(&self.machine, snapshot);
+    }
+
+    /// Fills an empty space with a snapshot, in the child.
+    pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) {
+        snapshot::restore(self.space(space), snapshot);
+    }
+
+    /// Frames free or in use, and free slots: what could still be given out, in pages.
+    pub fn capacity_left(&self) -> u64 {
+        let (used, all) = self.machine.swap.usage();
+        let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
+        frames + (all - used)
+    }
+
+    /// All statistics, as of about now.
+    pub fn statistics(&self) -> Statistics {
+        let mut now = self.machine.stats.snapshot();
+        let (used, all) = self.machine.swap.usage();
+        let gauges = [
+            (Counter::Resident, u64::from(self.machine.resident())),
+            (Counter::ResidentPeak, u64::from(self.resident_peak.load(Relaxed))),
+            (Counter::Frames, self.machine.frames.len() as u64),
+            (Counter::SlotsUsed, used),
+            (Counter::SlotsTotal, all),
+            (Counter::Processes, 1),
+        ];
+        gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
+        now
+    }
+
+    /// Checks everything, while no fault or kswapd is at work; panics at a contradiction.
+    pub fn verify(&self, snapshots: &[Snapshot]) {
+        verify(&self.machine, snapshots);
+    }
+
+    /// Stops the kswapd threads; faults still work, by direct reclaim.
+    pub fn stop_kswapd(&mut self) {
+        self.stop.store(true, Release);
+        self.machine.nodes.iter().for_each(|node| node.alarm.notify_all());
+        self.kswapd.drain(..).for_each(Thread::join);
+    }
+}
+
+impl<P: Platform> Drop for Manager<P> {
+    fn drop(&mut self) {
+        self.stop_kswapd();
+    }
+}
+
+/// A page held in its frame.
+pub struct Pin<'a, P: Platform> {
+    space: &'a Space<P>,
+    vpn: Vpn,
+    pfn: Pfn,
+}
+
+impl<P: Platform> Pin<'_, P> {
+    /// The frame, the page's until this is dropped.
+    pub fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+}
+
+impl<P: Platform> Drop for Pin<'_, P> {
+    fn drop(&mut self) {
+        self.space.unpin(self.vpn);
+    }
+}

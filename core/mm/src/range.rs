@@ -1,0 +1,138 @@
+//! What a program does to ranges of its memory: dropping contents, moving them elsewhere.
+//!
+//! Both walk the range in runs of up to 16 pages, holding their entries, and wait for whoever works
+//! on a page. Untouched parts of a range cost a look per 16 MiB.
+
+use crate::frame::Writeback;
+use crate::machine::Machine;
+use crate::space::{Entry, Held, Page, Pinned, Space};
+use crate::stats::Counter;
+use highwater_platform::{Platform, Stop};
+use highwater_units::{Pfn, Vpn};
+
+/// Pages from `first` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first page.
+    pub first: Vpn,
+    /// The page after the last.
+    pub end: Vpn,
+}
+
+/// Drops the contents of a range: it reads as zeros, its frames and slots are free.
+pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
+    each_held(space, range, |held| {
+        take_in(m, &held, Busy::Drop);
+        m.count(Counter::PgDiscard, held.len() as u64);
+        for entry in held.entries() {
+            match entry.page() {
+                Page::Absent => {}
+                Page::Resident(pfn) => m.abandon(pfn),
+                // If it is being written, reclaim frees frame and slot afterwards.
+                Page::Swapped(slot) => m.swap.release(slot),
+            }
+        }
+        held.release(|_, _| Entry::ABSENT);
+    });
+}
+
+/// Moves the contents of a range to the pages from `to` on, which are absent, do not overlap it, and
+/// are known to nobody else yet. Nothing is copied: frames and slots change hands.
+pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
+    each_held(space, range, |held| {
+        take_in(m, &held, Busy::Wait);
+        for index in 0..held.len() {
+            let vpn = Vpn(held.owner(index).vpn.0 - range.first.0 + to.0);
+            let target = space.hold(vpn);
+            debug_assert_eq!(target.page(), Page::Absent, "the target of a move is empty");
+            let entry = match settled(m, held.entries()[index]) {
+                Entry::ABSENT => Entry::ABSENT,
+                entry => entry.unmapped(),
+            };
+            if let Page::Resident(pfn) = entry.page() {
+                m.adopt(pfn, target.owner(0));
+            }
+            target.release(|_, _| entry);
+        }
+        held.release(|_, _| Entry::ABSENT);
+    });
+}
+
+/// The entry of a held page, with a page that is being written made resident: nobody else knows
+/// its owner then.
+pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
+    let Page::Swapped(slot) = entry.page() else { return entry };
+    let Some(pfn) = m.swap.claim(slot) else { return entry };
+    m.wait_written(pfn);
+    m.frames.set_writeback(pfn, Writeback::Idle);
+    m.swap.release(slot);
+    Entry::resident(pfn).dirty()
+}
+
+/// Holds every page of a range that has contents, in runs, and calls `act` with each run.
+pub(crate) fn each_held<'a, P: Platform>(
+    space: &'a Space<P>,
+    range: Range,
+    mut act: impl FnMut(Held<'a, P>),
+) {
+    let present = |entry: Entry| entry.page() != Page::Absent;
+    let mut at = range.first;
+    while let Some(vpn) = space.next_made(at, range.end) {
+        at = vpn.offset(1);
+        let seen = space.entry(vpn);
+        if !present(seen) && !seen.is_locked() {
+            continue;
+        }
+        let mut held = space.hold(vpn);
+        if !present(held.entries()[0]) {
+            continue;
+        }
+        while at < range.end && held.extend(Pinned::Refuse, present) {
+            at = at.offset(1);
+        }
+        act(held);
+    }
+}
+
+/// What to do with a page that the system has pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    /// Its contents do not matter.
+    Drop,
+    /// They do: until it is free.
+    Wait,
+}
+
+/// Unmaps the mapped pages of a run, all of them.
+fn take_in<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, busy: Busy) {
+    let mapped = |index: &usize| held.entries()[*index].is_mapped();
+    let (mut at, mut attempt) = (0, 0);
+    while let Some(first) = (at..held.len()).find(mapped) {
+        let frame = |entry: &Entry| match entry.page() {
+            Page::Resident(pfn) => Some(pfn),
+            Page::Absent | Page::Swapped(_) => None,
+        };
+        let stretch = held.entries()[first..].iter().take_while(|entry| entry.is_mapped());
+        let frames: highwater_units::FrameList = stretch.filter_map(frame).collect();
+        let owner = held.owner(first);
+        let progress = m.platform.unmap(owner.space, owner.vpn, &frames);
+        at = first + progress.done;
+        match (progress.stop, busy) {
+            (None, _) => {}
+            (Some(Stop::Vanished), _) => at += 1,
+            (Some(_), Busy::Drop) => {
+                drop_busy(m, held, at, frames[progress.done]);
+                at += 1;
+            }
+            (Some(_), Busy::Wait) => {
+                m.platform.relax(attempt);
+                attempt += 1;
+            }
+        }
+    }
+}
+
+fn drop_busy<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, index: usize, pfn: Pfn) {
+    let owner = held.owner(index);
+    m.platform.discard(owner.space, owner.vpn, pfn);
+}

@@ -1,0 +1,221 @@
+//! Acts on the fate of inactive pages: 32 isolated pages in, free frames out.
+//!
+//! ```text
+//!            each_run: lock neighbours together
+//! batch ---> decide each ---> Activate: unlock
+//!                        |--> Drop:  entry = Swapped(slot), frame free
+//!                        \--> Write: unmap, take slots, frame in the swap cache, entry = Swapped(slot),
+//!                                    unlock  ... device write, no lock held ...  out of the cache, free
+//! ```
+//! A page that is wanted again while it is written is claimed from the swap cache by the fault, which
+//! waits for the device to be done with the frame. If a write fails the page becomes resident again.
+
+use super::run::{Run, Unmapped, each_run};
+use super::scan::{Fate, decide};
+use crate::frame::{Place, Writeback};
+use crate::lru::List;
+use crate::machine::{Machine, Node};
+use crate::space::{Entry, Held, Page, Pinned};
+use crate::stats::Counter;
+use crate::swap::Cached;
+use highwater_platform::{Io, Platform};
+use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX, Slot};
+
+/// Where the pages of a batch go.
+struct Sorted {
+    /// Their frames are free.
+    freed: FrameBatch,
+    /// Used, or wanted while they were written.
+    activated: FrameBatch,
+    /// Cannot go now.
+    kept: FrameBatch,
+    writes: Writes,
+}
+
+/// Transfers to make; never more than pages in a batch.
+struct Writes {
+    ios: [Io; BATCH_PAGES_MAX],
+    devices: [u8; BATCH_PAGES_MAX],
+    len: usize,
+}
+
+impl Sorted {
+    fn new() -> Sorted {
+        let none = Io::new(0, FrameList::default());
+        let writes = Writes {
+            ios: [none; BATCH_PAGES_MAX],
+            devices: [0; BATCH_PAGES_MAX],
+            len: 0,
+        };
+        let [freed, activated, kept] = [FrameBatch::default(); 3];
+        Sorted { freed, activated, kept, writes }
+    }
+}
+
+/// Evicts what it can of `batch`, isolated from `node`'s inactive list; returns the frames freed.
+pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, batch: FrameBatch) -> u32 {
+    let mut sorted = Sorted::new();
+    let locked_by_others = each_run(m, batch, |run| sort_out(m, run, &mut sorted));
+    locked_by_others.iter().for_each(|pfn| sorted.activated.push(*pfn));
+    write_out(m, &mut sorted);
+    finish(m, node, &sorted)
+}
+
+/// Puts a batch's pages where they belong.
+fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, sorted: &Sorted) -> u32 {
+    for pfn in sorted.freed.iter() {
+        m.frames.set_owner(*pfn, None);
+        let off = m.frames.place(*pfn).change(Place::Isolated, Place::Off);
+        debug_assert_eq!(off, Ok(()), "{pfn:?} was evicted by the thread that isolated it");
+    }
+    m.free(&sorted.freed);
+    m.count(Counter::PgActivate, sorted.activated.len() as u64);
+    m.count(Counter::PgRotated, sorted.kept.len() as u64);
+    m.free(&node.lru.putback(&m.frames, &sorted.activated, List::Active));
+    m.free(&node.lru.putback(&m.frames, &sorted.kept, List::Active));
+    sorted.freed.len() as u32
+}
+
+/// Decides a run's pages and does all that needs its entries.
+fn sort_out<P: Platform>(m: &Machine<P>, run: Run<'_, P>, sorted: &mut Sorted) {
+    let recency = m.platform.recency();
+    let mut fates = [Fate::Activate; RUN_PAGES_MAX];
+    for (index, entry) in run.held.entries().iter().enumerate() {
+        fates[index] = decide(*entry, m.frames.slot(run.frames[index]).is_some(), recency);
+    }
+    let unmapped = run.unmap(m, |index, _| fates[index] != Fate::Activate);
+    let slots = take_slots(m, &run, &fates, &unmapped, &mut sorted.writes);
+    let mut entries = [Entry::ABSENT; RUN_PAGES_MAX];
+    for (index, pfn) in run.frames.iter().enumerate() {
+        let was = run.held.entries()[index];
+        let (list, entry) = match (fates[index], unmapped[index], slots[index]) {
+            (Fate::Activate, _, _) => (&mut sorted.activated, was),
+            (_, Unmapped::Busy, _) => (&mut sorted.kept, was),
+            (_, Unmapped::Vanished, _) => {
+                run.disown(m, index);
+                (&mut sorted.kept, Entry::ABSENT)
+            }
+            (Fate::Drop, Unmapped::Yes, _) => {
+                m.count(Counter::PgDropClean, 1);
+                let slot = m.frames.take_slot(*pfn).expect("only pages with a slot are dropped");
+                (&mut sorted.freed, Entry::swapped(slot))
+            }
+            (Fate::Write, Unmapped::Yes, None) => (&mut sorted.kept, was.unmapped()),
+            (Fate::Write, Unmapped::Yes, Some(slot)) => {
+                entries[index] = Entry::swapped(slot);
+                continue;
+            }
+        };
+        list.push(*pfn);
+        entries[index] = entry;
+    }
+    run.held.release(|index, _| entries[index]);
+}
+
+/// Takes slots for every stretch of pages to write, and notes the transfers. A page gets none if the
+/// devices are full.
+fn take_slots<P: Platform>(
+    m: &Machine<P>,
+    run: &Run<'_, P>,
+    fates: &[Fate],
+    unmapped: &[Unmapped],
+    writes: &mut Writes,
+) -> [Option<Slot>; RUN_PAGES_MAX] {
+    let mut slots = [None; RUN_PAGES_MAX];
+    let len = run.frames.len();
+    let goes = |i: &usize| fates[*i] == Fate::Write && unmapped[*i] == Unmapped::Yes;
+    let mut at = 0;
+    while let Some(first) = (at..len).find(goes) {
+        let stretch = (first..len).take_while(goes).count();
+        let frames = &run.frames[first..first + stretch];
+        let Some((slot, taken)) = m.swap.alloc(m.cpu(), frames) else { break };
+        for index in 0..taken {
+            let index_slot = Slot { index: slot.index + index as u32, ..slot };
+            slots[first + index] = Some(index_slot);
+            m.frames.set_writeback(frames[index], Writeback::Running);
+        }
+        writes.ios[writes.len] = Io::new(slot.index, frames[..taken].iter().copied().collect());
+        writes.devices[writes.len] = slot.device;
+        writes.len += 1;
+        at = first + taken;
+    }
+    slots
+}
+
+/// Makes the transfers, all to one device at a time, and frees the frames nobody wanted meanwhile.
+fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
+    let Writes { mut ios, devices, len } = std::mem::replace(&mut sorted.writes, Sorted::new().writes);
+    let mut at = 0;
+    while at < len {
+        let device = devices[at];
+        let same = devices[at..len].iter().take_while(|d| **d == device).count();
+        m.swap.write(&m.platform, &m.stats, device, &mut ios[at..at + same]);
+        for io in &ios[at..at + same] {
+            settle(m, device, io, sorted);
+        }
+        at += same;
+    }
+}
+
+fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
+    let outcome = match io.result {
+        Ok(()) => Writeback::Idle,
+        Err(_) => Writeback::Failed,
+    };
+    m.set_written(&io.frames, outcome);
+    for (index, pfn) in io.frames.iter().enumerate() {
+        let slot = Slot { device, index: io.slot + index as u32 };
+        let fate = match outcome {
+            Writeback::Failed => restore(m, slot, *pfn),
+            _ => m.swap.uncache(slot, *pfn).into(),
+        };
+        match fate {
+            Written::Free => sorted.freed.push(*pfn),
+            Written::Claimed => sorted.activated.push(*pfn),
+            Written::Restored => sorted.kept.push(*pfn),
+        }
+    }
+}
+
+/// What became of a page that was to be written.
+enum Written {
+    Free,
+    Claimed,
+    Restored,
+}
+
+impl From<Cached> for Written {
+    fn from(cached: Cached) -> Written {
+        match cached {
+            Cached::Removed => Written::Free,
+            Cached::Claimed => Written::Claimed,
+        }
+    }
+}
+
+/// After a failed write: the page is resident again, unless a fault has it or it was dropped.
+fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Written {
+    let owner = m.frames.owner(pfn).expect("a frame keeps its owner while it is written");
+    let mut attempt = 0;
+    let held = loop {
+        match Held::lock(m.space(owner.space), owner.vpn, Pinned::Accept) {
+            Some(held) => break held,
+            // A fault that found the frame in the cache has the entry, and lets go of it soon.
+            None => m.platform.relax(attempt),
+        }
+        attempt += 1;
+    };
+    match (m.swap.uncache(slot, pfn), held.page() == Page::Swapped(slot)) {
+        (Cached::Claimed, _) => Written::Claimed,
+        (Cached::Removed, false) => {
+            m.frames.set_writeback(pfn, Writeback::Idle);
+            Written::Free
+        }
+        (Cached::Removed, true) => {
+            m.frames.set_writeback(pfn, Writeback::Idle);
+            m.swap.release(slot);
+            held.release(|_, _| Entry::resident(pfn).dirty());
+            Written::Restored
+        }
+    }
+}

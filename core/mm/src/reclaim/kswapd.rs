@@ -1,0 +1,56 @@
+//! kswapd: threads that keep a node's free frames above its watermarks.
+//!
+//! All threads of a node wait for one alarm and run the same loop over the same lists, as in the
+//! multiple-kswapd patch. An allocation that finds the zone below low rings; kswapd works until the
+//! zone is at high. A node where it can free nothing is hopeless until the next alarm.
+
+use super::balance::{Reclaimer, shrink};
+use crate::machine::{Machine, Node};
+use crate::stats::Counter;
+use crate::zone::Level;
+use highwater_platform::{Event, Platform};
+use highwater_units::BATCH_PAGES_MAX;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+/// Fruitless rounds after which kswapd leaves it to direct reclaim (MAX_RECLAIM_RETRIES).
+const FAILURES_MAX: u32 = 16;
+
+/// The body of a kswapd thread of node `index`; returns after `stop` was set and the alarm rung.
+pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &AtomicBool) {
+    let node = &m.nodes[index];
+    loop {
+        let ticket = node.alarm.ticket();
+        if stop.load(Acquire) {
+            return;
+        }
+        if node.zone.allows(Level::Low, 1) {
+            node.alarm.wait(ticket, None);
+            continue;
+        }
+        let before = m.platform.thread_cpu_time();
+        let balanced = balance(m, node, stop);
+        m.count(Counter::PageOutRun, 1);
+        m.count(Counter::KswapdNanos, m.platform.thread_cpu_time().since(before).0);
+        if !balanced {
+            node.alarm.wait(node.alarm.ticket(), None);
+        }
+    }
+}
+
+/// Frees until the zone is at its high mark. `false`: gave up.
+fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &AtomicBool) -> bool {
+    let mut failures = 0;
+    while !node.zone.allows(Level::High, 0) && failures < FAILURES_MAX && !stop.load(Acquire) {
+        let missing = node.zone.marks().high.saturating_sub(node.zone.free_frames());
+        let target = missing.clamp(1, BATCH_PAGES_MAX as u32);
+        match shrink(m, node, Reclaimer::Kswapd, target) {
+            0 => {
+                m.platform.relax(failures);
+                failures += 1;
+            }
+            _ => failures = 0,
+        }
+    }
+    failures < FAILURES_MAX
+}

@@ -1,0 +1,18 @@
+//! Makes frames free: decides the fate of the oldest pages, 32 at a time, and acts on it.
+//!
+//! ```text
+//! balance::shrink -- scan::age     active -> inactive, asking whether pages are used
+//!                 \- scan::decide  Fate of an inactive page: pure
+//!                    evict         acts: unmap, slot, write, free; runs of up to 16 pages
+//! kswapd          -- threads that call balance::shrink between the low and the high mark
+//! ```
+//! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers;
+//! so an allocation may reclaim while it holds entries. Isolated pages are in one thread's hands.
+
+mod balance;
+mod evict;
+pub mod kswapd;
+mod run;
+mod scan;
+
+pub use balance::{Reclaimer, shrink};

@@ -1,0 +1,104 @@
+//! Isolated pages, sorted into runs of neighbours, locked, and unmapped together.
+
+use crate::frame::{Owner, Place};
+use crate::machine::Machine;
+use crate::space::{Entry, Held, Page, Pinned};
+use highwater_platform::{Platform, Stop};
+use highwater_units::{FrameBatch, FrameList, Pfn, RUN_PAGES_MAX};
+
+/// A run of neighbouring pages, locked, with their frames.
+pub(super) struct Run<'a, P: Platform> {
+    /// Their entries.
+    pub(super) held: Held<'a, P>,
+    /// Their frames, isolated by this thread.
+    pub(super) frames: FrameList,
+}
+
+/// What came of unmapping a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmapped {
+    /// The program cannot reach it; the frame has its contents.
+    Yes,
+    /// It is pinned by the system, or shared: still mapped.
+    Busy,
+    /// The program had dropped it: the frame's contents are nobody's.
+    Vanished,
+}
+
+/// Groups a batch by owner and locks each group's entries. Calls `act` with every run, one at a
+/// time, and returns the pages that could not be locked or are nobody's any more.
+pub(super) fn each_run<'a, P: Platform>(
+    m: &'a Machine<P>,
+    mut batch: FrameBatch,
+    mut act: impl FnMut(Run<'a, P>),
+) -> FrameBatch {
+    batch.sort_unstable_by_key(|pfn| m.frames.owner(*pfn));
+    let mut left = FrameBatch::default();
+    let mut at = 0;
+    while let Some(pfn) = batch.get(at) {
+        at += 1;
+        let Some(mut run) = lock_first(m, *pfn) else {
+            left.push(*pfn);
+            continue;
+        };
+        while let Some(next) = batch.get(at).filter(|next| lock_next(m, &mut run, **next)) {
+            run.frames.push(*next);
+            at += 1;
+        }
+        act(run);
+    }
+    left
+}
+
+fn lock_first<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Option<Run<'_, P>> {
+    let owner = m.frames.owner(pfn)?;
+    let held = Held::lock(m.space(owner.space), owner.vpn, Pinned::Refuse)?;
+    // The page may have been dropped, or swapped out and in again, before it was locked.
+    (held.page() == Page::Resident(pfn)).then(|| Run { held, frames: FrameList::one(pfn) })
+}
+
+fn lock_next<P: Platform>(m: &Machine<P>, run: &mut Run<'_, P>, pfn: Pfn) -> bool {
+    let next: Owner = run.held.owner(run.held.len());
+    m.frames.owner(pfn) == Some(next)
+        && run.held.extend(Pinned::Refuse, |entry| entry.page() == Page::Resident(pfn))
+}
+
+impl<P: Platform> Run<'_, P> {
+    /// Unmaps the `wanted` pages of the run, each stretch of them with one call.
+    pub(super) fn unmap(
+        &self,
+        m: &Machine<P>,
+        wanted: impl Fn(usize, Entry) -> bool,
+    ) -> [Unmapped; RUN_PAGES_MAX] {
+        let mut outcome = [Unmapped::Yes; RUN_PAGES_MAX];
+        let entries = self.held.entries();
+        let mapped = |i: &usize| entries[*i].is_mapped() && wanted(*i, entries[*i]);
+        let mut at = 0;
+        while let Some(first) = (at..entries.len()).find(mapped) {
+            let len = (first..entries.len()).take_while(mapped).count();
+            let owner = self.held.owner(first);
+            let frames = &self.frames[first..first + len];
+            let progress = m.platform.unmap(owner.space, owner.vpn, frames);
+            at = first + progress.done;
+            if let Some(stop) = progress.stop {
+                outcome[at] = match stop {
+                    Stop::Vanished => Unmapped::Vanished,
+                    Stop::Busy | Stop::Occupied | Stop::Failed(_) => Unmapped::Busy,
+                };
+                at += 1;
+            }
+        }
+        outcome
+    }
+
+    /// Makes the frame of a vanished page an orphan: whoever puts it back on a list frees it.
+    pub(super) fn disown(&self, m: &Machine<P>, index: usize) {
+        let pfn = self.frames[index];
+        m.frames.set_owner(pfn, None);
+        if let Some(slot) = m.frames.take_slot(pfn) {
+            m.swap.release(slot);
+        }
+        let orphaned = m.frames.place(pfn).change(Place::Isolated, Place::Orphan);
+        debug_assert_eq!(orphaned, Ok(()), "an isolated frame changes hands under its entry only");
+    }
+}

@@ -1,0 +1,243 @@
+//! A copy of a space for a forked child: every page's contents in a slot that the child may read.
+//!
+//! The child shares the parent's devices, not its frames. So the dirty resident pages are written, and
+//! stay resident, clean; and every slot of the space gets one more reference, which the parent gives
+//! back when it learns that the child and its children have ended. Until then nobody reuses the
+//! slot, and the child reads it from the inherited device.
+//!
+//! The copy is taken page by page, as the kernel's fork does for other threads: what a thread writes
+//! to two pages while another forks may be seen in part.
+
+use crate::alloc::{self, OutOfMemory};
+use crate::error::FaultError;
+use crate::frame::Owner;
+use crate::machine::Machine;
+use crate::range::{Range, each_held, settled};
+use crate::space::{Entry, Held, Page, Space};
+use crate::swap::first_error;
+use highwater_platform::{Io, Platform, Progress, Stop};
+use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
+
+/// Consecutive pages in consecutive slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRun {
+    /// The first page.
+    pub vpn: Vpn,
+    /// Its slot.
+    pub slot: Slot,
+    /// How many pages.
+    pub pages: u32,
+}
+
+/// The contents of a space at one time, in slots.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot(Vec<SlotRun>);
+
+impl Snapshot {
+    /// The pages and where they are, in ascending order.
+    pub fn runs(&self) -> &[SlotRun] {
+        &self.0
+    }
+
+    fn push(&mut self, vpn: Vpn, slot: Slot) {
+        match self.0.last_mut() {
+            Some(last)
+                if last.vpn.offset(u64::from(last.pages)) == vpn
+                    && last.slot.device == slot.device
+                    && last.slot.index + last.pages == slot.index =>
+            {
+                last.pages += 1;
+            }
+            _ => self.0.push(SlotRun { vpn, slot, pages: 1 }),
+        }
+    }
+}
+
+/// Takes a snapshot of a space.
+///
+/// # Errors
+/// Swap is full, or cannot be written: then nothing is kept, and the space is unharmed.
+pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, FaultError> {
+    let mut snapshot = Snapshot::default();
+    let mut failed = None;
+    let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
+    each_held(space, all, |held| {
+        if failed.is_none() {
+            failed = save(m, held, &mut snapshot).err();
+        }
+    });
+    match failed {
+        None => Ok(snapshot),
+        Some(error) => {
+            release(m, &snapshot);
+            Err(error)
+        }
+    }
+}
+
+/// Gives a snapshot's references back: nobody reads it any more.
+pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
+    for run in snapshot.runs() {
+        let slots = (0..run.pages).map(|i| Slot { index: run.slot.index + i, ..run.slot });
+        slots.for_each(|slot| m.swap.release(slot));
+    }
+}
+
+/// Fills an empty space with a snapshot, in the child.
+pub fn restore<P: Platform>(space: &Space<P>, snapshot: &Snapshot) {
+    for run in snapshot.runs() {
+        for index in 0..run.pages {
+            let slot = Slot { index: run.slot.index + index, ..run.slot };
+            space.hold(run.vpn.offset(u64::from(index))).release(|_, _| Entry::swapped(slot));
+        }
+    }
+}
+
+/// Makes every page of a run clean, in a slot, and references the slots.
+fn save<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    snapshot: &mut Snapshot,
+) -> Result<(), FaultError> {
+    let mut entries = [Entry::ABSENT; RUN_PAGES_MAX];
+    for (index, entry) in held.entries().iter().enumerate() {
+        entries[index] = settled(m, *entry);
+    }
+    let entries = &mut entries[..held.len()];
+    let mut result = Ok(());
+    let mut at = 0;
+    while at < entries.len() && result.is_ok() {
+        match save_next(m, &held, at, entries, snapshot) {
+            Ok(pages) => at += pages,
+            Err(error) => result = Err(error),
+        }
+    }
+    held.release(|index, _| entries[index]);
+    result
+}
+
+/// Saves one page or more from `at` on; returns how many.
+fn save_next<P: Platform>(
+    m: &Machine<P>,
+    held: &Held<'_, P>,
+    at: usize,
+    entries: &mut [Entry],
+    snapshot: &mut Snapshot,
+) -> Result<usize, FaultError> {
+    match home(m, entries[at]) {
+        Home::Nowhere => Ok(1),
+        Home::Slot(slot) => {
+            m.swap.duplicate(slot).map_err(|_| FaultError::OutOfMemory)?;
+            snapshot.push(held.owner(at).vpn, slot);
+            Ok(1)
+        }
+        Home::Frame(_) => save_stretch(m, held, at, entries, snapshot),
+    }
+}
+
+/// Where a page's contents are kept best.
+enum Home {
+    Nowhere,
+    Slot(Slot),
+    Frame(Pfn),
+}
+
+fn home<P: Platform>(m: &Machine<P>, entry: Entry) -> Home {
+    match entry.page() {
+        Page::Absent => Home::Nowhere,
+        Page::Swapped(slot) => Home::Slot(slot),
+        Page::Resident(pfn) => match m.frames.slot(pfn) {
+            Some(slot) if !entry.is_dirty() => Home::Slot(slot),
+            _ => Home::Frame(pfn),
+        },
+    }
+}
+
+/// Writes a stretch of resident pages that are all mapped or all not.
+fn save_stretch<P: Platform>(
+    m: &Machine<P>,
+    held: &Held<'_, P>,
+    at: usize,
+    entries: &mut [Entry],
+    snapshot: &mut Snapshot,
+) -> Result<usize, FaultError> {
+    let mapped = entries[at].is_mapped();
+    let alike = entries[at..].iter().take_while(|entry| entry.is_mapped() == mapped);
+    let frame = |entry: &Entry| match home(m, *entry) {
+        Home::Frame(pfn) => Some(pfn),
+        Home::Nowhere | Home::Slot(_) => None,
+    };
+    let frames: FrameList = alike.map_while(frame).collect();
+    let owner = held.owner(at);
+    let progress = match mapped {
+        true => m.platform.unmap(owner.space, owner.vpn, &frames),
+        false => Progress::all(frames.len()),
+    };
+    for (index, pfn) in frames[..progress.done].iter().enumerate() {
+        entries[at + index] = Entry::resident(*pfn).dirty();
+    }
+    write(m, &frames[..progress.done], |index, slot| {
+        m.swap.duplicate(slot).map_err(|_| FaultError::OutOfMemory)?;
+        m.frames.set_slot(frames[index], Some(slot));
+        entries[at + index] = Entry::resident(frames[index]);
+        snapshot.push(held.owner(at + index).vpn, slot);
+        Ok(())
+    })?;
+    let stopped = at + progress.done;
+    match progress.stop {
+        None => return Ok(frames.len()),
+        Some(Stop::Vanished) => {
+            m.abandon(frames[progress.done]);
+            entries[stopped] = Entry::ABSENT;
+        }
+        Some(_) => save_copy(m, held.owner(stopped), frames[progress.done], snapshot)?,
+    }
+    Ok(progress.done + 1)
+}
+
+/// Writes a page that must stay mapped, from a copy. The slot is the child's alone.
+fn save_copy<P: Platform>(
+    m: &Machine<P>,
+    owner: Owner,
+    pfn: Pfn,
+    snapshot: &mut Snapshot,
+) -> Result<(), FaultError> {
+    let copy = alloc::frames(m, 1)?;
+    m.platform.copy(owner.space, owner.vpn, pfn, copy[0]);
+    let written = write(m, &copy, |_, slot| {
+        snapshot.push(owner.vpn, slot);
+        Ok(())
+    });
+    alloc::give_back(m, &copy);
+    written
+}
+
+/// Writes unmapped frames to new slots, in as few transfers as the slots allow; hands each slot,
+/// with its one reference, to `saved`.
+fn write<P: Platform>(
+    m: &Machine<P>,
+    frames: &[Pfn],
+    mut saved: impl FnMut(usize, Slot) -> Result<(), FaultError>,
+) -> Result<(), FaultError> {
+    let mut at = 0;
+    while at < frames.len() {
+        let (first, taken) = m.swap.alloc(m.cpu(), &frames[at..]).ok_or(OutOfMemory)?;
+        let written = frames[at..at + taken].iter().copied().collect();
+        let mut io = [Io::new(first.index, written)];
+        m.swap.write(&m.platform, &m.stats, first.device, &mut io);
+        let error = first_error(&io);
+        for index in 0..taken {
+            let slot = Slot { index: first.index + index as u32, ..first };
+            m.swap.uncache(slot, frames[at + index]);
+            match error {
+                None => saved(at + index, slot)?,
+                Some(_) => m.swap.release(slot),
+            }
+        }
+        if let Some(error) = error {
+            return Err(FaultError::Write(error));
+        }
+        at += taken;
+    }
+    Ok(())
+}

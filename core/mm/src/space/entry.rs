@@ -1,0 +1,126 @@
+//! A page-table entry: one word says everything about a page.
+//!
+//! ```text
+//! 63 ................ 24 | 23 ...... 8 | 7 |   6   |    5     |   4    |   3     |   2    | 1  0
+//!   payload (pfn, slot)  |    pins     | - | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
+//! ```
+//! Kind: Absent (reads as zeros), Resident (in a frame), Swapped (in a slot). LOCKED is DESIGN's
+//! `Moving`: one thread is changing the page; what it was stays readable. Only pins may fall and
+//! WAITERS may rise while it is set. MAPPED: the program reaches the page without the manager; a
+//! Resident page that is not is in memory, unmapped to see whether it is used. DIRTY: it may differ
+//! from its slot; while it is clear, the frame's slot (if any) holds the same bytes.
+
+use highwater_units::{Pfn, Slot};
+
+const KIND: u64 = 0b11;
+const RESIDENT: u64 = 1;
+const SWAPPED: u64 = 2;
+pub(super) const LOCKED: u64 = 1 << 2;
+pub(super) const WAITERS: u64 = 1 << 3;
+const MAPPED: u64 = 1 << 4;
+pub(super) const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+pub(super) const PIN: u64 = 1 << 8;
+pub(super) const PINS: u64 = 0xffff << 8;
+const PAYLOAD_SHIFT: u32 = 24;
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Never written, or dropped: zeros.
+    Absent,
+    /// In a frame.
+    Resident(Pfn),
+    /// On a device, and possibly still in the swap cache.
+    Swapped(Slot),
+}
+
+/// The value of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(pub(super) u64);
+
+impl Entry {
+    /// A page that reads as zeros.
+    pub const ABSENT: Entry = Entry(0);
+
+    /// A page in a frame, not mapped, equal to its slot.
+    pub fn resident(pfn: Pfn) -> Entry {
+        Entry(u64::from(pfn.0) << PAYLOAD_SHIFT | RESIDENT)
+    }
+
+    /// A page in a slot.
+    pub fn swapped(slot: Slot) -> Entry {
+        Entry(slot.to_bits() << PAYLOAD_SHIFT | SWAPPED)
+    }
+
+    /// The same, mapped and accessed.
+    pub fn mapped(self) -> Entry {
+        Entry(self.0 | MAPPED | ACCESSED)
+    }
+
+    /// The same, no longer mapped nor accessed.
+    pub fn unmapped(self) -> Entry {
+        Entry(self.0 & !(MAPPED | ACCESSED))
+    }
+
+    /// The same, possibly different from its slot.
+    pub fn dirty(self) -> Entry {
+        Entry(self.0 | DIRTY)
+    }
+
+    /// What the page is.
+    pub fn page(self) -> Page {
+        match self.0 & KIND {
+            RESIDENT => Page::Resident(Pfn((self.0 >> PAYLOAD_SHIFT) as u32)),
+            SWAPPED => Page::Swapped(Slot::from_bits(self.0 >> PAYLOAD_SHIFT)),
+            _ => Page::Absent,
+        }
+    }
+
+    /// Whether a thread is changing the page.
+    pub fn is_locked(self) -> bool {
+        self.0 & LOCKED != 0
+    }
+
+    /// Whether the program reaches the page without a fault.
+    pub fn is_mapped(self) -> bool {
+        self.0 & MAPPED != 0
+    }
+
+    /// Whether it was used since that was last asked.
+    pub fn is_accessed(self) -> bool {
+        self.0 & ACCESSED != 0
+    }
+
+    /// Whether it may differ from its slot.
+    pub fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// Guards that hold the page in place.
+    pub fn pins(self) -> u64 {
+        (self.0 & PINS) / PIN
+    }
+
+    /// Without the bits that belong to waiting and locking.
+    pub(super) fn settled(self) -> Entry {
+        Entry(self.0 & !(LOCKED | WAITERS | PINS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_do_not_meet_the_flags() {
+        let slot = Slot { device: 255, index: u32::MAX };
+        let pfn = Pfn(u32::MAX);
+        assert_eq!(Entry::swapped(slot).page(), Page::Swapped(slot));
+        let full = Entry(Entry::resident(pfn).mapped().dirty().0 | LOCKED | WAITERS | PINS);
+        assert_eq!(full.page(), Page::Resident(pfn));
+        assert_eq!(full.pins(), 0xffff);
+        assert_eq!(full.settled(), Entry::resident(pfn).mapped().dirty());
+        assert_eq!(Entry::ABSENT.page(), Page::Absent);
+    }
+}

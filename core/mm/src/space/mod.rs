@@ -1,0 +1,182 @@
+//! Who maps what: the page table of one space.
+//!
+//! ```text
+//! Space -- Table: leaves of 4096 entries, one atomic word each
+//!      \-- Event x 64: where threads wait for a locked entry, by page number
+//! ```
+//! Locking: an entry is its page's lock ([`Held`]); it comes first in the lock order. Frames of
+//! resident pages are found back through [`crate::frame::Owner`] (the reverse map). Guards pin: while a
+//! page has pins its frame stays.
+
+mod entry;
+mod held;
+#[cfg(test)]
+mod space_fuzz;
+mod table;
+
+pub use crate::frame::Owner;
+pub use entry::{Entry, Page};
+pub use held::{Held, Pinned};
+
+use entry::{ACCESSED, LOCKED, PIN, PINS, WAITERS};
+use highwater_platform::{Event, Platform, Ticket};
+use highwater_units::{Pfn, SpaceId, Vpn};
+use std::sync::atomic::Ordering::*;
+use table::Table;
+
+/// Events for waiters; a page hashes to one.
+const EVENTS: usize = 64;
+
+/// What a program wants of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Load.
+    Read,
+    /// Store.
+    Write,
+}
+
+/// What came of asking for a page.
+pub enum Claim<'a, P: Platform> {
+    /// It is mapped, and may be accessed so.
+    Mapped,
+    /// Another thread works on it: wait with this ticket, then ask again.
+    Busy(Ticket),
+    /// It is ours to make present.
+    Held(Held<'a, P>),
+}
+
+/// A page table.
+pub struct Space<P: Platform> {
+    id: SpaceId,
+    pages: u64,
+    table: Table,
+    events: Vec<P::Event>,
+}
+
+impl<P: Platform> Space<P> {
+    /// A space of absent pages.
+    pub fn new(platform: &P, id: SpaceId, pages: u64) -> Space<P> {
+        let events = (0..EVENTS).map(|_| platform.new_event()).collect();
+        Space { id, pages, table: Table::new(pages), events }
+    }
+
+    /// Its name in frames' owners.
+    pub fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    /// Its size.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The entry now. `vpn` is inside the space.
+    pub fn entry(&self, vpn: Vpn) -> Entry {
+        Entry(self.table.entry(vpn).load(Acquire))
+    }
+
+    /// Asks for a page on behalf of an access.
+    pub fn claim(&self, vpn: Vpn, access: Access) -> Claim<'_, P> {
+        loop {
+            let seen = self.entry(vpn);
+            if seen.is_locked() {
+                return Claim::Busy(self.announce(vpn));
+            }
+            if seen.is_mapped() && (access == Access::Read || seen.is_dirty()) {
+                return Claim::Mapped;
+            }
+            if let Some(held) = Held::lock(self, vpn, Pinned::Accept) {
+                return Claim::Held(held);
+            }
+        }
+    }
+
+    /// Locks a page's entry, waiting for others and for pins to go.
+    pub fn hold(&self, vpn: Vpn) -> Held<'_, P> {
+        loop {
+            if let Some(held) = Held::lock(self, vpn, Pinned::Refuse) {
+                return held;
+            }
+            let ticket = self.announce(vpn);
+            let seen = self.entry(vpn);
+            if seen.is_locked() || seen.pins() > 0 {
+                self.wait(vpn, ticket);
+            }
+        }
+    }
+
+    /// Waits until the entry was unlocked after `ticket`.
+    pub fn wait(&self, vpn: Vpn, ticket: Ticket) {
+        let seen = Entry(self.table.entry(vpn).load(SeqCst));
+        if seen.0 & WAITERS != 0 && seen.0 & (LOCKED | PINS) != 0 {
+            self.event(vpn).wait(ticket, None);
+        }
+    }
+
+    /// Says that somebody is going to wait for the page.
+    fn announce(&self, vpn: Vpn) -> Ticket {
+        let ticket = self.event(vpn).ticket();
+        let cell = self.table.entry(vpn);
+        let busy = |now: u64| (now & (LOCKED | PINS) != 0).then_some(now | WAITERS);
+        // An entry that is free by now is not marked: `wait` then returns at once.
+        let _ = cell.fetch_update(SeqCst, SeqCst, busy);
+        ticket
+    }
+
+    fn event(&self, vpn: Vpn) -> &P::Event {
+        &self.events[vpn.0 as usize % EVENTS]
+    }
+
+    fn notify(&self, vpn: Vpn) {
+        self.event(vpn).notify_all();
+    }
+
+    /// Pins a mapped page for a guard: its frame, until [`Space::unpin`]. `None` if the access needs
+    /// a fault first. One compare-and-swap.
+    pub fn pin(&self, vpn: Vpn, access: Access) -> Option<Pfn> {
+        let cell = self.table.entry(vpn);
+        let mut seen = Entry(cell.load(Acquire));
+        loop {
+            let allowed = access == Access::Read || seen.is_dirty();
+            if seen.is_locked() || !seen.is_mapped() || !allowed || seen.pins() == PINS / PIN {
+                return None;
+            }
+            let pinned = (seen.0 + PIN) | ACCESSED;
+            match cell.compare_exchange_weak(seen.0, pinned, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(now) => seen = Entry(now),
+            }
+        }
+        match seen.page() {
+            Page::Resident(pfn) => Some(pfn),
+            Page::Absent | Page::Swapped(_) => unreachable!("only resident pages are mapped"),
+        }
+    }
+
+    /// Undoes one [`Space::pin`].
+    pub fn unpin(&self, vpn: Vpn) {
+        let cell = self.table.entry(vpn);
+        let before = Entry(cell.fetch_sub(PIN, AcqRel));
+        debug_assert!(before.pins() > 0, "{vpn:?} was not pinned");
+        if before.pins() == 1 && before.0 & WAITERS != 0 {
+            cell.fetch_and(!WAITERS, AcqRel);
+            self.notify(vpn);
+        }
+    }
+
+    /// Clears the accessed bit of a page that still is in `pfn`.
+    pub fn clear_accessed(&self, vpn: Vpn, pfn: Pfn) {
+        let clear = |now: u64| {
+            let ours = Entry(now).page() == Page::Resident(pfn) && now & LOCKED == 0;
+            ours.then_some(now & !ACCESSED)
+        };
+        // A page that moved meanwhile keeps its bit: nothing to do.
+        let _ = self.table.entry(vpn).fetch_update(AcqRel, Acquire, clear);
+    }
+
+    /// The first page from `vpn` to before `end` that may have contents.
+    pub fn next_made(&self, vpn: Vpn, end: Vpn) -> Option<Vpn> {
+        self.table.next_made(vpn).filter(|next| *next < end)
+    }
+}

@@ -1,0 +1,206 @@
+//! A swap device: its clusters, which of them have free slots, and each CPU's current one.
+//!
+//! ```text
+//!                  Free <----------- used falls to 0
+//!   take(CPU)  /    ^
+//!   Owned <---+     |  give back: by how full it is
+//!              \  Nonfull <--- a slot of a full one is freed
+//!                  Full
+//! ```
+//! A CPU allocates from a cluster of its own, so that runs stay adjacent and CPUs apart. Order of
+//! search: own cluster onwards, a free cluster, own cluster from its start, a non-full one, what other
+//! CPUs own. An `Owned` cluster is on no list.
+
+use super::cluster::{CLUSTER_SLOTS, ClusterMap};
+use highwater_platform::{DeviceInfo, Lock, LockClass, Platform};
+use highwater_units::{CpuId, IndexLists, Pfn, Slot};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+const FREE: usize = 0;
+const NONFULL: usize = 1;
+const FULL: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    Listed(usize),
+    Owned,
+}
+
+/// Which list every cluster is on.
+struct ClusterLists {
+    lists: IndexLists,
+    home: Vec<Home>,
+}
+
+impl ClusterLists {
+    fn take(&mut self, list: usize) -> Option<u32> {
+        let cluster = self.lists.pop_front(list)?;
+        self.home[cluster as usize] = Home::Owned;
+        Some(cluster)
+    }
+
+    fn put(&mut self, cluster: u32, list: usize) {
+        if let Home::Listed(old) = self.home[cluster as usize] {
+            self.lists.remove(old, cluster);
+        }
+        self.home[cluster as usize] = Home::Listed(list);
+        self.lists.push_back(list, cluster);
+    }
+}
+
+/// A CPU's cluster and where in it to look next.
+#[derive(Clone, Copy)]
+struct Current {
+    cluster: u32,
+    next: u16,
+}
+
+/// One swap device.
+pub struct Device<P: Platform> {
+    index: u8,
+    info: DeviceInfo,
+    used: AtomicU32,
+    clusters: Vec<P::Lock<ClusterMap>>,
+    lists: P::Lock<ClusterLists>,
+    cpus: Vec<P::Lock<Option<Current>>>,
+}
+
+impl<P: Platform> Device<P> {
+    /// A device whose slots are free; one that is read-only has all clusters full, for good.
+    pub(super) fn new(platform: &P, index: u8, info: DeviceInfo) -> Device<P> {
+        let count = info.pages.div_ceil(CLUSTER_SLOTS) as usize;
+        let mut lists = IndexLists::new(3, count);
+        let all = if info.read_only { FULL } else { FREE };
+        (0..count as u32).for_each(|cluster| lists.push_back(all, cluster));
+        let map = |_| platform.new_lock(LockClass::SwapCluster, ClusterMap::default());
+        let lists = ClusterLists { lists, home: vec![Home::Listed(all); count] };
+        let current = |_| platform.new_lock(LockClass::SwapCpu, None);
+        Device {
+            index,
+            used: AtomicU32::new(0),
+            clusters: (0..count).map(map).collect(),
+            lists: platform.new_lock(LockClass::SwapDevice, lists),
+            cpus: (0..platform.cpus()).map(current).collect(),
+            info,
+        }
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Slots in use.
+    pub fn used(&self) -> u32 {
+        self.used.load(Relaxed)
+    }
+
+    pub(super) fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
+        if self.info.read_only || self.used() == self.info.pages {
+            return None;
+        }
+        let mine = usize::from(cpu.0);
+        let found = self.alloc_own(&mut self.cpus[mine].lock(), frames);
+        found.or_else(|| self.cpus.iter().find_map(|other| self.alloc_at(&mut other.lock(), frames)))
+    }
+
+    /// From this CPU's cluster, or another made this CPU's.
+    fn alloc_own(&self, current: &mut Option<Current>, frames: &[Pfn]) -> Option<(Slot, usize)> {
+        if let Some(found) = current.as_mut().and_then(|at| self.take(at, frames)) {
+            return Some(found);
+        }
+        for (list, rewind) in [(FREE, true), (NONFULL, false)] {
+            while let Some(cluster) = self.adopt(current, list) {
+                let at = current.insert(Current { cluster, next: 0 });
+                if let Some(found) = self.take(at, frames) {
+                    return Some(found);
+                }
+            }
+            if rewind && let Some(found) = self.alloc_at(current, frames) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// From the start of the cluster a CPU has.
+    fn alloc_at(&self, current: &mut Option<Current>, frames: &[Pfn]) -> Option<(Slot, usize)> {
+        let at = current.as_mut()?;
+        at.next = 0;
+        self.take(at, frames)
+    }
+
+    /// Gives the current cluster back and takes one from a list; keeps it if the list is empty.
+    fn adopt(&self, current: &mut Option<Current>, list: usize) -> Option<u32> {
+        let taken = self.lists.lock().take(list)?;
+        if let Some(old) = current.take() {
+            let map = self.clusters[old.cluster as usize].lock();
+            self.lists.lock().put(old.cluster, self.list_of(old.cluster, &map));
+        }
+        Some(taken)
+    }
+
+    fn take(&self, at: &mut Current, frames: &[Pfn]) -> Option<(Slot, usize)> {
+        let len = self.slots_of(at.cluster);
+        let mut map = self.clusters[at.cluster as usize].lock();
+        let (first, taken) = map.take(at.next, len, frames)?;
+        at.next = first + taken;
+        self.used.fetch_add(u32::from(taken), Relaxed);
+        let index = at.cluster * CLUSTER_SLOTS + u32::from(first);
+        Some((Slot { device: self.index, index }, usize::from(taken)))
+    }
+
+    /// Acts on a slot under its cluster's lock; moves the cluster if that freed the slot.
+    pub(super) fn with<R>(&self, slot: Slot, act: impl FnOnce(&mut ClusterMap, u16) -> R) -> R {
+        let cluster = slot.index / CLUSTER_SLOTS;
+        let mut map = self.clusters[cluster as usize].lock();
+        let before = map.used();
+        let result = act(&mut map, (slot.index % CLUSTER_SLOTS) as u16);
+        if map.used() < before {
+            self.used.fetch_sub(1, Relaxed);
+            self.relist(cluster, &map, before);
+        }
+        result
+    }
+
+    /// After a slot was freed: a cluster that was full has room, one that is empty is free.
+    fn relist(&self, cluster: u32, map: &ClusterMap, before: u16) {
+        if map.used() > 0 && before < self.slots_of(cluster) {
+            return;
+        }
+        let mut lists = self.lists.lock();
+        if lists.home[cluster as usize] != Home::Owned {
+            lists.put(cluster, self.list_of(cluster, map));
+        }
+    }
+
+    fn list_of(&self, cluster: u32, map: &ClusterMap) -> usize {
+        match map.used() {
+            0 => FREE,
+            used if used == self.slots_of(cluster) => FULL,
+            _ => NONFULL,
+        }
+    }
+
+    /// Slots of a cluster: the last one may be short.
+    fn slots_of(&self, cluster: u32) -> u16 {
+        (self.info.pages - cluster * CLUSTER_SLOTS).min(CLUSTER_SLOTS) as u16
+    }
+
+    /// Calls `found` with (slot, count, cached frame) of every slot in use; checks the lists.
+    pub(crate) fn each_used(&self, mut found: impl FnMut(Slot, u8, Option<Pfn>)) {
+        let mut used = 0;
+        for cluster in 0..self.clusters.len() as u32 {
+            let map = self.clusters[cluster as usize].lock();
+            let home = self.lists.lock().home[cluster as usize];
+            let right = home == Home::Owned || home == Home::Listed(self.list_of(cluster, &map));
+            assert!(right || self.info.read_only, "cluster {cluster} is on the wrong list");
+            used += u32::from(map.used());
+            map.each_used(|at, count, cached| {
+                let index = cluster * CLUSTER_SLOTS + u32::from(at);
+                found(Slot { device: self.index, index }, count, cached);
+            });
+        }
+        assert_eq!(used, self.used(), "slots in use are counted");
+    }
+}

@@ -1,0 +1,161 @@
+//! Frames to slots and back: devices of clusters of slots, the swap cache, streams, transfers.
+//!
+//! ```text
+//! Swap -- Device x n -- Cluster x m: Lock<ClusterMap>   per slot: usage count, frame in the cache
+//!      |             |- Lock<ClusterLists>              free, non-full, full
+//!      |             \- CPU: Lock<Current>              the cluster a CPU allocates from
+//!      \- Streams                                       who reads sequentially, and how far ahead
+//! ```
+//! Locking: `SwapCpu -> SwapCluster -> SwapDevice`, the last only to move a cluster between lists.
+//! No lock is held during a transfer. One lock per cluster of 2 MiB covers counts and cache (the
+//! design of Linux 6.18, beyond the seeds' 64 MB trunks).
+//! Life of a slot: free -> allocated with count 1 and its frame in the cache -> written, out of the
+//! cache -> read back; free again when the count is 0 and the cache has no frame.
+//! `swap` never allocates frames: it fills and drains those it is handed.
+
+mod cluster;
+mod device;
+mod readahead;
+#[cfg(test)]
+mod swap_fuzz;
+
+
+pub use device::Device;
+pub use readahead::Streams;
+
+use crate::stats::{Counter, Stats};
+use highwater_platform::{Io, IoError, Latency, Platform};
+use highwater_units::{CpuId, Pfn, Slot};
+
+/// What became of a slot's place in the swap cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cached {
+    /// The frame was still there and is now out: it belongs to the caller.
+    Removed,
+    /// A fault claimed it first.
+    Claimed,
+}
+
+/// All swap devices.
+pub struct Swap<P: Platform> {
+    devices: Vec<Device<P>>,
+    /// Sequential readers.
+    pub streams: Streams,
+}
+
+impl<P: Platform> Swap<P> {
+    /// The platform's devices, all slots free.
+    pub fn new(platform: &P) -> Swap<P> {
+        let devices = platform.devices().into_iter().enumerate();
+        let device = |(index, info)| Device::new(platform, index as u8, info);
+        Swap { devices: devices.map(device).collect(), streams: Streams::new() }
+    }
+
+    /// Takes slots for the first frames of `frames` (not empty): adjacent slots, count 1, frames in
+    /// the swap cache. Returns the first slot and how many; `None` if all devices are full.
+    pub fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
+        self.devices.iter().find_map(|device| device.alloc(cpu, frames))
+    }
+
+    /// Takes the frame of a swapped page out of the swap cache, if it is there.
+    pub fn claim(&self, slot: Slot) -> Option<Pfn> {
+        self.own(slot)?.with(slot, |map, at| map.claim(at))
+    }
+
+    /// Whether the swap cache has a frame for a slot. Once false it stays so while the caller holds
+    /// the entry that refers to the slot.
+    pub fn is_cached(&self, slot: Slot) -> bool {
+        self.own(slot).is_some_and(|own| own.with(slot, |map, at| map.cached(at).is_some()))
+    }
+
+    /// Takes `pfn` out of the cache after its write, unless a fault did.
+    pub fn uncache(&self, slot: Slot, pfn: Pfn) -> Cached {
+        let own = self.own(slot).expect("only slots of one's own are written");
+        own.with(slot, |map, at| map.uncache(at, pfn))
+    }
+
+    /// One reference less; the slot is free when none is left and the cache has no frame.
+    pub fn release(&self, slot: Slot) {
+        if let Some(own) = self.own(slot) {
+            own.with(slot, |map, at| map.release(at));
+        }
+    }
+
+    /// One reference more, for the copy of a page table that a forked child has.
+    ///
+    /// # Errors
+    /// The count is at its limit.
+    pub fn duplicate(&self, slot: Slot) -> Result<(), CountLimit> {
+        self.own(slot).map_or(Ok(()), |own| own.with(slot, |map, at| map.duplicate(at)))
+    }
+
+    /// Whether a clean page should keep its slot: worth it where a write costs more than the slot,
+    /// and slots are not scarce (the kernel's vm_swap_full).
+    pub fn retains(&self, slot: Slot) -> bool {
+        let device = self.device(slot);
+        let scarce = u64::from(device.used()) * 2 > u64::from(device.info().pages);
+        device.info().latency == Latency::Asynchronous && !scarce
+    }
+
+    /// Slots in use and in all, of the devices that can be allocated from.
+    pub fn usage(&self) -> (u64, u64) {
+        let own = self.devices.iter().filter(|device| !device.info().read_only);
+        own.fold((0, 0), |(used, all), device| {
+            (used + u64::from(device.used()), all + u64::from(device.info().pages))
+        })
+    }
+
+    /// Reads `batch` from a device and waits.
+    pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
+        let start = platform.now();
+        platform.read(device, batch);
+        let cpu = platform.cpu();
+        stats.add(cpu, Counter::SwapInNanos, platform.now().since(start).0);
+        stats.add(cpu, Counter::SwapInIos, batch.len() as u64);
+        stats.add(cpu, Counter::PswpIn, pages_done(batch));
+        stats.add(cpu, Counter::SwapIoErrors, errors(batch));
+    }
+
+    /// Writes `batch` to a device and waits.
+    pub fn write(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
+        let start = platform.now();
+        platform.write(device, batch);
+        let cpu = platform.cpu();
+        stats.add(cpu, Counter::SwapOutNanos, platform.now().since(start).0);
+        stats.add(cpu, Counter::SwapOutIos, batch.len() as u64);
+        stats.add(cpu, Counter::PswpOut, pages_done(batch));
+        stats.add(cpu, Counter::SwapIoErrors, errors(batch));
+    }
+
+    /// The devices, for [`crate::verify`].
+    pub(crate) fn devices(&self) -> &[Device<P>] {
+        &self.devices
+    }
+
+    fn device(&self, slot: Slot) -> &Device<P> {
+        &self.devices[usize::from(slot.device)]
+    }
+
+    /// The device of a slot, unless it is inherited: those slots are the parent's to count, and stay
+    /// as they are while this process lives.
+    fn own(&self, slot: Slot) -> Option<&Device<P>> {
+        Some(self.device(slot)).filter(|device| !device.info().read_only)
+    }
+}
+
+/// A slot's usage count cannot rise further: 254 page tables refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountLimit;
+
+fn pages_done(batch: &[Io]) -> u64 {
+    batch.iter().filter(|io| io.result.is_ok()).map(|io| io.frames.len() as u64).sum()
+}
+
+fn errors(batch: &[Io]) -> u64 {
+    batch.iter().filter(|io| io.result.is_err()).count() as u64
+}
+
+/// The first error of a batch.
+pub fn first_error(batch: &[Io]) -> Option<IoError> {
+    batch.iter().find_map(|io| io.result.err())
+}

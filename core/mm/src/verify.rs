@@ -1,0 +1,100 @@
+//! Checks a whole machine that is at rest: every frame in exactly one place, every slot counted.
+//!
+//! Reads everything through the structures' own walks; costs time in proportion to frames, slots and
+//! pages. For tests, the simulator, and after a suspicion: it panics at the first contradiction.
+
+use crate::frame::{Owner, Place};
+use crate::machine::Machine;
+use crate::range::{Range, each_held};
+use crate::snapshot::Snapshot;
+use crate::space::Page;
+use highwater_platform::Platform;
+use highwater_units::{Pfn, Slot, Vpn};
+use std::collections::BTreeMap;
+
+/// Checks a machine on which nothing runs. `snapshots`: those whose references are not given back.
+pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
+    let mut places = vec![None; m.frames.len()];
+    for node in &m.nodes {
+        node.zone.each_free(|pfn| set_place(&mut places, pfn, Place::Off));
+        node.lru.each(|pfn, place| {
+            assert_eq!(m.frames.place(pfn).get(), place, "{pfn:?} is where its record says");
+            set_place(&mut places, pfn, place);
+        });
+    }
+    let mut references = snapshot_references(snapshots);
+    for space in m.spaces() {
+        let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
+        each_held(space, all, |held| {
+            for (index, entry) in held.entries().iter().enumerate() {
+                match entry.page() {
+                    Page::Absent => {}
+                    Page::Swapped(slot) => *references.entry(slot).or_insert(0) += 1,
+                    Page::Resident(pfn) => {
+                        let dirty = entry.is_dirty();
+                        check_resident(m, &places, pfn, held.owner(index), dirty, &mut references);
+                        places[pfn.index()] = Some(Place::Off);
+                    }
+                }
+            }
+        });
+    }
+    let used = places.iter().filter(|place| matches!(place, Some(p) if *p != Place::Off)).count();
+    assert_eq!(used, 0, "every page on a list belongs to an entry");
+    check_free(m, &places);
+    check_slots(m, references);
+}
+
+fn set_place(places: &mut [Option<Place>], pfn: Pfn, place: Place) {
+    let before = places[pfn.index()].replace(place);
+    assert_eq!(before, None, "{pfn:?} is in two places");
+}
+
+fn check_resident<P: Platform>(
+    m: &Machine<P>,
+    places: &[Option<Place>],
+    pfn: Pfn,
+    owner: Owner,
+    dirty: bool,
+    references: &mut BTreeMap<Slot, u32>,
+) {
+    assert_eq!(m.frames.owner(pfn), Some(owner), "{pfn:?} knows its page");
+    let listed = [Place::Active, Place::Inactive, Place::Batch].map(Some);
+    assert!(listed.contains(&places[pfn.index()]), "{pfn:?} of {owner:?} is on a list, once");
+    if let Some(slot) = m.frames.slot(pfn) {
+        assert!(!dirty, "a dirty page of {owner:?} has no slot");
+        *references.entry(slot).or_insert(0) += 1;
+    }
+}
+
+fn check_free<P: Platform>(m: &Machine<P>, places: &[Option<Place>]) {
+    assert!(places.iter().all(Option::is_some), "every frame is somewhere");
+    let mut free = 0;
+    m.nodes.iter().for_each(|node| node.zone.each_free(|_| free += 1));
+    assert_eq!(m.frames.len() as u32 - free, m.resident(), "frames in use are counted");
+}
+
+fn snapshot_references(snapshots: &[Snapshot]) -> BTreeMap<Slot, u32> {
+    let mut references = BTreeMap::new();
+    for run in snapshots.iter().flat_map(Snapshot::runs) {
+        for index in 0..run.pages {
+            let slot = Slot { index: run.slot.index + index, ..run.slot };
+            *references.entry(slot).or_insert(0) += 1;
+        }
+    }
+    references
+}
+
+/// Every slot's count is the number of entries, frames and snapshots that refer to it.
+fn check_slots<P: Platform>(m: &Machine<P>, mut references: BTreeMap<Slot, u32>) {
+    let inherited = |slot: &Slot| m.swap.devices()[usize::from(slot.device)].info().read_only;
+    references.retain(|slot, _| !inherited(slot));
+    for device in m.swap.devices().iter().filter(|device| !device.info().read_only) {
+        device.each_used(|slot, count, cached| {
+            let expected = references.remove(&slot).unwrap_or(0);
+            assert_eq!(u32::from(count), expected, "the usage count of {slot:?}");
+            assert_eq!(cached, None, "nothing is being written to {slot:?}");
+        });
+    }
+    assert!(references.is_empty(), "slots are used but free: {references:?}");
+}

@@ -1,0 +1,164 @@
+//! The free frames of one node: per-CPU lists over a buddy allocator, with watermarks.
+//!
+//! ```text
+//! Zone -- frames of this CPU: Lock<Vec<Pfn>>   batches of `batch`, at most `high` kept
+//!      \- Lock<Buddy>                          blocks of order 0 to 10
+//!      \- free: frames in the buddy            compared with min, low, high without a lock
+//! ```
+//! Locking: a CPU's list, then the buddy's (`PerCpuFrames -> Zone`). As in the kernel, frames on
+//! per-CPU lists do not count as free; [`Zone::drain`] gives them back when memory is short.
+//! Conservation: buddy + per-CPU lists + frames handed out = frames of the range.
+
+mod buddy;
+#[cfg(test)]
+mod buddy_fuzz;
+mod watermark;
+
+pub use buddy::Buddy;
+pub use watermark::{Level, Watermarks};
+
+use highwater_platform::{FrameRange, Lock, LockClass, Platform};
+use highwater_units::{CpuId, FrameList, Order, Pfn};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The free frames of a node.
+pub struct Zone<P: Platform> {
+    range: FrameRange,
+    marks: Watermarks,
+    batch: usize,
+    high: usize,
+    free: AtomicU32,
+    buddy: P::Lock<Buddy>,
+    cpus: Vec<P::Lock<Vec<Pfn>>>,
+}
+
+impl<P: Platform> Zone<P> {
+    /// A zone whose frames are all free.
+    pub fn new(platform: &P, range: FrameRange, marks: Watermarks) -> Zone<P> {
+        let batch = batch_of(range.frames);
+        let high = (marks.low as usize / platform.cpus()).clamp(batch, 4 * batch);
+        let list = |_| platform.new_lock(LockClass::PerCpuFrames, Vec::with_capacity(high + batch));
+        Zone {
+            range,
+            marks,
+            batch,
+            high,
+            free: AtomicU32::new(range.frames),
+            buddy: platform.new_lock(LockClass::Zone, Buddy::new(range.first, range.frames)),
+            cpus: (0..platform.cpus()).map(list).collect(),
+        }
+    }
+
+    /// The frames of the zone, free or not.
+    pub fn range(&self) -> FrameRange {
+        self.range
+    }
+
+    /// The watermarks.
+    pub fn marks(&self) -> Watermarks {
+        self.marks
+    }
+
+    /// Frames in the buddy allocator.
+    pub fn free_frames(&self) -> u32 {
+        self.free.load(Relaxed)
+    }
+
+    /// Whether `frames` could be taken and the zone stay at or above `level`.
+    pub fn allows(&self, level: Level, frames: u32) -> bool {
+        self.free_frames() >= self.marks.at(level) + frames
+    }
+
+    /// One frame, if the CPU has one at hand or the zone stays above `level`.
+    pub fn alloc(&self, cpu: CpuId, level: Level) -> Option<Pfn> {
+        let mut mine = self.cpus[usize::from(cpu.0)].lock();
+        if mine.is_empty() && self.allows(level, 1) {
+            let batch = self.batch.min((self.free_frames() - self.marks.at(level)) as usize);
+            let mut buddy = self.buddy.lock();
+            mine.extend((0..batch).map_while(|_| buddy.alloc(Order(0))));
+            self.free.fetch_sub(mine.len() as u32, Relaxed);
+        }
+        mine.pop()
+    }
+
+    /// Up to `frames` (at most 16) frames, adjacent if the buddy has a block of that size; fewer
+    /// where it has only smaller ones. Empty if the zone would fall below `level`.
+    pub fn alloc_run(&self, frames: usize, level: Level) -> FrameList {
+        if !self.allows(level, frames as u32) {
+            return FrameList::default();
+        }
+        let mut run = FrameList::default();
+        let mut buddy = self.buddy.lock();
+        let mut order = Order::covering(frames as u32);
+        while run.len() < frames {
+            match buddy.alloc(order) {
+                Some(first) => (0..order.frames()).for_each(|i| match run.len() < frames {
+                    true => run.push(first.offset(i)),
+                    false => buddy.free(first.offset(i), Order(0)),
+                }),
+                None if order.0 > 0 => order.0 -= 1,
+                None => break,
+            }
+        }
+        self.free.fetch_sub(run.len() as u32, Relaxed);
+        run
+    }
+
+    /// Gives frames back: to the CPU's list, and in batches from there to the buddy allocator.
+    pub fn free(&self, cpu: CpuId, frames: &[Pfn]) {
+        if frames.len() > 1 {
+            return self.free_to_buddy(frames);
+        }
+        let mut mine = self.cpus[usize::from(cpu.0)].lock();
+        mine.extend(frames);
+        if mine.len() > self.high {
+            let keep = mine.len() - self.batch;
+            self.free_to_buddy(&mine[keep..]);
+            mine.truncate(keep);
+        }
+    }
+
+    /// Gives the frames of all per-CPU lists back to the buddy allocator.
+    pub fn drain(&self) {
+        for list in &self.cpus {
+            let mut list = list.lock();
+            self.free_to_buddy(&list);
+            list.clear();
+        }
+    }
+
+    fn free_to_buddy(&self, frames: &[Pfn]) {
+        let mut buddy = self.buddy.lock();
+        frames.iter().for_each(|pfn| buddy.free(*pfn, Order(0)));
+        self.free.fetch_add(frames.len() as u32, Relaxed);
+    }
+
+    /// Calls `found` with every free frame, for [`crate::verify`].
+    pub(crate) fn each_free(&self, mut found: impl FnMut(Pfn)) {
+        for list in &self.cpus {
+            list.lock().iter().for_each(|pfn| found(*pfn));
+        }
+        let buddy = self.buddy.lock();
+        assert_eq!(buddy.free_frames(), self.free_frames(), "the free count matches the buddy");
+        buddy.each_block(|first, order| (0..order.frames()).for_each(|i| found(first.offset(i))));
+    }
+}
+
+/// Frames moved between a CPU's list and the buddy at a time: the kernel's rule (zone_batchsize).
+fn batch_of(frames: u32) -> usize {
+    let quarter = ((frames >> 10).min(256) / 4).max(1) as usize;
+    ((quarter + quarter / 2 + 1).next_power_of_two() / 2).max(2) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_follow_the_kernel() {
+        // Frames of a zone -> batch: 1 for tiny zones, 63 from 1 GiB on.
+        for (frames, batch) in [(64, 1), (4096, 1), (65_536, 15), (1 << 18, 63), (1 << 22, 63)] {
+            assert_eq!(batch_of(frames), batch, "{frames} frames");
+        }
+    }
+}

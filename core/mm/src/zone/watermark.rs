@@ -1,0 +1,96 @@
+//! How many frames a zone keeps free, and who acts below which mark.
+//!
+//! ```text
+//! free frames:  0 ... min ............ low ............ high ...
+//!               direct reclaim | kswapd works | kswapd, once awake, works on | kswapd sleeps
+//! ```
+//! The kernel's formula (mm/page_alloc.c, Linux 6.1): min = sqrt(16 * KiB of memory) KiB, within 128
+//! KiB and 256 MiB; the gaps are a quarter of min or `scale`/10000 of memory, whichever is larger.
+//! Where it departs: a budget can be far smaller than any machine, so min is at most 1/16 of it.
+
+use highwater_units::PAGE_SIZE;
+
+/// A watermark, as an allocation's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Down to nothing: for those who free memory by allocating.
+    Nothing,
+    /// Direct reclaim below.
+    Min,
+    /// kswapd is woken below.
+    Low,
+    /// kswapd sleeps above.
+    High,
+}
+
+/// The watermarks of a zone, in frames: min < low < high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Below it an allocation reclaims for itself.
+    pub min: u32,
+    /// Below it kswapd is woken.
+    pub low: u32,
+    /// At it kswapd goes back to sleep.
+    pub high: u32,
+}
+
+impl Watermarks {
+    /// The kernel's marks for a zone that is `frames` of a machine's `total` frames.
+    /// `min_free` (frames, for the whole machine) replaces the square root; `scale` is
+    /// watermark_scale_factor, in 10000ths of the zone.
+    pub fn new(frames: u32, total: u32, min_free: Option<u32>, scale: u32) -> Watermarks {
+        let formula = || {
+            let kib = u64::from(total) * (PAGE_SIZE as u64 / 1024);
+            let min_kib = (kib * 16).isqrt().clamp(128, 262_144);
+            ((min_kib * 1024 / PAGE_SIZE as u64) as u32).min(total / 16)
+        };
+        let machine_min = min_free.unwrap_or_else(formula);
+        let share = u64::from(machine_min) * u64::from(frames) / u64::from(total.max(1));
+        let min = (share as u32).max(1);
+        let scaled = (u64::from(frames) * u64::from(scale) / 10_000) as u32;
+        let gap = (min / 4).max(scaled).max(1);
+        Watermarks { min, low: min + gap, high: min + 2 * gap }
+    }
+
+    /// Frames that must stay free at a level.
+    pub fn at(&self, level: Level) -> u32 {
+        match level {
+            Level::Nothing => 0,
+            Level::Min => self.min,
+            Level::Low => self.low,
+            Level::High => self.high,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames, min_free, expected (min, low, high).
+    #[track_caller]
+    fn assert_marks(frames: u32, min_free: Option<u32>, expected: (u32, u32, u32)) {
+        let marks = Watermarks::new(frames, frames, min_free, 10);
+        assert_eq!((marks.min, marks.low, marks.high), expected);
+    }
+
+    #[test]
+    fn marks_follow_the_kernel() {
+        assert_marks(1 << 16, None, (512, 640, 768)); // 256 MiB: 2 MiB
+        assert_marks(1 << 22, None, (4096, 8290, 12_484)); // 16 GiB: 16 MiB
+        assert_marks(1 << 22, Some(100), (100, 100 + 4194, 100 + 8388));
+    }
+
+    #[test]
+    fn marks_of_tiny_budgets_leave_most_of_it() {
+        assert_marks(1024, None, (64, 80, 96));
+        assert_marks(64, None, (4, 5, 6));
+        assert_marks(16, None, (1, 2, 3));
+    }
+
+    #[test]
+    fn nodes_share_the_machine_s_minimum() {
+        let half = Watermarks::new(1 << 15, 1 << 16, None, 10);
+        assert_eq!(half.min, 256);
+    }
+}

@@ -1,0 +1,58 @@
+//! Swap devices over the arena.
+
+use crate::Os;
+use highwater_devices::{Arena, Device};
+use highwater_platform::{Block, DeviceInfo, Io};
+use highwater_units::Bytes;
+
+/// The devices of a platform, in order of preference.
+pub struct Devices(Vec<Box<dyn Device>>);
+
+impl Devices {
+    /// Devices, at most 255.
+    pub fn new(devices: Vec<Box<dyn Device>>) -> Devices {
+        assert!(devices.len() <= usize::from(u8::MAX), "a slot names its device in a byte");
+        Devices(devices)
+    }
+
+    /// What they are.
+    pub fn infos(&self) -> Vec<DeviceInfo> {
+        self.0.iter().map(|device| device.info()).collect()
+    }
+
+    /// The devices themselves.
+    pub fn all(&self) -> &[Box<dyn Device>] {
+        &self.0
+    }
+
+    /// Memory that devices hold themselves.
+    pub fn resident(&self) -> Bytes {
+        Bytes(self.0.iter().map(|device| device.resident().0).sum())
+    }
+
+    /// Reads a batch into frames of `arena`.
+    pub fn read(&self, arena: Arena, device: u8, batch: &mut [Io]) {
+        // SAFETY: the frames are in the arena, populated, unmapped, the caller's (contract of Block).
+        unsafe { self.0[usize::from(device)].read(arena, batch) };
+    }
+
+    /// Writes a batch from frames of `arena`.
+    pub fn write(&self, arena: Arena, device: u8, batch: &mut [Io]) {
+        // SAFETY: as in `read`; the frames do not change while they are written.
+        unsafe { self.0[usize::from(device)].write(arena, batch) };
+    }
+}
+
+impl Block for Os {
+    fn devices(&self) -> Vec<DeviceInfo> {
+        self.devices.infos()
+    }
+
+    fn read(&self, device: u8, batch: &mut [Io]) {
+        self.devices.read(self.memory.arena(), device, batch);
+    }
+
+    fn write(&self, device: u8, batch: &mut [Io]) {
+        self.devices.write(self.memory.arena(), device, batch);
+    }
+}

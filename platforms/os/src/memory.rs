@@ -1,0 +1,90 @@
+//! The arena: one anonymous mapping, backed by the kernel as frames are first used.
+
+use crate::{Os, sys};
+use highwater_devices::Arena;
+use highwater_platform::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
+use highwater_units::{NodeId, PAGE_SIZE, Pfn};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The frames' memory. 4 KiB pages only: what is counted as used is what is resident.
+pub struct ArenaMapping {
+    arena: Arena,
+    frames: u32,
+}
+
+impl ArenaMapping {
+    /// Address space for `frames` frames.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn new(frames: u32) -> io::Result<ArenaMapping> {
+        let len = frames as usize * PAGE_SIZE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { sys::map_anonymous(None, len)? };
+        // Refused only by kernels without huge pages, where it is not needed.
+        // SAFETY: the mapping is ours, and the advice keeps contents.
+        let _ = unsafe { sys::advise(base, len, libc::MADV_NOHUGEPAGE) };
+        // SAFETY: the mapping is as long as its frames and lives as long as `self`.
+        Ok(ArenaMapping { arena: unsafe { Arena::new(base, frames) }, frames })
+    }
+
+    /// The frames' addresses.
+    pub fn arena(&self) -> Arena {
+        self.arena
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.frames as usize * PAGE_SIZE
+    }
+
+    /// All frames, on one node.
+    pub fn ranges(&self) -> Vec<FrameRange> {
+        vec![FrameRange { node: NodeId(0), first: Pfn(0), frames: self.frames }]
+    }
+
+    /// Fills frames with zeros.
+    pub fn zero(&self, frames: &[Pfn]) {
+        for pfn in frames {
+            // SAFETY: a frame of the arena, the caller's alone for the call (contract of Memory).
+            unsafe { self.arena.address(*pfn).write_bytes(0, PAGE_SIZE) };
+        }
+    }
+
+    /// The word of a frame, as an atomic: a test may read what another thread writes.
+    pub fn word(&self, pfn: Pfn, word: usize) -> &AtomicU64 {
+        assert!(word < WORDS_PER_FRAME, "a frame has {WORDS_PER_FRAME} words");
+        // SAFETY: inside the arena, aligned to 8, and alive as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.arena.address(pfn).cast::<u64>().add(word)) }
+    }
+}
+
+impl Drop for ArenaMapping {
+    fn drop(&mut self) {
+        // SAFETY: the owner of the frames goes; devices and pins borrowed from it are gone.
+        unsafe { sys::unmap(self.arena.address(Pfn(0)), self.bytes()) };
+    }
+}
+
+impl Memory for Os {
+    fn ranges(&self) -> Vec<FrameRange> {
+        self.memory.ranges()
+    }
+
+    fn populate(&self, _: &[Pfn]) -> Result<(), OutOfHostMemory> {
+        Ok(())
+    }
+
+    fn zero(&self, frames: &[Pfn]) {
+        self.memory.zero(frames);
+    }
+
+    fn load(&self, pfn: Pfn, word: usize) -> u64 {
+        self.memory.word(pfn, word).load(Relaxed)
+    }
+
+    fn store(&self, pfn: Pfn, word: usize, value: u64) {
+        self.memory.word(pfn, word).store(value, Relaxed);
+    }
+}

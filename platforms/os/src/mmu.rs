@@ -1,0 +1,42 @@
+//! No hardware is involved: the entry itself is what callers obey, through pins.
+//!
+//! So there is nothing to do here. The manager sets an entry mapped after `map`, and takes a page in
+//! only while nobody has it pinned.
+
+use crate::Os;
+use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};
+use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn};
+
+impl Mmu for Os {
+    fn recency(&self) -> Recency {
+        Recency::AccessedBit
+    }
+
+    fn attach(&self, _: SpaceId, _: u64) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn map(&self, _: SpaceId, _: Vpn, frames: &[Pfn], _: Protection) -> Progress {
+        Progress::all(frames.len())
+    }
+
+    fn unmap(&self, _: SpaceId, _: Vpn, frames: &[Pfn]) -> Progress {
+        Progress::all(frames.len())
+    }
+
+    fn discard(&self, _: SpaceId, _: Vpn, _: Pfn) {}
+
+    fn copy(&self, _: SpaceId, _: Vpn, from: Pfn, to: Pfn) {
+        let arena = self.memory.arena();
+        // SAFETY: two frames of the arena, different, held by the caller for the call.
+        unsafe {
+            arena.address(to).copy_from_nonoverlapping(arena.address(from), PAGE_SIZE);
+        }
+    }
+
+    fn allow_write(&self, _: SpaceId, _: Vpn) {}
+
+    fn holds(&self, _: SpaceId, _: Vpn) -> bool {
+        true
+    }
+}
