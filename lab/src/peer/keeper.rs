@@ -13,7 +13,6 @@ use super::zram::ZramSwap;
 use highwater_units::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,8 +35,17 @@ pub struct Plan {
 pub struct Ready {
     /// The cgroup, for [`super::cgroup::join`].
     pub cgroup: PathBuf,
-    /// The swap device's compression algorithm, if there is one.
-    pub algorithm: Option<String>,
+    /// The swap device, if one was planned.
+    pub swap: Option<SwapDevice>,
+}
+
+/// A zram device in use as swap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapDevice {
+    /// Its name among block devices.
+    pub name: String,
+    /// Its compression algorithm.
+    pub algorithm: String,
 }
 
 /// Sets up `plan`, reports through `ready`, waits until `wanted` is closed, and undoes it.
@@ -59,8 +67,8 @@ pub fn keep(
         Ok(swap) => swap,
         Err(reason) => return cgroup.remove().and(Err(reason)),
     };
-    let algorithm = swap.as_ref().map(|swap| swap.algorithm().to_owned());
-    let told = ready(&Ready { cgroup: cgroup.dir().to_owned(), algorithm });
+    let device = swap.as_ref().map(ZramSwap::describe);
+    let told = ready(&Ready { cgroup: cgroup.dir().to_owned(), swap: device });
     if told.is_ok() {
         wait_for_close(wanted, plan.at_most);
     }
@@ -108,10 +116,4 @@ fn wait_for_close(wanted: impl AsFd, at_most: Duration) {
             return;
         }
     }
-}
-
-/// Writes `line` and a line's end, at once.
-pub fn write_line(mut to: impl Write, line: &str) -> std::io::Result<()> {
-    to.write_all(format!("{line}\n").as_bytes())?;
-    to.flush()
 }

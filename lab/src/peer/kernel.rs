@@ -4,18 +4,23 @@ use super::{Mapping, Unavailable};
 use crate::workload::Service;
 use crate::workload::extent::Extent;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_units::PAGE_SIZE;
-use procfs::ProcResult;
+use highwater_units::Bytes;
 use procfs::process::Process;
+use procfs::{ProcError, ProcResult};
 
 /// Where pages come from and go to, and so what counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Swap devices: pswpin and pswpout of the machine, as no process has its own.
-    Swap,
+    /// Nowhere that is ours to count: memory without limit.
+    None,
+    /// A swap device of our own, by its name among block devices.
+    Device(String),
     /// A file: bytes this process read, and bytes it made dirty (written back later, by others).
     File,
 }
+
+/// Bytes in a sector of /proc/diskstats, on any device.
+const SECTOR_SIZE: u64 = 512;
 
 /// A mapping served by the kernel. Fault counts are this process's.
 pub struct Kernel {
@@ -37,24 +42,25 @@ impl Kernel {
     fn read_counters(&self) -> ProcResult<Snapshot> {
         let process = Process::myself()?;
         let stat = process.stat()?;
-        let (pages_in, pages_out) = match self.traffic {
-            Traffic::Swap => {
-                let all = procfs::vmstat()?;
-                let pages = |name| all.get(name).map_or(0, |&count| count as u64);
-                (pages("pswpin"), pages("pswpout"))
+        let (bytes_in, bytes_out) = match &self.traffic {
+            Traffic::None => (0, 0),
+            Traffic::Device(name) => {
+                let disks = procfs::diskstats()?;
+                let ours = disks.iter().find(|disk| disk.name == *name);
+                let ours = ours.ok_or_else(|| ProcError::NotFound(Some(name.into())))?;
+                (ours.sectors_read * SECTOR_SIZE, ours.sectors_written * SECTOR_SIZE)
             }
             Traffic::File => {
                 let io = process.io()?;
-                let pages = |bytes: u64| bytes / PAGE_SIZE as u64;
-                (pages(io.read_bytes), pages(io.write_bytes))
+                (io.read_bytes, io.write_bytes)
             }
         };
         let mut snapshot = Snapshot::empty();
         for (counter, count) in [
             (Counter::PgFault, stat.minflt + stat.majflt),
             (Counter::PgMajFault, stat.majflt),
-            (Counter::PswpIn, pages_in),
-            (Counter::PswpOut, pages_out),
+            (Counter::PswpIn, Bytes(bytes_in).pages()),
+            (Counter::PswpOut, Bytes(bytes_out).pages()),
         ] {
             snapshot.counters[counter as usize] = count;
         }

@@ -1,6 +1,7 @@
 //! Swap on a zram device of our own: compressed memory, the kernel's fastest swap.
 
 use super::Unavailable;
+use super::keeper::SwapDevice;
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -46,9 +47,9 @@ impl ZramSwap {
         }
     }
 
-    /// The compression algorithm in use.
-    pub(super) fn algorithm(&self) -> &str {
-        &self.algorithm
+    /// For whoever counts its traffic.
+    pub(super) fn describe(&self) -> SwapDevice {
+        SwapDevice { name: format!("zram{}", self.index), algorithm: self.algorithm.clone() }
     }
 
     fn start(&mut self, size: Bytes) -> Result<(), Error> {

@@ -1,0 +1,267 @@
+//! `highwater bench`: the lab's workloads on Highwater, beside the kernel's way where asked.
+//!
+//! ```text
+//! pmbench          subject ── in this process ──> figures ──> table or JSON
+//! pmbench --peer   rounds ── a child for the peer, a child for ours, in turn ──> both, and ratio
+//!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
+//! ```
+//! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it could not be set up.
+
+mod rounds;
+mod subject;
+mod table;
+
+use clap::{Args, Subcommand, ValueEnum};
+use highwater_lab::peer::keeper::{self, Plan, Ready};
+use highwater_lab::workload::pattern::Pattern;
+use highwater_lab::workload::pmbench::Config;
+use highwater_units::Bytes;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Measure Highwater with workloads that check all they read
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Debug, Subcommand)]
+enum Workload {
+    /// Threads that read and write random words of a set larger than memory
+    Pmbench(Pmbench),
+    /// Hold the set-up of a peer until standard input closes
+    #[command(hide = true)]
+    Keep(Keep),
+}
+
+/// What manages the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Platform {
+    /// Highwater: pages are reached through guards
+    Os,
+    /// Highwater: pages are reached through real page faults
+    Uffd,
+    /// The kernel: anonymous memory, in whatever limit this process has
+    #[value(hide = true)]
+    None,
+    /// The kernel: a mapped file
+    #[value(hide = true)]
+    Mmap,
+}
+
+/// What Highwater is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Peer {
+    /// Plain memory without limit
+    None,
+    /// The kernel's swap to zram under a memory cgroup (needs root)
+    KernelSwap,
+    /// A mapped file, under a memory cgroup where that is allowed
+    Mmap,
+}
+
+/// The order in which pages are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Visits {
+    /// All pages alike
+    Uniform,
+    /// Around the middle, deviation a twelfth of the set
+    Normal,
+    /// Each thread in ascending order from a start of its own
+    Sequential,
+}
+
+/// How pages are mapped and unmapped by userfaultfd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mapping {
+    /// MOVE where the kernel has it
+    Auto,
+    /// UFFDIO_MOVE
+    Move,
+    /// UFFDIO_COPY
+    Copy,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Pmbench {
+    /// What manages the memory
+    #[arg(long, value_enum)]
+    platform: Platform,
+    /// Serve faults in the faulting thread (uffd)
+    #[arg(long)]
+    in_thread: bool,
+    /// Budget
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
+    memory: Bytes,
+    /// Memory the threads access
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
+    set: Bytes,
+    /// Threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
+          default_value = "1")]
+    threads: u32,
+    /// Of 100 accesses, how many read
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100),
+          default_value = "80")]
+    read: u32,
+    /// The order in which pages are visited
+    #[arg(long, value_enum, default_value = "uniform")]
+    pattern: Visits,
+    /// How long the threads run
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
+          default_value = "5")]
+    time: u64,
+    /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
+    #[arg(long, value_name = "SPEC")]
+    swap: Vec<String>,
+    /// Fixes contents and order of accesses
+    #[arg(long, default_value = "1")]
+    seed: u64,
+    /// Kswapd threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16),
+          default_value = "1")]
+    kswapd: u8,
+    /// How pages are mapped and unmapped (uffd)
+    #[arg(long, value_enum, default_value = "auto")]
+    mapping: Mapping,
+    /// Run the same without Highwater too, and print the ratio
+    #[arg(long, value_enum)]
+    peer: Option<Peer>,
+    /// With --peer: how often both run, in turn; the median by accesses/s counts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99),
+          default_value = "1")]
+    rounds: u32,
+    /// Where the mapped file of --peer mmap is
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// The cgroup to run in
+    #[arg(long, hide = true)]
+    join_cgroup: Option<PathBuf>,
+    /// The swap device whose traffic is ours alone
+    #[arg(long, hide = true)]
+    swap_device: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Keep {
+    #[arg(long)]
+    limit: u64,
+    #[arg(long)]
+    zram: Option<u64>,
+    #[arg(long)]
+    at_most: u64,
+}
+
+/// Why there are no figures.
+#[derive(Debug)]
+enum Trouble {
+    /// It could not be set up, for the reason given in one line.
+    Setup(String),
+    /// It ran and failed: contents were wrong, or it did not come to its end.
+    Run(String),
+    /// A child has said what is wrong; this is its exit status.
+    Said(u8),
+}
+
+impl Trouble {
+    /// Says it, where no child has, and gives the exit status.
+    fn report(self) -> ExitCode {
+        let (status, text) = match self {
+            Trouble::Setup(text) => (2, text),
+            Trouble::Run(text) => (1, text),
+            Trouble::Said(status) => return status.into(),
+        };
+        eprintln!("highwater: {text}");
+        status.into()
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: BenchArgs) -> ExitCode {
+    let done = match args.workload {
+        Workload::Pmbench(args) => pmbench(&args),
+        Workload::Keep(args) => keep(&args),
+    };
+    done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)
+}
+
+fn pmbench(args: &Pmbench) -> Result<(), Trouble> {
+    let text = match (args.peer, args.json) {
+        (None, false) => table::one(args, &subject::run(args)?),
+        (None, true) => json(&subject::run(args)?),
+        (Some(peer), false) => table::both(args, &rounds::run(args, peer)?),
+        (Some(peer), true) => json(&rounds::run(args, peer)?),
+    };
+    println!("{text}");
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("figures have text keys")
+}
+
+/// Answers with one line of JSON, `Ok` of [`Ready`] or `Err` of why not, then holds.
+fn keep(args: &Keep) -> Result<(), Trouble> {
+    let plan = Plan {
+        limit: Bytes(args.limit),
+        swap: args.zram.map(Bytes),
+        at_most: Duration::from_secs(args.at_most),
+    };
+    let mut answered = false;
+    let kept = keeper::keep(plan, std::io::stdin(), |ready| {
+        answered = true;
+        answer(&Ok(ready.clone()))
+    });
+    match kept {
+        Err(reason) if !answered => {
+            let _ = answer(&Err(reason.to_string()));
+            Err(Trouble::Said(2))
+        }
+        Err(reason) => Err(Trouble::Run(reason.to_string())),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn answer(answer: &Result<Ready, String>) -> std::io::Result<()> {
+    let line = serde_json::to_string(answer)?;
+    writeln!(std::io::stdout(), "{line}")?;
+    std::io::stdout().flush()
+}
+
+impl Pmbench {
+    /// As the workload takes it.
+    fn config(&self) -> Config {
+        Config {
+            threads: self.threads as usize,
+            read_percent: self.read,
+            pattern: match self.pattern {
+                Visits::Uniform => Pattern::Uniform,
+                Visits::Normal => Pattern::Normal,
+                Visits::Sequential => Pattern::Sequential,
+            },
+            time: Duration::from_secs(self.time),
+            seed: self.seed,
+        }
+    }
+}
+
+/// A size as people write it, in binary units.
+fn size(text: &str) -> Result<Bytes, String> {
+    let parsed = parse_size::Config::new().with_binary().parse_size(text);
+    match parsed {
+        Ok(bytes) if Bytes(bytes).pages() > 0 => Ok(Bytes(bytes)),
+        Ok(_) => Err("less than a page".into()),
+        Err(reason) => Err(reason.to_string()),
+    }
+}
+
+/// The name a value has on the command line.
+fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
+}

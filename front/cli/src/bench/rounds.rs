@@ -1,0 +1,260 @@
+//! `--peer`: the peer and ours run in turn, each in a process of its own with a hard time limit.
+
+use super::subject::Run;
+use super::{Peer, Platform, Pmbench, Trouble, name_of};
+use highwater_lab::peer::keeper::Ready;
+use highwater_lab::workload::history::History;
+use highwater_units::Bytes;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Beside pages of the set: code, stacks, histograms of the process under the peer's limit.
+const PROCESS_ALLOWANCE: u64 = 16 << 20;
+/// A slower pass over the set than this many bytes per second counts as hung.
+const SLOWEST: u64 = 16 << 20;
+/// What a run may take beyond its time and its passes over the set.
+const GRACE: Duration = Duration::from_secs(30);
+/// How often a child is looked at.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Both runs.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    /// Highwater's median round.
+    pub(super) ours: Run,
+    /// The peer's median round.
+    pub(super) peer: Run,
+    /// What the peer ran under, in a line.
+    pub(super) conditions: String,
+    /// How often both ran.
+    rounds: u32,
+    /// accesses/s, ours / peer.
+    accesses_ratio: f64,
+}
+
+/// Runs both as often as asked.
+pub(super) fn run(args: &Pmbench, peer: Peer) -> Result<Comparison, Trouble> {
+    let stage = Stage::set_up(args, peer)?;
+    let conditions = stage.conditions(peer);
+    let played = play(args, peer, stage.ready());
+    let (ours, peer) = stage.take_down().and(played)?;
+    Ok(Comparison {
+        accesses_ratio: ours.figures.accesses_per_s / peer.figures.accesses_per_s,
+        ours,
+        peer,
+        conditions,
+        rounds: args.rounds,
+    })
+}
+
+/// The rounds, and the median of each side.
+fn play(args: &Pmbench, peer: Peer, ready: Option<&Ready>) -> Result<(Run, Run), Trouble> {
+    let (mut ours, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..args.rounds {
+        let run = child_run(peer_arguments(args, peer, ready), time_limit(args))?;
+        peers.push(Run { subject: name_of(&peer), ..run });
+        ours.push(child_run(arguments(args, args.platform), time_limit(args))?);
+    }
+    Ok((median(ours), median(peers)))
+}
+
+/// The run in the middle by accesses/s; there is at least one.
+fn median(mut runs: Vec<Run>) -> Run {
+    let rate = |run: &Run| run.figures.accesses_per_s;
+    runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    runs.swap_remove(runs.len() / 2)
+}
+
+/// When a run counts as hung.
+fn time_limit(args: &Pmbench) -> Duration {
+    Duration::from_secs(args.time + args.set.0 / SLOWEST) + GRACE
+}
+
+/// The command line of a run of `platform` alone.
+fn arguments(args: &Pmbench, platform: Platform) -> Vec<OsString> {
+    let mut line: Vec<OsString> = ["bench", "pmbench", "--json"].map(OsString::from).into();
+    let mut option = |name: &str, value: OsString| line.extend([name.into(), value]);
+    option("--platform", name_of(&platform).into());
+    option("--memory", args.memory.0.to_string().into());
+    option("--set", args.set.0.to_string().into());
+    option("--threads", args.threads.to_string().into());
+    option("--read", args.read.to_string().into());
+    option("--pattern", name_of(&args.pattern).into());
+    option("--time", args.time.to_string().into());
+    option("--seed", args.seed.to_string().into());
+    option("--kswapd", args.kswapd.to_string().into());
+    option("--mapping", name_of(&args.mapping).into());
+    option("--dir", args.dir.clone().into());
+    args.swap.iter().for_each(|spec| option("--swap", spec.into()));
+    line.extend(args.in_thread.then(|| "--in-thread".into()));
+    line
+}
+
+fn peer_arguments(args: &Pmbench, peer: Peer, ready: Option<&Ready>) -> Vec<OsString> {
+    let platform = match peer {
+        Peer::None | Peer::KernelSwap => Platform::None,
+        Peer::Mmap => Platform::Mmap,
+    };
+    let mut line = arguments(args, platform);
+    if let Some(Ready { cgroup, swap }) = ready {
+        line.extend(["--join-cgroup".into(), cgroup.into()]);
+        let name = swap.as_ref().map(|device| OsString::from(&device.name));
+        line.extend(name.into_iter().flat_map(|name| ["--swap-device".into(), name]));
+    }
+    line
+}
+
+/// This program again.
+fn ourselves(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Trouble> {
+    let program = std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::piped());
+    Ok(command)
+}
+
+/// Runs a child to its end, at most for `limit`, and takes its figures.
+fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> {
+    let started = ourselves(arguments)?.stdin(Stdio::null()).spawn();
+    let mut child = started.map_err(|e| Trouble::Setup(format!("starting a run: {e}")))?;
+    let status = wait(&mut child, limit)?;
+    if !status.success() {
+        return Err(match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => Trouble::Said(code),
+            None => Trouble::Run(format!("a run ended by {status}")),
+        });
+    }
+    // It fits a pipe, so that the child could end before it was read.
+    let mut text = String::new();
+    let read = child.stdout.take().expect("piped").read_to_string(&mut text);
+    let parsed = read
+        .map_err(|e| e.to_string())
+        .and_then(|_| serde_json::from_str(&text).map_err(|e| e.to_string()));
+    parsed.map_err(|reason| Trouble::Run(format!("figures of a run: {reason}")))
+}
+
+/// Waits for a child; past `limit` it is killed.
+fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
+    let failed = |e: std::io::Error| Trouble::Run(format!("waiting for a run: {e}"));
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(status);
+        }
+        if began.elapsed() > limit {
+            child.kill().and_then(|()| child.wait()).map_err(failed)?;
+            return Err(Trouble::Run(format!("a run did not end within {} s", limit.as_secs())));
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// What surrounds the peer.
+enum Stage {
+    /// Nothing, for a reason worth saying or not.
+    Bare(Option<String>),
+    /// What a keeper holds.
+    Kept { keeper: Keeper, ready: Ready, limit: Bytes },
+}
+
+impl Stage {
+    fn set_up(args: &Pmbench, peer: Peer) -> Result<Stage, Trouble> {
+        let zram = match peer {
+            Peer::None => return Ok(Stage::Bare(None)),
+            Peer::KernelSwap => Some(Bytes(args.set.0 + args.set.0 / 8)),
+            Peer::Mmap => None,
+        };
+        let limit = limit(args);
+        match (Keeper::start(limit, zram, 2 * args.rounds * time_limit(args) + GRACE)?, peer) {
+            (Ok((keeper, ready)), _) => Ok(Stage::Kept { keeper, ready, limit }),
+            (Err(reason), Peer::Mmap) => Ok(Stage::Bare(Some(reason))),
+            (Err(reason), _) => Err(Trouble::Setup(format!("--peer kernel-swap: {reason}"))),
+        }
+    }
+
+    fn ready(&self) -> Option<&Ready> {
+        match self {
+            Stage::Bare(_) => None,
+            Stage::Kept { ready, .. } => Some(ready),
+        }
+    }
+
+    fn conditions(&self, peer: Peer) -> String {
+        let peer = name_of(&peer);
+        match self {
+            Stage::Bare(None) => format!("{peer}: no memory limit"),
+            Stage::Bare(Some(reason)) => format!("{peer}: NO memory limit ({reason})"),
+            Stage::Kept { ready, limit, .. } => {
+                let swap = ready.swap.as_ref().map_or(String::new(), |device| {
+                    format!(", swap on {} ({})", device.name, device.algorithm)
+                });
+                format!("{peer}: memory cgroup of {limit}{swap}")
+            }
+        }
+    }
+
+    fn take_down(self) -> Result<(), Trouble> {
+        match self {
+            Stage::Bare(_) => Ok(()),
+            Stage::Kept { keeper, .. } => keeper.stop(),
+        }
+    }
+}
+
+/// The budget, and what the peer's process needs beside: history, page tables, itself.
+fn limit(args: &Pmbench) -> Bytes {
+    let history = History::bytes(args.threads as usize, args.set.pages());
+    let page_tables = args.set.0 / 512;
+    Bytes(args.memory.0 + history + page_tables + PROCESS_ALLOWANCE)
+}
+
+/// The process that holds the set-up. It undoes all when `wanted` closes, also by our death.
+struct Keeper {
+    process: Child,
+    wanted: ChildStdin,
+}
+
+impl Keeper {
+    /// Starts it; the inner error is why the set-up cannot be had.
+    fn start(
+        limit: Bytes,
+        zram: Option<Bytes>,
+        at_most: Duration,
+    ) -> Result<Result<(Keeper, Ready), String>, Trouble> {
+        let failed = |reason: String| Trouble::Setup(format!("starting the keeper: {reason}"));
+        let mut line: Vec<OsString> = ["bench", "keep"].map(OsString::from).into();
+        let mut option =
+            |name: &str, value: u64| line.extend([name.into(), value.to_string().into()]);
+        option("--limit", limit.0);
+        option("--at-most", at_most.as_secs());
+        zram.into_iter().for_each(|size| option("--zram", size.0));
+        let mut process =
+            ourselves(line)?.stdin(Stdio::piped()).spawn().map_err(|e| failed(e.to_string()))?;
+        let wanted = process.stdin.take().expect("piped");
+        let mut line = String::new();
+        let stdout = process.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).map_err(|e| failed(e.to_string()))?;
+        let answer = serde_json::from_str::<Result<Ready, String>>(&line);
+        let keeper = Keeper { process, wanted };
+        match answer.map_err(|e| failed(e.to_string()))? {
+            Ok(ready) => Ok(Ok((keeper, ready))),
+            Err(reason) => {
+                // It has undone what there was, and says 2.
+                let _ = keeper.stop();
+                Ok(Err(reason))
+            }
+        }
+    }
+
+    /// Has it undo all.
+    fn stop(mut self) -> Result<(), Trouble> {
+        drop(self.wanted);
+        let status = self.process.wait().map_err(|e| Trouble::Run(format!("the keeper: {e}")))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Trouble::Said(1)),
+        }
+    }
+}
