@@ -1,2 +1,54 @@
-//! Under construction.
-fn main() {}
+//! `highwater`: gives a program more memory than it may use.
+//!
+//! ```text
+//! run.rs     highwater run     options swap program probe preload -> child, progress -> report
+//! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
+//! ```
+//! One file per subcommand, and one per question it asks. Whatever is refused is a [`Refusal`]:
+//! one line that says what is wrong and what to do, exit status 2.
+
+mod child;
+mod doctor;
+mod elf;
+mod machine;
+mod options;
+mod preload;
+mod probe;
+mod program;
+mod progress;
+mod refusal;
+mod report;
+mod run;
+mod summary;
+mod swap;
+mod usage;
+
+use clap::{Parser, Subcommand};
+use refusal::Refusal;
+use std::process::ExitCode;
+
+/// Gives a program more memory than it may use.
+#[derive(Parser)]
+#[command(name = "highwater", version, arg_required_else_help = false)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Run),
+    Doctor(doctor::Doctor),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::try_parse() {
+        Ok(Cli { command: Command::Run(run) }) => run.execute(),
+        Ok(Cli { command: Command::Doctor(doctor) }) => doctor.execute(),
+        Err(error) => usage::answer(&error),
+    };
+    done.unwrap_or_else(|refusal| {
+        eprintln!("highwater: {refusal}");
+        ExitCode::from(Refusal::STATUS)
+    })
+}

@@ -1,0 +1,129 @@
+//! `highwater doctor`: what this machine allows, and what to change, a line per item.
+
+use crate::machine::{self, Item, Status};
+use crate::{Refusal, preload, swap};
+use clap::Args;
+use highwater_devices::Spec;
+use highwater_session::{Mapping, file_system_name, free_space};
+use rustix::fs::{Mode, OFlags};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Say what this machine allows, and what to change
+///
+/// Exit status 0 if `highwater run` works here, 1 if not.
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Also try this swap device, as in `highwater run` (may be repeated)
+    #[arg(long, value_name = "SPEC")]
+    swap: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    /// Prints the items.
+    pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
+        let mut items = machine::requirements(Mapping::Auto);
+        items.extend(machine::advice());
+        items.extend(swap_items(&self.swap)?);
+        items.push(library());
+        match self.json {
+            true => println!("{}", serde_json::json!({ "works": works(&items), "items": items })),
+            false => items.iter().for_each(|item| println!("{}", line(item))),
+        }
+        Ok(if works(&items) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn works(items: &[Item]) -> bool {
+    items.iter().all(|item| item.status != Status::Fail)
+}
+
+fn line(item: &Item) -> String {
+    let status = match item.status {
+        Status::Ok => "ok",
+        Status::Warn => "warn",
+        Status::Fail => "fail",
+    };
+    let change = item.change.as_ref().map(|change| format!("; {change}")).unwrap_or_default();
+    format!("{status:<4}  {:<18}  {}{change}", item.name, item.found)
+}
+
+fn library() -> Item {
+    match preload::find() {
+        Ok(path) => Item::ok("library", path.display().to_string()),
+        Err(refusal) => Item::refused("library", &refusal),
+    }
+}
+
+/// The devices asked for, or the default one. A spec that cannot be read is wrong usage.
+fn swap_items(asked: &[String]) -> Result<Vec<Item>, Refusal> {
+    match swap::devices(asked) {
+        Ok(specs) => Ok(specs.iter().map(swap_item).collect()),
+        Err(refusal) if asked.is_empty() => Ok(vec![Item::refused("swap", &refusal)]),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+fn swap_item(spec: &Spec) -> Item {
+    const NAME: &str = "swap";
+    if let Err(refusal) = swap::try_open(spec) {
+        return Item::refused(NAME, &refusal);
+    }
+    match spec {
+        Spec::Ram { size } => Item::ok(NAME, format!("{size} of memory")),
+        Spec::File { path, size } => Item::ok(NAME, format!("{size} in {}", path.display())),
+        Spec::Dir { path, size } => directory(NAME, path, &format!("{size} in {}", path.display())),
+    }
+}
+
+/// What the file system of a directory can do for swap.
+fn directory(name: &'static str, path: &Path, what: &str) -> Item {
+    let system = file_system_name(path).unwrap_or_default();
+    let free = free_space(path).unwrap_or_default();
+    let found = format!("{what}, on {system} with {free} free");
+    let opens = |flags| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;
+        rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).is_ok()
+    };
+    match (opens(OFlags::empty()), opens(OFlags::DIRECT)) {
+        (true, true) => Item::ok(name, format!("{found}, O_TMPFILE, O_DIRECT")),
+        (true, false) => Item::warn(
+            name,
+            format!("{found}, O_TMPFILE, no O_DIRECT: pages pass through the page cache"),
+            "use a directory on ext4, xfs or btrfs",
+        ),
+        (false, _) => Item::warn(
+            name,
+            format!("{found}, no O_TMPFILE: the file has a name for a moment"),
+            "use a directory on ext4, xfs or btrfs",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_status_fact_and_change() {
+        let item = Item::fail("page move", "missing", "use another kernel");
+        assert_eq!(line(&item), "fail  page move           missing; use another kernel");
+        assert_eq!(line(&Item::ok("kernel", "6.8")), "ok    kernel              6.8");
+    }
+
+    #[test]
+    fn only_failures_are_in_the_way() {
+        assert!(works(&[Item::ok("a", ""), Item::warn("b", "", "c")]));
+        assert!(!works(&[Item::ok("a", ""), Item::fail("b", "", "c")]));
+    }
+
+    #[test]
+    fn specs_that_cannot_be_read_are_wrong_usage() {
+        assert!(swap_items(&["tape:1G".to_owned()]).is_err());
+        let items = swap_items(&["dir:/nonexistent:1M".to_owned()]).unwrap();
+        assert_eq!(items[0].status, Status::Fail);
+    }
+}

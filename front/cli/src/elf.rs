@@ -1,0 +1,148 @@
+//! Whether the dynamic linker would load our library into an ELF program.
+//!
+//! ```text
+//! file --- read ---> Facts --- judge (pure) ---> Verdict
+//! ```
+
+use object::elf::{self, FileHeader32, FileHeader64, Machine};
+use object::endian::Endianness;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::{FileKind, ReadCache, ReadRef};
+use std::fs::File;
+
+/// The machine this program was built for: the library is built with it.
+#[cfg(target_arch = "x86_64")]
+const HOST: (Machine, &str) = (elf::EM_X86_64, "x86-64");
+#[cfg(target_arch = "aarch64")]
+const HOST: (Machine, &str) = (elf::EM_AARCH64, "aarch64");
+
+/// Width of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Bits32,
+    Bits64,
+}
+
+/// What the headers of a program say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) class: Class,
+    pub(crate) machine: Machine,
+    /// PT_INTERP: the dynamic linker; none in a static program.
+    pub(crate) interpreter: Option<String>,
+}
+
+/// Whether a program can be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Served,
+    /// No dynamic linker that could load the library.
+    Static,
+    ThirtyTwoBit,
+    /// Built for another machine, named here.
+    Foreign(String),
+    /// Its dynamic linker is another C library's, named here.
+    Musl(String),
+}
+
+/// Decides. A static program for another machine is foreign first: that is what must change.
+pub(crate) fn judge(facts: &Facts) -> Verdict {
+    match &facts.interpreter {
+        _ if facts.class == Class::Bits32 => Verdict::ThirtyTwoBit,
+        _ if facts.machine != HOST.0 => Verdict::Foreign(machine_name(facts.machine)),
+        None => Verdict::Static,
+        Some(path) if path.contains("ld-musl") => Verdict::Musl(path.clone()),
+        Some(_) => Verdict::Served,
+    }
+}
+
+/// The name of the machine this program and the library are built for.
+pub(crate) fn host_name() -> &'static str {
+    HOST.1
+}
+
+fn machine_name(machine: Machine) -> String {
+    let name = match machine {
+        elf::EM_MIPS => "MIPS",
+        elf::EM_PPC64 => "POWER",
+        elf::EM_S390 => "s390x",
+        elf::EM_ARM => "ARM",
+        elf::EM_X86_64 => "x86-64",
+        elf::EM_AARCH64 => "aarch64",
+        elf::EM_RISCV => "RISC-V",
+        elf::EM_LOONGARCH => "LoongArch",
+        Machine(number) => return format!("machine {number}"),
+    };
+    name.to_owned()
+}
+
+/// Reads the headers of an ELF file, and no more of it: programs can be large.
+pub(crate) fn read(file: &File) -> Result<Facts, String> {
+    let data = ReadCache::new(file);
+    match FileKind::parse(&data) {
+        Ok(FileKind::Elf32) => facts::<FileHeader32<Endianness>, _>(&data, Class::Bits32),
+        Ok(FileKind::Elf64) => facts::<FileHeader64<Endianness>, _>(&data, Class::Bits64),
+        Ok(kind) => Err(format!("unexpected kind {kind:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn facts<'a, H, R>(data: R, class: Class) -> Result<Facts, String>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'a>,
+{
+    let read = || -> object::Result<Facts> {
+        let header = H::parse(data)?;
+        let endian = header.endian()?;
+        let mut interpreter = None;
+        for segment in header.program_headers(endian, data)? {
+            if let Some(path) = segment.interpreter(endian, data)? {
+                interpreter = Some(String::from_utf8_lossy(path).into_owned());
+            }
+        }
+        Ok(Facts { class, machine: header.e_machine(endian), interpreter })
+    };
+    read().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(interpreter: Option<&str>) -> Facts {
+        let interpreter = interpreter.map(str::to_owned);
+        Facts { class: Class::Bits64, machine: HOST.0, interpreter }
+    }
+
+    #[test]
+    fn programs_are_judged_by_their_headers() {
+        let glibc = Some("/lib64/ld-linux-x86-64.so.2");
+        let musl = "/lib/ld-musl-x86_64.so.1";
+        let narrow = Facts { class: Class::Bits32, ..facts(glibc) };
+        let foreign = Facts { machine: elf::EM_RISCV, ..facts(None) };
+        for (facts, verdict) in [
+            (facts(glibc), Verdict::Served),
+            (facts(None), Verdict::Static),
+            (narrow, Verdict::ThirtyTwoBit),
+            (foreign, Verdict::Foreign("RISC-V".to_owned())),
+            (facts(Some(musl)), Verdict::Musl(musl.to_owned())),
+        ] {
+            assert_eq!(judge(&facts), verdict, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn this_very_program_can_be_served() {
+        let facts = read(&File::open("/proc/self/exe").unwrap()).unwrap();
+        assert_eq!(facts.class, Class::Bits64);
+        assert_eq!(judge(&facts), Verdict::Served, "{facts:?}");
+    }
+
+    #[test]
+    fn a_cut_off_file_is_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"\x7fELF\x02\x01\x01").unwrap();
+        assert!(read(&file).is_err());
+    }
+}

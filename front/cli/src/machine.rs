@@ -1,0 +1,291 @@
+//! What this machine allows, item by item: each a fact, a verdict and what to change.
+//!
+//! ```text
+//! facts (probe, /proc, /sys) ---> Item { name, status, found, change }
+//! requirements(): those without which nothing runs     `run` refuses by the first that fails
+//! advice():       the others                           `doctor` prints both
+//! ```
+
+use crate::Refusal;
+use crate::probe::{self, Denied, Userfaultfd, Way};
+use highwater_session::{CgroupVersion, HostMemory, Mapping};
+use highwater_units::Bytes;
+use procfs::sys::kernel::Version;
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+/// The paged range is reserved in one piece, far larger than memory.
+const ADDRESS_SPACE_MIN: Bytes = Bytes(1 << 40);
+/// The kernel's default. The arena and the program share this number of mappings.
+const MAPS_MIN: u64 = 65_530;
+
+/// Whether an item is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Ok,
+    /// Works, but slower or with less room than it could.
+    Warn,
+    /// `highwater run` does not work like this.
+    Fail,
+}
+
+/// One thing about this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Item {
+    pub(crate) name: &'static str,
+    pub(crate) status: Status,
+    /// What is.
+    pub(crate) found: String,
+    /// What to change; nothing where all is well.
+    pub(crate) change: Option<String>,
+}
+
+impl Item {
+    pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Item {
+        Item { name, status: Status::Ok, found: found.into(), change: None }
+    }
+
+    pub(crate) fn warn(name: &'static str, found: impl Into<String>, change: &str) -> Item {
+        let change = Some(change.to_owned());
+        Item { name, status: Status::Warn, found: found.into(), change }
+    }
+
+    pub(crate) fn fail(name: &'static str, found: impl Into<String>, change: &str) -> Item {
+        Item { status: Status::Fail, ..Item::warn(name, found, change) }
+    }
+
+    /// The item of a refusal.
+    pub(crate) fn refused(name: &'static str, refusal: &Refusal) -> Item {
+        Item::fail(name, refusal.what(), refusal.remedy())
+    }
+
+    /// The refusal of an item that fails.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let remedy = || self.change.clone().unwrap_or_default();
+        let what = || format!("{}: {}", self.name, self.found);
+        (self.status == Status::Fail).then(|| Refusal::new(what(), remedy()))
+    }
+}
+
+/// Everything without which no program can be served.
+pub(crate) fn requirements(mapping: Mapping) -> Vec<Item> {
+    let mut items = userfaultfd(probe::userfaultfd(), mapping);
+    items.push(overcommit(&read_line("/proc/sys/vm/overcommit_memory")));
+    items.push(address_space(getrlimit(Resource::As).current.map(Bytes)));
+    items
+}
+
+/// Everything that makes a difference, but not the one between running and not.
+pub(crate) fn advice() -> Vec<Item> {
+    let mut items = vec![kernel(), io_uring()];
+    items.extend(memory());
+    items.push(huge_pages(&read_line("/sys/kernel/mm/transparent_hugepage/enabled")));
+    items.push(maps(procfs::sys::vm::max_map_count().ok()));
+    items
+}
+
+/// The first line of a small file of /proc or /sys; empty if there is none.
+fn read_line(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn kernel() -> Item {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    match Version::current() {
+        Ok(version) if version < Version::new(6, 8, 0) => {
+            Item::warn("kernel", release, "Linux 6.8 or later moves pages without a copy")
+        }
+        _ => Item::ok("kernel", release),
+    }
+}
+
+fn userfaultfd(probed: Result<Userfaultfd, Denied>, mapping: Mapping) -> Vec<Item> {
+    const NAME: &str = "userfaultfd";
+    match probed {
+        Ok(granted) => {
+            let way = match granted.way {
+                Way::Device => "permitted, by /dev/userfaultfd",
+                Way::SystemCall => "permitted, by the system call",
+            };
+            let kernel_mode = "served: system calls may use paged buffers";
+            vec![
+                Item::ok(NAME, way),
+                Item::ok("kernel-mode faults", kernel_mode),
+                page_move(granted, mapping),
+                write_protection(granted),
+            ]
+        }
+        Err(denied) => vec![userfaultfd_denied(NAME, denied)],
+    }
+}
+
+fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
+    const PERMIT: &str = "run as root, or 'sysctl vm.unprivileged_userfaultfd=1', or get access to \
+        /dev/userfaultfd; in docker also --security-opt seccomp=unconfined";
+    const FILTER: &str = "in docker add --security-opt seccomp=unconfined (or a profile that allows \
+        userfaultfd), and run as root or 'sysctl vm.unprivileged_userfaultfd=1' on the host";
+    match denied {
+        Denied::NotInKernel => {
+            let change = "use a kernel built with CONFIG_USERFAULTFD";
+            Item::fail(name, "not in this kernel", change)
+        }
+        Denied::UserModeOnly => {
+            let found = "not permitted for kernel-mode faults, so that system calls into paged \
+                buffers would fail";
+            Item::fail(name, found, PERMIT)
+        }
+        Denied::Filtered => Item::fail(name, "not permitted, by a seccomp filter", FILTER),
+        Denied::Error(number) => {
+            let error = std::io::Error::from_raw_os_error(number);
+            Item::fail(name, format!("refused: {error}"), PERMIT)
+        }
+    }
+}
+
+fn page_move(granted: Userfaultfd, mapping: Mapping) -> Item {
+    const NAME: &str = "page move";
+    const CHANGE: &str = "use Linux 6.8 or later";
+    match (granted.can_move(), mapping) {
+        (true, _) => Item::ok(NAME, "UFFDIO_MOVE: pages are mapped without a copy"),
+        (false, Mapping::Move) => Item::fail(NAME, "no UFFDIO_MOVE in this kernel", CHANGE),
+        (false, _) => Item::warn(NAME, "no UFFDIO_MOVE: pages are copied", CHANGE),
+    }
+}
+
+fn write_protection(granted: Userfaultfd) -> Item {
+    const NAME: &str = "write protection";
+    const CHANGE: &str = "use Linux 5.7 or later, built with CONFIG_HAVE_ARCH_USERFAULTFD_WP";
+    match (granted.can_write_protect(), granted.can_move()) {
+        (true, _) => Item::ok(NAME, "of anonymous memory"),
+        (false, true) => Item::warn(NAME, "missing: clean pages cannot be told from dirty", CHANGE),
+        (false, false) => Item::fail(NAME, "missing, and no UFFDIO_MOVE either", CHANGE),
+    }
+}
+
+fn io_uring() -> Item {
+    match io_uring::IoUring::new(2) {
+        Ok(_) => Item::ok("io_uring", "available"),
+        Err(error) => Item::warn(
+            "io_uring",
+            format!("not available ({error}): pread and pwrite are used"),
+            "'sysctl kernel.io_uring_disabled=0'; in docker --security-opt seccomp=unconfined",
+        ),
+    }
+}
+
+fn memory() -> Vec<Item> {
+    let memory = match HostMemory::read() {
+        Ok(memory) => memory,
+        Err(error) => return vec![Item::warn("memory", error, "mount /proc")],
+    };
+    let limit = memory.limit.map_or("no limit".to_owned(), |limit| {
+        let version = match limit.version {
+            CgroupVersion::V1 => "cgroup v1",
+            CgroupVersion::V2 => "cgroup v2",
+        };
+        format!("{}, by {version}", limit.bytes)
+    });
+    vec![
+        Item::ok("memory", format!("{}, {} available", memory.total, memory.available)),
+        Item::ok("memory limit", limit),
+    ]
+}
+
+fn huge_pages(enabled: &str) -> Item {
+    const NAME: &str = "huge pages";
+    let mode = enabled.split(['[', ']']).nth(1);
+    match mode {
+        Some(mode) => Item::ok(NAME, format!("{mode}; paged memory is exempt")),
+        None => Item::ok(NAME, "not in this kernel"),
+    }
+}
+
+fn overcommit(mode: &str) -> Item {
+    const NAME: &str = "overcommit";
+    match mode {
+        "2" => Item::fail(
+            NAME,
+            "vm.overcommit_memory=2 refuses to reserve more addresses than there is memory",
+            "'sysctl vm.overcommit_memory=0'",
+        ),
+        mode => Item::ok(NAME, format!("vm.overcommit_memory={mode}")),
+    }
+}
+
+fn address_space(limit: Option<Bytes>) -> Item {
+    const NAME: &str = "address space";
+    match limit {
+        None => Item::ok(NAME, "no limit"),
+        Some(limit) if limit >= ADDRESS_SPACE_MIN => Item::ok(NAME, format!("limit {limit}")),
+        Some(limit) => Item::fail(
+            NAME,
+            format!("limited to {limit}, too little to reserve the paged range in"),
+            "'ulimit -v unlimited'",
+        ),
+    }
+}
+
+fn maps(most: Option<u64>) -> Item {
+    const NAME: &str = "mappings";
+    match most {
+        Some(most) if most < MAPS_MIN => Item::warn(
+            NAME,
+            format!("vm.max_map_count={most}, below the default"),
+            "'sysctl vm.max_map_count=65530'",
+        ),
+        Some(most) => Item::ok(NAME, format!("vm.max_map_count={most}")),
+        None => Item::ok(NAME, "vm.max_map_count not known"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_not_well_says_what_to_change() {
+        let denials =
+            [Denied::NotInKernel, Denied::UserModeOnly, Denied::Filtered, Denied::Error(12)];
+        let mut items = vec![overcommit("2"), address_space(Some(Bytes(1 << 30))), maps(Some(100))];
+        items.extend(denials.map(|denied| userfaultfd_denied("userfaultfd", denied)));
+        for item in items {
+            assert_ne!(item.status, Status::Ok);
+            assert!(item.change.is_some_and(|change| !change.is_empty()), "{}", item.found);
+        }
+    }
+
+    #[test]
+    fn user_mode_faults_are_not_enough() {
+        let refusal = userfaultfd(Err(Denied::UserModeOnly), Mapping::Auto)[0].refusal().unwrap();
+        for remedy in ["root", "vm.unprivileged_userfaultfd=1", "/dev/userfaultfd", "seccomp"] {
+            assert!(refusal.remedy().contains(remedy), "{refusal}");
+        }
+        assert!(refusal.what().contains("kernel-mode"));
+    }
+
+    #[test]
+    fn without_move_pages_are_copied_unless_that_was_ruled_out() {
+        let status = |features, mapping| {
+            let granted = Userfaultfd::with_features(features);
+            (page_move(granted, mapping).status, write_protection(granted).status)
+        };
+        use Status::*;
+        use probe::{FEATURE_MOVE as MOVE, FEATURE_PAGEFAULT_FLAG_WP as PROTECT};
+        assert_eq!(status(MOVE | PROTECT, Mapping::Auto), (Ok, Ok));
+        assert_eq!(status(MOVE, Mapping::Move), (Ok, Warn));
+        assert_eq!(status(PROTECT, Mapping::Auto), (Warn, Ok));
+        assert_eq!(status(PROTECT, Mapping::Move), (Fail, Ok));
+        assert_eq!(status(0, Mapping::Copy), (Warn, Fail));
+    }
+
+    #[test]
+    fn limits_are_judged() {
+        assert_eq!(address_space(None).status, Status::Ok);
+        assert_eq!(address_space(Some(Bytes(1 << 46))).status, Status::Ok);
+        assert_eq!(overcommit("0").status, Status::Ok);
+        assert_eq!(maps(Some(65_530)).status, Status::Ok);
+        assert!(huge_pages("always [madvise] never").found.starts_with("madvise"));
+    }
+}

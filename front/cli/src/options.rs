@@ -1,0 +1,67 @@
+//! Sizes on the command line, and the budget.
+
+use crate::Refusal;
+use highwater_session::{default_memory, host_memory};
+use highwater_units::Bytes;
+use parse_size::Config;
+
+/// The least budget: the manager's watermarks and batches need this many frames to make progress.
+const BUDGET_MIN: Bytes = Bytes(4 << 20);
+
+/// The budget asked for with `--memory`, or the default, if it can be had on this machine.
+pub(crate) fn budget(asked: Option<&str>) -> Result<Bytes, Refusal> {
+    let unknown = |what| Refusal::new(what, "mount /proc");
+    let exists = host_memory().map_err(unknown)?;
+    match asked {
+        Some(text) => within(size(text)?, exists),
+        None => within(default_memory().map_err(unknown)?, exists),
+    }
+}
+
+/// A size such as 512M or 1.5 GiB; M and MB mean MiB, as in all tools about memory.
+fn size(text: &str) -> Result<Bytes, Refusal> {
+    Config::new().with_binary().parse_size(text).map(Bytes).map_err(|error| {
+        let remedy = "give a number of bytes with K, M, G or T behind it, for example 512M";
+        Refusal::new(format!("--memory '{text}' is not a size ({error})"), remedy)
+    })
+}
+
+fn within(budget: Bytes, exists: Bytes) -> Result<Bytes, Refusal> {
+    if budget < BUDGET_MIN {
+        let what = format!("a budget of {budget} is too small");
+        return Err(Refusal::new(what, format!("give --memory {BUDGET_MIN} or more")));
+    }
+    if budget > exists {
+        let what = format!("a budget of {budget} is more than there is");
+        return Err(Refusal::new(what, format!("give --memory {exists} or less")));
+    }
+    Ok(Bytes::of_pages(budget.pages()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary() {
+        for (text, bytes) in
+            [("4096", 4096), ("512M", 512 << 20), ("1.5 GiB", 3 << 29), ("64kb", 64 << 10)]
+        {
+            assert_eq!(size(text), Ok(Bytes(bytes)));
+        }
+        for text in ["", "much", "-1M", "1X"] {
+            assert!(size(text).unwrap_err().remedy().contains("512M"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_budget_lies_between_the_least_and_what_exists() {
+        let exists = Bytes(1 << 30);
+        assert_eq!(within(BUDGET_MIN, exists), Ok(BUDGET_MIN));
+        assert_eq!(within(exists, exists), Ok(exists));
+        assert_eq!(within(Bytes((5 << 20) + 1), exists), Ok(Bytes(5 << 20)));
+        let small = within(Bytes(BUDGET_MIN.0 - 1), exists).unwrap_err();
+        assert!(small.remedy().contains("4 MiB"));
+        assert!(within(Bytes(exists.0 + 1), exists).unwrap_err().remedy().contains("1 GiB"));
+    }
+}

@@ -1,0 +1,280 @@
+//! The program to run: found as `execvp` finds it, and checked to be one we can serve.
+//!
+//! ```text
+//! name --- find: PATH ---> file --- check: follow #! ---> ELF --- elf::judge, raises ---> run
+//! ```
+
+use crate::Refusal;
+use crate::elf::{self, Verdict};
+use rustix::fs::{Access, access};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Interpreters of interpreters that the kernel follows.
+const SCRIPT_LEVELS: u32 = 4;
+/// What the kernel reads of a file to tell its kind (BINPRM_BUF_SIZE).
+const HEAD_BYTES: u64 = 256;
+/// Where programs are if PATH is not set, as in the C library.
+const PATH_DEFAULT: &str = "/bin:/usr/bin";
+
+/// The file of a program: `name` itself if it contains a slash, else the first in `search`
+/// (the value of PATH) that is executable.
+pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Refusal> {
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return executable(&path).map(|()| path);
+    }
+    let mut refused = None;
+    for dir in std::env::split_paths(search.unwrap_or(OsStr::new(PATH_DEFAULT))) {
+        let path = std::path::absolute(dir.join(name)).unwrap_or_default();
+        // As in execvp, one that may not be executed is remembered, and the search goes on.
+        match executable(&path) {
+            Ok(()) => return Ok(path),
+            Err(refusal) if path.is_file() => refused = Some(refusal),
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let what = format!("program '{}' not found in PATH", name.display());
+        Refusal::new(what, "install it, or give its path")
+    }))
+}
+
+/// Whether the kernel would execute `path`.
+fn executable(path: &Path) -> Result<(), Refusal> {
+    let name = path.display();
+    let meta = std::fs::metadata(path).map_err(|error| {
+        let what = format!("program '{name}' not found: {error}");
+        Refusal::new(what, "check the path")
+    })?;
+    if !meta.is_file() {
+        return Err(Refusal::new(format!("'{name}' is not a file"), "name a program"));
+    }
+    access(path, Access::EXEC_OK).map_err(|_| {
+        Refusal::new(format!("'{name}' is not executable"), format!("run 'chmod +x {name}'"))
+    })
+}
+
+/// Whether the program in `path`, or the one that interprets it, can be served.
+pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
+    let mut path = path.to_owned();
+    for _ in 0..=SCRIPT_LEVELS {
+        let name = path.display();
+        let unreadable = |error| {
+            let what = format!("'{name}' cannot be read to see how it is linked: {error}");
+            Refusal::new(what, format!("run 'chmod +r {name}'"))
+        };
+        let file = File::open(&path).map_err(unreadable)?;
+        match kind(&head(&file).map_err(unreadable)?) {
+            Kind::Elf => return check_elf(&path, &file),
+            Kind::Script(interpreter) => {
+                executable(&interpreter)?;
+                path = interpreter;
+            }
+            Kind::Unknown => {
+                let what = format!("'{name}' is neither an ELF program nor a script");
+                return Err(Refusal::new(what, "begin a script with a line such as #!/bin/sh"));
+            }
+        }
+    }
+    let what = format!("'{}' is interpreted over more than {SCRIPT_LEVELS} levels", path.display());
+    Err(Refusal::new(what, "name the last interpreter in the #! line"))
+}
+
+/// The first bytes of a file, [`HEAD_BYTES`] at most.
+fn head(file: &File) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// What the kernel would make of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Elf,
+    Script(PathBuf),
+    Unknown,
+}
+
+fn kind(head: &[u8]) -> Kind {
+    if head.starts_with(b"\x7fELF") {
+        return Kind::Elf;
+    }
+    let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+    let mut words = line.unwrap_or_default().split(|byte| b" \t\r".contains(byte));
+    match words.find(|word| !word.is_empty()) {
+        Some(interpreter) => Kind::Script(PathBuf::from(OsStr::from_bytes(interpreter))),
+        None => Kind::Unknown,
+    }
+}
+
+fn check_elf(path: &Path, file: &File) -> Result<(), Refusal> {
+    let name = path.display();
+    let damaged = |error| Refusal::new(format!("'{name}' is damaged: {error}"), "rebuild it");
+    let facts = elf::read(file).map_err(damaged)?;
+    let refuse = |what: String, remedy: &str| Err(Refusal::new(what, remedy));
+    match elf::judge(&facts) {
+        Verdict::Served => check_privileges(path, file),
+        Verdict::Static => refuse(
+            format!("'{name}' is statically linked, so no library can be put into it"),
+            "link it dynamically (without -static)",
+        ),
+        Verdict::ThirtyTwoBit => {
+            refuse(format!("'{name}' is a 32-bit program"), "use a 64-bit build of it")
+        }
+        Verdict::Foreign(machine) => refuse(
+            format!("'{name}' is a program for {machine}, and this is {}", elf::host_name()),
+            "use a build for this machine",
+        ),
+        Verdict::Musl(linker) => refuse(
+            format!("'{name}' is linked with musl ({linker})"),
+            "use a build for the GNU C library",
+        ),
+    }
+}
+
+/// Why the dynamic linker would ignore LD_PRELOAD for a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Raises {
+    User,
+    Group,
+    Capabilities,
+}
+
+/// Who starts the program.
+#[derive(Clone, Copy)]
+struct Caller {
+    user: u32,
+    group: u32,
+}
+
+/// The metadata of a program that may raise its privileges.
+#[derive(Clone, Copy)]
+struct Ownership {
+    mode: u32,
+    user: u32,
+    group: u32,
+}
+
+impl From<&Metadata> for Ownership {
+    fn from(meta: &Metadata) -> Ownership {
+        Ownership { mode: meta.mode(), user: meta.uid(), group: meta.gid() }
+    }
+}
+
+/// The kernel's rule for AT_SECURE; set-user-ID to the caller itself raises nothing.
+fn raises(file: Ownership, caller: Caller) -> Option<Raises> {
+    const SET_USER: u32 = 0o4000;
+    // Without the execute bit for the group, the bit means mandatory locking.
+    const SET_GROUP: u32 = 0o2010;
+    if file.mode & SET_USER != 0 && file.user != caller.user {
+        return Some(Raises::User);
+    }
+    let set_group = file.mode & SET_GROUP == SET_GROUP;
+    (set_group && file.group != caller.group).then_some(Raises::Group)
+}
+
+fn check_privileges(path: &Path, file: &File) -> Result<(), Refusal> {
+    let name = path.display();
+    let caller = Caller {
+        user: rustix::process::getuid().as_raw(),
+        group: rustix::process::getgid().as_raw(),
+    };
+    let meta = file.metadata().map_err(|error| {
+        Refusal::new(format!("'{name}' cannot be looked at: {error}"), "check the path")
+    })?;
+    // Root has all capabilities already: a file's add nothing, and LD_PRELOAD is kept.
+    let capabilities = (caller.user != 0 && has_capabilities(file)).then_some(Raises::Capabilities);
+    let by = match raises(Ownership::from(&meta), caller).or(capabilities) {
+        None => return Ok(()),
+        Some(Raises::User) => "set-user-ID",
+        Some(Raises::Group) => "set-group-ID",
+        Some(Raises::Capabilities) => "file capabilities",
+    };
+    let what = format!("'{name}' has {by}, so the dynamic linker ignores the library");
+    Err(Refusal::new(what, "run a copy of it without them, or as its owner"))
+}
+
+fn has_capabilities(file: &File) -> bool {
+    let mut value = [0u8; 64];
+    rustix::fs::fgetxattr(file, "security.capability", &mut value[..]).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn programs_are_found_as_execvp_finds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        for (dir, mode) in [(&first, 0o644), (&second, 0o755)] {
+            std::fs::create_dir(dir).unwrap();
+            std::fs::write(dir.join("tool"), "").unwrap();
+            std::fs::set_permissions(dir.join("tool"), PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let search = std::env::join_paths([&first, &second]).unwrap();
+        let found = |name: &str, search: &OsStr| find(OsStr::new(name), Some(search));
+        assert_eq!(found("tool", &search), Ok(second.join("tool")));
+        assert!(found("tool", first.as_os_str()).unwrap_err().remedy().contains("chmod"));
+        assert!(found("other", &search).unwrap_err().what().contains("not found"));
+        assert!(found("", &search).unwrap_err().what().contains("not found"));
+        assert!(found("/", &search).unwrap_err().what().contains("not a file"));
+        assert!(find(OsStr::new("sh"), None).is_ok());
+    }
+
+    #[test]
+    fn kinds_are_those_of_the_kernel() {
+        let script = |path: &str| Kind::Script(PathBuf::from(path));
+        for (head, expected) in [
+            (&b"\x7fELF\x02"[..], Kind::Elf),
+            (b"#!/bin/sh\necho", script("/bin/sh")),
+            (b"#! /usr/bin/env python3\n", script("/usr/bin/env")),
+            (b"#!/bin/sh\r\n", script("/bin/sh")),
+            (b"#!\n/bin/sh", Kind::Unknown),
+            (b"echo hello\n", Kind::Unknown),
+            (b"", Kind::Unknown),
+        ] {
+            assert_eq!(kind(head), expected);
+        }
+    }
+
+    #[test]
+    fn scripts_are_followed_and_loops_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, interpreter: &Path| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("#!{}\n", interpreter.display())).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            path
+        };
+        let inner = write("inner", Path::new("/bin/sh"));
+        assert_eq!(check(&write("outer", &inner)), Ok(()));
+        let lost = write("lost", &dir.path().join("missing"));
+        assert!(check(&lost).unwrap_err().what().contains("missing"));
+        let own = dir.path().join("loop");
+        write("loop", &own);
+        assert!(check(&own).unwrap_err().what().contains("levels"));
+    }
+
+    #[test]
+    fn only_privileges_of_others_are_raised() {
+        let caller = Caller { user: 1000, group: 1000 };
+        let file = |mode, user, group| Ownership { mode, user, group };
+        for (file, expected) in [
+            (file(0o755, 0, 0), None),
+            (file(0o4755, 0, 0), Some(Raises::User)),
+            (file(0o4755, 1000, 0), None),
+            (file(0o2755, 0, 0), Some(Raises::Group)),
+            (file(0o2745, 0, 0), None),
+            (file(0o2755, 0, 1000), None),
+        ] {
+            assert_eq!(raises(file, caller), expected);
+        }
+    }
+}

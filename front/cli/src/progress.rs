@@ -1,0 +1,150 @@
+//! The progress line: how the run does, four times a second.
+
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_session::read_all;
+use highwater_units::Bytes;
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often the line is renewed.
+pub(crate) const PERIOD: Duration = Duration::from_millis(250);
+/// How often a line is written where it cannot be renewed in place.
+const LINE_PERIOD: Duration = Duration::from_secs(2);
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A line that is renewed in place, on a terminal.
+    Spinner,
+    /// A new line now and then, in a log.
+    Lines,
+    Off,
+}
+
+/// The progress of one run.
+pub(crate) struct Progress {
+    mode: Mode,
+    run_dir: PathBuf,
+    bar: ProgressBar,
+    started: Instant,
+    /// When faults were last counted, and how many there were.
+    counted: (Instant, u64),
+    written: Instant,
+}
+
+impl Progress {
+    /// Begins to show the processes that report in `run_dir`.
+    pub(crate) fn start(mode: Mode, run_dir: &Path) -> Progress {
+        let now = Instant::now();
+        let bar = match mode {
+            Mode::Spinner => ProgressBar::new_spinner(),
+            Mode::Lines | Mode::Off => ProgressBar::hidden(),
+        };
+        let template = ProgressStyle::with_template("{spinner} {msg}");
+        bar.set_style(template.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let run_dir = run_dir.to_owned();
+        Progress { mode, run_dir, bar, started: now, counted: (now, 0), written: now }
+    }
+
+    /// Renews the line; to be called every [`PERIOD`].
+    pub(crate) fn tick(&mut self) {
+        if self.mode == Mode::Off {
+            return;
+        }
+        let now = Instant::now();
+        let gauges = Gauges::of(&read_all(&self.run_dir), is_alive);
+        let (before, faults) = self.counted;
+        let rate = gauges.faults.saturating_sub(faults) as f64 / (now - before).as_secs_f64();
+        self.show(now, &gauges.line(now - self.started, rate as u64));
+        self.counted = (now, gauges.faults);
+    }
+
+    fn show(&mut self, now: Instant, line: &str) {
+        match self.mode {
+            Mode::Spinner => {
+                self.bar.set_message(line.to_owned());
+                self.bar.tick();
+            }
+            Mode::Lines if now - self.written >= LINE_PERIOD => {
+                self.written = now;
+                eprintln!("highwater: {line}");
+            }
+            Mode::Lines | Mode::Off => {}
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// What the line tells.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Gauges {
+    /// Of all processes that ever were.
+    faults: u64,
+    swapped_in: Bytes,
+    swapped_out: Bytes,
+    /// Of those that are.
+    resident: Bytes,
+}
+
+impl Gauges {
+    fn of(processes: &[(u32, Snapshot)], alive: impl Fn(u32) -> bool) -> Gauges {
+        let sum = |counter| processes.iter().map(|(_, process)| process.get(counter)).sum();
+        // Only the last image of a process holds memory.
+        let images: BTreeMap<u32, &Snapshot> =
+            processes.iter().map(|(pid, process)| (*pid, process)).collect();
+        let living = images.iter().filter(|(pid, _)| alive(**pid));
+        Gauges {
+            faults: sum(Counter::PgFault),
+            swapped_in: Bytes::of_pages(sum(Counter::PswpIn)),
+            swapped_out: Bytes::of_pages(sum(Counter::PswpOut)),
+            resident: Bytes::of_pages(living.map(|(_, image)| image.get(Counter::Resident)).sum()),
+        }
+    }
+
+    fn line(&self, elapsed: Duration, faults_per_second: u64) -> String {
+        format!(
+            "{}, resident {}, swapped out {}, in {}, {} faults/s",
+            HumanDuration(Duration::from_secs(elapsed.as_secs())),
+            self.resident,
+            self.swapped_out,
+            self.swapped_in,
+            HumanCount(faults_per_second),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(faults: u64, resident: u64) -> Snapshot {
+        let mut snapshot = Snapshot::empty();
+        snapshot.counters[Counter::PgFault as usize] = faults;
+        snapshot.counters[Counter::Resident as usize] = resident;
+        snapshot.counters[Counter::PswpOut as usize] = 1;
+        snapshot
+    }
+
+    #[test]
+    fn events_of_all_and_memory_of_the_living_count() {
+        let processes =
+            [(1, process(10, 100)), (2, process(20, 200)), (2, process(5, 7)), (3, process(1, 1))];
+        let gauges = Gauges::of(&processes, |pid| pid != 1);
+        assert_eq!((gauges.faults, gauges.resident), (36, Bytes::of_pages(8)));
+        let line = gauges.line(Duration::from_millis(61_200), 12_345);
+        assert_eq!(
+            line,
+            "61 seconds, resident 32 KiB, swapped out 16 KiB, in 0 B, 12,345 faults/s"
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! What a run did, as numbers: the source of the summary, and itself the JSON of `--report`.
+//!
+//! Names of fields are promised to stay. Units are in the names; counters under `vmstat` are the
+//! manager's, summed over processes.
+
+use crate::child::Ended;
+use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
+use highwater_session::Settings;
+use highwater_units::Bytes;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+/// All numbers of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// Exit status of the program; none if a signal ended it.
+    pub(crate) exit_status: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
+    pub(crate) elapsed_seconds: f64,
+    pub(crate) budget_bytes: u64,
+    pub(crate) swap: Vec<String>,
+    pub(crate) kswapd_threads: u8,
+    /// Processes that had a manager.
+    pub(crate) processes: usize,
+    /// Processes ended because memory and swap were full.
+    pub(crate) out_of_memory: u64,
+    pub(crate) peak_resident: PeakResident,
+    pub(crate) program: Program,
+    pub(crate) paged_peak_bytes: u64,
+    pub(crate) faults_minor: u64,
+    pub(crate) faults_major: u64,
+    pub(crate) swap_in: Transfer,
+    pub(crate) swap_out: Transfer,
+    pub(crate) swap_io_errors: u64,
+    pub(crate) direct_reclaims: u64,
+    pub(crate) kswapd_cpu_seconds: f64,
+    pub(crate) handler_cpu_seconds: f64,
+    pub(crate) fault_latency: Latency,
+    pub(crate) fault_latency_major: Latency,
+    /// Every counter by its name.
+    pub(crate) vmstat: BTreeMap<&'static str, u64>,
+}
+
+/// The process that had the largest resident set, and what that was made of.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PeakResident {
+    /// None if no process had a manager.
+    pub(crate) pid: Option<u32>,
+    /// VmHWM.
+    pub(crate) bytes: u64,
+    /// Frames of paged memory.
+    pub(crate) arena_bytes: u64,
+    /// The manager's own memory.
+    pub(crate) manager_bytes: u64,
+    /// RAM swap devices.
+    pub(crate) ram_swap_bytes: u64,
+    /// Code, libraries, stacks, small objects: not paged.
+    pub(crate) elsewhere_bytes: u64,
+}
+
+/// What the kernel says of the program and the children it waited for.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Program {
+    pub(crate) max_rss_bytes: u64,
+    pub(crate) user_seconds: f64,
+    pub(crate) system_seconds: f64,
+}
+
+/// Traffic with swap devices in one direction.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Transfer {
+    pub(crate) bytes: u64,
+    pub(crate) ios: u64,
+    /// None without I/O.
+    pub(crate) pages_per_io: Option<f64>,
+    /// While a transfer was waited for. None without I/O.
+    pub(crate) bytes_per_second: Option<f64>,
+}
+
+/// How long faults took.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) count: u64,
+    pub(crate) mean_ns: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+}
+
+/// What a report is made from.
+pub(crate) struct Observed<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) elapsed: Duration,
+    /// Process number of the program.
+    pub(crate) pid: u32,
+    pub(crate) ended: Ended,
+    /// By process, as `highwater_session::read_all` returns them.
+    pub(crate) processes: &'a [(u32, Snapshot)],
+}
+
+impl Report {
+    /// Sums up a run.
+    pub(crate) fn new(observed: &Observed<'_>) -> Report {
+        let mut all = Snapshot::empty();
+        observed.processes.iter().for_each(|(_, process)| all.merge(process));
+        let get = |counter| all.get(counter);
+        let seconds = |counter| get(counter) as f64 / 1e9;
+        Report {
+            exit_status: observed.ended.status.code(),
+            signal: observed.ended.status.signal(),
+            elapsed_seconds: observed.elapsed.as_secs_f64(),
+            budget_bytes: observed.settings.memory.0,
+            swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
+            kswapd_threads: observed.settings.kswapd,
+            processes: observed.processes.iter().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len(),
+            out_of_memory: get(Counter::OutOfMemory),
+            peak_resident: PeakResident::of(observed),
+            program: Program::of(&observed.ended),
+            paged_peak_bytes: Bytes::of_pages(get(Counter::PagedPeak)).0,
+            faults_minor: get(Counter::PgFault).saturating_sub(get(Counter::PgMajFault)),
+            faults_major: get(Counter::PgMajFault),
+            swap_in: Transfer::of(&all, IN),
+            swap_out: Transfer::of(&all, OUT),
+            swap_io_errors: get(Counter::SwapIoErrors),
+            direct_reclaims: get(Counter::AllocStall),
+            kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
+            handler_cpu_seconds: seconds(Counter::HandlerNanos),
+            fault_latency: Latency::of(&all.faults()),
+            fault_latency_major: Latency::of(&all.major),
+            vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
+        }
+    }
+}
+
+impl PeakResident {
+    fn of(observed: &Observed<'_>) -> PeakResident {
+        let peak = |process: &Snapshot| process.get(Counter::HighWaterBytes);
+        let largest = observed.processes.iter().max_by_key(|(_, process)| peak(process));
+        let part = |counter| largest.map_or(0, |(_, process)| process.get(counter));
+        PeakResident {
+            pid: largest.map(|(pid, _)| *pid),
+            // The kernel's last word on the program itself is later than the program's own.
+            bytes: match largest {
+                Some((pid, process)) if *pid != observed.pid => peak(process),
+                Some((_, process)) => peak(process).max(observed.ended.max_rss),
+                None => observed.ended.max_rss,
+            },
+            arena_bytes: part(Counter::ArenaBytes),
+            manager_bytes: part(Counter::MetaBytes),
+            ram_swap_bytes: part(Counter::RamDeviceBytes),
+            elsewhere_bytes: part(Counter::ElsewhereBytes),
+        }
+    }
+}
+
+impl Program {
+    fn of(ended: &Ended) -> Program {
+        Program {
+            max_rss_bytes: ended.max_rss,
+            user_seconds: ended.user.as_secs_f64(),
+            system_seconds: ended.system.as_secs_f64(),
+        }
+    }
+}
+
+/// The counters of one direction.
+struct Direction {
+    pages: Counter,
+    ios: Counter,
+    nanos: Counter,
+}
+
+const IN: Direction =
+    Direction { pages: Counter::PswpIn, ios: Counter::SwapInIos, nanos: Counter::SwapInNanos };
+const OUT: Direction =
+    Direction { pages: Counter::PswpOut, ios: Counter::SwapOutIos, nanos: Counter::SwapOutNanos };
+
+impl Transfer {
+    fn of(all: &Snapshot, direction: Direction) -> Transfer {
+        let (pages, ios) = (all.get(direction.pages), all.get(direction.ios));
+        let (bytes, nanos) = (Bytes::of_pages(pages).0, all.get(direction.nanos));
+        Transfer {
+            bytes,
+            ios,
+            pages_per_io: (ios > 0).then(|| pages as f64 / ios as f64),
+            bytes_per_second: (nanos > 0).then(|| bytes as f64 * 1e9 / nanos as f64),
+        }
+    }
+}
+
+impl Latency {
+    fn of(faults: &HistogramSnapshot) -> Latency {
+        Latency {
+            count: faults.count(),
+            mean_ns: faults.mean().0,
+            p50_ns: faults.quantile(0.5).0,
+            p99_ns: faults.quantile(0.99).0,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use highwater_mm::stats::Stats;
+    use highwater_session::Mapping;
+    use highwater_units::{CpuId, Nanos};
+    use std::process::ExitStatus;
+
+    fn process(counts: &[(Counter, u64)]) -> Snapshot {
+        let stats = Stats::new(1);
+        counts.iter().for_each(|(counter, count)| stats.add(CpuId(0), *counter, *count));
+        stats.minor_fault(Nanos(5_000));
+        stats.major_fault(Nanos(90_000));
+        stats.snapshot()
+    }
+
+    /// The report of a run with the main process 7 and whatever `processes` left.
+    pub(crate) fn report(processes: &[(u32, Snapshot)]) -> Report {
+        let settings = Settings {
+            memory: Bytes(128 << 20),
+            swap: vec![],
+            kswapd: 1,
+            mapping: Mapping::Auto,
+            run_dir: None,
+        };
+        let ended = Ended {
+            status: ExitStatus::from_raw(3 << 8),
+            max_rss: 150 << 20,
+            user: Duration::from_secs(2),
+            system: Duration::from_millis(500),
+        };
+        let elapsed = Duration::from_millis(12_340);
+        Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, processes })
+    }
+
+    /// Two processes: the program and a larger child.
+    pub(crate) fn two_processes() -> Vec<(u32, Snapshot)> {
+        let program = [(Counter::PgFault, 1000), (Counter::HighWaterBytes, 140 << 20)];
+        let child = [
+            (Counter::PgFault, 3000),
+            (Counter::PgMajFault, 2500),
+            (Counter::PswpIn, 4096),
+            (Counter::SwapInIos, 512),
+            (Counter::SwapInNanos, 1_000_000_000),
+            (Counter::HighWaterBytes, 160 << 20),
+            (Counter::ArenaBytes, 128 << 20),
+            (Counter::PagedPeak, 1 << 18),
+            (Counter::KswapdNanos, 310_000_000),
+        ];
+        vec![(7, process(&program)), (8, process(&child))]
+    }
+
+    #[test]
+    fn a_report_sums_processes_and_names_the_largest() {
+        let report = report(&two_processes());
+        assert_eq!((report.processes, report.exit_status, report.signal), (2, Some(3), None));
+        assert_eq!((report.faults_minor, report.faults_major), (1500, 2500));
+        assert_eq!((report.peak_resident.pid, report.peak_resident.bytes), (Some(8), 160 << 20));
+        assert_eq!(report.peak_resident.arena_bytes, 128 << 20);
+        assert_eq!(report.swap_in.pages_per_io, Some(8.0));
+        assert_eq!(report.swap_in.bytes_per_second, Some((16 << 20) as f64));
+        assert_eq!(report.swap_out.pages_per_io, None);
+        assert_eq!((report.fault_latency.count, report.fault_latency_major.count), (4, 2));
+        assert_eq!(report.vmstat["pgfault"], 4000);
+    }
+
+    #[test]
+    fn without_a_manager_the_kernel_still_knows_the_peak() {
+        let report = report(&[]);
+        assert_eq!((report.processes, report.peak_resident.pid), (0, None));
+        assert_eq!(report.peak_resident.bytes, 150 << 20);
+    }
+
+    #[test]
+    fn names_in_json_are_kept() {
+        let json = serde_json::to_value(report(&two_processes())).unwrap();
+        for path in [
+            "/exit_status",
+            "/budget_bytes",
+            "/peak_resident/elsewhere_bytes",
+            "/faults_major",
+            "/swap_in/bytes_per_second",
+            "/fault_latency/p99_ns",
+            "/vmstat/allocstall",
+        ] {
+            assert!(json.pointer(path).is_some_and(|value| value.is_number()), "{path}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `highwater run`: a program with more memory than it may use.
+//!
+//! ```text
+//! Run (arguments) --- plan: every check ---> Plan --- carry_out ---> Ended, statistics ---> Report
+//! ```
+//! Nothing is created and nothing is started before all checks have passed.
+
+use crate::child::{Ended, Running};
+use crate::progress::{Mode, PERIOD, Progress};
+use crate::report::{Observed, Report};
+use crate::{Refusal, machine, options, preload, program, summary, swap};
+use clap::Args;
+use highwater_session::{KSWAPD_MAX, Mapping, Settings, read_all};
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// Run a program with more memory than it may use
+///
+/// Memory beyond the budget goes to swap devices, page by page, as the program needs other pages.
+/// The program is not changed, and its children run under the same settings.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// Memory budget of each process, such as 512M [default: half of what is available]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Swap device: ram:SIZE, file:PATH:SIZE or dir:PATH:SIZE (may be repeated)
+    /// [default: a directory for temporary files]
+    #[arg(long, value_name = "SPEC")]
+    swap: Vec<String>,
+    /// Threads that free memory in the background
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(1..=i64::from(KSWAPD_MAX)))]
+    kswapd: u8,
+    /// Write what happened as JSON
+    #[arg(long, value_name = "FILE.json")]
+    report: Option<PathBuf>,
+    /// Show progress, also where standard error is no terminal
+    #[arg(long)]
+    progress: bool,
+    /// No progress on a terminal and no summary
+    #[arg(long)]
+    quiet: bool,
+    /// How pages are mapped: auto, move or copy
+    #[arg(long, value_name = "WAY", default_value_t = Mapping::Auto, hide = true)]
+    mapping: Mapping,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// A run that has passed all checks.
+struct Plan {
+    settings: Settings,
+    program: PathBuf,
+    library: PathBuf,
+    /// Where to write the report.
+    report: Option<File>,
+}
+
+impl Run {
+    /// Runs the program and passes on its exit status.
+    pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
+        let mut plan = self.plan()?;
+        let run_dir = create_run_dir()?;
+        plan.settings.run_dir = Some(run_dir.path().to_owned());
+        let started = Instant::now();
+        let (pid, ended) = self.carry_out(&plan, run_dir.path())?;
+        let processes = read_all(run_dir.path());
+        let (settings, elapsed) = (&plan.settings, started.elapsed());
+        let report =
+            Report::new(&Observed { settings, elapsed, pid, ended, processes: &processes });
+        self.tell(&report, plan.report.as_ref());
+        Ok(ExitCode::from(ended.code()))
+    }
+
+    /// Every check, in the order in which a user would look: arguments, program, machine, files.
+    fn plan(&self) -> Result<Plan, Refusal> {
+        let memory = options::budget(self.memory.as_deref())?;
+        let swap = swap::devices(&self.swap)?;
+        let program = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
+        program::check(&program)?;
+        let requirements = machine::requirements(self.mapping);
+        requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
+        let library = preload::find()?;
+        swap.iter().try_for_each(swap::try_open)?;
+        let report = self.report.as_deref().map(create_report).transpose()?;
+        let (kswapd, mapping) = (self.kswapd, self.mapping);
+        let settings = Settings { memory, swap, kswapd, mapping, run_dir: None };
+        Ok(Plan { settings, program, library, report })
+    }
+
+    /// Starts the program and stays until its end.
+    fn carry_out(&self, plan: &Plan, run_dir: &Path) -> Result<(u32, Ended), Refusal> {
+        let failed = |error: io::Error| {
+            let what = format!("cannot run '{}': {error}", plan.program.display());
+            Refusal::new(what, "check that the program starts without highwater")
+        };
+        let existing = std::env::var_os("LD_PRELOAD");
+        let mut command = Command::new(&plan.program);
+        command.arg0(&self.program[0]).args(&self.program[1..]);
+        command.envs(plan.settings.to_env());
+        command.env("LD_PRELOAD", preload::variable(&plan.library, existing.as_deref()));
+        let running = Running::start(&mut command).map_err(failed)?;
+        let mut progress = Progress::start(self.progress_mode(), run_dir);
+        let ended = loop {
+            match running.wait(PERIOD) {
+                Some(ended) => break ended.map_err(failed)?,
+                None => progress.tick(),
+            }
+        };
+        progress.finish();
+        Ok((running.pid(), ended))
+    }
+
+    fn progress_mode(&self) -> Mode {
+        let terminal = io::stderr().is_terminal();
+        match (self.progress, self.quiet) {
+            (true, _) if !terminal => Mode::Lines,
+            (false, true) => Mode::Off,
+            _ if terminal => Mode::Spinner,
+            _ => Mode::Off,
+        }
+    }
+
+    /// Summary and report. The program has ended: what fails here does not change its status.
+    fn tell(&self, report: &Report, file: Option<&File>) {
+        if !self.quiet {
+            // Standard error may be closed; there is then nobody to tell.
+            let _ = io::stderr().write_all(summary::text(report).as_bytes());
+        }
+        if let Some(mut file) = file {
+            let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
+            if let Err(error) = text.and_then(|text| writeln!(file, "{text}")) {
+                eprintln!("highwater: the report could not be written: {error}");
+            }
+        }
+    }
+}
+
+fn create_report(path: &Path) -> Result<File, Refusal> {
+    File::create(path).map_err(|error| {
+        let what = format!("report '{}' cannot be created: {error}", path.display());
+        Refusal::new(what, "name a file in a directory that exists and is writable")
+    })
+}
+
+/// A directory that only this user can read, in memory where possible; removed when dropped.
+fn create_run_dir() -> Result<TempDir, Refusal> {
+    let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let places = [Some(PathBuf::from("/dev/shm")), user, Some(PathBuf::from("/tmp"))];
+    let create = |place| {
+        let private = Permissions::from_mode(0o700);
+        tempfile::Builder::new().prefix("highwater-").permissions(private).tempdir_in(place).ok()
+    };
+    places.into_iter().flatten().find_map(create).ok_or_else(|| {
+        let what = "no place for the statistics of the run (/dev/shm, $XDG_RUNTIME_DIR, /tmp)";
+        Refusal::new(what, "make one of them writable")
+    })
+}

@@ -1,0 +1,173 @@
+//! The summary of a run, for people.
+
+use crate::report::{Latency, Report, Transfer};
+use highwater_units::Bytes;
+use indicatif::HumanCount;
+
+/// The summary, of whole lines.
+pub(crate) fn text(report: &Report) -> String {
+    let mut lines = Vec::new();
+    if report.out_of_memory > 0 {
+        lines.push(format!(
+            "highwater: memory and swap were full: {} ended; give more with --swap or --memory",
+            processes(report.out_of_memory),
+        ));
+    }
+    if report.swap_io_errors > 0 {
+        let errors = HumanCount(report.swap_io_errors);
+        lines.push(format!("highwater: {errors} swap transfers failed; check the device"));
+    }
+    match report.processes {
+        0 => lines.push(
+            "highwater: no process had memory to page (requests of 64 KiB and more): nothing to do"
+                .to_owned(),
+        ),
+        _ => lines.extend(table(report)),
+    }
+    lines.join("\n") + "\n"
+}
+
+fn processes(count: u64) -> String {
+    match count {
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    }
+}
+
+fn table(report: &Report) -> Vec<String> {
+    let rows = [
+        ("budget", budget(report)),
+        ("peak resident", peak(report)),
+        ("paged at most", Bytes(report.paged_peak_bytes).to_string()),
+        ("faults", faults(report)),
+        ("swapped in", transfer(&report.swap_in, "read")),
+        ("swapped out", transfer(&report.swap_out, "write")),
+        ("direct reclaims", HumanCount(report.direct_reclaims).to_string()),
+        ("fault latency", latency(&report.fault_latency)),
+        ("  major faults", latency(&report.fault_latency_major)),
+        ("manager CPU", manager_cpu(report)),
+        ("program CPU", program_cpu(report)),
+    ];
+    let rows = rows.map(|(name, value)| format!("  {name:<16}  {value}"));
+    [headline(report)].into_iter().chain(rows).collect()
+}
+
+fn headline(report: &Report) -> String {
+    let end = match (report.exit_status, report.signal) {
+        (Some(status), _) => format!("exit status {status}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    };
+    let served = processes(report.processes as u64);
+    format!("highwater: {end} after {:.1} s, {served} served", report.elapsed_seconds)
+}
+
+fn budget(report: &Report) -> String {
+    let each = if report.processes > 1 { " for each process" } else { "" };
+    format!("{}{each}", Bytes(report.budget_bytes))
+}
+
+fn peak(report: &Report) -> String {
+    let peak = &report.peak_resident;
+    let bytes = [
+        peak.bytes,
+        peak.arena_bytes,
+        peak.manager_bytes,
+        peak.ram_swap_bytes,
+        peak.elsewhere_bytes,
+    ];
+    let [all, arena, manager, ram, elsewhere] = bytes.map(Bytes);
+    format!("{all}: paged {arena}, manager {manager}, RAM swap {ram}, elsewhere {elsewhere}")
+}
+
+fn faults(report: &Report) -> String {
+    let all = report.faults_minor + report.faults_major;
+    let rate = all as f64 / report.elapsed_seconds.max(f64::MIN_POSITIVE);
+    let [minor, major, rate] = [report.faults_minor, report.faults_major, rate as u64];
+    let [minor, major, rate] = [minor, major, rate].map(HumanCount);
+    format!("{minor} minor, {major} major, {rate}/s")
+}
+
+/// Traffic in one direction; `io` is what one transfer is called.
+fn transfer(transfer: &Transfer, io: &str) -> String {
+    let bytes = Bytes(transfer.bytes).to_string();
+    let per_io = transfer.pages_per_io.map(|pages| format!("{pages:.1} pages per {io}"));
+    let rate = transfer.bytes_per_second.map(|rate| format!("{}/s", Bytes(rate as u64)));
+    [Some(bytes), per_io, rate].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn latency(latency: &Latency) -> String {
+    match latency.count {
+        0 => "none".to_owned(),
+        _ => format!("p50 {}, p99 {}", time(latency.p50_ns), time(latency.p99_ns)),
+    }
+}
+
+fn time(nanos: u64) -> String {
+    match nanos {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{:.1} s", nanos as f64 / 1e9),
+    }
+}
+
+fn manager_cpu(report: &Report) -> String {
+    let (kswapd, handlers) = (report.kswapd_cpu_seconds, report.handler_cpu_seconds);
+    format!("kswapd {kswapd:.2} s, fault handlers {handlers:.2} s")
+}
+
+/// The manager runs inside the program: its threads are in these times too.
+fn program_cpu(report: &Report) -> String {
+    let (user, system) = (report.program.user_seconds, report.program.system_seconds);
+    format!("user {user:.2} s, system {system:.2} s (manager included)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{report, two_processes};
+
+    #[test]
+    fn a_summary_is_aligned_and_complete() {
+        let text = text(&report(&two_processes()));
+        let expected = [
+            "highwater: exit status 3 after 12.3 s, 2 processes served",
+            "  budget            128 MiB for each process",
+            "  peak resident     160 MiB: paged 128 MiB, manager 0 B, RAM swap 0 B, elsewhere 0 B",
+            "  paged at most     1 GiB",
+            "  faults            1,500 minor, 2,500 major, 324/s",
+            "  swapped in        16 MiB, 8.0 pages per read, 16 MiB/s",
+            "  swapped out       0 B",
+            "  direct reclaims   0",
+        ];
+        assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
+        assert!(text.contains("  manager CPU       kswapd 0.31 s"));
+        assert_eq!(text.lines().count(), 12);
+    }
+
+    #[test]
+    fn full_memory_is_told_first() {
+        let mut report = report(&two_processes());
+        report.out_of_memory = 1;
+        let text = text(&report);
+        assert!(
+            text.starts_with("highwater: memory and swap were full: 1 process ended"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn nothing_to_page_is_one_line() {
+        assert_eq!(text(&report(&[])).lines().count(), 1);
+    }
+
+    #[test]
+    fn times_have_their_unit() {
+        for (nanos, expected) in
+            [(999, "999 ns"), (9_700, "9.7 us"), (1_500_000, "1.5 ms"), (2_000_000_000, "2.0 s")]
+        {
+            assert_eq!(time(nanos), expected);
+        }
+    }
+}

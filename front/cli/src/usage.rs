@@ -1,0 +1,57 @@
+//! The answer to a command line that clap does not accept: help if asked for, else one line.
+
+use crate::Refusal;
+use clap::error::{Error, ErrorKind};
+use std::process::ExitCode;
+
+/// Prints help and version where they were asked for; any other error becomes a refusal.
+pub(crate) fn answer(error: &Error) -> Result<ExitCode, Refusal> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A closed standard output is no reason to complain about the command line.
+            let _ = error.print();
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => Err(refusal(&error.to_string())),
+    }
+}
+
+/// clap's text without the usage: "error: ..." and tips, joined.
+fn refusal(text: &str) -> Refusal {
+    let told = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let told: Vec<&str> = told
+        .map(|line| line.trim().trim_start_matches("error: "))
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .collect();
+    Refusal::new(told.join(" "), "see 'highwater help'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    fn told(args: &[&str]) -> String {
+        let error = crate::Cli::try_parse_from(args).err().expect("refused by clap");
+        answer(&error).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        crate::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_becomes_one_line() {
+        for (args, expected) in [
+            (vec!["highwater"], "requires a subcommand"),
+            (vec!["highwater", "run"], "<PROGRAM>"),
+            (vec!["highwater", "run", "--memry", "1G", "true"], "'--memory'"),
+            (vec!["highwater", "run", "--kswapd", "17", "true"], "1..=16"),
+        ] {
+            let line = told(&args);
+            assert!(line.contains(expected) && line.ends_with("; see 'highwater help'"), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
+    }
+}
