@@ -7,10 +7,11 @@ use crate::machine::{Machine, SPACES_MAX};
 use crate::range::{self, Range};
 use crate::reclaim::kswapd;
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Space};
+use crate::space::{Access, Page, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
 use crate::verify::verify;
-use highwater_platform::{Event, Platform, Thread};
+use crate::zone::Level;
+use highwater_platform::{Event, Latency, Platform, Thread};
 use highwater_units::{NodeId, Pfn, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
@@ -122,6 +123,19 @@ impl<P: Platform> Manager<P> {
         }
         self.resident_peak.fetch_max(self.machine.resident(), Relaxed);
         Ok(served)
+    }
+
+    /// Whether a fault on a page may have to wait for a device: for one that holds the page, or for
+    /// memory to be written out. A guess, for who decides where to serve it.
+    pub fn may_wait(&self, space: SpaceId, vpn: Vpn) -> bool {
+        let machine = &self.machine;
+        let slow = |slot| machine.swap.latency(slot) == Latency::Asynchronous;
+        let scarce = || machine.nodes.iter().all(|node| !node.zone.allows(Level::Min, 1));
+        match self.space(space).entry(vpn).page() {
+            Page::Swapped(slot) => slow(slot),
+            Page::Absent => machine.swap.any_asynchronous() && scarce(),
+            Page::Resident(_) => false,
+        }
     }
 
     /// Pins a page, faulting as need be, until the [`Pin`] is dropped: the way to a page on platforms

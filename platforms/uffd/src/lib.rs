@@ -1,1 +1,168 @@
-//! Under construction.
+//! The manager under unmodified programs: real page faults, by userfaultfd.
+//!
+//! ```text
+//! Uffd -- os's CPUs, locks, clocks, threads, devices
+//!      |- memory.rs   arena: a hole where the frame is in the program (MOVE), or dropped (COPY)
+//!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection; protect.rs: mprotect'ed ranges
+//!      |- area.rs     where spaces lie, and how their faults are delivered
+//!      |- handler.rs  threads that serve faults
+//!      \- sigbus.rs   service in the faulting thread
+//! ```
+//! Three descriptors: one for the arena (MOVE out needs its target registered; nobody faults there),
+//! one for spaces whose faults are messages, one for spaces whose faults are signals.
+
+pub mod api;
+mod area;
+mod block;
+mod clock;
+mod cpu;
+pub mod handler;
+mod lock;
+mod memory;
+mod mmu;
+mod protect;
+pub mod sigbus;
+mod thread;
+
+pub use area::{Delivery, Placement};
+pub use memory::Populated;
+use api::{Userfaultfd, feature};
+use area::Areas;
+use highwater_devices::Device;
+use highwater_os::{Devices, Topology};
+use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
+use memory::UffdArena;
+use protect::Access;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// How pages get into and out of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// UFFDIO_MOVE: nothing is copied. Linux 6.8.
+    Move,
+    /// UFFDIO_COPY in; write protection, a copy and MADV_DONTNEED out. Linux 5.7.
+    Copy,
+}
+
+/// The platform of real faults.
+pub struct Uffd {
+    topology: Topology,
+    mapping: Mapping,
+    memory: UffdArena,
+    areas: Areas,
+    devices: Devices,
+    /// /proc/self/mem, to read pages whose protection forbids it.
+    own_memory: OwnedFd,
+}
+
+impl Uffd {
+    /// What this kernel can do for this process.
+    ///
+    /// # Errors
+    /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection (EINVAL).
+    pub fn probe() -> io::Result<Mapping> {
+        match Userfaultfd::open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
+            Ok(_) => Ok(Mapping::Move),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                Userfaultfd::open(feature::PAGEFAULT_FLAG_WP).map(|_| Mapping::Copy)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A platform with a budget of `memory`, swapping to `devices`.
+    ///
+    /// # Errors
+    /// As for [`Uffd::probe`], and no address space for the arena.
+    pub fn new(
+        memory: Bytes,
+        devices: Vec<Box<dyn Device>>,
+        mapping: Mapping,
+    ) -> io::Result<Uffd> {
+        let frames = memory.pages() as u32;
+        Ok(Uffd {
+            topology: Topology::of_host(),
+            mapping,
+            memory: UffdArena::new(frames, mapping)?,
+            areas: Areas::new(mapping),
+            devices: Devices::new(devices),
+            own_memory: api::raise(File::open("/proc/self/mem")?.into())?,
+        })
+    }
+
+    /// Says where a space is to lie and how its faults are delivered, before it is made.
+    pub fn place(&self, space: SpaceId, placement: Placement) {
+        self.areas.place(space, placement);
+    }
+
+    /// The address of a page of a space that was made.
+    pub fn address(&self, space: SpaceId, vpn: Vpn) -> *mut u8 {
+        self.areas.address(space, vpn)
+    }
+
+    /// The page of an address in a space.
+    pub fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
+        self.areas.page_at(space, address)
+    }
+
+    /// The descriptor that the faults of a space come through.
+    pub fn uffd(&self, space: SpaceId) -> &Userfaultfd {
+        self.areas.uffd(space)
+    }
+
+    /// Changes what the program may do in pages `first` to before `end`, as mprotect(2) does.
+    ///
+    /// # Errors
+    /// The system's refusal: the number of mappings is at its limit.
+    pub fn protect(&self, space: SpaceId, first: Vpn, end: Vpn, bits: i32) -> io::Result<()> {
+        let start = self.address(space, first);
+        let len = (end.0 - first.0) as usize * PAGE_SIZE;
+        let (from, access) = (start as u64, Access::of_bits(bits));
+        let protections = &self.areas.area(space).protections;
+        // SAFETY: pages of the space, whose program asks for it.
+        protections.change(from, from + len as u64, access, || unsafe {
+            highwater_os::sys::protect(start, len, bits)
+        })
+    }
+
+    /// Makes pages ordinary again, if they are not.
+    ///
+    /// # Errors
+    /// As for [`Uffd::protect`].
+    pub fn unprotect(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
+        let from = self.address(space, first) as u64;
+        let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
+        match self.areas.area(space).protections.any(from, to) {
+            true => self.protect(space, first, end, libc::PROT_READ | libc::PROT_WRITE),
+            false => Ok(()),
+        }
+    }
+
+    /// How pages are mapped.
+    pub fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
+    /// Memory of the arena that was ever used.
+    pub fn arena_used(&self) -> Bytes {
+        self.memory.used()
+    }
+
+    /// Address and length of the arena.
+    pub fn arena_range(&self) -> (u64, usize) {
+        (self.memory.arena().address(Pfn(0)) as u64, self.memory.bytes())
+    }
+
+    /// The swap devices.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Descriptors that must stay open: without them missing pages would read as zeros.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let own = [self.own_memory.as_raw_fd()];
+        own.into_iter().chain(self.memory.descriptors()).chain(self.areas.descriptors()).collect()
+    }
+}

@@ -97,6 +97,16 @@ impl<P: Platform> Swap<P> {
         device.info().latency == Latency::Asynchronous && !scarce
     }
 
+    /// Whether the device of a slot answers at memory speed.
+    pub fn latency(&self, slot: Slot) -> Latency {
+        self.device(slot).info().latency
+    }
+
+    /// Whether any device does not.
+    pub fn any_asynchronous(&self) -> bool {
+        self.devices.iter().any(|device| device.info().latency == Latency::Asynchronous)
+    }
+
     /// Slots in use and in all, of the devices that can be allocated from.
     pub fn usage(&self) -> (u64, u64) {
         let own = self.devices.iter().filter(|device| !device.info().read_only);

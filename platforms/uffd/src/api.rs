@@ -1,0 +1,312 @@
+//! The userfaultfd system interface: structures and calls of <linux/userfaultfd.h>, made raw.
+//!
+//! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Features of UFFDIO_API.
+pub mod feature {
+    /// Faults of write-protected pages are reported.
+    pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    /// A missing page raises SIGBUS in the thread instead of a message.
+    pub const SIGBUS: u64 = 1 << 7;
+    /// UFFDIO_MOVE exists.
+    pub const MOVE: u64 = 1 << 16;
+}
+
+const API: u64 = 0xaa;
+const REGISTER_MISSING: u64 = 1 << 0;
+const REGISTER_WP: u64 = 1 << 1;
+const COPY_DONTWAKE: u64 = 1 << 0;
+const COPY_WP: u64 = 1 << 1;
+const WRITEPROTECT_WP: u64 = 1 << 0;
+const WRITEPROTECT_DONTWAKE: u64 = 1 << 1;
+const MOVE_DONTWAKE: u64 = 1 << 0;
+
+const EVENT_PAGEFAULT: u8 = 0x12;
+const FLAG_WRITE: u64 = 1 << 0;
+const FLAG_WP: u64 = 1 << 1;
+
+#[repr(C)]
+struct ApiArgs {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct RangeArgs {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct RegisterArgs {
+    range: RangeArgs,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// COPY and MOVE share a layout: the last word is how many bytes were done, or minus an error.
+#[repr(C)]
+struct TransferArgs {
+    to: u64,
+    from: u64,
+    len: u64,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct ProtectArgs {
+    range: RangeArgs,
+    mode: u64,
+}
+
+/// `_IOWR(0xaa, number, size)`, or `_IOR` for WAKE.
+const fn request(direction: u64, number: u64, size: usize) -> u64 {
+    direction << 30 | (size as u64) << 16 | 0xaa << 8 | number
+}
+
+const READ: u64 = 2;
+const READ_WRITE: u64 = 3;
+const IO_API: u64 = request(READ_WRITE, 0x3f, size_of::<ApiArgs>());
+const IO_REGISTER: u64 = request(READ_WRITE, 0x00, size_of::<RegisterArgs>());
+const IO_WAKE: u64 = request(READ, 0x02, size_of::<RangeArgs>());
+const IO_COPY: u64 = request(READ_WRITE, 0x03, size_of::<TransferArgs>());
+const IO_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<TransferArgs>());
+const IO_WRITEPROTECT: u64 = request(READ_WRITE, 0x06, size_of::<ProtectArgs>());
+/// `_IO(0xaa, 0)` on /dev/userfaultfd.
+const IO_NEW: u64 = request(0, 0x00, 0);
+
+/// A message as the kernel writes it: 32 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Message {
+    event: u8,
+    reserved: [u8; 7],
+    flags: u64,
+    address: u64,
+    thread: u64,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A thread waits for a page.
+    Fault {
+        /// Any address in it.
+        address: u64,
+        /// It stores.
+        write: bool,
+    },
+    /// Something that was not asked for.
+    Other,
+}
+
+impl Message {
+    /// What it says.
+    pub fn event(&self) -> Event {
+        match self.event {
+            EVENT_PAGEFAULT => Event::Fault {
+                address: self.address,
+                write: self.flags & (FLAG_WRITE | FLAG_WP) != 0,
+            },
+            _ => Event::Other,
+        }
+    }
+}
+
+/// How far a transfer got before an error.
+pub type Partial = Result<(), (usize, i32)>;
+
+/// One userfaultfd, with its features agreed.
+pub struct Userfaultfd {
+    fd: OwnedFd,
+}
+
+impl Userfaultfd {
+    /// Opens one for faults of user and kernel mode: by /dev/userfaultfd if that is there and
+    /// allowed, else by the system call.
+    ///
+    /// # Errors
+    /// EPERM: not permitted; ENOSYS: the kernel has none; EINVAL: it lacks a feature.
+    pub fn open(features: u64) -> io::Result<Userfaultfd> {
+        let fd = Self::open_device().or_else(|_| Self::open_call())?;
+        let uffd = Userfaultfd { fd: raise(fd)? };
+        let mut args = ApiArgs { api: API, features, ioctls: 0 };
+        uffd.call(IO_API, &mut args)?;
+        Ok(uffd)
+    }
+
+    fn open_device() -> io::Result<OwnedFd> {
+        let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
+        let device = options.open("/dev/userfaultfd")?;
+        // SAFETY: the request takes flags by value and returns a new descriptor.
+        owned(unsafe { libc::ioctl(device.as_raw_fd(), IO_NEW as _, libc::O_CLOEXEC) }.into())
+    }
+
+    fn open_call() -> io::Result<OwnedFd> {
+        // SAFETY: the call takes flags only and returns a new descriptor.
+        owned(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) })
+    }
+
+    /// The descriptor, for those who must keep it from being closed.
+    pub fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    fn call<T>(&self, request: u64, args: &mut T) -> io::Result<()> {
+        // SAFETY: `args` is the structure of `request`, alive for the call. (Memory that the call
+        // names is the business of the functions below.)
+        match unsafe { libc::ioctl(self.raw(), request as _, std::ptr::from_mut(args)) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Reports missing pages of a range from now on, and writes to protected ones.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn register(&self, address: u64, len: usize) -> io::Result<()> {
+        let range = RangeArgs { start: address, len: len as u64 };
+        let mode = REGISTER_MISSING | REGISTER_WP;
+        self.call(IO_REGISTER, &mut RegisterArgs { range, mode, ioctls: 0 })
+    }
+
+    /// Lets threads that wait in a range look again.
+    pub fn wake(&self, address: u64, len: usize) {
+        // Fails only for ranges that are not registered any more: nobody waits there.
+        let _ = self.call(IO_WAKE, &mut RangeArgs { start: address, len: len as u64 });
+    }
+
+    /// Waits for messages. Returns how many were read.
+    ///
+    /// # Errors
+    /// The descriptor is gone.
+    pub fn read(&self, messages: &mut [Message]) -> io::Result<usize> {
+        let size = size_of_val(messages);
+        loop {
+            // SAFETY: the buffer is as long as said; any bytes make a valid Message.
+            let got = unsafe { libc::read(self.raw(), messages.as_mut_ptr().cast(), size) };
+            match got {
+                1.. => return Ok(got as usize / size_of::<Message>()),
+                _ => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Moves pages into holes, without copying. Wakes who waits, if `wake`.
+    ///
+    /// # Errors
+    /// Bytes done, and the error of the page after them.
+    ///
+    /// # Safety
+    /// Both ranges are mappings whose contents the caller controls.
+    pub unsafe fn move_pages(&self, to: u64, from: u64, len: usize, wake: Wake) -> Partial {
+        let mode = if wake == Wake::Now { 0 } else { MOVE_DONTWAKE };
+        self.transfer(IO_MOVE, to, from, len, mode)
+    }
+
+    /// Copies pages into holes.
+    ///
+    /// # Errors
+    /// Bytes done, and the error of the page after them.
+    ///
+    /// # Safety
+    /// As for [`Userfaultfd::move_pages`]; `from` is readable.
+    pub unsafe fn copy(&self, to: u64, from: u64, len: usize, access: Writable, wake: Wake) -> Partial {
+        let protect = if access == Writable::Yes { 0 } else { COPY_WP };
+        let wait = if wake == Wake::Now { 0 } else { COPY_DONTWAKE };
+        self.transfer(IO_COPY, to, from, len, protect | wait)
+    }
+
+    fn transfer(&self, request: u64, to: u64, from: u64, len: usize, mode: u64) -> Partial {
+        let mut done = 0;
+        while done < len {
+            let at = done as u64;
+            let rest = (len - done) as u64;
+            let mut args = TransferArgs { to: to + at, from: from + at, len: rest, mode, done: 0 };
+            match self.call(request, &mut args).map_err(|error| error.raw_os_error()) {
+                Ok(()) => done = len,
+                Err(Some(libc::EAGAIN)) if args.done > 0 => done += args.done as usize,
+                // The page is locked for an instant, or the address space is changing.
+                Err(Some(libc::EAGAIN)) => std::hint::spin_loop(),
+                Err(error) => return Err((done, error.unwrap_or(libc::EIO))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Write-protects mapped pages, or lets them be written and wakes who waits for that.
+    ///
+    /// # Errors
+    /// The system's refusal: the range is not registered.
+    pub fn protect(&self, address: u64, len: usize, access: Writable, wake: Wake) -> io::Result<()> {
+        let protect = if access == Writable::Yes { 0 } else { WRITEPROTECT_WP };
+        // The kernel refuses DONTWAKE together with WP, which wakes nobody anyway.
+        let wait = match (access, wake) {
+            (Writable::Yes, Wake::Later) => WRITEPROTECT_DONTWAKE,
+            _ => 0,
+        };
+        loop {
+            let range = RangeArgs { start: address, len: len as u64 };
+            let mut args = ProtectArgs { range, mode: protect | wait };
+            match self.call(IO_WRITEPROTECT, &mut args) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::hint::spin_loop(),
+                result => return result,
+            }
+        }
+    }
+}
+
+/// When to wake threads that wait for the pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// With the call.
+    Now,
+    /// The caller does.
+    Later,
+}
+
+/// Whether pages may be written without a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writable {
+    /// They may.
+    Yes,
+    /// A write is reported first.
+    No,
+}
+
+/// Descriptors are moved here or above: shells and daemons use and close the low ones.
+const DESCRIPTOR_LEAST: RawFd = 900;
+
+/// Moves a descriptor to a high number, out of the way of programs that count on low ones; leaves it
+/// where it is if the limit on descriptors allows none.
+///
+/// # Errors
+/// The process has no descriptor left.
+pub fn raise(fd: OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: duplicates a descriptor of ours to a new number.
+    let raised = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST) };
+    match owned(raised.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(fd),
+        result => result,
+    }
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    match fd {
+        // SAFETY: a descriptor that was just made, and nobody else's.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,23 @@
+//! The host's CPUs, as platform `os` has them.
+
+use crate::Uffd;
+use highwater_platform::Cpu;
+use highwater_units::{CpuId, NodeId};
+
+impl Cpu for Uffd {
+    fn cpu(&self) -> CpuId {
+        self.topology.current()
+    }
+
+    fn cpus(&self) -> usize {
+        self.topology.count()
+    }
+
+    fn node_of(&self, _: CpuId) -> NodeId {
+        NodeId(0)
+    }
+
+    fn relax(&self, attempt: u32) {
+        highwater_os::relax(attempt);
+    }
+}

@@ -1,0 +1,276 @@
+//! Pages into programs and out of them.
+//!
+//! ```text
+//!            MOVE                                  COPY (before Linux 6.8)
+//! map        MOVE arena -> space                   COPY arena -> space, drop the arena's memory
+//!            (read-only: then write-protect, wake) (read-only: in the same call)
+//! unmap      MOVE space -> arena                   write-protect, copy, MADV_DONTNEED, wake
+//! ```
+//! Adjacent frames go with one call and share one TLB flush. Ranges that the program protected are
+//! copied with either mapping (see `protect.rs`); those it can execute and write stay as they are.
+//! COPY cannot see pages pinned for I/O: see ARCHITECTURE.md for what `run` does about that.
+
+use crate::api::{Partial, Wake, Writable};
+use crate::protect::Access;
+use crate::{Mapping, Uffd};
+use highwater_os::sys;
+use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
+use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn, adjacent};
+use std::os::fd::AsRawFd;
+
+/// Adjacent pages in a space and their adjacent frames.
+#[derive(Clone, Copy)]
+struct Stretch {
+    space: SpaceId,
+    vpn: Vpn,
+    pfn: Pfn,
+    pages: usize,
+}
+
+impl Stretch {
+    fn bytes(self) -> usize {
+        self.pages * PAGE_SIZE
+    }
+
+    /// The part from page `done` on.
+    fn rest(self, done: usize) -> Stretch {
+        let (vpn, pfn) = (self.vpn.offset(done as u64), self.pfn.offset(done as u32));
+        Stretch { vpn, pfn, pages: self.pages - done, ..self }
+    }
+
+    /// Page `index` of it alone.
+    fn page(self, index: usize) -> Stretch {
+        Stretch { pages: 1, ..self.rest(index) }
+    }
+}
+
+impl Mmu for Uffd {
+    fn recency(&self) -> Recency {
+        Recency::Unmapping
+    }
+
+    fn attach(&self, space: SpaceId, pages: u64) -> Result<(), AttachError> {
+        let attached = self.areas.attach(space, pages);
+        attached.map_err(|error| AttachError(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {
+        let access = match protection {
+            Protection::ReadOnly => Writable::No,
+            Protection::ReadWrite => Writable::Yes,
+        };
+        each_stretch(space, first, frames, |stretch| match self.mapping {
+            Mapping::Move => self.move_in(stretch, access),
+            Mapping::Copy => self.copy_in(stretch, access),
+        })
+    }
+
+    fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
+        each_stretch(space, first, frames, |stretch| match self.mapping {
+            Mapping::Move => self.move_out(stretch),
+            Mapping::Copy => each_page(stretch, |page| self.copy_out(page)),
+        })
+    }
+
+    fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) {
+        self.drop_page(Stretch { space, vpn, pfn, pages: 1 });
+        if self.mapping == Mapping::Move {
+            self.memory.refill(pfn);
+        }
+    }
+
+    fn copy(&self, space: SpaceId, vpn: Vpn, _: Pfn, to: Pfn) {
+        let from = self.areas.address(space, vpn) as u64;
+        let read = self.read_program(from, self.memory.arena().address(to));
+        assert!(read, "a mapped page can be read");
+    }
+
+    fn allow_write(&self, space: SpaceId, vpn: Vpn) {
+        let address = self.areas.address(space, vpn) as u64;
+        let uffd = self.areas.uffd(space);
+        // Fails only if the program unmapped the range itself: then there is nothing to allow.
+        let _ = uffd.protect(address, PAGE_SIZE, Writable::Yes, Wake::Now);
+    }
+
+    fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
+        let mut there = 0u8;
+        let address = self.areas.address(space, vpn);
+        // SAFETY: mincore writes one byte for one page.
+        let asked = unsafe { libc::syscall(libc::SYS_mincore, address, PAGE_SIZE, &mut there) };
+        asked == 0 && there & 1 == 1
+    }
+}
+
+impl Uffd {
+    fn program(&self, stretch: Stretch) -> u64 {
+        self.areas.address(stretch.space, stretch.vpn) as u64
+    }
+
+    fn frame(&self, stretch: Stretch) -> u64 {
+        self.memory.arena().address(stretch.pfn) as u64
+    }
+
+    fn move_in(&self, stretch: Stretch, access: Writable) -> Progress {
+        let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
+        let wake = if access == Writable::Yes { Wake::Now } else { Wake::Later };
+        // SAFETY: frames the caller holds, into pages that the manager says are absent.
+        let moved = unsafe { uffd.move_pages(to, self.frame(stretch), stretch.bytes(), wake) };
+        let done = done_of(moved, stretch);
+        if access == Writable::No && done > 0 {
+            self.protect_and_wake(stretch, done * PAGE_SIZE);
+        }
+        match moved {
+            Ok(()) => Progress::all(stretch.pages),
+            // The range is protected, or the frame's page is shared or pinned: copy.
+            Err((_, libc::EINVAL | libc::EBUSY)) => {
+                after(done, self.copy_in(stretch.rest(done), access))
+            }
+            Err((_, error)) => Progress::until(done, stop_of(error)),
+        }
+    }
+
+    fn protect_and_wake(&self, stretch: Stretch, bytes: usize) {
+        let (uffd, at) = (self.areas.uffd(stretch.space), self.program(stretch));
+        // A page that could not be protected could be written unseen.
+        let protected = uffd.protect(at, bytes, Writable::No, Wake::Later);
+        assert!(protected.is_ok(), "a page just mapped can be protected: {protected:?}");
+        uffd.wake(at, bytes);
+    }
+
+    fn copy_in(&self, stretch: Stretch, access: Writable) -> Progress {
+        let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
+        let from = self.frame(stretch);
+        // SAFETY: as in `move_in`; frames are readable while unmapped.
+        let copied = unsafe { uffd.copy(to, from, stretch.bytes(), access, Wake::Now) };
+        let done = done_of(copied, stretch);
+        if done > 0 {
+            self.memory.release(stretch.pfn, done);
+        }
+        match copied {
+            Ok(()) => Progress::all(stretch.pages),
+            Err((_, error)) => Progress::until(done, stop_of(error)),
+        }
+    }
+
+    fn move_out(&self, stretch: Stretch) -> Progress {
+        let (to, from) = (self.frame(stretch), self.program(stretch));
+        let uffd = self.memory.uffd();
+        // SAFETY: pages of the space into the holes that their frames left in the arena.
+        let moved = unsafe { uffd.move_pages(to, from, stretch.bytes(), Wake::Later) };
+        let done = done_of(moved, stretch);
+        match moved {
+            Ok(()) => Progress::all(stretch.pages),
+            Err((_, libc::ENOENT)) => {
+                self.memory.refill(stretch.page(done).pfn);
+                Progress::until(done, Stop::Vanished)
+            }
+            Err((_, libc::EINVAL)) => {
+                let rest = stretch.rest(done);
+                after(done, each_page(rest, |page| self.copy_out_protected(page)))
+            }
+            Err((_, error)) => Progress::until(done, stop_of(error)),
+        }
+    }
+
+    /// Takes in one page of a range that cannot be written, while it stays so.
+    fn copy_out_protected(&self, page: Stretch) -> Progress {
+        let from = self.program(page);
+        let fixed = self.areas.area(page.space).protections.fix();
+        match fixed.at(from) {
+            Access::Write | Access::WriteExecute => return Progress::until(0, Stop::Busy),
+            Access::Read | Access::None => {}
+        }
+        if self.mapping == Mapping::Move {
+            self.memory.refill(page.pfn);
+        }
+        self.copy_and_drop(page)
+    }
+
+    /// Takes one page in without MOVE.
+    fn copy_out(&self, page: Stretch) -> Progress {
+        let (uffd, from) = (self.areas.uffd(page.space), self.program(page));
+        let fixed = self.areas.area(page.space).protections.fix();
+        if fixed.at(from) == Access::WriteExecute {
+            return Progress::until(0, Stop::Busy);
+        }
+        // Whoever writes from here on waits, and finds the page gone afterwards.
+        if uffd.protect(from, PAGE_SIZE, Writable::No, Wake::Later).is_err() {
+            return Progress::until(0, Stop::Vanished);
+        }
+        let progress = self.copy_and_drop(page);
+        uffd.wake(from, PAGE_SIZE);
+        progress
+    }
+
+    /// Copies a page that cannot change into its frame, and drops it from the program.
+    fn copy_and_drop(&self, page: Stretch) -> Progress {
+        if !self.holds(page.space, page.vpn) {
+            return Progress::until(0, Stop::Vanished);
+        }
+        let frame = self.memory.arena().address(page.pfn);
+        if !self.read_program(self.program(page), frame) {
+            return Progress::until(0, Stop::Busy);
+        }
+        self.drop_page(page);
+        Progress::all(1)
+    }
+
+    /// Reads a page of the program into memory of ours. Through /proc/self/mem, which heeds no
+    /// protection of the range and fails, where a load would raise a signal.
+    fn read_program(&self, from: u64, to: *mut u8) -> bool {
+        let memory = self.own_memory.as_raw_fd();
+        // SAFETY: `to` is a frame the caller holds, a page long.
+        let got = unsafe { libc::pread64(memory, to.cast(), PAGE_SIZE, from as i64) };
+        got == PAGE_SIZE as isize
+    }
+
+    fn drop_page(&self, page: Stretch) {
+        let address = self.areas.address(page.space, page.vpn);
+        // SAFETY: a page of a space whose contents were saved, or are not wanted.
+        let _ = unsafe { sys::advise(address, PAGE_SIZE, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Calls `act` with each stretch of adjacent frames, until one stops.
+fn each_stretch(
+    space: SpaceId,
+    first: Vpn,
+    frames: &[Pfn],
+    act: impl Fn(Stretch) -> Progress,
+) -> Progress {
+    for (at, pfn, pages) in adjacent(frames) {
+        let progress = act(Stretch { space, vpn: first.offset(at as u64), pfn, pages });
+        if let Some(stop) = progress.stop {
+            return Progress::until(at + progress.done, stop);
+        }
+    }
+    Progress::all(frames.len())
+}
+
+fn done_of(result: Partial, stretch: Stretch) -> usize {
+    result.map_or_else(|(bytes, _)| bytes / PAGE_SIZE, |()| stretch.pages)
+}
+
+/// `done` pages, then what became of the rest.
+fn after(done: usize, rest: Progress) -> Progress {
+    Progress { done: done + rest.done, stop: rest.stop }
+}
+
+/// Calls `act` with each page of a stretch, until one stops.
+fn each_page(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
+    for done in 0..stretch.pages {
+        if let Some(stop) = act(stretch.page(done)).stop {
+            return Progress::until(done, stop);
+        }
+    }
+    Progress::all(stretch.pages)
+}
+
+fn stop_of(error: i32) -> Stop {
+    match error {
+        libc::EBUSY => Stop::Busy,
+        libc::ENOENT => Stop::Vanished,
+        libc::EEXIST => Stop::Occupied,
+        other => Stop::Failed(other),
+    }
+}

@@ -1,0 +1,121 @@
+//! Ranges that the program protected otherwise than read and write.
+//!
+//! UFFDIO_MOVE wants both sides writable, so pages of such ranges are copied instead. A range that
+//! cannot be written needs no protection against writes while it is copied; but it must not become
+//! writable meanwhile: copying holds the lock shared, changing a protection holds it alone.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// What the program may do in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing (PROT_NONE).
+    None,
+    /// Read, and perhaps execute.
+    Read,
+    /// Read and write: the ordinary case, not recorded.
+    Write,
+    /// Read, write and execute.
+    WriteExecute,
+}
+
+impl Access {
+    /// From PROT_ bits.
+    pub(crate) fn of_bits(bits: i32) -> Access {
+        let has = |bit| bits & bit != 0;
+        match (has(libc::PROT_READ), has(libc::PROT_WRITE), has(libc::PROT_EXEC)) {
+            (_, true, true) => Access::WriteExecute,
+            (_, true, false) => Access::Write,
+            (true, false, _) | (false, false, true) => Access::Read,
+            (false, false, false) => Access::None,
+        }
+    }
+}
+
+/// The ranges, by first address: (address after the last, access).
+type Ranges = BTreeMap<u64, (u64, Access)>;
+
+/// The protections of a space.
+#[derive(Default)]
+pub(crate) struct Protections(RwLock<Ranges>);
+
+/// The protections, fixed while this lives.
+pub(crate) struct Fixed<'a>(RwLockReadGuard<'a, Ranges>);
+
+impl Protections {
+    /// Keeps all protections as they are.
+    pub(crate) fn fix(&self) -> Fixed<'_> {
+        Fixed(self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes a change and makes it, alone.
+    pub(crate) fn change<R>(&self, from: u64, to: u64, access: Access, act: impl FnOnce() -> R) -> R {
+        let mut ranges = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        cut(&mut ranges, from, to);
+        if access != Access::Write {
+            ranges.insert(from, (to, access));
+        }
+        act()
+    }
+
+    /// Whether any part of a range is other than ordinary.
+    pub(crate) fn any(&self, from: u64, to: u64) -> bool {
+        let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ranges.range(..to).next_back().is_some_and(|(_, (end, _))| *end > from)
+    }
+}
+
+/// Takes `from..to` out of all ranges.
+fn cut(ranges: &mut Ranges, from: u64, to: u64) {
+    let overlapping: Vec<_> = ranges
+        .range(..to)
+        .rev()
+        .take_while(|(_, (end, _))| *end > from)
+        .map(|(start, (end, access))| (*start, *end, *access))
+        .collect();
+    for (start, end, access) in overlapping {
+        ranges.remove(&start);
+        if start < from {
+            ranges.insert(start, (from, access));
+        }
+        if end > to {
+            ranges.insert(to, (end, access));
+        }
+    }
+}
+
+impl Fixed<'_> {
+    /// What the program may do at an address.
+    pub(crate) fn at(&self, address: u64) -> Access {
+        let before = self.0.range(..=address).next_back();
+        before.filter(|(_, (end, _))| *end > address).map_or(Access::Write, |(_, (_, access))| *access)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    #[test]
+    fn random_changes_match_an_array() {
+        let mut random = Prng::new(7);
+        let protections = Protections::default();
+        let mut model = [Access::Write; 64];
+        for _ in 0..5000 {
+            let from = random.below(64);
+            let to = from + 1 + random.below(64 - from);
+            let kinds = [Access::None, Access::Read, Access::Write, Access::WriteExecute];
+            let access = kinds[random.below(4) as usize];
+            protections.change(from, to, access, || ());
+            model[from as usize..to as usize].fill(access);
+            let fixed = protections.fix();
+            for (at, expected) in model.iter().enumerate() {
+                assert_eq!(fixed.at(at as u64), *expected);
+            }
+            let odd = model[from as usize..].iter().any(|access| *access != Access::Write);
+            assert_eq!(protections.any(from, 64), odd);
+        }
+    }
+}

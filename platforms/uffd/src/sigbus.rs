@@ -1,0 +1,158 @@
+//! Service of faults in the thread that faults, by SIGBUS.
+//!
+//! For spaces with [`crate::Delivery::InThread`]: their owners make no system calls into them. The
+//! kernel raises SIGBUS where it would have sent a message; the signal handler serves the fault and
+//! returns to the access. No switch, no wake-up: about half the cost. Everything the fault path
+//! does is allowed there, because the thread was at an access to paged memory, and so in no lock and in
+//! no function that the manager itself uses.
+//!
+//! A signal's disposition belongs to the process, so the table of served spaces is the one thing here
+//! that all managers of a process share. Faults elsewhere go to whoever had SIGBUS before.
+
+use crate::Uffd;
+use highwater_mm::{Access, Fault, FaultError, Manager};
+use highwater_units::{SpaceId, Vpn};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Arc, OnceLock};
+
+/// Spaces of a process that can be served so at a time.
+const SERVED_MAX: usize = 16;
+
+/// The served spaces: pointers into live [`Service`]s.
+static SERVED: [AtomicPtr<Served>; SERVED_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; 16];
+
+/// Who had SIGBUS before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+struct Served {
+    manager: Arc<Manager<Uffd>>,
+    space: SpaceId,
+    failed: fn(Vpn, FaultError),
+}
+
+/// Serves a space in its users' threads until it is dropped: then no thread may use the space.
+pub struct Service {
+    served: Box<Served>,
+}
+
+impl Service {
+    /// Starts serving. `failed` is called in the faulting thread for a fault that cannot be served;
+    /// it must not return.
+    ///
+    /// # Errors
+    /// `None` when 16 spaces are served already.
+    pub fn start(
+        manager: Arc<Manager<Uffd>>,
+        space: SpaceId,
+        failed: fn(Vpn, FaultError),
+    ) -> Option<Service> {
+        BEFORE.get_or_init(install);
+        let mut served = Box::new(Served { manager, space, failed });
+        let pointer = ptr::from_mut(&mut *served);
+        let free = |place: &&AtomicPtr<Served>| {
+            place.compare_exchange(ptr::null_mut(), pointer, AcqRel, Relaxed).is_ok()
+        };
+        SERVED.iter().find(free)?;
+        Some(Service { served })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let pointer = ptr::from_mut(&mut *self.served);
+        for place in &SERVED {
+            let _ = place.compare_exchange(pointer, ptr::null_mut(), AcqRel, Relaxed);
+        }
+    }
+}
+
+fn install() -> libc::sigaction {
+    // SAFETY: sigaction structures are plain data for which zeros are valid; the handler has the
+    // three-argument form that SA_SIGINFO says. SA_NODEFER: a fault may follow in a signal handler.
+    // Not SA_ONSTACK: alternate stacks are sized for a handler's few frames, not for reclaim.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        libc::sigaction(libc::SIGBUS, &action, &mut before);
+        before
+    }
+}
+
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
+    let (address, write) = unsafe { ((*info).si_addr() as u64, is_write(context)) };
+    // SAFETY: errno is the thread's own; the interrupted code must find it unchanged.
+    let errno = unsafe { *libc::__errno_location() };
+    if !serve(address, write) {
+        pass_on(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Whether the access was a store: bit 1 of the page fault's error code.
+///
+/// # Safety
+/// `context` is the ucontext of a signal handler.
+#[cfg(target_arch = "x86_64")]
+unsafe fn is_write(context: *mut libc::c_void) -> bool {
+    // SAFETY: as the caller says.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    context.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0
+}
+
+/// Where the context does not say, a store is assumed: right, at worst a write too many.
+///
+/// # Safety
+/// None.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn is_write(_: *mut libc::c_void) -> bool {
+    true
+}
+
+/// Serves a fault in one of the spaces; `false` if the address is in none.
+fn serve(address: u64, write: bool) -> bool {
+    for place in &SERVED {
+        let pointer = place.load(Acquire);
+        // SAFETY: a place holds a live Served until its Service is dropped, which its owner does
+        // only when no thread uses the space any more.
+        let Some(served) = (unsafe { pointer.as_ref() }) else { continue };
+        let Some(vpn) = served.manager.platform().page_at(served.space, address) else { continue };
+        let access = if write { Access::Write } else { Access::Read };
+        let bound = Vpn(served.manager.machine().space(served.space).pages());
+        if let Err(error) = served.manager.fault(served.space, Fault { vpn, access, bound }) {
+            (served.failed)(vpn, error);
+        }
+        return true;
+    }
+    false
+}
+
+/// A SIGBUS that is none of ours goes to the handler that was there, or ends the process.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(before) = BEFORE.get() else { return };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: back to the default; the access faults again and ends the process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Three = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+            // SAFETY: SA_SIGINFO says that the handler has this form.
+            let handler: Three = unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO the handler takes the signal's number.
+            let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
