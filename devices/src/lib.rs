@@ -1,1 +1,101 @@
-//! Under construction.
+//! Where swapped pages go: memory, or a file that nobody else can see.
+//!
+//! ```text
+//! Spec --open--> Box<dyn Device>          Arena: where frames lie
+//!                 |- Ram   mapping of slots, plain copies
+//!                 '- FileDevice  unlinked sparse file
+//!                     |- Pool  rings of this process (uring), one per batch in flight
+//!                     '- plain preadv and pwritev, when there is no ring
+//! ```
+//! Locks: none. A device is used by any number of threads at once; the only thing they share is
+//! the mask of rings in use, one atomic word. A batch allocates nothing once its ring exists.
+//!
+//! The crate is also linked into a library that replaces mmap, munmap, madvise and malloc of the
+//! program it serves, so its own memory comes from raw system calls (`sys`).
+
+mod arena;
+mod create;
+
+mod error;
+mod file;
+mod pool;
+mod ram;
+mod spec;
+mod sys;
+mod transfer;
+mod uring;
+
+pub use arena::Arena;
+pub use error::{OpenError, Reason};
+pub use spec::{SIZE_MAX, SIZE_MIN, Spec};
+
+use highwater_platform::{DeviceInfo, Io};
+use highwater_units::Bytes;
+
+/// How transfers reach a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Submission {
+    /// Through io_uring while the system grants rings, else as `Plain`.
+    #[default]
+    Auto,
+    /// One preadv or pwritev after the other.
+    Plain,
+}
+
+/// A swap device of this process.
+///
+/// A transfer that names slots outside the device or frames outside the arena fails with EINVAL,
+/// a write to a read-only device with EROFS; both are defects of the caller.
+pub trait Device: Send + Sync {
+    /// What the manager needs to know of it. Constant.
+    fn info(&self) -> DeviceInfo;
+
+    /// Reads every transfer of the batch and waits for them; sets every `result`. After an error
+    /// the frames of that transfer hold anything. A slot never written reads as zeros.
+    ///
+    /// # Safety
+    /// The frames named are populated memory of `arena`, and nobody else touches them meanwhile.
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]);
+
+    /// Writes likewise. After an error the slots of that transfer hold anything.
+    ///
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]);
+
+    /// The same content for a forked child, read-only. To be called in the child before anything
+    /// else is done with a device of its parent; of the parent's device only dropping is left then.
+    /// The parent promises not to overwrite slots that the child still needs.
+    fn inherit(&self) -> Box<dyn Device>;
+
+    /// Memory that the contents take. Whoever keeps within a budget counts it.
+    fn resident(&self) -> Bytes;
+
+    /// Whether the file descriptor is one of this device's, which the program must neither close
+    /// nor replace. Descriptors come and go with use, so this is asked each time.
+    fn owns_descriptor(&self, descriptor: i32) -> bool;
+}
+
+/// Opens a device. It starts empty, and nothing of it is left behind by any end of the process.
+///
+/// # Errors
+/// Why there can be no such device, in one line.
+pub fn open(spec: &Spec) -> Result<Box<dyn Device>, OpenError> {
+    open_with(spec, Submission::Auto)
+}
+
+/// As [`open`], with a choice of how files are reached.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>, OpenError> {
+    let device = match spec {
+        Spec::Ram { .. } => ram::Ram::open(spec).map(boxed),
+        Spec::File { .. } | Spec::Dir { .. } => file::FileDevice::open(spec, submission).map(boxed),
+    };
+    device.map_err(|reason| OpenError { spec: spec.clone(), reason })
+}
+
+fn boxed(device: impl Device + 'static) -> Box<dyn Device> {
+    Box::new(device)
+}

@@ -1,0 +1,207 @@
+//! Makes the file behind a device: without a name, readable by its owner only, sparse, checked.
+//!
+//! ```text
+//! dir:   O_TMPFILE, or a random name made and unlinked     ->  probe: O_DIRECT if it really works
+//! file:  the given name made with O_EXCL and unlinked      ->  length, against what is free
+//! ```
+
+use crate::sys::{Direction, last_errno, raise, transfer};
+use crate::{Reason, Spec};
+use highwater_units::{Bytes, PAGE_SIZE};
+use libc::iovec;
+use std::fs::{File, OpenOptions, remove_file};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Whoever may read the file may read the program's memory.
+const MODE: u32 = 0o600;
+
+/// How often a name that exists is tried again: every process of a run opens the same
+/// specification, and each holds the name for an instant. The waits add up to 63 ms.
+const NAME_ATTEMPTS: u32 = 6;
+
+/// The file of a `file:` or `dir:` device, of full length, all holes.
+pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
+    let file = match spec {
+        Spec::Dir { path, .. } => create_unnamed(path),
+        Spec::File { path, .. } => create_hidden(|| path.clone()),
+        Spec::Ram { .. } => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    };
+    let file = file.map_err(|error| Reason::from_io("create the file", &error))?;
+    let file = File::from(raise(OwnedFd::from(file)));
+    check_size(&file, spec.size())?;
+    choose_caching(&file)?;
+    let resize = |len| file.set_len(len).map_err(|e| Reason::from_io("extend the file", &e));
+    // From zero, so that the block that the probe wrote is a hole again.
+    resize(0)?;
+    resize(Bytes::of_pages(u64::from(spec.pages())).0)?;
+    Ok(file)
+}
+
+fn create_unnamed(dir: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(MODE).custom_flags(libc::O_TMPFILE | libc::O_EXCL);
+    let opened = options.open(dir);
+    match opened.as_ref().map_err(io::Error::raw_os_error) {
+        // File systems that cannot do it, and kernels that do not know it.
+        Err(Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
+            create_hidden(|| dir.join(random_name()))
+        }
+        _ => opened,
+    }
+}
+
+/// Makes a file that did not exist, under a name that is gone before anything is written.
+fn create_hidden(name: impl Fn() -> PathBuf) -> io::Result<File> {
+    let mut attempt = 0;
+    loop {
+        let path = name();
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).create_new(true).mode(MODE).open(&path);
+        match opened {
+            Ok(file) => return remove_file(&path).map(|()| file),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < NAME_ATTEMPTS => {
+                std::thread::sleep(Duration::from_millis(1 << attempt));
+                attempt += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn random_name() -> String {
+    let mut bytes = [0u8; 8];
+    // SAFETY: fills in the buffer given. Should it not, O_EXCL still protects what exists.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    format!(".highwater-{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes))
+}
+
+/// Refuses what the file system or the process's limit cannot hold: better now than in the middle
+/// of the program. Others may still fill the file system later.
+fn check_size(file: &File, size: Bytes) -> Result<(), Reason> {
+    // Extending a file beyond the limit would also raise SIGXFSZ.
+    let limit = file_size_limit();
+    if size > limit {
+        return Err(Reason::FileSizeLimit { limit });
+    }
+    match free_space(file)? {
+        Some(free) if free < size => Err(Reason::LittleSpace { free }),
+        _ => Ok(()),
+    }
+}
+
+fn file_size_limit() -> Bytes {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills in the structure given.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
+        0 => Bytes(limit.rlim_cur),
+        _ => Bytes(u64::MAX),
+    }
+}
+
+/// Space that is free to this user; `None` where the file system does not say (one in memory
+/// without a limit reports a size of zero).
+fn free_space(file: &File) -> Result<Option<Bytes>, Reason> {
+    // SAFETY: plain numbers, for which zeros are a value.
+    let mut status: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: an open descriptor, and fills in the structure given.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut status) } != 0 {
+        return Err(Reason::from_errno("ask for free space", last_errno()));
+    }
+    let free = status.f_bavail.saturating_mul(status.f_frsize);
+    Ok((status.f_blocks > 0).then_some(Bytes(free)))
+}
+
+/// Bypasses the page cache where that works, so that swapped pages do not come back as cache
+/// against the same memory limit. Some file systems take the flag and then fail the transfers.
+fn choose_caching(file: &File) -> Result<(), Reason> {
+    if set_direct(file, libc::O_DIRECT).is_ok() && probe(file).is_ok() {
+        return Ok(());
+    }
+    let failed = |errno| Reason::from_errno("write to the file", errno);
+    set_direct(file, 0).and_then(|()| probe(file)).map_err(failed)
+}
+
+fn set_direct(file: &File, direct: libc::c_int) -> Result<(), i32> {
+    // SAFETY: asks about an open descriptor.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    let flags = flags & !libc::O_DIRECT | direct;
+    // SAFETY: sets a flag of an open descriptor that nobody else uses yet.
+    let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
+    if set == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+#[repr(align(4096))]
+struct Page([u8; PAGE_SIZE]);
+
+/// Writes a page and reads it back, at the second page: where a device has blocks of more than
+/// 4 KiB, that offset is what it refuses.
+fn probe(file: &File) -> Result<(), i32> {
+    let mut written = Page(std::array::from_fn(|i| i as u8 ^ 0x5a));
+    move_probe(file, Direction::Write, &mut written)?;
+    let mut read = Page([0; PAGE_SIZE]);
+    move_probe(file, Direction::Read, &mut read)?;
+    if read.0 == written.0 { Ok(()) } else { Err(libc::EIO) }
+}
+
+fn move_probe(file: &File, direction: Direction, page: &mut Page) -> Result<(), i32> {
+    let vector = iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE_SIZE };
+    loop {
+        // SAFETY: the vector names the page, which is borrowed here alone.
+        match unsafe { transfer(direction, file.as_fd(), &[vector], PAGE_SIZE as u64) } {
+            Ok(PAGE_SIZE) => return Ok(()),
+            Ok(_) => return Err(libc::EIO),
+            Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn without_o_tmpfile_a_name_is_made_and_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = create_hidden(|| dir.path().join(random_name())).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let status = file.metadata().unwrap();
+        assert_eq!((status.nlink(), status.mode() & 0o777), (0, 0o600));
+    }
+
+    #[test]
+    fn a_name_in_use_for_an_instant_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("swap");
+        std::fs::write(&path, "someone else's").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(10));
+                remove_file(&path).unwrap();
+            });
+            create_hidden(|| path.clone()).unwrap();
+        });
+    }
+
+    #[test]
+    fn the_file_is_sparse_private_and_of_full_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = Bytes(4 << 20);
+        let file = create(&Spec::Dir { path: dir.path().into(), size }).unwrap();
+        let status = file.metadata().unwrap();
+        assert_eq!((status.len(), status.blocks(), status.nlink()), (size.0, 0, 0));
+        assert_eq!(status.mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn sizes_beyond_the_file_system_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = Spec::Dir { path: dir.path().into(), size: crate::SIZE_MAX };
+        assert!(matches!(create(&spec), Err(Reason::LittleSpace { .. })));
+    }
+}

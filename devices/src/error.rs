@@ -1,0 +1,109 @@
+//! Why a device cannot be opened: one line each, for whoever wrote the specification.
+
+use crate::Spec;
+use highwater_units::Bytes;
+use std::fmt;
+use std::io;
+
+/// A device that cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError {
+    /// What was asked for.
+    pub spec: Spec,
+    /// Why not.
+    pub reason: Reason,
+}
+
+/// What stands in the way of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The directory, or the one the file is to lie in, does not exist.
+    Missing,
+    /// The path, or a part of it, is no directory.
+    NotADirectory,
+    /// Something has the name that the file was to have.
+    Exists,
+    /// The directory may not be written by this user.
+    Permission,
+    /// The file system is mounted read-only.
+    ReadOnlyFileSystem,
+    /// The file system has less free space than the device is to hold.
+    LittleSpace {
+        /// What it has.
+        free: Bytes,
+    },
+    /// The file system or a quota is full.
+    Full,
+    /// The process may not write files of that size (RLIMIT_FSIZE).
+    FileSizeLimit {
+        /// What it may write.
+        limit: Bytes,
+    },
+    /// The file system cannot hold files of that size.
+    FileTooLarge,
+    /// The system grants no memory or address space of that size.
+    NoMemory,
+    /// Anything else.
+    Failed {
+        /// What was being done.
+        step: &'static str,
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+impl Reason {
+    /// What the error number of a failed `step` means to a user.
+    pub(crate) fn from_errno(step: &'static str, errno: i32) -> Reason {
+        match errno {
+            libc::ENOENT => Reason::Missing,
+            libc::ENOTDIR => Reason::NotADirectory,
+            libc::EEXIST => Reason::Exists,
+            libc::EACCES | libc::EPERM => Reason::Permission,
+            libc::EROFS => Reason::ReadOnlyFileSystem,
+            libc::ENOSPC | libc::EDQUOT => Reason::Full,
+            libc::EFBIG => Reason::FileTooLarge,
+            libc::ENOMEM => Reason::NoMemory,
+            errno => Reason::Failed { step, errno },
+        }
+    }
+
+    /// The same from an error of the standard library. One without a number (a path that holds a
+    /// NUL byte) is an invalid argument.
+    pub(crate) fn from_io(step: &'static str, error: &io::Error) -> Reason {
+        Reason::from_errno(step, error.raw_os_error().unwrap_or(libc::EINVAL))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Missing => f.write_str("no such directory"),
+            Reason::NotADirectory => f.write_str("not a directory"),
+            Reason::Exists => f.write_str("exists already, and is never overwritten"),
+            Reason::Permission => f.write_str("no permission to create a file there"),
+            Reason::ReadOnlyFileSystem => f.write_str("the file system is read-only"),
+            Reason::LittleSpace { free } => write!(f, "the file system has only {free} free"),
+            Reason::Full => f.write_str("no space left on the file system, or in the quota"),
+            Reason::FileSizeLimit { limit } => {
+                write!(f, "files are limited to {limit} here (ulimit -f)")
+            }
+            Reason::FileTooLarge => f.write_str("too large for a file on this file system"),
+            Reason::NoMemory => {
+                f.write_str("the system grants no memory of that size (overcommit or ulimit -v)")
+            }
+            Reason::Failed { step, errno } => {
+                write!(f, "cannot {step}: {}", io::Error::from_raw_os_error(*errno))
+            }
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Quoted with escapes: a path may hold a line break, the message may not.
+        write!(f, "swap {:?}: {}", self.spec.to_string(), self.reason)
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,111 @@
+//! Swap in a file: `file:` and `dir:`.
+//!
+//! ```text
+//! FileDevice -> Arc<File>   shared with what forked children inherit
+//!      -> Pool        rings of this process; absent for Submission::Plain
+//! ```
+//! Locks: none. Slots are apart on the file, so batches of several threads run side by side.
+//!
+//! A program that lowers its file-size limit (RLIMIT_FSIZE) while it runs makes writes beyond it
+//! fail with EFBIG, and the kernel sends SIGXFSZ to the thread that writes.
+
+use crate::pool::{Held, Pool};
+use crate::sys::Direction;
+use crate::transfer::{admit, plain};
+use crate::uring::{DEPTH, Set, members};
+use crate::{Arena, Device, Reason, Spec, Submission, create};
+use highwater_platform::{DeviceInfo, Io, Latency};
+use highwater_units::Bytes;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+/// Slots in a file.
+pub(crate) struct FileDevice {
+    info: DeviceInfo,
+    file: Arc<File>,
+    pool: Option<Pool>,
+}
+
+impl FileDevice {
+    /// Makes the file.
+    pub(crate) fn open(spec: &Spec, submission: Submission) -> Result<FileDevice, Reason> {
+        let info = DeviceInfo {
+            name: spec.to_string(),
+            pages: spec.pages(),
+            latency: Latency::Asynchronous,
+            read_only: false,
+        };
+        let file = Arc::new(create::create(spec)?);
+        let pool = match submission {
+            Submission::Auto => Some(Pool::new()),
+            Submission::Plain => None,
+        };
+        Ok(FileDevice { info, file, pool })
+    }
+
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn transfer(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
+        let mut ring = self.pool.as_ref().and_then(|pool| pool.take(self.file.as_fd()));
+        for chunk in batch.chunks_mut(DEPTH) {
+            let todo = self.admit_all(direction, arena, chunk);
+            let left = match &mut ring {
+                // SAFETY: admitted, and the caller vouches for the frames.
+                Some(held) => unsafe { held.ring().transfer(direction, arena, chunk, todo) },
+                None => todo,
+            };
+            if left != 0 {
+                ring.take().into_iter().for_each(Held::abandon);
+            }
+            for index in members(left) {
+                let io = &mut chunk[index];
+                // SAFETY: as above.
+                io.result = unsafe { plain(direction, self.file.as_fd(), arena, io) };
+            }
+        }
+    }
+
+    /// Sets the result of each transfer; those that may be made.
+    fn admit_all(&self, direction: Direction, arena: Arena, chunk: &mut [Io]) -> Set {
+        let mut admitted = 0;
+        for (index, io) in chunk.iter_mut().enumerate() {
+            io.result = admit(&self.info, direction, arena, io);
+            admitted |= Set::from(io.result.is_ok()) << index;
+        }
+        admitted
+    }
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.transfer(Direction::Read, arena, batch) }
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.transfer(Direction::Write, arena, batch) }
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        self.pool.iter().for_each(Pool::leave_to_parent);
+        let info = DeviceInfo { read_only: true, ..self.info.clone() };
+        let pool = self.pool.as_ref().map(|_| Pool::new());
+        Box::new(FileDevice { info, file: Arc::clone(&self.file), pool })
+    }
+
+    /// Nothing: neither the few KiB of a ring nor what the file system caches are contents.
+    fn resident(&self) -> Bytes {
+        Bytes(0)
+    }
+
+    fn owns_descriptor(&self, descriptor: i32) -> bool {
+        descriptor == self.file.as_raw_fd()
+            || self.pool.as_ref().is_some_and(|pool| pool.owns_descriptor(descriptor))
+    }
+}

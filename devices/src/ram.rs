@@ -1,0 +1,202 @@
+//! Swap in memory beside the budget: a page out is a copy, and so is a page in.
+//!
+//! ```text
+//! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: Mapping, one bit per slot
+//! ```
+//! Locks: none. The caller keeps two transfers off one slot; a bit of `backed` is set after its
+//! page has memory, by whoever gave it, and never cleared.
+//!
+//! Slots get memory when they are first written. It is asked for with MADV_POPULATE_WRITE (one
+//! call for a run, where touching would fault 16 times), which can be refused with an error where
+//! a touch could not: the transfer then ends as `Full` and the process lives on.
+//!
+//! At the limit of a memory control group the kernel does not refuse, though: it first kills a
+//! process of the group, and refuses only if it finds none that it may kill. Nothing in user space
+//! turns that into an error, so the sum of budget and `ram:` devices must lie below the limit. The
+//! same holds when a parent overwrites slots that it still shares with a forked child: the kernel
+//! then gives it a copy.
+
+use crate::sys::{Direction, Mapping, io_error};
+use crate::transfer::admit;
+use crate::{Arena, Device, Reason, Spec};
+use highwater_platform::{DeviceInfo, Io, IoError, Latency};
+use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE, adjacent};
+use std::ptr::copy_nonoverlapping;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Slots in memory.
+pub(crate) struct Ram {
+    info: DeviceInfo,
+    store: Arc<Store>,
+}
+
+struct Store {
+    slots: Mapping,
+    backed: Mapping,
+    pages: AtomicU64,
+}
+
+impl Ram {
+    /// Reserves addresses; memory comes with use.
+    pub(crate) fn open(spec: &Spec) -> Result<Ram, Reason> {
+        let pages = spec.pages();
+        let info = DeviceInfo {
+            name: spec.to_string(),
+            pages,
+            latency: Latency::Synchronous,
+            read_only: false,
+        };
+        let store = Store::new(pages).map_err(|errno| Reason::from_errno("map memory", errno))?;
+        Ok(Ram { info, store: Arc::new(store) })
+    }
+
+    fn prepare(&self, direction: Direction, arena: Arena, io: &Io) -> Result<(), IoError> {
+        admit(&self.info, direction, arena, io)?;
+        match direction {
+            Direction::Read => Ok(()),
+            Direction::Write => self.store.back(io.slot, io.frames.len() as u32),
+        }
+    }
+
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn transfer(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
+        for io in batch {
+            io.result = self.prepare(direction, arena, io);
+            if io.result.is_ok() {
+                // SAFETY: the transfer was admitted, and the caller vouches for the frames.
+                unsafe { self.copy(direction, arena, io) };
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Device::read`], and the transfer was admitted.
+    unsafe fn copy(&self, direction: Direction, arena: Arena, io: &Io) {
+        for (offset, first, pages) in adjacent(&io.frames) {
+            let slots = self.store.slots.at((io.slot as usize + offset) << PAGE_SHIFT);
+            let (frames, len) = (arena.address(first), pages * PAGE_SIZE);
+            // SAFETY: an admitted transfer lies within slots and arena, which are apart; the
+            // caller keeps others off the frames, and the manager keeps them off the slots.
+            unsafe {
+                match direction {
+                    Direction::Read => copy_nonoverlapping(slots, frames, len),
+                    Direction::Write => copy_nonoverlapping(frames, slots, len),
+                }
+            }
+        }
+    }
+}
+
+impl Device for Ram {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.transfer(Direction::Read, arena, batch) }
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.transfer(Direction::Write, arena, batch) }
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        let info = DeviceInfo { read_only: true, ..self.info.clone() };
+        Box::new(Ram { info, store: Arc::clone(&self.store) })
+    }
+
+    fn resident(&self) -> Bytes {
+        Bytes::of_pages(self.store.pages.load(Relaxed))
+    }
+
+    fn owns_descriptor(&self, _descriptor: i32) -> bool {
+        false
+    }
+}
+
+impl Store {
+    fn new(pages: u32) -> Result<Store, i32> {
+        let words = (pages as usize).div_ceil(64);
+        Ok(Store {
+            slots: Mapping::new((pages as usize) << PAGE_SHIFT)?,
+            backed: Mapping::new(words * size_of::<AtomicU64>())?,
+            pages: AtomicU64::new(0),
+        })
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        let address = self.backed.at(word * size_of::<AtomicU64>());
+        // SAFETY: within the mapping, aligned, all bit patterns valid, and only used as atomics.
+        unsafe { &*address.cast::<AtomicU64>() }
+    }
+
+    /// Gives memory to slots that have none yet.
+    fn back(&self, slot: u32, pages: u32) -> Result<(), IoError> {
+        if bits(slot, pages).all(|(word, mask)| self.word(word).load(Relaxed) & mask == mask) {
+            return Ok(());
+        }
+        self.populate(slot, pages)?;
+        for (word, mask) in bits(slot, pages) {
+            let new = mask & !self.word(word).fetch_or(mask, Relaxed);
+            self.pages.fetch_add(u64::from(new.count_ones()), Relaxed);
+        }
+        Ok(())
+    }
+
+    fn populate(&self, slot: u32, pages: u32) -> Result<(), IoError> {
+        let (offset, len) = ((slot as usize) << PAGE_SHIFT, (pages as usize) << PAGE_SHIFT);
+        loop {
+            match self.slots.advise(offset, len, libc::MADV_POPULATE_WRITE) {
+                Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
+                // Kernels before 5.14: the copy will fault the pages in.
+                Ok(()) | Err(libc::EINVAL) => return Ok(()),
+                Err(errno) => return Err(io_error(Direction::Write, errno)),
+            }
+        }
+    }
+}
+
+/// The bits of a run of up to 64 slots: words of `backed`, and masks within.
+fn bits(slot: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
+    let all = u64::MAX >> (64 - pages);
+    let (word, shift) = (slot as usize / 64, slot % 64);
+    let next = all.checked_shr(64 - shift).unwrap_or(0);
+    [(word, all << shift), (word + 1, next)].into_iter().filter(|(_, mask)| *mask != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_a_run_match_one_by_one() {
+        for (slot, pages) in (0..200).flat_map(|slot| (1..=16).map(move |pages| (slot, pages))) {
+            let mut expected = [0u64; 4];
+            (slot..slot + pages).for_each(|s| expected[s as usize / 64] |= 1 << (s % 64));
+            let mut found = [0u64; 4];
+            bits(slot, pages).for_each(|(word, mask)| found[word] |= mask);
+            assert_eq!(found, expected, "{pages} from {slot}");
+        }
+    }
+
+    #[test]
+    fn only_written_slots_take_memory() {
+        let ram = Ram::open(&Spec::Ram { size: Bytes(1 << 30) }).unwrap();
+        assert_eq!(ram.resident(), Bytes(0));
+        for (slot, pages, total) in [(60, 16, 16), (70, 16, 26), (0, 1, 27), (60, 26, 27)] {
+            ram.store.back(slot, pages).unwrap();
+            assert_eq!(ram.resident(), Bytes::of_pages(total));
+        }
+        let mut held = [0u8; 128];
+        let (slots, len) = (ram.store.slots.at(0), held.len() << PAGE_SHIFT);
+        // SAFETY: asks about a range of the mapping; one byte per page of it is filled in.
+        let status = unsafe { libc::mincore(slots.cast(), len, held.as_mut_ptr()) };
+        assert_eq!(status, 0);
+        let backed = |slot: usize| slot == 0 || (60..86).contains(&slot);
+        assert!(held.iter().enumerate().all(|(slot, held)| (held & 1 == 1) == backed(slot)));
+    }
+}

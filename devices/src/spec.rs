@@ -1,0 +1,193 @@
+//! What the user writes for a device: `ram:SIZE`, `file:PATH:SIZE`, `dir:PATH:SIZE`.
+
+use highwater_units::Bytes;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The smallest device: 1 MiB.
+pub const SIZE_MIN: Bytes = Bytes(1 << 20);
+/// The largest device: 2^32 pages, 16 TiB. (Of exactly so many the last is not used, as a number
+/// of pages has 32 bits.)
+pub const SIZE_MAX: Bytes = Bytes(1 << 44);
+
+/// Separates specifications in an environment variable, so no path may hold it.
+const SEPARATOR: char = ';';
+const KINDS: &str = "ram:SIZE, file:PATH:SIZE, dir:PATH:SIZE";
+
+/// A device to be opened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Spec {
+    /// Memory of this process beside the budget.
+    Ram {
+        /// How much of it at most.
+        size: Bytes,
+    },
+    /// A file of this name, made for the purpose and unlinked at once.
+    File {
+        /// Where; nothing may exist there.
+        path: PathBuf,
+        /// Its size.
+        size: Bytes,
+    },
+    /// A file without a name in this directory.
+    Dir {
+        /// The directory.
+        path: PathBuf,
+        /// The file's size.
+        size: Bytes,
+    },
+}
+
+impl Spec {
+    /// Reads `ram:SIZE`, `file:PATH:SIZE` or `dir:PATH:SIZE`. SIZE is a number with a binary unit
+    /// (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';'.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub fn parse(text: &str) -> Result<Spec, String> {
+        let error = |message: String| format!("swap {text:?}: {message}");
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match kind {
+            "ram" => parse_size(rest).map(|size| Spec::Ram { size }),
+            "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
+            "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
+            "" => Err(format!("kind missing (there are {KINDS})")),
+            kind => Err(format!("unknown kind {kind:?} (there are {KINDS})")),
+        }
+        .map_err(error)
+    }
+
+    /// The size asked for, in bytes.
+    pub fn size(&self) -> Bytes {
+        match self {
+            Spec::Ram { size } | Spec::File { size, .. } | Spec::Dir { size, .. } => *size,
+        }
+    }
+
+    /// The size in pages that can be numbered.
+    pub(crate) fn pages(&self) -> u32 {
+        u32::try_from(self.size().pages()).unwrap_or(u32::MAX)
+    }
+}
+
+fn parse_place(text: &str) -> Result<(PathBuf, Bytes), String> {
+    let missing = || "size missing (PATH:SIZE)".to_owned();
+    let (path, size) = text.rsplit_once(':').ok_or_else(missing)?;
+    if path.is_empty() {
+        return Err("path missing (PATH:SIZE)".to_owned());
+    }
+    if path.contains(SEPARATOR) {
+        return Err(format!("the path may not contain {SEPARATOR:?}"));
+    }
+    Ok((PathBuf::from(path), parse_size(size)?))
+}
+
+fn parse_size(text: &str) -> Result<Bytes, String> {
+    if text.is_empty() {
+        return Err("size missing".to_owned());
+    }
+    let config = parse_size::Config::new().with_binary();
+    let bytes = config.parse_size(text).map_err(|reason| format!("bad size {text:?}: {reason}"))?;
+    match Bytes(bytes) {
+        size if size < SIZE_MIN => Err(format!("size {text} is under {SIZE_MIN}")),
+        size if size > SIZE_MAX => Err(format!("size {text} is over {SIZE_MAX}")),
+        size => Ok(Bytes::of_pages(size.pages())),
+    }
+}
+
+/// A size as [`Spec::parse`] reads it back: in the largest unit that divides it.
+struct Exact(Bytes);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.0;
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, "")];
+        let divides = |(shift, _): &(u32, &str)| bytes.is_multiple_of(1 << *shift);
+        let (shift, unit) = units.into_iter().find(divides).unwrap_or((0, ""));
+        write!(f, "{}{unit}", bytes >> shift)
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |f: &mut fmt::Formatter<'_>, kind: &str, path: &Path, size: &Bytes| {
+            write!(f, "{kind}:{}:{}", path.display(), Exact(*size))
+        };
+        match self {
+            Spec::Ram { size } => write!(f, "ram:{}", Exact(*size)),
+            Spec::File { path, size } => place(f, "file", path, size),
+            Spec::Dir { path, size } => place(f, "dir", path, size),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    fn dir(path: &str, size: u64) -> Spec {
+        Spec::Dir { path: path.into(), size: Bytes(size) }
+    }
+
+    #[test]
+    fn kinds_and_sizes_are_read() {
+        let file = Spec::File { path: "/a/b".into(), size: Bytes(3 << 29) };
+        for (text, spec) in [
+            ("ram:64M", Spec::Ram { size: Bytes(64 << 20) }),
+            ("ram:1GiB", Spec::Ram { size: Bytes(1 << 30) }),
+            ("ram:16T", Spec::Ram { size: Bytes(1 << 44) }),
+            ("ram:1048577", Spec::Ram { size: Bytes(1 << 20) }),
+            ("file:/a/b:1.5G", file),
+            ("dir:relative:1MB", dir("relative", 1 << 20)),
+            ("dir:/with:colon:2m", dir("/with:colon", 2 << 20)),
+            ("dir:/a b/c:2048k", dir("/a b/c", 2 << 20)),
+        ] {
+            assert_eq!(Spec::parse(text), Ok(spec), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_are_one_line_and_say_what_is_wrong() {
+        for (text, part) in [
+            ("", "kind missing (there are ram:SIZE, file:PATH:SIZE, dir:PATH:SIZE)"),
+            ("disk:/a:1G", "unknown kind \"disk\" (there are ram:SIZE, "),
+            ("RAM:1G", "unknown kind \"RAM\""),
+            ("ram", "size missing"),
+            ("ram:", "size missing"),
+            ("dir:/a", "size missing (PATH:SIZE)"),
+            ("file:/a:", "size missing"),
+            ("dir::1G", "path missing"),
+            ("ram:much", "bad size \"much\""),
+            ("ram:-1G", "bad size \"-1G\""),
+            ("dir:/a:b", "bad size \"b\""),
+            ("ram:1023K", "size 1023K is under 1 MiB"),
+            ("ram:0", "is under 1 MiB"),
+            ("ram:17T", "size 17T is over 16 TiB"),
+            ("ram:17592186044417", "is over 16 TiB"),
+            ("ram:99999999999999999999T", "bad size"),
+            ("dir:/a;b:1G", "may not contain ';'"),
+            ("dir:/a\nb:x", "\\n"),
+        ] {
+            let error = Spec::parse(text).unwrap_err();
+            assert!(error.contains(part) && error.lines().count() == 1, "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn random_specs_round_trip_through_text() {
+        let mut random = Prng::new(1);
+        for _ in 0..2_000 {
+            let shift = random.below(24);
+            let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
+            let size = Bytes::of_pages(pages.max(256));
+            let path = PathBuf::from(format!("/x:{}", random.below(9)));
+            let spec = match random.below(3) {
+                0 => Spec::Ram { size },
+                1 => Spec::File { path, size },
+                _ => Spec::Dir { path, size },
+            };
+            assert_eq!(Spec::parse(&spec.to_string()), Ok(spec));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! One io_uring: a batch goes out with one system call, which also waits for it.
+//!
+//! ```text
+//! Ring   ring: queues shared with the kernel      work[i]: memory and progress of transfer i
+//! ```
+//! Locks: none, one holder at a time (`pool`). The file is registered with the ring, so transfers
+//! reach it even if the program closes its descriptor.
+
+use crate::Arena;
+use crate::sys::{Direction, raise_copy};
+use crate::transfer::{NO_VECTORS, Outcome, Vectors, fill_vectors, length, offset, outcome};
+use highwater_platform::Io;
+use io_uring::{IoUring, opcode, squeue, types};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+
+/// Transfers in flight at once through a ring; a set of them fits in a word.
+pub(crate) const DEPTH: usize = u64::BITS as usize;
+
+/// The index of the file among those registered.
+const FILE: types::Fixed = types::Fixed(0);
+
+/// A set of transfers of a chunk, by index.
+pub(crate) type Set = u64;
+
+/// A ring over one file.
+pub(crate) struct Ring {
+    ring: IoUring,
+    work: Box<[Work]>,
+}
+
+#[derive(Clone, Copy)]
+struct Work {
+    vectors: Vectors,
+    done: usize,
+}
+
+// SAFETY: the vectors are filled in and used within one call, by the thread that makes it.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring over `file`.
+    ///
+    /// # Errors
+    /// The system's refusal, for good or for now.
+    pub(crate) fn new(file: BorrowedFd<'_>) -> io::Result<Ring> {
+        let ring = raise_ring(build()?)?;
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        Ok(Ring { ring, work: vec![Work { vectors: NO_VECTORS, done: 0 }; DEPTH].into() })
+    }
+
+    /// Makes the transfers of `todo`, all in flight at once, and waits for them. Returns those it
+    /// did not make because the ring is of no use any more; it must then be abandoned.
+    ///
+    /// # Safety
+    /// The transfers were admitted, and nobody else touches their frames meanwhile.
+    pub(crate) unsafe fn transfer(
+        &mut self,
+        direction: Direction,
+        arena: Arena,
+        chunk: &mut [Io],
+        todo: Set,
+    ) -> Set {
+        for index in members(todo) {
+            self.work[index].done = 0;
+            // SAFETY: as the caller promises, until this function has seen the completion.
+            unsafe { self.push(direction, arena, &chunk[index], index) };
+        }
+        let mut left = todo;
+        while left != 0 {
+            match self.ring.submit_and_wait(left.count_ones() as usize) {
+                Ok(_) => {}
+                Err(error) if is_transient(&error) => {}
+                Err(_) => return self.settle(left),
+            }
+            // SAFETY: as above.
+            left = unsafe { self.reap(direction, arena, chunk, left) };
+        }
+        left
+    }
+
+    /// # Safety
+    /// The frames are nobody else's until the completion was seen.
+    unsafe fn push(&mut self, direction: Direction, arena: Arena, io: &Io, index: usize) {
+        let work = &mut self.work[index];
+        let count = fill_vectors(arena, io, work.done, &mut work.vectors) as u32;
+        let (vectors, offset) = (work.vectors.as_ptr(), offset(io, work.done));
+        let entry = match direction {
+            Direction::Read => opcode::Readv::new(FILE, vectors, count).offset(offset).build(),
+            Direction::Write => opcode::Writev::new(FILE, vectors, count).offset(offset).build(),
+        };
+        let entry: squeue::Entry = entry.user_data(index as u64);
+        // SAFETY: vectors and frames stay until the completion.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("a transfer has at most one entry in a queue of DEPTH");
+    }
+
+    /// Takes in completions; the transfers still left. Short ones go out again.
+    ///
+    /// # Safety
+    /// As for [`Ring::push`].
+    unsafe fn reap(
+        &mut self,
+        direction: Direction,
+        arena: Arena,
+        chunk: &mut [Io],
+        mut left: Set,
+    ) -> Set {
+        while let Some(completion) = self.next_completion() {
+            let (index, moved) = completion;
+            let io = &mut chunk[index];
+            match outcome(direction, self.work[index].done, length(io), moved) {
+                Outcome::Finished(result) => {
+                    io.result = result;
+                    left &= !(1 << index);
+                }
+                Outcome::Again(done) => {
+                    self.work[index].done = done;
+                    // SAFETY: as the caller promises.
+                    unsafe { self.push(direction, arena, &chunk[index], index) };
+                }
+            }
+        }
+        left
+    }
+
+    /// A transfer and the bytes it moved, or its error number.
+    fn next_completion(&mut self) -> Option<(usize, Result<usize, i32>)> {
+        let completion = self.ring.completion().next()?;
+        let result = completion.result();
+        let moved = usize::try_from(result).map_err(|_| -result);
+        Some((completion.user_data() as usize, moved))
+    }
+
+    /// The kernel takes no more entries. Waits until those it has taken no longer touch any frame,
+    /// and gives back all that were left: to make one again does no harm.
+    fn settle(&mut self, left: Set) -> Set {
+        let waiting = self.ring.submission().len();
+        let mut in_flight = left.count_ones() as usize - waiting;
+        while in_flight > 0 {
+            // A system call, at the end of which the kernel posts what has completed.
+            std::thread::yield_now();
+            in_flight -= std::iter::from_fn(|| self.next_completion()).count();
+        }
+        left
+    }
+}
+
+impl AsRawFd for Ring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+}
+
+/// The members of a set, in order.
+pub(crate) fn members(set: Set) -> impl Iterator<Item = usize> {
+    let mut rest = set;
+    std::iter::from_fn(move || {
+        let index = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+        rest &= rest - 1;
+        Some(index)
+    })
+}
+
+/// Completions without interrupting the thread, which waits for them anyway; older kernels do not
+/// know that setting.
+fn build() -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_coop_taskrun()
+        .build(DEPTH as u32)
+        .or_else(|_| IoUring::builder().build(DEPTH as u32))
+}
+
+/// The same ring under a descriptor that is out of the program's way.
+fn raise_ring(ring: IoUring) -> io::Result<IoUring> {
+    match raise_copy(&ring) {
+        Err(_) => Ok(ring),
+        Ok(raised) => {
+            let parameters = ring.params().clone();
+            // SAFETY: a descriptor of this ring, ours to give away, and its own parameters.
+            unsafe { IoUring::from_fd(raised.into_raw_fd(), parameters) }
+        }
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Mapping;
+    use highwater_units::{FrameList, PAGE_SIZE, Pfn};
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    struct Setup {
+        memory: Mapping,
+        file: File,
+        ring: Ring,
+    }
+
+    impl Setup {
+        fn new() -> Option<Setup> {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(1 << 20).unwrap();
+            let ring = Ring::new(file.as_fd());
+            let ring = ring.inspect_err(|e| println!("skipped: no io_uring here ({e})")).ok()?;
+            Some(Setup { memory: Mapping::new(64 * PAGE_SIZE).unwrap(), file, ring })
+        }
+
+        fn fill(&self, pfn: u32, byte: u8) {
+            // SAFETY: within the mapping.
+            unsafe { self.memory.at(pfn as usize * PAGE_SIZE).write_bytes(byte, PAGE_SIZE) };
+        }
+
+        fn holds(&self, pfn: u32, byte: u8) -> bool {
+            let at = self.memory.at(pfn as usize * PAGE_SIZE);
+            // SAFETY: within the mapping, and nobody writes meanwhile.
+            unsafe { std::slice::from_raw_parts(at, PAGE_SIZE) }.iter().all(|b| *b == byte)
+        }
+
+        fn transfer(&mut self, direction: Direction, chunk: &mut [Io]) -> Set {
+            // SAFETY: page-aligned, and mapped throughout.
+            let arena = unsafe { Arena::new(self.memory.at(0), 64) };
+            let todo = Set::MAX >> (DEPTH - chunk.len());
+            // SAFETY: all within file and arena, and nobody else uses the frames.
+            unsafe { self.ring.transfer(direction, arena, chunk, todo) }
+        }
+    }
+
+    fn singles() -> Vec<Io> {
+        (0..DEPTH as u32).map(|i| Io::new(i, FrameList::one(Pfn(i)))).collect()
+    }
+
+    #[test]
+    fn a_full_queue_goes_out_at_once_and_comes_back() {
+        let Some(mut setup) = Setup::new() else { return };
+        for round in 1..20 {
+            (0..64).for_each(|pfn| setup.fill(pfn, pfn as u8 ^ round));
+            assert_eq!(setup.transfer(Direction::Write, &mut singles()), 0);
+            (0..64).for_each(|pfn| setup.fill(pfn, 0xee));
+            let mut chunk = singles();
+            assert_eq!(setup.transfer(Direction::Read, &mut chunk), 0);
+            assert!(chunk.iter().all(|io| io.result == Ok(())));
+            assert!((0..64).all(|pfn| setup.holds(pfn, pfn as u8 ^ round)));
+        }
+    }
+
+    #[test]
+    fn a_transfer_cut_short_ends_as_an_error_and_the_others_do_not() {
+        let Some(mut setup) = Setup::new() else { return };
+        (0..64).for_each(|pfn| setup.fill(pfn, 9));
+        // Someone truncates the file in the middle of a run: 6 of its 16 pages are left.
+        setup.file.set_len(38 * PAGE_SIZE as u64).unwrap();
+        let run = |slot: u32| Io::new(slot, (slot..slot + 16).map(Pfn).collect());
+        let mut chunk = [run(0), run(16), run(32)];
+        assert_eq!(setup.transfer(Direction::Read, &mut chunk), 0);
+        let lost = Err(highwater_platform::IoError::Failed(libc::EIO));
+        assert_eq!(chunk.map(|io| io.result), [Ok(()), Ok(()), lost]);
+        assert!((0..38).all(|pfn| setup.holds(pfn, 0)), "six pages of the last run came");
+        assert!((38..48).all(|pfn| setup.holds(pfn, 9)));
+    }
+
+    #[test]
+    fn the_file_is_reached_after_the_program_closed_it() {
+        let Some(mut setup) = Setup::new() else { return };
+        let other = File::open("/dev/null").unwrap();
+        let kept = setup.file.try_clone().unwrap();
+        // SAFETY: replaces a descriptor of this test's own.
+        assert!(unsafe { libc::dup2(other.as_raw_fd(), setup.file.as_raw_fd()) } >= 0);
+        (0..64).for_each(|pfn| setup.fill(pfn, 5));
+        assert_eq!(setup.transfer(Direction::Write, &mut singles()), 0);
+        let mut byte = [0];
+        std::os::unix::fs::FileExt::read_exact_at(&kept, &mut byte, 7 * 4096).unwrap();
+        assert_eq!(byte, [5]);
+    }
+
+    #[test]
+    fn a_ring_that_was_closed_gives_its_transfers_back() {
+        let Some(mut setup) = Setup::new() else { return };
+        let other = File::open("/dev/null").unwrap();
+        // SAFETY: replaces the descriptor of this test's own ring.
+        assert!(unsafe { libc::dup2(other.as_raw_fd(), setup.ring.as_raw_fd()) } >= 0);
+        assert_eq!(setup.transfer(Direction::Read, &mut singles()[..3]), 0b111);
+    }
+
+    #[test]
+    fn members_of_sets() {
+        assert!(members(0).eq([]));
+        assert!(members(1 << 63 | 0b101).eq([0, 2, 63]));
+    }
+}

@@ -1,0 +1,131 @@
+//! What is written comes back, on every device, whatever the batches and the threads.
+
+mod common;
+
+use common::{Frames, every_device, random_batch, read, write};
+use highwater_devices::Device;
+use highwater_platform::{Io, IoError, Latency};
+use highwater_units::{Bytes, Pfn, Prng};
+
+const SIZE: Bytes = Bytes(4 << 20);
+const SLOTS: u32 = 1024;
+
+/// Random batches on a range of slots against a list of what each slot holds.
+struct Check<'a> {
+    device: &'a dyn Device,
+    frames: &'a Frames,
+    own: Vec<Pfn>,
+    first: u32,
+    model: Vec<u64>,
+    random: Prng,
+}
+
+impl Check<'_> {
+    fn step(&mut self) {
+        let slots = self.model.len() as u64;
+        let count = 1 + self.random.below(self.own.len() as u64) as usize;
+        let start = self.random.below(slots) as u32;
+        let rest = slots as u32 - start;
+        let own = &self.own[..count];
+        let mut batch = random_batch(&mut self.random, self.first + start, rest, own);
+        match self.random.percent(50) {
+            true => self.write(&mut batch),
+            false => self.read(&mut batch),
+        }
+    }
+
+    fn write(&mut self, batch: &mut [Io]) {
+        for (slot, pfn) in pages(batch) {
+            let seed = self.random.next_u64() | 1;
+            self.frames.fill(pfn, seed);
+            self.model[(slot - self.first) as usize] = seed;
+        }
+        write(self.device, self.frames, batch);
+        assert!(batch.iter().all(|io| io.result == Ok(())));
+    }
+
+    fn read(&mut self, batch: &mut [Io]) {
+        pages(batch).for_each(|(_, pfn)| self.frames.fill(pfn, 0xdead));
+        read(self.device, self.frames, batch);
+        assert!(batch.iter().all(|io| io.result == Ok(())));
+        for (slot, pfn) in pages(batch) {
+            let expected = self.model[(slot - self.first) as usize];
+            assert!(self.frames.holds(pfn, expected), "slot {slot} in frame {}", pfn.0);
+        }
+    }
+}
+
+fn pages(batch: &[Io]) -> impl Iterator<Item = (u32, Pfn)> + '_ {
+    batch.iter().flat_map(|io| (io.slot..).zip(io.frames.iter().copied()))
+}
+
+#[test]
+fn random_batches_match_a_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = Frames::new(900);
+    for (name, device) in every_device(dir.path(), SIZE) {
+        println!("{name}");
+        let mut check = Check {
+            device: &*device,
+            frames: &frames,
+            own: (0..900).map(Pfn).collect(),
+            first: 0,
+            model: vec![0; SLOTS as usize],
+            random: Prng::new(7),
+        };
+        (0..300).for_each(|_| check.step());
+    }
+}
+
+#[test]
+fn threads_do_not_disturb_each_other() {
+    const THREADS: u32 = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let frames = Frames::new(64 * THREADS);
+    for (name, device) in every_device(dir.path(), SIZE) {
+        println!("{name}");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let mut check = Check {
+                    device: &*device,
+                    frames: &frames,
+                    own: (64 * thread..64 * (thread + 1)).map(Pfn).collect(),
+                    first: SLOTS / THREADS * thread,
+                    model: vec![0; (SLOTS / THREADS) as usize],
+                    random: Prng::new(u64::from(thread)),
+                };
+                scope.spawn(move || (0..200).for_each(|_| check.step()));
+            }
+        });
+    }
+}
+
+#[test]
+fn devices_say_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = Frames::new(16);
+    for (name, device) in every_device(dir.path(), SIZE) {
+        let info = device.info();
+        assert!(name.starts_with(&info.name) && info.size() == SIZE && !info.read_only);
+        let ram = info.name.starts_with("ram:");
+        assert_eq!(info.latency == Latency::Synchronous, ram);
+        assert_eq!(device.resident(), Bytes(0));
+        let mut batch = [Io::new(5, (0..16).map(Pfn).collect())];
+        write(&*device, &frames, &mut batch);
+        assert_eq!(device.resident(), if ram { Bytes::of_pages(16) } else { Bytes(0) });
+    }
+}
+
+#[test]
+fn transfers_outside_fail_and_the_rest_of_the_batch_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = Frames::new(4);
+    let io = |slot, pfns: [u32; 2]| Io::new(slot, pfns.map(Pfn).into_iter().collect());
+    let invalid = Err(IoError::Failed(libc::EINVAL));
+    for (name, device) in every_device(dir.path(), SIZE) {
+        let mut batch = [io(0, [0, 1]), io(SLOTS - 1, [0, 1]), io(u32::MAX, [0, 1]), io(9, [3, 4])];
+        write(&*device, &frames, &mut batch);
+        let results: Vec<_> = batch.iter().map(|io| io.result).collect();
+        assert_eq!(results, [Ok(()), invalid, invalid, invalid], "{name}");
+    }
+}

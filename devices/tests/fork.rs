@@ -1,0 +1,124 @@
+//! A forked child reads what its parent swapped out, while the parent goes on.
+
+mod common;
+
+use common::{Frames, every_device, read, write};
+use highwater_devices::{Device, Spec, open};
+use highwater_platform::{Io, IoError};
+use highwater_units::{Bytes, FrameList, Pfn};
+
+const SIZE: Bytes = Bytes(4 << 20);
+
+fn run(slot: u32, pages: u32) -> Io {
+    Io::new(slot, (0..pages).map(Pfn).collect::<FrameList>())
+}
+
+/// Writes `runs` runs of 16 slots; page `n` of the device gets the seed `seed + n`.
+fn write_slots(device: &dyn Device, frames: &Frames, seed: u64, runs: u32) {
+    for slot in (0..runs).map(|run| run * 16) {
+        (0..16).for_each(|i| frames.fill(Pfn(i), seed + u64::from(slot + i)));
+        let mut batch = [run(slot, 16)];
+        write(device, frames, &mut batch);
+        assert_eq!(batch[0].result, Ok(()));
+    }
+}
+
+fn slots_hold(device: &dyn Device, frames: &Frames, seed: u64, runs: u32) -> bool {
+    (0..runs).map(|run| run * 16).all(|slot| {
+        let mut batch = [run(slot, 16)];
+        read(device, frames, &mut batch);
+        let right = |i| frames.holds(Pfn(i), seed + u64::from(slot + i));
+        batch[0].result == Ok(()) && (0..16).all(right)
+    })
+}
+
+/// Runs `check` in a forked child while `meanwhile` runs here; whether it held.
+fn holds_in_child(check: impl FnOnce() -> bool, meanwhile: impl FnOnce()) -> bool {
+    // SAFETY: the child makes system calls and allocates, and leaves by _exit.
+    match unsafe { libc::fork() } {
+        // SAFETY: ends the child without running what belongs to the parent.
+        0 => unsafe { libc::_exit(i32::from(!check())) },
+        child => {
+            meanwhile();
+            let mut status = 0;
+            // SAFETY: a child of ours.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status == 0
+        }
+    }
+}
+
+/// What a child checks of an inherited device, and its own child after it.
+fn child_sees(device: &dyn Device, frames: &Frames, generations: u32) -> bool {
+    let inherited = device.inherit();
+    let mut refused = [run(0, 1)];
+    write(&*inherited, frames, &mut refused);
+    inherited.info().read_only
+        && refused[0].result == Err(IoError::Failed(libc::EROFS))
+        && slots_hold(&*inherited, frames, 1, 32)
+        && (generations == 0
+            || holds_in_child(|| child_sees(&*inherited, frames, generations - 1), || ()))
+}
+
+#[test]
+fn children_read_the_slots_of_their_parents() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = Frames::new(16);
+    for (name, device) in every_device(dir.path(), SIZE) {
+        write_slots(&*device, &frames, 1, 32);
+        // The parent may fill slots that were free at the fork, and goes on using its rings.
+        let go_on = || {
+            for round in 0..50 {
+                (0..16).for_each(|i| frames.fill(Pfn(i), round + 1000));
+                let mut batch = [run(600, 16)];
+                write(&*device, &frames, &mut batch);
+                read(&*device, &frames, &mut batch);
+                assert!(frames.holds(Pfn(3), round + 1000) && batch[0].result == Ok(()));
+            }
+        };
+        assert!(holds_in_child(|| child_sees(&*device, &frames, 2), go_on), "{name}");
+        assert!(slots_hold(&*device, &frames, 1, 32), "{name} after the fork");
+    }
+}
+
+#[test]
+fn memory_of_a_child_keeps_what_the_parent_overwrites() {
+    let device = open(&Spec::Ram { size: SIZE }).unwrap();
+    let frames = Frames::new(16);
+    write_slots(&*device, &frames, 1, 32);
+    let child = || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        slots_hold(&*device.inherit(), &frames, 1, 32)
+    };
+    assert!(holds_in_child(child, || write_slots(&*device, &frames, 5000, 32)));
+}
+
+#[test]
+fn a_child_keeps_no_ring_of_its_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = open(&Spec::Dir { path: dir.path().into(), size: SIZE }).unwrap();
+    let frames = Frames::new(16);
+    write_slots(&*device, &frames, 1, 32);
+    let rings = |device: &dyn Device| {
+        let owned = |fd: &i32| device.owns_descriptor(*fd);
+        let names = (0..4096).filter(owned);
+        let links = names.map(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap());
+        links.filter(|link| link.to_string_lossy().contains("io_uring")).count()
+    };
+    let Some(of_parent) = (0..4096).filter(|fd| device.owns_descriptor(*fd)).find(|fd| {
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        link.to_string_lossy().contains("io_uring")
+    }) else {
+        println!("skipped: this system grants no io_uring");
+        return;
+    };
+    let child = || {
+        let inherited = device.inherit();
+        let gone = std::fs::read_link(format!("/proc/self/fd/{of_parent}")).is_err();
+        gone && rings(&*device) == 0
+            && slots_hold(&*inherited, &frames, 1, 32)
+            && rings(&*inherited) == 1
+    };
+    assert!(holds_in_child(child, || ()));
+    assert_eq!(rings(&*device), 1);
+}
