@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! workload/  generators, generic over Target ---- run on ----> Service: memory and its counters
+//! subject/   Highwater as such a service, on each of its platforms
 //! peer/      services without Highwater: plain memory, a mapped file, kernel swap on zram
 //! ```
 
 pub mod peer;
+pub mod subject;
 pub mod workload;

@@ -78,7 +78,7 @@ pub fn keep(
     emptied.and(removed)
 }
 
-/// A signal to the whole group (Ctrl-C) reaches the bench too; its end is what counts here.
+/// Signals that ask to end are for the bench; its end is what counts here.
 fn ignore_signals() -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
     let nobody_looks = Arc::new(AtomicBool::new(false));

@@ -30,6 +30,9 @@ pub struct Figures {
     pub ns_per_major_fault_and_thread: Option<f64>,
     /// threads * wall time / all faults; none without faults.
     pub ns_per_fault_and_thread: Option<f64>,
+    /// CPU time of the process / major faults: what noise of other programs disturbs least. The
+    /// kernel's own kswapd is not in it, Highwater's is.
+    pub cpu_ns_per_major_fault: Option<f64>,
     /// Half of all faults were served within this; none where the server does not time them.
     pub fault_p50_ns: Option<u64>,
     /// 99% of all faults were served within this.
@@ -83,6 +86,8 @@ impl Figures {
             soft_faults_per_s: soft_faults as f64 / seconds,
             ns_per_major_fault_and_thread: per_fault(major_faults),
             ns_per_fault_and_thread: per_fault(major_faults + soft_faults),
+            cpu_ns_per_major_fault: (major_faults > 0)
+                .then(|| outcome.cpu.as_nanos() as f64 / major_faults as f64),
             fault_p50_ns: fault_ns(0.5),
             fault_p99_ns: fault_ns(0.99),
             access_p50_ns: access_ns(0.5),
@@ -138,6 +143,7 @@ mod tests {
             threads: 4,
             fill: Duration::from_secs(1),
             run: Duration::from_secs(2),
+            cpu: Duration::from_millis(500),
             sweep: Duration::from_secs(1),
             loads: 6000,
             stores: 2000,
@@ -149,6 +155,7 @@ mod tests {
         assert_eq!(figures.accesses_per_s, 4000.0);
         assert_eq!((figures.major_faults, figures.soft_faults), (1000, 2000));
         assert_eq!(figures.ns_per_major_fault_and_thread, Some(8e6));
+        assert_eq!(figures.cpu_ns_per_major_fault, Some(5e5));
         assert!((245..=260).contains(&figures.access_p50_ns), "{}", figures.access_p50_ns);
         assert!((1000..=1130).contains(&figures.fault_p50_ns.expect("timed")));
         assert_eq!(figures.swap_in_gb_per_s, 4096e3 / 1e9 / 2.0);

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub fill: Duration,
     /// From the first thread's start to the last one's end.
     pub run: Duration,
+    /// CPU time of the whole process during `run`: workers, handlers, kswapd, kernel.
+    pub cpu: Duration,
     /// Time to check every word of the set.
     pub sweep: Duration,
     /// Loads, each checked.
@@ -101,9 +103,10 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
     };
     let fill = bench.fill()?;
     let before = service.counters();
-    let watch = Stopwatch::start();
+    let (watch, cpu_before) = (Stopwatch::start(), process_cpu_time());
     let tallies = bench.on_all_threads(|seat| Worker::new(&bench, seat, &watch).work())?;
     let (run, nanos_per_tick) = (watch.elapsed(), watch.scale());
+    let cpu = process_cpu_time().saturating_sub(cpu_before);
     let after = service.counters();
     let sweep = bench.sweep()?;
     let mut all = Tally::new();
@@ -115,6 +118,7 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
         threads,
         fill,
         run,
+        cpu,
         sweep,
         loads,
         stores,
@@ -123,6 +127,12 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
         before,
         after,
     })
+}
+
+/// CPU time this process has used.
+fn process_cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// One run on one target, shared by its threads.

@@ -8,6 +8,7 @@ use highwater_units::Bytes;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -230,8 +231,10 @@ impl Keeper {
         option("--limit", limit.0);
         option("--at-most", at_most.as_secs());
         zram.into_iter().for_each(|size| option("--zram", size.0));
-        let mut process =
-            ourselves(line)?.stdin(Stdio::piped()).spawn().map_err(|e| failed(e.to_string()))?;
+        let mut command = ourselves(line)?;
+        // A group of its own: a SIGKILL to ours must not take away who undoes things.
+        command.stdin(Stdio::piped()).process_group(0);
+        let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;
         let wanted = process.stdin.take().expect("piped");
         let mut line = String::new();
         let stdout = process.stdout.as_mut().expect("piped");

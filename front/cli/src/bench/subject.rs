@@ -1,10 +1,14 @@
 //! One run in this process: whatever manages the memory, the same workload.
 
 use super::{Platform, Pmbench, Trouble, Visits, name_of};
+use highwater_devices::{SIZE_MIN, Spec};
 use highwater_lab::peer::{Kernel, Mapping, Order, Traffic, Unavailable, cgroup};
+use highwater_lab::subject::{Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
 use highwater_lab::workload::pmbench;
+use highwater_mm::Config;
+use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// A run's figures and whose they are.
@@ -22,10 +26,8 @@ pub(super) fn run(args: &Pmbench) -> Result<Run, Trouble> {
         cgroup::join(dir).map_err(setup)?;
     }
     match args.platform {
-        Platform::Os | Platform::Uffd => Err(Trouble::Setup(format!(
-            "--platform {} is not part of this build",
-            name_of(&args.platform)
-        ))),
+        Platform::Os => measure(args, &Guards::start(&args.setup()?).map_err(Trouble::Setup)?),
+        Platform::Uffd => measure(args, &faults(args)?),
         Platform::None => measure(args, &anonymous(args).map_err(setup)?),
         Platform::Mmap => measure(args, &file(args).map_err(setup)?),
     }
@@ -33,6 +35,16 @@ pub(super) fn run(args: &Pmbench) -> Result<Run, Trouble> {
 
 fn setup(reason: Unavailable) -> Trouble {
     Trouble::Setup(reason.to_string())
+}
+
+fn faults(args: &Pmbench) -> Result<Faults, Trouble> {
+    let mapping = match args.mapping {
+        super::Mapping::Auto => None,
+        super::Mapping::Move => Some(highwater_uffd::Mapping::Move),
+        super::Mapping::Copy => Some(highwater_uffd::Mapping::Copy),
+    };
+    let served_by = if args.in_thread { ServedBy::InThread } else { ServedBy::Handlers };
+    Faults::start(&args.setup()?, mapping, served_by).map_err(Trouble::Setup)
 }
 
 fn anonymous(args: &Pmbench) -> Result<Kernel, Unavailable> {
@@ -46,6 +58,20 @@ fn file(args: &Pmbench) -> Result<Kernel, Unavailable> {
         Visits::Sequential => Order::Ascending,
     };
     Kernel::new(Mapping::file(&args.dir, args.set, order)?, Traffic::File)
+}
+
+impl Pmbench {
+    /// How Highwater is to be set up.
+    fn setup(&self) -> Result<Setup, Trouble> {
+        let parse = |text: &String| Spec::parse(text).map_err(Trouble::Setup);
+        let mut swap = self.swap.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        if swap.is_empty() {
+            // The set fits once whole; clean copies in swap need no more than that.
+            swap.push(Spec::Ram { size: Bytes(self.set.0.max(SIZE_MIN.0)) });
+        }
+        let config = Config { kswapd_threads: self.kswapd.into(), ..Config::default() };
+        Ok(Setup { memory: self.memory, set: self.set, swap, config })
+    }
 }
 
 fn measure<S: Service>(args: &Pmbench, service: &S) -> Result<Run, Trouble> {

@@ -26,6 +26,7 @@ const ROWS: &[Row] = &[
     ("faults/s, soft", Unit::Rate, |f| Some(f.soft_faults_per_s)),
     ("threads x time / major faults", Unit::Time, |f| f.ns_per_major_fault_and_thread),
     ("threads x time / all faults", Unit::Time, |f| f.ns_per_fault_and_thread),
+    ("CPU time / major faults", Unit::Time, |f| f.cpu_ns_per_major_fault),
     ("fault latency p50", Unit::Time, |f| f.fault_p50_ns.map(|ns| ns as f64)),
     ("fault latency p99", Unit::Time, |f| f.fault_p99_ns.map(|ns| ns as f64)),
     ("access latency p50", Unit::Time, |f| Some(f.access_p50_ns as f64)),

@@ -1,0 +1,168 @@
+//! A space on the uffd platform: plain pointers, and page faults that the manager serves.
+
+use super::{ServedBy, Setup};
+use crate::workload::Service;
+use crate::workload::extent::Extent;
+use highwater_mm::stats::Snapshot;
+use highwater_mm::{FaultError, Manager};
+use highwater_uffd::handler::{Owner, Server};
+use highwater_uffd::{Delivery, Mapping, Placement, Uffd, sigbus};
+use highwater_units::{SpaceId, Vpn};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The first space a manager adds.
+const SPACE: SpaceId = SpaceId(0);
+
+/// A manager on [`Uffd`] with one space, and whoever serves its faults.
+pub struct Faults {
+    // Dropped in this order: first nobody reaches the pages, then nobody serves them.
+    extent: Extent,
+    _serving: Serving,
+    manager: Arc<Manager<Uffd>>,
+}
+
+/// Who takes the faults to the manager. Held for as long as pages are touched.
+enum Serving {
+    Handlers { _server: Server },
+    InThread { _service: sigbus::Service },
+}
+
+impl Faults {
+    /// Starts a manager; `mapping` none means the best this kernel has.
+    ///
+    /// # Errors
+    /// One line: a device cannot be opened, userfaultfd is not permitted, or the system refuses
+    /// memory or threads.
+    pub fn start(
+        setup: &Setup,
+        mapping: Option<Mapping>,
+        service: ServedBy,
+    ) -> Result<Faults, String> {
+        let refused = |reason| format!("userfaultfd: {reason} (highwater doctor says more)");
+        let mapping = mapping.map_or_else(Uffd::probe, Ok).map_err(refused)?;
+        let platform = Uffd::new(setup.memory, setup.open_devices()?, mapping).map_err(refused)?;
+        let delivery = match service {
+            ServedBy::Handlers => Delivery::Handler,
+            ServedBy::InThread => Delivery::InThread,
+        };
+        platform.place(SPACE, Placement { address: None, delivery });
+        let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
+        let manager = Arc::new(manager);
+        // The server's own page comes after the set.
+        let pages = setup.set.pages();
+        let space = manager.add_space(pages + 1).map_err(|e| e.to_string())?;
+        assert_eq!(space, SPACE, "spaces are numbered from 0");
+        let serving = Serving::start(&manager, pages, service)?;
+        let base = manager.platform().address(SPACE, Vpn(0));
+        let base = NonNull::new(base).expect("spaces do not lie at 0");
+        // SAFETY: the space is mapped for as long as the manager lives, its faults are served for
+        // as long as `_serving` lives, and both outlive the extent.
+        let extent = unsafe { Extent::new(base, pages) };
+        Ok(Faults { extent, _serving: serving, manager })
+    }
+}
+
+impl Serving {
+    fn start(
+        manager: &Arc<Manager<Uffd>>,
+        pages: u64,
+        service: ServedBy,
+    ) -> Result<Serving, String> {
+        let manager = Arc::clone(manager);
+        match service {
+            ServedBy::Handlers => Server::start(manager, SPACE, Arc::new(OneRegion { pages }))
+                .map(|server| Serving::Handlers { _server: server })
+                .map_err(|reason| format!("a thread to serve faults: {reason}")),
+            ServedBy::InThread => sigbus::Service::start(manager, SPACE, cannot_go_on)
+                .map(|service| Serving::InThread { _service: service })
+                .ok_or_else(|| "too many spaces are served in their threads".to_owned()),
+        }
+    }
+}
+
+impl Service for Faults {
+    type Target = Extent;
+
+    fn target(&self) -> &Extent {
+        &self.extent
+    }
+
+    fn counters(&self) -> Snapshot {
+        self.manager.statistics()
+    }
+}
+
+/// All pages but the server's own are one region.
+struct OneRegion {
+    pages: u64,
+}
+
+impl Owner for OneRegion {
+    fn bound(&self, vpn: Vpn) -> Option<Vpn> {
+        (vpn.0 < self.pages).then_some(Vpn(self.pages))
+    }
+
+    fn failed(&self, vpn: Vpn, error: FaultError) {
+        cannot_go_on(vpn, error);
+    }
+
+    fn stray(&self, vpn: Vpn) {
+        unreachable!("workloads stay in their extent, and {vpn:?} is outside");
+    }
+}
+
+/// The access that faulted can neither be finished nor undone.
+fn cannot_go_on(vpn: Vpn, error: FaultError) {
+    eprintln!("highwater: page {}: {error}", vpn.0);
+    // SAFETY: ends the process at once; nothing is left to be run, least of all in a signal handler.
+    unsafe { libc::_exit(1) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::pattern::Pattern;
+    use crate::workload::pmbench::{Config, run};
+    use highwater_devices::Spec;
+    use highwater_mm::stats::Counter;
+    use highwater_units::Bytes;
+    use std::time::Duration;
+
+    fn pmbench(mapping: Option<Mapping>, service: ServedBy, pattern: Pattern) {
+        let setup = Setup {
+            memory: Bytes(4 << 20),
+            set: Bytes(16 << 20),
+            swap: vec![Spec::Ram { size: Bytes(24 << 20) }],
+            config: highwater_mm::Config::default(),
+        };
+        let faults = match Faults::start(&setup, mapping, service) {
+            Ok(faults) => faults,
+            Err(reason) if Uffd::probe().is_err() => return eprintln!("not here: {reason}"),
+            Err(reason) => panic!("{reason}"),
+        };
+        let time = Duration::from_millis(300);
+        let config = Config { threads: 3, read_percent: 50, pattern, time, seed: 5 };
+        let outcome = run(&faults, &config).unwrap_or_else(|failure| panic!("{failure}"));
+        let swapped = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
+        assert!(swapped(&outcome.after) > swapped(&outcome.before), "nothing was swapped in");
+    }
+
+    #[test]
+    fn handlers_keep_the_contents() {
+        pmbench(None, ServedBy::Handlers, Pattern::Uniform);
+        pmbench(None, ServedBy::Handlers, Pattern::Sequential);
+    }
+
+    #[test]
+    fn copies_keep_the_contents() {
+        pmbench(Some(Mapping::Copy), ServedBy::Handlers, Pattern::Uniform);
+        pmbench(Some(Mapping::Copy), ServedBy::InThread, Pattern::Normal);
+    }
+
+    #[test]
+    fn faulting_threads_keep_the_contents() {
+        pmbench(None, ServedBy::InThread, Pattern::Uniform);
+        pmbench(None, ServedBy::InThread, Pattern::Sequential);
+    }
+}

@@ -1,0 +1,118 @@
+//! A space on the os platform: a page is reached through a pin that holds it in its frame.
+
+use super::Setup;
+use crate::workload::{Access, Denied, Intent, Service, Target, Words};
+use highwater_mm::stats::Snapshot;
+use highwater_mm::{Access as Want, Manager, Pin};
+use highwater_os::Os;
+use highwater_units::{SpaceId, Vpn};
+use std::ops::Deref;
+
+/// A manager on [`Os`] with one space.
+pub struct Guards {
+    manager: Manager<Os>,
+    space: SpaceId,
+    pages: u64,
+}
+
+impl Guards {
+    /// Starts a manager.
+    ///
+    /// # Errors
+    /// One line: a device cannot be opened, or the system refuses memory or threads.
+    pub fn start(setup: &Setup) -> Result<Guards, String> {
+        let platform = Os::new(setup.memory, setup.open_devices()?).map_err(|e| e.to_string())?;
+        let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
+        let pages = setup.set.pages();
+        let space = manager.add_space(pages).map_err(|e| e.to_string())?;
+        Ok(Guards { manager, space, pages })
+    }
+}
+
+impl Service for Guards {
+    type Target = Guards;
+
+    fn target(&self) -> &Guards {
+        self
+    }
+
+    fn counters(&self) -> Snapshot {
+        self.manager.statistics()
+    }
+}
+
+impl Target for Guards {
+    type Access<'a> = &'a Guards;
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn enter(&self) -> &Guards {
+        self
+    }
+}
+
+impl Access for &Guards {
+    type Page<'a>
+        = Pinned<'a>
+    where
+        Self: 'a;
+
+    fn page(&mut self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
+        let want = match intent {
+            Intent::Read => Want::Read,
+            Intent::Write => Want::Write,
+        };
+        let pin = self.manager.pin(self.space, Vpn(index), want);
+        let pin = pin.map_err(|reason| Denied(reason.to_string()))?;
+        // SAFETY: the frame is page-aligned memory of the arena, which lives as long as the
+        // manager; while the pin lives it is this page's, and pages are reached by atomics alone.
+        let words = unsafe { &*self.manager.platform().frame(pin.pfn()).cast::<Words>() };
+        Ok(Pinned { words, _pin: pin })
+    }
+}
+
+/// A page that stays in its frame while this lives.
+pub struct Pinned<'a> {
+    words: &'a Words,
+    _pin: Pin<'a, Os>,
+}
+
+impl Deref for Pinned<'_> {
+    type Target = Words;
+
+    fn deref(&self) -> &Words {
+        self.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::pattern::Pattern;
+    use crate::workload::pmbench::{Config, run};
+    use highwater_devices::Spec;
+    use highwater_mm::stats::Counter;
+    use highwater_units::Bytes;
+    use std::time::Duration;
+
+    #[test]
+    fn pmbench_keeps_its_contents_at_a_quarter_of_the_set() {
+        for (threads, pattern) in [(1, Pattern::Sequential), (4, Pattern::Uniform)] {
+            let guards = Guards::start(&Setup {
+                memory: Bytes(4 << 20),
+                set: Bytes(16 << 20),
+                swap: vec![Spec::Ram { size: Bytes(24 << 20) }],
+                config: highwater_mm::Config::default(),
+            })
+            .expect("a small manager");
+            let time = Duration::from_millis(300);
+            let config = Config { threads, read_percent: 50, pattern, time, seed: 5 };
+            let outcome = run(&guards, &config).unwrap_or_else(|failure| panic!("{failure}"));
+            let faults = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
+            assert!(faults(&outcome.after) > faults(&outcome.before), "nothing was swapped in");
+            guards.manager.verify(&[]);
+        }
+    }
+}

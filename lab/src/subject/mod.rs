@@ -1,0 +1,46 @@
+//! Highwater as a service for workloads: a manager with one space, and the way to its pages.
+//!
+//! ```text
+//! Guards   Manager<Os>: a pin for each access
+//! Faults   Manager<Uffd>: plain memory, page faults served by handlers or in the thread
+//! ```
+
+mod faults;
+mod guards;
+
+pub use faults::Faults;
+pub use guards::Guards;
+
+use highwater_devices::{Device, Spec};
+use highwater_mm::Config;
+use highwater_units::Bytes;
+
+/// How the manager is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Budget.
+    pub memory: Bytes,
+    /// Bytes of the space.
+    pub set: Bytes,
+    /// Swap devices, the most preferred first.
+    pub swap: Vec<Spec>,
+    /// Settings of the manager.
+    pub config: Config,
+}
+
+/// Who serves real faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedBy {
+    /// Handler threads.
+    Handlers,
+    /// The thread that faults.
+    InThread,
+}
+
+impl Setup {
+    /// Opens the devices; the error is one line.
+    fn open_devices(&self) -> Result<Vec<Box<dyn Device>>, String> {
+        let open = |spec| highwater_devices::open(spec).map_err(|reason| reason.to_string());
+        self.swap.iter().map(open).collect()
+    }
+}
