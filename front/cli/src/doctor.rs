@@ -6,6 +6,7 @@ use clap::Args;
 use highwater_devices::Spec;
 use highwater_session::{Mapping, file_system_name, free_space};
 use rustix::fs::{Mode, OFlags};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,10 +30,14 @@ impl Doctor {
         items.extend(machine::advice());
         items.extend(swap_items(&self.swap)?);
         items.push(library());
-        match self.json {
-            true => println!("{}", serde_json::json!({ "works": works(&items), "items": items })),
-            false => items.iter().for_each(|item| println!("{}", line(item))),
-        }
+        let text = match self.json {
+            true => {
+                format!("{:#}\n", serde_json::json!({ "works": works(&items), "items": items }))
+            }
+            false => items.iter().map(line).collect(),
+        };
+        // Whoever reads may have closed the pipe; the exit status still tells.
+        let _ = io::stdout().write_all(text.as_bytes());
         Ok(if works(&items) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -48,7 +53,7 @@ fn line(item: &Item) -> String {
         Status::Fail => "fail",
     };
     let change = item.change.as_ref().map(|change| format!("; {change}")).unwrap_or_default();
-    format!("{status:<4}  {:<18}  {}{change}", item.name, item.found)
+    format!("{status:<4}  {:<18}  {}{change}\n", item.name, item.found)
 }
 
 fn library() -> Item {
@@ -110,8 +115,8 @@ mod tests {
     #[test]
     fn a_line_says_status_fact_and_change() {
         let item = Item::fail("page move", "missing", "use another kernel");
-        assert_eq!(line(&item), "fail  page move           missing; use another kernel");
-        assert_eq!(line(&Item::ok("kernel", "6.8")), "ok    kernel              6.8");
+        assert_eq!(line(&item), "fail  page move           missing; use another kernel\n");
+        assert_eq!(line(&Item::ok("kernel", "6.8")), "ok    kernel              6.8\n");
     }
 
     #[test]

@@ -80,16 +80,17 @@ impl Run {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Every check, in the order in which a user would look: arguments, program, machine, files.
+    /// Every check: arguments, program, devices, machine. The report is created last, so that
+    /// nothing is left behind by a run that was refused.
     fn plan(&self) -> Result<Plan, Refusal> {
         let memory = options::budget(self.memory.as_deref())?;
         let swap = swap::devices(&self.swap)?;
         let program = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
         program::check(&program)?;
+        swap.iter().try_for_each(swap::try_open)?;
+        let library = preload::find()?;
         let requirements = machine::requirements(self.mapping);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
-        let library = preload::find()?;
-        swap.iter().try_for_each(swap::try_open)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
         let (kswapd, mapping) = (self.kswapd, self.mapping);
         let settings = Settings { memory, swap, kswapd, mapping, run_dir: None };

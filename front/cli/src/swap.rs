@@ -1,13 +1,11 @@
 //! The swap devices of a run: from `--swap` or by default, each tried once before the program.
 
 use crate::Refusal;
-use highwater_devices::{Spec, open};
-use highwater_session::{default_swap, free_space};
-use highwater_units::Bytes;
-use std::path::{Path, PathBuf, absolute};
+use highwater_devices::{Reason, Spec, open};
+use highwater_session::default_swap;
+use std::path::{PathBuf, absolute};
 
-const FORMS: &str =
-    "write ram:SIZE, file:PATH:SIZE or dir:PATH:SIZE, for example --swap dir:/var/tmp:8G";
+const FORMS: &str = "write for example --swap dir:/var/tmp:8G";
 
 /// The devices asked for, or the default one. Paths become absolute: programs change directory.
 pub(crate) fn devices(asked: &[String]) -> Result<Vec<Spec>, Refusal> {
@@ -19,14 +17,8 @@ pub(crate) fn devices(asked: &[String]) -> Result<Vec<Spec>, Refusal> {
 }
 
 fn device(text: &str) -> Result<Spec, Refusal> {
-    let spec =
-        Spec::parse(text).map_err(|what| Refusal::new(format!("--swap {text}: {what}"), FORMS))?;
-    if text.contains(';') {
-        let what = format!("--swap {text}: ';' separates devices, a path cannot contain it");
-        return Err(Refusal::new(what, "use another path"));
-    }
     let full = |path: PathBuf| absolute(&path).unwrap_or(path);
-    Ok(match spec {
+    Ok(match Spec::parse(text).map_err(|what| Refusal::new(what, FORMS))? {
         Spec::Ram { size } => Spec::Ram { size },
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
@@ -35,45 +27,23 @@ fn device(text: &str) -> Result<Spec, Refusal> {
 
 /// Opens a device as the program will, and closes it again.
 pub(crate) fn try_open(spec: &Spec) -> Result<(), Refusal> {
-    room(spec)?;
-    open(spec).map(drop).map_err(|error| {
-        let what = format!("cannot open swap device {spec}: {error}");
-        Refusal::new(what, "name a place that exists and is writable, for example dir:/var/tmp:8G")
-    })
+    open(spec).map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
 }
 
-/// Whether there is room for the device where it is to be.
-fn room(spec: &Spec) -> Result<(), Refusal> {
-    match spec {
-        Spec::Ram { .. } => Ok(()),
-        Spec::Dir { path, size } => enough(path, *size, space_in_dir(path)?),
-        Spec::File { path, size } => match std::fs::metadata(path) {
-            // Its blocks are already there, or the device itself says how large it is.
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let dir = path.parent().unwrap_or(Path::new("/"));
-                enough(path, *size, space_in_dir(dir)?)
-            }
-        },
+fn remedy(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Missing => "create the directory, or name another one",
+        Reason::NotADirectory => "name a directory",
+        Reason::Exists => "name a file that does not exist",
+        Reason::Permission | Reason::ReadOnlyFileSystem => "name a directory you may write to",
+        Reason::LittleSpace { .. } | Reason::Full => {
+            "give a smaller SIZE, free some space, or name another directory"
+        }
+        Reason::FileSizeLimit { .. } => "'ulimit -f unlimited', or give a smaller SIZE",
+        Reason::FileTooLarge => "give a smaller SIZE, or name a directory on another file system",
+        Reason::NoMemory => "give a smaller SIZE",
+        Reason::Failed { .. } => "name a directory on another file system",
     }
-}
-
-fn space_in_dir(dir: &Path) -> Result<Bytes, Refusal> {
-    let unusable = |why: String| {
-        let what = format!("swap directory {}: {why}", dir.display());
-        Refusal::new(what, "create it, or name another directory with --swap dir:PATH:SIZE")
-    };
-    // Opened, and not only looked up: a directory we may not read is refused here by name.
-    std::fs::read_dir(dir).map_err(|error| unusable(error.to_string()))?;
-    free_space(dir).map_err(|error| unusable(error.to_string()))
-}
-
-fn enough(path: &Path, size: Bytes, free: Bytes) -> Result<(), Refusal> {
-    if size <= free {
-        return Ok(());
-    }
-    let what = format!("swap of {size} at {} has only {free} of free space", path.display());
-    Err(Refusal::new(what, "give a smaller SIZE, free some space, or name another directory"))
 }
 
 #[cfg(test)]
@@ -83,7 +53,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_told_the_known_ones() {
         let refusal = devices(&["tape:1G".to_owned()]).unwrap_err();
-        assert!(refusal.what().contains("tape") && refusal.remedy().contains("dir:PATH:SIZE"));
+        assert!(refusal.what().contains("tape") && refusal.what().contains("dir:PATH:SIZE"));
     }
 
     #[test]
@@ -94,14 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_the_separator_is_refused() {
-        assert!(device("dir:/a;b:1M").unwrap_err().what().contains("';'"));
-    }
-
-    #[test]
-    fn a_device_needs_its_space() {
-        let path = Path::new("/x");
-        assert_eq!(enough(path, Bytes(10), Bytes(10)), Ok(()));
-        assert!(enough(path, Bytes(11), Bytes(10)).unwrap_err().remedy().contains("smaller"));
+    fn what_cannot_be_opened_says_what_to_do() {
+        let missing = Spec::parse("dir:/nonexistent:1M").unwrap();
+        assert!(try_open(&missing).unwrap_err().remedy().contains("create the directory"));
+        assert_eq!(try_open(&Spec::parse("ram:1M").unwrap()), Ok(()));
     }
 }

@@ -16,14 +16,17 @@ pub(crate) fn answer(error: &Error) -> Result<ExitCode, Refusal> {
     }
 }
 
-/// clap's text without the usage: "error: ..." and tips, joined.
+/// clap's text without the usage: what is wrong and tips, a paragraph each.
 fn refusal(text: &str) -> Refusal {
-    let told = text.lines().take_while(|line| !line.starts_with("Usage:"));
-    let told: Vec<&str> = told
-        .map(|line| line.trim().trim_start_matches("error: "))
+    let told = text.split("Usage:").next().unwrap_or_default();
+    let paragraphs = told.split("\n\n").map(|paragraph| {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        words.join(" ").trim_start_matches("error: ").to_owned()
+    });
+    let told: Vec<String> = paragraphs
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
-    Refusal::new(told.join(" "), "see 'highwater help'")
+    Refusal::new(told.join("; "), "see 'highwater help'")
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub struct HostMemory {
     pub total: Bytes,
     /// MemAvailable: free, or freed without swapping.
     pub available: Bytes,
-    /// The lowest limit of the cgroups this process is in.
+    /// The lowest limit of the cgroups this process is in, if it is below the total.
     pub limit: Option<MemoryLimit>,
 }
 
@@ -42,11 +42,13 @@ impl HostMemory {
     /// Reads /proc and the cgroup file systems.
     pub fn read() -> Result<HostMemory, String> {
         let meminfo = Meminfo::current().map_err(|e| format!("/proc/meminfo unreadable: {e}"))?;
+        let total = Bytes(meminfo.mem_total);
+        // A process without control groups (or without /proc/self/cgroup) has no limit.
+        let limit = cgroup_limit().unwrap_or(None);
         Ok(HostMemory {
-            total: Bytes(meminfo.mem_total),
+            total,
             available: Bytes(meminfo.mem_available.unwrap_or(meminfo.mem_free)),
-            // A process without control groups (or without /proc/self/cgroup) has no limit.
-            limit: cgroup_limit().unwrap_or(None),
+            limit: limit.filter(|limit| limit.bytes < total),
         })
     }
 
@@ -118,7 +120,7 @@ fn place(
     fits.then(|| (mount.mount_point.clone(), mount.mount_point.join(inside)))
 }
 
-/// The lowest limit in `dir` and the directories above it, up to `mount`. "max" is no limit;
+/// The lowest limit in `dir` and the directories above it, up to `mount`. "max" is none;
 /// version 1 writes a number beyond all memory instead.
 fn lowest_limit(mount: &Path, dir: &Path, file: &str) -> Option<Bytes> {
     let groups = dir.ancestors().take_while(|dir| dir.starts_with(mount));

@@ -1,0 +1,278 @@
+//! Whatever cannot be done is one line on standard error that says what to do, and status 2.
+
+mod common;
+
+use common::{compile, highwater, idle_library};
+use rustix::fs::{Gid, Uid, XattrFlags, chown, setxattr};
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// The user and group nobody.
+const NOBODY: u32 = 65_534;
+
+/// Runs a command that must be refused, and returns its line.
+fn refused(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.starts_with("highwater: "), "{told}");
+    assert!(output.stdout.is_empty());
+    told
+}
+
+/// Refuses `highwater run` with these arguments, and names the remedy.
+fn refuses(args: &[&str], remedy: &str) {
+    let told = refused(highwater().arg("run").args(args));
+    assert!(told.contains(remedy), "{told}");
+}
+
+/// Refuses to run the program in `path`, and names the remedy.
+fn refuses_program(path: &Path, remedy: &str) {
+    refuses(&["--", path.to_str().unwrap()], remedy);
+}
+
+/// A directory that other users can enter.
+fn open_dir() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+fn executable(dir: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
+    let path = dir.path().join(name);
+    std::fs::write(&path, contents).unwrap();
+    set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A copy of a program that anybody may run.
+fn copy_of(dir: &TempDir, program: &str, name: &str) -> PathBuf {
+    executable(dir, name, &std::fs::read(program).unwrap())
+}
+
+fn is_root(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can {what}");
+    }
+    root
+}
+
+/// `highwater run` as the user nobody, from a place where that user can reach it.
+fn run_as_nobody(dir: &TempDir) -> Command {
+    let binary = copy_of(dir, env!("CARGO_BIN_EXE_highwater"), "highwater");
+    let mut command = Command::new(binary);
+    command.arg("run").uid(NOBODY).gid(NOBODY).current_dir("/");
+    command.env_remove("LD_PRELOAD").env("HIGHWATER_PRELOAD", idle_library(dir.path()));
+    command
+}
+
+#[test]
+fn wrong_usage() {
+    let told = refused(highwater().arg("fly"));
+    assert!(told.contains("see 'highwater help'"), "{told}");
+    refuses(&[], "<PROGRAM>");
+    refuses(&["--memry", "1G", "true"], "--memory");
+}
+
+#[test]
+fn budgets_that_make_no_sense() {
+    refuses(&["--memory", "much", "--", "true"], "for example 512M");
+    refuses(&["--memory", "", "--", "true"], "for example 512M");
+    refuses(&["--memory", "4095K", "--", "true"], "--memory 4 MiB or more");
+    refuses(&["--memory", "1000T", "--", "true"], "or less");
+}
+
+#[test]
+fn kswapd_threads_out_of_range() {
+    for threads in ["0", "17", "many"] {
+        refuses(&["--kswapd", threads, "--", "true"], "see 'highwater help'");
+    }
+    refuses(&["--kswapd", "17", "--", "true"], "1..=16");
+}
+
+#[test]
+fn swap_that_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let within = |path: &Path| format!("dir:{}:16M", path.display());
+    for (spec, remedy) in [
+        ("tape:1G".to_owned(), "dir:PATH:SIZE"),
+        ("nonsense".to_owned(), "dir:PATH:SIZE"),
+        ("ram:much".to_owned(), "for example --swap"),
+        ("ram:1K".to_owned(), "under 1 MiB"),
+        (within(Path::new("/nonexistent")), "create the directory"),
+        (within(&file), "name a directory"),
+        (within(&dir.path().join("a;b")), "may not contain"),
+        ("file:/nonexistent/swap:16M".to_owned(), "create the directory"),
+        (format!("file:{}:16M", file.display()), "name a file that does not exist"),
+        (format!("dir:{}:15T", dir.path().display()), "smaller SIZE"),
+        (format!("file:{}/new:15T", dir.path().display()), "smaller SIZE"),
+    ] {
+        refuses(&["--swap", &spec, "--", "true"], remedy);
+    }
+}
+
+#[test]
+fn a_swap_directory_of_others() {
+    if !is_root("run as another user") {
+        return;
+    }
+    let (dir, private) = (open_dir(), tempfile::tempdir().unwrap());
+    let spec = format!("dir:{}:16M", private.path().display());
+    for mode in [0o700, 0o755] {
+        set_permissions(private.path(), Permissions::from_mode(mode)).unwrap();
+        let told = refused(run_as_nobody(&dir).args(["--swap", &spec, "--", "/bin/true"]));
+        assert!(told.contains("name a directory you may write to"), "{told}");
+    }
+}
+
+#[test]
+fn programs_that_are_none() {
+    let dir = tempfile::tempdir().unwrap();
+    refuses(&["--", "no-such-program"], "install it, or give its path");
+    refuses(&["--", "/nonexistent/program"], "check the path");
+    refuses(&["--", ""], "give its path");
+    refuses_program(dir.path(), "name a program");
+    refuses_program(&executable(&dir, "text", b"echo hello\n"), "#!/bin/sh");
+    refuses_program(&executable(&dir, "lost", b"#!/nonexistent/shell\n"), "check the path");
+    refuses_program(&executable(&dir, "cut", b"\x7fELF"), "rebuild it");
+    let plain = executable(&dir, "plain", b"#!/bin/sh\n");
+    set_permissions(&plain, Permissions::from_mode(0o644)).unwrap();
+    refuses_program(&plain, "chmod +x");
+}
+
+#[test]
+fn a_static_program_and_a_script_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("static");
+    compile("int main(void) { return 0; }\n", &program, &["-static"]);
+    refuses_program(&program, "link it dynamically");
+    let script = executable(&dir, "script", format!("#!{}\n", program.display()).as_bytes());
+    refuses_program(&script, "link it dynamically");
+}
+
+/// The machine of an ELF file for this computer.
+const HOST_MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+const RISC_V: u16 = 243;
+
+/// A little-endian 64-bit ELF program: the header, one PT_INTERP segment, and its path.
+fn elf64(machine: u16, interpreter: &str) -> Vec<u8> {
+    const HEADER: u64 = 64;
+    const SEGMENT: u64 = 56;
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    for half in [2, machine] {
+        bytes.extend(half.to_le_bytes());
+    }
+    bytes.extend(1u32.to_le_bytes());
+    for long in [0, HEADER, 0] {
+        bytes.extend(long.to_le_bytes());
+    }
+    bytes.extend(0u32.to_le_bytes());
+    for half in [HEADER as u16, SEGMENT as u16, 1, 0, 0, 0] {
+        bytes.extend(half.to_le_bytes());
+    }
+    let len = interpreter.len() as u64 + 1;
+    for word in [3u32, 4] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for long in [HEADER + SEGMENT, 0, 0, len, len, 1] {
+        bytes.extend(long.to_le_bytes());
+    }
+    bytes.extend(interpreter.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
+/// The header of a 32-bit ELF program for i386.
+fn elf32() -> Vec<u8> {
+    let mut bytes = b"\x7fELF\x01\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    bytes.extend([2, 0, 3, 0, 1, 0, 0, 0]);
+    bytes.resize(52, 0);
+    bytes
+}
+
+#[test]
+fn programs_for_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let foreign = elf64(RISC_V, "/lib/ld-linux-riscv64-lp64d.so.1");
+    let musl = elf64(HOST_MACHINE, "/lib/ld-musl-x86_64.so.1");
+    refuses_program(&executable(&dir, "narrow", &elf32()), "64-bit build");
+    refuses_program(&executable(&dir, "foreign", &foreign), "build for this machine");
+    refuses_program(&executable(&dir, "musl", &musl), "GNU C library");
+}
+
+#[test]
+fn programs_that_raise_privileges() {
+    if !is_root("give programs away") {
+        return;
+    }
+    let dir = open_dir();
+    for (name, mode, told) in [("user", 0o4755, "set-user-ID"), ("group", 0o2755, "set-group-ID")] {
+        let path = copy_of(&dir, "/bin/true", name);
+        chown(&path, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
+        set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        refuses_program(&path, told);
+        refuses_program(&path, "run a copy");
+    }
+    let path = copy_of(&dir, "/bin/true", "capable");
+    // Revision 2, effective: CAP_NET_RAW permitted, nothing inheritable.
+    let words: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if let Err(error) = setxattr(&path, "security.capability", &value, XattrFlags::empty()) {
+        eprintln!("skipped: no file capabilities here: {error}");
+        return;
+    }
+    let told = refused(run_as_nobody(&dir).arg("--").arg(&path));
+    assert!(told.contains("file capabilities") && told.contains("run a copy"), "{told}");
+}
+
+#[test]
+fn userfaultfd_not_permitted() {
+    let sysctl = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if !is_root("become another user") || sysctl.unwrap_or_default().trim() != "0" {
+        eprintln!("skipped: everybody may use userfaultfd here, or nobody");
+        return;
+    }
+    let dir = open_dir();
+    let told = refused(run_as_nobody(&dir).args(["--", "/bin/true"]));
+    for remedy in ["run as root", "vm.unprivileged_userfaultfd=1", "/dev/userfaultfd", "seccomp"] {
+        assert!(told.contains(remedy), "{told}");
+    }
+}
+
+#[test]
+fn limits_of_the_shell() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("ulimit -v 8000000; exec {} run true", env!("CARGO_BIN_EXE_highwater"));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).env("HIGHWATER_PRELOAD", idle_library(dir.path()));
+    let told = refused(&mut shell);
+    assert!(told.contains("ulimit -v unlimited") || told.contains("userfaultfd"), "{told}");
+}
+
+#[test]
+fn a_library_that_is_missing() {
+    for library in ["/nonexistent/lib.so", "/tmp"] {
+        let told = refused(highwater().args(["run", "true"]).env("HIGHWATER_PRELOAD", library));
+        assert!(told.contains("set HIGHWATER_PRELOAD"), "{told}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = highwater();
+    command.env("HIGHWATER_PRELOAD", idle_library(dir.path()));
+    let told = refused(command.args(["run", "--report", "/nonexistent/r.json", "--", "true"]));
+    // Without userfaultfd that is what is told, before a report is created.
+    assert!(told.contains("name a file") || told.contains("userfaultfd"), "{told}");
+}

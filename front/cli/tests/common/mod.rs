@@ -1,0 +1,27 @@
+//! What tests of the real binary share.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The binary under test.
+pub(crate) fn highwater() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    // A run within a run would be another test.
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+}
+
+/// Compiles a C program or library into `output`.
+pub(crate) fn compile(source: &str, output: &Path, options: &[&str]) {
+    let file = output.with_extension("c");
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc").args(options).arg("-o").arg(output).arg(&file).status();
+    assert!(status.expect("a C compiler").success(), "cc {options:?}");
+}
+
+/// A library that does nothing, to be put into programs.
+pub(crate) fn idle_library(dir: &Path) -> std::path::PathBuf {
+    let path = dir.join("libidle.so");
+    compile("int highwater_idle;\n", &path, &["-shared", "-fPIC"]);
+    path
+}

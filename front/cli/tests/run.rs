@@ -1,0 +1,107 @@
+//! What `highwater run` does around a program, with a library that leaves memory alone.
+
+mod common;
+
+use common::{highwater, idle_library};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Whether programs can be run here at all; the reason is what `bad_input` tests.
+fn works(library: &Path) -> bool {
+    let status = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
+    if !status.status.success() {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&status.stdout));
+    }
+    status.status.success()
+}
+
+/// `highwater run` with `args`; none where it does not work.
+fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
+    let library = idle_library(dir.path());
+    works(&library).then(|| {
+        let mut command = highwater();
+        command.env("HIGHWATER_PRELOAD", library).arg("run").args(args);
+        command
+    })
+}
+
+fn run(args: &[&str]) -> Option<Output> {
+    let dir = tempfile::tempdir().unwrap();
+    Some(command(&dir, args)?.output().unwrap())
+}
+
+#[test]
+fn status_and_output_are_the_programs_own() {
+    for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+        let Some(output) = run(&["--", "sh", "-c", &format!("echo out; {script}")]) else { return };
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(status), &b"out\n"[..]));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains("no process had memory to page"), "{told}");
+        assert_eq!(told.lines().count(), 1);
+    }
+}
+
+#[test]
+fn arguments_need_no_separator_and_keep_their_dashes() {
+    let Some(output) = run(&["--quiet", "printf", "%s|", "--memory", "-x"]) else { return };
+    assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"--memory|-x|"[..], &b""[..]));
+}
+
+#[test]
+fn the_program_learns_its_settings_and_nothing_stays() {
+    let script = "echo $HIGHWATER_MEMORY $HIGHWATER_SWAP $HIGHWATER_KSWAPD $HIGHWATER_MAPPING; \
+        stat -c %a $HIGHWATER_RUN_DIR; echo $HIGHWATER_RUN_DIR; echo $LD_PRELOAD; kill -9 $$";
+    let args = ["--memory", "64M", "--swap", "ram:128M", "--kswapd", "2", "--mapping", "copy"];
+    let Some(output) = run(&[&args[..], &["--", "sh", "-c", script]].concat()) else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let settings: Vec<&str> = lines[0].split(' ').collect();
+    assert_eq!((settings[0], settings[2], settings[3]), ("67108864", "2", "copy"));
+    assert!(settings[1].starts_with("ram:"), "{text}");
+    assert_eq!(lines[1], "700");
+    assert!(lines[2].contains("/highwater-") && !Path::new(lines[2]).exists(), "{text}");
+    assert!(lines[3].ends_with("/libidle.so"), "{text}");
+}
+
+#[test]
+fn signals_to_end_reach_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done";
+    let Some(mut command) = command(&dir, &["--quiet", "sh", "-c", script]) else { return };
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    // The keyboard's signal goes to the program by the terminal: here it must end nobody.
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\n", Some(9)));
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(run) = command(&dir, &["--quiet", "sh", "-c", "kill -HUP $$; echo alive"]) else {
+        return;
+    };
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(run.get_program());
+    nohup.args(run.get_args()).env("HIGHWATER_PRELOAD", dir.path().join("libidle.so"));
+    assert_eq!(nohup.output().unwrap().stdout, b"alive\n");
+}
+
+#[test]
+fn a_report_is_written_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("report.json");
+    let args = ["--memory", "64M", "--report", file.to_str().unwrap(), "--", "sh", "-c", "exit 3"];
+    let Some(mut command) = command(&dir, &args) else { return };
+    assert_eq!(command.output().unwrap().status.code(), Some(3));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&report["exit_status"], &report["budget_bytes"]), (&3.into(), &67108864.into()));
+    assert_eq!(report["processes"], 0);
+    assert!(report["program"]["max_rss_bytes"].as_u64().unwrap() > 0);
+}
