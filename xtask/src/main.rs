@@ -1,2 +1,41 @@
-//! Under construction.
-fn main() {}
+//! Tasks of the repository: `cargo run -p highwater-xtask -- tidy`.
+
+use clap::{Parser, Subcommand};
+use highwater_xtask::tidy;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Tasks of the repository.
+#[derive(Parser)]
+struct Options {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Report every place that breaks a rule of STYLE.md which a program can check.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    match Options::parse().task {
+        Task::Tidy => report(tidy::repository(Path::new(tidy::ROOT))),
+    }
+}
+
+/// Status 0: nothing found; 1: something found; 2: not able to look.
+fn report(outcome: Result<Vec<tidy::Violation>, tidy::TidyError>) -> ExitCode {
+    match outcome {
+        Ok(violations) if violations.is_empty() => ExitCode::SUCCESS,
+        Ok(violations) => {
+            violations.iter().for_each(|violation| println!("{violation}"));
+            println!("{} places to tidy", violations.len());
+            ExitCode::from(1)
+        }
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

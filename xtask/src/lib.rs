@@ -1,0 +1,4 @@
+//! What the repository checks about itself.
+#![forbid(unsafe_code)]
+
+pub mod tidy;
