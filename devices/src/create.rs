@@ -23,6 +23,9 @@ const MODE: u32 = 0o600;
 /// specification, and each holds the name for an instant. The waits add up to 63 ms.
 const NAME_ATTEMPTS: u32 = 6;
 
+const TMPFS_MAGIC: u32 = 0x0102_1994;
+const RAMFS_MAGIC: u32 = 0x8584_58f6;
+
 /// The file of a `file:` or `dir:` device, of full length, all holes.
 pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
     let file = match spec {
@@ -113,6 +116,16 @@ fn free_space(file: &File) -> Result<Option<Bytes>, Reason> {
     }
     let free = status.f_bavail.saturating_mul(status.f_frsize);
     Ok((status.f_blocks > 0).then_some(Bytes(free)))
+}
+
+/// Whether the file lives in memory: no transfer of it waits for anything.
+pub(crate) fn is_in_memory(file: &File) -> bool {
+    // SAFETY: plain numbers, for which zeros are a value.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: an open descriptor, and fills in the structure given.
+    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) } == 0;
+    // The width of the field differs by machine; the numbers have 32 bits.
+    known && matches!(status.f_type as u32, TMPFS_MAGIC | RAMFS_MAGIC)
 }
 
 /// Bypasses the page cache where that works, so that swapped pages do not come back as cache

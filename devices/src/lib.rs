@@ -1,11 +1,11 @@
 //! Where swapped pages go: memory, or a file that nobody else can see.
 //!
 //! ```text
-//! Spec --open--> Box<dyn Device>          Arena: where frames lie
-//!                 |- Ram   mapping of slots, plain copies
-//!                 '- FileDevice  unlinked sparse file
-//!                     |- Pool  rings of this process (uring), one per batch in flight
-//!                     '- plain preadv and pwritev, when there is no ring
+//! Spec --open--> Box<dyn Device>      Arena: where frames lie
+//!                 |- Ram              mapping of slots, plain copies
+//!                 '- FileDevice       unlinked sparse file (create)
+//!                     |- Pool         rings of this process (uring), one per batch in flight
+//!                     '- plain        preadv and pwritev, where there is no ring (transfer)
 //! ```
 //! Locks: none. A device is used by any number of threads at once; the only thing they share is
 //! the mask of rings in use, one atomic word. A batch allocates nothing once its ring exists.
@@ -15,7 +15,6 @@
 
 mod arena;
 mod create;
-
 mod error;
 mod file;
 mod pool;
@@ -35,7 +34,7 @@ use highwater_units::Bytes;
 /// How transfers reach a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Submission {
-    /// Through io_uring while the system grants rings, else as `Plain`.
+    /// Through io_uring where it is granted and wins something, else as `Plain`.
     #[default]
     Auto,
     /// One preadv or pwritev after the other.

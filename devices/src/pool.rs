@@ -192,4 +192,39 @@ mod tests {
         held.abandon();
         assert_eq!(pool.take(file.as_fd()).map(|held| held.index), Some(1));
     }
+
+    /// Whether a forked child that leaves the rings to its parent has none, and none is open.
+    fn child_has_none(pool: &Pool, file: &std::fs::File, rings: &[i32]) -> bool {
+        pool.leave_to_parent();
+        // SAFETY: asks about a number.
+        let open = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0;
+        let known = rings.iter().any(|fd| pool.owns_descriptor(*fd));
+        pool.take(file.as_fd()).is_none() && !known && !rings.iter().any(open)
+    }
+
+    #[test]
+    fn a_fork_in_the_middle_of_a_batch_leaves_all_rings_to_the_parent() {
+        let file = tempfile::tempfile().unwrap();
+        let pool = Pool::new();
+        let (Some(mut used), Some(mut free)) = (pool.take(file.as_fd()), pool.take(file.as_fd()))
+        else {
+            println!("skipped: this system grants no io_uring");
+            return;
+        };
+        let rings = [used.ring().as_raw_fd(), free.ring().as_raw_fd()];
+        drop(free);
+        // SAFETY: the child makes system calls and allocates, and leaves by _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let status = i32::from(!child_has_none(&pool, &file, &rings));
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        pool.leave_to_parent();
+        assert!(rings.iter().all(|fd| pool.owns_descriptor(*fd)), "the parent keeps its own");
+    }
 }

@@ -10,11 +10,11 @@
 //! call for a run, where touching would fault 16 times), which can be refused with an error where
 //! a touch could not: the transfer then ends as `Full` and the process lives on.
 //!
-//! At the limit of a memory control group the kernel does not refuse, though: it first kills a
-//! process of the group, and refuses only if it finds none that it may kill. Nothing in user space
-//! turns that into an error, so the sum of budget and `ram:` devices must lie below the limit. The
-//! same holds when a parent overwrites slots that it still shares with a forked child: the kernel
-//! then gives it a copy.
+//! At the limit of a memory control group the kernel does not refuse, though (tried on 6.18): it
+//! kills a process of the group, or lets the caller wait if version 1 was told not to kill.
+//! Nothing in user space turns that into an error, so the sum of budget and `ram:` devices must lie
+//! below the limit. The same holds when a parent overwrites slots that it still shares with a
+//! forked child: the kernel then gives it a copy.
 
 use crate::sys::{Direction, Mapping, io_error};
 use crate::transfer::admit;

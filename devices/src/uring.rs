@@ -205,6 +205,10 @@ mod tests {
         fn new() -> Option<Setup> {
             let file = tempfile::tempfile().unwrap();
             file.set_len(1 << 20).unwrap();
+            Setup::over(file)
+        }
+
+        fn over(file: File) -> Option<Setup> {
             let ring = Ring::new(file.as_fd());
             let ring = ring.inspect_err(|e| println!("skipped: no io_uring here ({e})")).ok()?;
             Some(Setup { memory: Mapping::new(64 * PAGE_SIZE).unwrap(), file, ring })
@@ -261,6 +265,15 @@ mod tests {
         assert_eq!(chunk.map(|io| io.result), [Ok(()), Ok(()), lost]);
         assert!((0..38).all(|pfn| setup.holds(pfn, 0)), "six pages of the last run came");
         assert!((38..48).all(|pfn| setup.holds(pfn, 9)));
+    }
+
+    #[test]
+    fn no_space_left_is_full() {
+        let full = File::options().read(true).write(true).open("/dev/full").unwrap();
+        let Some(mut setup) = Setup::over(full) else { return };
+        let mut chunk = singles();
+        assert_eq!(setup.transfer(Direction::Write, &mut chunk), 0);
+        assert!(chunk.iter().all(|io| io.result == Err(highwater_platform::IoError::Full)));
     }
 
     #[test]

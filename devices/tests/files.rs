@@ -57,10 +57,9 @@ fn files_have_no_name_and_no_other_reader() {
 fn descriptors_of_rings_are_owned_too() {
     let dir = tempfile::tempdir().unwrap();
     let device = open(&dir_spec(dir.path())).unwrap();
-    let frames = Frames::new(1);
+    let frames = Frames::new(2);
     assert_eq!(files_of(&*device).len(), 1);
-    let mut batch = [Io::new(0, [Pfn(0)].into_iter().collect())];
-    read(&*device, &frames, &mut batch);
+    assert!(round_trip(&*device, &frames, 1));
     match files_of(&*device).len() {
         1 => println!("skipped: this system grants no io_uring"),
         count => assert_eq!(count, 2),
@@ -149,20 +148,23 @@ fn a_file_size_limit_is_an_error_and_no_signal() {
     assert_eq!(status, 0);
 }
 
+/// Writes and reads a batch of two transfers, for which a ring is used where there is one.
 fn round_trip(device: &dyn Device, frames: &Frames, seed: u64) -> bool {
-    frames.fill(Pfn(0), seed);
-    let mut batch = [Io::new(9, [Pfn(0)].into_iter().collect())];
+    let io = |pfn: u32| Io::new(pfn * 9, [Pfn(pfn)].into_iter().collect());
+    let mut batch = [io(0), io(1)];
+    (0..2).for_each(|pfn| frames.fill(Pfn(pfn), seed + u64::from(pfn)));
     write(device, frames, &mut batch);
-    frames.fill(Pfn(0), seed + 1);
-    let written = batch[0].result;
+    let written = batch.map(|io| io.result);
+    (0..2).for_each(|pfn| frames.fill(Pfn(pfn), 99));
     read(device, frames, &mut batch);
-    (written, batch[0].result) == (Ok(()), Ok(())) && frames.holds(Pfn(0), seed)
+    (written, batch.map(|io| io.result)) == ([Ok(()); 2], [Ok(()); 2])
+        && (0..2).all(|pfn| frames.holds(Pfn(pfn), seed + u64::from(pfn)))
 }
 
 #[test]
 fn without_rings_transfers_are_plain() {
     let dir = tempfile::tempdir().unwrap();
-    let frames = Frames::new(1);
+    let frames = Frames::new(2);
     let status = in_child(|| {
         let device = open(&dir_spec(dir.path())).unwrap();
         let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -180,7 +182,7 @@ fn without_rings_transfers_are_plain() {
 #[test]
 fn a_program_that_closes_the_ring_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let frames = Frames::new(1);
+    let frames = Frames::new(2);
     let device = open(&dir_spec(dir.path())).unwrap();
     let file = (0..4096).find(|fd| device.owns_descriptor(*fd)).unwrap();
     assert!(round_trip(&*device, &frames, 1));
@@ -239,25 +241,23 @@ fn c_path(path: &Path) -> CString {
 
 #[test]
 fn a_full_file_system_is_reported_per_transfer() {
-    for submission in [Submission::Auto, Submission::Plain] {
-        let Some(mount) = Tmpfs::mount("size=2m") else { return };
-        let device = open_with(&dir_spec(mount.0.path()), submission).unwrap();
-        // Someone else takes what was free when the device was opened.
-        std::fs::write(mount.0.path().join("other"), vec![1u8; (1 << 20) + (1 << 19)]).unwrap();
-        let frames = Frames::new(16);
-        (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 77));
-        let whole: Vec<u32> = (0..256).step_by(16).collect();
-        let io = |slot: &u32| Io::new(*slot, (0..16).map(Pfn).collect());
-        let mut batch: Vec<Io> = whole.iter().map(io).collect();
-        write(&*device, &frames, &mut batch);
-        let full = batch.iter().filter(|io| io.result == Err(IoError::Full)).count();
-        let done = batch.iter().filter(|io| io.result == Ok(())).count();
-        assert!(full > 0 && done > 0 && full + done == batch.len(), "{done} done, {full} full");
-        for io in batch.iter_mut().filter(|io| io.result == Ok(())) {
-            (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 1));
-            read(&*device, &frames, std::slice::from_mut(io));
-            assert!((0..16).all(|pfn| frames.holds(Pfn(pfn), 77)) && io.result == Ok(()));
-        }
+    let Some(mount) = Tmpfs::mount("size=2m") else { return };
+    let device = open(&dir_spec(mount.0.path())).unwrap();
+    // Someone else takes what was free when the device was opened.
+    std::fs::write(mount.0.path().join("other"), vec![1u8; (1 << 20) + (1 << 19)]).unwrap();
+    let frames = Frames::new(16);
+    (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 77));
+    let whole: Vec<u32> = (0..256).step_by(16).collect();
+    let io = |slot: &u32| Io::new(*slot, (0..16).map(Pfn).collect());
+    let mut batch: Vec<Io> = whole.iter().map(io).collect();
+    write(&*device, &frames, &mut batch);
+    let full = batch.iter().filter(|io| io.result == Err(IoError::Full)).count();
+    let done = batch.iter().filter(|io| io.result == Ok(())).count();
+    assert!(full > 0 && done > 0 && full + done == batch.len(), "{done} done, {full} full");
+    for io in batch.iter_mut().filter(|io| io.result == Ok(())) {
+        (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 1));
+        read(&*device, &frames, std::slice::from_mut(io));
+        assert!((0..16).all(|pfn| frames.holds(Pfn(pfn), 77)) && io.result == Ok(()));
     }
 }
 
