@@ -74,5 +74,6 @@ int main(int count, char **arguments)
     printf("%zu regions %016llx\n", regions, (unsigned long long)hash);
     fprintf(stderr, "map %.2f s, write and verify %.2f s, verify and unmap %.2f s\n",
             mapped - start, verified - mapped, unmapped - verified);
+    free(at), free(order);
     return 0;
 }

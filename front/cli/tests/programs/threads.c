@@ -63,6 +63,7 @@ int main(int count, char **arguments)
         total += (size_t)done;
     }
     MUST(clock_gettime(CLOCK_MONOTONIC, &end) == 0);
+    free(ids);
     double took = (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) / 1e9;
     printf("%.0f accesses/s\n", (double)total / took);
     return 0;

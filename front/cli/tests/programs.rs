@@ -1,0 +1,31 @@
+//! Real programs under `highwater run`, each with about a quarter of the memory it needs.
+//!
+//! ```text
+//! Program --- Place::run -------> Run       output, peak       \ equal
+//!         \-- Place::run_within > Run, Report within bounds    /
+//! ```
+//! Every program runs without Highwater too, checks itself, and must print the same both times.
+//! Tests take turns (`Place` holds the turn): memory and processors are few, and some measure.
+//! A line per run goes to standard error, past the test runner's capture.
+
+#[allow(dead_code, reason = "each test crate uses a part of it")]
+mod common;
+#[path = "programs/inputs.rs"]
+mod inputs;
+#[path = "programs/lines.rs"]
+mod lines;
+#[path = "programs/place.rs"]
+mod place;
+#[path = "programs/report.rs"]
+mod report;
+#[path = "programs/run.rs"]
+mod run;
+
+#[path = "programs/memory.rs"]
+mod memory;
+#[path = "programs/python.rs"]
+mod python;
+#[path = "programs/shortage.rs"]
+mod shortage;
+#[path = "programs/tools.rs"]
+mod tools;

@@ -1,0 +1,106 @@
+//! C programs that check every byte of their memory.
+
+use crate::place::{Limits, Place, Swap, tell};
+
+/// MiB that each section of the programs needs.
+const NEED: &str = "96";
+/// Sections of `buffers` in which the kernel keeps hold of pages (O_DIRECT, registered buffers):
+/// the copying way cannot serve them.
+const UNPINNED: [&str; 9] =
+    ["read", "pread", "readv", "preadv", "write", "socketpair", "tcp", "uring", "uring_write"];
+
+#[test]
+fn memory_calls_keep_contents() {
+    let place = Place::new();
+    place.compare("mixed", &place.c_program("mixed", &[NEED]));
+}
+
+#[test]
+fn memory_calls_keep_contents_on_disk() {
+    let place = Place::new();
+    let program = place.c_program("mixed", &["48"]);
+    let unlimited = place.run(&program).expect_success("mixed");
+    let limits = Limits { swap: Swap::Dir, ..Limits::quarter(&unlimited) };
+    place.compare_with("mixed, swap on disk", &unlimited, &limits, &program);
+}
+
+#[test]
+fn memory_calls_keep_contents_when_copied() {
+    let place = Place::new();
+    let program = place.c_program("mixed", &["48"]);
+    let unlimited = place.run(&program).expect_success("mixed");
+    let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited) };
+    place.compare_with("mixed, copied", &unlimited, &limits, &program);
+}
+
+#[test]
+fn parents_and_children_keep_their_contents() {
+    let place = Place::new();
+    place.compare("forks", &place.c_program("forks", &["64"]));
+}
+
+#[test]
+fn malloc_keeps_contents() {
+    let place = Place::new();
+    place.compare("heap", &place.c_program("heap", &[NEED]));
+}
+
+#[test]
+fn system_calls_reach_swapped_out_buffers() {
+    let place = Place::new();
+    place.compare("buffers", &place.c_program("buffers", &["64"]));
+}
+
+#[test]
+fn system_calls_reach_swapped_out_buffers_when_copied() {
+    let place = Place::new();
+    let program = place.c_program("buffers", &[&["48"], &UNPINNED[..]].concat());
+    let unlimited = place.run(&program).expect_success("buffers");
+    let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited) };
+    place.compare_with("buffers, copied", &unlimited, &limits, &program);
+}
+
+#[test]
+fn structures_locks_and_stacks_may_be_swapped_out() {
+    let place = Place::new();
+    place.compare("structs", &place.c_program("structs", &["64"]));
+}
+
+#[test]
+fn a_hundred_thousand_regions_are_no_problem() {
+    let place = Place::new();
+    place.compare("100,000 regions", &place.c_program("regions", &["100000"]));
+}
+
+/// More separate mappings than the kernel allows: without Highwater only another order works.
+#[test]
+fn regions_are_no_kernel_mappings() {
+    let place = Place::new();
+    let unlimited = place.run(&place.c_program("regions", &["140000"])).expect_success("regions");
+    let limits = Limits::quarter(&unlimited);
+    let program = place.c_program("regions", &["140000", "alternate"]);
+    place.compare_with("70,000 separate regions", &unlimited, &limits, &program);
+}
+
+/// The median of three rounds, since others use the machine too.
+#[test]
+fn many_threads_are_as_fast_as_two() {
+    let place = Place::new();
+    let need = "64";
+    let two = place.c_program("threads", &["2", "2", need]);
+    let many = place.c_program("threads", &["32", "2", need]);
+    let limits = Limits::quarter(&place.run(&two).expect_success("threads"));
+    let rate = |program| {
+        let run = place.run_within(&limits, program).expect_success("threads");
+        place.report().expect_swapping();
+        let text = run.text();
+        text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("accesses/s")
+    };
+    let mut ratios = [0; 3].map(|_| {
+        let (two, many) = (rate(&two), rate(&many));
+        tell(&format!("random accesses/s: 2 threads {two:.0}, 32 threads {many:.0}"));
+        many / two
+    });
+    ratios.sort_by(f64::total_cmp);
+    assert!(ratios[1] >= 0.8, "32 threads against 2: {ratios:.2?}");
+}

@@ -1,0 +1,169 @@
+//! A directory on a real disk where a test has its turn: compiles, runs, compares.
+//!
+//! Locking: `TURN` is held as long as a `Place` lives; nothing else is locked under it.
+
+use crate::common::{compile, highwater};
+use crate::report::Report;
+use crate::run::{Program, Run};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Whose turn it is. The test runner knows no other way to let tests of one crate wait.
+static TURN: Mutex<()> = Mutex::new(());
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+const MIB: u64 = 1 << 20;
+/// For a run without Highwater, which takes seconds.
+const PATIENCE_UNLIMITED: Duration = Duration::from_secs(120);
+/// For a run within a budget: far over the slowest seen, far under an afternoon.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Where pages go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Swap {
+    Ram,
+    /// A directory on the disk the tests run on.
+    Dir,
+}
+
+/// What a program gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Budget in bytes.
+    pub(crate) memory: u64,
+    pub(crate) swap: Swap,
+    /// Size of the swap device in bytes.
+    pub(crate) swap_size: u64,
+    /// How pages are mapped, as `--mapping` names it.
+    pub(crate) mapping: &'static str,
+}
+
+/// A directory, and the turn.
+pub(crate) struct Place {
+    dir: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    /// Waits for its turn.
+    pub(crate) fn new() -> Place {
+        // A test that failed left nothing behind that concerns the next one.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        Place { dir, _turn: turn }
+    }
+
+    /// A file of this place.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Compiles `tests/programs/NAME.c`; the command line of the program with `arguments`.
+    pub(crate) fn c_program(&self, name: &str, arguments: &[&str]) -> Program {
+        let source = std::fs::read_to_string(source(&format!("{name}.c"))).expect("a source");
+        let output = self.path(name);
+        compile(&source, &output, &["-O2", "-g", "-std=gnu11", "-pthread", "-I", SOURCES]);
+        program(output, arguments)
+    }
+
+    /// Runs a program as it is.
+    pub(crate) fn run(&self, program: &Program) -> Run {
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]).env("LC_ALL", "C").env_remove("LD_PRELOAD");
+        Run::of(&mut command, self.dir.path(), "unlimited", PATIENCE_UNLIMITED)
+    }
+
+    /// Runs a program under Highwater, whatever its end.
+    pub(crate) fn run_within(&self, limits: &Limits, program: &Program) -> Run {
+        let swap = match limits.swap {
+            Swap::Ram => format!("ram:{}", limits.swap_size),
+            Swap::Dir => format!("dir:{}:{}", self.dir.path().display(), limits.swap_size),
+        };
+        let mut command = highwater();
+        command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);
+        command.args(["--swap", &swap, "--mapping", limits.mapping]);
+        command.arg("--report").arg(self.report_path()).arg("--").args(program);
+        command.env("LC_ALL", "C");
+        Run::of(&mut command, self.dir.path(), "limited", PATIENCE)
+    }
+
+    /// What the last run within limits reported.
+    pub(crate) fn report(&self) -> Report {
+        Report::read(&self.report_path())
+    }
+
+    fn report_path(&self) -> PathBuf {
+        self.path("report.json")
+    }
+
+    /// Runs a program as it is and with a quarter of its peak on RAM, and compares.
+    pub(crate) fn compare(&self, what: &str, program: &Program) -> Report {
+        let unlimited = self.run(program).expect_success(what);
+        let limits = Limits::quarter(&unlimited);
+        self.compare_with(what, &unlimited, &limits, program)
+    }
+
+    /// Runs a program within limits: the same output as `unlimited` had, and every bound kept.
+    pub(crate) fn compare_with(
+        &self,
+        what: &str,
+        unlimited: &Run,
+        limits: &Limits,
+        program: &Program,
+    ) -> Report {
+        let run = self.run_within(limits, program).expect_success(what);
+        let report = self.report();
+        tell(&format!(
+            "{what}: {:.1} s, unlimited {:.1} s; budget {} MiB, unlimited peak {} MiB; {}",
+            run.elapsed.as_secs_f64(),
+            unlimited.elapsed.as_secs_f64(),
+            limits.memory / MIB,
+            unlimited.peak / MIB,
+            report.figures(),
+        ));
+        expect_equal(what, &unlimited.output, &run.output);
+        report.expect_swapping();
+        report.expect_bounds(limits.memory, unlimited.peak);
+        report
+    }
+}
+
+impl Limits {
+    /// A quarter of what a program needed, and four times of it as swap: forks need more.
+    pub(crate) fn quarter(unlimited: &Run) -> Limits {
+        let memory = (unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB);
+        Limits { memory, swap: Swap::Ram, swap_size: 16 * memory, mapping: "auto" }
+    }
+}
+
+/// A file beside this one.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(SOURCES).join(name)
+}
+
+/// A command line.
+pub(crate) fn program(path: impl Into<OsString>, arguments: &[&str]) -> Program {
+    let arguments = arguments.iter().map(|argument| OsStr::new(argument).to_owned());
+    [path.into()].into_iter().chain(arguments).collect()
+}
+
+/// Writes a line that the test runner does not capture: the runs are long, and their figures are
+/// what one wants to see.
+pub(crate) fn tell(line: &str) {
+    // Nobody to tell is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "  {line}");
+}
+
+fn expect_equal(what: &str, expected: &Path, found: &Path) {
+    let read = |path: &Path| std::fs::read(path).expect("output");
+    let (expected, found) = (read(expected), read(found));
+    assert!(!expected.is_empty(), "{what}: no output");
+    let different = expected.iter().zip(&found).position(|(a, b)| a != b);
+    let lengths = (expected.len(), found.len());
+    assert!(expected == found, "{what}: output differs at {different:?}, lengths {lengths:?}");
+}

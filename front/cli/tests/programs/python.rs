@@ -1,0 +1,49 @@
+//! Python: large bytes with threads, forks and subprocesses; NumPy.
+
+use crate::place::{Place, program, source};
+use crate::run::Program;
+use std::path::Path;
+
+/// Where `make test` puts NumPy.
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python3");
+
+fn python(script: &str, arguments: &[&str]) -> Program {
+    assert!(Path::new(PYTHON).exists(), "no .venv with NumPy: 'make venv' makes it");
+    let script = source(script).to_string_lossy().into_owned();
+    program(PYTHON, &[&[script.as_str()], arguments].concat())
+}
+
+fn compare(script: &str, argument: &str) {
+    let place = Place::new();
+    place.compare(&format!("{script} {argument}"), &python(script, &[argument]));
+}
+
+#[test]
+fn bytes_with_threads() {
+    compare("big_bytes.py", "threads");
+}
+
+#[test]
+fn bytes_with_multiprocessing() {
+    compare("big_bytes.py", "fork");
+}
+
+#[test]
+fn bytes_with_subprocesses() {
+    compare("big_bytes.py", "subprocess");
+}
+
+#[test]
+fn numpy_sorts() {
+    compare("arrays.py", "sort");
+}
+
+#[test]
+fn numpy_reduces() {
+    compare("arrays.py", "reduce");
+}
+
+#[test]
+fn numpy_multiplies_matrices() {
+    compare("arrays.py", "product");
+}

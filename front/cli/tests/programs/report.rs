@@ -1,0 +1,66 @@
+//! What `--report` says of a run, and the bounds every run must keep.
+
+use serde_json::Value;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+/// What the manager may have for itself: this, and a share of what it pages.
+const OWN_BYTES: u64 = 32 * MIB;
+const OWN_PERCENT: u64 = 3;
+/// More that a program may have outside of paged memory than it has without Highwater.
+const ELSEWHERE_SLACK: u64 = 32 * MIB;
+
+/// The JSON of a run.
+pub(crate) struct Report(Value);
+
+impl Report {
+    pub(crate) fn read(path: &Path) -> Report {
+        let text = std::fs::read_to_string(path).expect("a report was written");
+        Report(serde_json::from_str(&text).expect("the report is JSON"))
+    }
+
+    /// A number by its JSON pointer.
+    pub(crate) fn number(&self, pointer: &str) -> u64 {
+        let value = self.0.pointer(pointer).and_then(Value::as_u64);
+        value.unwrap_or_else(|| panic!("no number {pointer} in the report: {:#}", self.0))
+    }
+
+    /// The program really lived from swap.
+    pub(crate) fn expect_swapping(&self) {
+        for counter in ["/vmstat/pswpout", "/vmstat/pswpin", "/faults_major"] {
+            assert!(self.number(counter) > 0, "{counter} is 0: {:#}", self.0);
+        }
+    }
+
+    /// The resident set never exceeded the budget by more than was promised, and what is called
+    /// "elsewhere" does not hide memory that should have been paged: `unlimited_peak` is the
+    /// largest resident set without Highwater.
+    pub(crate) fn expect_bounds(&self, budget: u64, unlimited_peak: u64) {
+        let part = |name: &str| self.number(&format!("/peak_resident/{name}"));
+        let (elsewhere, ram) = (part("elsewhere_bytes"), part("ram_swap_bytes"));
+        let paged = self.number("/paged_peak_bytes");
+        assert_eq!(self.number("/budget_bytes"), budget);
+        let bound = budget + OWN_BYTES + paged * OWN_PERCENT / 100 + elsewhere + ram;
+        assert!(part("bytes") <= bound, "resident over {bound} bytes: {:#}", self.0);
+        let others = unlimited_peak.saturating_sub(paged) + ELSEWHERE_SLACK;
+        assert!(elsewhere <= others, "over {others} bytes elsewhere: {:#}", self.0);
+    }
+
+    /// The figures, in one line.
+    pub(crate) fn figures(&self) -> String {
+        let mib = |pointer: &str| self.number(pointer) / MIB;
+        format!(
+            "peak {} MiB (arena {}, manager {}, elsewhere {}, RAM swap {}), paged {} MiB, \
+             {} major faults, {} pages out, {} in",
+            mib("/peak_resident/bytes"),
+            mib("/peak_resident/arena_bytes"),
+            mib("/peak_resident/manager_bytes"),
+            mib("/peak_resident/elsewhere_bytes"),
+            mib("/peak_resident/ram_swap_bytes"),
+            mib("/paged_peak_bytes"),
+            self.number("/faults_major"),
+            self.number("/vmstat/pswpout"),
+            self.number("/vmstat/pswpin"),
+        )
+    }
+}

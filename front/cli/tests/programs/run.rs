@@ -1,0 +1,94 @@
+//! One process, from start to end: its output, its peak, and no longer than it may take.
+//!
+//! A thread waits for the deadline and kills the process group; the end of the process closes the
+//! channel that thread waits on. Locks: none.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A command line; the first part is the program.
+pub(crate) type Program = Vec<OsString>;
+
+/// What a process did.
+pub(crate) struct Run {
+    pub(crate) status: ExitStatus,
+    /// The file that took its standard output.
+    pub(crate) output: PathBuf,
+    pub(crate) errors: String,
+    /// Largest resident set of it or of one of its children, in bytes.
+    pub(crate) peak: u64,
+    pub(crate) elapsed: Duration,
+}
+
+impl Run {
+    /// Runs a command in `dir`, where its output goes to the file `name`.
+    pub(crate) fn of(command: &mut Command, dir: &Path, name: &str, patience: Duration) -> Run {
+        let [output, errors] = ["out", "err"].map(|end| dir.join(format!("{name}.{end}")));
+        let create = |path: &Path| File::create(path).expect("a file for output");
+        command.current_dir(dir).process_group(0).stdin(Stdio::null());
+        command.stdout(create(&output)).stderr(create(&errors));
+        let started = Instant::now();
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let pid = Pid::from_child(&child);
+        let (ended, deadline) = channel();
+        let watch = thread::spawn(move || kill_at(&deadline, pid, patience));
+        let (status, peak) = wait(pid);
+        drop(ended);
+        let elapsed = started.elapsed();
+        let late = watch.join().expect("the watch does not panic");
+        let errors = String::from_utf8_lossy(&std::fs::read(errors).unwrap()).into_owned();
+        assert!(!late, "still running after {patience:?}: {command:?}\n{errors}");
+        Run { status, output, errors, peak, elapsed }
+    }
+
+    /// Ends the test unless the process ended well.
+    pub(crate) fn expect_success(self, what: &str) -> Run {
+        assert!(self.status.success(), "{what}: {}\n{}", self.status, self.errors);
+        self
+    }
+
+    /// Standard output, as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(std::fs::read(&self.output).unwrap()).expect("text")
+    }
+}
+
+/// Kills the group unless the process ends before; tells whether it did.
+fn kill_at(deadline: &Receiver<()>, group: Pid, patience: Duration) -> bool {
+    match deadline.recv_timeout(patience) {
+        Err(RecvTimeoutError::Timeout) => {
+            // Fails only if the group has just ended: then there is nobody to kill.
+            let _ = kill_process_group(group, Signal::KILL);
+            true
+        }
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => false,
+    }
+}
+
+/// Waits for a child: its status and its largest resident set in bytes.
+fn wait(pid: Pid) -> (ExitStatus, u64) {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both pointers are to live variables of the right types.
+        let waited =
+            unsafe { libc::wait4(pid.as_raw_nonzero().get(), &mut status, 0, usage.as_mut_ptr()) };
+        let error = io::Error::last_os_error();
+        match waited {
+            -1 => assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}"),
+            _ => break,
+        }
+    }
+    // SAFETY: zeroed is valid, and wait4 has filled it in.
+    let usage = unsafe { usage.assume_init() };
+    (ExitStatus::from_raw(status), (usage.ru_maxrss as u64) << 10)
+}
