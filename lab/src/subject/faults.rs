@@ -115,7 +115,7 @@ impl Owner for OneRegion {
 /// The access that faulted can neither be finished nor undone.
 fn cannot_go_on(vpn: Vpn, error: FaultError) {
     eprintln!("highwater: page {}: {error}", vpn.0);
-    // SAFETY: ends the process at once; nothing is left to be run, least of all in a signal handler.
+    // SAFETY: ends the process at once, as is allowed anywhere, in a signal handler too.
     unsafe { libc::_exit(1) };
 }
 
