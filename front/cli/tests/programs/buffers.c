@@ -362,7 +362,7 @@ static uint64_t uring_fixed(size_t pages)
     return region.slots;
 }
 
-/* ---- O_DIRECT: devices write into the pages themselves, while another thread forces reclaim ---- */
+/* ---- O_DIRECT: devices write into the pages, while another thread forces reclaim ---- */
 
 struct thrasher {
     atomic_int stop;

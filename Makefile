@@ -1,0 +1,51 @@
+# What to do with a fresh clone. Needs a Rust toolchain; .ci/tools looks for the rest.
+
+CARGO ?= cargo
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+HIGHWATER = $(CARGO_TARGET_DIR)/release/highwater
+PYTHON_REQUIREMENTS = front/cli/tests/programs/requirements.txt
+BENCH = $(HIGHWATER) bench pmbench --memory 256M --set 1G --read 80 --time 5
+
+.PHONY: help build test demo bench venv tools clean
+
+help:
+	@echo "make demo    sort 512 MiB of text in 128 MiB of memory (5 minutes)"
+	@echo "make test    every test, on real programs too (10 minutes)"
+	@echo "make bench   random and sequential accesses, beside the same without Highwater"
+	@echo "make clean   remove what was built"
+
+# The preload library is no dependency of any crate: only a build of the workspace makes it.
+build:
+	$(CARGO) build --release --workspace
+
+test: tools venv build
+	$(CARGO) test --release --workspace
+
+demo:
+	@demo/sort.sh check
+	$(CARGO) build --release --package highwater-cli --package highwater-preload
+	$(CARGO) build --release --package highwater-cli --example random_lines
+	@demo/sort.sh run
+
+bench: build
+	for threads in 1 2 8; do \
+	    $(BENCH) --platform os --pattern uniform --threads $$threads || exit; \
+	    $(BENCH) --platform uffd --pattern uniform --threads $$threads || exit; \
+	done
+	$(BENCH) --platform uffd --pattern normal --threads 2
+	$(BENCH) --platform uffd --pattern sequential --threads 1
+	$(BENCH) --platform uffd --pattern uniform --threads 2 --peer none
+
+venv: .venv/ready
+
+.venv/ready: $(PYTHON_REQUIREMENTS) | tools
+	python3 -m venv --clear .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+tools:
+	@.ci/tools
+
+clean:
+	$(CARGO) clean
+	rm -rf .venv
