@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Measure Highwater with workloads that check all they read
 #[derive(Debug, Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
     workload: Workload,
 }
@@ -183,7 +183,7 @@ impl Trouble {
 }
 
 /// Runs the subcommand.
-pub fn run(args: BenchArgs) -> ExitCode {
+pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let done = match args.workload {
         Workload::Pmbench(args) => pmbench(&args),
         Workload::Keep(args) => keep(&args),

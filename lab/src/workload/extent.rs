@@ -19,8 +19,8 @@ impl Extent {
     /// The extent of `pages` pages from `base`.
     ///
     /// # Safety
-    /// For as long as the extent lives, `base` is page-aligned and that many pages are mapped readable and
-    /// writable (a fault on them is served), and nobody reaches them but by atomics.
+    /// For as long as the extent lives, `base` is page-aligned, that many pages are mapped readable
+    /// and writable (a fault on them is served), and nobody reaches them but by atomics.
     pub unsafe fn new(base: NonNull<u8>, pages: u64) -> Extent {
         Extent { base: base.cast(), pages }
     }
