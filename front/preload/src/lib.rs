@@ -1,1 +1,25 @@
-//! Under construction.
+//! The library inside the program: `highwater run` puts it there with LD_PRELOAD.
+//!
+//! ```text
+//! malloc family --- malloc.rs --\
+//! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
+//! close family ---- descriptors.rs         |-- Manager<Uffd>, Server
+//! fork ------------ fork.rs                 \-- Reporter  statistics for the run   report.rs
+//! ```
+//! Requests of 64 KiB and more, and anonymous private mappings, come from one reserved range of
+//! addresses that the manager pages; everything else goes where it always went. Nothing is started
+//! before the first request that is to be paged.
+//!
+//! The manager's own memory ([`memory`]) comes straight from the kernel. While a thread is inside the
+//! manager its signals are blocked ([`signals`]): a handler might touch a page that its own thread has
+//! locked. One process has one address space, so here, and only here, state is global: [`process`].
+
+mod descriptors;
+mod fork;
+mod malloc;
+mod mapping;
+mod memory;
+mod process;
+mod regions;
+mod report;
+mod signals;

@@ -84,18 +84,20 @@ impl Areas {
         let at = placement.address.map(|address| address as *mut u8);
         // SAFETY: a new mapping; a fixed address is one the owner of the platform set aside.
         let base = unsafe { sys::map_anonymous(at, len)? };
-        // SAFETY: the mapping was just made and is empty. Kernels without huge pages refuse the
-        // first advice and need none.
-        unsafe {
-            let _ = sys::advise(base, len, libc::MADV_NOHUGEPAGE);
-            sys::advise(base, len, libc::MADV_DONTFORK)?;
-        }
-        self.descriptor(placement.delivery)?.register(base as u64, len)?;
+        prepare(self.descriptor(placement.delivery)?, base, len)?;
         let protections = Protections::default();
         let area = Area { base, len, delivery: placement.delivery, protections };
         let fresh = self.areas[usize::from(space.0)].set(area).is_ok();
         debug_assert!(fresh, "{space:?} is attached twice");
         Ok(())
+    }
+
+    /// Makes pages that something else was mapped over the space's again, empty.
+    pub(crate) fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
+        let (address, len) = (self.address(space, first), (end.0 - first.0) as usize * PAGE_SIZE);
+        // SAFETY: pages of the space; the program has given up what it had mapped there.
+        let base = unsafe { sys::map_anonymous(Some(address), len)? };
+        prepare(self.uffd(space), base, len)
     }
 
     fn descriptor(&self, delivery: Delivery) -> io::Result<&Userfaultfd> {
@@ -139,6 +141,17 @@ impl Areas {
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         [&self.messages, &self.signals].into_iter().filter_map(|c| c.get()).map(|u| u.raw()).collect()
     }
+}
+
+/// Readies a fresh mapping: small pages, not inherited, faults reported.
+fn prepare(uffd: &Userfaultfd, base: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: the mapping was just made and is empty. Kernels without huge pages refuse the first
+    // advice and need none.
+    unsafe {
+        let _ = sys::advise(base, len, libc::MADV_NOHUGEPAGE);
+        sys::advise(base, len, libc::MADV_DONTFORK)?;
+    }
+    uffd.register(base as u64, len)
 }
 
 impl Drop for Areas {

@@ -89,7 +89,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Release);
         self.shared.ring();
         let threads = std::mem::take(&mut self.shared.lead().threads);
         threads.into_iter().for_each(Thread::join);
@@ -183,6 +182,10 @@ impl Shared {
         let Event::Fault { address, write } = message.event() else { return };
         let Some(vpn) = self.manager.platform().page_at(self.space, address) else { return };
         let access = if write { Access::Write } else { Access::Read };
+        if vpn == self.bell {
+            // Only now: a leader that stopped earlier would leave the bell unanswered.
+            self.stop.store(true, Release);
+        }
         let bound = if vpn == self.bell { Some(vpn.offset(1)) } else { self.owner.bound(vpn) };
         let Some(bound) = bound else {
             self.owner.stray(vpn);

@@ -32,7 +32,6 @@ use highwater_devices::Device;
 use highwater_os::{Devices, Topology};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
 use memory::UffdArena;
-use protect::Access;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -107,6 +106,18 @@ impl Uffd {
         self.areas.page_at(space, address)
     }
 
+    /// Makes pages that something else was mapped over the space's again, empty and ordinary.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
+        let from = self.address(space, first) as u64;
+        let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
+        let protections = &self.areas.area(space).protections;
+        let ordinary = libc::PROT_READ | libc::PROT_WRITE;
+        protections.change(from, to, ordinary, || self.areas.regain(space, first, end))
+    }
+
     /// The descriptor that the faults of a space come through.
     pub fn uffd(&self, space: SpaceId) -> &Userfaultfd {
         self.areas.uffd(space)
@@ -119,12 +130,26 @@ impl Uffd {
     pub fn protect(&self, space: SpaceId, first: Vpn, end: Vpn, bits: i32) -> io::Result<()> {
         let start = self.address(space, first);
         let len = (end.0 - first.0) as usize * PAGE_SIZE;
-        let (from, access) = (start as u64, Access::of_bits(bits));
+        let from = start as u64;
         let protections = &self.areas.area(space).protections;
         // SAFETY: pages of the space, whose program asks for it.
-        protections.change(from, from + len as u64, access, || unsafe {
+        protections.change(from, from + len as u64, bits, || unsafe {
             highwater_os::sys::protect(start, len, bits)
         })
+    }
+
+    /// The parts of a range that are protected otherwise than read and write, with PROT_ bits.
+    pub fn protected(&self, space: SpaceId, first: Vpn, end: Vpn) -> Vec<(Vpn, Vpn, i32)> {
+        let base = self.address(space, Vpn(0)) as u64;
+        let address = |vpn: Vpn| base + vpn.0 * PAGE_SIZE as u64;
+        let page = |address: u64| Vpn((address - base) / PAGE_SIZE as u64);
+        let parts = self.areas.area(space).protections.within(address(first), address(end));
+        parts.into_iter().map(|(from, to, bits)| (page(from), page(to), bits)).collect()
+    }
+
+    /// The PROT_ bits of a page, if it is protected otherwise than read and write.
+    pub fn access_at(&self, space: SpaceId, vpn: Vpn) -> Option<i32> {
+        self.protected(space, vpn, vpn.offset(1)).first().map(|(_, _, bits)| *bits)
     }
 
     /// Makes pages ordinary again, if they are not.

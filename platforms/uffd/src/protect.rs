@@ -33,8 +33,8 @@ impl Access {
     }
 }
 
-/// The ranges, by first address: (address after the last, access).
-type Ranges = BTreeMap<u64, (u64, Access)>;
+/// The ranges, by first address: (address after the last, PROT_ bits).
+type Ranges = BTreeMap<u64, (u64, i32)>;
 
 /// The protections of a space.
 #[derive(Default)]
@@ -50,13 +50,20 @@ impl Protections {
     }
 
     /// Notes a change and makes it, alone.
-    pub(crate) fn change<R>(&self, from: u64, to: u64, access: Access, act: impl FnOnce() -> R) -> R {
+    pub(crate) fn change<R>(&self, from: u64, to: u64, bits: i32, act: impl FnOnce() -> R) -> R {
         let mut ranges = self.0.write().unwrap_or_else(PoisonError::into_inner);
         cut(&mut ranges, from, to);
-        if access != Access::Write {
-            ranges.insert(from, (to, access));
+        if Access::of_bits(bits) != Access::Write {
+            ranges.insert(from, (to, bits));
         }
         act()
+    }
+
+    /// The protected parts of a range, with their PROT_ bits.
+    pub(crate) fn within(&self, from: u64, to: u64) -> Vec<(u64, u64, i32)> {
+        let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let overlapping = ranges.range(..to).rev().take_while(|(_, (end, _))| *end > from);
+        overlapping.map(|(start, (end, bits))| (*start.max(&from), *end.min(&to), *bits)).collect()
     }
 
     /// Whether any part of a range is other than ordinary.
@@ -72,15 +79,15 @@ fn cut(ranges: &mut Ranges, from: u64, to: u64) {
         .range(..to)
         .rev()
         .take_while(|(_, (end, _))| *end > from)
-        .map(|(start, (end, access))| (*start, *end, *access))
+        .map(|(start, (end, bits))| (*start, *end, *bits))
         .collect();
-    for (start, end, access) in overlapping {
+    for (start, end, bits) in overlapping {
         ranges.remove(&start);
         if start < from {
-            ranges.insert(start, (from, access));
+            ranges.insert(start, (from, bits));
         }
         if end > to {
-            ranges.insert(to, (end, access));
+            ranges.insert(to, (end, bits));
         }
     }
 }
@@ -89,7 +96,8 @@ impl Fixed<'_> {
     /// What the program may do at an address.
     pub(crate) fn at(&self, address: u64) -> Access {
         let before = self.0.range(..=address).next_back();
-        before.filter(|(_, (end, _))| *end > address).map_or(Access::Write, |(_, (_, access))| *access)
+        let covers = before.filter(|(_, (end, _))| *end > address);
+        covers.map_or(Access::Write, |(_, (_, bits))| Access::of_bits(*bits))
     }
 }
 
@@ -106,16 +114,19 @@ mod tests {
         for _ in 0..5000 {
             let from = random.below(64);
             let to = from + 1 + random.below(64 - from);
-            let kinds = [Access::None, Access::Read, Access::Write, Access::WriteExecute];
-            let access = kinds[random.below(4) as usize];
-            protections.change(from, to, access, || ());
-            model[from as usize..to as usize].fill(access);
+            let bits = random.below(8) as i32;
+            protections.change(from, to, bits, || ());
+            model[from as usize..to as usize].fill(Access::of_bits(bits));
             let fixed = protections.fix();
             for (at, expected) in model.iter().enumerate() {
                 assert_eq!(fixed.at(at as u64), *expected);
             }
             let odd = model[from as usize..].iter().any(|access| *access != Access::Write);
             assert_eq!(protections.any(from, 64), odd);
+            let inside: u64 = protections.within(from, to).iter().map(|(a, b, _)| b - a).sum();
+            let marks = &model[from as usize..to as usize];
+            let expected = marks.iter().filter(|access| **access != Access::Write).count();
+            assert_eq!(inside as usize, expected);
         }
     }
 }

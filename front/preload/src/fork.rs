@@ -1,0 +1,198 @@
+//! fork(2): parent and child both keep right contents.
+//!
+//! ```text
+//! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot), allocator held
+//! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
+//! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
+//!           write, every page of the snapshot swapped out
+//! ```
+//! Nothing of range or arena is inherited (MADV_DONTFORK): a child made past the C library faults
+//! instead of reading zeros. The budget of a child is its own. The child and its children hold the
+//! pipe's end open; ended or having become another program, they close it.
+
+use crate::process::{self, Process, SPACE};
+use crate::regions::Regions;
+use crate::signals::Blocked;
+use crate::{descriptors, memory, report};
+use highwater_mm::{FaultError, Manager, Snapshot};
+use highwater_uffd::Uffd;
+use highwater_uffd::api::raise;
+use std::cell::UnsafeCell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+
+/// What is carried from before a fork to after it.
+struct Passage {
+    process: &'static Process,
+    blocked: Blocked,
+    saved: Result<Saved, FaultError>,
+    allocator: memory::ForkLock,
+}
+
+struct Saved {
+    snapshot: Snapshot,
+    regions: Regions,
+    /// Read by the parent, held open by the children; or why there is none.
+    pipe: Result<(OwnedFd, OwnedFd), i32>,
+}
+
+/// The passage of the fork under way. Only the thread that set [`FORKING`] touches it.
+struct PassageCell(UnsafeCell<Option<Passage>>);
+
+// SAFETY: see above: FORKING is a lock around it.
+unsafe impl Sync for PassageCell {}
+
+static PASSAGE: PassageCell = PassageCell(UnsafeCell::new(None));
+
+/// A lock that is taken in one process and given back in two.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Registers the handlers when the library is loaded: the first registered is the last to prepare,
+/// and so sees what the others did to memory.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REGISTER: extern "C" fn() = register;
+
+extern "C" fn register() {
+    // SAFETY: the handlers are plain functions that keep to what is allowed around a fork.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+unsafe extern "C" fn prepare() {
+    let Some(process) = process::running() else { return };
+    let blocked = Blocked::now();
+    let mut attempt = 0;
+    while FORKING.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+        highwater_os::relax(attempt);
+        attempt += 1;
+    }
+    let saved = process.manager.snapshot(SPACE).map(|snapshot| Saved {
+        snapshot,
+        regions: process.regions().clone(),
+        pipe: pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)),
+    });
+    let allocator = memory::lock_for_fork();
+    // SAFETY: this thread set FORKING.
+    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, allocator }) };
+}
+
+/// Takes the passage, and lets go of the allocator.
+fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, FaultError>)> {
+    // SAFETY: the thread that forked, in parent or child, before FORKING is given back.
+    let passage = unsafe { (*PASSAGE.0.get()).take()? };
+    drop(passage.allocator);
+    Some((passage.process, passage.blocked, passage.saved))
+}
+
+unsafe extern "C" fn parent() {
+    let Some((process, blocked, saved)) = arrive() else { return };
+    if let Ok(Saved { snapshot, pipe, .. }) = saved {
+        match pipe {
+            Ok((read, _)) => process.reporter.children().add(read, snapshot),
+            Err(_) => process.manager.release_snapshot(&snapshot),
+        }
+    }
+    FORKING.store(false, Release);
+    drop(blocked);
+}
+
+unsafe extern "C" fn child() {
+    let Some((old, blocked, saved)) = arrive() else { return process::forget_start() };
+    let failed = |reason: String| -> ! {
+        report::end(&format!("a forked child cannot be served: {reason}"))
+    };
+    let saved = saved.unwrap_or_else(|error| failed(error.to_string()));
+    match be_served(old, saved) {
+        Ok(process) => process::publish(process),
+        Err(reason) => failed(reason),
+    }
+    FORKING.store(false, Release);
+    drop(blocked);
+}
+
+/// Builds the child's own manager. What the parent's holds in this process is never touched again,
+/// nor freed: its threads do not exist here, and its locks may be held for ever.
+fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
+    process::withdraw();
+    let (read, hold) = saved.pipe.map_err(|e| io::Error::from_raw_os_error(e).to_string())?;
+    let theirs = old.manager.platform().devices().all();
+    let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
+    // What is open of the parent's: the pipes of its other children stay, so that a grandparent
+    // learns of this process too.
+    for descriptor in descriptors::guarded().filter(|d| !old.is_pipe(*d)) {
+        // SAFETY: this process's copy of a descriptor that only the parent uses.
+        unsafe { libc::syscall(libc::SYS_close, descriptor) };
+    }
+    drop(read);
+    devices.extend(process::open_devices(&old.settings)?);
+    if devices.len() > usize::from(u8::MAX) {
+        return Err("255 generations of processes hold swapped pages".into());
+    }
+    let (base, pages) = old.extent();
+    let settings = old.settings.clone();
+    let snapshot = saved.snapshot;
+    let mut holds = old.holds.clone();
+    holds.push(hold.into_raw_fd());
+    Process::serve(settings, devices, Some(base), pages, saved.regions, holds, |manager| {
+        manager.restore_snapshot(SPACE, &snapshot);
+    })
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the call fills two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else's.
+    let [read, hold] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    Ok((raise(read)?, raise(hold)?))
+}
+
+/// Forked children that may still read this process's slots.
+#[derive(Default)]
+pub(crate) struct Children(Mutex<Vec<(File, Snapshot)>>);
+
+impl Children {
+    fn add(&self, pipe: OwnedFd, snapshot: Snapshot) {
+        let mut children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        children.push((File::from(pipe), snapshot));
+    }
+
+    /// Gives the slots back that nobody reads any more.
+    pub(crate) fn release_ended(&self, manager: &Manager<Uffd>) {
+        let mut children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|(pipe, snapshot)| {
+            // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
+            let ended = matches!((&*pipe).read(&mut [0u8]), Ok(0));
+            if ended {
+                manager.release_snapshot(snapshot);
+            }
+            !ended
+        });
+    }
+
+    /// Whether a descriptor is one of the pipes.
+    pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
+        let children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        children.iter().any(|(pipe, _)| pipe.as_raw_fd() == descriptor)
+    }
+}
+
+/// fork(2), refused while memory and swap could not hold what the child is to see.
+#[unsafe(no_mangle)]
+extern "C" fn fork() -> libc::pid_t {
+    unsafe extern "C" {
+        fn __fork() -> libc::pid_t;
+    }
+    if process::running().is_some_and(|process| !process.can_fork()) {
+        // SAFETY: errno is the thread's own.
+        unsafe { *libc::__errno_location() = libc::ENOMEM };
+        return -1;
+    }
+    // SAFETY: the C library's fork, which runs the handlers above.
+    unsafe { __fork() }
+}

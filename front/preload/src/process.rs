@@ -1,0 +1,326 @@
+//! The one paged range of this process, and its manager: started at the first request to be paged.
+//!
+//! ```text
+//! STATE: Idle --first request--> Starting --> Running (PROCESS is set)
+//!                                        \--> Off     (not to be served, or it failed)
+//! ```
+//! While one thread starts the manager, requests of all others, and its own, go unpaged: nobody
+//! waits, and nothing recurses. `regions` comes before every lock of the manager.
+
+use crate::descriptors;
+use crate::regions::{Region, Regions, Use};
+use crate::report::{self, Reporter};
+use crate::signals::Blocked;
+use highwater_devices::Device;
+use highwater_mm::stats::Counter;
+use highwater_mm::{Config, FaultError, Manager, Range};
+use highwater_session::{Mapping as Wanted, Settings};
+use highwater_uffd::handler::{Owner, Server};
+use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
+use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Requests below this stay with the C library.
+pub(crate) const PAGED_MIN: usize = 64 << 10;
+
+/// Address space of the range: at least this, ...
+const RANGE_MIN: u64 = 256 << 30;
+/// ... and this many times what memory and swap can hold.
+const RANGE_PER_CAPACITY: u64 = 16;
+
+/// The space of the range: the manager's only one.
+pub(crate) const SPACE: SpaceId = SpaceId(0);
+
+const IDLE: u8 = 0;
+const STARTING: u8 = 1;
+const RUNNING: u8 = 2;
+const OFF: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// A served process.
+pub(crate) struct Process {
+    pub(crate) settings: Settings,
+    pub(crate) manager: Arc<Manager<Uffd>>,
+    pub(crate) reporter: Reporter,
+    base: u64,
+    pages: u64,
+    regions: Arc<RwLock<Regions>>,
+    /// Ends of pipes held open for the ancestors whose slots this process may read.
+    pub(crate) holds: Vec<RawFd>,
+    _server: Server,
+}
+
+/// This process, if it is served; starts serving it, if that is still to be decided.
+pub(crate) fn get() -> Option<&'static Process> {
+    match STATE.load(Acquire) {
+        RUNNING => running(),
+        IDLE => start(),
+        _ => None,
+    }
+}
+
+/// This process, if it is being served.
+pub(crate) fn running() -> Option<&'static Process> {
+    // SAFETY: the pointer is null or a Process that was leaked: it lives as long as the process.
+    unsafe { PROCESS.load(Acquire).as_ref() }
+}
+
+fn start() -> Option<&'static Process> {
+    STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).ok()?;
+    let _blocked = Blocked::now();
+    let started = match Settings::from_env() {
+        Ok(None) => None,
+        Ok(Some(settings)) => Some(Process::start(settings)),
+        Err(error) => Some(Err(error)),
+    };
+    match started {
+        None => STATE.store(OFF, Release),
+        Some(Ok(process)) => publish(process),
+        Some(Err(error)) => report::end(&format!("this program cannot be served: {error}")),
+    }
+    running()
+}
+
+/// Makes a process the one that serves; in a forked child, instead of its parent's.
+pub(crate) fn publish(process: Process) {
+    PROCESS.store(Box::leak(Box::new(process)), Release);
+    STATE.store(RUNNING, Release);
+}
+
+/// In a forked child: nobody serves until [`publish`]. The parent's Process stays, unused.
+pub(crate) fn withdraw() {
+    STATE.store(STARTING, Release);
+    PROCESS.store(ptr::null_mut(), Release);
+}
+
+/// In a forked child whose parent was not served: a start that another thread was at is void.
+pub(crate) fn forget_start() {
+    let _ = STATE.compare_exchange(STARTING, IDLE, AcqRel, Relaxed);
+}
+
+impl Process {
+    fn start(settings: Settings) -> Result<Process, String> {
+        let devices = open_devices(&settings)?;
+        let capacity = settings.memory.0 + settings.swap.iter().map(|spec| spec.size().0).sum::<u64>();
+        let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
+        let pages = len / PAGE_SIZE as u64;
+        let regions = Regions::new(pages - 1);
+        let process = Process::serve(settings, devices, None, pages, regions, vec![], |_| ())?;
+        report::at_exit();
+        Ok(process)
+    }
+
+    /// Starts manager and server over a range of `pages` pages, at `address` or anywhere. `fill`
+    /// gives the space its contents before anything can fault.
+    pub(crate) fn serve(
+        settings: Settings,
+        devices: Vec<Box<dyn Device>>,
+        address: Option<u64>,
+        pages: u64,
+        regions: Regions,
+        holds: Vec<RawFd>,
+        fill: impl FnOnce(&Manager<Uffd>),
+    ) -> Result<Process, String> {
+        let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
+        let mapping = match settings.mapping {
+            Wanted::Auto => Uffd::probe().map_err(refused)?,
+            Wanted::Move => Mapping::Move,
+            Wanted::Copy => Mapping::Copy,
+        };
+        let platform = Uffd::new(settings.memory, devices, mapping).map_err(refused)?;
+        platform.place(SPACE, Placement { address, delivery: Delivery::Handler });
+        let threads = usize::from(settings.kswapd);
+        let config = Config { kswapd_threads: threads, ..Config::default() };
+        let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
+        let manager = Arc::new(manager);
+        manager.add_space(pages).map_err(|error| error.to_string())?;
+        fill(&manager);
+        let base = manager.platform().address(SPACE, Vpn(0)) as u64;
+        let regions = Arc::new(RwLock::new(regions));
+        let owner = Arc::new(Program { regions: regions.clone(), manager: manager.clone() });
+        let server = Server::start(manager.clone(), SPACE, owner);
+        let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
+        let own = manager.platform().descriptors();
+        descriptors::guard(own.into_iter().chain(holds.iter().copied()));
+        let reporter = Reporter::start(&settings, manager.clone(), base, pages);
+        Ok(Process { settings, manager, reporter, base, pages, regions, holds, _server })
+    }
+
+    /// The regions, to look at.
+    pub(crate) fn regions(&self) -> RwLockReadGuard<'_, Regions> {
+        self.regions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The regions, to change. Signals are blocked.
+    pub(crate) fn regions_mut(&self, _: &Blocked) -> RwLockWriteGuard<'_, Regions> {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an address is in the range: one comparison.
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        (address as u64).wrapping_sub(self.base) < self.pages << highwater_units::PAGE_SHIFT
+    }
+
+    /// Where the range begins, and its pages.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        (self.base, self.pages)
+    }
+
+    /// Whether a descriptor belongs to what serves this process.
+    pub(crate) fn owns_descriptor(&self, descriptor: RawFd) -> bool {
+        let devices = self.manager.platform().devices().all();
+        devices.iter().any(|device| device.owns_descriptor(descriptor))
+            || self.reporter.children().owns_descriptor(descriptor)
+    }
+
+    /// Whether a descriptor is a pipe's end held open for an ancestor.
+    pub(crate) fn is_pipe(&self, descriptor: RawFd) -> bool {
+        self.holds.contains(&descriptor)
+    }
+
+    /// Whether all that is resident could be saved for a child: what is dirty of it needs slots.
+    pub(crate) fn can_fork(&self) -> bool {
+        let now = self.manager.statistics();
+        let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
+        now.get(Counter::Resident) <= free
+    }
+
+    /// The page of an address in the range.
+    pub(crate) fn page(&self, address: usize) -> Vpn {
+        Vpn((address as u64 - self.base) / PAGE_SIZE as u64)
+    }
+
+    /// The address of a page.
+    pub(crate) fn address(&self, vpn: Vpn) -> *mut u8 {
+        (self.base + vpn.0 * PAGE_SIZE as u64) as *mut u8
+    }
+
+    /// Takes pages that read as zeros. `None` if there is no room, or they could not all be held.
+    pub(crate) fn take(&self, pages: u64, align: u64, used_as: Use, check: Commit) -> Option<Range> {
+        if check == Commit::Checked && pages > self.manager.capacity_left() {
+            return None;
+        }
+        let blocked = Blocked::now();
+        let range = self.regions_mut(&blocked).take(pages, align, used_as)?;
+        self.make_ordinary(range).then_some(range)
+    }
+
+    /// Pages may have been protected while they were free, to catch stray accesses.
+    pub(crate) fn make_ordinary(&self, range: Range) -> bool {
+        self.manager.platform().unprotect(SPACE, range.first, range.end).is_ok()
+    }
+
+    /// Drops contents and takes the pages out of use.
+    pub(crate) fn release(&self, range: Range) {
+        let blocked = Blocked::now();
+        // First the contents: once the pages are free another thread may take them.
+        self.manager.discard(SPACE, range);
+        let released = self.regions_mut(&blocked).release(range);
+        released.iter().filter(|r| r.used_as == Use::Foreign).for_each(|r| self.regain(r));
+    }
+
+    /// Takes these pages, which are free.
+    pub(crate) fn take_at(&self, range: Range, used_as: Use) -> bool {
+        let blocked = Blocked::now();
+        let pages = range.end.0 - range.first.0;
+        self.regions_mut(&blocked).take_at(range.first, pages, used_as)
+    }
+
+    /// Lengthens a region by free pages.
+    pub(crate) fn grow(&self, region: Region, pages: u64) -> bool {
+        let blocked = Blocked::now();
+        self.regions_mut(&blocked).grow(region, pages)
+    }
+
+    /// Moves contents to pages that read as zeros.
+    pub(crate) fn relocate(&self, range: Range, to: Vpn) {
+        let _blocked = Blocked::now();
+        self.manager.relocate(SPACE, range, to);
+    }
+
+    /// Drops contents.
+    pub(crate) fn discard(&self, range: Range) {
+        let _blocked = Blocked::now();
+        self.manager.discard(SPACE, range);
+    }
+
+    /// Gives pages added at the end of `old` the protection of its last page.
+    pub(crate) fn extend_access(&self, old: Range, tail: Range) -> bool {
+        let platform = self.manager.platform();
+        let last = platform.access_at(SPACE, Vpn(old.end.0 - 1));
+        self.make_ordinary(tail)
+            && last.is_none_or(|bits| platform.protect(SPACE, tail.first, tail.end, bits).is_ok())
+    }
+
+    /// Gives `new` the protections of `old`, page for page.
+    pub(crate) fn carry_access(&self, old: Range, new: Range) -> bool {
+        let platform = self.manager.platform();
+        let protected = platform.protected(SPACE, old.first, old.end);
+        protected.into_iter().all(|(from, to, bits)| {
+            let moved = |vpn: Vpn| Vpn(vpn.0 - old.first.0 + new.first.0);
+            platform.protect(SPACE, moved(from), moved(to), bits).is_ok()
+        })
+    }
+
+    /// Makes pages that the program mapped something over the manager's again.
+    pub(crate) fn regain(&self, region: &Region) {
+        let regained = self.manager.platform().regain(SPACE, region.range.first, region.range.end);
+        if let Err(error) = regained {
+            report::end(&format!("pages cannot be registered again: {error}"));
+        }
+    }
+}
+
+/// Whether a request must fit what is left of memory and swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// It must: better refused now than ended later.
+    Checked,
+    /// The program said that it will not use all of it (MAP_NORESERVE, PROT_NONE).
+    Unchecked,
+}
+
+/// Opens the devices of the settings.
+pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
+    let open = |spec| highwater_devices::open(spec).map_err(|error| error.to_string());
+    settings.swap.iter().map(open).collect()
+}
+
+/// What the server asks of the program's regions.
+struct Program {
+    regions: Arc<RwLock<Regions>>,
+    manager: Arc<Manager<Uffd>>,
+}
+
+impl Owner for Program {
+    fn bound(&self, vpn: Vpn) -> Option<Vpn> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.find(vpn).map(|region| region.range.end)
+    }
+
+    fn failed(&self, _: Vpn, error: FaultError) {
+        report::end_for(error, &self.manager);
+    }
+
+    /// The page is of no region: as the program's error it becomes a SIGSEGV.
+    fn stray(&self, vpn: Vpn) {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        if regions.find(vpn).is_some() {
+            return;
+        }
+        let protected = self.manager.platform().protect(SPACE, vpn, vpn.offset(1), libc::PROT_NONE);
+        if let Err(error) = protected {
+            report::end(&format!("an access outside all regions cannot be refused: {error}"));
+        }
+    }
+}
+
+/// Bytes as whole pages.
+pub(crate) fn pages_of(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(PAGE_SIZE as u64)
+}

@@ -1,0 +1,230 @@
+//! Which pages of the range are in use, and as what.
+//!
+//! ```text
+//! used:  first page -> Region { end, use }      neighbours of equal use stay apart: a region is a
+//! free:  first page -> end; and by length       bound for what a fault brings along
+//! ```
+//! Conservation: used and free regions partition the range. The owner's lock protects it.
+
+use highwater_mm::Range;
+use highwater_units::Vpn;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A mapping of the program.
+    Mapping,
+    /// A block of malloc.
+    Block,
+    /// The program mapped something else over it, with MAP_FIXED: the kernel's.
+    Foreign,
+}
+
+/// A region in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// Its pages.
+    pub(crate) range: Range,
+    /// What it is.
+    pub(crate) used_as: Use,
+}
+
+/// The regions of a range.
+#[derive(Clone, Debug)]
+pub(crate) struct Regions {
+    used: BTreeMap<u64, (u64, Use)>,
+    free: BTreeMap<u64, u64>,
+    /// (length, first page) of the free regions.
+    by_length: BTreeSet<(u64, u64)>,
+    used_pages: u64,
+}
+
+impl Regions {
+    /// `pages` free pages.
+    pub(crate) fn new(pages: u64) -> Regions {
+        let (used, free, by_length) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let mut regions = Regions { used, free, by_length, used_pages: 0 };
+        regions.add_free(0, pages);
+        regions
+    }
+
+    /// The region that a page belongs to.
+    pub(crate) fn find(&self, vpn: Vpn) -> Option<Region> {
+        let (first, (end, used_as)) = self.used.range(..=vpn.0).next_back()?;
+        let range = Range { first: Vpn(*first), end: Vpn(*end) };
+        (vpn.0 < *end).then_some(Region { range, used_as: *used_as })
+    }
+
+    /// Takes `pages` pages whose first is a multiple of `align`: the smallest free region that
+    /// holds them, the lowest of these.
+    pub(crate) fn take(&mut self, pages: u64, align: u64, used_as: Use) -> Option<Range> {
+        let fits = |(length, first): &(u64, u64)| {
+            let start = first.next_multiple_of(align);
+            (start + pages <= first + length).then_some((*first, start))
+        };
+        let (first, start) = self.by_length.range((pages, 0)..).find_map(fits)?;
+        let end = self.remove_free(first);
+        self.add_free(first, start);
+        self.add_free(start + pages, end);
+        self.insert(start, start + pages, used_as);
+        Some(Range { first: Vpn(start), end: Vpn(start + pages) })
+    }
+
+    /// Takes the `pages` pages at `first`, if they are free.
+    pub(crate) fn take_at(&mut self, first: Vpn, pages: u64, used_as: Use) -> bool {
+        let end = first.0 + pages;
+        let holder = self.free.range(..=first.0).next_back().filter(|(_, stop)| **stop >= end);
+        let Some((start, stop)) = holder.map(|(start, stop)| (*start, *stop)) else { return false };
+        self.remove_free(start);
+        self.add_free(start, first.0);
+        self.add_free(end, stop);
+        self.insert(first.0, end, used_as);
+        true
+    }
+
+    /// Lengthens the region that ends at `end` by free pages after it.
+    pub(crate) fn grow(&mut self, region: Region, pages: u64) -> bool {
+        if !self.take_at(region.range.end, pages, region.used_as) {
+            return false;
+        }
+        let tail = self.used.remove(&region.range.end.0).expect("just taken");
+        self.used.insert(region.range.first.0, tail);
+        true
+    }
+
+    /// Takes every used part of a range out of use; the pages are free, and returned by region.
+    pub(crate) fn release(&mut self, range: Range) -> Vec<Region> {
+        let (from, to) = (range.first.0, range.end.0);
+        let before = self.used.range(..from).next_back().filter(|(_, (end, _))| *end > from);
+        let start = before.map_or(from, |(first, _)| *first);
+        let touched: Vec<_> = self.used.range(start..to).map(|(f, (e, u))| (*f, *e, *u)).collect();
+        for (first, end, used_as) in &touched {
+            self.used.remove(first);
+            self.used_pages -= end - first;
+            if *first < from {
+                self.insert(*first, from, *used_as);
+            }
+            if *end > to {
+                self.insert(to, *end, *used_as);
+            }
+        }
+        let cut = |(first, end, used_as): (u64, u64, Use)| Region {
+            range: Range { first: Vpn(first.max(from)), end: Vpn(end.min(to)) },
+            used_as,
+        };
+        let released: Vec<Region> = touched.into_iter().map(cut).collect();
+        released.iter().for_each(|region| self.free_merged(region.range));
+        released
+    }
+
+    /// Pages in use.
+    pub(crate) fn used_pages(&self) -> u64 {
+        self.used_pages
+    }
+
+    fn insert(&mut self, first: u64, end: u64, used_as: Use) {
+        self.used.insert(first, (end, used_as));
+        self.used_pages += end - first;
+    }
+
+    fn free_merged(&mut self, range: Range) {
+        let (mut first, mut end) = (range.first.0, range.end.0);
+        let before = self.free.range(..first).next_back().map(|(f, e)| (*f, *e));
+        if let Some((start, _)) = before.filter(|(_, stop)| *stop == first) {
+            self.remove_free(start);
+            first = start;
+        }
+        if self.free.contains_key(&end) {
+            end = self.remove_free(end);
+        }
+        self.add_free(first, end);
+    }
+
+    fn add_free(&mut self, first: u64, end: u64) {
+        if first < end {
+            self.free.insert(first, end);
+            self.by_length.insert((end - first, first));
+        }
+    }
+
+    fn remove_free(&mut self, first: u64) -> u64 {
+        let end = self.free.remove(&first).expect("a free region starts there");
+        self.by_length.remove(&(end - first, first));
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    const PAGES: u64 = 200;
+
+    /// The regions agree with one mark per page, and partition the range.
+    fn check(regions: &Regions, model: &[Option<Use>]) {
+        for (vpn, expected) in model.iter().enumerate() {
+            let found = regions.find(Vpn(vpn as u64)).map(|region| region.used_as);
+            assert_eq!(found, *expected, "page {vpn}");
+        }
+        let used = model.iter().filter(|page| page.is_some()).count() as u64;
+        assert_eq!(regions.used_pages(), used);
+        let free: u64 = regions.free.iter().map(|(first, end)| end - first).sum();
+        assert_eq!(free + used, PAGES);
+        assert_eq!(regions.by_length.len(), regions.free.len());
+        let ends: Vec<_> = regions.free.values().collect();
+        assert!(ends.iter().all(|end| !regions.free.contains_key(end)), "free regions are merged");
+    }
+
+    #[test]
+    fn random_operations_match_a_mark_per_page() {
+        for seed in 0..40 {
+            let mut random = Prng::new(seed);
+            let mut regions = Regions::new(PAGES);
+            let mut model = vec![None; PAGES as usize];
+            for _ in 0..400 {
+                let used_as = [Use::Mapping, Use::Block, Use::Foreign][random.below(3) as usize];
+                let (at, pages) = (random.below(PAGES), 1 + random.below(20));
+                match random.below(4) {
+                    0 => {
+                        let align = 1 << random.below(4);
+                        if let Some(range) = regions.take(pages, align, used_as) {
+                            assert_eq!(range.first.0 % align, 0);
+                            let taken = &mut model[range.first.0 as usize..range.end.0 as usize];
+                            assert!(taken.iter().all(Option::is_none) && taken.len() as u64 == pages);
+                            taken.fill(Some(used_as));
+                        }
+                    }
+                    1 if at + pages <= PAGES => {
+                        let marks = &mut model[at as usize..(at + pages) as usize];
+                        let free = marks.iter().all(Option::is_none);
+                        assert_eq!(regions.take_at(Vpn(at), pages, used_as), free);
+                        if free {
+                            marks.fill(Some(used_as));
+                        }
+                    }
+                    2 => {
+                        if let Some(region) = regions.find(Vpn(at)) {
+                            let end = region.range.end.0;
+                            if end + pages <= PAGES {
+                                let marks = &mut model[end as usize..(end + pages) as usize];
+                                let free = marks.iter().all(Option::is_none);
+                                assert_eq!(regions.grow(region, pages), free);
+                                if free {
+                                    marks.fill(Some(region.used_as));
+                                }
+                            }
+                        }
+                    }
+                    _ => {
+                        let end = (at + pages).min(PAGES);
+                        regions.release(Range { first: Vpn(at), end: Vpn(end) });
+                        model[at as usize..end as usize].fill(None);
+                    }
+                }
+                check(&regions, &model);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Statistics for the run, the last words of a process, and its end.
+//!
+//! ```text
+//! Reporter -- thread, every 100 ms: publish, look which children have ended
+//!          \- StatsFile: read by `highwater run`, also after this process was killed
+//! ```
+
+use crate::fork::Children;
+use crate::{memory, process};
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_mm::{FaultError, Manager};
+use highwater_session::{Settings, StatsFile};
+use highwater_uffd::Uffd;
+use highwater_units::{Bytes, PAGE_SIZE};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// Time between publications.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Publishes a process's statistics.
+pub(crate) struct Reporter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    manager: Arc<Manager<Uffd>>,
+    file: Option<StatsFile>,
+    /// The range and the arena: what is paged. (first address, after the last)
+    paged: [(u64, u64); 2],
+    elsewhere_peak: AtomicU64,
+    paged_peak: AtomicU64,
+    out_of_memory: AtomicU64,
+    children: Children,
+}
+
+impl Reporter {
+    /// Starts publishing. Without a run directory, or a thread, there is nothing to publish to, or
+    /// only at the end: the program matters more.
+    pub(crate) fn start(
+        settings: &Settings,
+        manager: Arc<Manager<Uffd>>,
+        base: u64,
+        pages: u64,
+    ) -> Reporter {
+        let file = settings.run_dir.as_ref();
+        let file = file.and_then(|dir| StatsFile::create(dir, std::process::id()).ok());
+        let (arena, arena_len) = manager.platform().arena_range();
+        let range = (base, base + pages * PAGE_SIZE as u64);
+        let shared = Arc::new(Shared {
+            manager,
+            file,
+            paged: [range, (arena, arena + arena_len as u64)],
+            elsewhere_peak: AtomicU64::new(0),
+            paged_peak: AtomicU64::new(0),
+            out_of_memory: AtomicU64::new(0),
+            children: Children::default(),
+        });
+        let body = shared.clone();
+        let started = highwater_os::spawn("hw-report", Box::new(move || body.run()));
+        drop(started);
+        Reporter { shared }
+    }
+
+    /// The forked children that still read this process's slots.
+    pub(crate) fn children(&self) -> &Children {
+        &self.shared.children
+    }
+
+    /// Publishes once more, with what takes longer to find out.
+    pub(crate) fn finish(&self) {
+        self.shared.look_elsewhere();
+        self.shared.publish();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        // Looking at all mappings costs milliseconds: after 1, 2, 4 ... periods.
+        let mut next_look = 1u64;
+        for tick in 0u64.. {
+            if tick == next_look {
+                self.look_elsewhere();
+                next_look *= 2;
+            }
+            self.children.release_ended(&self.manager);
+            self.publish();
+            std::thread::sleep(PERIOD);
+        }
+    }
+
+    fn publish(&self) {
+        if let Some(file) = &self.file {
+            file.publish(&self.statistics());
+        }
+    }
+
+    fn statistics(&self) -> Snapshot {
+        let platform = self.manager.platform();
+        let mut now = self.manager.statistics();
+        let used = now.get(Counter::Resident) + now.get(Counter::SlotsUsed);
+        let peak = self.paged_peak.fetch_max(used, Relaxed).max(used);
+        let gauges = [
+            (Counter::PagedPeak, peak),
+            (Counter::MetaBytes, memory::mapped() as u64),
+            (Counter::ElsewhereBytes, self.elsewhere_peak.load(Relaxed)),
+            (Counter::HighWaterBytes, high_water()),
+            (Counter::ArenaBytes, platform.arena_used().0),
+            (Counter::RamDeviceBytes, platform.devices().resident().0),
+            (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
+        ];
+        gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
+        now
+    }
+
+    /// Memory of the process outside range and arena, less the manager's own and RAM devices.
+    fn look_elsewhere(&self) {
+        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return };
+        let ours = memory::mapped() as u64 + self.manager.platform().devices().resident().0;
+        let elsewhere = resident_outside(&maps, &self.paged).saturating_sub(ours);
+        self.elsewhere_peak.fetch_max(elsewhere, Relaxed);
+    }
+}
+
+/// The sum of Rss over the mappings of `smaps` that begin in none of `ranges`.
+fn resident_outside(smaps: &str, ranges: &[(u64, u64)]) -> u64 {
+    let mut counts = true;
+    let mut sum = 0;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let head = words.next().unwrap_or_default();
+        if head == "Rss:" {
+            let kib: u64 = words.next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
+            sum += if counts { kib * 1024 } else { 0 };
+        } else if let Some(start) = head.split_once('-').map(|(start, _)| start) {
+            let Ok(start) = u64::from_str_radix(start, 16) else { continue };
+            counts = !ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
+        }
+    }
+    sum
+}
+
+/// VmHWM: the peak resident set.
+fn high_water() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Publishes at the process's ordinary end.
+pub(crate) fn at_exit() {
+    // SAFETY: the handler is a plain function that may run at any time.
+    unsafe { libc::atexit(finish) };
+}
+
+extern "C" fn finish() {
+    if let Some(process) = process::running() {
+        process.reporter.finish();
+    }
+}
+
+/// _exit(2): without exit handlers, but the statistics are kept.
+#[unsafe(no_mangle)]
+extern "C" fn _exit(status: libc::c_int) -> ! {
+    finish();
+    leave(status)
+}
+
+/// _Exit(3), the same.
+#[unsafe(no_mangle)]
+extern "C" fn _Exit(status: libc::c_int) -> ! {
+    finish();
+    leave(status)
+}
+
+fn leave(status: libc::c_int) -> ! {
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// Writes one line and ends the process, status 2: what cannot be served is not run.
+pub(crate) fn end(message: &str) -> ! {
+    say(message);
+    leave(2)
+}
+
+/// Ends a process whose access cannot be served, as the kernel ends one that is out of memory.
+pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
+    let statistics = manager.statistics();
+    let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
+    let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
+    let used = of_pages(Counter::SlotsUsed);
+    say(&format!(
+        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used); \
+         run it with more --memory or --swap"
+    ));
+    if let Some(process) = process::running() {
+        let full = u64::from(error == FaultError::OutOfMemory);
+        process.reporter.shared.out_of_memory.store(full, Relaxed);
+        process.reporter.shared.publish();
+    }
+    loop {
+        // SAFETY: a signal that ends this process and nothing else.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+}
+
+fn say(message: &str) {
+    let line = format!("highwater: {message}\n");
+    // SAFETY: the line lives for the call. What cannot be written cannot be said.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_in_the_ranges_do_not_count() {
+        let smaps = "1000-2000 rw-p 0 00:00 0\nSize: 4 kB\nRss:  4 kB\n\
+                     2000-9000 rw-p 0 00:00 0\nRss: 28 kB\nPss: 1 kB\n\
+                     a000-b000 r--p 0 00:00 0 [vdso]\nRss: 8 kB\n";
+        assert_eq!(resident_outside(smaps, &[]), 40 << 10);
+        assert_eq!(resident_outside(smaps, &[(0x2000, 0x9000)]), 12 << 10);
+    }
+}

@@ -1,0 +1,31 @@
+//! Blocks signals while a thread of the program is inside the manager.
+//!
+//! A signal handler may touch paged memory. If its thread held the table of regions, or the entry of
+//! that page, the fault would wait for the very thread that faults.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// All signals are blocked while this lives.
+pub(crate) struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    /// Blocks all signals of this thread. Two system calls, one here and one at the end.
+    pub(crate) fn now() -> Blocked {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: both sets are filled by the calls before they are read.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            Blocked(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask that `now` found.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+}
