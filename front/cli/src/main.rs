@@ -3,10 +3,12 @@
 //! ```text
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
+//! bench.rs   highwater bench   the workloads of lab/, beside the kernel's ways
 //! ```
 //! One file per subcommand, and one per question it asks. Whatever is refused is a [`Refusal`]:
 //! one line that says what is wrong and what to do, exit status 2.
 
+mod bench;
 mod child;
 mod doctor;
 mod elf;
@@ -39,12 +41,14 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Doctor(doctor::Doctor),
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::try_parse() {
         Ok(Cli { command: Command::Run(run) }) => run.execute(),
         Ok(Cli { command: Command::Doctor(doctor) }) => doctor.execute(),
+        Ok(Cli { command: Command::Bench(bench) }) => Ok(bench::run(bench)),
         Err(error) => usage::answer(&error),
     };
     done.unwrap_or_else(|refusal| {

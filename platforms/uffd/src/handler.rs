@@ -11,10 +11,11 @@
 
 use crate::Uffd;
 use crate::api::{Event, Message};
+use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Served};
 use highwater_os::{OsThread, spawn};
-use highwater_platform::Thread;
-use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
+use highwater_platform::{Clock, Thread};
+use highwater_units::{Nanos, PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,26 @@ pub trait Owner: Send + Sync + 'static {
 
     /// An access to a page that belongs to no region. The thread will look again afterwards.
     fn stray(&self, vpn: Vpn);
+}
+
+/// Adds a thread's CPU time to the statistics, now and then: asking costs a system call.
+#[derive(Default)]
+struct Meter {
+    batches: u32,
+    counted: Nanos,
+}
+
+impl Meter {
+    const PERIOD: u32 = 64;
+
+    fn tick(&mut self, manager: &Manager<Uffd>) {
+        self.batches += 1;
+        if self.batches.is_multiple_of(Self::PERIOD) {
+            let now = manager.platform().thread_cpu_time();
+            manager.machine().count(Counter::HandlerNanos, now.since(self.counted).0);
+            self.counted = now;
+        }
+    }
 }
 
 /// Serves a space until it is stopped.
@@ -118,13 +139,14 @@ impl Shared {
     /// The life of a thread of the server.
     fn run(self: Arc<Shared>) {
         let mut messages = [Message::default(); BATCH];
+        let mut meter = Meter::default();
         while self.take_lead() {
-            self.clone().serve_while_leading(&mut messages);
+            self.clone().serve_while_leading(&mut messages, &mut meter);
         }
     }
 
     /// Reads and serves until the lead is handed over, or the server stops.
-    fn serve_while_leading(self: Arc<Shared>, messages: &mut [Message]) {
+    fn serve_while_leading(self: Arc<Shared>, messages: &mut [Message], meter: &mut Meter) {
         let mut leading = true;
         while leading && !self.stop.load(Acquire) {
             let Ok(read) = self.manager.platform().uffd(self.space).read(messages) else { break };
@@ -135,6 +157,7 @@ impl Shared {
                 }
                 self.serve(message);
             }
+            meter.tick(&self.manager);
         }
         if leading {
             self.lead().taken = false;

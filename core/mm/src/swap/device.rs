@@ -44,7 +44,12 @@ impl ClusterLists {
             self.lists.remove(old, cluster);
         }
         self.home[cluster as usize] = Home::Listed(list);
-        self.lists.push_back(list, cluster);
+        match list {
+            // A free cluster is used again before one that never was: what lies behind the device
+            // (memory, a sparse file) stays as small as it can.
+            FREE => self.lists.push_front(list, cluster),
+            _ => self.lists.push_back(list, cluster),
+        }
     }
 }
 
