@@ -39,7 +39,7 @@ static int open_file(int flags)
     return file;
 }
 
-/* The region exists once for all sections; each fills it anew. */
+/* The region exists once for all sections, which fill it with ever new versions. */
 static void fresh_region(size_t pages)
 {
     if (region.base == NULL)
@@ -422,5 +422,6 @@ int main(int count, char **arguments)
     make_file();
     int status = run_sections(SECTIONS, count, arguments);
     MUST(unlink(FILE_NAME) == 0);
+    region_unmap(&region);
     return status;
 }

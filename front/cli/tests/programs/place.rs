@@ -6,7 +6,8 @@ use crate::common::{compile, highwater};
 use crate::report::Report;
 use crate::run::{Program, Run};
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ static TURN: Mutex<()> = Mutex::new(());
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 const MIB: u64 = 1 << 20;
+/// Outputs are compared in pieces of this many bytes.
+const PIECE: usize = 64 << 10;
 /// For a run without Highwater, which takes seconds.
 const PATIENCE_UNLIMITED: Duration = Duration::from_secs(120);
 /// For a run within a budget: far over the slowest seen, far under an afternoon.
@@ -134,9 +137,13 @@ impl Place {
 }
 
 impl Limits {
-    /// A quarter of what a program needed, and four times of it as swap: forks need more.
+    /// A quarter of what a program needed.
     pub(crate) fn quarter(unlimited: &Run) -> Limits {
-        let memory = (unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB);
+        Limits::of((unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB))
+    }
+
+    /// A budget of `memory` bytes, with 16 times as much swap: forked children need their own.
+    pub(crate) fn of(memory: u64) -> Limits {
         Limits { memory, swap: Swap::Ram, swap_size: 16 * memory, mapping: "auto" }
     }
 }
@@ -159,11 +166,25 @@ pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "  {line}");
 }
 
+/// Piece by piece: the kernel counts the peak of this process among those of its children, which
+/// begin as copies of it.
 fn expect_equal(what: &str, expected: &Path, found: &Path) {
-    let read = |path: &Path| std::fs::read(path).expect("output");
-    let (expected, found) = (read(expected), read(found));
-    assert!(!expected.is_empty(), "{what}: no output");
-    let different = expected.iter().zip(&found).position(|(a, b)| a != b);
-    let lengths = (expected.len(), found.len());
-    assert!(expected == found, "{what}: output differs at {different:?}, lengths {lengths:?}");
+    let open = |path: &Path| BufReader::with_capacity(PIECE, File::open(path).expect("output"));
+    let (mut expected, mut found) = (open(expected), open(found));
+    let mut at = 0;
+    loop {
+        let (a, b) = (expected.fill_buf().unwrap(), found.fill_buf().unwrap());
+        let length = a.len().min(b.len());
+        if let Some(i) = (0..length).find(|&i| a[i] != b[i]) {
+            panic!("{what}: output differs at byte {}", at + i);
+        }
+        assert_eq!(a.len() == length, b.len() == length, "{what}: output ends at byte {at}");
+        if length == 0 {
+            break;
+        }
+        at += length;
+        expected.consume(length);
+        found.consume(length);
+    }
+    assert!(at > 0, "{what}: no output");
 }

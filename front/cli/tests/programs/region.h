@@ -32,9 +32,15 @@ __attribute__((unused))
 static struct region region_map(size_t pages)
 {
     struct region region = {.slots = pages / SLOT_PAGES};
-    unsigned char *at = map_pages((region.slots + 1) * SLOT_PAGES);
-    region.base = (unsigned char *)(((uintptr_t)at + PAGE - 1) / PAGE * PAGE);
+    region.base = map_pages(region.slots * SLOT_PAGES);
     return region;
+}
+
+__attribute__((unused))
+static void region_unmap(struct region *region)
+{
+    MUST(munmap(region->base, region->slots * SLOT) == 0);
+    region->base = NULL;
 }
 
 /* Writes all of it, in order. */

@@ -22,13 +22,13 @@ impl Report {
     /// A number by its JSON pointer.
     pub(crate) fn number(&self, pointer: &str) -> u64 {
         let value = self.0.pointer(pointer).and_then(Value::as_u64);
-        value.unwrap_or_else(|| panic!("no number {pointer} in the report: {:#}", self.0))
+        value.unwrap_or_else(|| panic!("no number {pointer} in the report: {}", self.0))
     }
 
     /// The program really lived from swap.
     pub(crate) fn expect_swapping(&self) {
         for counter in ["/vmstat/pswpout", "/vmstat/pswpin", "/faults_major"] {
-            assert!(self.number(counter) > 0, "{counter} is 0: {:#}", self.0);
+            assert!(self.number(counter) > 0, "{counter} is 0: {}", self.0);
         }
     }
 
@@ -41,9 +41,9 @@ impl Report {
         let paged = self.number("/paged_peak_bytes");
         assert_eq!(self.number("/budget_bytes"), budget);
         let bound = budget + OWN_BYTES + paged * OWN_PERCENT / 100 + elsewhere + ram;
-        assert!(part("bytes") <= bound, "resident over {bound} bytes: {:#}", self.0);
+        assert!(part("bytes") <= bound, "resident over {bound} bytes: {}", self.0);
         let others = unlimited_peak.saturating_sub(paged) + ELSEWHERE_SLACK;
-        assert!(elsewhere <= others, "over {others} bytes elsewhere: {:#}", self.0);
+        assert!(elsewhere <= others, "over {others} bytes elsewhere: {}", self.0);
     }
 
     /// The figures, in one line.

@@ -138,6 +138,7 @@ static uint64_t kernel(size_t pages)
             check_kept(&region, slot, from + SMALL[kind].most, SLOT, "kernel: behind");
         }
     }
+    region_unmap(&region);
     return region.slots * KINDS;
 }
 
