@@ -4,7 +4,7 @@ use crate::frame::{Owner, Place};
 use crate::machine::Machine;
 use crate::space::{Entry, Held, Page, Pinned};
 use highwater_platform::{Platform, Stop};
-use highwater_units::{FrameBatch, FrameList, Pfn, RUN_PAGES_MAX};
+use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX};
 
 /// A run of neighbouring pages, locked, with their frames.
 pub(super) struct Run<'a, P: Platform> {
@@ -32,7 +32,7 @@ pub(super) fn each_run<'a, P: Platform>(
     mut batch: FrameBatch,
     mut act: impl FnMut(Run<'a, P>),
 ) -> FrameBatch {
-    batch.sort_unstable_by_key(|pfn| m.frames.owner(*pfn));
+    sort_by_owner(m, &mut batch);
     let mut left = FrameBatch::default();
     let mut at = 0;
     while let Some(pfn) = batch.get(at) {
@@ -48,6 +48,20 @@ pub(super) fn each_run<'a, P: Platform>(
         act(run);
     }
     left
+}
+
+/// Brings neighbours together. Owners change while this looks, and sorting panics at an order that
+/// does: so each is read once.
+fn sort_by_owner<P: Platform>(m: &Machine<P>, batch: &mut FrameBatch) {
+    let mut pages = [(None, Pfn(0)); BATCH_PAGES_MAX];
+    let pages = &mut pages[..batch.len()];
+    for (page, pfn) in pages.iter_mut().zip(batch.iter()) {
+        *page = (m.frames.owner(*pfn), *pfn);
+    }
+    pages.sort_unstable();
+    for (pfn, (_, sorted)) in batch.iter_mut().zip(pages.iter()) {
+        *pfn = *sorted;
+    }
 }
 
 fn lock_first<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Option<Run<'_, P>> {
