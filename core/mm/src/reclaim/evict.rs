@@ -41,14 +41,15 @@ struct Writes {
 
 impl Sorted {
     fn new() -> Sorted {
-        let none = Io::new(0, FrameList::default());
-        let writes = Writes {
-            ios: [none; BATCH_PAGES_MAX],
-            devices: [0; BATCH_PAGES_MAX],
-            len: 0,
-        };
         let [freed, activated, kept] = [FrameBatch::default(); 3];
-        Sorted { freed, activated, kept, writes }
+        Sorted { freed, activated, kept, writes: Writes::none() }
+    }
+}
+
+impl Writes {
+    fn none() -> Writes {
+        let none = Io::new(0, FrameList::default());
+        Writes { ios: [none; BATCH_PAGES_MAX], devices: [0; BATCH_PAGES_MAX], len: 0 }
     }
 }
 
@@ -144,60 +145,67 @@ fn take_slots<P: Platform>(
 
 /// Makes the transfers, all to one device at a time, and frees the frames nobody wanted meanwhile.
 fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
-    let Writes { mut ios, devices, len } = std::mem::replace(&mut sorted.writes, Sorted::new().writes);
+    let Writes { mut ios, devices, len } = std::mem::replace(&mut sorted.writes, Writes::none());
     let mut at = 0;
     while at < len {
         let device = devices[at];
         let same = devices[at..len].iter().take_while(|d| **d == device).count();
         m.swap.write(&m.platform, &m.stats, device, &mut ios[at..at + same]);
         for io in &ios[at..at + same] {
-            settle(m, device, io, sorted);
+            match io.result {
+                Ok(()) => settle(m, device, io, sorted),
+                Err(_) => m.set_written(&io.frames, Writeback::Failed),
+            }
         }
         at += same;
+    }
+    // Only now, with every write of the batch over: who holds the entry of one of its pages may be
+    // waiting for another of them.
+    for (io, device) in ios[..len].iter().zip(devices).filter(|(io, _)| io.result.is_err()) {
+        take_back(m, device, io, sorted);
     }
 }
 
 fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
-    let outcome = match io.result {
-        Ok(()) => Writeback::Idle,
-        Err(_) => Writeback::Failed,
-    };
-    m.set_written(&io.frames, outcome);
+    // Out of the cache before those who claimed a frame go on: afterwards they may give slot and frame
+    // back to each other, and the frame would be taken from them.
     for (index, pfn) in io.frames.iter().enumerate() {
         let slot = Slot { device, index: io.slot + index as u32 };
-        let fate = match outcome {
-            Writeback::Failed => restore(m, slot, *pfn),
-            _ => m.swap.uncache(slot, *pfn).into(),
-        };
-        match fate {
-            Written::Free => sorted.freed.push(*pfn),
-            Written::Claimed => sorted.activated.push(*pfn),
-            Written::Restored => sorted.kept.push(*pfn),
+        match m.swap.uncache(slot, *pfn) {
+            Cached::Removed => sorted.freed.push(*pfn),
+            Cached::Claimed => sorted.activated.push(*pfn),
+        }
+    }
+    m.set_written(&io.frames, Writeback::Idle);
+}
+
+fn take_back<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
+    for (index, pfn) in io.frames.iter().enumerate() {
+        let slot = Slot { device, index: io.slot + index as u32 };
+        match restore(m, slot, *pfn) {
+            Unwritten::Dropped => sorted.freed.push(*pfn),
+            Unwritten::Claimed => sorted.activated.push(*pfn),
+            Unwritten::Restored => sorted.kept.push(*pfn),
         }
     }
 }
 
-/// What became of a page that was to be written.
-enum Written {
-    Free,
+/// What became of a page that could not be written.
+enum Unwritten {
+    /// The program wants it no more.
+    Dropped,
+    /// A fault had it first.
     Claimed,
+    /// It is resident again.
     Restored,
 }
 
-impl From<Cached> for Written {
-    fn from(cached: Cached) -> Written {
-        match cached {
-            Cached::Removed => Written::Free,
-            Cached::Claimed => Written::Claimed,
-        }
-    }
-}
-
 /// After a failed write: the page is resident again, unless a fault has it or it was dropped.
-fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Written {
-    let owner = m.frames.owner(pfn).expect("a frame keeps its owner while it is written");
+fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Unwritten {
     let mut attempt = 0;
     let held = loop {
+        // Only who claimed the frame gives it to another page, or to nobody.
+        let Some(owner) = m.frames.owner(pfn) else { return Unwritten::Claimed };
         match Held::lock(m.space(owner.space), owner.vpn, Pinned::Accept) {
             Some(held) => break held,
             // A fault that found the frame in the cache has the entry, and lets go of it soon.
@@ -205,17 +213,18 @@ fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Written {
         }
         attempt += 1;
     };
-    match (m.swap.uncache(slot, pfn), held.page() == Page::Swapped(slot)) {
-        (Cached::Claimed, _) => Written::Claimed,
-        (Cached::Removed, false) => {
-            m.frames.set_writeback(pfn, Writeback::Idle);
-            Written::Free
-        }
-        (Cached::Removed, true) => {
-            m.frames.set_writeback(pfn, Writeback::Idle);
-            m.swap.release(slot);
-            held.release(|_, _| Entry::resident(pfn).dirty());
-            Written::Restored
-        }
+    // Who claims the frame notes that before it lets go of the entry. The cache cannot tell: the slot
+    // may be free by now, and in use anew for the same frame.
+    if m.frames.writeback(pfn) != Writeback::Failed {
+        return Unwritten::Claimed;
     }
+    m.frames.set_writeback(pfn, Writeback::Idle);
+    let cached = m.swap.uncache(slot, pfn);
+    debug_assert_eq!(cached, Cached::Removed, "{pfn:?} was claimed by nobody");
+    if held.page() != Page::Swapped(slot) {
+        return Unwritten::Dropped;
+    }
+    m.swap.release(slot);
+    held.release(|_, _| Entry::resident(pfn).dirty());
+    Unwritten::Restored
 }
