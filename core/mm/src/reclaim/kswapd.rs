@@ -32,8 +32,9 @@ pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &AtomicBool) {
         let balanced = balance(m, node, stop);
         m.count(Counter::PageOutRun, 1);
         m.count(Counter::KswapdNanos, m.platform.thread_cpu_time().since(before).0);
-        if !balanced {
-            node.alarm.wait(node.alarm.ticket(), None);
+        let ticket = node.alarm.ticket();
+        if !balanced && !stop.load(Acquire) {
+            node.alarm.wait(ticket, None);
         }
     }
 }
