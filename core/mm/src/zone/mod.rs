@@ -72,8 +72,10 @@ impl<P: Platform> Zone<P> {
     /// One frame, if the CPU has one at hand or the zone stays above `level`.
     pub fn alloc(&self, cpu: CpuId, level: Level) -> Option<Pfn> {
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
-        if mine.is_empty() && self.allows(level, 1) {
-            let batch = self.batch.min((self.free_frames() - self.marks.at(level)) as usize);
+        // Another CPU may take frames between a look at the count and the next: one look.
+        let spare = self.free_frames().saturating_sub(self.marks.at(level)) as usize;
+        if mine.is_empty() && spare > 0 {
+            let batch = self.batch.min(spare);
             let mut buddy = self.buddy.lock();
             mine.extend((0..batch).map_while(|_| buddy.alloc(Order(0))));
             self.free.fetch_sub(mine.len() as u32, Relaxed);
