@@ -1,0 +1,95 @@
+//! What tests with random operations and threads share: seeds, and a watchdog.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Runs `test` for seeds 1 to `count`. `HIGHWATER_SEED=S` runs that one alone, `HIGHWATER_SEEDS=N`
+/// that many. A failure names its seed.
+pub fn seeds(count: u64, test: impl Fn(u64)) {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seeds = match number("HIGHWATER_SEED") {
+        Some(one) => one..=one,
+        None => 1..=number("HIGHWATER_SEEDS").unwrap_or(count),
+    };
+    for seed in seeds {
+        let naming = Naming(seed);
+        test(seed);
+        std::mem::forget(naming);
+    }
+}
+
+/// Prints the seed when a test panics.
+struct Naming(u64);
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        eprintln!("failed with HIGHWATER_SEED={}", self.0);
+    }
+}
+
+/// Ends the process with a message when a test makes no progress for too long: a deadlock then
+/// fails the test instead of hanging it.
+pub struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    beats: AtomicU64,
+    over: AtomicBool,
+    report: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Watchdog {
+    /// Watches over `test`, which is to call [`Watchdog::beat`] at least every `patience`.
+    pub fn new(test: &str, patience: Duration) -> Watchdog {
+        let shared = Arc::new(Shared {
+            beats: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            report: OnceLock::new(),
+        });
+        let (watched, name) = (shared.clone(), test.to_owned());
+        let thread = Some(thread::spawn(move || watched.watch(&name, patience)));
+        Watchdog { shared, thread }
+    }
+
+    /// What to say beside the message, from the watchdog's thread: counters, states. Once.
+    pub fn report(&self, report: impl Fn() + Send + Sync + 'static) {
+        assert!(self.shared.report.set(Box::new(report)).is_ok(), "one report");
+    }
+
+    /// There was progress.
+    pub fn beat(&self) {
+        self.shared.beats.fetch_add(1, Relaxed);
+    }
+}
+
+impl Shared {
+    fn watch(&self, test: &str, patience: Duration) {
+        let (mut seen, mut since) = (0, Instant::now());
+        while !self.over.load(Relaxed) {
+            thread::park_timeout(Duration::from_millis(200));
+            let beats = self.beats.load(Relaxed);
+            if beats != seen {
+                (seen, since) = (beats, Instant::now());
+            } else if since.elapsed() > patience {
+                eprintln!("{test}: no progress for {patience:?} after {beats} steps");
+                self.report.get().into_iter().for_each(|report| report());
+                std::process::abort();
+            }
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It panics nowhere.
+            let _ = thread.join();
+        }
+    }
+}

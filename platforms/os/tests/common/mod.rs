@@ -1,0 +1,121 @@
+//! Devices that misbehave: slow, failing, full, or slower than they are.
+
+use highwater_devices::{Arena, Device, Spec, open};
+use highwater_platform::{DeviceInfo, Io, IoError, Latency};
+use highwater_units::{Bytes, PAGE_SIZE, Prng};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What is wrong with a device; may change while it is used.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    /// Percent of reads that fail.
+    pub(crate) reads: AtomicU64,
+    /// Percent of writes that fail.
+    pub(crate) writes: AtomicU64,
+    /// Percent of transfers that take their time.
+    pub(crate) delays: AtomicU64,
+    drawn: AtomicU64,
+}
+
+impl Trouble {
+    /// None from now on.
+    pub(crate) fn end(&self) {
+        for percent in [&self.reads, &self.writes, &self.delays] {
+            percent.store(0, Relaxed);
+        }
+    }
+
+    fn strikes(&self, percent: &AtomicU64) -> bool {
+        let draw = self.drawn.fetch_add(1, Relaxed);
+        Prng::new(draw).percent(percent.load(Relaxed))
+    }
+}
+
+/// A device with troubles.
+struct Troubled {
+    inner: Box<dyn Device>,
+    latency: Latency,
+    trouble: Arc<Trouble>,
+}
+
+/// Memory that claims to be of some latency, with troubles.
+pub(crate) fn memory(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Box<dyn Device> {
+    let spec = Spec::Ram { size: Bytes::of_pages(pages) };
+    let inner = open(&spec).expect("memory for the device");
+    Box::new(Troubled { inner, latency, trouble: trouble.clone() })
+}
+
+/// A file in `dir`, with troubles.
+pub(crate) fn file(pages: u64, dir: &Path, trouble: &Arc<Trouble>) -> Box<dyn Device> {
+    let spec = Spec::Dir { path: dir.to_owned(), size: Bytes::of_pages(pages) };
+    let inner = open(&spec).expect("room for the file");
+    Box::new(Troubled { latency: inner.info().latency, inner, trouble: trouble.clone() })
+}
+
+impl Troubled {
+    fn dawdle(&self) {
+        if self.trouble.strikes(&self.trouble.delays) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    fn failure(&self) -> IoError {
+        match self.trouble.drawn.load(Relaxed) % 2 {
+            0 => IoError::Full,
+            _ => IoError::Failed(5),
+        }
+    }
+}
+
+impl Device for Troubled {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { latency: self.latency, ..self.inner.info() }
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        self.dawdle();
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.read(arena, batch) };
+        for io in batch {
+            if self.trouble.strikes(&self.trouble.reads) {
+                // After an error the frames hold anything: here, what no page ever held.
+                for pfn in io.frames.iter() {
+                    // SAFETY: a frame of this transfer, the caller's alone.
+                    unsafe { arena.address(*pfn).write_bytes(0xdb, PAGE_SIZE) };
+                }
+                io.result = Err(self.failure());
+            }
+        }
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        self.dawdle();
+        for index in 0..batch.len() {
+            let fails = self.trouble.strikes(&self.trouble.writes);
+            // Half of the failed writes reach their slots all the same.
+            if !fails || index % 2 == 0 {
+                // SAFETY: as the caller promises.
+                unsafe { self.inner.write(arena, &mut batch[index..=index]) };
+            }
+            if fails {
+                batch[index].result = Err(self.failure());
+            }
+        }
+        self.dawdle();
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        self.inner.inherit()
+    }
+
+    fn resident(&self) -> Bytes {
+        self.inner.resident()
+    }
+
+    fn owns_descriptor(&self, descriptor: i32) -> bool {
+        self.inner.owns_descriptor(descriptor)
+    }
+}
