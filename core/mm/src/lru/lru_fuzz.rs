@@ -1,0 +1,311 @@
+//! Random operations against two deques and a place per frame; then by several threads, against the
+//! rule that a frame is in one place.
+
+use super::{CPU_BATCH, List, Lru, Removal};
+use crate::frame::{Frames, Place};
+use crate::fuzz::{Watchdog, seeds};
+use highwater_os::Os;
+use highwater_platform::{Cpu, FrameRange};
+use highwater_units::{BATCH_PAGES_MAX, Bytes, CpuId, FrameBatch, NodeId, Pfn, Prng};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// What the lists should be.
+struct Model {
+    first: u32,
+    place: Vec<Place>,
+    batches: Vec<Vec<Pfn>>,
+    /// By [`List`]; front = newest.
+    lists: [VecDeque<Pfn>; 2],
+    isolated: Vec<Pfn>,
+}
+
+impl Model {
+    fn set(&mut self, pfn: Pfn, place: Place) {
+        self.place[(pfn.0 - self.first) as usize] = place;
+    }
+
+    fn at(&self, pfn: Pfn) -> Place {
+        self.place[(pfn.0 - self.first) as usize]
+    }
+
+    /// Links pages, except orphans, which it returns.
+    fn link(&mut self, pages: Vec<Pfn>, list: List) -> Vec<Pfn> {
+        let (orphans, linked): (Vec<Pfn>, Vec<Pfn>) =
+            pages.into_iter().partition(|pfn| self.at(*pfn) == Place::Orphan);
+        orphans.iter().for_each(|pfn| self.set(*pfn, Place::Off));
+        for pfn in linked {
+            self.set(pfn, list.place());
+            self.lists[list as usize].push_front(pfn);
+        }
+        orphans
+    }
+
+    fn add(&mut self, cpu: usize, pages: &[Pfn]) -> Vec<Pfn> {
+        pages.iter().for_each(|pfn| self.set(*pfn, Place::Batch));
+        if self.batches[cpu].len() + pages.len() < CPU_BATCH {
+            self.batches[cpu].extend(pages);
+            return Vec::new();
+        }
+        let mut all = std::mem::take(&mut self.batches[cpu]);
+        all.extend(pages);
+        self.link(all, List::Active)
+    }
+
+    fn drain(&mut self) -> Vec<Pfn> {
+        let all: Vec<_> = self.batches.iter_mut().flat_map(std::mem::take).collect();
+        self.link(all, List::Active)
+    }
+
+    fn isolate(&mut self, list: List, max: usize) -> Vec<Pfn> {
+        let pages = &mut self.lists[list as usize];
+        let taken = (0..max.min(BATCH_PAGES_MAX)).map_while(|_| pages.pop_back());
+        let taken: Vec<Pfn> = taken.collect();
+        taken.iter().for_each(|pfn| self.set(*pfn, Place::Isolated));
+        self.isolated.extend(&taken);
+        taken
+    }
+
+    fn remove(&mut self, pfn: Pfn) -> Removal {
+        match self.at(pfn) {
+            Place::Batch | Place::Isolated => {
+                self.set(pfn, Place::Orphan);
+                Removal::Abandoned
+            }
+            _ => {
+                self.lists.iter_mut().for_each(|list| list.retain(|other| *other != pfn));
+                self.set(pfn, Place::Off);
+                Removal::Taken
+            }
+        }
+    }
+
+    /// A few random isolated pages, no longer so.
+    fn some_isolated(&mut self, random: &mut Prng) -> Vec<Pfn> {
+        let count = random.below(BATCH_PAGES_MAX as u64 + 1).min(self.isolated.len() as u64);
+        let pick = |_| {
+            let at = random.below(self.isolated.len() as u64) as usize;
+            self.isolated.swap_remove(at)
+        };
+        (0..count).map(pick).collect()
+    }
+
+    fn check(&self, lru: &Lru<Os>, frames: &Frames) {
+        let mut found = Vec::new();
+        lru.each(|pfn, place| found.push((pfn, place)));
+        let batched = self.batches.iter().flatten().map(|pfn| (*pfn, Place::Batch));
+        let listed = [List::Active, List::Inactive]
+            .into_iter()
+            .flat_map(|list| self.lists[list as usize].iter().map(move |pfn| (*pfn, list.place())));
+        assert_eq!(found, batched.chain(listed).collect::<Vec<_>>());
+        for list in [List::Active, List::Inactive] {
+            assert_eq!(lru.len(list) as usize, self.lists[list as usize].len());
+        }
+        assert_eq!(lru.is_empty(), self.lists.iter().all(VecDeque::is_empty));
+        for (index, place) in self.place.iter().enumerate() {
+            assert_eq!(frames.place(Pfn(self.first + index as u32)).get(), *place);
+        }
+    }
+}
+
+fn any_list(random: &mut Prng) -> List {
+    if random.percent(50) { List::Active } else { List::Inactive }
+}
+
+fn lists(first: u32, count: u32) -> (Os, Lru<Os>, Frames) {
+    let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+    let range = FrameRange { node: NodeId(0), first: Pfn(first), frames: count };
+    let lru = Lru::new(&platform, range);
+    (platform, lru, Frames::new((first + count) as usize))
+}
+
+fn fuzz(seed: u64) {
+    let mut random = Prng::new(seed);
+    let (first, count) = (random.below(50) as u32, 1 + random.below(150) as u32);
+    let (platform, lru, frames) = lists(first, count);
+    let mut model = Model {
+        first,
+        place: vec![Place::Off; count as usize],
+        batches: vec![Vec::new(); platform.cpus()],
+        lists: [VecDeque::new(), VecDeque::new()],
+        isolated: Vec::new(),
+    };
+    for _ in 0..1000 {
+        step(&mut random, &lru, &frames, &mut model);
+        model.check(&lru, &frames);
+    }
+}
+
+fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames, model: &mut Model) {
+    let any = Pfn(model.first + random.below(model.place.len() as u64) as u32);
+    let list = any_list(random);
+    match random.below(10) {
+        0..3 => {
+            let all = (model.first..model.first + model.place.len() as u32).map(Pfn);
+            let off = all.filter(|pfn| model.at(*pfn) == Place::Off && random.percent(30));
+            let pages: Vec<Pfn> = off.take(16).collect();
+            let cpu = random.below(model.batches.len() as u64) as usize;
+            let orphans = lru.add(frames, CpuId(cpu as u16), &pages);
+            assert_eq!(&orphans[..], model.add(cpu, &pages));
+        }
+        3..5 => {
+            let max = random.below(40) as usize;
+            assert_eq!(&lru.isolate(frames, list, max)[..], model.isolate(list, max));
+        }
+        5..7 => {
+            let pages = model.some_isolated(random);
+            let orphans = lru.putback(frames, &pages, list);
+            assert_eq!(&orphans[..], model.link(pages, list));
+        }
+        7..9 if model.at(any) != Place::Orphan => {
+            assert_eq!(lru.remove(frames, any), model.remove(any));
+        }
+        9 if random.percent(30) => {
+            let mut orphans: Vec<Pfn> = Vec::new();
+            lru.drain(frames, |some| orphans.extend(some));
+            assert_eq!(orphans, model.drain());
+        }
+        _ => evict_one(frames, model),
+    }
+}
+
+fn evict_one(frames: &Frames, model: &mut Model) {
+    let isolated = |pfn: &Pfn| model.at(*pfn) == Place::Isolated;
+    if let Some(at) = model.isolated.iter().position(isolated) {
+        let pfn = model.isolated.swap_remove(at);
+        assert_eq!(frames.place(pfn).change(Place::Isolated, Place::Off), Ok(()));
+        model.set(pfn, Place::Off);
+    }
+}
+
+#[test]
+fn random_operations_match_deques() {
+    seeds(100, fuzz);
+}
+
+/// Frames in use and free, as the manager's entries and zone would have them.
+struct Users {
+    platform: Os,
+    lru: Lru<Os>,
+    frames: Frames,
+    /// By frame: whether a page has it. The page's entry.
+    used: Vec<Mutex<bool>>,
+    free: Mutex<Vec<Pfn>>,
+    is_free: Vec<AtomicBool>,
+    freed: AtomicU32,
+    watchdog: Watchdog,
+}
+
+impl Users {
+    fn new(count: u32) -> Users {
+        let (platform, lru, frames) = lists(0, count);
+        Users {
+            platform,
+            lru,
+            frames,
+            used: (0..count).map(|_| Mutex::new(false)).collect(),
+            free: Mutex::new((0..count).map(Pfn).collect()),
+            is_free: (0..count).map(|_| AtomicBool::new(true)).collect(),
+            freed: AtomicU32::new(0),
+            watchdog: Watchdog::new("lru", Duration::from_secs(30)),
+        }
+    }
+
+    fn free(&self, pages: &[Pfn]) {
+        for pfn in pages {
+            assert!(!self.is_free[pfn.index()].swap(true, SeqCst), "{pfn:?} came out twice");
+            assert_eq!(self.frames.place(*pfn).get(), Place::Off);
+            self.freed.fetch_add(1, Relaxed);
+        }
+        self.free.lock().expect("no panic").extend(pages);
+    }
+
+    fn add(&self, random: &mut Prng) {
+        let mut free = self.free.lock().expect("no panic");
+        let rest = free.len().saturating_sub(random.below(17) as usize);
+        let pages = free.split_off(rest);
+        drop(free);
+        let mut entries: Vec<MutexGuard<'_, bool>> =
+            pages.iter().map(|pfn| self.used[pfn.index()].lock().expect("no panic")).collect();
+        for (pfn, used) in pages.iter().zip(&mut entries) {
+            assert!(self.is_free[pfn.index()].swap(false, SeqCst), "{pfn:?} is given out twice");
+            assert!(!std::mem::replace(&mut **used, true));
+        }
+        let cpu = CpuId(random.below(self.platform.cpus() as u64) as u16);
+        let orphans = self.lru.add(&self.frames, cpu, &pages);
+        drop(entries);
+        self.free(&orphans);
+    }
+
+    fn drop_page(&self, pfn: Pfn) {
+        let Ok(mut used) = self.used[pfn.index()].try_lock() else { return };
+        if std::mem::replace(&mut *used, false) {
+            match self.lru.remove(&self.frames, pfn) {
+                Removal::Taken => self.free(&[pfn]),
+                Removal::Abandoned => {}
+            }
+        }
+    }
+
+    fn reclaim(&self, random: &mut Prng) {
+        let batch = self.lru.isolate(&self.frames, any_list(random), BATCH_PAGES_MAX);
+        let (mut evicted, mut kept) = (FrameBatch::default(), FrameBatch::default());
+        for pfn in batch.iter() {
+            match self.used[pfn.index()].try_lock() {
+                Ok(mut used) if *used && random.percent(50) => {
+                    *used = false;
+                    let off = self.frames.place(*pfn).change(Place::Isolated, Place::Off);
+                    assert_eq!(off, Ok(()), "{pfn:?} was isolated by this thread");
+                    evicted.push(*pfn);
+                }
+                _ => kept.push(*pfn),
+            }
+        }
+        self.free(&evicted);
+        self.free(&self.lru.putback(&self.frames, &kept, any_list(random)));
+    }
+
+    fn run(&self, seed: u64) {
+        let mut random = Prng::new(seed);
+        for _ in 0..4000 {
+            self.watchdog.beat();
+            match random.below(20) {
+                0..6 => self.add(&mut random),
+                6..13 => self.drop_page(Pfn(random.below(self.used.len() as u64) as u32)),
+                13..19 => self.reclaim(&mut random),
+                _ => self.lru.drain(&self.frames, |orphans| self.free(orphans)),
+            }
+        }
+    }
+
+    /// At rest every frame is free or on a list.
+    fn check(&self) {
+        self.lru.drain(&self.frames, |orphans| self.free(orphans));
+        let mut found = vec![0; self.used.len()];
+        self.free.lock().expect("no panic").iter().for_each(|pfn| found[pfn.index()] += 1);
+        self.lru.each(|pfn, place| {
+            assert_eq!(self.frames.place(pfn).get(), place);
+            assert!(*self.used[pfn.index()].lock().expect("no panic"), "{pfn:?} has a page");
+            found[pfn.index()] += 1;
+        });
+        assert!(found.iter().all(|times| *times == 1), "every frame is in one place");
+    }
+}
+
+#[test]
+fn threads_find_every_frame_in_one_place() {
+    seeds(8, |seed| {
+        let mut random = Prng::new(seed);
+        let users = Users::new(1 + random.below(200) as u32);
+        std::thread::scope(|scope| {
+            let users = &users;
+            (0..4).for_each(|thread| {
+                scope.spawn(move || users.run(seed << 8 | thread));
+            });
+        });
+        users.check();
+        assert!(users.freed.load(Relaxed) > 0);
+    });
+}

@@ -1,0 +1,281 @@
+//! Random operations against a map of slots; then by several threads, against the rule that a slot
+//! has one user and none is lost.
+
+use super::{Cached, CountLimit, Swap};
+use crate::fuzz::{Watchdog, seeds};
+use highwater_devices::{Device, Spec, open};
+use highwater_os::Os;
+use highwater_platform::{Block, Cpu};
+use highwater_units::{Bytes, CpuId, Pfn, Prng, RUN_PAGES_MAX, Slot};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// A device of `pages` slots, of which nothing is ever read or written.
+fn device(pages: u64) -> Box<dyn Device> {
+    open(&Spec::Ram { size: Bytes::of_pages(pages) }).expect("addresses for the device")
+}
+
+/// One to three devices, of one cluster or a few; some inherited.
+fn platform(random: &mut Prng) -> Os {
+    let count = 1 + random.below(3);
+    let sizes = [256, 511, 512, 513, 1500, 3000];
+    let draw = |_| {
+        let pages = sizes[random.below(sizes.len() as u64) as usize];
+        match random.percent(20) {
+            true => device(pages).inherit(),
+            false => device(pages),
+        }
+    };
+    let devices = (0..count).map(draw).collect();
+    Os::new(Bytes::of_pages(1), devices).expect("an arena")
+}
+
+/// What the slots should be: count and cached frame of each in use.
+struct Model {
+    platform: Os,
+    swap: Swap<Os>,
+    slots: BTreeMap<(u8, u32), (u32, Option<Pfn>)>,
+    frames: u32,
+}
+
+fn key(slot: Slot) -> (u8, u32) {
+    (slot.device, slot.index)
+}
+
+impl Model {
+    fn new(random: &mut Prng) -> Model {
+        let platform = platform(random);
+        Model { swap: Swap::new(&platform), platform, slots: BTreeMap::new(), frames: 0 }
+    }
+
+    fn used(&self, device: u8) -> usize {
+        self.slots.range((device, 0)..=(device, u32::MAX)).count()
+    }
+
+    fn is_full(&self, device: u8) -> bool {
+        let info = &self.platform.devices()[usize::from(device)];
+        info.read_only || self.used(device) == info.pages as usize
+    }
+
+    fn alloc(&mut self, random: &mut Prng) {
+        let cpu = CpuId(random.below(self.platform.cpus() as u64) as u16);
+        let wanted = 1 + random.below(RUN_PAGES_MAX as u64) as u32;
+        let frames: Vec<Pfn> = (self.frames..self.frames + wanted).map(Pfn).collect();
+        self.frames += wanted;
+        let devices = self.platform.devices().len() as u8;
+        let Some((first, taken)) = self.swap.alloc(cpu, &frames) else {
+            return assert!((0..devices).all(|device| self.is_full(device)), "a slot was free");
+        };
+        assert!((1..=frames.len()).contains(&taken));
+        assert!((0..first.device).all(|device| self.is_full(device)), "an earlier device had room");
+        assert!(!self.is_full(first.device));
+        for (index, pfn) in frames[..taken].iter().enumerate() {
+            let slot = Slot { index: first.index + index as u32, ..first };
+            let before = self.slots.insert(key(slot), (1, Some(*pfn)));
+            assert_eq!(before, None, "{slot:?} was in use");
+        }
+    }
+
+    /// A slot in use, if there is one at or after a random place.
+    fn any(&self, random: &mut Prng) -> Option<(Slot, u32, Option<Pfn>)> {
+        let device = random.below(self.platform.devices().len() as u64) as u8;
+        let index = random.below(3000) as u32;
+        let (key, (count, cached)) = self.slots.range((device, index)..).next()?;
+        Some((Slot { device: key.0, index: key.1 }, *count, *cached))
+    }
+
+    fn set(&mut self, slot: Slot, count: u32, cached: Option<Pfn>) {
+        match (count, cached) {
+            (0, None) => self.slots.remove(&key(slot)),
+            state => self.slots.insert(key(slot), state),
+        };
+    }
+
+    fn change(&mut self, random: &mut Prng) {
+        let Some((slot, count, cached)) = self.any(random) else { return };
+        assert_eq!(self.swap.is_cached(slot), cached.is_some());
+        match random.below(8) {
+            0 => {
+                assert_eq!(self.swap.claim(slot), cached);
+                self.set(slot, count, None);
+            }
+            1..4 => {
+                let pfn = cached.filter(|_| random.percent(90)).unwrap_or(Pfn(u32::MAX));
+                let expected = if cached == Some(pfn) { Cached::Removed } else { Cached::Claimed };
+                assert_eq!(self.swap.uncache(slot, pfn), expected);
+                self.set(slot, count, cached.filter(|_| expected == Cached::Claimed));
+            }
+            4 if count > 0 => self.duplicate(random, slot, count, cached),
+            _ if count > 0 => {
+                self.swap.release(slot);
+                self.set(slot, count - 1, cached);
+            }
+            _ => {}
+        }
+    }
+
+    /// Once, or, now and then, up to the limit.
+    fn duplicate(&mut self, random: &mut Prng, slot: Slot, count: u32, cached: Option<Pfn>) {
+        let times = if random.percent(2) { 260 } else { 1 };
+        for more in 1..=times {
+            let expected = if count + more <= 255 { Ok(()) } else { Err(CountLimit) };
+            assert_eq!(self.swap.duplicate(slot), expected);
+        }
+        self.set(slot, (count + times).min(255), cached);
+    }
+
+    /// Slots of an inherited device are the parent's to count.
+    fn touch_inherited(&self, random: &mut Prng) {
+        for (device, info) in self.platform.devices().iter().enumerate().filter(|d| d.1.read_only) {
+            let index = random.below(u64::from(info.pages)) as u32;
+            let slot = Slot { device: device as u8, index };
+            self.swap.release(slot);
+            assert_eq!(self.swap.duplicate(slot), Ok(()));
+            assert_eq!((self.swap.claim(slot), self.swap.is_cached(slot)), (None, false));
+        }
+    }
+
+    fn check(&self) {
+        let mut found = BTreeMap::new();
+        for device in self.swap.devices() {
+            device.each_used(|slot, count, cached| {
+                found.insert(key(slot), (u32::from(count), cached));
+            });
+        }
+        assert_eq!(found, self.slots);
+        let infos = self.platform.devices();
+        let own = infos.iter().filter(|info| !info.read_only);
+        let all = own.map(|info| u64::from(info.pages)).sum();
+        assert_eq!(self.swap.usage(), (self.slots.len() as u64, all));
+    }
+
+    /// Gives everything back.
+    fn empty(&mut self) {
+        for (key, (count, cached)) in std::mem::take(&mut self.slots) {
+            let slot = Slot { device: key.0, index: key.1 };
+            assert_eq!(self.swap.claim(slot), cached);
+            (0..count).for_each(|_| self.swap.release(slot));
+        }
+    }
+}
+
+/// Phases of more allocating and of more freeing: devices run full, and empty.
+fn fuzz(seed: u64) {
+    let mut random = Prng::new(seed);
+    let mut model = Model::new(&mut random);
+    for _ in 0..6 {
+        let filling = 5 + random.below(90);
+        for _ in 0..500 {
+            match random.percent(filling) {
+                true => model.alloc(&mut random),
+                false => (0..8).for_each(|_| model.change(&mut random)),
+            }
+        }
+        model.touch_inherited(&mut random);
+        model.check();
+    }
+    model.empty();
+    model.check();
+}
+
+#[test]
+fn random_operations_match_a_map() {
+    seeds(60, fuzz);
+}
+
+/// Slots that threads pass around.
+struct Users {
+    platform: Os,
+    swap: Swap<Os>,
+    taken: Vec<AtomicBool>,
+    used: Mutex<Vec<Slot>>,
+    watchdog: Watchdog,
+}
+
+impl Users {
+    fn alloc(&self, random: &mut Prng) {
+        let cpu = CpuId(random.below(self.platform.cpus() as u64) as u16);
+        let wanted = 1 + random.below(RUN_PAGES_MAX as u64) as u32;
+        let frames: Vec<Pfn> = (0..wanted).map(|_| Pfn(random.next_u64() as u32)).collect();
+        let Some((first, taken)) = self.swap.alloc(cpu, &frames) else { return };
+        let slots = (0..taken as u32).map(|i| Slot { index: first.index + i, ..first });
+        for (slot, pfn) in slots.zip(&frames) {
+            assert!(!self.taken[slot.index as usize].swap(true, SeqCst), "{slot:?} is used twice");
+            // A fault, or the end of the write: one of them has the frame.
+            match random.percent(30) {
+                true => assert_eq!(self.swap.claim(slot), Some(*pfn)),
+                false => assert_eq!(self.swap.uncache(slot, *pfn), Cached::Removed),
+            }
+            self.used.lock().expect("no panic").push(slot);
+        }
+    }
+
+    fn free(&self, random: &mut Prng) {
+        for _ in 0..random.below(20) {
+            let mut used = self.used.lock().expect("no panic");
+            if used.is_empty() {
+                return;
+            }
+            let at = random.below(used.len() as u64) as usize;
+            let slot = used.swap_remove(at);
+            drop(used);
+            if random.percent(20) {
+                assert_eq!(self.swap.duplicate(slot), Ok(()));
+                self.swap.release(slot);
+            }
+            assert!(self.taken[slot.index as usize].swap(false, SeqCst));
+            self.swap.release(slot);
+        }
+    }
+
+    fn run(&self, seed: u64) {
+        let mut random = Prng::new(seed);
+        for _ in 0..20 {
+            let filling = 20 + random.below(70);
+            for _ in 0..300 {
+                self.watchdog.beat();
+                match random.percent(filling) {
+                    true => self.alloc(&mut random),
+                    false => self.free(&mut random),
+                }
+            }
+        }
+    }
+
+    /// Every slot that is not used can be had, by any CPU.
+    fn check(&self, pages: usize, cpu: CpuId) {
+        let mut used = self.used.lock().expect("no panic").len();
+        assert_eq!(self.swap.usage(), (used as u64, pages as u64));
+        while let Some((_, taken)) = self.swap.alloc(cpu, &[Pfn(0)]) {
+            used += taken;
+        }
+        assert_eq!(used, pages, "slots are lost");
+        self.swap.devices()[0].each_used(|_, count, _| assert_eq!(count, 1));
+    }
+}
+
+#[test]
+fn threads_share_no_slot_and_lose_none() {
+    seeds(12, |seed| {
+        let mut random = Prng::new(seed);
+        let pages = 256 + random.below(3) * random.below(1000);
+        let platform = Os::new(Bytes::of_pages(1), vec![device(pages)]).expect("an arena");
+        let users = Users {
+            swap: Swap::new(&platform),
+            taken: (0..pages).map(|_| AtomicBool::new(false)).collect(),
+            used: Mutex::new(Vec::new()),
+            watchdog: Watchdog::new("swap", Duration::from_secs(30)),
+            platform,
+        };
+        std::thread::scope(|scope| {
+            let users = &users;
+            (0..4).for_each(|thread| {
+                scope.spawn(move || users.run(seed << 8 | thread));
+            });
+        });
+        let cpu = CpuId(random.below(users.platform.cpus() as u64) as u16);
+        users.check(pages as usize, cpu);
+    });
+}
