@@ -76,7 +76,7 @@ impl Frames {
     /// Whose page the frame holds. Stable only under the lock of that page's entry.
     pub fn owner(&self, pfn: Pfn) -> Option<Owner> {
         let bits = self.0[pfn.index()].owner.load(Acquire);
-        (bits & 1 == 1).then(|| Owner {
+        (bits & 1 == 1).then_some(Owner {
             space: SpaceId((bits >> 48) as u16),
             vpn: Vpn((bits >> 1) & ((1 << 47) - 1)),
         })

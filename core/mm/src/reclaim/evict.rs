@@ -167,8 +167,8 @@ fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
 }
 
 fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
-    // Out of the cache before those who claimed a frame go on: afterwards they may give slot and frame
-    // back to each other, and the frame would be taken from them.
+    // Out of the cache before those who claimed a frame go on: afterwards they may give slot and
+    // frame back to each other, and the frame would be taken from them.
     for (index, pfn) in io.frames.iter().enumerate() {
         let slot = Slot { device, index: io.slot + index as u32 };
         match m.swap.uncache(slot, *pfn) {
@@ -213,8 +213,8 @@ fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Unwritten {
         }
         attempt += 1;
     };
-    // Who claims the frame notes that before it lets go of the entry. The cache cannot tell: the slot
-    // may be free by now, and in use anew for the same frame.
+    // Who claims the frame notes that before it lets go of the entry. The cache cannot tell: the
+    // slot may be free by now, and in use anew for the same frame.
     if m.frames.writeback(pfn) != Writeback::Failed {
         return Unwritten::Claimed;
     }
