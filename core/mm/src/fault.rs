@@ -25,8 +25,9 @@ use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// The page was mapped already: another fault was faster.
-    Already,
+    /// The page was mapped already: another fault was faster. Or it could not be mapped, because the
+    /// program is changing the range: the access must be made again.
+    Again,
     /// Without a device: zeroed, or still in memory.
     Minor,
     /// From a device.
@@ -55,7 +56,7 @@ pub fn resolve<P: Platform>(
 ) -> Result<Served, FaultError> {
     loop {
         match space.claim(fault.vpn, fault.access) {
-            Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Already),
+            Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Again),
             Claim::Mapped => forget_vanished(m, space, fault.vpn),
             Claim::Busy(ticket) => {
                 m.count(Counter::FaultWait, 1);
@@ -126,8 +127,7 @@ fn remap<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>, access: Access, win
     if protection == Protection::ReadWrite {
         frames.iter().for_each(|pfn| forget_slot(m, *pfn));
     }
-    map(m, held, &frames, protection);
-    Served::Minor
+    map(m, held, &frames, protection).unwrap_or(Served::Minor)
 }
 
 /// A write to a page that equals its slot, until now.
@@ -162,8 +162,7 @@ fn cached<P: Platform>(
     if written == Writeback::Failed {
         m.swap.release(slot);
     }
-    map(m, held, &FrameList::one(pfn), protection);
-    Served::Minor
+    map(m, held, &FrameList::one(pfn), protection).unwrap_or(Served::Minor)
 }
 
 /// From the device, with the pages after it that lie in the slots after its slot.
@@ -242,17 +241,21 @@ fn install<P: Platform>(
     }
     // Listed while the entries are held: who drops the page next finds the frame where it belongs.
     m.add_to_lru(frames);
-    map(m, held, frames, protection);
-    served
+    map(m, held, frames, protection).unwrap_or(served)
 }
 
 /// Maps frames that belong to the held pages; pages that cannot be mapped now stay in memory, and
-/// fault again if they are wanted.
-fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, protection: Protection) {
+/// fault again if they are wanted. Says so if the first page is one of these.
+fn map<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    frames: &FrameList,
+    protection: Protection,
+) -> Option<Served> {
     let (space, first) = (held.space().id(), held.first());
     let progress = m.platform.map(space, first, frames, protection);
     if let Some(stop) = progress.stop {
-        debug_assert!(matches!(stop, Stop::Vanished), "page {first:?} cannot be mapped: {stop:?}");
+        debug_assert!(stop == Stop::Vanished, "page {first:?} cannot be mapped: {stop:?}");
         m.count(Counter::MapRefused, 1);
     }
     m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len());
@@ -266,6 +269,7 @@ fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, prote
             false => entry,
         }
     });
+    (progress.done == 0).then_some(Served::Again)
 }
 
 /// The program dropped a mapped page by a call the manager did not see: it reads as zeros now.

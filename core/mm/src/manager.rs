@@ -117,7 +117,7 @@ impl<P: Platform> Manager<P> {
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         let took = self.platform().now().since(start);
         match served {
-            Served::Already => {}
+            Served::Again => {}
             Served::Minor => self.machine.stats.minor_fault(took),
             Served::Major => self.machine.stats.major_fault(took),
         }

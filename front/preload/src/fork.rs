@@ -15,8 +15,10 @@ use crate::regions::Regions;
 use crate::signals::Blocked;
 use crate::{descriptors, memory, report};
 use highwater_mm::{FaultError, Manager, Snapshot};
+use highwater_os::sys;
 use highwater_uffd::Uffd;
 use highwater_uffd::api::raise;
+use highwater_units::PAGE_SIZE;
 use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io::{self, Read};
@@ -117,6 +119,11 @@ unsafe extern "C" fn child() {
 /// nor freed: its threads do not exist here, and its locks may be held for ever.
 fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     process::withdraw();
+    // First of all: a mapping made before would be given the addresses that the range left free.
+    let (base, pages) = old.extent();
+    let len = pages as usize * PAGE_SIZE;
+    // SAFETY: the range was not inherited: nothing lies there.
+    unsafe { sys::map_anonymous(Some(base as *mut u8), len) }.map_err(|error| error.to_string())?;
     let (read, hold) = saved.pipe.map_err(|e| io::Error::from_raw_os_error(e).to_string())?;
     let theirs = old.manager.platform().devices().all();
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
@@ -131,7 +138,6 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
     }
-    let (base, pages) = old.extent();
     let settings = old.settings.clone();
     let snapshot = saved.snapshot;
     let mut holds = old.holds.clone();

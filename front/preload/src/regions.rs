@@ -37,14 +37,13 @@ pub(crate) struct Regions {
     free: BTreeMap<u64, u64>,
     /// (length, first page) of the free regions.
     by_length: BTreeSet<(u64, u64)>,
-    used_pages: u64,
 }
 
 impl Regions {
     /// `pages` free pages.
     pub(crate) fn new(pages: u64) -> Regions {
         let (used, free, by_length) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut regions = Regions { used, free, by_length, used_pages: 0 };
+        let mut regions = Regions { used, free, by_length };
         regions.add_free(0, pages);
         regions
     }
@@ -101,7 +100,6 @@ impl Regions {
         let touched: Vec<_> = self.used.range(start..to).map(|(f, (e, u))| (*f, *e, *u)).collect();
         for (first, end, used_as) in &touched {
             self.used.remove(first);
-            self.used_pages -= end - first;
             if *first < from {
                 self.insert(*first, from, *used_as);
             }
@@ -118,14 +116,8 @@ impl Regions {
         released
     }
 
-    /// Pages in use.
-    pub(crate) fn used_pages(&self) -> u64 {
-        self.used_pages
-    }
-
     fn insert(&mut self, first: u64, end: u64, used_as: Use) {
         self.used.insert(first, (end, used_as));
-        self.used_pages += end - first;
     }
 
     fn free_merged(&mut self, range: Range) {
@@ -169,7 +161,6 @@ mod tests {
             assert_eq!(found, *expected, "page {vpn}");
         }
         let used = model.iter().filter(|page| page.is_some()).count() as u64;
-        assert_eq!(regions.used_pages(), used);
         let free: u64 = regions.free.iter().map(|(first, end)| end - first).sum();
         assert_eq!(free + used, PAGES);
         assert_eq!(regions.by_length.len(), regions.free.len());

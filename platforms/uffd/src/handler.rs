@@ -215,7 +215,7 @@ impl Shared {
             return self.wake(vpn);
         };
         match self.manager.fault(self.space, Fault { vpn, access, bound }) {
-            Ok(Served::Already) => self.wake(vpn),
+            Ok(Served::Again) => self.wake(vpn),
             Ok(Served::Minor | Served::Major) => {}
             Err(error) => self.owner.failed(vpn, error),
         }

@@ -59,15 +59,17 @@ impl Mmu for Uffd {
             Protection::ReadOnly => Writable::No,
             Protection::ReadWrite => Writable::Yes,
         };
-        each_stretch(space, first, frames, |stretch| match self.mapping {
-            Mapping::Move => self.move_in(stretch, access),
-            Mapping::Copy => self.copy_in(stretch, access),
+        each_stretch(space, first, frames, |stretch| {
+            over_borders(stretch, |part| match self.mapping {
+                Mapping::Move => self.move_in(part, access),
+                Mapping::Copy => self.copy_in(part, access),
+            })
         })
     }
 
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
         each_stretch(space, first, frames, |stretch| match self.mapping {
-            Mapping::Move => self.move_out(stretch),
+            Mapping::Move => over_borders(stretch, |part| self.move_out(part)),
             Mapping::Copy => each_page(stretch, |page| self.copy_out(page)),
         })
     }
@@ -161,7 +163,9 @@ impl Uffd {
         match moved {
             Ok(()) => Progress::all(stretch.pages),
             Err((_, libc::ENOENT)) => {
-                self.memory.refill(stretch.page(done).pfn);
+                if stretch.pages == 1 {
+                    self.memory.refill(stretch.pfn);
+                }
                 Progress::until(done, Stop::Vanished)
             }
             Err((_, libc::EINVAL)) => {
@@ -245,6 +249,18 @@ fn each_stretch(
         }
     }
     Progress::all(frames.len())
+}
+
+/// Acts on a stretch; if the kernel finds no such range, page by page: a stretch that crosses from one
+/// protection to another is two of its mappings, and ENOENT for the whole, pages or not.
+fn over_borders(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
+    let progress = act(stretch);
+    match progress.stop {
+        Some(Stop::Vanished) if stretch.pages > 1 => {
+            after(progress.done, each_page(stretch.rest(progress.done), act))
+        }
+        _ => progress,
+    }
 }
 
 fn done_of(result: Partial, stretch: Stretch) -> usize {

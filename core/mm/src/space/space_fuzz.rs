@@ -55,7 +55,7 @@ impl<'a> Model<'a> {
             Claim::Busy(_) => assert!(state.held, "{vpn:?} is free"),
             Claim::Mapped => assert!(!state.held && state.entry.is_mapped() && allowed),
             Claim::Held(held) => {
-                assert!(!state.held && !(state.entry.is_mapped() && allowed));
+                assert!(!(state.held || state.entry.is_mapped() && allowed));
                 self.keep(held);
             }
         }

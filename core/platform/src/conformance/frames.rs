@@ -1,0 +1,64 @@
+//! Frames: ranges without holes, contents that stay.
+
+use crate::{Memory, Platform, WORDS_PER_FRAME};
+use highwater_units::Pfn;
+
+/// A word that no other frame, word or salt has.
+pub(super) fn pattern(salt: u64, pfn: u32, word: usize) -> u64 {
+    (salt << 44 | u64::from(pfn) << 16 | word as u64) + 1
+}
+
+/// Fills a whole frame.
+pub(super) fn fill<P: Platform>(platform: &P, pfn: Pfn, salt: u64) {
+    (0..WORDS_PER_FRAME).for_each(|word| platform.store(pfn, word, pattern(salt, pfn.0, word)));
+}
+
+/// Checks that a frame holds what [`fill`] put into the frame `origin`.
+#[track_caller]
+pub(super) fn assert_filled<P: Platform>(platform: &P, pfn: Pfn, origin: Pfn, salt: u64) {
+    for word in 0..WORDS_PER_FRAME {
+        let expected = pattern(salt, origin.0, word);
+        assert_eq!(platform.load(pfn, word), expected, "word {word} of {pfn:?}");
+    }
+}
+
+pub(super) fn check<P: Platform>(platform: &P) {
+    let frames = ranges_have_no_holes(platform);
+    let all: Vec<Pfn> = (0..frames).map(Pfn).collect();
+    platform.populate(&all).expect("memory within the budget");
+    contents_stay(platform, &all);
+}
+
+/// Returns the number of frames.
+fn ranges_have_no_holes<P: Platform>(platform: &P) -> u32 {
+    let ranges = platform.ranges();
+    let mut next = 0;
+    for range in &ranges {
+        assert_eq!(range.first, Pfn(next), "ranges follow each other");
+        assert!(range.frames > 0);
+        next += range.frames;
+    }
+    for (index, range) in ranges.iter().enumerate() {
+        assert!(ranges[..index].iter().all(|other| other.node != range.node), "one range a node");
+    }
+    assert!(next >= 64, "a world of 64 frames at least");
+    assert_eq!(platform.ranges(), ranges, "ranges are constant");
+    next
+}
+
+fn contents_stay<P: Platform>(platform: &P, all: &[Pfn]) {
+    platform.zero(all);
+    for pfn in all {
+        assert!((0..WORDS_PER_FRAME).all(|word| platform.load(*pfn, word) == 0), "{pfn:?} is zero");
+    }
+    all.iter().for_each(|pfn| fill(platform, *pfn, 1));
+    platform.populate(all).expect("memory that is there already");
+    all.iter().for_each(|pfn| assert_filled(platform, *pfn, *pfn, 1));
+    platform.zero(&[all[3], all[1], all[40]]);
+    for pfn in all {
+        match [1, 3, 40].contains(&pfn.0) {
+            true => assert_eq!(platform.load(*pfn, WORDS_PER_FRAME - 1), 0, "{pfn:?} is zero"),
+            false => assert_filled(platform, *pfn, *pfn, 1),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Devices: what was written is read, whatever frames it came from and goes to.
+
+use super::frames::{assert_filled, fill};
+use crate::{Block, Io, Platform};
+use highwater_units::{FrameList, Pfn, Prng, RUN_PAGES_MAX};
+
+/// Frames written from, and as many read into.
+const FRAMES: u32 = 32;
+
+pub(super) fn check<P: Platform>(platform: &P) {
+    let devices = platform.devices();
+    assert!(!devices.is_empty(), "a world has a device");
+    assert_eq!(platform.devices(), devices, "devices are constant");
+    let all: Vec<Pfn> = (0..2 * FRAMES).map(Pfn).collect();
+    platform.populate(&all).expect("memory within the budget");
+    for (device, info) in devices.iter().enumerate().filter(|(_, info)| !info.read_only) {
+        assert!(info.pages >= 4 * FRAMES, "{} is too small for this", info.name);
+        let mut random = Prng::new(device as u64);
+        (0..30)
+            .for_each(|round| round_trip(platform, device as u8, info.pages, round, &mut random));
+    }
+}
+
+/// Writes batches from shuffled frames, and reads them into others, cut into other transfers.
+fn round_trip<P: Platform>(platform: &P, device: u8, pages: u32, round: u64, random: &mut Prng) {
+    let first = random.below(u64::from(pages - FRAMES) + 1) as u32;
+    let (from, to) = (shuffled(0, random), shuffled(FRAMES, random));
+    from.iter().for_each(|pfn| fill(platform, *pfn, round));
+    let mut writes = cut(first, &from, random);
+    platform.write(device, &mut writes);
+    assert!(writes.iter().all(|io| io.result.is_ok()), "{writes:?}");
+    from.iter().for_each(|pfn| assert_filled(platform, *pfn, *pfn, round));
+    from.iter().for_each(|pfn| fill(platform, *pfn, round + 1000));
+    to.iter().for_each(|pfn| fill(platform, *pfn, round + 2000));
+    let mut reads = cut(first, &to, random);
+    let skipped = reads.pop();
+    platform.read(device, &mut reads);
+    assert!(reads.iter().all(|io| io.result.is_ok()), "{reads:?}");
+    for (origin, pfn) in from.iter().zip(&to) {
+        match skipped.is_some_and(|io| io.frames.contains(pfn)) {
+            true => assert_filled(platform, *pfn, *pfn, round + 2000),
+            false => assert_filled(platform, *pfn, *origin, round),
+        }
+    }
+}
+
+fn shuffled(first: u32, random: &mut Prng) -> Vec<Pfn> {
+    let mut frames: Vec<Pfn> = (first..first + FRAMES).map(Pfn).collect();
+    // A few swaps leave some frames adjacent.
+    for _ in 0..random.below(20) {
+        let mut any = || random.below(u64::from(FRAMES)) as usize;
+        frames.swap(any(), any());
+    }
+    frames
+}
+
+/// Transfers of 1 to 16 pages to consecutive slots, in any order.
+fn cut(first: u32, frames: &[Pfn], random: &mut Prng) -> Vec<Io> {
+    let (mut batch, mut at) = (Vec::new(), 0);
+    while at < frames.len() {
+        let most = RUN_PAGES_MAX.min(frames.len() - at) as u64;
+        let len = 1 + random.below(most) as usize;
+        let list: FrameList = frames[at..at + len].iter().copied().collect();
+        batch.push(Io::new(first + at as u32, list));
+        at += len;
+    }
+    let turn = random.below(batch.len() as u64) as usize;
+    batch.rotate_left(turn);
+    batch
+}

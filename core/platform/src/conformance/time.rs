@@ -1,0 +1,80 @@
+//! Clocks run forwards, CPUs have numbers, threads start and end.
+
+use super::locks::on_threads;
+use crate::{Clock, Event, Memory, Platform};
+use highwater_units::{CpuId, Nanos};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+pub(super) fn check<P: Platform>(platform: &Arc<P>) {
+    time_never_steps_back(&**platform);
+    work_takes_cpu_time_and_waiting_does_not(&**platform);
+    every_cpu_has_a_number_and_a_node(platform);
+    threads_run_at_once_and_end(platform);
+}
+
+fn time_never_steps_back<P: Platform>(platform: &P) {
+    let mut last = platform.now();
+    for attempt in 0..2000 {
+        platform.relax(attempt % 6);
+        let now = platform.now();
+        assert!(now >= last, "{now:?} comes after {last:?}");
+        last = now;
+    }
+}
+
+fn work_takes_cpu_time_and_waiting_does_not<P: Platform>(platform: &P) {
+    let start = platform.thread_cpu_time();
+    let mut rounds = 0u64;
+    while platform.thread_cpu_time() == start {
+        rounds = black_box(rounds + 1);
+        assert!(rounds < 100_000_000, "work takes no CPU time");
+    }
+    let (before, worked) = (platform.now(), platform.thread_cpu_time());
+    let event = platform.new_event();
+    while platform.now().since(before) < Nanos(20_000_000) {
+        event.wait(event.ticket(), Some(Nanos(20_000_000)));
+    }
+    let (waited, used) = (platform.now().since(before), platform.thread_cpu_time().since(worked));
+    assert!(used.0 < waited.0 / 2, "{used:?} of CPU for waiting {waited:?}");
+}
+
+fn every_cpu_has_a_number_and_a_node<P: Platform>(platform: &Arc<P>) {
+    let cpus = platform.cpus();
+    assert!(cpus > 0);
+    let nodes: Vec<_> = platform.ranges().iter().map(|range| range.node).collect();
+    for cpu in 0..cpus {
+        let node = platform.node_of(CpuId(cpu as u16));
+        assert!(nodes.contains(&node), "{node:?} has frames");
+    }
+    let shared = platform.clone();
+    on_threads(platform, 8, move |_| {
+        for attempt in 0..10 {
+            assert!(usize::from(shared.cpu().0) < cpus);
+            shared.relax(attempt);
+        }
+        assert_eq!(shared.cpus(), cpus);
+    });
+}
+
+/// Threads that end only when all have started; what they wrote is seen after the join.
+fn threads_run_at_once_and_end<P: Platform>(platform: &Arc<P>) {
+    const THREADS: u64 = 8;
+    let started = Arc::new((platform.new_event(), AtomicU64::new(0)));
+    let shared = started.clone();
+    on_threads(platform, THREADS, move |_| {
+        let (event, count) = &*shared;
+        count.fetch_add(1, SeqCst);
+        event.notify_all();
+        loop {
+            let ticket = event.ticket();
+            if count.load(SeqCst) >= THREADS {
+                break;
+            }
+            event.wait(ticket, None);
+        }
+        count.fetch_add(100, SeqCst);
+    });
+    assert_eq!(started.1.load(SeqCst), THREADS * 101);
+}
