@@ -170,15 +170,13 @@ impl Children {
 
     /// Gives the slots back that nobody reads any more.
     pub(crate) fn release_ended(&self, manager: &Manager<Uffd>) {
+        // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
+        let ended = |(pipe, _): &mut (File, Snapshot)| matches!(pipe.read(&mut [0u8]), Ok(0));
         let mut children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        children.retain(|(pipe, snapshot)| {
-            // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
-            let ended = matches!((&*pipe).read(&mut [0u8]), Ok(0));
-            if ended {
-                manager.release_snapshot(snapshot);
-            }
-            !ended
-        });
+        let gone: Vec<_> = children.extract_if(.., ended).collect();
+        // Closing a pipe asks whether it is one of the children's.
+        drop(children);
+        gone.iter().for_each(|(_, snapshot)| manager.release_snapshot(snapshot));
     }
 
     /// Whether a descriptor is one of the pipes.
