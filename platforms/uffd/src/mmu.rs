@@ -3,9 +3,11 @@
 //! ```text
 //!            MOVE                                  COPY (before Linux 6.8)
 //! map        MOVE arena -> space                   COPY arena -> space, drop the arena's memory
-//!            (read-only: then write-protect, wake) (read-only: in the same call)
+//!            (read-only: as with COPY)             (read-only: protected by the same call)
 //! unmap      MOVE space -> arena                   write-protect, copy, MADV_DONTNEED, wake
 //! ```
+//! A page moved in is writable at once; protecting it afterwards would miss a write in between, by
+//! another thread or by a signal handler of the one that waits. So read-only pages are copied in.
 //! Adjacent frames go with one call and share one TLB flush. Ranges that the program protected are
 //! copied with either mapping (see `protect.rs`); those it can execute and write stay as they are.
 //! COPY cannot see pages pinned for I/O: see ARCHITECTURE.md for what `run` does about that.
@@ -60,9 +62,9 @@ impl Mmu for Uffd {
             Protection::ReadWrite => Writable::Yes,
         };
         each_stretch(space, first, frames, |stretch| {
-            over_borders(stretch, |part| match self.mapping {
-                Mapping::Move => self.move_in(part, access),
-                Mapping::Copy => self.copy_in(part, access),
+            over_borders(stretch, |part| match (self.mapping, access) {
+                (Mapping::Move, Writable::Yes) => self.move_in(part),
+                (Mapping::Move, Writable::No) | (Mapping::Copy, _) => self.copy_in(part, access),
             })
         })
     }
@@ -112,31 +114,19 @@ impl Uffd {
         self.memory.arena().address(stretch.pfn) as u64
     }
 
-    fn move_in(&self, stretch: Stretch, access: Writable) -> Progress {
+    fn move_in(&self, stretch: Stretch) -> Progress {
         let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
-        let wake = if access == Writable::Yes { Wake::Now } else { Wake::Later };
         // SAFETY: frames the caller holds, into pages that the manager says are absent.
-        let moved = unsafe { uffd.move_pages(to, self.frame(stretch), stretch.bytes(), wake) };
+        let moved = unsafe { uffd.move_pages(to, self.frame(stretch), stretch.bytes(), Wake::Now) };
         let done = done_of(moved, stretch);
-        if access == Writable::No && done > 0 {
-            self.protect_and_wake(stretch, done * PAGE_SIZE);
-        }
         match moved {
             Ok(()) => Progress::all(stretch.pages),
             // The range is protected, or the frame's page is shared or pinned: copy.
             Err((_, libc::EINVAL | libc::EBUSY)) => {
-                after(done, self.copy_in(stretch.rest(done), access))
+                after(done, self.copy_in(stretch.rest(done), Writable::Yes))
             }
             Err((_, error)) => Progress::until(done, stop_of(error)),
         }
-    }
-
-    fn protect_and_wake(&self, stretch: Stretch, bytes: usize) {
-        let (uffd, at) = (self.areas.uffd(stretch.space), self.program(stretch));
-        // A page that could not be protected could be written unseen.
-        let protected = uffd.protect(at, bytes, Writable::No, Wake::Later);
-        assert!(protected.is_ok(), "a page just mapped can be protected: {protected:?}");
-        uffd.wake(at, bytes);
     }
 
     fn copy_in(&self, stretch: Stretch, access: Writable) -> Progress {
