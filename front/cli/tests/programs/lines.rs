@@ -7,10 +7,10 @@ use std::io::{self, Write};
 
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .";
 /// Lengths of lines, in random words of 8 letters; the newline is the last letter.
-const WORDS_MIN: u64 = 20;
-const WORDS_MAX: u64 = 60;
+const WORDS_MIN: u64 = 40;
+const WORDS_MAX: u64 = 120;
 
-/// Writes lines of 160 to 480 bytes until there are `size` bytes or a little more.
+/// Writes lines of 320 to 960 bytes until there are `size` bytes or a little more.
 ///
 /// # Errors
 /// `out` refuses bytes.
