@@ -3,6 +3,7 @@
 use crate::Os;
 use highwater_platform::{Thread, Threads};
 use highwater_units::NodeId;
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::{io, ptr, thread};
 
@@ -19,6 +20,20 @@ impl Thread for OsThread {
     }
 }
 
+/// Dropped by a panic, where panics unwind. Nobody may go on then: locks would be let go with
+/// their contents half changed.
+struct EndOfProcess;
+
+impl Drop for EndOfProcess {
+    fn drop(&mut self) {
+        // Not by a macro, whose output a test harness would keep to itself.
+        let thread = thread::current();
+        let name = thread.name().unwrap_or_default();
+        let _ = writeln!(io::stderr(), "thread {name} of the manager panicked");
+        std::process::abort();
+    }
+}
+
 /// Starts a thread that receives no signals.
 ///
 /// # Errors
@@ -31,6 +46,11 @@ pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread>
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
+    let body = move || {
+        let ending = EndOfProcess;
+        body();
+        std::mem::forget(ending);
+    };
     let started = thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body);
     // SAFETY: `before` was filled above; this thread gets its own mask back.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
@@ -40,12 +60,7 @@ pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread>
 impl Threads for Os {
     type Thread = OsThread;
 
-    fn spawn(
-        &self,
-        name: &str,
-        _: NodeId,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<OsThread> {
+    fn spawn(&self, name: &str, _: NodeId, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread> {
         spawn(name, body)
     }
 }
