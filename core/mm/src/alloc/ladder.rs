@@ -15,27 +15,32 @@ const RETRIES: u32 = 16;
 /// be in flight to a slow device.
 const PATIENCE: Nanos = Nanos(10_000_000_000);
 
-/// One frame, from below the low watermark.
-pub(super) fn climb<P: Platform>(m: &Machine<P>) -> Result<FrameList, OutOfMemory> {
+/// Up to `wanted` frames, from below the low watermark: those above min, or part of what this
+/// thread frees itself. It frees a batch even for one, and a stream whose window got one frame
+/// would start over with one page.
+pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
     for (_, node) in m.nodes_from(m.cpu()) {
         node.alarm.notify_all();
     }
-    if let Some(frames) = request(m, 1, Level::Min) {
+    if let Some(frames) = request(m, wanted, Level::Min) {
         return Ok(frames);
     }
     m.count(Counter::AllocStall, 1);
-    reclaim_until_one(m).ok_or(OutOfMemory)
+    reclaim_until_some(m, wanted).ok_or(OutOfMemory)
 }
 
 /// Direct reclaim, until there is a frame or no hope for one.
-fn reclaim_until_one<P: Platform>(m: &Machine<P>) -> Option<FrameList> {
+fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     let start = m.platform.now();
     let mut fruitless = 0;
     loop {
         let freed = reclaim(m);
         // Those who free memory may use the last of it: what they free is theirs.
-        let level = if freed > 0 { Level::Nothing } else { Level::Min };
-        if let Some(frames) = request(m, 1, level) {
+        let (most, level) = match freed as usize {
+            0 => (1, Level::Min),
+            freed => (wanted.min(freed), Level::Nothing),
+        };
+        if let Some(frames) = request(m, most, level) {
             return Some(frames);
         }
         drain(m);

@@ -20,15 +20,15 @@ use highwater_units::{FrameList, Pfn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
-/// Between 1 and `wanted` (at most 16) frames, adjacent where possible. More than one only while
-/// memory is plenty: nobody reclaims for a guess.
+/// Between 1 and `wanted` (at most 16) frames, adjacent where possible. More than one only of those
+/// above min, or freed for the first one anyway: nobody reclaims for a guess.
 ///
 /// # Errors
 /// [`OutOfMemory`] after the whole ladder failed for one frame.
 pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
     let taken = match request(m, wanted, Level::Low) {
         Some(frames) => frames,
-        None => ladder::climb(m)?,
+        None => ladder::climb(m, wanted)?,
     };
     m.taken(taken.len());
     if m.platform.populate(&taken).is_err() {

@@ -83,10 +83,12 @@ impl<P: Platform> Zone<P> {
         mine.pop()
     }
 
-    /// Up to `frames` (at most 16) frames, adjacent if the buddy has a block of that size; fewer
-    /// where it has only smaller ones. Empty if the zone would fall below `level`.
+    /// Up to `frames` (at most 16) frames, adjacent if the buddy has a block of that size; from
+    /// smaller ones where it has not. Only those above `level`.
     pub fn alloc_run(&self, frames: usize, level: Level) -> FrameList {
-        if !self.allows(level, frames as u32) {
+        let spare = self.free_frames().saturating_sub(self.marks.at(level)) as usize;
+        let frames = frames.min(spare);
+        if frames == 0 {
             return FrameList::default();
         }
         let mut run = FrameList::default();
