@@ -54,7 +54,7 @@ struct World {
 }
 
 impl World {
-    fn new(name: &str, mut plan: Plan) -> World {
+    fn new(name: &str, seed: u64, mut plan: Plan) -> World {
         let devices = std::mem::take(&mut plan.devices);
         let platform = Os::new(Bytes::of_pages(plan.frames), devices).expect("an arena");
         let config = Config { kswapd_threads: plan.kswapd, ..Config::default() };
@@ -70,7 +70,7 @@ impl World {
             done: table(),
             spare: Mutex::new(spaces[2 + plan.threads..].to_vec()),
             failures: AtomicU64::new(0),
-            watchdog: Watchdog::new(name, Duration::from_secs(40)),
+            watchdog: Watchdog::new(&format!("{name}, seed {seed}"), Duration::from_secs(40)),
             manager,
             plan,
         }
@@ -319,7 +319,7 @@ impl<'a> User<'a> {
 
 /// Runs a plan; returns how many operations failed.
 fn run(name: &str, seed: u64, plan: Plan) -> u64 {
-    let mut world = World::new(name, plan);
+    let mut world = World::new(name, seed, plan);
     let (steps, threads) = (world.plan.steps, world.plan.threads);
     let shared = &world;
     let users: Vec<_> = std::thread::scope(|scope| {
@@ -444,7 +444,7 @@ fn a_full_device_is_an_error() {
 
 /// As [`run`], but the pages do not all fit at the end: only what each thread can read is checked.
 fn run_full(seed: u64, plan: Plan) -> u64 {
-    let mut world = World::new("full device", plan);
+    let mut world = World::new("full device", seed, plan);
     std::thread::scope(|scope| {
         for thread in 0..world.plan.threads {
             let world = &world;

@@ -199,7 +199,7 @@ struct Users {
 }
 
 impl Users {
-    fn new(count: u32) -> Users {
+    fn new(count: u32, seed: u64) -> Users {
         let (platform, lru, frames) = lists(0, count);
         Users {
             platform,
@@ -209,7 +209,7 @@ impl Users {
             free: Mutex::new((0..count).map(Pfn).collect()),
             is_free: (0..count).map(|_| AtomicBool::new(true)).collect(),
             freed: AtomicU32::new(0),
-            watchdog: Watchdog::new("lru", Duration::from_secs(30)),
+            watchdog: Watchdog::new(&format!("lru, seed {seed}"), Duration::from_secs(30)),
         }
     }
 
@@ -298,7 +298,7 @@ impl Users {
 fn threads_find_every_frame_in_one_place() {
     seeds(8, |seed| {
         let mut random = Prng::new(seed);
-        let users = Users::new(1 + random.below(200) as u32);
+        let users = Users::new(1 + random.below(200) as u32, seed);
         std::thread::scope(|scope| {
             let users = &users;
             (0..4).for_each(|thread| {

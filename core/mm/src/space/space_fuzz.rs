@@ -321,7 +321,7 @@ fn threads_exclude_each_other_and_go_on() {
             holder: counts(),
             pins: counts(),
             waits: AtomicU64::new(0),
-            watchdog: Watchdog::new("space", Duration::from_secs(20)),
+            watchdog: Watchdog::new(&format!("space, seed {seed}"), Duration::from_secs(20)),
         };
         std::thread::scope(|scope| {
             let users = &users;

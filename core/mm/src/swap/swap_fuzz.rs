@@ -266,7 +266,7 @@ fn threads_share_no_slot_and_lose_none() {
             swap: Swap::new(&platform),
             taken: (0..pages).map(|_| AtomicBool::new(false)).collect(),
             used: Mutex::new(Vec::new()),
-            watchdog: Watchdog::new("swap", Duration::from_secs(30)),
+            watchdog: Watchdog::new(&format!("swap, seed {seed}"), Duration::from_secs(30)),
             platform,
         };
         std::thread::scope(|scope| {

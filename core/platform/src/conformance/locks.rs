@@ -1,6 +1,6 @@
 //! Locks exclude, events lose no wake-up.
 
-use crate::{Clock, Event, Lock, LockClass, Platform, Thread, Threads};
+use crate::{Event, Lock, LockClass, Platform, Thread};
 use highwater_units::{Nanos, NodeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -14,19 +14,25 @@ pub(super) fn check<P: Platform>(platform: &Arc<P>) {
     everyone_is_woken(platform);
 }
 
-/// Runs a body on `count` threads of the platform, to their end.
+/// Runs a body on `count` threads of the platform, to their end, which all of them must reach.
 pub(super) fn on_threads<P: Platform>(
     platform: &Arc<P>,
     count: u64,
     body: impl Fn(u64) + Clone + Send + 'static,
 ) {
+    let ended = Arc::new(AtomicU64::new(0));
     let start = |index| {
-        let body = body.clone();
+        let (body, ended) = (body.clone(), ended.clone());
+        let whole = move || {
+            body(index);
+            ended.fetch_add(1, SeqCst);
+        };
         let name = format!("check{index}");
-        platform.spawn(&name, NodeId(0), Box::new(move || body(index))).expect("a thread")
+        platform.spawn(&name, NodeId(0), Box::new(whole)).expect("a thread")
     };
     let threads: Vec<P::Thread> = (0..count).map(start).collect();
     threads.into_iter().for_each(Thread::join);
+    assert_eq!(ended.load(SeqCst), count, "a thread panicked");
 }
 
 fn locks_exclude<P: Platform>(platform: &Arc<P>) {

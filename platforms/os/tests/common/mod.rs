@@ -1,4 +1,5 @@
 //! Devices that misbehave: slow, failing, full, or slower than they are.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Arena, Device, Spec, open};
 use highwater_platform::{DeviceInfo, Io, IoError, Latency};

@@ -1,0 +1,152 @@
+//! What the manager does for a given sequence of accesses, counted: transfers, pages scanned, pages
+//! dropped. One thread, on one CPU, no kswapd: every count repeats exactly.
+
+mod common;
+
+use common::Trouble;
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_mm::{Access, Config, Manager};
+use highwater_os::Os;
+use highwater_platform::conformance::Watchdog;
+use highwater_platform::{Latency, Memory};
+use highwater_units::{Bytes, Prng, SpaceId, Vpn};
+use std::sync::Arc;
+use std::time::Duration;
+
+const FRAMES: u64 = 2048;
+const PAGES: u64 = 4 * FRAMES;
+const SPACE: SpaceId = SpaceId(0);
+
+/// Whether kswapd works, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kswapd {
+    Runs,
+    Stopped,
+}
+
+fn manager(latency: Latency, kswapd: Kswapd) -> Manager<Os> {
+    let device = common::memory(4 * PAGES, latency, &Arc::new(Trouble::default()));
+    let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
+    let mut manager = Manager::start(platform, Config::default()).expect("threads");
+    if kswapd == Kswapd::Stopped {
+        manager.stop_kswapd();
+    }
+    assert_eq!(manager.add_space(PAGES).expect("a space"), SPACE);
+    manager
+}
+
+/// Keeps this thread on one CPU: the lists of CPUs are part of what is counted.
+fn stay() {
+    // SAFETY: a set of one CPU, this thread's own.
+    let kept = unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &one)
+    };
+    assert_eq!(kept, 0, "a thread may stay where it is");
+}
+
+/// Touches pages in order; a page's first word is its number plus one.
+fn pass(manager: &Manager<Os>, pages: impl Iterator<Item = u64>, access: Access) {
+    for page in pages {
+        let pin = manager.pin(SPACE, Vpn(page), access).expect("room for all");
+        match access {
+            Access::Read => assert_eq!(manager.platform().load(pin.pfn(), 0), page + 1),
+            Access::Write => manager.platform().store(pin.pfn(), 0, page + 1),
+        }
+    }
+}
+
+/// What was counted between two times; time itself is not.
+fn counted(before: &Snapshot, after: &Snapshot) -> Vec<(&'static str, u64)> {
+    let timeless = |counter: &Counter| !counter.name().ends_with("_ns");
+    let of = |c: Counter| (c.name(), after.get(c).wrapping_sub(before.get(c)));
+    Counter::ALL.into_iter().filter(timeless).map(of).collect()
+}
+
+fn growth(before: &Snapshot, after: &Snapshot, counter: Counter) -> u64 {
+    after.get(counter) - before.get(counter)
+}
+
+/// Writes all, reads all twice, reads and writes at random.
+fn history(latency: Latency) -> Vec<Vec<(&'static str, u64)>> {
+    let manager = manager(latency, Kswapd::Stopped);
+    let mut random = Prng::new(4);
+    let mut history = Vec::new();
+    for round in 0..4 {
+        let before = manager.statistics();
+        match round {
+            0 => pass(&manager, 0..PAGES, Access::Write),
+            1 | 2 => pass(&manager, 0..PAGES, Access::Read),
+            _ => (0..4 * PAGES).for_each(|_| {
+                let access = if random.percent(30) { Access::Write } else { Access::Read };
+                pass(&manager, std::iter::once(random.below(PAGES)), access);
+            }),
+        }
+        history.push(counted(&before, &manager.statistics()));
+    }
+    manager.verify(&[]);
+    history
+}
+
+#[test]
+fn every_count_repeats_exactly() {
+    let _watchdog = Watchdog::new("repeat", Duration::from_secs(60));
+    stay();
+    for latency in [Latency::Synchronous, Latency::Asynchronous] {
+        assert_eq!(history(latency), history(latency));
+    }
+}
+
+/// 16 at best; what kswapd has just taken or left is not in this thread's hands.
+#[test]
+fn a_sequential_pass_takes_a_transfer_for_sixteen_pages() {
+    let _watchdog = Watchdog::new("sequential", Duration::from_secs(60));
+    let manager = manager(Latency::Asynchronous, Kswapd::Runs);
+    let start = manager.statistics();
+    pass(&manager, 0..PAGES, Access::Write);
+    let written = manager.statistics();
+    pass(&manager, 0..PAGES, Access::Read);
+    let read = manager.statistics();
+    for (before, after, pages, ios) in [
+        (&start, &written, Counter::PswpOut, Counter::SwapOutIos),
+        (&written, &read, Counter::PswpIn, Counter::SwapInIos),
+    ] {
+        let (pages, ios) = (growth(before, after, pages), growth(before, after, ios));
+        assert!(pages >= PAGES - FRAMES, "{pages} pages");
+        assert!(ios * 8 <= pages, "{ios} transfers for {pages} pages");
+    }
+    let faults = growth(&written, &read, Counter::PgFault);
+    assert!(faults * 8 <= PAGES, "{faults} faults for {PAGES} pages");
+}
+
+#[test]
+fn clean_pages_are_dropped_without_a_write() {
+    let _watchdog = Watchdog::new("clean", Duration::from_secs(60));
+    stay();
+    let manager = manager(Latency::Asynchronous, Kswapd::Stopped);
+    pass(&manager, 0..PAGES, Access::Write);
+    pass(&manager, 0..PAGES, Access::Read);
+    let before = manager.statistics();
+    pass(&manager, 0..PAGES, Access::Read);
+    let after = manager.statistics();
+    assert_eq!(growth(&before, &after, Counter::PswpOut), 0, "nothing changed");
+    let (dropped, read) = (Counter::PgDropClean, Counter::PswpIn);
+    let [dropped, read] = [dropped, read].map(|counter| growth(&before, &after, counter));
+    assert!(read >= PAGES - FRAMES && dropped + FRAMES >= read, "{dropped} dropped, {read} read");
+}
+
+/// Pages used once are looked at once or twice each: on the way to the inactive list the bit is
+/// cleared, at its end the page goes.
+#[test]
+fn reclaim_scans_about_a_page_for_each_it_frees() {
+    let _watchdog = Watchdog::new("scan", Duration::from_secs(60));
+    stay();
+    let manager = manager(Latency::Synchronous, Kswapd::Stopped);
+    pass(&manager, 0..PAGES, Access::Write);
+    let now = manager.statistics();
+    let (scanned, freed) = (now.get(Counter::PgScanDirect), now.get(Counter::PgStealDirect));
+    assert!(freed >= PAGES - FRAMES, "{freed} freed");
+    assert!(scanned <= freed + freed / 8, "{scanned} scanned for {freed} freed");
+    assert_eq!(now.get(Counter::PgScanKswapd), 0, "kswapd is stopped");
+}

@@ -1,0 +1,131 @@
+//! A paged space, and a program that keeps a version in its own words of every page.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use highwater_devices::{Device, Spec, open};
+use highwater_mm::{Config, FaultError, Manager};
+use highwater_platform::conformance::Watchdog;
+use highwater_uffd::handler::{Owner, Server};
+use highwater_uffd::sigbus::Service;
+use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
+use highwater_units::{Bytes, Prng, SpaceId, Vpn};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a test pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) frames: u64,
+    pub(crate) pages: u64,
+    /// Pages of a region: readahead ends there.
+    pub(crate) region: u64,
+    pub(crate) mapping: Mapping,
+    pub(crate) delivery: Delivery,
+}
+
+/// Regions of equal size, one after the other.
+struct Regions(u64);
+
+impl Owner for Regions {
+    fn bound(&self, vpn: Vpn) -> Option<Vpn> {
+        Some(Vpn((vpn.0 / self.0 + 1) * self.0))
+    }
+
+    fn failed(&self, vpn: Vpn, error: FaultError) {
+        fail(vpn, error);
+    }
+
+    fn stray(&self, vpn: Vpn) {
+        panic!("{vpn:?} is in the space");
+    }
+}
+
+pub(crate) fn fail(vpn: Vpn, error: FaultError) {
+    eprintln!("{vpn:?}: {error}");
+    std::process::abort();
+}
+
+pub(crate) fn memory() -> Box<dyn Device> {
+    open(&Spec::Ram { size: Bytes(64 << 20) }).expect("memory for the device")
+}
+
+pub(crate) fn file(dir: &Path) -> Box<dyn Device> {
+    let spec = Spec::Dir { path: dir.to_owned(), size: Bytes(64 << 20) };
+    open(&spec).expect("room for the file")
+}
+
+/// A space, and who serves it.
+pub(crate) struct Paged {
+    pub(crate) manager: Arc<Manager<Uffd>>,
+    pub(crate) space: SpaceId,
+    pub(crate) pages: u64,
+    pub(crate) watchdog: Watchdog,
+    server: Option<Server>,
+    service: Option<Service>,
+}
+
+impl Paged {
+    pub(crate) fn new(setup: Setup, device: Box<dyn Device>) -> Paged {
+        let Setup { frames, pages, region, mapping, delivery } = setup;
+        let watchdog = Watchdog::new(&format!("{setup:?}"), Duration::from_secs(30));
+        let budget = Bytes::of_pages(frames);
+        let platform = Uffd::new(budget, vec![device], mapping).expect("userfaultfd");
+        platform.place(SpaceId(0), Placement { address: None, delivery });
+        let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
+        let space = manager.add_space(pages + 1).expect("address space");
+        let (server, service) = match delivery {
+            Delivery::Handler => {
+                let owner = Arc::new(Regions(region));
+                (Some(Server::start(manager.clone(), space, owner).expect("a thread")), None)
+            }
+            Delivery::InThread => (None, Service::start(manager.clone(), space, fail)),
+        };
+        Paged { manager, space, pages, watchdog, server, service }
+    }
+
+    fn word(&self, page: u64, word: usize) -> *mut u64 {
+        assert!(page < self.pages && word < 512);
+        let address = self.manager.platform().address(self.space, Vpn(page));
+        // SAFETY: inside a page of the space.
+        unsafe { address.cast::<u64>().add(word) }
+    }
+
+    pub(crate) fn load(&self, page: u64, word: usize) -> u64 {
+        self.watchdog.beat();
+        // SAFETY: inside the space, whose faults are served.
+        unsafe { self.word(page, word).read_volatile() }
+    }
+
+    pub(crate) fn store(&self, page: u64, word: usize, value: u64) {
+        self.watchdog.beat();
+        // SAFETY: inside the space; every thread stores to words of its own.
+        unsafe { self.word(page, word).write_volatile(value) };
+    }
+
+    /// Random accesses of one thread to `pages`: its word of every page is what it stored last.
+    pub(crate) fn hammer(&self, pages: &[u64], thread: usize, steps: usize) {
+        let mut random = Prng::new(thread as u64 + 1);
+        let mut versions = vec![None; pages.len()];
+        for step in 0..steps {
+            let index = random.below(pages.len() as u64) as usize;
+            let (page, word) = (pages[index], thread * 7);
+            let found = self.load(page, word);
+            let expected = *versions[index].get_or_insert(found);
+            assert_eq!(found, expected, "page {page}, thread {thread}, step {step}");
+            if random.percent(40) {
+                let value = (step as u64 + 1) << 32 | page << 8 | thread as u64;
+                self.store(page, word, value);
+                versions[index] = Some(value);
+            }
+        }
+    }
+
+    /// Ends the service and checks the manager.
+    pub(crate) fn finish(mut self) {
+        self.server = None;
+        self.service = None;
+        let mut manager = Arc::into_inner(self.manager).expect("nobody else has it");
+        manager.stop_kswapd();
+        manager.verify(&[]);
+    }
+}
