@@ -201,9 +201,16 @@ fn fetch<P: Platform>(
 fn extend_swapped<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, first: Slot) -> bool {
     let Some(index) = first.index.checked_add(held.len() as u32) else { return false };
     let next = Slot { index, ..first };
-    held.extend(Pinned::Refuse, |entry| {
-        entry.page() == Page::Swapped(next) && !m.swap.is_cached(next)
-    })
+    let len = held.len();
+    if !held.extend(Pinned::Refuse, |entry| entry.page() == Page::Swapped(next)) {
+        return false;
+    }
+    // Asked while the entry is held: before, the page could go round once more, to the same slot.
+    if m.swap.is_cached(next) {
+        held.truncate(len);
+        return false;
+    }
+    true
 }
 
 /// Frames now equal their slots. A reader's pages keep them, so as to be dropped without a write;
