@@ -40,9 +40,7 @@ pub fn shrink<P: Platform>(m: &Machine<P>, node: &Node<P>, who: Reclaimer, targe
         let pages = node.lru.len(List::Active) + node.lru.len(List::Inactive);
         let mut budget = (pages >> priority).max(BATCH_PAGES_MAX as u32);
         while budget > 0 && freed < target {
-            if inactive_is_low(&node.lru, m.platform.recency()) {
-                age(m, node);
-            }
+            refill_inactive(m, node);
             let batch = node.lru.isolate(&m.frames, List::Inactive, BATCH_PAGES_MAX);
             if batch.is_empty() {
                 break;
@@ -58,6 +56,16 @@ pub fn shrink<P: Platform>(m: &Machine<P>, node: &Node<P>, who: Reclaimer, targe
         }
     }
     freed
+}
+
+/// Ages two batches for every one that goes, while the inactive list is low: one would only replace
+/// what is evicted next, and no page would ever stay long enough to be used again.
+fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>) {
+    for _ in 0..2 {
+        if inactive_is_low(&node.lru, m.platform.recency()) {
+            age(m, node);
+        }
+    }
 }
 
 /// Whether pages should be moved from the active to the inactive list.
