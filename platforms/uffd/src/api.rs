@@ -13,6 +13,8 @@ pub mod feature {
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
     /// A missing page raises SIGBUS in the thread instead of a message.
     pub const SIGBUS: u64 = 1 << 7;
+    /// Messages say which thread faulted.
+    pub const THREAD_ID: u64 = 1 << 8;
     /// UFFDIO_MOVE exists.
     pub const MOVE: u64 = 1 << 16;
 }
@@ -108,6 +110,11 @@ pub enum Event {
 }
 
 impl Message {
+    /// The thread that faulted.
+    pub fn thread(&self) -> u32 {
+        self.thread as u32
+    }
+
     /// What it says.
     pub fn event(&self) -> Event {
         match self.event {

@@ -58,7 +58,7 @@ impl Areas {
     pub(crate) fn new(mapping: Mapping) -> Areas {
         let moves = if mapping == Mapping::Move { feature::MOVE } else { 0 };
         Areas {
-            features: feature::PAGEFAULT_FLAG_WP | moves,
+            features: feature::PAGEFAULT_FLAG_WP | feature::THREAD_ID | moves,
             wishes: Mutex::new(Vec::new()),
             areas: (0..AREAS_MAX).map(|_| OnceLock::new()).collect(),
             messages: OnceLock::new(),

@@ -5,7 +5,7 @@
 //!      |- memory.rs   arena: a hole where the frame is in the program (MOVE), or dropped (COPY)
 //!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection; protect.rs: mprotect'ed ranges
 //!      |- area.rs     where spaces lie, and how their faults are delivered
-//!      |- handler.rs  threads that serve faults
+//!      |- handler.rs  threads that serve faults; crowd.rs: how many read, and where
 //!      \- sigbus.rs   service in the faulting thread
 //! ```
 //! Three descriptors: one for the arena (MOVE out needs its target registered; nobody faults there),
@@ -16,6 +16,7 @@ mod area;
 mod block;
 mod clock;
 mod cpu;
+mod crowd;
 pub mod handler;
 mod lock;
 mod memory;

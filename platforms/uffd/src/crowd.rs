@@ -1,0 +1,137 @@
+//! Whether one thread of the program faults or many, and where those who serve them sit.
+//!
+//! Decided anew every 64 messages, by how often the faulting thread was another than before.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Messages between decisions.
+const WINDOW: u32 = 64;
+
+/// Changes of thread in a window up to which it counts as one thread's.
+const CHANGES_MAX: u32 = 2;
+
+/// On larger machines a reader per CPU would wake too many for every fault.
+const READERS_MAX: usize = 4;
+
+/// How many threads fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// One, mostly.
+    One,
+    /// Several, in turn.
+    Many,
+}
+
+/// Counts of the present window, and the last decision. Relaxed and unlocked: a lost count only
+/// makes a decision later.
+pub(crate) struct Crowd {
+    cpus: usize,
+    last: AtomicU32,
+    seen: AtomicU32,
+    changes: AtomicU32,
+    many: AtomicU32,
+}
+
+impl Crowd {
+    pub(crate) fn new(cpus: usize) -> Crowd {
+        let [last, seen, changes, many] = [const { AtomicU32::new(0) }; 4];
+        Crowd { cpus, last, seen, changes, many }
+    }
+
+    /// As last decided; one at first.
+    pub(crate) fn size(&self) -> Size {
+        match self.many.load(Relaxed) {
+            0 => Size::One,
+            _ => Size::Many,
+        }
+    }
+
+    /// How many threads should read messages.
+    pub(crate) fn readers(&self) -> usize {
+        match self.size() {
+            Size::One if self.cpus <= READERS_MAX => self.cpus,
+            Size::One | Size::Many => 1,
+        }
+    }
+
+    /// Notes a fault of a thread; whether that changed the decision.
+    pub(crate) fn note(&self, thread: u32) -> bool {
+        if self.last.swap(thread, Relaxed) != thread {
+            self.changes.fetch_add(1, Relaxed);
+        }
+        if self.seen.fetch_add(1, Relaxed) + 1 < WINDOW {
+            return false;
+        }
+        self.seen.store(0, Relaxed);
+        let many = u32::from(self.changes.swap(0, Relaxed) > CHANGES_MAX);
+        self.many.swap(many, Relaxed) != many
+    }
+}
+
+/// Where a thread that serves runs.
+pub(crate) struct Seat {
+    everywhere: libc::cpu_set_t,
+    /// Its CPU, if there is one for it.
+    home: Option<usize>,
+    seated: bool,
+}
+
+impl Seat {
+    /// The seat of the `index`th thread: the `index`th of the CPUs this process may use.
+    pub(crate) fn new(index: usize) -> Seat {
+        let mut everywhere = MaybeUninit::<libc::cpu_set_t>::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        // SAFETY: the call fills the set, for which zeros are valid too.
+        let everywhere = unsafe {
+            libc::sched_getaffinity(0, size, everywhere.as_mut_ptr());
+            everywhere.assume_init()
+        };
+        // SAFETY: CPU_ISSET only reads the set.
+        let allowed = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &everywhere) };
+        let home = (0..libc::CPU_SETSIZE as usize).filter(allowed).nth(index);
+        Seat { everywhere, home: home.filter(|_| index < READERS_MAX), seated: false }
+    }
+
+    /// Sits down on its CPU for one thread, and anywhere for many. A system call when that changes;
+    /// if it is refused the thread serves where it is.
+    pub(crate) fn take(&mut self, size: Size) {
+        let sits = size == Size::One && self.home.is_some();
+        if sits == self.seated {
+            return;
+        }
+        let mut set = self.everywhere;
+        if let (true, Some(home)) = (sits, self.home) {
+            // SAFETY: both only write the set.
+            unsafe {
+                libc::CPU_ZERO(&mut set);
+                libc::CPU_SET(home, &mut set);
+            }
+        }
+        // SAFETY: the set is read for the call; it applies to this thread.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+        self.seated = sits;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(crowd: &Crowd, threads: impl Fn(u32) -> u32) -> (Size, usize) {
+        (0..4 * WINDOW).for_each(|fault| {
+            crowd.note(threads(fault));
+        });
+        (crowd.size(), crowd.readers())
+    }
+
+    #[test]
+    fn one_thread_is_served_on_every_cpu_and_many_by_one() {
+        let crowd = Crowd::new(2);
+        assert_eq!(crowd.readers(), 2);
+        assert_eq!(noted(&crowd, |fault| fault % 3), (Size::Many, 1));
+        assert_eq!(noted(&crowd, |_| 7), (Size::One, 2));
+        assert_eq!(noted(&crowd, |fault| fault / 40), (Size::One, 2));
+        assert_eq!(noted(&Crowd::new(64), |_| 7), (Size::One, 1));
+    }
+}
