@@ -25,8 +25,8 @@ use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// The page was mapped already: another fault was faster. Or it could not be mapped, because the
-    /// program is changing the range: the access must be made again.
+    /// The page was mapped already: another fault was faster. Or it could not be mapped, because
+    /// the program is changing the range: the access must be made again.
     Again,
     /// Without a device: zeroed, or still in memory.
     Minor,
@@ -107,7 +107,12 @@ fn zero<P: Platform>(
 }
 
 /// In memory, unmapped to see whether it is used: it is.
-fn remap<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>, access: Access, window: usize) -> Served {
+fn remap<P: Platform>(
+    m: &Machine<P>,
+    mut held: Held<'_, P>,
+    access: Access,
+    window: usize,
+) -> Served {
     let dirty = held.entries()[0].is_dirty();
     let alike = |entry: Entry| {
         let unmapped = matches!(entry.page(), Page::Resident(_)) && !entry.is_mapped();

@@ -6,8 +6,8 @@
 //!
 //! fault, range, snapshot -> alloc -> reclaim -> machine -> space, swap, lru, zone -> frame
 //! ```
-//! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The modules
-//! are in the order in which a fault travels.
+//! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
+//! modules are in the order in which a fault travels.
 #![forbid(unsafe_code)]
 
 pub mod alloc;

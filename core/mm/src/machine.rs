@@ -8,8 +8,8 @@
 //!         \- Swap                   slots, swap cache, transfers
 //! ```
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SwapCpu -> SwapCluster ->
-//! SwapDevice; entry -> PerCpuFrames -> Zone. The chains do not meet: no lock of one is taken under a
-//! lock of another, and no device I/O happens under any lock but entries.
+//! SwapDevice; entry -> PerCpuFrames -> Zone. The chains do not meet: no lock of one is taken under
+//! a lock of another, and no device I/O happens under any lock but entries.
 
 use crate::config::Config;
 use crate::frame::{Frames, Owner, Writeback};

@@ -138,8 +138,8 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Pins a page, faulting as need be, until the [`Pin`] is dropped: the way to a page on platforms
-    /// where accesses do not fault by themselves.
+    /// Pins a page, faulting as need be, until the [`Pin`] is dropped: the way to a page on
+    /// platforms where accesses do not fault by themselves.
     ///
     /// # Errors
     /// The page stays as it was; see [`FaultError`].

@@ -36,8 +36,8 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     });
 }
 
-/// Moves the contents of a range to the pages from `to` on, which are absent, do not overlap it, and
-/// are known to nobody else yet. Nothing is copied: frames and slots change hands.
+/// Moves the contents of a range to the pages from `to` on, which are absent, do not overlap it,
+/// and are known to nobody else yet. Nothing is copied: frames and slots change hands.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     each_held(space, range, |held| {
         take_in(m, &held, Busy::Wait);

@@ -1,12 +1,12 @@
 //! A copy of a space for a forked child: every page's contents in a slot that the child may read.
 //!
-//! The child shares the parent's devices, not its frames. So the dirty resident pages are written, and
-//! stay resident, clean; and every slot of the space gets one more reference, which the parent gives
-//! back when it learns that the child and its children have ended. Until then nobody reuses the
-//! slot, and the child reads it from the inherited device.
+//! The child shares the parent's devices, not its frames. So the dirty resident pages are written,
+//! and stay resident, clean; and every slot of the space gets one more reference, which the parent
+//! gives back when it learns that the child and its children have ended. Until then nobody reuses
+//! the slot, and the child reads it from the inherited device.
 //!
-//! The copy is taken page by page, as the kernel's fork does for other threads: what a thread writes
-//! to two pages while another forks may be seen in part.
+//! The copy is taken page by page, as the kernel's fork does for other threads: what a thread
+//! writes to two pages while another forks may be seen in part.
 
 use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;

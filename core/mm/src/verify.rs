@@ -1,7 +1,8 @@
 //! Checks a whole machine that is at rest: every frame in exactly one place, every slot counted.
 //!
-//! Reads everything through the structures' own walks; costs time in proportion to frames, slots and
-//! pages. For tests, the simulator, and after a suspicion: it panics at the first contradiction.
+//! Reads everything through the structures' own walks; costs time in proportion to frames, slots
+//! and pages. For tests, the simulator, and after a suspicion: it panics at the first
+//! contradiction.
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;

@@ -32,7 +32,10 @@ pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};
 pub use thread::{Thread, Threads};
 
 /// A world the manager can run in.
-pub trait Platform: Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static {}
+pub trait Platform:
+    Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static
+{
+}
 
 impl<T> Platform for T where
     T: Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static

@@ -80,15 +80,16 @@ pub trait Mmu {
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress;
 
     /// Takes the pages at `first` and after back into `frames`, which held them before: when this
-    /// returns no access is under way and every further one faults. A `Busy` page is left as found. A
-    /// `Vanished` page's frame has memory again, with contents undefined.
+    /// returns no access is under way and every further one faults. A `Busy` page is left as found.
+    /// A `Vanished` page's frame has memory again, with contents undefined.
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress;
 
-    /// Drops a mapped page that is `Busy`: its contents are wanted no more. The frame is as after an
-    /// unmap, with contents undefined.
+    /// Drops a mapped page that is `Busy`: its contents are wanted no more. The frame is as after
+    /// an unmap, with contents undefined.
     fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn);
 
-    /// Copies a mapped page that is `Busy`, in frame `from`, into another populated, unmapped frame.
+    /// Copies a mapped page that is `Busy`, in frame `from`, into another populated, unmapped
+    /// frame.
     fn copy(&self, space: SpaceId, vpn: Vpn, from: Pfn, to: Pfn);
 
     /// Lets a page mapped read-only be written, and lets waiting threads run on.

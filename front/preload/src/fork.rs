@@ -1,7 +1,8 @@
 //! fork(2): parent and child both keep right contents.
 //!
 //! ```text
-//! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot), allocator held
+//! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot),
+//!           allocator held
 //! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
 //! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
 //!           write, every page of the snapshot swapped out
@@ -63,7 +64,7 @@ extern "C" fn register() {
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
-unsafe extern "C" fn prepare() {
+extern "C" fn prepare() {
     let Some(process) = process::running() else { return };
     let blocked = Blocked::now();
     let mut attempt = 0;
@@ -89,7 +90,7 @@ fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, FaultError>)> {
     Some((passage.process, passage.blocked, passage.saved))
 }
 
-unsafe extern "C" fn parent() {
+extern "C" fn parent() {
     let Some((process, blocked, saved)) = arrive() else { return };
     if let Ok(Saved { snapshot, pipe, .. }) = saved {
         match pipe {
@@ -101,7 +102,7 @@ unsafe extern "C" fn parent() {
     drop(blocked);
 }
 
-unsafe extern "C" fn child() {
+extern "C" fn child() {
     let Some((old, blocked, saved)) = arrive() else { return process::forget_start() };
     let failed = |reason: String| -> ! {
         report::end(&format!("a forked child cannot be served: {reason}"))

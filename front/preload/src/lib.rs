@@ -10,9 +10,10 @@
 //! addresses that the manager pages; everything else goes where it always went. Nothing is started
 //! before the first request that is to be paged.
 //!
-//! The manager's own memory ([`memory`]) comes straight from the kernel. While a thread is inside the
-//! manager its signals are blocked ([`signals`]): a handler might touch a page that its own thread has
-//! locked. One process has one address space, so here, and only here, state is global: [`process`].
+//! The manager's own memory ([`memory`]) comes straight from the kernel. While a thread is inside
+//! the manager its signals are blocked ([`signals`]): a handler might touch a page that its own
+//! thread has locked. One process has one address space, so here, and only here, state is global:
+//! [`process`].
 
 mod descriptors;
 mod fork;

@@ -1,7 +1,7 @@
 //! malloc and its family: blocks of 64 KiB and more are paged, the others are the C library's.
 //!
-//! A block is a region of whole pages of its own; its size is in the table of regions, so that freeing
-//! a block never touches its pages. Pointers tell whose they are by one comparison.
+//! A block is a region of whole pages of its own; its size is in the table of regions, so that
+//! freeing a block never touches its pages. Pointers tell whose they are by one comparison.
 
 use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
 use crate::regions::{Region, Use};
@@ -67,6 +67,9 @@ fn bytes(region: &Region) -> usize {
 }
 
 /// malloc(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
     // SAFETY: the C library's allocator, by its other name.
@@ -74,6 +77,9 @@ unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
 }
 
 /// calloc(3). Pages taken anew read as zeros.
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     let total = count.checked_mul(size);
@@ -82,6 +88,9 @@ unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 }
 
 /// free(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(pointer: *mut c_void) {
     // SAFETY: errno is the thread's own; free keeps it.
@@ -95,6 +104,9 @@ unsafe extern "C" fn free(pointer: *mut c_void) {
 }
 
 /// realloc(3). A paged block that stays paged is never copied.
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(pointer: *mut c_void, size: size_t) -> *mut c_void {
     if pointer.is_null() {
@@ -179,6 +191,9 @@ unsafe fn from_libc(pointer: *mut c_void, size: usize) -> *mut c_void {
 }
 
 /// reallocarray(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(p: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
     match count.checked_mul(size) {
@@ -192,6 +207,9 @@ unsafe extern "C" fn reallocarray(p: *mut c_void, count: size_t, size: size_t) -
 }
 
 /// memalign(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     // SAFETY: as in malloc.
@@ -199,6 +217,9 @@ unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
 }
 
 /// aligned_alloc(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     // SAFETY: as for memalign.
@@ -206,6 +227,9 @@ unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
 }
 
 /// posix_memalign(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(
     pointer: *mut *mut c_void,
@@ -230,6 +254,9 @@ unsafe extern "C" fn posix_memalign(
 }
 
 /// valloc(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
     // SAFETY: as for memalign.
@@ -237,6 +264,9 @@ unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
 }
 
 /// pvalloc(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     // SAFETY: as for memalign.
@@ -244,6 +274,9 @@ unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
 }
 
 /// malloc_usable_size(3).
+///
+/// # Safety
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
     match block_of(pointer) {

@@ -1,7 +1,7 @@
 //! mmap and its family, for the range and for what is to be in it.
 //!
-//! Served: anonymous private mappings without execute permission. Calls on addresses outside the range,
-//! and kinds of mappings that cannot be paged, go to the kernel as they are.
+//! Served: anonymous private mappings without execute permission. Calls on addresses outside the
+//! range, and kinds of mappings that cannot be paged, go to the kernel as they are.
 
 use crate::process::{self, Commit, Process, pages_of};
 use crate::regions::{Region, Use};
@@ -53,6 +53,9 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
 }
 
 /// mmap(2).
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -89,6 +92,9 @@ unsafe extern "C" fn mmap(
 }
 
 /// mmap64(2), the same.
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap64(
     address: *mut c_void,
@@ -114,7 +120,8 @@ fn map_over(
     let Some(range) = range_of(process, address, len) else { return refuse(libc::EINVAL) };
     if flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE {
         let blocked = Blocked::now();
-        let touched = (range.first.0..range.end.0).any(|v| process.regions().find(Vpn(v)).is_some());
+        let touched =
+            (range.first.0..range.end.0).any(|v| process.regions().find(Vpn(v)).is_some());
         drop(blocked);
         if touched {
             return refuse(libc::EEXIST);
@@ -155,6 +162,9 @@ fn populate(process: &Process, range: Range) {
 }
 
 /// munmap(2).
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
@@ -171,6 +181,9 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 }
 
 /// mprotect(2).
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
     let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
@@ -188,6 +201,9 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
 }
 
 /// madvise(2).
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
@@ -201,6 +217,9 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
 }
 
 /// posix_madvise(3): its only advice that could drop contents does not.
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     match process::running().filter(|p| p.holds(address as usize)) {
@@ -247,6 +266,9 @@ fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
 }
 
 /// mremap(2).
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mremap(
     address: *mut c_void,
@@ -266,10 +288,10 @@ unsafe extern "C" fn mremap(
     match flags {
         _ if len == 0 => refuse(libc::EINVAL),
         0 | libc::MREMAP_MAYMOVE => resize(process, old, pages_of(len), flags),
-        _ if flags & libc::MREMAP_FIXED != 0 => {
-            move_to(process, old, target as usize, len, flags)
+        _ if flags & libc::MREMAP_FIXED != 0 => move_to(process, old, target as usize, len, flags),
+        _ if flags & libc::MREMAP_DONTUNMAP != 0 => {
+            move_anywhere(process, old, pages_of(len), flags)
         }
-        _ if flags & libc::MREMAP_DONTUNMAP != 0 => move_anywhere(process, old, pages_of(len), flags),
         _ => refuse(libc::EINVAL),
     }
 }
@@ -312,13 +334,7 @@ fn move_anywhere(process: &Process, old: Range, pages: u64, flags: c_int) -> *mu
 }
 
 /// MREMAP_FIXED: only to another place of the range.
-fn move_to(
-    process: &Process,
-    old: Range,
-    target: usize,
-    len: usize,
-    flags: c_int,
-) -> *mut c_void {
+fn move_to(process: &Process, old: Range, target: usize, len: usize, flags: c_int) -> *mut c_void {
     let inside = Some(target).filter(|target| process.holds(*target));
     let Some(new) = inside.and_then(|target| range_of(process, target, len)) else {
         // Pages cannot leave the range: nobody would serve them there.
@@ -350,12 +366,18 @@ fn carry(process: &Process, old: Range, new: Range, flags: c_int) -> *mut c_void
 }
 
 /// mlock(2): what is paged cannot be kept in memory.
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
     lock(libc::SYS_mlock, address, len, 0)
 }
 
 /// mlock2(2).
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
     lock(libc::SYS_mlock2, address, len, flags)
@@ -370,6 +392,9 @@ fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) 
 }
 
 /// mlockall(2): it would touch every page of the range.
+///
+/// # Safety
+/// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     match process::get() {

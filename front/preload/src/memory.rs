@@ -15,8 +15,8 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// Memory straight from the kernel.
 struct Pages;
 
-// SAFETY: what `alloc` returns is a fresh mapping of at least the size asked for; `free` gives whole
-// mappings back; `free_part` gives back their ends.
+// SAFETY: what `alloc` returns is a fresh mapping of at least the size asked for; `free` gives
+// whole mappings back; `free_part` gives back their ends.
 unsafe impl dlmalloc::Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -102,7 +102,9 @@ pub(crate) fn mapped() -> usize {
 }
 
 /// Keeps the allocator as it is until dropped. Its holder must not allocate.
-pub(crate) struct ForkLock(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, Dlmalloc<Pages>>);
+pub(crate) struct ForkLock(
+    #[expect(dead_code, reason = "held, not read")] MutexGuard<'static, Dlmalloc<Pages>>,
+);
 
 /// Takes the allocator's lock for a fork.
 pub(crate) fn lock_for_fork() -> ForkLock {

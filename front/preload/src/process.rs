@@ -106,7 +106,8 @@ pub(crate) fn forget_start() {
 impl Process {
     fn start(settings: Settings) -> Result<Process, String> {
         let devices = open_devices(&settings)?;
-        let capacity = settings.memory.0 + settings.swap.iter().map(|spec| spec.size().0).sum::<u64>();
+        let capacity =
+            settings.memory.0 + settings.swap.iter().map(|spec| spec.size().0).sum::<u64>();
         let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
         let pages = len / PAGE_SIZE as u64;
         let regions = Regions::new(pages - 1);
@@ -201,7 +202,13 @@ impl Process {
     }
 
     /// Takes pages that read as zeros. `None` if there is no room, or they could not all be held.
-    pub(crate) fn take(&self, pages: u64, align: u64, used_as: Use, check: Commit) -> Option<Range> {
+    pub(crate) fn take(
+        &self,
+        pages: u64,
+        align: u64,
+        used_as: Use,
+        check: Commit,
+    ) -> Option<Range> {
         if check == Commit::Checked && pages > self.manager.capacity_left() {
             return None;
         }

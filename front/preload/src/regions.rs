@@ -183,7 +183,9 @@ mod tests {
                         if let Some(range) = regions.take(pages, align, used_as) {
                             assert_eq!(range.first.0 % align, 0);
                             let taken = &mut model[range.first.0 as usize..range.end.0 as usize];
-                            assert!(taken.iter().all(Option::is_none) && taken.len() as u64 == pages);
+                            assert!(
+                                taken.iter().all(Option::is_none) && taken.len() as u64 == pages
+                            );
                             taken.fill(Some(used_as));
                         }
                     }

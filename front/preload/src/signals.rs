@@ -1,7 +1,7 @@
 //! Blocks signals while a thread of the program is inside the manager.
 //!
-//! A signal handler may touch paged memory. If its thread held the table of regions, or the entry of
-//! that page, the fault would wait for the very thread that faults.
+//! A signal handler may touch paged memory. If its thread held the table of regions, or the entry
+//! of that page, the fault would wait for the very thread that faults.
 
 use std::mem::MaybeUninit;
 use std::ptr;

@@ -32,7 +32,8 @@ impl Devices {
 
     /// Reads a batch into frames of `arena`.
     pub fn read(&self, arena: Arena, device: u8, batch: &mut [Io]) {
-        // SAFETY: the frames are in the arena, populated, unmapped, the caller's (contract of Block).
+        // SAFETY: the frames are in the arena, populated, unmapped, the caller's (contract of
+        // Block).
         unsafe { self.0[usize::from(device)].read(arena, batch) };
     }
 

@@ -1,5 +1,5 @@
-//! The manager on an ordinary operating system: real threads, an arena of real memory, real devices,
-//! and a software page table that callers reach pages through (guards).
+//! The manager on an ordinary operating system: real threads, an arena of real memory, real
+//! devices, and a software page table that callers reach pages through (guards).
 //!
 //! ```text
 //! Os -- Topology   CPUs                       cpu.rs

@@ -1,7 +1,7 @@
 //! No hardware is involved: the entry itself is what callers obey, through pins.
 //!
-//! So there is nothing to do here. The manager sets an entry mapped after `map`, and takes a page in
-//! only while nobody has it pinned.
+//! So there is nothing to do here. The manager sets an entry mapped after `map`, and takes a page
+//! in only while nobody has it pinned.
 
 use crate::Os;
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};

@@ -230,7 +230,14 @@ impl Userfaultfd {
     ///
     /// # Safety
     /// As for [`Userfaultfd::move_pages`]; `from` is readable.
-    pub unsafe fn copy(&self, to: u64, from: u64, len: usize, access: Writable, wake: Wake) -> Partial {
+    pub unsafe fn copy(
+        &self,
+        to: u64,
+        from: u64,
+        len: usize,
+        access: Writable,
+        wake: Wake,
+    ) -> Partial {
         let protect = if access == Writable::Yes { 0 } else { COPY_WP };
         let wait = if wake == Wake::Now { 0 } else { COPY_DONTWAKE };
         self.transfer(IO_COPY, to, from, len, protect | wait)
@@ -257,7 +264,13 @@ impl Userfaultfd {
     ///
     /// # Errors
     /// The system's refusal: the range is not registered.
-    pub fn protect(&self, address: u64, len: usize, access: Writable, wake: Wake) -> io::Result<()> {
+    pub fn protect(
+        &self,
+        address: u64,
+        len: usize,
+        access: Writable,
+        wake: Wake,
+    ) -> io::Result<()> {
         let protect = if access == Writable::Yes { 0 } else { WRITEPROTECT_WP };
         // The kernel refuses DONTWAKE together with WP, which wakes nobody anyway.
         let wait = match (access, wake) {
@@ -296,8 +309,8 @@ pub enum Writable {
 /// Descriptors are moved here or above: shells and daemons use and close the low ones.
 const DESCRIPTOR_LEAST: RawFd = 900;
 
-/// Moves a descriptor to a high number, out of the way of programs that count on low ones; leaves it
-/// where it is if the limit on descriptors allows none.
+/// Moves a descriptor to a high number, out of the way of programs that count on low ones; leaves
+/// it where it is if the limit on descriptors allows none.
 ///
 /// # Errors
 /// The process has no descriptor left.

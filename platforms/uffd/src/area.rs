@@ -1,8 +1,8 @@
 //! Where the spaces lie in the address space, and how their faults are delivered.
 
+use crate::Mapping;
 use crate::api::{Userfaultfd, feature};
 use crate::protect::Protections;
-use crate::Mapping;
 use highwater_os::sys;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::io;
@@ -77,7 +77,8 @@ impl Areas {
     }
 
     /// Reserves and registers the memory of a space. One mapping, one registration, whatever the
-    /// size; it is not inherited at fork: a child that nobody serves faults instead of reading zeros.
+    /// size; it is not inherited at fork: a child that nobody serves faults instead of reading
+    /// zeros.
     pub(crate) fn attach(&self, space: SpaceId, pages: u64) -> io::Result<()> {
         let placement = self.wish(space);
         let len = pages as usize * PAGE_SIZE;
@@ -139,7 +140,11 @@ impl Areas {
     }
 
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        [&self.messages, &self.signals].into_iter().filter_map(|c| c.get()).map(|u| u.raw()).collect()
+        [&self.messages, &self.signals]
+            .into_iter()
+            .filter_map(|c| c.get())
+            .map(|u| u.raw())
+            .collect()
     }
 }
 

@@ -6,11 +6,12 @@
 //!       |                                                   lead away first, then wait for it
 //!       \-- Crowd: one thread faults, or many (crowd.rs)
 //! ```
-//! Leader and followers. Many threads fault: one reads and serves batches, and only when it is about
-//! to wait for a device, or for memory, does another take the lead. A single thread faults: a reader
-//! sits on every CPU (of up to four), so that the fault is served where it happened, by a switch on one
-//! CPU; the kernel moves the woken program thread about, and a reader elsewhere would cost a wake-up
-//! across CPUs, there and back: 22 us a fault instead of 12 on a small virtual machine.
+//! Leader and followers. Many threads fault: one reads and serves batches, and only when it is
+//! about to wait for a device, or for memory, does another take the lead. A single thread faults: a
+//! reader sits on every CPU (of up to four), so that the fault is served where it happened, by a
+//! switch on one CPU; the kernel moves the woken program thread about, and a reader elsewhere would
+//! cost a wake-up across CPUs, there and back: 22 us a fault instead of 12 on a small virtual
+//! machine.
 
 use crate::Uffd;
 use crate::api::{Event, Message};
@@ -233,7 +234,7 @@ impl Shared {
 
     /// Notes who faulted; whether that made one thread many, or many one.
     fn changed_crowd(&self, messages: &[Message]) -> bool {
-        messages.iter().fold(false, |changed, message| self.crowd.note(message.thread()) || changed)
+        messages.iter().filter(|message| self.crowd.note(message.thread())).count() > 0
     }
 
     /// Stops reading if more read than should.

@@ -3,13 +3,14 @@
 //! ```text
 //! Uffd -- os's CPUs, locks, clocks, threads, devices
 //!      |- memory.rs   arena: a hole where the frame is in the program (MOVE), or dropped (COPY)
-//!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection; protect.rs: mprotect'ed ranges
+//!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection
+//!      |- protect.rs  ranges that the program protected
 //!      |- area.rs     where spaces lie, and how their faults are delivered
 //!      |- handler.rs  threads that serve faults; crowd.rs: how many read, and where
 //!      \- sigbus.rs   service in the faulting thread
 //! ```
-//! Three descriptors: one for the arena (MOVE out needs its target registered; nobody faults there),
-//! one for spaces whose faults are messages, one for spaces whose faults are signals.
+//! Three descriptors: one for the arena (MOVE out needs its target registered; nobody faults
+//! there), one for spaces whose faults are messages, one for spaces whose faults are signals.
 
 pub mod api;
 mod area;
@@ -25,13 +26,13 @@ mod protect;
 pub mod sigbus;
 mod thread;
 
-pub use area::{Delivery, Placement};
-pub use memory::Populated;
 use api::{Userfaultfd, feature};
 use area::Areas;
+pub use area::{Delivery, Placement};
 use highwater_devices::Device;
 use highwater_os::{Devices, Topology};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
+pub use memory::Populated;
 use memory::UffdArena;
 use std::fs::File;
 use std::io;
@@ -61,7 +62,8 @@ impl Uffd {
     /// What this kernel can do for this process.
     ///
     /// # Errors
-    /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection (EINVAL).
+    /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection
+    /// (EINVAL).
     pub fn probe() -> io::Result<Mapping> {
         match Userfaultfd::open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
             Ok(_) => Ok(Mapping::Move),
@@ -76,11 +78,7 @@ impl Uffd {
     ///
     /// # Errors
     /// As for [`Uffd::probe`], and no address space for the arena.
-    pub fn new(
-        memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
-        mapping: Mapping,
-    ) -> io::Result<Uffd> {
+    pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
         let frames = memory.pages() as u32;
         Ok(Uffd {
             topology: Topology::of_host(),

@@ -1,9 +1,9 @@
 //! The arena of frames that programs get.
 //!
 //! With MOVE a frame's place in the arena is a hole while its page is in the program: the memory
-//! itself moves. So the kernel must be told to back every place once, and neither allocates nor frees
-//! after that; [`UffdArena::populate`] does so in chunks, as frames are first used. With COPY the arena
-//! is plain memory: a frame whose page is in the program is dropped from it.
+//! itself moves. So the kernel must be told to back every place once, and neither allocates nor
+//! frees after that; [`UffdArena::populate`] does so in chunks, as frames are first used. With COPY
+//! the arena is plain memory: a frame whose page is in the program is dropped from it.
 
 use crate::api::{Userfaultfd, Wake, Writable, feature};
 use crate::{Mapping, Uffd};
@@ -142,8 +142,8 @@ impl UffdArena {
         assert!(matches!(filled, Ok(()) | Err((_, libc::EEXIST))), "a dropped page is replaced");
     }
 
-    /// Drops the memory behind frames, whose pages the program has now. Without MOVE, or where it is
-    /// refused.
+    /// Drops the memory behind frames, whose pages the program has now. Without MOVE, or where it
+    /// is refused.
     pub(crate) fn release(&self, first: Pfn, frames: usize) {
         let (address, len) = (self.arena().address(first), frames * PAGE_SIZE);
         // SAFETY: frames of the arena that the caller holds, with contents nobody wants here.

@@ -241,8 +241,8 @@ fn each_stretch(
     Progress::all(frames.len())
 }
 
-/// Acts on a stretch; if the kernel finds no such range, page by page: a stretch that crosses from one
-/// protection to another is two of its mappings, and ENOENT for the whole, pages or not.
+/// Acts on a stretch; if the kernel finds no such range, page by page: a stretch that crosses from
+/// one protection to another is two of its mappings, and ENOENT for the whole, pages or not.
 fn over_borders(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
     let progress = act(stretch);
     match progress.stop {

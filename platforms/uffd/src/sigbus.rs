@@ -3,11 +3,11 @@
 //! For spaces with [`crate::Delivery::InThread`]: their owners make no system calls into them. The
 //! kernel raises SIGBUS where it would have sent a message; the signal handler serves the fault and
 //! returns to the access. No switch, no wake-up: about half the cost. Everything the fault path
-//! does is allowed there, because the thread was at an access to paged memory, and so in no lock and in
-//! no function that the manager itself uses.
+//! does is allowed there, because the thread was at an access to paged memory, and so in no lock
+//! and in no function that the manager itself uses.
 //!
-//! A signal's disposition belongs to the process, so the table of served spaces is the one thing here
-//! that all managers of a process share. Faults elsewhere go to whoever had SIGBUS before.
+//! A signal's disposition belongs to the process, so the table of served spaces is the one thing
+//! here that all managers of a process share. Faults elsewhere go to whoever had SIGBUS before.
 
 use crate::Uffd;
 use highwater_mm::{Access, Fault, FaultError, Manager};

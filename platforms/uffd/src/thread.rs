@@ -9,12 +9,7 @@ use std::io;
 impl Threads for Uffd {
     type Thread = OsThread;
 
-    fn spawn(
-        &self,
-        name: &str,
-        _: NodeId,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<OsThread> {
+    fn spawn(&self, name: &str, _: NodeId, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread> {
         spawn(name, body)
     }
 }

@@ -11,8 +11,8 @@ use highwater_units::{BATCH_PAGES_MAX, FrameList, Nanos};
 /// Rounds of direct reclaim without a frame gained after which swap being full is believed.
 const RETRIES: u32 = 16;
 
-/// How long an allocation keeps trying while others hold all frames, swap not being full: frames can
-/// be in flight to a slow device.
+/// How long an allocation keeps trying while others hold all frames, swap not being full: frames
+/// can be in flight to a slow device.
 const PATIENCE: Nanos = Nanos(10_000_000_000);
 
 /// Up to `wanted` frames, from below the low watermark: those above min, or part of what this

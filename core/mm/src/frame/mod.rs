@@ -3,9 +3,10 @@
 //! ```text
 //! Frames[pfn] = { owner: (space, vpn)?   slot: Slot?   place: Place   flags: writeback, failed }
 //! ```
-//! Protocol: `owner` and `slot` change only under the lock of the page's entry, or while nobody else
-//! knows the frame. `place` changes by compare-and-swap as [`Place`] says. Every frame is in exactly
-//! one place: free in its zone, in a per-CPU batch, on a list, or in the hands of one thread.
+//! Protocol: `owner` and `slot` change only under the lock of the page's entry, or while nobody
+//! else knows the frame. `place` changes by compare-and-swap as [`Place`] says. Every frame is in
+//! exactly one place: free in its zone, in a per-CPU batch, on a list, or in the hands of one
+//! thread.
 
 mod place;
 

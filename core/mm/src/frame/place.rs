@@ -30,14 +30,8 @@ pub enum Place {
     Orphan,
 }
 
-const ALL: [Place; 6] = [
-    Place::Off,
-    Place::Batch,
-    Place::Active,
-    Place::Inactive,
-    Place::Isolated,
-    Place::Orphan,
-];
+const ALL: [Place; 6] =
+    [Place::Off, Place::Batch, Place::Active, Place::Inactive, Place::Isolated, Place::Orphan];
 
 /// An atomic [`Place`].
 pub struct PlaceCell(AtomicU8);

@@ -7,8 +7,9 @@
 //! ```
 //! Locking: a CPU's batch, then the lists (`LruBatch -> Lru`). Pages are taken off in batches of 32
 //! ([`Lru::isolate`]) and looked at without a lock. A page dropped meanwhile comes out of
-//! [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see [`crate::frame::Place`].
-//! New pages start active and must be found unused twice before they go (a second chance).
+//! [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see
+//! [`crate::frame::Place`]. New pages start active and must be found unused twice before they go (a
+//! second chance).
 
 #[cfg(test)]
 mod lru_fuzz;
@@ -148,10 +149,9 @@ impl<P: Platform> Lru<P> {
                 Place::Off => return Removal::Taken,
                 Place::Active => self.unlink(frames, pfn, List::Active),
                 Place::Inactive => self.unlink(frames, pfn, List::Inactive),
-                Place::Batch | Place::Isolated => frames
-                    .place(pfn)
-                    .change(place, Place::Orphan)
-                    .map(|()| Removal::Abandoned),
+                Place::Batch | Place::Isolated => {
+                    frames.place(pfn).change(place, Place::Orphan).map(|()| Removal::Abandoned)
+                }
                 Place::Orphan => unreachable!("an orphan has no entry to be removed through"),
             };
             // A change of place between the look and the act: look again.

@@ -4,11 +4,14 @@
 //!            each_run: lock neighbours together
 //! batch ---> decide each ---> Activate: unlock
 //!                        |--> Drop:  entry = Swapped(slot), frame free
-//!                        \--> Write: unmap, take slots, frame in the swap cache, entry = Swapped(slot),
-//!                                    unlock  ... device write, no lock held ...  out of the cache, free
+//!                        \--> Write: unmap, take slots, frame in the swap cache,
+//!                                    entry = Swapped(slot), unlock
+//!                                    ... device write, no lock held ...
+//!                                    out of the swap cache, frame free
 //! ```
-//! A page that is wanted again while it is written is claimed from the swap cache by the fault, which
-//! waits for the device to be done with the frame. If a write fails the page becomes resident again.
+//! A page that is wanted again while it is written is claimed from the swap cache by the fault,
+//! which waits for the device to be done with the frame. If a write fails the page becomes resident
+//! again.
 
 use super::run::{Run, Unmapped, each_run};
 use super::scan::{Fate, decide};
@@ -113,8 +116,8 @@ fn sort_out<P: Platform>(m: &Machine<P>, run: Run<'_, P>, sorted: &mut Sorted) {
     run.held.release(|index, _| entries[index]);
 }
 
-/// Takes slots for every stretch of pages to write, and notes the transfers. A page gets none if the
-/// devices are full.
+/// Takes slots for every stretch of pages to write, and notes the transfers. A page gets none if
+/// the devices are full.
 fn take_slots<P: Platform>(
     m: &Machine<P>,
     run: &Run<'_, P>,

@@ -5,8 +5,8 @@
 //!      \-- Event x 64: where threads wait for a locked entry, by page number
 //! ```
 //! Locking: an entry is its page's lock ([`Held`]); it comes first in the lock order. Frames of
-//! resident pages are found back through [`crate::frame::Owner`] (the reverse map). Guards pin: while a
-//! page has pins its frame stays.
+//! resident pages are found back through [`crate::frame::Owner`] (the reverse map). Guards pin:
+//! while a page has pins its frame stays.
 
 mod entry;
 mod held;
@@ -132,8 +132,8 @@ impl<P: Platform> Space<P> {
         self.event(vpn).notify_all();
     }
 
-    /// Pins a mapped page for a guard: its frame, until [`Space::unpin`]. `None` if the access needs
-    /// a fault first. One compare-and-swap.
+    /// Pins a mapped page for a guard: its frame, until [`Space::unpin`]. `None` if the access
+    /// needs a fault first. One compare-and-swap.
     pub fn pin(&self, vpn: Vpn, access: Access) -> Option<Pfn> {
         let cell = self.table.entry(vpn);
         let mut seen = Entry(cell.load(Acquire));

@@ -27,7 +27,8 @@ impl Table {
     /// The first page at or after `vpn` that may have an entry: skips leaves never made.
     pub(super) fn next_made(&self, vpn: Vpn) -> Option<Vpn> {
         let first = (vpn.0 / LEAF) as usize;
-        let leaf = first + self.leaves.get(first..)?.iter().position(|leaf| leaf.get().is_some())?;
+        let leaf =
+            first + self.leaves.get(first..)?.iter().position(|leaf| leaf.get().is_some())?;
         Some(Vpn((leaf as u64 * LEAF).max(vpn.0)))
     }
 }

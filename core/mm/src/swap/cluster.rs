@@ -34,8 +34,8 @@ impl ClusterMap {
         self.used
     }
 
-    /// Takes the first run of free slots at or after `from`, of `len` in the cluster, for as many of
-    /// `frames` as fit.
+    /// Takes the first run of free slots at or after `from`, of `len` in the cluster, for as many
+    /// of `frames` as fit.
     pub(super) fn take(&mut self, from: u16, len: u16, frames: &[Pfn]) -> Option<(u16, u16)> {
         if self.records.is_empty() {
             self.records = vec![Record::default(); usize::from(len)];

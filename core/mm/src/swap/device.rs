@@ -8,8 +8,8 @@
 //!                  Full
 //! ```
 //! A CPU allocates from a cluster of its own, so that runs stay adjacent and CPUs apart. Order of
-//! search: own cluster onwards, a free cluster, own cluster from its start, a non-full one, what other
-//! CPUs own. An `Owned` cluster is on no list.
+//! search: own cluster onwards, a free cluster, own cluster from its start, a non-full one, what
+//! other CPUs own. An `Owned` cluster is on no list.
 
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use highwater_platform::{DeviceInfo, Lock, LockClass, Platform};
@@ -106,7 +106,8 @@ impl<P: Platform> Device<P> {
         }
         let mine = usize::from(cpu.0);
         let found = self.alloc_own(&mut self.cpus[mine].lock(), frames);
-        found.or_else(|| self.cpus.iter().find_map(|other| self.alloc_at(&mut other.lock(), frames)))
+        found
+            .or_else(|| self.cpus.iter().find_map(|other| self.alloc_at(&mut other.lock(), frames)))
     }
 
     /// From this CPU's cluster, or another made this CPU's.

@@ -19,7 +19,6 @@ mod readahead;
 #[cfg(test)]
 mod swap_fuzz;
 
-
 pub use device::Device;
 pub use readahead::Streams;
 
@@ -146,8 +145,8 @@ impl<P: Platform> Swap<P> {
         &self.devices[usize::from(slot.device)]
     }
 
-    /// The device of a slot, unless it is inherited: those slots are the parent's to count, and stay
-    /// as they are while this process lives.
+    /// The device of a slot, unless it is inherited: those slots are the parent's to count, and
+    /// stay as they are while this process lives.
     fn own(&self, slot: Slot) -> Option<&Device<P>> {
         Some(self.device(slot)).filter(|device| !device.info().read_only)
     }

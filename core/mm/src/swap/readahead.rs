@@ -1,9 +1,9 @@
 //! Who accesses memory sequentially, and how many pages to bring in or map ahead.
 //!
-//! A table of expectations: whoever just got pages up to `v` is expected at `v` next, with a window.
-//! A fault exactly there is a stream and doubles the window, up to 64 KiB; any other fault starts
-//! with one page. No lock, no thread: any number of streams, from any thread, in any space; two that
-//! hash to one place make each other start over. One load and one store per fault.
+//! A table of expectations: whoever just got pages up to `v` is expected at `v` next, with a
+//! window. A fault exactly there is a stream and doubles the window, up to 64 KiB; any other fault
+//! starts with one page. No lock, no thread: any number of streams, from any thread, in any space;
+//! two that hash to one place make each other start over. One load and one store per fault.
 //!
 //! Departs from the kernel's VMA readahead, which keeps one window per mapping and learns from hits
 //! on single pages: our windows are mapped whole, so a next fault at the end is the hit.

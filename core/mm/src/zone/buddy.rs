@@ -1,9 +1,9 @@
 //! Free blocks of 2^order frames, split and merged with their buddies.
 //!
-//! A block of order `o` starts at a multiple of 2^o, counted from the range's first frame; its buddy
-//! is the block that differs in that one bit. Free frames are in exactly one block, always of the
-//! largest order possible. Freed blocks are handed out before untouched ones (front of the list),
-//! so that memory that was never used stays unused.
+//! A block of order `o` starts at a multiple of 2^o, counted from the range's first frame; its
+//! buddy is the block that differs in that one bit. Free frames are in exactly one block, always of
+//! the largest order possible. Freed blocks are handed out before untouched ones (front of the
+//! list), so that memory that was never used stays unused.
 
 use highwater_units::{IndexLists, Order, Pfn};
 

@@ -4,9 +4,10 @@
 //! free frames:  0 ... min ............ low ............ high ...
 //!               direct reclaim | kswapd works | kswapd, once awake, works on | kswapd sleeps
 //! ```
-//! The kernel's formula (mm/page_alloc.c, Linux 6.1): min = sqrt(16 * KiB of memory) KiB, within 128
-//! KiB and 256 MiB; the gaps are a quarter of min or `scale`/10000 of memory, whichever is larger.
-//! Where it departs: a budget can be far smaller than any machine, so min is at most 1/16 of it.
+//! The kernel's formula (mm/page_alloc.c, Linux 6.1): min = sqrt(16 * KiB of memory) KiB, within
+//! 128 KiB and 256 MiB; the gaps are a quarter of min or `scale`/10000 of memory, whichever is
+//! larger. Where it departs: a budget can be far smaller than any machine, so min is at most 1/16
+//! of it.
 
 use highwater_units::PAGE_SIZE;
 
