@@ -296,6 +296,28 @@ static uint64_t discard(size_t pages)
     return hash;
 }
 
+/* ---- sparse: more address space than anybody will use, as the program says itself ---- */
+
+static uint64_t sparse(size_t pages)
+{
+    enum { SPREAD = 4 };
+    size_t bytes = SPREAD * pages * PAGE;
+    unsigned char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    MUST(at != MAP_FAILED);
+    for (size_t page = 0; page < pages; page++)
+        fill_page(at + SPREAD * page * PAGE, page, 1);
+    uint64_t hash = 0;
+    for (size_t page = 0; page < pages; page++) {
+        check_page(at + SPREAD * page * PAGE, page, 1, "sparse");
+        hash = hash_bytes(hash, at + SPREAD * page * PAGE, PAGE);
+        if (page % 64 == 0)
+            check_page(at + (SPREAD * page + 1) * PAGE, page, 0, "sparse: between");
+    }
+    MUST(munmap(at, bytes) == 0);
+    return hash;
+}
+
 /* ---- threads and signals ---- */
 
 struct share {
@@ -430,7 +452,7 @@ static uint64_t spawn(size_t pages)
 
 static const struct section SECTIONS[] = {
     {"maps", maps}, {"remap", remap}, {"protect", protect}, {"stale", stale},
-    {"discard", discard}, {"threads4", threads4}, {"threads32", threads32},
+    {"discard", discard}, {"sparse", sparse}, {"threads4", threads4}, {"threads32", threads32},
     {"signals", signals}, {"spawn", spawn}, {NULL, NULL},
 };
 

@@ -37,8 +37,10 @@ impl Run {
         command.current_dir(dir).process_group(0).stdin(Stdio::null());
         command.stdout(create(&output)).stderr(create(&errors));
         let started = Instant::now();
-        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let pid = Pid::from_child(&child);
+        let pid = match command.spawn() {
+            Ok(child) => Pid::from_child(&child),
+            Err(error) => panic!("{command:?}: {error}"),
+        };
         let (ended, deadline) = channel();
         let watch = thread::spawn(move || kill_at(&deadline, pid, patience));
         let (status, peak) = wait(pid);

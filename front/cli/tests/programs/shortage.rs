@@ -1,7 +1,7 @@
 //! Very little memory, or not enough memory and swap together: a clear end, never wrong data.
 
 use crate::place::{Limits, Place, Swap, tell};
-use crate::run::{Program, Run};
+use crate::run::Run;
 use std::os::unix::process::ExitStatusExt;
 
 const MIB: u64 = 1 << 20;
@@ -19,7 +19,14 @@ fn four_mebibytes_are_slow_but_enough() {
     place.compare_with("heap in 4 MiB", &unlimited, &LITTLE, &program);
 }
 
-/// Says what happened in one line, and no checksum: it saw the end coming, or was ended.
+/// What Highwater says where the program cannot.
+const FULL: &str = "memory and swap are full";
+/// What the program says when it is refused memory.
+const REFUSED: &str = "Cannot allocate memory";
+const TOO_LITTLE: Limits =
+    Limits { memory: 8 * MIB, swap: Swap::Ram, swap_size: 16 * MIB, mapping: "auto" };
+
+/// Ends with a bad status and no checksum, and not as if the program had a bug.
 fn expect_clear_end(what: &str, run: &Run) {
     let said = run.errors.trim_end();
     tell(&format!("{what}: {}, \"{said}\"", run.status));
@@ -28,35 +35,43 @@ fn expect_clear_end(what: &str, run: &Run) {
     let signal = run.status.signal().or(run.status.code().map(|code| code - 128));
     assert!(![Some(libc::SIGSEGV), Some(libc::SIGBUS)].contains(&signal), "{what}: {said}");
     assert_eq!(run.text(), "", "{what}: a checksum though memory was full");
-    let full = said.contains("memory and swap") && said.contains("full");
-    let refused = said.contains("Cannot allocate memory");
-    assert!(said.lines().count() == 1 && (full || refused), "{what}: \"{said}\"");
 }
 
-fn expect_shortage(place: &Place, what: &str, swap: Swap, program: &Program) {
-    let limits = Limits { memory: 8 * MIB, swap, swap_size: 16 * MIB, mapping: "auto" };
-    expect_clear_end(what, &place.run_within(&limits, program));
+fn expect_one_line(what: &str, run: &Run, reason: &str) {
+    let said = run.errors.trim_end();
+    assert!(said.lines().count() == 1 && said.contains(reason), "{what}: {said}");
 }
 
+/// The program is told in time, and says so itself.
 #[test]
-fn full_swap_is_a_clear_end() {
+fn more_than_memory_and_swap_is_refused() {
     let place = Place::new();
-    expect_shortage(
-        &place,
-        "maps, full RAM",
-        Swap::Ram,
-        &place.c_program("mixed", &["64", "maps"]),
-    );
-    expect_shortage(
-        &place,
-        "maps, full file",
-        Swap::Dir,
-        &place.c_program("mixed", &["64", "maps"]),
-    );
-    let threads = place.c_program("mixed", &["64", "threads32"]);
-    expect_shortage(&place, "32 threads, full RAM", Swap::Ram, &threads);
-    let heap = place.c_program("heap", &["64", "refusals"]);
-    expect_shortage(&place, "malloc, full RAM", Swap::Ram, &heap);
-    let kernel = place.c_program("buffers", &["64", "read"]);
-    expect_shortage(&place, "read(), full RAM", Swap::Ram, &kernel);
+    for (name, section) in [("mixed", "maps"), ("heap", "refusals")] {
+        let run = place.run_within(&TOO_LITTLE, &place.c_program(name, &["64", section]));
+        expect_clear_end(section, &run);
+        expect_one_line(section, &run, REFUSED);
+    }
+}
+
+/// The program reserved nothing: only an access shows that there is nothing left.
+#[test]
+fn full_swap_ends_the_program() {
+    let place = Place::new();
+    let program = place.c_program("mixed", &["64", "sparse"]);
+    for (what, swap) in [("full RAM device", Swap::Ram), ("full file", Swap::Dir)] {
+        let run = place.run_within(&Limits { swap, ..TOO_LITTLE }, &program);
+        expect_clear_end(what, &run);
+        expect_one_line(what, &run, FULL);
+    }
+}
+
+/// One process of 20 MiB fits, two do not: the fork is refused, or one of them ends and the other
+/// says that it misses it.
+#[test]
+fn a_fork_too_many_is_a_clear_end() {
+    let place = Place::new();
+    let run = place.run_within(&TOO_LITTLE, &place.c_program("forks", &["20", "turns"]));
+    expect_clear_end("forks", &run);
+    let told = [FULL, REFUSED].iter().any(|reason| run.errors.contains(reason));
+    assert!(told, "forks: {}", run.errors);
 }
