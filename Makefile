@@ -20,6 +20,7 @@ build:
 
 test: tools venv build
 	$(CARGO) test --release --workspace
+	$(CARGO) test --package highwater-mm --package highwater-os --package highwater-uffd
 
 demo:
 	@demo/sort.sh check

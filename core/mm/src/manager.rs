@@ -178,7 +178,7 @@ impl<P: Platform> Manager<P> {
 
     /// Fills an empty space with a snapshot, in the child.
     pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) {
-        snapshot::restore(self.space(space), snapshot);
+        snapshot::restore(&self.machine, self.space(space), snapshot);
     }
 
     /// Frames free or in use, and free slots: what could still be given out, in pages.

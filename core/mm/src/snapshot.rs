@@ -14,6 +14,7 @@ use crate::frame::Owner;
 use crate::machine::Machine;
 use crate::range::{Range, each_held, settled};
 use crate::space::{Entry, Held, Page, Space};
+use crate::stats::Counter;
 use crate::swap::first_error;
 use highwater_platform::{Io, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
@@ -84,8 +85,9 @@ pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
 }
 
 /// Fills an empty space with a snapshot, in the child.
-pub fn restore<P: Platform>(space: &Space<P>, snapshot: &Snapshot) {
+pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapshot) {
     for run in snapshot.runs() {
+        m.count(Counter::PgInherited, u64::from(run.pages));
         for index in 0..run.pages {
             let slot = Slot { index: run.slot.index + index, ..run.slot };
             space.hold(run.vpn.offset(u64::from(index))).release(|_, _| Entry::swapped(slot));

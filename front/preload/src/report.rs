@@ -99,7 +99,8 @@ impl Shared {
     fn statistics(&self) -> Snapshot {
         let platform = self.manager.platform();
         let mut now = self.manager.statistics();
-        let used = now.get(Counter::Resident) + now.get(Counter::SlotsUsed);
+        let begun = now.get(Counter::PgZero) + now.get(Counter::PgInherited);
+        let used = begun.saturating_sub(now.get(Counter::PgDiscard));
         let peak = self.paged_peak.fetch_max(used, Relaxed).max(used);
         let gauges = [
             (Counter::PagedPeak, peak),

@@ -31,6 +31,7 @@ counters! {
     PgFault "pgfault" sum "Faults served, minor and major."
     PgMajFault "pgmajfault" sum "Faults that waited for a device read."
     PgDiscard "pgdiscard" sum "Pages whose contents were dropped: unmapped, freed, advised away."
+    PgInherited "pginherited" sum "Pages with contents that a forked child began with."
     PgZero "pgzero" sum "Pages given out zeroed, at first touch."
     PgRefault "pgrefault_soft" sum "Pages mapped again from memory: unmapped, but not yet freed."
     PswpIn "pswpin" sum "Pages read from swap."

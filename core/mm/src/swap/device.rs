@@ -1,24 +1,27 @@
 //! A swap device: its clusters, which of them have free slots, and each CPU's current one.
 //!
 //! ```text
-//!                  Free <----------- used falls to 0
-//!   take(CPU)  /    ^
-//!   Owned <---+     |  give back: by how full it is
-//!              \  Nonfull <--- a slot of a full one is freed
+//!                  Free    <--- used falls to 0
+//!   take(CPU)  /   Sparse  <--- used falls to half
+//!   Owned <---+       give back: by how full it is
+//!              \   Nonfull <--- a slot of a full one is freed
 //!                  Full
 //! ```
-//! A CPU allocates from a cluster of its own, so that runs stay adjacent and CPUs apart. Order of
-//! search: own cluster onwards, a free cluster, own cluster from its start, a non-full one, what
-//! other CPUs own. An `Owned` cluster is on no list.
+//! A CPU allocates from a cluster of its own, so that runs stay adjacent and CPUs apart. It takes
+//! free clusters first where a device gains from long runs; where slots are memory, sparse ones,
+//! so that a device holds about twice its pages at most. Order of search: own cluster onwards, free
+//! and sparse clusters, own cluster from its start, a non-full one, what other CPUs own. An `Owned`
+//! cluster is on no list.
 
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
-use highwater_platform::{DeviceInfo, Lock, LockClass, Platform};
+use highwater_platform::{DeviceInfo, Latency, Lock, LockClass, Platform};
 use highwater_units::{CpuId, IndexLists, Pfn, Slot};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const FREE: usize = 0;
-const NONFULL: usize = 1;
-const FULL: usize = 2;
+const SPARSE: usize = 1;
+const NONFULL: usize = 2;
+const FULL: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
@@ -74,7 +77,7 @@ impl<P: Platform> Device<P> {
     /// A device whose slots are free; one that is read-only has all clusters full, for good.
     pub(super) fn new(platform: &P, index: u8, info: DeviceInfo) -> Device<P> {
         let count = info.pages.div_ceil(CLUSTER_SLOTS) as usize;
-        let mut lists = IndexLists::new(3, count);
+        let mut lists = IndexLists::new(4, count);
         let all = if info.read_only { FULL } else { FREE };
         (0..count as u32).for_each(|cluster| lists.push_back(all, cluster));
         let map = |_| platform.new_lock(LockClass::SwapCluster, ClusterMap::default());
@@ -115,14 +118,26 @@ impl<P: Platform> Device<P> {
         if let Some(found) = current.as_mut().and_then(|at| self.take(at, frames)) {
             return Some(found);
         }
-        for (list, rewind) in [(FREE, true), (NONFULL, false)] {
-            while let Some(cluster) = self.adopt(current, list) {
-                let at = current.insert(Current { cluster, next: 0 });
-                if let Some(found) = self.take(at, frames) {
-                    return Some(found);
-                }
-            }
-            if rewind && let Some(found) = self.alloc_at(current, frames) {
+        let first = match self.info.latency {
+            Latency::Asynchronous => [FREE, SPARSE],
+            Latency::Synchronous => [SPARSE, FREE],
+        };
+        let fresh = first.into_iter().find_map(|list| self.alloc_from(current, list, frames));
+        fresh
+            .or_else(|| self.alloc_at(current, frames))
+            .or_else(|| self.alloc_from(current, NONFULL, frames))
+    }
+
+    /// From a cluster of a list, made this CPU's.
+    fn alloc_from(
+        &self,
+        current: &mut Option<Current>,
+        list: usize,
+        frames: &[Pfn],
+    ) -> Option<(Slot, usize)> {
+        while let Some(cluster) = self.adopt(current, list) {
+            let at = current.insert(Current { cluster, next: 0 });
+            if let Some(found) = self.take(at, frames) {
                 return Some(found);
             }
         }
@@ -169,9 +184,9 @@ impl<P: Platform> Device<P> {
         result
     }
 
-    /// After a slot was freed: a cluster that was full has room, one that is empty is free.
+    /// After a slot was freed: moves a cluster that is less full now than its list says.
     fn relist(&self, cluster: u32, map: &ClusterMap, before: u16) {
-        if map.used() > 0 && before < self.slots_of(cluster) {
+        if self.list_for(cluster, before) == self.list_of(cluster, map) {
             return;
         }
         let mut lists = self.lists.lock();
@@ -181,9 +196,15 @@ impl<P: Platform> Device<P> {
     }
 
     fn list_of(&self, cluster: u32, map: &ClusterMap) -> usize {
-        match map.used() {
+        self.list_for(cluster, map.used())
+    }
+
+    fn list_for(&self, cluster: u32, used: u16) -> usize {
+        let slots = self.slots_of(cluster);
+        match used {
             0 => FREE,
-            used if used == self.slots_of(cluster) => FULL,
+            used if used == slots => FULL,
+            used if used <= slots / 2 => SPARSE,
             _ => NONFULL,
         }
     }

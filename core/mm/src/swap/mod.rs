@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Swap -- Device x n -- Cluster x m: Lock<ClusterMap>   per slot: usage count, frame in the cache
-//!      |             |- Lock<ClusterLists>              free, non-full, full
+//!      |             |- Lock<ClusterLists>              free, sparse, non-full, full
 //!      |             \- CPU: Lock<Current>              the cluster a CPU allocates from
 //!      \- Streams                                       who reads sequentially, and how far ahead
 //! ```
