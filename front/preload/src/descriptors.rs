@@ -7,8 +7,8 @@
 use crate::process;
 use std::sync::atomic::{AtomicI32, Ordering::*};
 
-/// Ours are numbered from here (see devices and platforms/uffd, which raise them).
-const LEAST: libc::c_int = 512;
+/// Highest number that close_range asks about; ours are lower (see devices and platforms/uffd).
+const HIGHEST: libc::c_uint = 1 << 14;
 
 const NONE: libc::c_int = -1;
 
@@ -23,13 +23,12 @@ pub(crate) fn guard(descriptors: impl Iterator<Item = libc::c_int>) {
 
 /// The guarded descriptors of the platform.
 pub(crate) fn guarded() -> impl Iterator<Item = libc::c_int> {
-    GUARDED.iter().map(|place| place.load(Acquire)).filter(|descriptor| *descriptor != NONE)
+    GUARDED.iter().map(|place| place.load(Acquire)).take_while(|descriptor| *descriptor != NONE)
 }
 
 fn is_ours(descriptor: libc::c_int) -> bool {
-    descriptor >= LEAST
-        && (guarded().any(|ours| ours == descriptor)
-            || process::running().is_some_and(|process| process.owns_descriptor(descriptor)))
+    guarded().any(|ours| ours == descriptor)
+        || process::running().is_some_and(|process| process.owns_descriptor(descriptor))
 }
 
 fn fail(errno: libc::c_int) -> libc::c_int {
@@ -55,12 +54,8 @@ extern "C" fn close_range(
     last: libc::c_uint,
     flags: libc::c_int,
 ) -> libc::c_int {
-    let highest = last.min(libc::c_int::MAX as libc::c_uint);
-    let mut ours: Vec<libc::c_uint> = (LEAST.max(first as libc::c_int)..=highest as libc::c_int)
-        .take(1 << 16)
-        .filter(|descriptor| is_ours(*descriptor))
-        .map(|descriptor| descriptor as libc::c_uint)
-        .collect();
+    let is_kept = |descriptor: &libc::c_uint| is_ours(*descriptor as libc::c_int);
+    let mut ours: Vec<libc::c_uint> = (first..=last.min(HIGHEST)).filter(is_kept).collect();
     ours.push(libc::c_uint::MAX);
     let mut from = first;
     for stop in ours {

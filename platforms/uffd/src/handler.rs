@@ -65,7 +65,8 @@ impl Meter {
     }
 }
 
-/// Serves a space until it is stopped.
+/// Serves a space until it is stopped. It reads the messages of all spaces of its platform whose
+/// faults are messages, so there must be no other: one such space to a platform.
 pub struct Server {
     shared: Arc<Shared>,
 }
