@@ -150,7 +150,11 @@ fn page_move(granted: Userfaultfd, mapping: Mapping) -> Item {
     match (granted.can_move(), mapping) {
         (true, _) => Item::ok(NAME, "UFFDIO_MOVE: pages are mapped without a copy"),
         (false, Mapping::Move) => Item::fail(NAME, "no UFFDIO_MOVE in this kernel", CHANGE),
-        (false, _) => Item::warn(NAME, "no UFFDIO_MOVE: pages are copied", CHANGE),
+        (false, _) => {
+            // What cannot be seen there cannot be refused: the user must know.
+            let copied = "no UFFDIO_MOVE: pages are copied; no direct I/O into paged buffers";
+            Item::warn(NAME, copied, CHANGE)
+        }
     }
 }
 
