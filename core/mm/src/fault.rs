@@ -20,7 +20,7 @@ use crate::space::{Access, Claim, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
 use highwater_platform::{Io, Platform, Protection, Stop};
-use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
+use highwater_units::{FrameList, Pfn, Slot, Vpn};
 
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,23 +130,17 @@ fn remap<P: Platform>(
         _ => Protection::ReadWrite,
     };
     if protection == Protection::ReadWrite {
-        frames.iter().for_each(|pfn| forget_slot(m, *pfn));
+        frames.iter().for_each(|pfn| m.forget_slot(*pfn));
     }
     map(m, held, &frames, protection).unwrap_or(Served::Minor)
 }
 
 /// A write to a page that equals its slot, until now.
 fn allow_write<P: Platform>(m: &Machine<P>, held: Held<'_, P>, pfn: Pfn) -> Served {
-    forget_slot(m, pfn);
+    m.forget_slot(pfn);
     m.platform.allow_write(held.space().id(), held.first());
     held.release(|_, was| was.dirty());
     Served::Minor
-}
-
-fn forget_slot<P: Platform>(m: &Machine<P>, pfn: Pfn) {
-    if let Some(slot) = m.frames.take_slot(pfn) {
-        m.swap.release(slot);
-    }
 }
 
 /// On its way out, and wanted again: the frame still has the contents. Reclaim puts it on the LRU.
@@ -188,11 +182,11 @@ fn fetch<P: Platform>(
             None => break,
             // A neighbour may be what cannot be read: ask for this page alone.
             Some(_) if frames.len() > 1 => {
-                alloc::give_back(m, &frames[1..]);
+                m.free(&frames[1..]);
                 frames.truncate(1);
             }
             Some(error) => {
-                alloc::give_back(m, &frames);
+                m.free(&frames);
                 return Err(FaultError::Read(error));
             }
         }
@@ -304,5 +298,3 @@ impl From<OutOfMemory> for FaultError {
         FaultError::OutOfMemory
     }
 }
-
-const _: () = assert!(RUN_PAGES_MAX <= 255, "windows fit their bits");

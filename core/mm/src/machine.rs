@@ -85,7 +85,8 @@ impl<P: Platform> Machine<P> {
 
     /// Adds a space; `None` when there are 256 already.
     pub fn add_space(&self, pages: u64) -> Option<&Space<P>> {
-        self.spaces.iter().enumerate().find_map(|(index, place)| {
+        let mut free = self.spaces.iter().enumerate().filter(|(_, place)| place.get().is_none());
+        free.find_map(|(index, place)| {
             let space = Space::new(&self.platform, SpaceId(index as u16), pages);
             place.set(space).is_ok().then(|| place.get().expect("just set"))
         })
@@ -165,12 +166,17 @@ impl<P: Platform> Machine<P> {
     /// has it in hand. The caller holds the page's entry; the frame is unmapped.
     pub fn abandon(&self, pfn: Pfn) {
         self.frames.set_owner(pfn, None);
-        if let Some(slot) = self.frames.take_slot(pfn) {
-            self.swap.release(slot);
-        }
+        self.forget_slot(pfn);
         match self.node_of(pfn).lru.remove(&self.frames, pfn) {
             Removal::Taken => self.free(&[pfn]),
             Removal::Abandoned => {}
+        }
+    }
+
+    /// Frees the slot that equals a frame, if there is one: the page is about to differ from it.
+    pub fn forget_slot(&self, pfn: Pfn) {
+        if let Some(slot) = self.frames.take_slot(pfn) {
+            self.swap.release(slot);
         }
     }
 

@@ -210,7 +210,7 @@ fn save_copy<P: Platform>(
         snapshot.push(owner.vpn, slot);
         Ok(())
     });
-    alloc::give_back(m, &copy);
+    m.free(&copy);
     written
 }
 

@@ -47,7 +47,7 @@ fn block(process: &Process, size: usize, align: usize) -> *mut c_void {
 /// The process and region of a pointer in the range. A pointer that is no block's start is the
 /// program's error: it ends, with a line, as with the C library.
 fn block_of(pointer: *mut c_void) -> Option<(&'static Process, Region)> {
-    let process = process::running().filter(|process| process.holds(pointer as usize))?;
+    let process = process::holding(pointer as usize)?;
     let blocked = Blocked::now();
     let found = process.regions().find(process.page(pointer as usize));
     drop(blocked);

@@ -71,7 +71,7 @@ unsafe extern "C" fn mmap(
     };
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     if fixed {
-        let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
+        let Some(process) = process::holding(address as usize) else {
             return kernel();
         };
         return map_over(process, address as usize, len, access, flags, kernel);
@@ -167,7 +167,7 @@ fn populate(process: &Process, range: Range) {
 /// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
+    let Some(process) = process::holding(address as usize) else {
         // SAFETY: the program's own mapping, at its request.
         return unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int };
     };
@@ -186,7 +186,7 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 /// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
-    let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
+    let Some(process) = process::holding(address as usize) else {
         // SAFETY: the program's own mapping, at its request.
         return unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) as c_int };
     };
@@ -206,7 +206,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
 /// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
+    let Some(process) = process::holding(address as usize) else {
         // SAFETY: the program's own mapping, at its request.
         return unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int };
     };
@@ -222,7 +222,7 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
 /// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    match process::running().filter(|p| p.holds(address as usize)) {
+    match process::holding(address as usize) {
         Some(_) => 0,
         None if advice == libc::POSIX_MADV_DONTNEED => 0,
         // SAFETY: the program's own mapping, at its request.
@@ -277,7 +277,7 @@ unsafe extern "C" fn mremap(
     flags: c_int,
     target: *mut c_void,
 ) -> *mut c_void {
-    let Some(process) = process::running().filter(|p| p.holds(address as usize)) else {
+    let Some(process) = process::holding(address as usize) else {
         let call = libc::SYS_mremap;
         // SAFETY: the program's own mapping, at its request.
         return unsafe { libc::syscall(call, address, old_len, len, flags, target) as *mut c_void };
@@ -384,7 +384,7 @@ unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: libc::c_
 }
 
 fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
-    match process::running().filter(|p| p.holds(address as usize)) {
+    match process::holding(address as usize) {
         Some(_) => fail(libc::ENOMEM),
         // SAFETY: the program's own mapping, at its request.
         None => unsafe { libc::syscall(call, address, len, flags) as c_int },

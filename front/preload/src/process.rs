@@ -70,6 +70,11 @@ pub(crate) fn running() -> Option<&'static Process> {
     unsafe { PROCESS.load(Acquire).as_ref() }
 }
 
+/// This process, if it is being served and an address is in its range.
+pub(crate) fn holding(address: usize) -> Option<&'static Process> {
+    running().filter(|process| process.holds(address))
+}
+
 fn start() -> Option<&'static Process> {
     STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).ok()?;
     let _blocked = Blocked::now();

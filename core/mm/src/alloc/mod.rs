@@ -14,7 +14,7 @@ mod ladder;
 use crate::machine::{Machine, Node};
 use crate::zone::Level;
 use highwater_platform::Platform;
-use highwater_units::{FrameList, Pfn};
+use highwater_units::FrameList;
 
 /// No frame can be had: memory is in use and nothing can be swapped out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +51,4 @@ fn request<P: Platform>(m: &Machine<P>, wanted: usize, level: Level) -> Option<F
         node.zone.alloc(cpu, level).map(FrameList::one)
     };
     m.nodes_from(cpu).find_map(|(_, node)| of(node))
-}
-
-/// Gives back a frame that was allocated and not used.
-pub fn give_back<P: Platform>(m: &Machine<P>, frames: &[Pfn]) {
-    m.free(frames);
 }

@@ -109,9 +109,7 @@ impl<P: Platform> Run<'_, P> {
     pub(super) fn disown(&self, m: &Machine<P>, index: usize) {
         let pfn = self.frames[index];
         m.frames.set_owner(pfn, None);
-        if let Some(slot) = m.frames.take_slot(pfn) {
-            m.swap.release(slot);
-        }
+        m.forget_slot(pfn);
         let orphaned = m.frames.place(pfn).change(Place::Isolated, Place::Orphan);
         debug_assert_eq!(orphaned, Ok(()), "an isolated frame changes hands under its entry only");
     }

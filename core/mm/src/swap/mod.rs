@@ -24,7 +24,7 @@ pub use readahead::Streams;
 
 use crate::stats::{Counter, Stats};
 use highwater_platform::{Io, IoError, Latency, Platform};
-use highwater_units::{CpuId, Pfn, Slot};
+use highwater_units::{CpuId, Nanos, Pfn, Slot};
 
 /// What became of a slot's place in the swap cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,22 +118,16 @@ impl<P: Platform> Swap<P> {
     pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
         platform.read(device, batch);
-        let cpu = platform.cpu();
-        stats.add(cpu, Counter::SwapInNanos, platform.now().since(start).0);
-        stats.add(cpu, Counter::SwapInIos, batch.len() as u64);
-        stats.add(cpu, Counter::PswpIn, pages_done(batch));
-        stats.add(cpu, Counter::SwapIoErrors, errors(batch));
+        let counters = [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn];
+        account(platform, stats, counters, start, batch);
     }
 
     /// Writes `batch` to a device and waits.
     pub fn write(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
         platform.write(device, batch);
-        let cpu = platform.cpu();
-        stats.add(cpu, Counter::SwapOutNanos, platform.now().since(start).0);
-        stats.add(cpu, Counter::SwapOutIos, batch.len() as u64);
-        stats.add(cpu, Counter::PswpOut, pages_done(batch));
-        stats.add(cpu, Counter::SwapIoErrors, errors(batch));
+        let counters = [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut];
+        account(platform, stats, counters, start, batch);
     }
 
     /// The devices, for [`crate::verify`].
@@ -155,6 +149,21 @@ impl<P: Platform> Swap<P> {
 /// A slot's usage count cannot rise further: 254 page tables refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountLimit;
+
+/// Counts a batch that ended now: time, transfers and pages by the given counters, and errors.
+fn account<P: Platform>(
+    platform: &P,
+    stats: &Stats,
+    [nanos, ios, pages]: [Counter; 3],
+    start: Nanos,
+    batch: &[Io],
+) {
+    let cpu = platform.cpu();
+    stats.add(cpu, nanos, platform.now().since(start).0);
+    stats.add(cpu, ios, batch.len() as u64);
+    stats.add(cpu, pages, pages_done(batch));
+    stats.add(cpu, Counter::SwapIoErrors, errors(batch));
+}
 
 fn pages_done(batch: &[Io]) -> u64 {
     batch.iter().filter(|io| io.result.is_ok()).map(|io| io.frames.len() as u64).sum()

@@ -16,6 +16,7 @@ const STREAMS: usize = 1024;
 
 /// Windows are at most 16 pages: 8 bits. Above them the page, then 16 bits of the space.
 const WINDOW_BITS: u32 = 8;
+const _: () = assert!(RUN_PAGES_MAX < 1 << WINDOW_BITS, "windows fit their bits");
 const VPN_BITS: u32 = 40;
 
 /// Expectations of sequential faults.
