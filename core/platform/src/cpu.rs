@@ -1,5 +1,6 @@
 //! Which CPU a thread runs on, and how CPUs and memory nodes lie.
 
+use crate::Phase;
 use highwater_units::{CpuId, NodeId};
 
 /// The processors of a platform.
@@ -17,4 +18,7 @@ pub trait Cpu {
     /// A short wait for another thread that is about to finish; `attempt` counts from 0 and a
     /// platform may yield the CPU or sleep as it grows.
     fn relax(&self, attempt: u32);
+
+    /// Says what this thread does from now on; returns what it did.
+    fn enter(&self, phase: Phase) -> Phase;
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Manager<P: Platform>            core/mm: decides, holds no unsafe
-//!   Cpu  Clock  Locks  Threads  Memory  Mmu  Block        this crate
+//!   Cpu Clock Locks Atomics Threads Memory Mmu Block     this crate
 //!     os (guards)      uffd (real faults)      sim (virtual machine)
 //! ```
 //! One trait per file, the same file names in every platform. A platform is a value: two managers
@@ -14,6 +14,7 @@
 //!   or transfers them.
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod block;
 mod clock;
 pub mod conformance;
@@ -21,23 +22,26 @@ mod cpu;
 mod lock;
 mod memory;
 mod mmu;
+mod profile;
 mod thread;
 
+pub use atomic::{Atomic, Atomics, Int};
 pub use block::{Block, DeviceInfo, Io, IoError, Latency};
 pub use clock::Clock;
 pub use cpu::Cpu;
-pub use lock::{Event, Lock, LockClass, Locks, Ticket};
+pub use lock::{Event, Guard, Lock, LockClass, Locks, Ticket};
 pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};
+pub use profile::{LockRecord, LockStatistics, Phase};
 pub use thread::{Thread, Threads};
 
 /// A world the manager can run in.
 pub trait Platform:
-    Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static
+    Cpu + Clock + Locks + Atomics + Threads + Memory + Mmu + Block + Send + Sync + 'static
 {
 }
 
 impl<T> Platform for T where
-    T: Cpu + Clock + Locks + Threads + Memory + Mmu + Block + Send + Sync + 'static
+    T: Cpu + Clock + Locks + Atomics + Threads + Memory + Mmu + Block + Send + Sync + 'static
 {
 }

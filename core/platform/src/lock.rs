@@ -1,15 +1,12 @@
 //! Locks and events. A platform makes them, so the simulator can queue and charge for them.
 
+use crate::LockStatistics;
 use highwater_units::Nanos;
 use std::ops::DerefMut;
 
 /// What a lock protects; statistics and lock-order checks go by class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LockClass {
-    /// The table of spaces.
-    Spaces,
-    /// Leaf allocation of a page table.
-    PageTable,
     /// Counts and swap cache of one cluster of slots.
     SwapCluster,
     /// Cluster lists of a swap device.
@@ -24,16 +21,49 @@ pub enum LockClass {
     LruBatch,
     /// The LRU lists of a node.
     Lru,
-    /// Start and stop of kswapd threads.
-    Kswapd,
     /// Anything in a test.
     Test,
+}
+
+impl LockClass {
+    /// All of them, in the order of their values.
+    pub const ALL: [LockClass; 8] = [
+        LockClass::SwapCluster,
+        LockClass::SwapDevice,
+        LockClass::SwapCpu,
+        LockClass::PerCpuFrames,
+        LockClass::Zone,
+        LockClass::LruBatch,
+        LockClass::Lru,
+        LockClass::Test,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockClass::SwapCluster => "swap_cluster",
+            LockClass::SwapDevice => "swap_device",
+            LockClass::SwapCpu => "swap_cpu",
+            LockClass::PerCpuFrames => "per_cpu_frames",
+            LockClass::Zone => "zone",
+            LockClass::LruBatch => "lru_batch",
+            LockClass::Lru => "lru",
+            LockClass::Test => "test",
+        }
+    }
+}
+
+/// A lock that is held, until it is dropped.
+pub trait Guard<T>: DerefMut<Target = T> {
+    /// Says that the holder goes over `items` of what the lock protects: links, counts, blocks. So
+    /// the simulator knows how long it is held; elsewhere it costs nothing.
+    fn visits(&self, items: usize);
 }
 
 /// Mutual exclusion around a `T`.
 pub trait Lock<T>: Send + Sync {
     /// Holds the lock until dropped.
-    type Guard<'a>: DerefMut<Target = T>
+    type Guard<'a>: Guard<T>
     where
         Self: 'a,
         T: 'a;
@@ -76,4 +106,7 @@ pub trait Locks {
 
     /// An event with no history.
     fn new_event(&self) -> Self::Event;
+
+    /// What the locks made here have cost so far.
+    fn lock_statistics(&self) -> LockStatistics;
 }
