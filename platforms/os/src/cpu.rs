@@ -1,7 +1,7 @@
 //! The CPUs of the host.
 
-use crate::Os;
-use highwater_platform::Cpu;
+use crate::{Os, phase};
+use highwater_platform::{Cpu, Phase};
 use highwater_units::{CpuId, NodeId};
 use std::time::Duration;
 
@@ -56,5 +56,9 @@ impl Cpu for Os {
 
     fn relax(&self, attempt: u32) {
         relax(attempt);
+    }
+
+    fn enter(&self, phase: Phase) -> Phase {
+        phase::enter(phase)
     }
 }

@@ -2,28 +2,33 @@
 //! devices, and a software page table that callers reach pages through (guards).
 //!
 //! ```text
-//! Os -- Topology   CPUs                       cpu.rs
-//!    |- Mutex, futex event counts             lock.rs
+//! Os -- Topology   CPUs                       cpu.rs, phase.rs
+//!    |- LockTable  futex mutexes and events   lock.rs, lock_table.rs
 //!    |- Arena      frames, lazily backed      memory.rs
 //!    |- nothing    the entry is the page table mmu.rs
 //!    \- [Device]   swap                       block.rs
 //! ```
 //! The pieces are public: `uffd` is this platform with another memory and another MMU.
 
+mod atomic;
 mod block;
 mod clock;
 mod cpu;
 mod lock;
+mod lock_table;
 mod memory;
 mod mmu;
+mod phase;
 pub mod sys;
 mod thread;
 
 pub use block::Devices;
 pub use clock::{monotonic, thread_cpu_time};
 pub use cpu::{Topology, relax};
-pub use lock::{OsEvent, OsLock};
+pub use lock::{OsEvent, OsGuard, OsLock};
+pub use lock_table::LockTable;
 pub use memory::ArenaMapping;
+pub use phase::enter;
 pub use thread::{OsThread, spawn};
 
 use highwater_devices::Device;
@@ -32,6 +37,7 @@ use highwater_units::{Bytes, Pfn};
 /// The platform of guards.
 pub struct Os {
     topology: Topology,
+    locks: LockTable,
     memory: ArenaMapping,
     devices: Devices,
 }
@@ -45,6 +51,7 @@ impl Os {
         let frames = memory.pages() as u32;
         Ok(Os {
             topology: Topology::of_host(),
+            locks: LockTable::default(),
             memory: ArenaMapping::new(frames)?,
             devices: Devices::new(devices),
         })

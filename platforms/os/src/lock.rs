@@ -1,36 +1,140 @@
-//! Locks: the standard library's futex mutex. Events: a sequence number under a futex.
+//! Locks: the standard library's futex mutex, counted. Events: a sequence number under a futex.
 
-use crate::{Os, sys};
-use highwater_platform::{Event, Lock, LockClass, Locks, Ticket};
+use crate::lock_table::{LockTable, Note};
+use crate::{Os, monotonic, sys};
+use highwater_platform::{Event, Guard, Lock, LockClass, LockStatistics, Locks, Ticket};
 use highwater_units::Nanos;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A lock. A panic while it is held aborts the process, so it is never poisoned.
-pub struct OsLock<T>(Mutex<T>);
+pub struct OsLock<T> {
+    mutex: Mutex<Counted<T>>,
+    class: LockClass,
+    table: LockTable,
+}
+
+struct Counted<T> {
+    /// Acquisitions until the next one that is sampled. The lock protects it too, so to count one
+    /// is to decrement a plain word in a line that the holder is about to use anyway.
+    left: u32,
+    value: T,
+}
+
+/// Whether an acquisition stands for others.
+enum Acquisition {
+    Passed,
+    Sampled,
+}
 
 impl<T: Send> OsLock<T> {
-    /// A free lock.
-    pub fn new(value: T) -> OsLock<T> {
-        OsLock(Mutex::new(value))
+    /// A free lock, whose costs `table` sums up.
+    pub fn new(table: &LockTable, class: LockClass, value: T) -> OsLock<T> {
+        let counted = Counted { left: table.first_sample(), value };
+        OsLock { mutex: Mutex::new(counted), class, table: table.clone() }
+    }
+
+    #[inline(always)]
+    fn try_hold(&self) -> Option<MutexGuard<'_, Counted<T>>> {
+        match self.mutex.try_lock() {
+            Ok(held) => Some(held),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn counted<'a>(&'a self, mut held: MutexGuard<'a, Counted<T>>) -> OsGuard<'a, T> {
+        match held.count() {
+            Acquisition::Passed => OsGuard { held, note: None },
+            Acquisition::Sampled => self.sampled(held),
+        }
+    }
+
+    #[cold]
+    fn sampled<'a>(&'a self, held: MutexGuard<'a, Counted<T>>) -> OsGuard<'a, T> {
+        OsGuard { held, note: Some(self.table.note(self.class, None, Some(monotonic()))) }
+    }
+
+    #[cold]
+    fn contended(&self) -> OsGuard<'_, T> {
+        let began = monotonic();
+        let mut held = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = monotonic();
+        let sampled = match held.count() {
+            Acquisition::Passed => None,
+            Acquisition::Sampled => Some(now),
+        };
+        OsGuard { held, note: Some(self.table.note(self.class, Some(now.since(began)), sampled)) }
+    }
+}
+
+impl<T> Counted<T> {
+    #[inline(always)]
+    fn count(&mut self) -> Acquisition {
+        self.left -= 1;
+        if self.left > 0 {
+            return Acquisition::Passed;
+        }
+        self.left = LockTable::SAMPLE_EVERY;
+        Acquisition::Sampled
     }
 }
 
 impl<T: Send> Lock<T> for OsLock<T> {
     type Guard<'a>
-        = MutexGuard<'a, T>
+        = OsGuard<'a, T>
     where
         T: 'a;
 
-    fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn lock(&self) -> OsGuard<'_, T> {
+        match self.try_hold() {
+            Some(held) => self.counted(held),
+            None => self.contended(),
+        }
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    #[inline]
+    fn try_lock(&self) -> Option<OsGuard<'_, T>> {
+        self.try_hold().map(|held| self.counted(held))
+    }
+}
+
+/// A lock that is held.
+pub struct OsGuard<'a, T> {
+    // Dropped in this order: the lock is free before the note is entered in the table.
+    held: MutexGuard<'a, Counted<T>>,
+    note: Option<Note<'a>>,
+}
+
+impl<T> Deref for OsGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.held.value
+    }
+}
+
+impl<T> DerefMut for OsGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.held.value
+    }
+}
+
+impl<T> Guard<T> for OsGuard<'_, T> {
+    #[inline(always)]
+    fn visits(&self, _: usize) {}
+}
+
+impl<T> Drop for OsGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(note) = &mut self.note {
+            note.release();
         }
     }
 }
@@ -69,11 +173,15 @@ impl Locks for Os {
     type Lock<T: Send + 'static> = OsLock<T>;
     type Event = OsEvent;
 
-    fn new_lock<T: Send + 'static>(&self, _: LockClass, value: T) -> OsLock<T> {
-        OsLock::new(value)
+    fn new_lock<T: Send + 'static>(&self, class: LockClass, value: T) -> OsLock<T> {
+        OsLock::new(&self.locks, class, value)
     }
 
     fn new_event(&self) -> OsEvent {
         OsEvent::default()
+    }
+
+    fn lock_statistics(&self) -> LockStatistics {
+        self.locks.statistics()
     }
 }

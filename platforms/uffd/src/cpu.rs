@@ -1,7 +1,7 @@
 //! The host's CPUs, as platform `os` has them.
 
 use crate::Uffd;
-use highwater_platform::Cpu;
+use highwater_platform::{Cpu, Phase};
 use highwater_units::{CpuId, NodeId};
 
 impl Cpu for Uffd {
@@ -19,5 +19,9 @@ impl Cpu for Uffd {
 
     fn relax(&self, attempt: u32) {
         highwater_os::relax(attempt);
+    }
+
+    fn enter(&self, phase: Phase) -> Phase {
+        highwater_os::enter(phase)
     }
 }

@@ -14,6 +14,7 @@
 
 pub mod api;
 mod area;
+mod atomic;
 mod block;
 mod clock;
 mod cpu;
@@ -30,7 +31,7 @@ use api::{Userfaultfd, feature};
 use area::Areas;
 pub use area::{Delivery, Placement};
 use highwater_devices::Device;
-use highwater_os::{Devices, Topology};
+use highwater_os::{Devices, LockTable, Topology};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
 pub use memory::Populated;
 use memory::UffdArena;
@@ -50,6 +51,7 @@ pub enum Mapping {
 /// The platform of real faults.
 pub struct Uffd {
     topology: Topology,
+    locks: LockTable,
     mapping: Mapping,
     memory: UffdArena,
     areas: Areas,
@@ -82,6 +84,7 @@ impl Uffd {
         let frames = memory.pages() as u32;
         Ok(Uffd {
             topology: Topology::of_host(),
+            locks: LockTable::default(),
             mapping,
             memory: UffdArena::new(frames, mapping)?,
             areas: Areas::new(mapping),

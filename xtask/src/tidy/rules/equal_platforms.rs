@@ -4,7 +4,7 @@ use crate::tidy::Finding;
 use crate::tidy::files::Tree;
 
 /// The files of core/platform that every platform answers.
-const NAMES: &[&str] = &["cpu", "lock", "clock", "thread", "memory", "mmu", "block"];
+const NAMES: &[&str] = &["cpu", "lock", "atomic", "clock", "thread", "memory", "mmu", "block"];
 
 pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
     let platforms = platforms(tree);

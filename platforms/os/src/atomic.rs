@@ -1,0 +1,8 @@
+//! Shared words: the standard library's, as they are.
+
+use crate::Os;
+use highwater_platform::{Atomics, Int};
+
+impl Atomics for Os {
+    type Atomic<T: Int> = T::Std;
+}
