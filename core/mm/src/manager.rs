@@ -11,7 +11,7 @@ use crate::space::{Access, Page, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
 use crate::verify::verify;
 use crate::zone::Level;
-use highwater_platform::{Event, Latency, Platform, Thread};
+use highwater_platform::{Event, Latency, LockStatistics, Platform, Thread};
 use highwater_units::{NodeId, Pfn, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
@@ -186,6 +186,11 @@ impl<P: Platform> Manager<P> {
         let (used, all) = self.machine.swap.usage();
         let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
         frames + (all - used)
+    }
+
+    /// What the manager's locks have cost so far.
+    pub fn lock_statistics(&self) -> LockStatistics {
+        self.platform().lock_statistics()
     }
 
     /// All statistics, as of about now.
