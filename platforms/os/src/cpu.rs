@@ -6,6 +6,7 @@ use highwater_units::{CpuId, NodeId};
 use std::time::Duration;
 
 /// How many CPUs there are.
+#[derive(Clone, Copy, Debug)]
 pub struct Topology {
     cpus: usize,
 }

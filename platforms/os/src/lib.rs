@@ -49,9 +49,10 @@ impl Os {
     /// No address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>) -> std::io::Result<Os> {
         let frames = memory.pages() as u32;
+        let topology = Topology::of_host();
         Ok(Os {
-            topology: Topology::of_host(),
-            locks: LockTable::default(),
+            topology,
+            locks: LockTable::new(topology),
             memory: ArenaMapping::new(frames)?,
             devices: Devices::new(devices),
         })

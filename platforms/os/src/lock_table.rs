@@ -8,12 +8,13 @@
 //! are not always sampled on the same beat; and every lock of a table starts elsewhere in its
 //! first 31, so that thousands of locks taken a few times each are counted right together. Waits
 //! are entered exactly: who waits has time to look at the clock. Nothing here allocates, blocks or
-//! keeps errno from its owner, so locks work inside malloc and in signal handlers. No lock: the
-//! totals are atomics, on a cache line for each class and phase.
+//! changes errno, so that locks work inside malloc and in signal handlers. No lock: the totals are
+//! atomics, and each CPU has its own, so that statistics of many per-CPU locks are not themselves
+//! a cache line that all CPUs share.
 
 use crate::clock::monotonic;
-use crate::phase;
-use highwater_platform::{LockClass, LockRecord, LockStatistics, Phase};
+use crate::{Topology, phase};
+use highwater_platform::{LockClass, LockStatistics, Phase};
 use highwater_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -23,7 +24,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub struct LockTable(Arc<Table>);
 
 struct Table {
-    totals: [[Totals; Phase::ALL.len()]; LockClass::ALL.len()],
+    topology: Topology,
+    cpus: Vec<CpuTotals>,
     /// Locks made so far.
     locks: AtomicU32,
     /// What looking at the clock adds to a hold time.
@@ -31,36 +33,15 @@ struct Table {
 }
 
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(128))]
+struct CpuTotals([[Totals; Phase::ALL.len()]; LockClass::ALL.len()]);
+
+#[derive(Default)]
 struct Totals {
     acquisitions: AtomicU64,
     contended: AtomicU64,
     wait: AtomicU64,
     hold: AtomicU64,
-}
-
-impl Totals {
-    /// Contended acquisitions are counted exactly, all of them by samples: early on the samples
-    /// may have seen fewer.
-    fn record(&self) -> LockRecord {
-        let contended = self.contended.load(Relaxed);
-        LockRecord {
-            acquisitions: self.acquisitions.load(Relaxed).max(contended),
-            contended,
-            wait: Nanos(self.wait.load(Relaxed)),
-            hold: Nanos(self.hold.load(Relaxed)),
-        }
-    }
-}
-
-impl Default for LockTable {
-    fn default() -> LockTable {
-        LockTable(Arc::new(Table {
-            totals: Default::default(),
-            locks: AtomicU32::new(0),
-            clock_cost: clock_cost(),
-        }))
-    }
 }
 
 /// The least time between two looks at the clock.
@@ -76,6 +57,13 @@ impl LockTable {
     /// How many acquisitions a sampled one stands for.
     pub(crate) const SAMPLE_EVERY: u32 = 31;
 
+    /// A table of no locks yet.
+    pub fn new(topology: Topology) -> LockTable {
+        let cpus = (0..topology.count()).map(|_| CpuTotals::default()).collect();
+        let (locks, clock_cost) = (AtomicU32::new(0), clock_cost());
+        LockTable(Arc::new(Table { topology, cpus, locks, clock_cost }))
+    }
+
     /// How many acquisitions away the first sample of a new lock is.
     pub(crate) fn first_sample(&self) -> u32 {
         1 + self.0.locks.fetch_add(1, Relaxed) % LockTable::SAMPLE_EVERY
@@ -89,21 +77,30 @@ impl LockTable {
         waited: Option<Nanos>,
         sampled: Option<Nanos>,
     ) -> Note<'_> {
+        let cpu = &self.0.cpus[usize::from(self.0.topology.current().0)];
         Note {
-            totals: &self.0.totals[class as usize][phase::current() as usize],
+            totals: &cpu.0[class as usize][phase::current() as usize],
             waited,
             hold: sampled.map_or(Hold::Untimed, Hold::Since),
             clock_cost: self.0.clock_cost,
         }
     }
 
-    /// The sums so far.
+    /// The sums so far. Early on the samples may have seen fewer acquisitions than waited, all of
+    /// which are counted: then there were as many.
     pub fn statistics(&self) -> LockStatistics {
         let mut statistics = LockStatistics::default();
         for class in LockClass::ALL {
             for phase in Phase::ALL {
-                let totals = &self.0.totals[class as usize][phase as usize];
-                *statistics.get_mut(class, phase) = totals.record();
+                let sum = statistics.get_mut(class, phase);
+                for cpu in &self.0.cpus {
+                    let totals = &cpu.0[class as usize][phase as usize];
+                    sum.acquisitions += totals.acquisitions.load(Relaxed);
+                    sum.contended += totals.contended.load(Relaxed);
+                    sum.wait.0 += totals.wait.load(Relaxed);
+                    sum.hold.0 += totals.hold.load(Relaxed);
+                }
+                sum.acquisitions = sum.acquisitions.max(sum.contended);
             }
         }
         statistics

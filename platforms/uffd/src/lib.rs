@@ -82,9 +82,10 @@ impl Uffd {
     /// As for [`Uffd::probe`], and no address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
         let frames = memory.pages() as u32;
+        let topology = Topology::of_host();
         Ok(Uffd {
-            topology: Topology::of_host(),
-            locks: LockTable::default(),
+            topology,
+            locks: LockTable::new(topology),
             mapping,
             memory: UffdArena::new(frames, mapping)?,
             areas: Areas::new(mapping),
