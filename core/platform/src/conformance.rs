@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! check -- locks    mutual exclusion, events without lost wake-ups
+//!       |- words    shared words, alone and between threads
+//!       |- profile  phases, what lock statistics show
 //!       |- time     clocks, CPUs, threads
 //!       |- frames   ranges, contents
 //!       |- pages    map, unmap, what a program changed meanwhile
@@ -14,8 +16,10 @@ mod frames;
 mod harness;
 mod locks;
 mod pages;
+mod profile;
 mod slots;
 mod time;
+mod words;
 
 pub use harness::{Watchdog, seeds};
 
@@ -56,6 +60,8 @@ pub trait World {
 /// Checks everything. `make` makes a new world for each part.
 pub fn check<W: World>(make: impl Fn() -> W) {
     locks::check(&make().platform());
+    words::check(&make().platform());
+    profile::check(&make().platform());
     time::check(&make().platform());
     frames::check(&*make().platform());
     pages::check(&make());
