@@ -4,8 +4,10 @@
 //! workload/  generators, generic over Target ---- run on ----> Service: memory and its counters
 //! subject/   Highwater as such a service, on each of its platforms
 //! peer/      services without Highwater: plain memory, a mapped file, kernel swap on zram
+//! report/    measurements as text: units, lock tables
 //! ```
 
 pub mod peer;
+pub mod report;
 pub mod subject;
 pub mod workload;
