@@ -121,7 +121,7 @@ mod tests {
             "\
 lock.phase                  taken  contended       wait       hold   wait/CPU
 zone.alloc                 1.00 M      4.00%    1.00 us     200 ns      4.00%
-lru_batch.fault                500      0.00%          -    4.00 us      0.00%
+lru_batch.fault               500      0.00%          -    4.00 us      0.00%
 all                        1.00 M      4.00%    1.00 us     202 ns      4.00%"
         );
         let names: Vec<_> = lock_rows(&statistics).into_iter().map(|row| row.class).collect();
