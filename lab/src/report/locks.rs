@@ -1,9 +1,9 @@
 //! What locks cost, by class and by what the threads were doing, as the seeds' lock tables say it:
 //!
 //! ```text
-//! lock.phase                 taken  contended       wait       hold   wait/CPU
-//! zone.alloc                1.20 M      4.10%     812 ns     230 ns      3.99%
-//! all                       3.31 M      1.70%     640 ns     120 ns      4.61%
+//! lock.phase                  taken  contended       wait       hold   wait/CPU
+//! zone.alloc                 1.20 M      4.10%     812 ns     230 ns      3.99%
+//! all                        3.31 M      1.70%     820 ns     120 ns      4.61%
 //! ```
 //! `wait` is the mean of those that waited, `hold` of all. `wait/CPU` is the time waited by the CPU
 //! time of the run: its share of that, as far as waiting is spinning; past the spinning, what was
