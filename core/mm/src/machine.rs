@@ -10,6 +10,9 @@
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SwapCpu -> SwapCluster ->
 //! SwapDevice; entry -> PerCpuFrames -> Zone. The chains do not meet: no lock of one is taken under
 //! a lock of another, and no device I/O happens under any lock but entries.
+//!
+//! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
+//! statistics are per CPU.
 
 use crate::config::Config;
 use crate::frame::{Frames, Owner, Writeback};
@@ -21,7 +24,6 @@ use crate::zone::{Watermarks, Zone};
 use highwater_platform::{Event, Platform, Ticket};
 use highwater_units::{CpuId, NodeId, Pfn, SpaceId};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Spaces a manager can have.
 pub const SPACES_MAX: usize = 256;
@@ -45,7 +47,7 @@ pub struct Machine<P: Platform> {
     /// The counters.
     pub stats: Stats,
     /// The frames' records.
-    pub frames: Frames,
+    pub frames: Frames<P>,
     /// The nodes, by [`NodeId`].
     pub nodes: Vec<Node<P>>,
     /// The swap devices.
@@ -53,7 +55,6 @@ pub struct Machine<P: Platform> {
     /// Ends waits for a frame's write.
     written: P::Event,
     spaces: Vec<OnceLock<Space<P>>>,
-    resident: AtomicU32,
 }
 
 impl<P: Platform> Machine<P> {
@@ -78,7 +79,6 @@ impl<P: Platform> Machine<P> {
             swap: Swap::new(&platform),
             written: platform.new_event(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
-            resident: AtomicU32::new(0),
             platform,
         }
     }
@@ -130,7 +130,7 @@ impl<P: Platform> Machine<P> {
 
     /// Notes frames that left a zone.
     pub fn taken(&self, frames: usize) {
-        self.resident.fetch_add(frames as u32, Relaxed);
+        self.count(Counter::Resident, frames as u64);
     }
 
     /// Gives frames that are nobody's and on no list back to their zones.
@@ -138,17 +138,24 @@ impl<P: Platform> Machine<P> {
         let Some(first) = frames.first() else { return };
         debug_assert!(frames.iter().all(|pfn| self.frames.owner(*pfn).is_none()));
         debug_assert!(frames.iter().all(|pfn| self.frames.slot(*pfn).is_none()));
-        self.resident.fetch_sub(frames.len() as u32, Relaxed);
+        let cpu = self.cpu();
+        self.stats.subtract(cpu, Counter::Resident, frames.len() as u64);
         match &self.nodes[..] {
-            [only] => only.zone.free(self.cpu(), frames),
-            _ if frames.len() == 1 => self.node_of(*first).zone.free(self.cpu(), frames),
-            _ => frames.iter().for_each(|pfn| self.node_of(*pfn).zone.free(self.cpu(), &[*pfn])),
+            [only] => only.zone.free(cpu, frames),
+            _ if frames.len() == 1 => self.node_of(*first).zone.free(cpu, frames),
+            _ => frames.iter().for_each(|pfn| self.node_of(*pfn).zone.free(cpu, &[*pfn])),
         }
     }
 
-    /// Frames in use.
+    /// Frames in use, now: a sum over all CPUs, exact at rest.
     pub fn resident(&self) -> u32 {
-        self.resident.load(Relaxed)
+        self.stats.get(Counter::Resident).min(self.frames.len() as u64) as u32
+    }
+
+    /// Most frames in use at once, to within what lies on CPUs' lists; with several nodes, the sum
+    /// of what was the most on each.
+    pub fn resident_peak(&self) -> u32 {
+        self.nodes.iter().map(|node| node.zone.peak()).sum()
     }
 
     /// Puts pages that just came into use on the LRU.

@@ -5,7 +5,7 @@ use crate::error::FaultError;
 use crate::fault::{self, Fault, Served};
 use crate::machine::{Machine, SPACES_MAX};
 use crate::range::{self, Range};
-use crate::reclaim::kswapd;
+use crate::reclaim::kswapd::{self, StopFlag};
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Page, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
@@ -15,14 +15,12 @@ use highwater_platform::{Event, Latency, LockStatistics, Platform, Thread};
 use highwater_units::{NodeId, Pfn, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<StopFlag<P>>,
     kswapd: Vec<P::Thread>,
-    resident_peak: AtomicU32,
 }
 
 /// Why a manager or a space could not be made.
@@ -61,12 +59,7 @@ impl<P: Platform> Manager<P> {
             return Err(StartError::Config("kswapd threads per node are 1 to 16"));
         }
         let machine = Arc::new(Machine::new(platform, config));
-        let mut manager = Manager {
-            machine,
-            stop: Arc::new(AtomicBool::new(false)),
-            kswapd: Vec::new(),
-            resident_peak: AtomicU32::new(0),
-        };
+        let mut manager = Manager { machine, stop: Arc::new(StopFlag::new()), kswapd: Vec::new() };
         for node in 0..manager.machine.nodes.len() {
             for thread in 0..manager.machine.config.kswapd_threads {
                 let kswapd = manager.spawn_kswapd(node, thread).map_err(StartError::Thread)?;
@@ -116,12 +109,12 @@ impl<P: Platform> Manager<P> {
         let start = self.platform().now();
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         let took = self.platform().now().since(start);
+        let (stats, cpu) = (&self.machine.stats, self.machine.cpu());
         match served {
             Served::Again => {}
-            Served::Minor => self.machine.stats.minor_fault(took),
-            Served::Major => self.machine.stats.major_fault(took),
+            Served::Minor => stats.minor_fault(cpu, took),
+            Served::Major => stats.major_fault(cpu, took),
         }
-        self.resident_peak.fetch_max(self.machine.resident(), Relaxed);
         Ok(served)
     }
 
@@ -199,7 +192,7 @@ impl<P: Platform> Manager<P> {
         let (used, all) = self.machine.swap.usage();
         let gauges = [
             (Counter::Resident, u64::from(self.machine.resident())),
-            (Counter::ResidentPeak, u64::from(self.resident_peak.load(Relaxed))),
+            (Counter::ResidentPeak, u64::from(self.machine.resident_peak())),
             (Counter::Frames, self.machine.frames.len() as u64),
             (Counter::SlotsUsed, used),
             (Counter::SlotsTotal, all),
@@ -216,7 +209,7 @@ impl<P: Platform> Manager<P> {
 
     /// Stops the kswapd threads; faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
-        self.stop.store(true, Release);
+        self.stop.raise();
         self.machine.nodes.iter().for_each(|node| node.alarm.notify_all());
         self.kswapd.drain(..).for_each(Thread::join);
     }

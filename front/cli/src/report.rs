@@ -212,8 +212,8 @@ pub(crate) mod tests {
     fn process(counts: &[(Counter, u64)]) -> Snapshot {
         let stats = Stats::new(1);
         counts.iter().for_each(|(counter, count)| stats.add(CpuId(0), *counter, *count));
-        stats.minor_fault(Nanos(5_000));
-        stats.major_fault(Nanos(90_000));
+        stats.minor_fault(CpuId(0), Nanos(5_000));
+        stats.major_fault(CpuId(0), Nanos(90_000));
         stats.snapshot()
     }
 

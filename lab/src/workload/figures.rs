@@ -135,7 +135,7 @@ mod tests {
         stats.add(CpuId(0), Counter::PgFault, 3000);
         stats.add(CpuId(0), Counter::PgMajFault, 1000);
         stats.add(CpuId(0), Counter::PswpIn, 1000);
-        (0..3000).for_each(|_| stats.minor_fault(Nanos(1000)));
+        (0..3000).for_each(|_| stats.minor_fault(CpuId(0), Nanos(1000)));
         let mut latency = Histogram::new_with_bounds(1, 1 << 36, 2).expect("bounds");
         (1..=100).for_each(|ticks| latency.record(ticks * 10).expect("in bounds"));
         let figures = Figures::of(&Outcome {

@@ -12,8 +12,9 @@ mod place;
 
 pub use place::{Place, PlaceCell};
 
+use highwater_platform::{Atomic, Platform};
 use highwater_units::{Pfn, Slot, SpaceId, Vpn};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 /// Whose page a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,27 +40,27 @@ const IDLE: u8 = 0;
 const RUNNING: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The record of one frame. 24 bytes.
-struct Frame {
+/// The record of one frame. 24 bytes, where words are the standard library's.
+struct Frame<P: Platform> {
     /// 0: nobody's; else 1 | vpn << 1 | space << 48.
-    owner: AtomicU64,
+    owner: P::Atomic<u64>,
     /// 0: none; else slot bits + 1.
-    slot: AtomicU64,
-    place: PlaceCell,
-    writeback: AtomicU8,
+    slot: P::Atomic<u64>,
+    place: PlaceCell<P>,
+    writeback: P::Atomic<u8>,
 }
 
 /// The records of all frames, by [`Pfn`].
-pub struct Frames(Vec<Frame>);
+pub struct Frames<P: Platform>(Vec<Frame<P>>);
 
-impl Frames {
+impl<P: Platform> Frames<P> {
     /// Records of `frames` frames that are nobody's.
-    pub fn new(frames: usize) -> Frames {
+    pub fn new(frames: usize) -> Frames<P> {
         let frame = |_| Frame {
-            owner: AtomicU64::new(0),
-            slot: AtomicU64::new(0),
+            owner: Atomic::new(0),
+            slot: Atomic::new(0),
             place: PlaceCell::new(),
-            writeback: AtomicU8::new(IDLE),
+            writeback: Atomic::new(IDLE),
         };
         Frames((0..frames).map(frame).collect())
     }
@@ -105,7 +106,7 @@ impl Frames {
     }
 
     /// Where the frame is.
-    pub fn place(&self, pfn: Pfn) -> &PlaceCell {
+    pub fn place(&self, pfn: Pfn) -> &PlaceCell<P> {
         &self.0[pfn.index()].place
     }
 
@@ -132,10 +133,11 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_os::Os;
 
     #[test]
     fn owner_and_slot_keep_their_extremes() {
-        let frames = Frames::new(1);
+        let frames: Frames<Os> = Frames::new(1);
         let (pfn, top) = (Pfn(0), Vpn((1 << 47) - 1));
         assert_eq!((frames.owner(pfn), frames.slot(pfn)), (None, None));
         for owner in [(0, Vpn(0)), (u16::MAX, top)].map(|(s, vpn)| Owner { space: SpaceId(s), vpn })

@@ -10,7 +10,8 @@
 //! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
 //! it becomes an orphan, and that thread frees it when it would put it on a list.
 
-use std::sync::atomic::{AtomicU8, Ordering::*};
+use highwater_platform::{Atomic, Platform};
+use std::sync::atomic::Ordering::*;
 
 /// Where a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +35,11 @@ const ALL: [Place; 6] =
     [Place::Off, Place::Batch, Place::Active, Place::Inactive, Place::Isolated, Place::Orphan];
 
 /// An atomic [`Place`].
-pub struct PlaceCell(AtomicU8);
+pub struct PlaceCell<P: Platform>(P::Atomic<u8>);
 
-impl PlaceCell {
-    pub(super) fn new() -> PlaceCell {
-        PlaceCell(AtomicU8::new(Place::Off as u8))
+impl<P: Platform> PlaceCell<P> {
+    pub(super) fn new() -> PlaceCell<P> {
+        PlaceCell(Atomic::new(Place::Off as u8))
     }
 
     /// The present place.

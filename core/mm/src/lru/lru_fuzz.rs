@@ -92,7 +92,7 @@ impl Model {
         (0..count).map(pick).collect()
     }
 
-    fn check(&self, lru: &Lru<Os>, frames: &Frames) {
+    fn check(&self, lru: &Lru<Os>, frames: &Frames<Os>) {
         let mut found = Vec::new();
         lru.each(|pfn, place| found.push((pfn, place)));
         let batched = self.batches.iter().flatten().map(|pfn| (*pfn, Place::Batch));
@@ -114,7 +114,7 @@ fn any_list(random: &mut Prng) -> List {
     if random.percent(50) { List::Active } else { List::Inactive }
 }
 
-fn lists(first: u32, count: u32) -> (Os, Lru<Os>, Frames) {
+fn lists(first: u32, count: u32) -> (Os, Lru<Os>, Frames<Os>) {
     let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
     let range = FrameRange { node: NodeId(0), first: Pfn(first), frames: count };
     let lru = Lru::new(&platform, range);
@@ -138,7 +138,7 @@ fn fuzz(seed: u64) {
     }
 }
 
-fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames, model: &mut Model) {
+fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames<Os>, model: &mut Model) {
     let any = Pfn(model.first + random.below(model.place.len() as u64) as u32);
     let list = any_list(random);
     match random.below(10) {
@@ -171,7 +171,7 @@ fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames, model: &mut Model) {
     }
 }
 
-fn evict_one(frames: &Frames, model: &mut Model) {
+fn evict_one(frames: &Frames<Os>, model: &mut Model) {
     let isolated = |pfn: &Pfn| model.at(*pfn) == Place::Isolated;
     if let Some(at) = model.isolated.iter().position(isolated) {
         let pfn = model.isolated.swap_remove(at);
@@ -189,7 +189,7 @@ fn random_operations_match_deques() {
 struct Users {
     platform: Os,
     lru: Lru<Os>,
-    frames: Frames,
+    frames: Frames<Os>,
     /// By frame: whether a page has it. The page's entry.
     used: Vec<Mutex<bool>>,
     free: Mutex<Vec<Pfn>>,

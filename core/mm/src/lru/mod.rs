@@ -15,9 +15,9 @@
 mod lru_fuzz;
 
 use crate::frame::{Frames, Place};
-use highwater_platform::{FrameRange, Lock, LockClass, Platform};
+use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, IndexLists, Pfn};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Pages a CPU collects before it takes the lists' lock (folio_batch).
 const CPU_BATCH: usize = 15;
@@ -54,7 +54,7 @@ pub struct Lru<P: Platform> {
     range: FrameRange,
     lists: P::Lock<IndexLists>,
     batches: Vec<P::Lock<FrameBatch>>,
-    len: [AtomicU32; 2],
+    len: [P::Atomic<u32>; 2],
 }
 
 impl<P: Platform> Lru<P> {
@@ -66,7 +66,7 @@ impl<P: Platform> Lru<P> {
             range,
             lists: platform.new_lock(LockClass::Lru, lists),
             batches: (0..platform.cpus()).map(batch).collect(),
-            len: [const { AtomicU32::new(0) }; 2],
+            len: [Atomic::new(0), Atomic::new(0)],
         }
     }
 
@@ -82,15 +82,17 @@ impl<P: Platform> Lru<P> {
 
     /// Adds pages that just came into use; a list at a time through the CPU's batch. Returns
     /// orphans to free.
-    pub fn add(&self, frames: &Frames, cpu: CpuId, pages: &[Pfn]) -> FrameBatch {
+    pub fn add(&self, frames: &Frames<P>, cpu: CpuId, pages: &[Pfn]) -> FrameBatch {
         for pfn in pages {
             let entered = frames.place(*pfn).change(Place::Off, Place::Batch);
             debug_assert_eq!(entered, Ok(()), "{pfn:?} was on a list already");
         }
         let mut batch = self.batches[usize::from(cpu.0)].lock();
+        batch.visits(1);
         let mut orphans = FrameBatch::default();
         if batch.len() + pages.len() >= CPU_BATCH {
             let mut lists = self.lists.lock();
+            lists.visits(batch.len() + pages.len());
             self.link(frames, &mut lists, &batch, Place::Batch, List::Active, &mut orphans);
             self.link(frames, &mut lists, pages, Place::Batch, List::Active, &mut orphans);
             *batch = FrameBatch::default();
@@ -102,11 +104,13 @@ impl<P: Platform> Lru<P> {
 
     /// Puts what CPUs hold in batches on the active list. Returns orphans to free, of one CPU at a
     /// time through `orphaned`.
-    pub fn drain(&self, frames: &Frames, mut orphaned: impl FnMut(&[Pfn])) {
+    pub fn drain(&self, frames: &Frames<P>, mut orphaned: impl FnMut(&[Pfn])) {
         for batch in &self.batches {
             let mut batch = batch.lock();
+            batch.visits(1);
             let mut orphans = FrameBatch::default();
             let mut lists = self.lists.lock();
+            lists.visits(batch.len());
             self.link(frames, &mut lists, &batch, Place::Batch, List::Active, &mut orphans);
             drop(lists);
             *batch = FrameBatch::default();
@@ -116,7 +120,7 @@ impl<P: Platform> Lru<P> {
     }
 
     /// Takes up to `max` (at most 32) of the oldest pages off a list.
-    pub fn isolate(&self, frames: &Frames, list: List, max: usize) -> FrameBatch {
+    pub fn isolate(&self, frames: &Frames<P>, list: List, max: usize) -> FrameBatch {
         let mut lists = self.lists.lock();
         let mut taken = FrameBatch::default();
         while taken.len() < max.min(BATCH_PAGES_MAX) {
@@ -126,15 +130,17 @@ impl<P: Platform> Lru<P> {
             debug_assert_eq!(changed, Ok(()), "listed pages change place under this lock only");
             taken.push(pfn);
         }
-        self.count(&lists);
+        lists.visits(taken.len());
+        self.count(&lists, list);
         taken
     }
 
     /// Puts isolated pages back, as the newest of `list`. Returns orphans to free.
-    pub fn putback(&self, frames: &Frames, pages: &[Pfn], list: List) -> FrameBatch {
+    pub fn putback(&self, frames: &Frames<P>, pages: &[Pfn], list: List) -> FrameBatch {
         let mut orphans = FrameBatch::default();
         if !pages.is_empty() {
             let mut lists = self.lists.lock();
+            lists.visits(pages.len());
             self.link(frames, &mut lists, pages, Place::Isolated, list, &mut orphans);
         }
         orphans
@@ -142,7 +148,7 @@ impl<P: Platform> Lru<P> {
 
     /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
     /// made the frame nobody's.
-    pub fn remove(&self, frames: &Frames, pfn: Pfn) -> Removal {
+    pub fn remove(&self, frames: &Frames<P>, pfn: Pfn) -> Removal {
         loop {
             let place = frames.place(pfn).get();
             let outcome = match place {
@@ -161,18 +167,19 @@ impl<P: Platform> Lru<P> {
         }
     }
 
-    fn unlink(&self, frames: &Frames, pfn: Pfn, list: List) -> Result<Removal, Place> {
+    fn unlink(&self, frames: &Frames<P>, pfn: Pfn, list: List) -> Result<Removal, Place> {
         let mut lists = self.lists.lock();
+        lists.visits(1);
         frames.place(pfn).change(list.place(), Place::Off)?;
         lists.remove(list as usize, pfn.0 - self.range.first.0);
-        self.count(&lists);
+        self.count(&lists, list);
         Ok(Removal::Taken)
     }
 
     /// Puts `pages`, whose place is `from`, on a list, except orphans.
     fn link(
         &self,
-        frames: &Frames,
+        frames: &Frames<P>,
         lists: &mut IndexLists,
         pages: &[Pfn],
         from: Place,
@@ -189,13 +196,11 @@ impl<P: Platform> Lru<P> {
                 }
             }
         }
-        self.count(lists);
+        self.count(lists, list);
     }
 
-    fn count(&self, lists: &IndexLists) {
-        for list in [List::Active, List::Inactive] {
-            self.len[list as usize].store(lists.len(list as usize), Relaxed);
-        }
+    fn count(&self, lists: &IndexLists, list: List) {
+        self.len[list as usize].store(lists.len(list as usize), Relaxed);
     }
 
     /// Calls `found` with every page on a list or in a batch, for [`crate::verify`].

@@ -8,20 +8,39 @@ use super::balance::{Reclaimer, shrink};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Event, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::BATCH_PAGES_MAX;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// Fruitless rounds after which kswapd leaves it to direct reclaim (MAX_RECLAIM_RETRIES).
 const FAILURES_MAX: u32 = 16;
 
-/// The body of a kswapd thread of node `index`; returns after `stop` was set and the alarm rung.
-pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &AtomicBool) {
+/// Tells the kswapd threads of a manager to return.
+pub struct StopFlag<P: Platform>(P::Atomic<u8>);
+
+impl<P: Platform> StopFlag<P> {
+    /// They go on.
+    pub(crate) fn new() -> StopFlag<P> {
+        StopFlag(Atomic::new(0))
+    }
+
+    /// They return, once the alarms are rung.
+    pub(crate) fn raise(&self) {
+        self.0.store(1, Release);
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.load(Acquire) != 0
+    }
+}
+
+/// The body of a kswapd thread of node `index`; returns after `stop` was raised and the alarm rung.
+pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &StopFlag<P>) {
     let node = &m.nodes[index];
     loop {
         let ticket = node.alarm.ticket();
-        if stop.load(Acquire) {
+        if stop.is_raised() {
             return;
         }
         if node.zone.allows(Level::Low, 1) {
@@ -33,16 +52,16 @@ pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &AtomicBool) {
         m.count(Counter::PageOutRun, 1);
         m.count(Counter::KswapdNanos, m.platform.thread_cpu_time().since(before).0);
         let ticket = node.alarm.ticket();
-        if !balanced && !stop.load(Acquire) {
+        if !balanced && !stop.is_raised() {
             node.alarm.wait(ticket, None);
         }
     }
 }
 
 /// Frees until the zone is at its high mark. `false`: gave up.
-fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &AtomicBool) -> bool {
+fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &StopFlag<P>) -> bool {
     let mut failures = 0;
-    while !node.zone.allows(Level::High, 0) && failures < FAILURES_MAX && !stop.load(Acquire) {
+    while !node.zone.allows(Level::High, 0) && failures < FAILURES_MAX && !stop.is_raised() {
         let missing = node.zone.marks().high.saturating_sub(node.zone.free_frames());
         let target = missing.clamp(1, BATCH_PAGES_MAX as u32);
         match shrink(m, node, Reclaimer::Kswapd, target) {

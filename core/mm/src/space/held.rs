@@ -5,7 +5,7 @@
 
 use super::entry::{Entry, LOCKED, PIN, PINS, WAITERS};
 use super::{Owner, Page, Space};
-use highwater_platform::Platform;
+use highwater_platform::{Atomic, Platform};
 use highwater_units::{RUN_PAGES_MAX, Vpn};
 use std::sync::atomic::Ordering::*;
 

@@ -19,7 +19,7 @@ pub use entry::{Entry, Page};
 pub use held::{Held, Pinned};
 
 use entry::{ACCESSED, LOCKED, PIN, PINS, WAITERS};
-use highwater_platform::{Event, Platform, Ticket};
+use highwater_platform::{Atomic, Event, Platform, Ticket};
 use highwater_units::{Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 use table::Table;
@@ -50,7 +50,7 @@ pub enum Claim<'a, P: Platform> {
 pub struct Space<P: Platform> {
     id: SpaceId,
     pages: u64,
-    table: Table,
+    table: Table<P>,
     events: Vec<P::Event>,
 }
 
@@ -143,7 +143,7 @@ impl<P: Platform> Space<P> {
                 return None;
             }
             let pinned = (seen.0 + PIN) | ACCESSED;
-            match cell.compare_exchange_weak(seen.0, pinned, AcqRel, Acquire) {
+            match cell.compare_exchange(seen.0, pinned, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(now) => seen = Entry(now),
             }

@@ -1,26 +1,28 @@
 //! Two levels: a fixed array of leaves of 4096 entries (16 MiB of space, 32 KiB of table), made at
 //! first use. An untouched terabyte costs one pointer per 16 MiB.
 
+use highwater_platform::{Atomic, Atomics, Platform};
 use highwater_units::Vpn;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 
 /// Entries in a leaf.
 const LEAF: u64 = 4096;
 
+type Leaf<P> = Box<[<P as Atomics>::Atomic<u64>]>;
+
 /// The entries of a space.
-pub(super) struct Table {
-    leaves: Vec<OnceLock<Box<[AtomicU64]>>>,
+pub(super) struct Table<P: Platform> {
+    leaves: Vec<OnceLock<Leaf<P>>>,
 }
 
-impl Table {
-    pub(super) fn new(pages: u64) -> Table {
+impl<P: Platform> Table<P> {
+    pub(super) fn new(pages: u64) -> Table<P> {
         Table { leaves: (0..pages.div_ceil(LEAF)).map(|_| OnceLock::new()).collect() }
     }
 
     /// The entry of a page inside the space, making its leaf.
-    pub(super) fn entry(&self, vpn: Vpn) -> &AtomicU64 {
-        let leaf = || (0..LEAF).map(|_| AtomicU64::new(0)).collect();
+    pub(super) fn entry(&self, vpn: Vpn) -> &P::Atomic<u64> {
+        let leaf = || (0..LEAF).map(|_| Atomic::new(0)).collect();
         &self.leaves[(vpn.0 / LEAF) as usize].get_or_init(leaf)[(vpn.0 % LEAF) as usize]
     }
 

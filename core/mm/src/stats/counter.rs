@@ -57,7 +57,7 @@ counters! {
     FaultWait "fault_waits" sum "Faults that waited for another thread at work on the page."
     MapRefused "map_refused" sum "Pages the platform could not map: dropped or protected meanwhile."
     Resident "nr_resident" sum "Frames in use, now."
-    ResidentPeak "nr_resident_peak" peak "Most frames in use at once, in one process."
+    ResidentPeak "nr_resident_peak" peak "Most frames in use or at hand on a CPU, of each node."
     Frames "nr_frames" peak "Frames of the budget of one process."
     SlotsUsed "nr_swap_used" sum "Swap slots in use, now."
     SlotsTotal "nr_swap_total" peak "Swap slots of one process."

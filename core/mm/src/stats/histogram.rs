@@ -1,6 +1,6 @@
 //! Latency in log-linear buckets: 8 to a power of two, at most 12.5% wide.
 //!
-//! Not the HDR library's: recording must be one atomic add, in a signal handler, from any thread.
+//! Not the HDR library's: recording must be two atomic adds, in a signal handler, from any thread.
 
 use highwater_units::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,8 +10,8 @@ const SUB_BITS: u32 = 3;
 /// Up to 2^40 ns, 18 minutes; longer goes into the last bucket.
 const BUCKETS: usize = (40 - SUB_BITS as usize + 1) << SUB_BITS;
 
-/// A histogram many threads record into.
-pub struct Histogram {
+/// A histogram that the threads on one CPU record into.
+pub(super) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
 }
@@ -22,17 +22,17 @@ impl Histogram {
     }
 
     /// Counts one value.
-    pub fn record(&self, value: Nanos) {
+    pub(super) fn record(&self, value: Nanos) {
         self.buckets[bucket_of(value.0)].fetch_add(1, Relaxed);
         self.sum.fetch_add(value.0, Relaxed);
     }
 
-    /// The counts as of about now.
-    pub fn snapshot(&self) -> HistogramSnapshot {
-        HistogramSnapshot {
-            buckets: self.buckets.iter().map(|count| count.load(Relaxed)).collect(),
-            sum: self.sum.load(Relaxed),
+    /// Adds the counts as of about now to `sum`.
+    pub(super) fn add_to(&self, sum: &mut HistogramSnapshot) {
+        for (total, count) in sum.buckets.iter_mut().zip(&self.buckets) {
+            *total += count.load(Relaxed);
         }
+        sum.sum += self.sum.load(Relaxed);
     }
 }
 
@@ -49,7 +49,7 @@ fn least_of(bucket: usize) -> u64 {
     ((bucket as u64) - (u64::from(shift) << SUB_BITS)) << shift
 }
 
-/// Counts of a [`Histogram`] at one time.
+/// How many faults took how long, at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     buckets: Vec<u64>,
@@ -125,7 +125,8 @@ mod tests {
     fn quantiles_are_within_a_bucket() {
         let histogram = Histogram::new();
         (1..=1000).for_each(|value| histogram.record(Nanos(value * 100)));
-        let snapshot = histogram.snapshot();
+        let mut snapshot = HistogramSnapshot::empty();
+        histogram.add_to(&mut snapshot);
         for (share, exact) in [(0.5, 50_000.0), (0.99, 99_000.0)] {
             let found = snapshot.quantile(share).0 as f64;
             assert!((1.0..1.13).contains(&(found / exact)), "{share}: {found}");

@@ -1,17 +1,20 @@
 //! What happened, counted: vmstat names where the kernel has one.
 //!
 //! ```text
-//! Stats --- one shard of counters per CPU, relaxed adds ---> Snapshot (sums) <---> words
-//!       \-- fault latency: one histogram for minor, one for major faults
+//! Stats -- Shard per CPU: counters                            --- sums ---> Snapshot <---> words
+//!                      \- latency of minor and of major faults
 //! ```
-//! No locks. A snapshot is not one instant: counters that belong together may differ by what was
-//! under way. `words` is the form in which a snapshot crosses to another process.
+//! No locks, and no cache line that CPUs share: relaxed adds to the CPU's own. So that no fault of
+//! hundreds of CPUs waits for a line, reading costs a walk over all of them. A snapshot is not one
+//! instant: counters that belong together may differ by what was under way. `words` is the form in
+//! which a snapshot crosses to another process.
 
 mod counter;
 mod histogram;
 
 pub use counter::{COUNTERS, Counter};
-pub use histogram::{Histogram, HistogramSnapshot};
+use histogram::Histogram;
+pub use histogram::HistogramSnapshot;
 
 use highwater_units::{CpuId, Nanos};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,46 +22,64 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// First word of a snapshot: "HWSTAT" and a version; changed with any change of layout.
 const MAGIC: u64 = 0x4857_5354_4154_0001;
 
-/// One CPU's counters, on cache lines of their own.
+/// What one CPU counts, on cache lines of its own.
 #[repr(align(128))]
-struct Shard([AtomicU64; COUNTERS]);
-
-/// All statistics of one manager.
-pub struct Stats {
-    shards: Vec<Shard>,
+struct Shard {
+    counters: [AtomicU64; COUNTERS],
     minor: Histogram,
     major: Histogram,
 }
 
-impl Stats {
-    /// Zeros, for `cpus` CPUs.
-    pub fn new(cpus: usize) -> Stats {
-        let shard = |_| Shard([const { AtomicU64::new(0) }; COUNTERS]);
-        Stats {
-            shards: (0..cpus).map(shard).collect(),
+impl Shard {
+    fn new() -> Shard {
+        Shard {
+            counters: [const { AtomicU64::new(0) }; COUNTERS],
             minor: Histogram::new(),
             major: Histogram::new(),
         }
     }
+}
+
+/// All statistics of one manager.
+pub struct Stats(Vec<Shard>);
+
+impl Stats {
+    /// Zeros, for `cpus` CPUs.
+    pub fn new(cpus: usize) -> Stats {
+        Stats((0..cpus).map(|_| Shard::new()).collect())
+    }
+
+    fn shard(&self, cpu: CpuId) -> &Shard {
+        &self.0[usize::from(cpu.0)]
+    }
 
     /// Adds to a counter, on the shard of `cpu`.
     pub fn add(&self, cpu: CpuId, counter: Counter, count: u64) {
-        self.shards[usize::from(cpu.0)].0[counter as usize].fetch_add(count, Relaxed);
+        self.shard(cpu).counters[counter as usize].fetch_add(count, Relaxed);
     }
 
-    /// Records how long a minor fault took.
-    pub fn minor_fault(&self, took: Nanos) {
-        self.minor.record(took);
+    /// Takes from a counter what this or another CPU added: on the shard of `cpu`, which may fall
+    /// below zero, for only the sum is read.
+    pub fn subtract(&self, cpu: CpuId, counter: Counter, count: u64) {
+        self.shard(cpu).counters[counter as usize].fetch_sub(count, Relaxed);
     }
 
-    /// Records how long a major fault (with a device read) took.
-    pub fn major_fault(&self, took: Nanos) {
-        self.major.record(took);
+    /// Records how long a minor fault took, on the shard of `cpu`.
+    pub fn minor_fault(&self, cpu: CpuId, took: Nanos) {
+        self.shard(cpu).minor.record(took);
+    }
+
+    /// Records how long a major fault (with a device read) took, on the shard of `cpu`.
+    pub fn major_fault(&self, cpu: CpuId, took: Nanos) {
+        self.shard(cpu).major.record(took);
     }
 
     /// The sum of one counter over all CPUs.
     pub fn get(&self, counter: Counter) -> u64 {
-        self.shards.iter().map(|shard| shard.0[counter as usize].load(Relaxed)).sum()
+        let values = self.0.iter().map(|shard| shard.counters[counter as usize].load(Relaxed));
+        let sum = values.fold(0, u64::wrapping_add);
+        // What was added on a CPU after it was looked at may be subtracted on one before.
+        (sum as i64).max(0) as u64
     }
 
     /// Everything, as of about now.
@@ -67,7 +88,12 @@ impl Stats {
         for counter in Counter::ALL {
             counters[counter as usize] = self.get(counter);
         }
-        Snapshot { counters, minor: self.minor.snapshot(), major: self.major.snapshot() }
+        let mut sums = Snapshot { counters, ..Snapshot::empty() };
+        for shard in &self.0 {
+            shard.minor.add_to(&mut sums.minor);
+            shard.major.add_to(&mut sums.major);
+        }
+        sums
     }
 }
 
@@ -147,7 +173,7 @@ mod tests {
         stats.add(CpuId(0), Counter::PgFault, 3);
         stats.add(CpuId(1), Counter::PgFault, 4);
         stats.add(CpuId(1), Counter::ResidentPeak, 9);
-        stats.major_fault(Nanos(1000));
+        stats.major_fault(CpuId(0), Nanos(1000));
         let one = stats.snapshot();
         assert_eq!(Snapshot::from_words(&one.to_words()), Some(one.clone()));
         assert_eq!(Snapshot::from_words(&one.to_words()[1..]), None);
@@ -156,5 +182,25 @@ mod tests {
         assert_eq!(sum.get(Counter::PgFault), 14);
         assert_eq!(sum.get(Counter::ResidentPeak), 9);
         assert_eq!(sum.faults().count(), 2);
+    }
+
+    #[test]
+    fn what_one_cpu_added_another_may_subtract() {
+        let stats = Stats::new(3);
+        stats.add(CpuId(2), Counter::Resident, 5);
+        stats.subtract(CpuId(0), Counter::Resident, 4);
+        assert_eq!(stats.get(Counter::Resident), 1);
+        stats.subtract(CpuId(0), Counter::Resident, 2);
+        assert_eq!(stats.get(Counter::Resident), 0);
+    }
+
+    #[test]
+    fn latencies_sum_over_cpus() {
+        let stats = Stats::new(3);
+        (0..3).for_each(|cpu| stats.minor_fault(CpuId(cpu), Nanos(100)));
+        stats.major_fault(CpuId(1), Nanos(9000));
+        let now = stats.snapshot();
+        assert_eq!((now.minor.count(), now.major.count()), (3, 1));
+        assert_eq!((now.minor.mean(), now.major.mean()), (Nanos(100), Nanos(9000)));
     }
 }

@@ -15,6 +15,9 @@ struct Record {
     cached: Option<Pfn>,
 }
 
+/// Records that a search reads with one cache line.
+const RECORDS_PER_LINE: usize = 64 / size_of::<Record>();
+
 impl Record {
     fn is_free(&self) -> bool {
         self.count == 0 && self.cached.is_none()
@@ -48,6 +51,12 @@ impl ClusterMap {
         }
         self.used += taken;
         Some((first, taken))
+    }
+
+    /// What [`ClusterMap::take`] went over: the cache lines that it searched, the slots it took.
+    pub(super) fn visited(from: u16, len: u16, found: Option<(u16, u16)>) -> usize {
+        let (first, taken) = found.unwrap_or((len, 0));
+        usize::from(first + taken - from).div_ceil(RECORDS_PER_LINE) + usize::from(taken)
     }
 
     pub(super) fn cached(&self, at: u16) -> Option<Pfn> {

@@ -14,9 +14,9 @@
 //! cluster is on no list.
 
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
-use highwater_platform::{DeviceInfo, Latency, Lock, LockClass, Platform};
+use highwater_platform::{Atomic, DeviceInfo, Guard, Latency, Lock, LockClass, Platform};
 use highwater_units::{CpuId, IndexLists, Pfn, Slot};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 const FREE: usize = 0;
 const SPARSE: usize = 1;
@@ -67,7 +67,7 @@ struct Current {
 pub struct Device<P: Platform> {
     index: u8,
     info: DeviceInfo,
-    used: AtomicU32,
+    used: P::Atomic<u32>,
     clusters: Vec<P::Lock<ClusterMap>>,
     lists: P::Lock<ClusterLists>,
     cpus: Vec<P::Lock<Option<Current>>>,
@@ -85,7 +85,7 @@ impl<P: Platform> Device<P> {
         let current = |_| platform.new_lock(LockClass::SwapCpu, None);
         Device {
             index,
-            used: AtomicU32::new(0),
+            used: Atomic::new(0),
             clusters: (0..count).map(map).collect(),
             lists: platform.new_lock(LockClass::SwapDevice, lists),
             cpus: (0..platform.cpus()).map(current).collect(),
@@ -108,9 +108,16 @@ impl<P: Platform> Device<P> {
             return None;
         }
         let mine = usize::from(cpu.0);
-        let found = self.alloc_own(&mut self.cpus[mine].lock(), frames);
-        found
-            .or_else(|| self.cpus.iter().find_map(|other| self.alloc_at(&mut other.lock(), frames)))
+        let found = self.with_current(mine, |current| self.alloc_own(current, frames));
+        let of_other = |cpu| self.with_current(cpu, |current| self.alloc_at(current, frames));
+        found.or_else(|| (0..self.cpus.len()).find_map(of_other))
+    }
+
+    /// Acts on the cluster that a CPU has, under its lock.
+    fn with_current<R>(&self, cpu: usize, act: impl FnOnce(&mut Option<Current>) -> R) -> R {
+        let mut current = self.cpus[cpu].lock();
+        current.visits(1);
+        act(&mut current)
     }
 
     /// From this CPU's cluster, or another made this CPU's.
@@ -153,18 +160,28 @@ impl<P: Platform> Device<P> {
 
     /// Gives the current cluster back and takes one from a list; keeps it if the list is empty.
     fn adopt(&self, current: &mut Option<Current>, list: usize) -> Option<u32> {
-        let taken = self.lists.lock().take(list)?;
+        let taken = self.with_lists(|lists| lists.take(list))?;
         if let Some(old) = current.take() {
             let map = self.clusters[old.cluster as usize].lock();
-            self.lists.lock().put(old.cluster, self.list_of(old.cluster, &map));
+            map.visits(1);
+            self.with_lists(|lists| lists.put(old.cluster, self.list_of(old.cluster, &map)));
         }
         Some(taken)
+    }
+
+    /// Moves a cluster from or to a list, under their lock.
+    fn with_lists<R>(&self, act: impl FnOnce(&mut ClusterLists) -> R) -> R {
+        let mut lists = self.lists.lock();
+        lists.visits(1);
+        act(&mut lists)
     }
 
     fn take(&self, at: &mut Current, frames: &[Pfn]) -> Option<(Slot, usize)> {
         let len = self.slots_of(at.cluster);
         let mut map = self.clusters[at.cluster as usize].lock();
-        let (first, taken) = map.take(at.next, len, frames)?;
+        let found = map.take(at.next, len, frames);
+        map.visits(ClusterMap::visited(at.next, len, found));
+        let (first, taken) = found?;
         at.next = first + taken;
         self.used.fetch_add(u32::from(taken), Relaxed);
         let index = at.cluster * CLUSTER_SLOTS + u32::from(first);
@@ -175,6 +192,7 @@ impl<P: Platform> Device<P> {
     pub(super) fn with<R>(&self, slot: Slot, act: impl FnOnce(&mut ClusterMap, u16) -> R) -> R {
         let cluster = slot.index / CLUSTER_SLOTS;
         let mut map = self.clusters[cluster as usize].lock();
+        map.visits(1);
         let before = map.used();
         let result = act(&mut map, (slot.index % CLUSTER_SLOTS) as u16);
         if map.used() < before {
@@ -189,10 +207,11 @@ impl<P: Platform> Device<P> {
         if self.list_for(cluster, before) == self.list_of(cluster, map) {
             return;
         }
-        let mut lists = self.lists.lock();
-        if lists.home[cluster as usize] != Home::Owned {
-            lists.put(cluster, self.list_of(cluster, map));
-        }
+        self.with_lists(|lists| {
+            if lists.home[cluster as usize] != Home::Owned {
+                lists.put(cluster, self.list_of(cluster, map));
+            }
+        });
     }
 
     fn list_of(&self, cluster: u32, map: &ClusterMap) -> usize {

@@ -39,7 +39,7 @@ pub enum Cached {
 pub struct Swap<P: Platform> {
     devices: Vec<Device<P>>,
     /// Sequential readers.
-    pub streams: Streams,
+    pub streams: Streams<P>,
 }
 
 impl<P: Platform> Swap<P> {

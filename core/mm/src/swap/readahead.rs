@@ -8,8 +8,9 @@
 //! Departs from the kernel's VMA readahead, which keeps one window per mapping and learns from hits
 //! on single pages: our windows are mapped whole, so a next fault at the end is the hit.
 
+use highwater_platform::{Atomic, Platform};
 use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Expectations kept at a time.
 const STREAMS: usize = 1024;
@@ -20,12 +21,12 @@ const _: () = assert!(RUN_PAGES_MAX < 1 << WINDOW_BITS, "windows fit their bits"
 const VPN_BITS: u32 = 40;
 
 /// Expectations of sequential faults.
-pub struct Streams(Vec<AtomicU64>);
+pub struct Streams<P: Platform>(Vec<P::Atomic<u64>>);
 
-impl Streams {
+impl<P: Platform> Streams<P> {
     /// No expectations.
-    pub fn new() -> Streams {
-        Streams((0..STREAMS).map(|_| AtomicU64::new(0)).collect())
+    pub fn new() -> Streams<P> {
+        Streams((0..STREAMS).map(|_| Atomic::new(0)).collect())
     }
 
     /// Pages to bring in for a fault at `vpn`: 1, or more if it was expected.
@@ -44,8 +45,8 @@ impl Streams {
     }
 }
 
-impl Default for Streams {
-    fn default() -> Streams {
+impl<P: Platform> Default for Streams<P> {
+    fn default() -> Streams<P> {
         Streams::new()
     }
 }
@@ -61,10 +62,11 @@ fn place(space: SpaceId, vpn: Vpn) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_os::Os;
     use highwater_units::Prng;
 
     /// Pages brought in per fault over `faults` sequential faults from `first`.
-    fn sequential(streams: &Streams, space: SpaceId, first: u64, faults: usize) -> Vec<usize> {
+    fn sequential(streams: &Streams<Os>, space: SpaceId, first: u64, faults: usize) -> Vec<usize> {
         let mut at = Vpn(first);
         let mut step = |_| {
             let window = streams.window(space, at);
@@ -77,13 +79,13 @@ mod tests {
 
     #[test]
     fn a_stream_doubles_its_window() {
-        let streams = Streams::new();
+        let streams: Streams<Os> = Streams::new();
         assert_eq!(sequential(&streams, SpaceId(3), 500, 7), [1, 2, 4, 8, 16, 16, 16]);
     }
 
     #[test]
     fn streams_in_two_spaces_are_apart() {
-        let streams = Streams::new();
+        let streams: Streams<Os> = Streams::new();
         sequential(&streams, SpaceId(1), 0, 5);
         assert_eq!(streams.window(SpaceId(2), Vpn(31)), 1);
         assert_eq!(streams.window(SpaceId(1), Vpn(31)), 16);
@@ -91,7 +93,7 @@ mod tests {
 
     #[test]
     fn random_faults_hardly_read_ahead() {
-        let streams = Streams::new();
+        let streams: Streams<Os> = Streams::new();
         let mut random = Prng::new(9);
         let mut pages = 0;
         for _ in 0..10_000 {

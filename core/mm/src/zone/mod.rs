@@ -3,7 +3,8 @@
 //! ```text
 //! Zone -- frames of this CPU: Lock<Vec<Pfn>>   batches of `batch`, at most `high` kept
 //!      \- Lock<Buddy>                          blocks of order 0 to 10
-//!      \- free: frames in the buddy            compared with min, low, high without a lock
+//!      |- free: frames in the buddy            compared with min, low, high without a lock
+//!      \- peak: most frames out of it at once
 //! ```
 //! Locking: a CPU's list, then the buddy's (`PerCpuFrames -> Zone`). As in the kernel, frames on
 //! per-CPU lists do not count as free; [`Zone::drain`] gives them back when memory is short.
@@ -17,9 +18,9 @@ mod watermark;
 pub use buddy::Buddy;
 pub use watermark::{Level, Watermarks};
 
-use highwater_platform::{FrameRange, Lock, LockClass, Platform};
+use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
 use highwater_units::{CpuId, FrameList, Order, Pfn};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The free frames of a node.
 pub struct Zone<P: Platform> {
@@ -27,7 +28,8 @@ pub struct Zone<P: Platform> {
     marks: Watermarks,
     batch: usize,
     high: usize,
-    free: AtomicU32,
+    free: P::Atomic<u32>,
+    peak: P::Atomic<u32>,
     buddy: P::Lock<Buddy>,
     cpus: Vec<P::Lock<Vec<Pfn>>>,
 }
@@ -43,7 +45,8 @@ impl<P: Platform> Zone<P> {
             marks,
             batch,
             high,
-            free: AtomicU32::new(range.frames),
+            free: Atomic::new(range.frames),
+            peak: Atomic::new(0),
             buddy: platform.new_lock(LockClass::Zone, Buddy::new(range.first, range.frames)),
             cpus: (0..platform.cpus()).map(list).collect(),
         }
@@ -64,6 +67,11 @@ impl<P: Platform> Zone<P> {
         self.free.load(Relaxed)
     }
 
+    /// Most frames that were out of the buddy allocator at once: in use, or on a CPU's list.
+    pub fn peak(&self) -> u32 {
+        self.peak.load(Relaxed)
+    }
+
     /// Whether `frames` could be taken and the zone stay at or above `level`.
     pub fn allows(&self, level: Level, frames: u32) -> bool {
         self.free_frames() >= self.marks.at(level) + frames
@@ -72,13 +80,15 @@ impl<P: Platform> Zone<P> {
     /// One frame, if the CPU has one at hand or the zone stays above `level`.
     pub fn alloc(&self, cpu: CpuId, level: Level) -> Option<Pfn> {
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
+        mine.visits(1);
         // Another CPU may take frames between a look at the count and the next: one look.
         let spare = self.free_frames().saturating_sub(self.marks.at(level)) as usize;
         if mine.is_empty() && spare > 0 {
             let batch = self.batch.min(spare);
             let mut buddy = self.buddy.lock();
             mine.extend((0..batch).map_while(|_| buddy.alloc(Order(0))));
-            self.free.fetch_sub(mine.len() as u32, Relaxed);
+            buddy.visits(mine.len());
+            self.count_free(&buddy);
         }
         mine.pop()
     }
@@ -104,7 +114,8 @@ impl<P: Platform> Zone<P> {
                 None => break,
             }
         }
-        self.free.fetch_sub(run.len() as u32, Relaxed);
+        buddy.visits(run.len());
+        self.count_free(&buddy);
         run
     }
 
@@ -114,6 +125,7 @@ impl<P: Platform> Zone<P> {
             return self.free_to_buddy(frames);
         }
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
+        mine.visits(1);
         mine.extend(frames);
         if mine.len() > self.high {
             let keep = mine.len() - self.batch;
@@ -126,6 +138,7 @@ impl<P: Platform> Zone<P> {
     pub fn drain(&self) {
         for list in &self.cpus {
             let mut list = list.lock();
+            list.visits(1);
             self.free_to_buddy(&list);
             list.clear();
         }
@@ -133,8 +146,19 @@ impl<P: Platform> Zone<P> {
 
     fn free_to_buddy(&self, frames: &[Pfn]) {
         let mut buddy = self.buddy.lock();
+        buddy.visits(frames.len());
         frames.iter().for_each(|pfn| buddy.free(*pfn, Order(0)));
-        self.free.fetch_add(frames.len() as u32, Relaxed);
+        self.count_free(&buddy);
+    }
+
+    /// Says what is free by now to who has no lock. The caller has the buddy's.
+    fn count_free(&self, buddy: &Buddy) {
+        let free = buddy.free_frames();
+        self.free.store(free, Relaxed);
+        let used = self.range.frames - free;
+        if used > self.peak.load(Relaxed) {
+            self.peak.store(used, Relaxed);
+        }
     }
 
     /// Calls `found` with every free frame, for [`crate::verify`].
@@ -157,6 +181,8 @@ fn batch_of(frames: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_os::Os;
+    use highwater_units::{Bytes, NodeId};
 
     #[test]
     fn batches_follow_the_kernel() {
@@ -164,5 +190,24 @@ mod tests {
         for (frames, batch) in [(64, 1), (4096, 1), (65_536, 15), (1 << 18, 63), (1 << 22, 63)] {
             assert_eq!(batch_of(frames), batch, "{frames} frames");
         }
+    }
+
+    #[test]
+    fn the_peak_is_what_was_taken_at_once_to_within_a_batch() {
+        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
+        let zone = Zone::new(&platform, range, Watermarks::new(1 << 15, 1 << 15, None, 10));
+        let take = |count| -> Vec<Pfn> {
+            (0..count).filter_map(|_| zone.alloc(CpuId(0), Level::Nothing)).collect()
+        };
+        assert_eq!(zone.peak(), 0);
+        let first = take(1000);
+        first.iter().for_each(|pfn| zone.free(CpuId(0), &[*pfn]));
+        let second = take(500);
+        let run = zone.alloc_run(16, Level::Nothing);
+        assert_eq!((first.len(), second.len(), run.len()), (1000, 500, 16));
+        assert!((1000..1000 + zone.batch as u32).contains(&zone.peak()), "{}", zone.peak());
+        let all = take(1 << 15);
+        assert_eq!((all.len(), zone.peak()), ((1 << 15) - 516, 1 << 15));
     }
 }
