@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::space::{Access, Claim, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
-use highwater_platform::{Io, Platform, Protection, Stop};
+use highwater_platform::{Io, Phase, Platform, Protection, Stop};
 use highwater_units::{FrameList, Pfn, Slot, Vpn};
 
 /// How a fault was served.
@@ -54,6 +54,7 @@ pub fn resolve<P: Platform>(
     space: &Space<P>,
     fault: Fault,
 ) -> Result<Served, FaultError> {
+    let _phase = m.enter(Phase::Fault);
     loop {
         match space.claim(fault.vpn, fault.access) {
             Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Again),
@@ -173,13 +174,29 @@ fn fetch<P: Platform>(
     window: usize,
 ) -> Result<Served, FaultError> {
     while held.len() < window && extend_swapped(m, &mut held, slot) {}
-    let mut frames = alloc::frames(m, held.len())?;
+    let frames = alloc::frames(m, held.len())?;
+    let frames = read(m, &mut held, slot, frames)?;
+    m.count(Counter::PgMajFault, 1);
+    m.count(Counter::SwapRa, frames.len() as u64 - 1);
+    let protection = keep_or_free_slot(m, slot, &frames, access);
+    Ok(install(m, held, &frames, protection, Served::Major))
+}
+
+/// Fills frames from the slots of the held pages: of the first, and of as many after it as there
+/// are frames and can be read. Holds and returns these.
+fn read<P: Platform>(
+    m: &Machine<P>,
+    held: &mut Held<'_, P>,
+    slot: Slot,
+    mut frames: FrameList,
+) -> Result<FrameList, FaultError> {
+    let _phase = m.enter(Phase::SwapIn);
     loop {
         held.truncate(frames.len());
         let mut io = [Io::new(slot.index, frames)];
         m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
         match first_error(&io) {
-            None => break,
+            None => return Ok(frames),
             // A neighbour may be what cannot be read: ask for this page alone.
             Some(_) if frames.len() > 1 => {
                 m.free(&frames[1..]);
@@ -191,10 +208,6 @@ fn fetch<P: Platform>(
             }
         }
     }
-    m.count(Counter::PgMajFault, 1);
-    m.count(Counter::SwapRa, frames.len() as u64 - 1);
-    let protection = keep_or_free_slot(m, slot, &frames, access);
-    Ok(install(m, held, &frames, protection, Served::Major))
 }
 
 fn extend_swapped<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, first: Slot) -> bool {
@@ -220,6 +233,7 @@ fn keep_or_free_slot<P: Platform>(
     frames: &[Pfn],
     access: Access,
 ) -> Protection {
+    let _phase = m.enter(Phase::SwapIn);
     let keep = access == Access::Read && m.swap.retains(first);
     for (index, pfn) in frames.iter().enumerate() {
         let slot = Slot { index: first.index + index as u32, ..first };

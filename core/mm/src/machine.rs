@@ -12,7 +12,7 @@
 //! a lock of another, and no device I/O happens under any lock but entries.
 //!
 //! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
-//! statistics are per CPU.
+//! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].
 
 use crate::config::Config;
 use crate::frame::{Frames, Owner, Writeback};
@@ -21,7 +21,7 @@ use crate::space::Space;
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::zone::{Watermarks, Zone};
-use highwater_platform::{Event, Platform, Ticket};
+use highwater_platform::{Event, Phase, Platform, Ticket};
 use highwater_units::{CpuId, NodeId, Pfn, SpaceId};
 use std::sync::OnceLock;
 
@@ -55,6 +55,19 @@ pub struct Machine<P: Platform> {
     /// Ends waits for a frame's write.
     written: P::Event,
     spaces: Vec<OnceLock<Space<P>>>,
+}
+
+/// A phase of this thread, until it is dropped: then it does again what it did before.
+#[must_use]
+pub struct InPhase<'a, P: Platform> {
+    platform: &'a P,
+    before: Phase,
+}
+
+impl<P: Platform> Drop for InPhase<'_, P> {
+    fn drop(&mut self) {
+        self.platform.enter(self.before);
+    }
 }
 
 impl<P: Platform> Machine<P> {
@@ -107,6 +120,11 @@ impl<P: Platform> Machine<P> {
         self.platform.cpu()
     }
 
+    /// Says what this thread does from now on, until the result is dropped.
+    pub fn enter(&self, phase: Phase) -> InPhase<'_, P> {
+        InPhase { platform: &self.platform, before: self.platform.enter(phase) }
+    }
+
     /// Counts on this CPU.
     pub fn count(&self, counter: Counter, count: u64) {
         self.stats.add(self.cpu(), counter, count);
@@ -138,6 +156,7 @@ impl<P: Platform> Machine<P> {
         let Some(first) = frames.first() else { return };
         debug_assert!(frames.iter().all(|pfn| self.frames.owner(*pfn).is_none()));
         debug_assert!(frames.iter().all(|pfn| self.frames.slot(*pfn).is_none()));
+        let _phase = self.enter(Phase::Alloc);
         let cpu = self.cpu();
         self.stats.subtract(cpu, Counter::Resident, frames.len() as u64);
         match &self.nodes[..] {
@@ -207,5 +226,32 @@ impl<P: Platform> Machine<P> {
     pub fn set_written(&self, pfns: &[Pfn], outcome: Writeback) {
         pfns.iter().for_each(|pfn| self.frames.set_writeback(*pfn, outcome));
         self.written.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_os::Os;
+    use highwater_platform::Cpu;
+    use highwater_units::Bytes;
+
+    #[test]
+    fn phases_nest() {
+        let platform = Os::new(Bytes::of_pages(64), Vec::new()).expect("an arena");
+        let m = Machine::new(platform, Config::default());
+        let now = || {
+            let now = m.platform.enter(Phase::Program);
+            m.platform.enter(now);
+            now
+        };
+        let before = now();
+        let outer = m.enter(Phase::Fault);
+        let inner = m.enter(Phase::Alloc);
+        assert_eq!(now(), Phase::Alloc);
+        drop(inner);
+        assert_eq!(now(), Phase::Fault);
+        drop(outer);
+        assert_eq!(now(), before);
     }
 }

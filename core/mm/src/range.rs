@@ -7,7 +7,7 @@ use crate::frame::Writeback;
 use crate::machine::Machine;
 use crate::space::{Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
-use highwater_platform::{Platform, Stop};
+use highwater_platform::{Phase, Platform, Stop};
 use highwater_units::{Pfn, Vpn};
 
 /// Pages from `first` to before `end`.
@@ -21,6 +21,7 @@ pub struct Range {
 
 /// Drops the contents of a range: it reads as zeros, its frames and slots are free.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
+    let _phase = m.enter(Phase::Range);
     each_held(space, range, |held| {
         take_in(m, &held, Busy::Drop);
         m.count(Counter::PgDiscard, held.len() as u64);
@@ -39,6 +40,7 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
 /// Moves the contents of a range to the pages from `to` on, which are absent, do not overlap it,
 /// and are known to nobody else yet. Nothing is copied: frames and slots change hands.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
+    let _phase = m.enter(Phase::Range);
     each_held(space, range, |held| {
         take_in(m, &held, Busy::Wait);
         for index in 0..held.len() {

@@ -16,7 +16,7 @@ use crate::range::{Range, each_held, settled};
 use crate::space::{Entry, Held, Page, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
-use highwater_platform::{Io, Platform, Progress, Stop};
+use highwater_platform::{Io, Phase, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
 /// Consecutive pages in consecutive slots.
@@ -59,6 +59,7 @@ impl Snapshot {
 /// # Errors
 /// Swap is full, or cannot be written: then nothing is kept, and the space is unharmed.
 pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, FaultError> {
+    let _phase = m.enter(Phase::Range);
     let mut snapshot = Snapshot::default();
     let mut failed = None;
     let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
@@ -78,6 +79,7 @@ pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, F
 
 /// Gives a snapshot's references back: nobody reads it any more.
 pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
+    let _phase = m.enter(Phase::Range);
     for run in snapshot.runs() {
         let slots = (0..run.pages).map(|i| Slot { index: run.slot.index + i, ..run.slot });
         slots.for_each(|slot| m.swap.release(slot));
@@ -86,6 +88,7 @@ pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
 
 /// Fills an empty space with a snapshot, in the child.
 pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapshot) {
+    let _phase = m.enter(Phase::Range);
     for run in snapshot.runs() {
         m.count(Counter::PgInherited, u64::from(run.pages));
         for index in 0..run.pages {
@@ -221,6 +224,7 @@ fn write<P: Platform>(
     frames: &[Pfn],
     mut saved: impl FnMut(usize, Slot) -> Result<(), FaultError>,
 ) -> Result<(), FaultError> {
+    let _phase = m.enter(Phase::SwapOut);
     let mut at = 0;
     while at < frames.len() {
         let (first, taken) = m.swap.alloc(m.cpu(), &frames[at..]).ok_or(OutOfMemory)?;

@@ -5,10 +5,10 @@ mod common;
 
 use common::Trouble;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::{Access, Config, Manager};
+use highwater_mm::{Access, Config, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::conformance::Watchdog;
-use highwater_platform::{Latency, Memory};
+use highwater_platform::{Latency, LockClass, Memory, Phase};
 use highwater_units::{Bytes, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,4 +149,29 @@ fn reclaim_scans_about_a_page_for_each_it_frees() {
     assert!(freed >= PAGES - FRAMES, "{freed} freed");
     assert!(scanned <= freed + freed / 8, "{scanned} scanned for {freed} freed");
     assert_eq!(now.get(Counter::PgScanKswapd), 0, "kswapd is stopped");
+}
+
+/// Whoever takes a lock said before what it does.
+#[test]
+fn locks_are_taken_in_the_phases_they_belong_to() {
+    let _watchdog = Watchdog::new("phases", Duration::from_secs(60));
+    stay();
+    let manager = manager(Latency::Synchronous, Kswapd::Stopped);
+    let every_third = (0..PAGES).step_by(3);
+    pass(&manager, 0..PAGES, Access::Write);
+    pass(&manager, every_third, Access::Write);
+    manager.discard(SPACE, Range { first: Vpn(0), end: Vpn(PAGES) });
+    let locks = manager.lock_statistics();
+    for (class, phases) in [
+        (LockClass::SwapCpu, &[Phase::SwapOut][..]),
+        (LockClass::SwapCluster, &[Phase::Fault, Phase::SwapOut, Phase::SwapIn, Phase::Range]),
+        (LockClass::PerCpuFrames, &[Phase::Alloc]),
+        (LockClass::Zone, &[Phase::Alloc]),
+        (LockClass::LruBatch, &[Phase::Fault]),
+        (LockClass::Lru, &[Phase::Fault, Phase::Reclaim, Phase::Range]),
+    ] {
+        let taken = |phase: &Phase| locks.get(class, *phase).acquisitions > 0;
+        let found: Vec<Phase> = Phase::ALL.into_iter().filter(taken).collect();
+        assert_eq!(found, phases, "{class:?}");
+    }
 }

@@ -13,7 +13,7 @@ mod ladder;
 
 use crate::machine::{Machine, Node};
 use crate::zone::Level;
-use highwater_platform::Platform;
+use highwater_platform::{Phase, Platform};
 use highwater_units::FrameList;
 
 /// No frame can be had: memory is in use and nothing can be swapped out.
@@ -26,6 +26,7 @@ pub struct OutOfMemory;
 /// # Errors
 /// [`OutOfMemory`] after the whole ladder failed for one frame.
 pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
+    let _phase = m.enter(Phase::Alloc);
     let taken = match request(m, wanted, Level::Low) {
         Some(frames) => frames,
         None => ladder::climb(m, wanted)?,

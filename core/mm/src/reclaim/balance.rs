@@ -8,7 +8,7 @@ use super::scan::age;
 use crate::lru::{List, Lru};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
-use highwater_platform::{Platform, Recency};
+use highwater_platform::{Phase, Platform, Recency};
 use highwater_units::BATCH_PAGES_MAX;
 
 /// Rounds of a reclaim: from 1/4096 of the lists to all of them (DEF_PRIORITY).
@@ -34,6 +34,7 @@ impl Reclaimer {
 
 /// Frees at least `target` frames of a node if it can; returns how many.
 pub fn shrink<P: Platform>(m: &Machine<P>, node: &Node<P>, who: Reclaimer, target: u32) -> u32 {
+    let _phase = m.enter(Phase::Reclaim);
     let (scan_counter, steal_counter) = who.counters();
     let mut freed = 0;
     for priority in (0..=PRIORITY_MAX).rev() {

@@ -21,7 +21,7 @@ use crate::machine::{Machine, Node};
 use crate::space::{Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::Cached;
-use highwater_platform::{Io, Platform};
+use highwater_platform::{Io, Phase, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
 /// Where the pages of a batch go.
@@ -125,6 +125,7 @@ fn take_slots<P: Platform>(
     unmapped: &[Unmapped],
     writes: &mut Writes,
 ) -> [Option<Slot>; RUN_PAGES_MAX] {
+    let _phase = m.enter(Phase::SwapOut);
     let mut slots = [None; RUN_PAGES_MAX];
     let len = run.frames.len();
     let goes = |i: &usize| fates[*i] == Fate::Write && unmapped[*i] == Unmapped::Yes;
@@ -148,6 +149,7 @@ fn take_slots<P: Platform>(
 
 /// Makes the transfers, all to one device at a time, and frees the frames nobody wanted meanwhile.
 fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
+    let _phase = m.enter(Phase::SwapOut);
     let Writes { mut ios, devices, len } = std::mem::replace(&mut sorted.writes, Writes::none());
     let mut at = 0;
     while at < len {

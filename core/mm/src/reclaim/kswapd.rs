@@ -8,7 +8,7 @@ use super::balance::{Reclaimer, shrink};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Atomic, Event, Platform};
+use highwater_platform::{Atomic, Event, Phase, Platform};
 use highwater_units::BATCH_PAGES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -37,6 +37,7 @@ impl<P: Platform> StopFlag<P> {
 
 /// The body of a kswapd thread of node `index`; returns after `stop` was raised and the alarm rung.
 pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &StopFlag<P>) {
+    let _phase = m.enter(Phase::Reclaim);
     let node = &m.nodes[index];
     loop {
         let ticket = node.alarm.ticket();
