@@ -1,0 +1,187 @@
+//! Virtual devices: queues in time, slots with contents, an observer of both.
+//!
+//! ```text
+//! transfer: marked (frames, slots) -> timed (device.rs) -> waited for -> moved -> unmarked
+//! ```
+//! A synchronous device is memory: the CPU copies, and waits for the bus if others are ahead. An
+//! asynchronous one works while the thread sleeps. A slot is read only after it was written, and is
+//! in one write or some reads at a time: the observer panics otherwise.
+
+use crate::Sim;
+use crate::device::{Device, Direction};
+use crate::engine::{Bar, Engine};
+use crate::machine::Answer;
+use crate::memory::Words;
+use highwater_platform::{Block, DeviceInfo, Io, IoError, Latency};
+use std::sync::Arc;
+
+/// The error number of a failed transfer: EIO.
+const EIO: i32 = 5;
+/// How long a device stands still.
+const STALL: u64 = 20_000_000;
+
+/// What is going to happen to a transfer.
+struct Fate {
+    outcome: Result<(), IoError>,
+    /// Pages that are moved: all, or the first of a failed one.
+    pages: usize,
+    delay: u64,
+    /// What a write carries, where the device looks at its beginning.
+    early: Vec<Arc<Words>>,
+}
+
+impl Sim {
+    /// Decides what happens to a transfer.
+    fn fate(&self, engine: &Engine, io: &Io, direction: Direction) -> Fate {
+        let troubles = self.troubles();
+        let fails = match direction {
+            Direction::Read => troubles.strikes(engine, |t| &t.reads),
+            Direction::Write => troubles.strikes(engine, |t| &t.writes),
+        };
+        let full = direction == Direction::Write && troubles.strikes(engine, |t| &t.full);
+        let outcome = match (fails, full) {
+            (_, true) => Err(IoError::Full),
+            (true, _) => Err(IoError::Failed(EIO)),
+            _ => Ok(()),
+        };
+        let pages = match outcome {
+            Ok(()) => io.frames.len(),
+            Err(_) if troubles.strikes(engine, |t| &t.short) => {
+                engine.draw(io.frames.len() as u64) as usize
+            }
+            Err(_) => 0,
+        };
+        let slow = if troubles.strikes(engine, |t| &t.delays) { 100 } else { 0 };
+        let stall = if troubles.strikes(engine, |t| &t.stalls) { STALL } else { 0 };
+        let early = match direction == Direction::Write && engine.draw(2) == 0 {
+            true => self.contents().with(|c| io.frames.iter().map(|f| c.get(*f).clone()).collect()),
+            false => Vec::new(),
+        };
+        Fate { outcome, pages, delay: slow * self.delay_unit() + stall, early }
+    }
+
+    fn transfer(&self, index: u8, batch: &mut [Io], direction: Direction) {
+        let engine = self.engine();
+        self.flush();
+        engine.sync();
+        let device = &self.devices()[usize::from(index)];
+        let fates: Vec<Fate> = batch.iter().map(|io| self.fate(engine, io, direction)).collect();
+        for io in batch.iter() {
+            device.with(|device| device.begin(io, direction));
+            self.watch().with(|watch| match direction {
+                Direction::Read => watch.read_in(&io.frames),
+                Direction::Write => watch.write_out(&io.frames),
+            });
+            engine.event(64 + u64::from(index));
+        }
+        match device.with(|device| device.spec().answer) {
+            Answer::Synchronous => self.copy_through(index, batch, direction),
+            Answer::Asynchronous => self.queue_up(index, batch, &fates, direction),
+        }
+        for (io, fate) in batch.iter_mut().zip(fates) {
+            self.watch().with(|watch| watch.end(&io.frames));
+            self.move_contents(index, io, &fate, direction);
+            io.result = fate.outcome;
+        }
+    }
+
+    /// The CPU moves the pages itself, and waits while the bus is busy.
+    fn copy_through(&self, index: u8, batch: &[Io], direction: Direction) {
+        let (engine, device) = (self.engine(), &self.devices()[usize::from(index)]);
+        let costs = &engine.machine.costs;
+        let own = engine.machine.node_of(engine.running_cpu());
+        for io in batch {
+            let away = device.with(|device| device.spec().node) != own.0;
+            engine.sync();
+            let begin = engine.now().0;
+            let free = device.with(|device| device.bus(begin, io.frames.len(), direction));
+            let page = |pfn: &highwater_units::Pfn| match away {
+                true => (costs.copy_page as f64 * costs.remote_factor) as u64,
+                false => self.remote(*pfn, costs.copy_page),
+            };
+            engine.charge(costs.io_synchronous + io.frames.iter().map(page).sum::<u64>());
+            engine.spin_until(free);
+            self.trace_transfer(index, io, direction, begin);
+        }
+    }
+
+    /// The device moves the pages; the thread sleeps until all have arrived.
+    fn queue_up(&self, index: u8, batch: &[Io], fates: &[Fate], direction: Direction) {
+        let (engine, device) = (self.engine(), &self.devices()[usize::from(index)]);
+        let mut done = 0;
+        let begin = engine.now().0;
+        for (io, fate) in batch.iter().zip(fates) {
+            engine.charge(engine.machine.costs.io_submit);
+            engine.sync();
+            let now = engine.now().0;
+            let end = device.with(|device| device.queue(now, io, direction, fate.delay));
+            done = done.max(end);
+        }
+        let now = engine.now().0;
+        if done > now {
+            engine.sleep(Some(done - now), "a device");
+        }
+        engine.charge(engine.machine.costs.io_complete * batch.len() as u64);
+        batch.iter().for_each(|io| self.trace_transfer(index, io, direction, begin));
+    }
+
+    fn trace_transfer(&self, index: u8, io: &Io, direction: Direction, begin: u64) {
+        let engine = self.engine();
+        let end = engine.now().0;
+        engine.trace(|_| Bar::transfer(index, direction.name(), io.frames.len(), begin, end));
+    }
+
+    fn move_contents(&self, index: u8, io: &Io, fate: &Fate, direction: Direction) {
+        let device = &self.devices()[usize::from(index)];
+        match direction {
+            Direction::Read => {
+                let pages = device.with(|device| device.end_read(io));
+                self.contents().with(|contents| {
+                    for (at, (pfn, words)) in io.frames.iter().zip(pages).enumerate() {
+                        match at < fate.pages {
+                            true => contents.set(*pfn, words),
+                            false => contents.spoil(*pfn),
+                        }
+                    }
+                });
+            }
+            Direction::Write => {
+                let late = || {
+                    self.contents().with(|c| {
+                        io.frames.iter().map(|pfn| c.get(*pfn).clone()).collect::<Vec<_>>()
+                    })
+                };
+                let words = if fate.early.is_empty() { late() } else { fate.early.clone() };
+                device.with(|device| device.end_write(io, words, fate.pages, fate.outcome));
+            }
+        }
+    }
+
+    /// How long a transfer that is delayed takes, per hundredth.
+    fn delay_unit(&self) -> u64 {
+        self.engine().machine.costs.wake_latency
+    }
+}
+
+impl Block for Sim {
+    fn devices(&self) -> Vec<DeviceInfo> {
+        let info = |device: &Device| DeviceInfo {
+            name: device.spec().name.clone(),
+            pages: device.pages(),
+            latency: match device.spec().answer {
+                Answer::Synchronous => Latency::Synchronous,
+                Answer::Asynchronous => Latency::Asynchronous,
+            },
+            read_only: false,
+        };
+        self.devices().iter().map(|device| device.with(|device| info(device))).collect()
+    }
+
+    fn read(&self, device: u8, batch: &mut [Io]) {
+        self.transfer(device, batch, Direction::Read);
+    }
+
+    fn write(&self, device: u8, batch: &mut [Io]) {
+        self.transfer(device, batch, Direction::Write);
+    }
+}

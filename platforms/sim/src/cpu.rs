@@ -1,0 +1,53 @@
+//! The virtual CPUs.
+
+use crate::Sim;
+use highwater_platform::{Cpu, Phase};
+use highwater_units::{CpuId, NodeId};
+
+/// Nanoseconds of one pause while spinning.
+const PAUSE: u64 = 20;
+/// The shortest sleep of a thread that waited long: as on real platforms.
+const NAP: u64 = 50_000;
+
+impl Cpu for Sim {
+    fn cpu(&self) -> CpuId {
+        self.engine().running_cpu()
+    }
+
+    fn cpus(&self) -> usize {
+        self.engine().machine.cpus()
+    }
+
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.engine().machine.node_of(cpu)
+    }
+
+    /// Spins, then yields, then sleeps: as platform os does.
+    fn relax(&self, attempt: u32) {
+        let engine = self.engine();
+        self.flush();
+        match attempt {
+            0..4 => {
+                engine.spin_until(engine.now().0 + (PAUSE << attempt));
+                engine.yield_cpu();
+            }
+            4..8 => {
+                engine.charge(engine.machine.costs.context_switch / 4);
+                engine.yield_cpu();
+            }
+            _ => engine.sleep(Some(NAP << (attempt - 8).min(4)), "a moment"),
+        }
+    }
+
+    fn enter(&self, phase: Phase) -> Phase {
+        let engine = self.engine();
+        if phase != Phase::Reclaim {
+            self.flush();
+        }
+        let before = engine.enter(phase);
+        if (before, phase) == (Phase::Program, Phase::Fault) {
+            engine.charge(engine.machine.costs.fault);
+        }
+        before
+    }
+}

@@ -1,0 +1,437 @@
+//! The engine: virtual CPUs in virtual time, on one thread of the host.
+//!
+//! ```text
+//! run -- choose --> a timer: fire      \
+//!               \-> a CPU: resume its task (a coroutine) until it suspends
+//! task: charge(ns)   moves its CPU's clock
+//!       sync         before what others see: suspends if another CPU is behind in time
+//!       spin         the CPU waits for a lock      sleep   the CPU runs something else
+//! Engine -- hot: clock, horizon, task, phase of the CPU that runs (cells)
+//!        \- State: CPUs, tasks, ready CPUs by clock, timers, statistics (one RefCell)
+//! ```
+//! Under [`Policy::SmallestClock`] the CPU with the smallest clock always runs next, so what tasks
+//! do to each other happens in the order of virtual time. The other policies choose by the seed,
+//! all CPUs then share one clock: for finding races, not for measuring.
+//! Nothing here is locked: one thread runs it, and no borrow of `State` outlives a call.
+
+mod home;
+mod policy;
+mod report;
+mod schedule;
+mod state;
+mod trace;
+
+pub(crate) use home::{Confined, Home};
+pub use policy::Policy;
+pub use report::{Report, RoleTime};
+pub(crate) use state::{Outcome, TaskId};
+pub(crate) use trace::Bar;
+pub use trace::Trace;
+
+use crate::machine::Machine;
+use crate::order::Order;
+use highwater_platform::{LockClass, Phase};
+use highwater_units::{CpuId, Nanos, NodeId, Prng};
+use schedule::Holds;
+use state::{CpuState, State, Task, Timer};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::Arc;
+
+/// How far a CPU may run ahead of the others where it meets nobody.
+const SLACK: u64 = 1000;
+
+/// Bounds on a run: a simulation without progress ends with an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Virtual time without progress.
+    pub idle_time: Nanos,
+    /// Suspensions without progress.
+    pub idle_steps: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { idle_time: Nanos(60_000_000_000), idle_steps: 50_000_000 }
+    }
+}
+
+/// Why a simulation ended before its main task did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck(
+    /// What every thread waits for.
+    pub String,
+);
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A virtual machine at work.
+pub(crate) struct Engine {
+    pub(crate) machine: Machine,
+    pub(crate) order: Order,
+    policy: Policy,
+    limits: Limits,
+    clock: Cell<u64>,
+    horizon: Cell<u64>,
+    cpu: Cell<CpuId>,
+    task: Cell<TaskId>,
+    phase: Cell<Phase>,
+    /// Thousandths by which work takes longer: the sibling works too.
+    slowdown: Cell<u64>,
+    /// CPU time since it was last booked on task and phase.
+    unbooked: Cell<u64>,
+    state: RefCell<State>,
+    random: RefCell<Prng>,
+}
+
+thread_local! {
+    /// The engine that runs on this thread of the host.
+    static CURRENT: Cell<*const Engine> = const { Cell::new(std::ptr::null()) };
+}
+
+/// What a call of [`Engine::run`] is about to do.
+enum Next {
+    Fire(Timer),
+    Resume(CpuId),
+    Nothing,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        machine: Machine,
+        policy: Policy,
+        limits: Limits,
+        seed: u64,
+        trace: Option<Trace>,
+    ) -> Engine {
+        let mut random = Prng::new(seed);
+        let state = State::new(&machine, policy, trace, &mut random);
+        Engine {
+            order: Order::new(),
+            policy,
+            limits,
+            clock: Cell::new(0),
+            horizon: Cell::new(0),
+            cpu: Cell::new(CpuId(0)),
+            task: Cell::new(TaskId(0)),
+            phase: Cell::new(Phase::Program),
+            slowdown: Cell::new(1000),
+            unbooked: Cell::new(0),
+            state: RefCell::new(state),
+            random: RefCell::new(random),
+            machine,
+        }
+    }
+
+    /// The engine whose task calls this, if one does.
+    pub(crate) fn current<R>(act: impl FnOnce(Option<&Engine>) -> R) -> R {
+        let engine = CURRENT.get();
+        // SAFETY: set by `run` to an engine that it borrows for as long, on this thread.
+        act(unsafe { engine.as_ref() })
+    }
+
+    /// Whether a task of this engine is calling.
+    pub(crate) fn is_current(&self) -> bool {
+        std::ptr::eq(CURRENT.get(), self)
+    }
+
+    /// Runs until the main task (number 0) has ended.
+    pub(crate) fn run(self: &Arc<Engine>) -> Result<(), Stuck> {
+        let _running = Running::enter(self);
+        loop {
+            let next = self.state.borrow_mut().next(self.policy, self.clock.get());
+            match next {
+                Next::Fire(timer) => self.fire(timer),
+                Next::Resume(cpu) => self.resume(cpu),
+                Next::Nothing => break,
+            }
+            let state = self.state.borrow();
+            if let Some(stuck) = state.without_progress(&self.limits) {
+                return Err(stuck);
+            }
+        }
+        let state = self.state.borrow();
+        match state.alive() {
+            0 => Ok(()),
+            _ => Err(state.deadlock()),
+        }
+    }
+
+    fn fire(&self, timer: Timer) {
+        let mut state = self.state.borrow_mut();
+        self.clock.set(self.clock.get().max(timer.at));
+        let at = timer.at + self.machine.costs.wake_latency;
+        state.wake(&self.machine, timer.task, Some(timer.sleep), at);
+    }
+
+    /// Runs the task of a CPU until it suspends.
+    fn resume(&self, cpu: CpuId) {
+        let mut coroutine = {
+            let mut state = self.state.borrow_mut();
+            let (task, clock) = state.begin(cpu, self.policy, self.clock.get());
+            self.cpu.set(cpu);
+            self.task.set(task);
+            self.clock.set(clock);
+            self.phase.set(state.tasks[task.index()].phase);
+            self.slowdown.set(state.slowdown(&self.machine, cpu, clock));
+            self.horizon.set(state.horizon(cpu, self.policy));
+            state.tasks[task.index()].coroutine.take().expect("a task runs once at a time")
+        };
+        coroutine.resume(());
+        self.book();
+        let mut state = self.state.borrow_mut();
+        let (clock, task) = (self.clock.get(), self.task.get());
+        match coroutine.done() {
+            true => state.set_outcome(task, Outcome::Done),
+            false => state.tasks[task.index()].coroutine = Some(coroutine),
+        }
+        state.tasks[task.index()].phase = self.phase.get();
+        let holds = match self.order.holds_any(task) {
+            true => Holds::Locks,
+            false => Holds::Nothing,
+        };
+        state.end(&self.machine, cpu, clock, holds);
+    }
+
+    /// Lets the engine run others.
+    fn suspend(&self, outcome: Outcome) {
+        let task = self.task.get();
+        let yielder = {
+            let mut state = self.state.borrow_mut();
+            state.set_outcome(task, outcome);
+            state.tasks[task.index()].yielder
+        };
+        // SAFETY: the task's own yielder, on the task's own stack, which is the one that runs.
+        unsafe { (*yielder).suspend(()) };
+    }
+
+    /// Books CPU time on the task and what it does.
+    fn book(&self) {
+        let spent = self.unbooked.replace(0);
+        if spent > 0 {
+            let (cpu, task, phase) = (self.cpu.get(), self.task.get(), self.phase.get());
+            self.state.borrow_mut().book(cpu, task, phase, spent, self.clock.get());
+        }
+    }
+
+    /// CPU time for work that both threads of a core share the core for.
+    pub(crate) fn charge(&self, nanos: u64) {
+        self.spend(nanos * self.slowdown.get() / 1000);
+        if self.clock.get() > self.horizon.get().saturating_add(SLACK) {
+            self.suspend(Outcome::Ready);
+        }
+    }
+
+    /// CPU time.
+    fn spend(&self, nanos: u64) {
+        self.clock.set(self.clock.get() + nanos);
+        self.unbooked.set(self.unbooked.get() + nanos);
+    }
+
+    /// The CPU does nothing useful until `at`: it spins.
+    pub(crate) fn spin_until(&self, at: u64) {
+        let clock = self.clock.get();
+        if at > clock {
+            self.state.borrow_mut().spun(self.cpu.get(), clock, at);
+            self.spend(at - clock);
+        }
+    }
+
+    /// Before something that other threads see or that depends on them: they go first as far as
+    /// they are behind. Under other policies than the smallest clock: perhaps.
+    pub(crate) fn sync(&self) {
+        let suspend = match self.policy {
+            Policy::SmallestClock => self.clock.get() > self.horizon.get(),
+            _ => self.state.borrow_mut().strays(self.policy, &mut self.random.borrow_mut()),
+        };
+        if suspend {
+            self.suspend(Outcome::Ready);
+        }
+    }
+
+    /// At an access to what this CPU has for itself: under other policies than the smallest clock,
+    /// perhaps others go first.
+    pub(crate) fn wander(&self) {
+        if !self.policy.is_timed() {
+            self.sync();
+        }
+    }
+
+    /// Waits for a lock until [`Engine::grant`]. The CPU spins meanwhile.
+    pub(crate) fn wait_for_grant(&self) {
+        self.suspend(Outcome::Spinning);
+    }
+
+    /// Hands a lock to a task that waits for it.
+    pub(crate) fn grant(&self, task: TaskId) {
+        let mut state = self.state.borrow_mut();
+        let costs = &self.machine.costs;
+        let to = state.tasks[task.index()].cpu;
+        let handover = self.by_distance(to, costs.handover_near, costs.handover_far);
+        let at = state.grant(task, self.clock.get() + handover);
+        self.pull_horizon(at);
+    }
+
+    /// Another CPU goes on at `at`.
+    fn pull_horizon(&self, at: u64) {
+        if self.policy.is_timed() {
+            self.horizon.set(self.horizon.get().min(at));
+        }
+    }
+
+    /// Sleeps until woken, or until the timeout has passed.
+    pub(crate) fn sleep(&self, timeout: Option<u64>, why: &'static str) {
+        let holds = self.order.holds_for_short(self.task.get());
+        assert!(!holds, "a thread sleeps ({why}) under a lock");
+        let until = timeout.map(|nanos| self.clock.get().saturating_add(nanos));
+        self.state.borrow_mut().prepare_sleep(self.task.get(), until, why);
+        self.suspend(Outcome::Asleep);
+    }
+
+    /// Wakes a task, if it sleeps.
+    pub(crate) fn wake(&self, task: TaskId) {
+        self.charge(self.machine.costs.wake);
+        let at = self.clock.get() + self.machine.costs.wake_latency;
+        let mut state = self.state.borrow_mut();
+        let at = state.wake(&self.machine, task, None, at);
+        self.pull_horizon(at);
+    }
+
+    /// Gives the CPU to another thread that waits for it, if there is one.
+    pub(crate) fn yield_cpu(&self) {
+        self.state.borrow_mut().give_way(self.task.get());
+        self.suspend(Outcome::Ready);
+    }
+
+    /// Interrupts other CPUs for `nanos` each.
+    pub(crate) fn interrupt(&self, cpus: impl Iterator<Item = CpuId>, nanos: u64) {
+        let mut state = self.state.borrow_mut();
+        cpus.for_each(|cpu| state.interrupt(cpu, nanos));
+    }
+
+    /// A new task on the CPUs of `node`, or on any.
+    pub(crate) fn spawn(
+        self: &Arc<Engine>,
+        name: &str,
+        node: Option<NodeId>,
+        body: Box<dyn FnOnce()>,
+    ) -> TaskId {
+        let engine = Arc::downgrade(self);
+        let at = self.clock.get() + self.machine.costs.wake_latency;
+        let mut state = self.state.borrow_mut();
+        let id = TaskId(state.tasks.len() as u32);
+        state.tasks.push(Task::new(name, node, id, engine, body));
+        let at = state.place(&self.machine, id, at);
+        self.pull_horizon(at);
+        id
+    }
+
+    /// Changes what the running task does; returns what it did.
+    pub(crate) fn enter(&self, phase: Phase) -> Phase {
+        self.book();
+        self.phase.replace(phase)
+    }
+
+    /// Adds to the lock statistics, under what the task does.
+    pub(crate) fn record(&self, class: LockClass, wait: Option<u64>, hold: u64) {
+        self.state.borrow_mut().record(class, self.phase.get(), wait, hold);
+    }
+
+    /// Counts an event and makes it part of the run's hash.
+    pub(crate) fn event(&self, what: u64) {
+        self.state.borrow_mut().event(what, self.clock.get());
+    }
+
+    /// Something useful was done: the run is not stuck.
+    pub(crate) fn progress(&self) {
+        self.state.borrow_mut().progressed(self.clock.get());
+    }
+
+    /// Adds a bar to the trace, if there is one.
+    pub(crate) fn trace(&self, bar: impl FnOnce(CpuId) -> Bar) {
+        if let Some(trace) = &mut self.state.borrow_mut().trace {
+            trace.add(bar(self.cpu.get()));
+        }
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(self.clock.get())
+    }
+
+    pub(crate) fn running_cpu(&self) -> CpuId {
+        self.cpu.get()
+    }
+
+    pub(crate) fn running_task(&self) -> TaskId {
+        self.task.get()
+    }
+
+    pub(crate) fn thread_cpu_time(&self) -> Nanos {
+        let state = self.state.borrow();
+        Nanos(state.tasks[self.task.get().index()].cpu_time + self.unbooked.get())
+    }
+
+    /// CPU time of all tasks so far.
+    pub(crate) fn busy(&self) -> Nanos {
+        self.book();
+        Nanos(self.state.borrow().tasks.iter().map(|task| task.cpu_time).sum())
+    }
+
+    /// A number of the run's own sequence.
+    pub(crate) fn draw(&self, below: u64) -> u64 {
+        self.random.borrow_mut().below(below)
+    }
+
+    /// Cost of moving a line, or of handing a lock over, by where it was last.
+    pub(crate) fn by_distance(&self, from: CpuId, near: u64, far: u64) -> u64 {
+        let socket = |cpu| self.machine.socket_of(cpu);
+        match socket(from) == socket(self.cpu.get()) {
+            true => near,
+            false => far,
+        }
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.state.borrow().report(self.clock.get())
+    }
+
+    pub(crate) fn lock_statistics(&self) -> highwater_platform::LockStatistics {
+        self.state.borrow().locks.clone()
+    }
+
+    pub(crate) fn take_trace(&self) -> Option<Trace> {
+        self.state.borrow_mut().trace.take()
+    }
+}
+
+/// While it lives, the engine is the current one. A run that ends early leaves its coroutines
+/// behind for good: what is on their stacks may refer to what is gone.
+struct Running<'a> {
+    engine: &'a Engine,
+    before: *const Engine,
+}
+
+impl<'a> Running<'a> {
+    fn enter(engine: &'a Engine) -> Running<'a> {
+        Running { engine, before: CURRENT.replace(engine) }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+        let Ok(mut state) = self.engine.state.try_borrow_mut() else { return };
+        let left = state.tasks.iter_mut().filter_map(|task| task.coroutine.take());
+        left.for_each(std::mem::forget);
+    }
+}
+
+impl CpuState {
+    fn is_running(self) -> bool {
+        matches!(self, CpuState::Running(_))
+    }
+}

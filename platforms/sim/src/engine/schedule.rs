@@ -1,0 +1,206 @@
+//! Which task a CPU runs: turns, queues, where a woken task goes, what an idle CPU takes over.
+//!
+//! A small completely fair scheduler: a CPU with others in its queue changes to the one with the
+//! least CPU time when the slice is over, or when a woken one is far behind. A woken task goes to
+//! an idle CPU if there is one it may use, its last one first, then one whose sibling is idle too.
+//! An idle CPU takes over the first task that waits and may run there. Who holds a lock is not
+//! preempted (a kernel's spin locks).
+
+use super::policy::Policy;
+use super::state::{Cpu, CpuState, Outcome, State, TaskId, Where};
+use crate::machine::Machine;
+use highwater_platform::Phase;
+use highwater_units::CpuId;
+
+/// A woken task preempts one that has had this much more CPU time.
+const WAKEUP_GRANULARITY: u64 = 1_000_000;
+
+impl State {
+    /// When the task of a CPU has to give way.
+    pub(super) fn turn_end(&self, cpu: CpuId) -> u64 {
+        let this = &self.cpus[usize::from(cpu.0)];
+        match this.queue.is_empty() {
+            true => u64::MAX,
+            false => this.turn,
+        }
+    }
+
+    /// Gives a task that can run to a CPU; returns when it runs there, if that is known.
+    pub(super) fn place(&mut self, machine: &Machine, task: TaskId, at: u64) -> u64 {
+        match self.idle_cpu(machine, task) {
+            Some(cpu) => self.start(machine, cpu, task, at),
+            None => {
+                self.queue(machine, task);
+                u64::MAX
+            }
+        }
+    }
+
+    fn allows(&self, machine: &Machine, task: TaskId, cpu: CpuId) -> bool {
+        let node = self.tasks[task.index()].node;
+        node.is_none_or(|node| machine.node_of(cpu) == node)
+    }
+
+    fn is_idle(&self, cpu: CpuId) -> bool {
+        self.cpus[usize::from(cpu.0)].state == CpuState::Idle
+    }
+
+    /// The last CPU of a task, or a core that does nothing, or half of one.
+    fn idle_cpu(&self, machine: &Machine, task: TaskId) -> Option<CpuId> {
+        let last = self.tasks[task.index()].cpu;
+        let started = self.tasks[task.index()].cpu_time > 0;
+        if started && self.is_idle(last) && self.allows(machine, task, last) {
+            return Some(last);
+        }
+        // New tasks spread over sockets, as the load balancer would in the end.
+        let cpus = self.cpus.len();
+        let offset = match started {
+            true => usize::from(last.0),
+            false => {
+                let socket = task.index() % usize::from(machine.sockets);
+                socket * usize::from(machine.cores_per_socket)
+            }
+        };
+        let order = (0..cpus).map(|i| CpuId(((offset + i) % cpus) as u16));
+        let mut half = None;
+        for cpu in order.filter(|cpu| self.is_idle(*cpu)) {
+            if !self.allows(machine, task, cpu) {
+                continue;
+            }
+            if machine.sibling_of(cpu).is_none_or(|sibling| self.is_idle(sibling)) {
+                return Some(cpu);
+            }
+            half = half.or(Some(cpu));
+        }
+        half
+    }
+
+    /// No CPU is idle: waits for the one with the shortest queue, and its turn.
+    fn queue(&mut self, machine: &Machine, task: TaskId) {
+        let allowed = (0..self.cpus.len() as u16).map(CpuId);
+        let allowed = allowed.filter(|cpu| self.allows(machine, task, *cpu));
+        let last = self.tasks[task.index()].cpu;
+        let load = |cpu: &CpuId| (self.cpus[usize::from(cpu.0)].queue.len(), *cpu != last);
+        let cpu = allowed.min_by_key(load).expect("every node has CPUs");
+        let running = match self.cpus[usize::from(cpu.0)].state {
+            CpuState::Running(task) | CpuState::Spinning(task) => task,
+            CpuState::Idle => unreachable!("an idle CPU would have been taken"),
+        };
+        let fair = self.tasks[running.index()].fair;
+        let woken = &mut self.tasks[task.index()];
+        // Who slept long does not own all the time it could have had.
+        woken.fair = woken.fair.max(fair.saturating_sub(machine.costs.slice));
+        woken.cpu = cpu;
+        woken.place = Where::Queued;
+        let preempts = woken.fair + WAKEUP_GRANULARITY < fair;
+        let this = &mut self.cpus[usize::from(cpu.0)];
+        if this.queue.is_empty() {
+            this.turn = this.clock + machine.costs.slice;
+        }
+        if preempts {
+            this.turn = 0;
+        }
+        this.queue.push(task);
+    }
+
+    /// Lets an idle CPU run a task from `at` on.
+    fn start(&mut self, machine: &Machine, cpu: CpuId, task: TaskId, at: u64) -> u64 {
+        let Cpu { clock, last, .. } = &mut self.cpus[usize::from(cpu.0)];
+        *clock = (*clock).max(at);
+        let switches = last.replace(task) != Some(task);
+        self.switch(machine, cpu, task, switches)
+    }
+
+    fn switch(&mut self, machine: &Machine, cpu: CpuId, task: TaskId, switches: bool) -> u64 {
+        let cost = if switches { machine.costs.context_switch } else { 0 };
+        let this = &mut self.cpus[usize::from(cpu.0)];
+        this.clock += cost;
+        this.turn = this.clock + machine.costs.slice;
+        this.state = CpuState::Running(task);
+        this.last = Some(task);
+        let clock = this.clock;
+        let woken = &mut self.tasks[task.index()];
+        woken.cpu = cpu;
+        woken.place = Where::OnCpu;
+        if woken.priority == 0 {
+            self.tasks[task.index()].priority = self.draw_priority();
+        }
+        self.book(cpu, task, Phase::Program, cost, clock);
+        self.make_ready(cpu);
+        clock
+    }
+
+    /// After the task of a CPU suspended: what the CPU does now.
+    pub(super) fn end(&mut self, machine: &Machine, cpu: CpuId, clock: u64, holds: Holds) {
+        let this = &mut self.cpus[usize::from(cpu.0)];
+        this.clock = clock;
+        let CpuState::Running(task) = this.state else { unreachable!("{cpu:?} ran") };
+        match self.tasks[task.index()].outcome {
+            Outcome::Ready if holds == Holds::Nothing && clock >= self.turn_end(cpu) => {
+                self.rotate(machine, cpu, task);
+            }
+            Outcome::Ready => self.make_ready(cpu),
+            Outcome::Spinning => {
+                self.cpus[usize::from(cpu.0)].state = CpuState::Spinning(task);
+            }
+            Outcome::Asleep => self.leave(machine, cpu),
+            Outcome::Done => {
+                self.tasks[task.index()].place = Where::Done;
+                self.leave(machine, cpu);
+            }
+        }
+    }
+
+    /// The next in the queue runs, the present one waits.
+    fn rotate(&mut self, machine: &Machine, cpu: CpuId, task: TaskId) {
+        self.tasks[task.index()].place = Where::Queued;
+        let next = self.take_from_queue(cpu).expect("a turn ends when others wait");
+        self.cpus[usize::from(cpu.0)].queue.push(task);
+        self.switch(machine, cpu, next, true);
+    }
+
+    /// The CPU's task is gone: the next one, or one of another CPU, or nothing.
+    fn leave(&mut self, machine: &Machine, cpu: CpuId) {
+        self.cpus[usize::from(cpu.0)].state = CpuState::Idle;
+        let next = self.take_from_queue(cpu).or_else(|| self.steal(machine, cpu));
+        if let Some(task) = next {
+            self.switch(machine, cpu, task, true);
+        }
+    }
+
+    /// The task of a queue with the least CPU time.
+    fn take_from_queue(&mut self, cpu: CpuId) -> Option<TaskId> {
+        let queue = &self.cpus[usize::from(cpu.0)].queue;
+        let fair = |index: &usize| self.tasks[queue[*index].index()].fair;
+        let first = (0..queue.len()).min_by_key(fair)?;
+        Some(self.cpus[usize::from(cpu.0)].queue.remove(first))
+    }
+
+    /// A task from the longest queue that may run here.
+    fn steal(&mut self, machine: &Machine, cpu: CpuId) -> Option<TaskId> {
+        let longest = (0..self.cpus.len()).max_by_key(|other| self.cpus[*other].queue.len())?;
+        let queue = &self.cpus[longest].queue;
+        let index = queue.iter().position(|task| self.allows(machine, *task, cpu))?;
+        let task = self.cpus[longest].queue.remove(index);
+        let clock = self.cpus[longest].clock;
+        let this = &mut self.cpus[usize::from(cpu.0)];
+        this.clock = this.clock.max(clock.min(this.clock + machine.costs.slice));
+        Some(task)
+    }
+}
+
+/// What a task that suspends holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// No lock: it may be preempted.
+    Nothing,
+    /// A lock.
+    Locks,
+}
+
+impl Policy {
+    /// Whether clocks mean anything.
+    pub fn is_timed(self) -> bool {
+        self == Policy::SmallestClock
+    }
+}

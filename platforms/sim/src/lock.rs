@@ -1,0 +1,271 @@
+//! Locks that queue, events that wake; both cost what the machine says.
+//!
+//! A lock is a queue in the order of arrival (MCS). Who finds it held spins until it is handed
+//! over; who comes, in virtual time, before the last holder left waits for that moment. Then it
+//! pays the hand-over by distance, or the lock alone if nobody had it, the lines that the last
+//! holder changed, and what its class does ([`crate::machine::Section`]).
+
+use crate::Sim;
+use crate::engine::{Bar, Confined, Engine, Home, TaskId};
+use highwater_platform::{Event, Guard, Lock, LockClass, LockStatistics, Locks, Ticket};
+use highwater_units::{CpuId, Nanos};
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+/// A lock of the simulated machine.
+pub struct SimLock<T> {
+    class: LockClass,
+    state: Confined<Queue>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through a guard, of which there is one at a time (`Queue::held`), by
+// tasks of one engine, so on one thread.
+unsafe impl<T: Send> Sync for SimLock<T> {}
+
+/// Who has a lock, and who waits.
+struct Queue {
+    held: bool,
+    /// Whose CPU had it last.
+    last: Option<CpuId>,
+    /// Until when, in virtual time.
+    free_at: u64,
+    waiters: VecDeque<TaskId>,
+    /// The present holder's times.
+    since: u64,
+    waited: Option<u64>,
+}
+
+/// How a lock was found.
+enum Found {
+    /// Held by a task that runs later.
+    Held,
+    /// Free from a time on, last on a CPU.
+    Free(u64, Option<CpuId>),
+}
+
+impl<T: Send> SimLock<T> {
+    /// A free lock.
+    pub(crate) fn new(home: &Home, class: LockClass, value: T) -> SimLock<T> {
+        let state = Queue {
+            held: false,
+            last: None,
+            free_at: 0,
+            waiters: VecDeque::new(),
+            since: 0,
+            waited: None,
+        };
+        SimLock { class, state: Confined::new(home, state), value: UnsafeCell::new(value) }
+    }
+
+    /// Joins the queue, or takes the lock. Who has it is not preempted from here on: those who wait
+    /// keep their CPUs.
+    fn arrive(&self, engine: &Engine) -> Found {
+        let found = self.state.with(|queue| match queue.held {
+            true => {
+                queue.waiters.push_back(engine.running_task());
+                Found::Held
+            }
+            false => {
+                queue.held = true;
+                Found::Free(queue.free_at, queue.last)
+            }
+        });
+        if let Found::Free(..) = found {
+            engine.order.took(engine.running_task(), self.class);
+        }
+        found
+    }
+
+    /// Waits until the lock is ours; returns for how long, if it was not free.
+    fn wait(&self, engine: &Engine, begin: u64) -> Option<u64> {
+        let costs = &engine.machine.costs;
+        match self.arrive(engine) {
+            Found::Held => {
+                engine.wait_for_grant();
+                engine.order.took(engine.running_task(), self.class);
+            }
+            Found::Free(at, Some(last)) if at > begin => {
+                let handover = engine.by_distance(last, costs.handover_near, costs.handover_far);
+                engine.spin_until(at + handover);
+            }
+            Found::Free(_, last) => {
+                let moved = last.filter(|last| *last != engine.running_cpu());
+                let line =
+                    moved.map_or(0, |l| engine.by_distance(l, costs.line_near, costs.line_far));
+                engine.charge(costs.lock + line);
+                return None;
+            }
+        }
+        let end = engine.now().0;
+        engine.trace(|cpu| Bar::wait(cpu, self.class, begin, end));
+        Some(end - begin)
+    }
+
+    /// The lock is ours: notes it, and charges for what every holder does.
+    fn hold(&self, engine: &Engine, waited: Option<u64>) -> SimGuard<'_, T> {
+        let last = self.state.with(|queue| {
+            queue.since = engine.now().0;
+            queue.waited = waited;
+            queue.last
+        });
+        engine.event(1 + self.class as u64);
+        let costs = &engine.machine.costs;
+        let moved = last.filter(|last| *last != engine.running_cpu());
+        let line = moved.map_or(0, |l| engine.by_distance(l, costs.line_near, costs.line_far));
+        let guard = SimGuard { lock: self };
+        engine.charge(costs.sections.of(self.class).base + costs.section_lines * line);
+        guard
+    }
+
+    fn leave(&self) {
+        let engine = self.state.engine();
+        let now = engine.now().0;
+        let (next, waited, hold) = self.state.with(|queue| {
+            queue.last = Some(engine.running_cpu());
+            queue.free_at = now;
+            let next = queue.waiters.pop_front();
+            queue.held = next.is_some();
+            (next, queue.waited, now - queue.since)
+        });
+        engine.order.left(engine.running_task(), self.class);
+        engine.record(self.class, waited, hold);
+        if let Some(task) = next {
+            engine.grant(task);
+        }
+    }
+}
+
+impl<T: Send> Lock<T> for SimLock<T> {
+    type Guard<'a>
+        = SimGuard<'a, T>
+    where
+        T: 'a;
+
+    fn lock(&self) -> SimGuard<'_, T> {
+        let engine = self.state.engine();
+        engine.sync();
+        engine.order.want(engine.running_task(), self.class);
+        let waited = self.wait(engine, engine.now().0);
+        self.hold(engine, waited)
+    }
+
+    fn try_lock(&self) -> Option<SimGuard<'_, T>> {
+        let engine = self.state.engine();
+        engine.sync();
+        let now = engine.now().0;
+        let free = self.state.with(|queue| {
+            let free = !queue.held && queue.free_at <= now;
+            queue.held |= free;
+            free
+        });
+        if free {
+            engine.order.took(engine.running_task(), self.class);
+        }
+        engine.charge(engine.machine.costs.lock);
+        free.then(|| self.hold(engine, None))
+    }
+}
+
+/// A lock that is held.
+pub struct SimGuard<'a, T: Send> {
+    lock: &'a SimLock<T>,
+}
+
+impl<T: Send> Deref for SimGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held by this guard's task until the guard is dropped.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: Send> DerefMut for SimGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: Send> Guard<T> for SimGuard<'_, T> {
+    fn visits(&self, items: usize) {
+        let engine = self.lock.state.engine();
+        engine.charge(engine.machine.costs.sections.of(self.lock.class).item * items as u64);
+    }
+}
+
+impl<T: Send> Drop for SimGuard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.leave();
+    }
+}
+
+/// An event count of the simulated machine.
+pub struct SimEvent(Confined<History>);
+
+struct History {
+    sequence: u32,
+    waiters: Vec<TaskId>,
+}
+
+impl SimEvent {
+    /// An event without history.
+    pub(crate) fn new(home: &Home) -> SimEvent {
+        SimEvent(Confined::new(home, History { sequence: 0, waiters: Vec::new() }))
+    }
+}
+
+impl Event for SimEvent {
+    fn ticket(&self) -> Ticket {
+        let engine = self.0.engine();
+        engine.sync();
+        engine.charge(engine.machine.costs.atomic);
+        Ticket(self.0.with(|history| history.sequence))
+    }
+
+    fn wait(&self, ticket: Ticket, timeout: Option<Nanos>) {
+        let engine = self.0.engine();
+        engine.sync();
+        let task = engine.running_task();
+        let waits = self.0.with(|history| {
+            let waits = history.sequence == ticket.0;
+            history.waiters.extend(waits.then_some(task));
+            waits
+        });
+        if waits {
+            engine.sleep(timeout.map(|timeout| timeout.0), "an event");
+            // After a timeout; who was notified is off the list.
+            self.0.with(|history| history.waiters.retain(|other| *other != task));
+        }
+    }
+
+    fn notify_all(&self) {
+        let engine = self.0.engine();
+        engine.sync();
+        engine.charge(engine.machine.costs.atomic);
+        let waiters = self.0.with(|history| {
+            history.sequence = history.sequence.wrapping_add(1);
+            std::mem::take(&mut history.waiters)
+        });
+        waiters.into_iter().for_each(|task| engine.wake(task));
+    }
+}
+
+impl Locks for Sim {
+    type Lock<T: Send + 'static> = SimLock<T>;
+    type Event = SimEvent;
+
+    fn new_lock<T: Send + 'static>(&self, class: LockClass, value: T) -> SimLock<T> {
+        SimLock::new(self.home(), class, value)
+    }
+
+    fn new_event(&self) -> SimEvent {
+        SimEvent::new(self.home())
+    }
+
+    fn lock_statistics(&self) -> LockStatistics {
+        self.engine().lock_statistics()
+    }
+}

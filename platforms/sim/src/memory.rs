@@ -1,0 +1,119 @@
+//! Frames and what is in them.
+//!
+//! A page's contents are 4 KiB behind a counted reference, copied when they are written while
+//! somebody else refers to them (a slot of a device, a reader): so a transfer costs the host one
+//! count, and only pages that differ take memory.
+
+use crate::Sim;
+use highwater_platform::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
+use highwater_units::Pfn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The words of a page.
+pub type Words = [AtomicU64; WORDS_PER_FRAME];
+
+/// A page full of one value.
+pub(crate) fn filled(value: u64) -> Arc<Words> {
+    Arc::new(std::array::from_fn(|_| AtomicU64::new(value)))
+}
+
+/// The contents of all frames.
+pub(crate) struct Contents {
+    frames: Vec<Arc<Words>>,
+    zeros: Arc<Words>,
+    garbage: Arc<Words>,
+}
+
+impl Contents {
+    /// Frames that hold anything.
+    pub(crate) fn new(frames: usize) -> Contents {
+        let garbage = filled(0xdbdb_dbdb_dbdb_dbdb);
+        Contents { frames: vec![garbage.clone(); frames], zeros: filled(0), garbage }
+    }
+
+    /// What a frame holds.
+    pub(crate) fn get(&self, pfn: Pfn) -> &Arc<Words> {
+        &self.frames[pfn.index()]
+    }
+
+    /// A frame's words, to be written by nobody else's leave.
+    pub(crate) fn get_mut(&mut self, pfn: Pfn) -> &Arc<Words> {
+        let words = &mut self.frames[pfn.index()];
+        if Arc::strong_count(words) > 1 {
+            *words = Arc::new(std::array::from_fn(|at| AtomicU64::new(words[at].load(Relaxed))));
+        }
+        words
+    }
+
+    /// Replaces what a frame holds.
+    pub(crate) fn set(&mut self, pfn: Pfn, words: Arc<Words>) {
+        self.frames[pfn.index()] = words;
+    }
+
+    /// The frame holds anything from now on.
+    pub(crate) fn spoil(&mut self, pfn: Pfn) {
+        self.frames[pfn.index()] = self.garbage.clone();
+    }
+
+    /// The frame holds zeros.
+    fn clear(&mut self, pfn: Pfn) {
+        self.frames[pfn.index()] = self.zeros.clone();
+    }
+}
+
+impl Sim {
+    /// A frame's words as they are: what is written to it later may not show.
+    pub fn words(&self, pfn: Pfn) -> Arc<Words> {
+        self.contents().with(|contents| contents.get(pfn).clone())
+    }
+
+    /// A frame's words for writing through atomics, until anybody copies or transfers the frame:
+    /// the caller has the page pinned, and holds no other reference.
+    pub fn words_mut(&self, pfn: Pfn) -> Arc<Words> {
+        self.contents().with(|contents| contents.get_mut(pfn).clone())
+    }
+
+    /// By how much bulk work on a frame takes longer than on one of this CPU's node.
+    pub(crate) fn remote(&self, pfn: Pfn, nanos: u64) -> u64 {
+        let engine = self.engine();
+        let own = engine.machine.node_of(engine.running_cpu());
+        match self.node_of_frame(pfn) == own {
+            true => nanos,
+            false => (nanos as f64 * engine.machine.costs.remote_factor) as u64,
+        }
+    }
+}
+
+impl Memory for Sim {
+    fn ranges(&self) -> Vec<FrameRange> {
+        self.frame_ranges().to_vec()
+    }
+
+    fn populate(&self, _: &[Pfn]) -> Result<(), OutOfHostMemory> {
+        match self.troubles().strikes(self.engine(), |troubles| &troubles.populate) {
+            true => Err(OutOfHostMemory),
+            false => Ok(()),
+        }
+    }
+
+    fn zero(&self, frames: &[Pfn]) {
+        let engine = self.engine();
+        engine.sync();
+        for pfn in frames {
+            self.watch().with(|watch| watch.touch(*pfn, "zeroed"));
+            self.contents().with(|contents| contents.clear(*pfn));
+            engine.charge(self.remote(*pfn, engine.machine.costs.zero_page));
+        }
+    }
+
+    fn load(&self, pfn: Pfn, word: usize) -> u64 {
+        self.engine().sync();
+        self.contents().with(|contents| contents.get(pfn)[word].load(Relaxed))
+    }
+
+    fn store(&self, pfn: Pfn, word: usize, value: u64) {
+        self.engine().sync();
+        self.contents().with(|contents| contents.get_mut(pfn)[word].store(value, Relaxed));
+    }
+}

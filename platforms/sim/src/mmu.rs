@@ -1,0 +1,264 @@
+//! Virtual page tables, and what it costs to change them under running CPUs.
+//!
+//! ```text
+//! spaces[id] = { page -> frame, protection;  CPUs that have used it since they last flushed }
+//! ```
+//! Unmapping marks a flush as due; it is paid once for up to 32 pages, before the frames are used
+//! for anything else: when the thread begins a transfer, waits, or leaves reclaim (the kernel's
+//! try_to_unmap_flush). With [`Recency::Unmapping`] (userfaultfd) every call flushes. Only the cost
+//! is put off: no CPU sees a page after it was unmapped.
+
+use crate::Sim;
+use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
+use highwater_units::{BATCH_PAGES_MAX, CpuId, Pfn, SpaceId, Vpn};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The page tables of all spaces.
+#[derive(Default)]
+pub(crate) struct Spaces(Vec<PageTable>);
+
+#[derive(Default)]
+struct PageTable {
+    pages: Vec<Option<(Pfn, Protection)>>,
+    /// A bit for each CPU that may have its translations.
+    cpus: Vec<u64>,
+}
+
+/// Pages unmapped and not yet flushed, by the thread that did it.
+#[derive(Default)]
+pub(crate) struct Flush {
+    pages: usize,
+    targets: Vec<CpuId>,
+}
+
+impl Spaces {
+    fn page(&mut self, space: SpaceId, vpn: Vpn) -> &mut Option<(Pfn, Protection)> {
+        &mut self.0[usize::from(space.0)].pages[vpn.0 as usize]
+    }
+
+    /// Notes that a CPU uses a space.
+    fn used_by(&mut self, space: SpaceId, cpu: CpuId) {
+        self.0[usize::from(space.0)].cpus[usize::from(cpu.0 / 64)] |= 1 << (cpu.0 % 64);
+    }
+
+    /// The CPUs to flush, but for the caller's; they have nothing of the space afterwards.
+    fn take_cpus(&mut self, space: SpaceId, but: CpuId) -> Vec<CpuId> {
+        let words = &mut self.0[usize::from(space.0)].cpus;
+        let mut cpus = Vec::new();
+        for (index, word) in words.iter_mut().enumerate() {
+            let mut bits = std::mem::take(word);
+            while bits != 0 {
+                let cpu = CpuId((index * 64) as u16 + bits.trailing_zeros() as u16);
+                bits &= bits - 1;
+                cpus.extend((cpu != but).then_some(cpu));
+            }
+        }
+        cpus
+    }
+}
+
+/// What a program finds at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It can be accessed: the frame.
+    Page(Pfn),
+    /// The access faults.
+    Fault,
+}
+
+impl Sim {
+    /// A program's access, as the hardware makes it: charges for it, and says what it meets.
+    pub fn access(&self, space: SpaceId, vpn: Vpn, protection: Protection) -> Seen {
+        let engine = self.engine();
+        engine.sync();
+        let cpu = engine.running_cpu();
+        let found = self.spaces().with(|spaces| {
+            spaces.used_by(space, cpu);
+            *spaces.page(space, vpn)
+        });
+        match found {
+            Some((pfn, allowed)) if protection == Protection::ReadOnly || allowed == protection => {
+                Seen::Page(pfn)
+            }
+            _ => Seen::Fault,
+        }
+    }
+
+    /// CPU time of touching a page of a space at random.
+    pub fn charge_access(&self, space: SpaceId, pfn: Pfn) {
+        let engine = self.engine();
+        let cpu = engine.running_cpu();
+        self.spaces().with(|spaces| spaces.used_by(space, cpu));
+        engine.charge(self.remote(pfn, engine.machine.costs.memory));
+    }
+
+    /// A program's load of a word; `None` faults.
+    pub fn program_load(&self, space: SpaceId, vpn: Vpn, word: usize) -> Option<u64> {
+        match self.access(space, vpn, Protection::ReadOnly) {
+            Seen::Page(pfn) => Some(self.contents().with(|c| c.get(pfn)[word].load(Relaxed))),
+            Seen::Fault => None,
+        }
+    }
+
+    /// A program's store of a word; `None` faults.
+    pub fn program_store(&self, space: SpaceId, vpn: Vpn, word: usize, value: u64) -> Option<()> {
+        match self.access(space, vpn, Protection::ReadWrite) {
+            Seen::Page(pfn) => {
+                self.contents().with(|c| c.get_mut(pfn)[word].store(value, Relaxed));
+                Some(())
+            }
+            Seen::Fault => None,
+        }
+    }
+
+    /// The program drops a page by a call that the manager does not see.
+    pub fn program_drop(&self, space: SpaceId, vpn: Vpn) {
+        self.engine().sync();
+        let dropped = self.spaces().with(|spaces| spaces.page(space, vpn).take());
+        if let Some((pfn, _)) = dropped {
+            self.watch().with(|watch| watch.unmap(pfn, space, vpn));
+            self.contents().with(|contents| contents.spoil(pfn));
+        }
+    }
+
+    /// Pays for a flush that is due.
+    pub(crate) fn flush(&self) {
+        let engine = self.engine();
+        let due = self.flushes().with(|flushes| flushes.remove(&engine.running_task()));
+        let Some(Flush { mut targets, .. }) = due else { return };
+        targets.sort_unstable();
+        targets.dedup();
+        let costs = &engine.machine.costs;
+        if let Some(others) = targets.len().checked_sub(1) {
+            engine.interrupt(targets.into_iter(), costs.shootdown_interrupt);
+            engine.charge(costs.shootdown + costs.shootdown_target * others as u64);
+        }
+    }
+
+    /// Marks a flush of a space as due for some pages.
+    fn owe_flush(&self, space: SpaceId, pages: usize) {
+        let engine = self.engine();
+        let cpu = engine.running_cpu();
+        let targets = self.spaces().with(|spaces| spaces.take_cpus(space, cpu));
+        let owed = self.flushes().with(|flushes| {
+            let flush = flushes.entry(engine.running_task()).or_default();
+            flush.pages += pages;
+            flush.targets.extend(targets);
+            flush.pages
+        });
+        if owed >= BATCH_PAGES_MAX || self.recency() == Recency::Unmapping {
+            self.flush();
+        }
+    }
+
+    /// Takes one page from the program.
+    fn unmap_one(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) -> Result<(), Stop> {
+        let troubles = self.troubles();
+        let busy = troubles.strikes(self.engine(), |troubles| &troubles.busy);
+        self.spaces().with(|spaces| {
+            let page = spaces.page(space, vpn);
+            match *page {
+                None => Err(Stop::Vanished),
+                Some(_) if busy => Err(Stop::Busy),
+                Some((found, _)) => {
+                    assert_eq!(found, pfn, "{vpn:?} of {space:?} is unmapped from another frame");
+                    *page = None;
+                    Ok(())
+                }
+            }
+        })?;
+        self.watch().with(|watch| watch.unmap(pfn, space, vpn));
+        Ok(())
+    }
+}
+
+impl Mmu for Sim {
+    fn recency(&self) -> Recency {
+        self.recency_kind()
+    }
+
+    fn attach(&self, space: SpaceId, pages: u64) -> Result<(), AttachError> {
+        let words = self.engine().machine.cpus().div_ceil(64);
+        let table = PageTable { pages: vec![None; pages as usize], cpus: vec![0; words] };
+        self.spaces().with(|spaces| {
+            let index = usize::from(space.0);
+            if spaces.0.len() <= index {
+                spaces.0.resize_with(index + 1, PageTable::default);
+            }
+            spaces.0[index] = table;
+        });
+        Ok(())
+    }
+
+    fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {
+        let engine = self.engine();
+        engine.sync();
+        for (index, pfn) in frames.iter().enumerate() {
+            let vpn = first.offset(index as u64);
+            let free = self.spaces().with(|spaces| spaces.page(space, vpn).is_none());
+            if !free {
+                return Progress::until(index, Stop::Occupied);
+            }
+            self.watch().with(|watch| watch.map(*pfn, space, vpn));
+            self.spaces().with(|spaces| *spaces.page(space, vpn) = Some((*pfn, protection)));
+            engine.charge(engine.machine.costs.map_page);
+        }
+        Progress::all(frames.len())
+    }
+
+    fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
+        let engine = self.engine();
+        engine.sync();
+        let mut progress = Progress::all(frames.len());
+        for (index, pfn) in frames.iter().enumerate() {
+            if let Err(stop) = self.unmap_one(space, first.offset(index as u64), *pfn) {
+                progress = Progress::until(index, stop);
+                break;
+            }
+            engine.charge(engine.machine.costs.unmap_page);
+        }
+        if progress.done > 0 {
+            self.owe_flush(space, progress.done);
+        }
+        progress
+    }
+
+    fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) {
+        self.engine().sync();
+        let page = self.spaces().with(|spaces| spaces.page(space, vpn).take());
+        assert_eq!(page.map(|(pfn, _)| pfn), Some(pfn), "a busy page is still mapped");
+        self.watch().with(|watch| watch.unmap(pfn, space, vpn));
+        self.contents().with(|contents| contents.spoil(pfn));
+        self.owe_flush(space, 1);
+    }
+
+    fn copy(&self, space: SpaceId, vpn: Vpn, from: Pfn, to: Pfn) {
+        let engine = self.engine();
+        engine.sync();
+        let page = self.spaces().with(|spaces| *spaces.page(space, vpn));
+        assert_eq!(page.map(|(pfn, _)| pfn), Some(from), "a busy page is still mapped");
+        self.watch().with(|watch| watch.touch(to, "copied to"));
+        self.contents().with(|contents| {
+            let words = contents.get(from).clone();
+            contents.set(to, words);
+        });
+        engine.charge(self.remote(to, engine.machine.costs.copy_page));
+    }
+
+    fn allow_write(&self, space: SpaceId, vpn: Vpn) {
+        let engine = self.engine();
+        engine.sync();
+        self.spaces().with(|spaces| {
+            let page = spaces.page(space, vpn);
+            if let Some((_, protection)) = page {
+                *protection = Protection::ReadWrite;
+            }
+        });
+        engine.charge(engine.machine.costs.map_page);
+    }
+
+    fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
+        self.engine().sync();
+        self.spaces().with(|spaces| spaces.page(space, vpn).is_some())
+    }
+}

@@ -1,0 +1,125 @@
+//! Which locks are taken under which: a cycle could be a deadlock, though no run has met it.
+//!
+//! ```text
+//! taken A, then B: edge A -> B. Order keeps edges between classes, and panics at the first
+//! that closes a cycle, a class under itself among them.
+//! ```
+
+use crate::engine::TaskId;
+use highwater_platform::LockClass;
+use std::cell::RefCell;
+
+const CLASSES: usize = LockClass::ALL.len();
+
+/// The order of locks, as far as it was seen, and who holds what.
+pub(crate) struct Order(RefCell<Seen>);
+
+struct Seen {
+    /// `under[a]`: classes that were taken while `a` was held, as bits.
+    under: [u16; CLASSES],
+    /// By task.
+    held: Vec<Vec<LockClass>>,
+}
+
+impl Order {
+    pub(crate) fn new() -> Order {
+        Order(RefCell::new(Seen { under: [0; CLASSES], held: Vec::new() }))
+    }
+
+    /// A task is about to wait for a lock.
+    pub(crate) fn want(&self, task: TaskId, class: LockClass) {
+        let mut seen = self.0.borrow_mut();
+        let seen = &mut *seen;
+        let Some(held) = seen.held.get(task.index()) else { return };
+        for outer in held {
+            let known = seen.under[*outer as usize] >> class as usize & 1 == 1;
+            if !known {
+                assert!(
+                    !seen.reaches(class, *outer),
+                    "lock order: {class:?} is taken under {outer:?}, and the other way round",
+                );
+                seen.under[*outer as usize] |= 1 << class as usize;
+            }
+        }
+    }
+
+    /// A task has a lock.
+    pub(crate) fn took(&self, task: TaskId, class: LockClass) {
+        let held = &mut self.0.borrow_mut().held;
+        if held.len() <= task.index() {
+            held.resize(task.index() + 1, Vec::new());
+        }
+        held[task.index()].push(class);
+    }
+
+    /// A task let go of a lock.
+    pub(crate) fn left(&self, task: TaskId, class: LockClass) {
+        let mut seen = self.0.borrow_mut();
+        let held = &mut seen.held[task.index()];
+        let last = held.iter().rposition(|other| *other == class).expect("it was taken");
+        held.remove(last);
+    }
+
+    /// Whether a task holds a lock of the manager: one that nobody may sleep under.
+    pub(crate) fn holds_for_short(&self, task: TaskId) -> bool {
+        let seen = self.0.borrow();
+        let held = seen.held.get(task.index());
+        held.is_some_and(|held| held.iter().any(|class| *class != LockClass::Test))
+    }
+
+    /// Whether a task holds any lock.
+    pub(crate) fn holds_any(&self, task: TaskId) -> bool {
+        self.0.borrow().held.get(task.index()).is_some_and(|held| !held.is_empty())
+    }
+}
+
+impl Seen {
+    /// Whether `to` was taken under `from`, perhaps through others.
+    fn reaches(&self, from: LockClass, to: LockClass) -> bool {
+        let (mut reached, mut before) = (1u16 << from as usize, 0);
+        while reached != before {
+            before = reached;
+            for class in (0..CLASSES).filter(|class| before >> class & 1 == 1) {
+                reached |= self.under[class];
+            }
+        }
+        reached >> to as usize & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nest(order: &Order, task: u32, classes: &[LockClass]) {
+        for class in classes {
+            order.want(TaskId(task), *class);
+            order.took(TaskId(task), *class);
+        }
+        classes.iter().rev().for_each(|class| order.left(TaskId(task), *class));
+    }
+
+    #[test]
+    fn orders_that_agree_pass() {
+        let order = Order::new();
+        nest(&order, 0, &[LockClass::SwapCpu, LockClass::SwapCluster, LockClass::SwapDevice]);
+        nest(&order, 1, &[LockClass::SwapCpu, LockClass::SwapDevice]);
+        nest(&order, 1, &[LockClass::LruBatch, LockClass::Lru]);
+        assert!(!order.holds_any(TaskId(1)));
+    }
+
+    #[test]
+    #[should_panic(expected = "lock order: SwapCpu is taken under SwapDevice")]
+    fn a_cycle_over_three_classes_and_two_tasks_is_found() {
+        let order = Order::new();
+        nest(&order, 0, &[LockClass::SwapCpu, LockClass::SwapCluster]);
+        nest(&order, 1, &[LockClass::SwapCluster, LockClass::SwapDevice]);
+        nest(&order, 2, &[LockClass::SwapDevice, LockClass::SwapCpu]);
+    }
+
+    #[test]
+    #[should_panic(expected = "lock order: Zone is taken under Zone")]
+    fn a_class_under_itself_is_found() {
+        nest(&Order::new(), 0, &[LockClass::Zone, LockClass::Zone]);
+    }
+}

@@ -1,0 +1,115 @@
+//! An observer of frames: who maps them, which device is at work on them. It knows nothing of the
+//! manager, and panics where the contract of the platform is broken.
+//!
+//! Per frame: mapped nowhere or at one page; devices that read it (a write to swap), or one that
+//! fills it (a read). A mapped frame is in no transfer; a frame that is filled is touched by nobody.
+
+use highwater_units::{Pfn, SpaceId, Vpn};
+
+/// What a frame is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Usage {
+    mapped: Option<(SpaceId, Vpn)>,
+    transfer: Transfer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transfer {
+    None,
+    /// A device reads the frame.
+    Out,
+    /// A device fills the frame.
+    In,
+}
+
+/// The uses of all frames.
+pub(crate) struct Watch(Vec<Usage>);
+
+impl Watch {
+    pub(crate) fn new(frames: usize) -> Watch {
+        Watch(vec![Usage { mapped: None, transfer: Transfer::None }; frames])
+    }
+
+    #[track_caller]
+    fn idle(&mut self, pfn: Pfn, what: &str) -> &mut Usage {
+        let usage = &mut self.0[pfn.index()];
+        assert_eq!(usage.mapped, None, "{pfn:?} is {what} while it is mapped");
+        assert_eq!(usage.transfer, Transfer::None, "{pfn:?} is {what} during a transfer");
+        usage
+    }
+
+    /// The contents of a frame are replaced.
+    pub(crate) fn touch(&mut self, pfn: Pfn, what: &str) {
+        self.idle(pfn, what);
+    }
+
+    /// A frame becomes visible to the program.
+    pub(crate) fn map(&mut self, pfn: Pfn, space: SpaceId, vpn: Vpn) {
+        self.idle(pfn, "mapped").mapped = Some((space, vpn));
+    }
+
+    /// A frame is taken from the program.
+    pub(crate) fn unmap(&mut self, pfn: Pfn, space: SpaceId, vpn: Vpn) {
+        let usage = &mut self.0[pfn.index()];
+        assert_eq!(usage.mapped, Some((space, vpn)), "{pfn:?} is unmapped from where it is not");
+        usage.mapped = None;
+    }
+
+    /// A device begins to read frames.
+    pub(crate) fn write_out(&mut self, frames: &[Pfn]) {
+        frames.iter().for_each(|pfn| self.idle(*pfn, "written").transfer = Transfer::Out);
+    }
+
+    /// A device begins to fill frames.
+    pub(crate) fn read_in(&mut self, frames: &[Pfn]) {
+        frames.iter().for_each(|pfn| self.idle(*pfn, "read into").transfer = Transfer::In);
+    }
+
+    /// A transfer is over.
+    pub(crate) fn end(&mut self, frames: &[Pfn]) {
+        frames.iter().for_each(|pfn| self.0[pfn.index()].transfer = Transfer::None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: (SpaceId, Vpn) = (SpaceId(0), Vpn(7));
+
+    #[test]
+    fn a_life_of_a_frame_passes() {
+        let mut watch = Watch::new(2);
+        watch.touch(Pfn(0), "zeroed");
+        watch.map(Pfn(0), PAGE.0, PAGE.1);
+        watch.unmap(Pfn(0), PAGE.0, PAGE.1);
+        watch.write_out(&[Pfn(0)]);
+        watch.end(&[Pfn(0)]);
+        watch.read_in(&[Pfn(0), Pfn(1)]);
+        watch.end(&[Pfn(0), Pfn(1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "Pfn(1) is written while it is mapped")]
+    fn a_mapped_frame_is_not_written() {
+        let mut watch = Watch::new(2);
+        watch.map(Pfn(1), PAGE.0, PAGE.1);
+        watch.write_out(&[Pfn(0), Pfn(1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "Pfn(0) is mapped during a transfer")]
+    fn a_frame_that_is_filled_is_not_mapped() {
+        let mut watch = Watch::new(1);
+        watch.read_in(&[Pfn(0)]);
+        watch.map(Pfn(0), PAGE.0, PAGE.1);
+    }
+
+    #[test]
+    #[should_panic(expected = "is unmapped from where it is not")]
+    fn a_frame_is_unmapped_where_it_is() {
+        let mut watch = Watch::new(1);
+        watch.map(Pfn(0), PAGE.0, PAGE.1);
+        watch.unmap(Pfn(0), PAGE.0, Vpn(8));
+    }
+}

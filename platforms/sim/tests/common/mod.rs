@@ -1,0 +1,93 @@
+//! Machines and platforms for tests.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use highwater_platform::Recency;
+use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
+use highwater_sim::{Limits, Policy, Setup, Sim, SimConfig, Traced, Troubles, Vm};
+use std::sync::Arc;
+
+/// A machine of `sockets` sockets with `cores` cores of one thread each, and a node a socket.
+/// Round figures, so that closed forms are easy.
+pub(crate) fn machine(sockets: u16, cores: u16) -> Machine {
+    let memory = vec!["64"; usize::from(sockets)].join(", ");
+    let text = format!(
+        "name = \"test\"\nabout = \"round figures\"\nsockets = {sockets}\n\
+         cores_per_socket = {cores}\nthreads_per_core = 1\nsmt_slowdown = 1.6\n\
+         node_mib = [{memory}]\n{COSTS}"
+    );
+    Machine::load(&text).expect("a machine")
+}
+
+const COSTS: &str = "
+[costs]
+atomic = 5
+line_near = 50
+line_far = 130
+lock = 10
+handover_near = 100
+handover_far = 300
+section_lines = 0
+fault = 400
+memory = 90
+remote_factor = 1.6
+zero_page = 200
+copy_page = 300
+map_page = 50
+unmap_page = 150
+shootdown = 1000
+shootdown_target = 200
+shootdown_interrupt = 500
+context_switch = 1500
+wake = 1000
+wake_latency = 2000
+slice = 3000000
+io_submit = 2000
+io_complete = 1000
+io_synchronous = 300
+
+[costs.sections]
+swap_cluster = { base = 20, item = 10 }
+swap_device = { base = 20, item = 10 }
+swap_cpu = { base = 20, item = 10 }
+per_cpu_frames = { base = 20, item = 10 }
+zone = { base = 20, item = 10 }
+lru_batch = { base = 20, item = 10 }
+lru = { base = 20, item = 10 }
+test = { base = 200, item = 100 }
+";
+
+/// A device with one channel and a bus too fast to matter.
+pub(crate) fn device(answer: Answer) -> DeviceSpec {
+    DeviceSpec {
+        name: "device".into(),
+        role: Role::Swap,
+        node: 0,
+        mib: 64,
+        answer,
+        read_latency: 80_000,
+        write_latency: 20_000,
+        read_mb_per_s: 100_000_000,
+        write_mb_per_s: 100_000_000,
+        channels: 1,
+        seek: 0,
+    }
+}
+
+/// A run on `machine`, timed by its clocks.
+pub(crate) fn setup(machine: Machine, seed: u64) -> Setup {
+    let (policy, limits) = (Policy::SmallestClock, Limits::default());
+    Setup { machine, seed, policy, limits, traced: Traced::Off }
+}
+
+/// A platform of `frames` frames on every node, with `devices` of `pages` pages, nothing wrong.
+pub(crate) fn platform(
+    vm: &Vm,
+    frames: Vec<u32>,
+    devices: &[DeviceSpec],
+    pages: u32,
+    recency: Recency,
+) -> Sim {
+    let devices = devices.iter().map(|spec| (spec.clone(), pages)).collect();
+    let troubles = Arc::new(Troubles::default());
+    Sim::new(vm, SimConfig { frames, devices, recency, troubles })
+}
