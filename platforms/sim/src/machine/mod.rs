@@ -1,0 +1,261 @@
+//! The machine that is simulated: CPUs, nodes, what things cost, devices. Read from TOML.
+//!
+//! ```text
+//! Machine -- sockets x cores x threads, smt_slowdown
+//!         |- memory per node
+//!         |- Costs    nanoseconds; sections: what a lock's holder does with what it protects
+//!         \- Device   latency, bandwidth, channels, synchronous or not, seek
+//! ```
+//! CPUs are numbered as Linux does: the first threads of all cores, socket by socket, then the
+//! second ones. Nodes are equal parts of the cores in that order: one for each socket, as a rule.
+//! docs/simulator.md says how each cost was chosen, and what a scaled machine keeps.
+
+mod check;
+#[cfg(test)]
+mod files;
+mod scale;
+
+pub use scale::MarkSettings;
+
+use highwater_platform::LockClass;
+use highwater_units::{Bytes, CpuId, NodeId};
+use serde::Deserialize;
+
+/// CPUs a machine can have.
+pub const CPUS_MAX: usize = 1024;
+
+/// Nodes a machine can have.
+pub const NODES_MAX: usize = 64;
+
+/// Devices a machine can have: the manager's numbers for them are bytes.
+pub const DEVICES_MAX: usize = 255;
+
+/// A machine, as its file says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// As its file is called.
+    pub name: String,
+    /// One line on what it is, and which document measured on it.
+    pub about: String,
+    /// Processor packages.
+    pub sockets: u16,
+    /// Cores of each.
+    pub cores_per_socket: u16,
+    /// Hardware threads of each core: 1 or 2.
+    pub threads_per_core: u16,
+    /// Time that work takes while the core's other thread works too, over the time it takes alone.
+    /// 1.6: both together do 1.25 times the work of one.
+    pub smt_slowdown: f64,
+    /// Memory of each node, in MiB: what the manager may use. At least one node; none is empty.
+    pub node_mib: Vec<u64>,
+    /// What things cost.
+    pub costs: Costs,
+    /// Storage.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<DeviceSpec>,
+}
+
+/// Nanoseconds of CPU time, unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// An atomic access to a line that this CPU has.
+    pub atomic: u64,
+    /// Moving a line that another CPU of the socket has modified.
+    pub line_near: u64,
+    /// Moving a line from another socket.
+    pub line_far: u64,
+    /// Taking and leaving a lock nobody else wants.
+    pub lock: u64,
+    /// From one holder to the next who waits, without what the section's lines cost: same socket.
+    pub handover_near: u64,
+    /// The same, other socket.
+    pub handover_far: u64,
+    /// How many lines of what a lock protects move when its last holder was another CPU.
+    pub section_lines: u64,
+    /// What holders do.
+    pub sections: Sections,
+    /// Trap, entry and exit of a fault.
+    pub fault: u64,
+    /// A random access to memory of the own node.
+    pub memory: u64,
+    /// Copying or zeroing a page of another node, over the same on the own node.
+    pub remote_factor: f64,
+    /// Filling a page with zeros.
+    pub zero_page: u64,
+    /// Copying a page.
+    pub copy_page: u64,
+    /// Mapping a page: entry, reverse map, accounting.
+    pub map_page: u64,
+    /// Unmapping a page: reverse map walk, entry, asking whether it was used.
+    pub unmap_page: u64,
+    /// Asking the first other CPU to flush its TLB, and waiting for the answer.
+    pub shootdown: u64,
+    /// Each CPU more.
+    pub shootdown_target: u64,
+    /// Being interrupted to flush: what a CPU that is asked loses.
+    pub shootdown_interrupt: u64,
+    /// Switching a CPU between threads.
+    pub context_switch: u64,
+    /// Waking a thread, for the waker.
+    pub wake: u64,
+    /// Until a woken thread runs on an idle CPU: not CPU time.
+    pub wake_latency: u64,
+    /// How long a thread runs while others wait for its CPU.
+    pub slice: u64,
+    /// Handing a transfer to an asynchronous device, whatever its size.
+    pub io_submit: u64,
+    /// Taking its completion, interrupt included.
+    pub io_complete: u64,
+    /// A transfer to a synchronous device, beside the copies.
+    pub io_synchronous: u64,
+}
+
+/// What the holders of locks do, by class.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sections {
+    /// Counts and cache of a cluster.
+    pub swap_cluster: Section,
+    /// Lists of clusters.
+    pub swap_device: Section,
+    /// A CPU's cluster.
+    pub swap_cpu: Section,
+    /// A CPU's frames.
+    pub per_cpu_frames: Section,
+    /// The buddy allocator.
+    pub zone: Section,
+    /// A CPU's batch of pages.
+    pub lru_batch: Section,
+    /// The LRU lists.
+    pub lru: Section,
+    /// Tests.
+    pub test: Section,
+}
+
+/// How long a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Section {
+    /// At least.
+    pub base: u64,
+    /// For each item the holder says it visits.
+    pub item: u64,
+}
+
+impl Sections {
+    /// The section of a class.
+    pub fn of(&self, class: LockClass) -> Section {
+        match class {
+            LockClass::SwapCluster => self.swap_cluster,
+            LockClass::SwapDevice => self.swap_device,
+            LockClass::SwapCpu => self.swap_cpu,
+            LockClass::PerCpuFrames => self.per_cpu_frames,
+            LockClass::Zone => self.zone,
+            LockClass::LruBatch => self.lru_batch,
+            LockClass::Lru => self.lru,
+            LockClass::Test => self.test,
+        }
+    }
+}
+
+/// What a device is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Swap.
+    Swap,
+    /// Files.
+    File,
+}
+
+/// How a transfer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The CPU makes the transfer itself: memory.
+    Synchronous,
+    /// The device does, and the thread sleeps.
+    Asynchronous,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSpec {
+    /// Its name; no two of a machine have the same.
+    pub name: String,
+    /// What it is there for.
+    pub role: Role,
+    /// Its node.
+    pub node: u8,
+    /// Its size, in MiB.
+    pub mib: u64,
+    /// How transfers are waited for.
+    pub answer: Answer,
+    /// From the start of a read to its end, nothing else to do: ns, beside the time on the bus.
+    /// 0 for synchronous devices: their latency is the CPU's, `io_synchronous` and `copy_page`.
+    pub read_latency: u64,
+    /// The same of a write.
+    pub write_latency: u64,
+    /// What the bus that all channels share carries of reads: 10^6 bytes per second.
+    pub read_mb_per_s: u64,
+    /// The same of writes.
+    pub write_mb_per_s: u64,
+    /// Transfers at work at once; more wait.
+    pub channels: u16,
+    /// Time of a random seek, ns, for a device that turns; 0 for others.
+    #[serde(default)]
+    pub seek: u64,
+}
+
+impl Machine {
+    /// A machine from the text of its TOML file.
+    ///
+    /// # Errors
+    /// One line for each defect: the key, what is wrong with it, what to do.
+    pub fn load(text: &str) -> Result<Machine, String> {
+        let machine: Machine = toml::from_str(text).map_err(|error| error.to_string())?;
+        match check::defects(&machine) {
+            defects if defects.is_empty() => Ok(machine),
+            defects => Err(defects.join("\n")),
+        }
+    }
+
+    /// All hardware threads.
+    pub fn cpus(&self) -> usize {
+        usize::from(self.sockets)
+            * usize::from(self.cores_per_socket)
+            * usize::from(self.threads_per_core)
+    }
+
+    fn cores(&self) -> usize {
+        usize::from(self.sockets) * usize::from(self.cores_per_socket)
+    }
+
+    /// The socket of a CPU.
+    pub fn socket_of(&self, cpu: CpuId) -> usize {
+        usize::from(cpu.0) % self.cores() / usize::from(self.cores_per_socket)
+    }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: CpuId) -> NodeId {
+        let core = usize::from(cpu.0) % self.cores();
+        NodeId((core * self.node_mib.len() / self.cores()) as u8)
+    }
+
+    /// The other hardware thread of a CPU's core.
+    pub fn sibling_of(&self, cpu: CpuId) -> Option<CpuId> {
+        let cores = self.cores() as u16;
+        (self.threads_per_core == 2).then(|| match cpu.0 < cores {
+            true => CpuId(cpu.0 + cores),
+            false => CpuId(cpu.0 - cores),
+        })
+    }
+
+    /// Memory of all nodes.
+    pub fn memory(&self) -> Bytes {
+        Bytes(self.node_mib.iter().sum::<u64>() << 20)
+    }
+}
