@@ -14,7 +14,7 @@ mod table;
 use clap::{Args, Subcommand, ValueEnum};
 use highwater_lab::peer::keeper::{self, Plan, Ready};
 use highwater_lab::workload::pattern::Pattern;
-use highwater_lab::workload::pmbench::Config;
+use highwater_lab::workload::pmbench::{Config, Sharing};
 use highwater_units::Bytes;
 use std::io::Write;
 use std::path::PathBuf;
@@ -245,6 +245,7 @@ impl Pmbench {
                 Visits::Normal => Pattern::Normal,
                 Visits::Sequential => Pattern::Sequential,
             },
+            sharing: Sharing::Shared,
             time: Duration::from_secs(self.time),
             seed: self.seed,
         }

@@ -3,7 +3,9 @@
 use super::{Mapping, Unavailable};
 use crate::workload::Service;
 use crate::workload::extent::Extent;
+use crate::workload::host::Host;
 use highwater_mm::stats::{Counter, Snapshot};
+use highwater_platform::LockStatistics;
 use highwater_units::Bytes;
 use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
@@ -70,12 +72,21 @@ impl Kernel {
 
 impl Service for Kernel {
     type Target = Extent;
+    type World = Host;
 
     fn target(&self) -> &Extent {
         self.mapping.extent()
     }
 
+    fn world(&self) -> &Host {
+        &Host
+    }
+
     fn counters(&self) -> Snapshot {
         self.read_counters().expect("/proc could be read when this began")
+    }
+
+    fn locks(&self) -> Option<LockStatistics> {
+        None
     }
 }

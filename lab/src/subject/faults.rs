@@ -3,8 +3,10 @@
 use super::{ServedBy, Setup};
 use crate::workload::Service;
 use crate::workload::extent::Extent;
+use crate::workload::host::Host;
 use highwater_mm::stats::Snapshot;
 use highwater_mm::{FaultError, Manager};
+use highwater_platform::LockStatistics;
 use highwater_uffd::handler::{Owner, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd, sigbus};
 use highwater_units::{SpaceId, Vpn};
@@ -83,13 +85,22 @@ impl Serving {
 
 impl Service for Faults {
     type Target = Extent;
+    type World = Host;
 
     fn target(&self) -> &Extent {
         &self.extent
     }
 
+    fn world(&self) -> &Host {
+        &Host
+    }
+
     fn counters(&self) -> Snapshot {
         self.manager.statistics()
+    }
+
+    fn locks(&self) -> Option<LockStatistics> {
+        Some(self.manager.lock_statistics())
     }
 }
 
@@ -123,7 +134,7 @@ fn cannot_go_on(vpn: Vpn, error: FaultError) {
 mod tests {
     use super::*;
     use crate::workload::pattern::Pattern;
-    use crate::workload::pmbench::{Config, run};
+    use crate::workload::pmbench::{Config, Sharing, run};
     use highwater_devices::Spec;
     use highwater_mm::stats::Counter;
     use highwater_units::Bytes;
@@ -142,7 +153,8 @@ mod tests {
             Err(reason) => panic!("{reason}"),
         };
         let time = Duration::from_millis(300);
-        let config = Config { threads: 3, read_percent: 50, pattern, time, seed: 5 };
+        let sharing = Sharing::Shared;
+        let config = Config { threads: 3, read_percent: 50, pattern, sharing, time, seed: 5 };
         let outcome = run(&faults, &config).unwrap_or_else(|failure| panic!("{failure}"));
         let swapped = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
         assert!(swapped(&outcome.after) > swapped(&outcome.before), "nothing was swapped in");

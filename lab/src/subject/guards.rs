@@ -1,10 +1,12 @@
 //! A space on the os platform: a page is reached through a pin that holds it in its frame.
 
 use super::Setup;
+use crate::workload::host::Host;
 use crate::workload::{Access, Denied, Intent, Service, Target, Words};
 use highwater_mm::stats::Snapshot;
 use highwater_mm::{Access as Want, Manager, Pin};
 use highwater_os::Os;
+use highwater_platform::LockStatistics;
 use highwater_units::{SpaceId, Vpn};
 use std::ops::Deref;
 
@@ -31,13 +33,22 @@ impl Guards {
 
 impl Service for Guards {
     type Target = Guards;
+    type World = Host;
 
     fn target(&self) -> &Guards {
         self
     }
 
+    fn world(&self) -> &Host {
+        &Host
+    }
+
     fn counters(&self) -> Snapshot {
         self.manager.statistics()
+    }
+
+    fn locks(&self) -> Option<LockStatistics> {
+        Some(self.manager.lock_statistics())
     }
 }
 
@@ -91,9 +102,10 @@ impl Deref for Pinned<'_> {
 mod tests {
     use super::*;
     use crate::workload::pattern::Pattern;
-    use crate::workload::pmbench::{Config, run};
+    use crate::workload::pmbench::{Config, Sharing, run};
     use highwater_devices::Spec;
     use highwater_mm::stats::Counter;
+    use highwater_platform::LockClass;
     use highwater_units::Bytes;
     use std::time::Duration;
 
@@ -108,10 +120,13 @@ mod tests {
             })
             .expect("a small manager");
             let time = Duration::from_millis(300);
-            let config = Config { threads, read_percent: 50, pattern, time, seed: 5 };
+            let sharing = Sharing::Shared;
+            let config = Config { threads, read_percent: 50, pattern, sharing, time, seed: 5 };
             let outcome = run(&guards, &config).unwrap_or_else(|failure| panic!("{failure}"));
             let faults = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
             assert!(faults(&outcome.after) > faults(&outcome.before), "nothing was swapped in");
+            let locks = outcome.locks.expect("a manager can be asked");
+            assert!(locks.class(LockClass::Zone).acquisitions > 0, "frames came from nowhere");
             guards.manager.verify(&[]);
         }
     }

@@ -1,6 +1,7 @@
 //! The figures of a run, as printed and as JSON.
 
 use super::pmbench::{self, Outcome};
+use crate::report::locks::{LockRow, lock_rows};
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,10 @@ pub struct Figures {
     pub checked_reads: u64,
     /// Words that were checked at the end: all of the set.
     pub swept_words: u64,
+    /// CPU time of the process while the threads ran.
+    pub cpu_ns: u64,
+    /// What locks cost meanwhile; none where the kernel manages the memory.
+    pub locks: Option<Vec<LockRow>>,
 }
 
 impl Figures {
@@ -87,7 +92,7 @@ impl Figures {
             ns_per_major_fault_and_thread: per_fault(major_faults),
             ns_per_fault_and_thread: per_fault(major_faults + soft_faults),
             cpu_ns_per_major_fault: (major_faults > 0)
-                .then(|| outcome.cpu.as_nanos() as f64 / major_faults as f64),
+                .then(|| outcome.cpu.total().0 as f64 / major_faults as f64),
             fault_p50_ns: fault_ns(0.5),
             fault_p99_ns: fault_ns(0.99),
             access_p50_ns: access_ns(0.5),
@@ -99,6 +104,8 @@ impl Figures {
             sweep_gb_per_s: gb_per_s(set, outcome.sweep.as_secs_f64()),
             checked_reads: outcome.loads,
             swept_words: pmbench::words(outcome.pages),
+            cpu_ns: outcome.cpu.total().0,
+            locks: outcome.locks.as_ref().map(lock_rows),
         }
     }
 }
@@ -122,8 +129,10 @@ impl Gained<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::world::{CpuUse, RoleTime};
     use hdrhistogram::Histogram;
     use highwater_mm::stats::Stats;
+    use highwater_platform::{LockClass, LockStatistics, Phase};
     use highwater_units::{CpuId, Nanos};
     use std::time::Duration;
 
@@ -138,12 +147,16 @@ mod tests {
         (0..3000).for_each(|_| stats.minor_fault(CpuId(0), Nanos(1000)));
         let mut latency = Histogram::new_with_bounds(1, 1 << 36, 2).expect("bounds");
         (1..=100).for_each(|ticks| latency.record(ticks * 10).expect("in bounds"));
+        let mut locks = LockStatistics::default();
+        locks.get_mut(LockClass::Zone, Phase::Alloc).acquisitions = 77;
+        let busy = Nanos(500_000_000);
+        let process = RoleTime { name: "process".into(), threads: 1, busy };
         let figures = Figures::of(&Outcome {
             pages: 1000,
             threads: 4,
             fill: Duration::from_secs(1),
             run: Duration::from_secs(2),
-            cpu: Duration::from_millis(500),
+            cpu: CpuUse { roles: vec![process], phases: Vec::new() },
             sweep: Duration::from_secs(1),
             loads: 6000,
             stores: 2000,
@@ -151,6 +164,7 @@ mod tests {
             nanos_per_tick: 0.5,
             before,
             after: stats.snapshot(),
+            locks: Some(locks),
         });
         assert_eq!(figures.accesses_per_s, 4000.0);
         assert_eq!((figures.major_faults, figures.soft_faults), (1000, 2000));
@@ -160,5 +174,8 @@ mod tests {
         assert!((1000..=1130).contains(&figures.fault_p50_ns.expect("timed")));
         assert_eq!(figures.swap_in_gb_per_s, 4096e3 / 1e9 / 2.0);
         assert_eq!(figures.fill_gb_per_s, 4096e3 / 1e9);
+        assert_eq!(figures.cpu_ns, 500_000_000);
+        let locks = figures.locks.expect("they were asked");
+        assert_eq!(locks.iter().map(|row| row.acquisitions).collect::<Vec<_>>(), [77]);
     }
 }

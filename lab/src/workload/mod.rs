@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Service ── target() ──> Target ── enter() ──> Access ── page() ──> Page (derefs to Words)
-//!         └─ counters() ─> Snapshot                                                    ^
+//!         └─ counters() ─> Snapshot, locks() ─> LockStatistics                         ^
 //! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
 //!          content + history: the value that must be there
 //! ```
@@ -13,15 +13,19 @@ pub mod content;
 pub mod extent;
 pub mod figures;
 pub mod history;
+pub mod host;
 pub mod pattern;
 pub mod pmbench;
 mod ticks;
+pub mod world;
 
 use highwater_mm::stats::Snapshot;
+use highwater_platform::LockStatistics;
 use highwater_units::PAGE_SIZE;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
+use world::World;
 
 /// 8-byte words in a page.
 pub const WORDS: usize = PAGE_SIZE / 8;
@@ -76,14 +80,22 @@ pub trait Access {
     fn page(&mut self, index: u64, intent: Intent) -> Result<Self::Page<'_>, Denied>;
 }
 
-/// Memory together with the counters of whoever manages it.
+/// Memory together with the counters of whoever manages it, and the world its users live in.
 pub trait Service {
     /// The memory it serves.
     type Target: Target;
+    /// Where its users run.
+    type World: World;
 
     /// The memory.
     fn target(&self) -> &Self::Target;
 
+    /// The threads and clocks of its users.
+    fn world(&self) -> &Self::World;
+
     /// Counts since the service began; only differences of two snapshots are used.
     fn counters(&self) -> Snapshot;
+
+    /// What its locks have cost since it began; `None` where they cannot be asked.
+    fn locks(&self) -> Option<LockStatistics>;
 }

@@ -4,6 +4,9 @@
 //! fill: every word, version 0, timed ─> run: threads for a time, every load checked
 //!                                    ─> sweep: every word of every page against the history
 //! ```
+//! Threads and clocks are those of the service's world, so that the same code runs in virtual time.
+//! No lock is held across an access; [`Bench::failure`] is set once and never waited for.
+//!
 //! Departures from the original: a word is 8 bytes and carries its version; a store goes to a word
 //! of its thread's own (see `history`); one access in seven is timed, not all.
 
@@ -11,13 +14,16 @@ use super::content::{Content, Mismatch};
 use super::history::{History, NextWrite};
 use super::pattern::{Deed, Pattern, Seat, Stream};
 use super::ticks::Stopwatch;
+use super::world::{CpuUse, World};
 use super::{Access, Denied, Intent, Service, Target, WORDS};
 use hdrhistogram::Histogram;
 use highwater_mm::stats::Snapshot;
+use highwater_platform::LockStatistics;
 use std::fmt;
+use std::ops::{Range, RangeInclusive};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One access in this many is timed: odd, so that it beats with no run of pages.
 const TIMED_EVERY: u32 = 7;
@@ -25,6 +31,15 @@ const TIMED_EVERY: u32 = 7;
 const TIMED_PER_BURST: u32 = 36;
 /// Longest latency told apart, in ticks: half a minute.
 const TICKS_MAX: u64 = 1 << 36;
+
+/// Who uses which pages while the threads run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All threads use all pages.
+    Shared,
+    /// Each thread uses its own stretch ([`stretch`]), as processes of one thread do.
+    Private,
+}
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +50,8 @@ pub struct Config {
     pub read_percent: u32,
     /// The order of pages.
     pub pattern: Pattern,
+    /// Who uses which pages.
+    pub sharing: Sharing,
     /// How long the threads run.
     pub time: Duration,
     /// Fixes contents and accesses.
@@ -70,8 +87,8 @@ pub struct Outcome {
     pub fill: Duration,
     /// From the first thread's start to the last one's end.
     pub run: Duration,
-    /// CPU time of the whole process during `run`: workers, handlers, kswapd, kernel.
-    pub cpu: Duration,
+    /// CPU time during `run`: of workers, handlers, kswapd, and on this machine the kernel.
+    pub cpu: CpuUse,
     /// Time to check every word of the set.
     pub sweep: Duration,
     /// Loads, each checked.
@@ -86,6 +103,14 @@ pub struct Outcome {
     pub before: Snapshot,
     /// Counters when they had ended.
     pub after: Snapshot,
+    /// What locks cost during `run`, where they can be asked.
+    pub locks: Option<LockStatistics>,
+}
+
+/// The pages of one of `threads` threads: all of them together are the set, once.
+pub fn stretch(pages: u64, seat: usize, threads: usize) -> Range<u64> {
+    let edge = |seat: usize| (u128::from(pages) * seat as u128 / threads as u128) as u64;
+    edge(seat)..edge(seat + 1)
 }
 
 /// Runs pmbench on the memory of `service`.
@@ -93,21 +118,24 @@ pub struct Outcome {
 /// # Errors
 /// The first mismatch, or the first page that could not be had.
 pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure> {
-    let target = service.target();
+    let (target, world) = (service.target(), service.world());
     let bench = Bench {
         content: Content::new(config.seed),
         history: History::new(config.threads, target.pages()),
         failure: OnceLock::new(),
         target,
+        world,
         config,
     };
     let fill = bench.fill()?;
-    let before = service.counters();
-    let (watch, cpu_before) = (Stopwatch::start(), process_cpu_time());
-    let tallies = bench.on_all_threads(|seat| Worker::new(&bench, seat, &watch).work())?;
+    let (before, locks_before) = (service.counters(), service.locks());
+    let (watch, cpu_before) = (Stopwatch::start(world), world.cpu_use());
+    let tallies = bench.on_all_threads("task", |seat| Worker::new(&bench, seat, &watch).work())?;
     let (run, nanos_per_tick) = (watch.elapsed(), watch.scale());
-    let cpu = process_cpu_time().saturating_sub(cpu_before);
+    let cpu = world.cpu_use().since(&cpu_before);
     let after = service.counters();
+    let locks_after = service.locks();
+    let locks = locks_after.zip(locks_before).map(|(after, before)| after.since(&before));
     let sweep = bench.sweep()?;
     let mut all = Tally::new();
     tallies.into_iter().for_each(|tally| all.merge(tally));
@@ -126,18 +154,14 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
         nanos_per_tick,
         before,
         after,
+        locks,
     })
 }
 
-/// CPU time this process has used.
-fn process_cpu_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
 /// One run on one target, shared by its threads.
-struct Bench<'a, T> {
+struct Bench<'a, T, W> {
     target: &'a T,
+    world: &'a W,
     config: &'a Config,
     content: Content,
     history: History,
@@ -145,46 +169,46 @@ struct Bench<'a, T> {
     failure: OnceLock<Failure>,
 }
 
-impl<T: Target> Bench<'_, T> {
+impl<T: Target, W: World> Bench<'_, T, W> {
     /// Runs `body` on every thread and collects what they return.
     fn on_all_threads<R: Send>(
         &self,
+        role: &str,
         body: impl Fn(usize) -> Result<R, Failure> + Sync,
     ) -> Result<Vec<R>, Failure> {
         let guarded = |seat| body(seat).map_err(|failure| drop(self.failure.set(failure))).ok();
-        let results: Vec<Option<R>> = std::thread::scope(|scope| {
-            let spawn = |seat| scope.spawn(move || guarded(seat));
-            let threads: Vec<_> = (0..self.config.threads).map(spawn).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
-            joined.map(|result| result.expect("a worker does not panic")).collect()
-        });
+        let results = self.world.on_threads(self.config.threads, role, &guarded);
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
             None => Ok(results.into_iter().flatten().collect()),
         }
     }
 
+    /// The pages of one thread, where each has its own.
+    fn stretch(&self, seat: usize) -> Range<u64> {
+        stretch(self.target.pages(), seat, self.config.threads)
+    }
+
     /// Calls `each` for all pages, each thread with a stretch of its own; returns the time it took.
     fn each_page(
         &self,
+        role: &str,
         each: impl Fn(&mut T::Access<'_>, u64) -> Result<(), Failure> + Sync,
     ) -> Result<Duration, Failure> {
-        let began = Instant::now();
-        let (pages, threads) = (self.target.pages(), self.config.threads as u64);
-        self.on_all_threads(|seat| {
+        let watch = Stopwatch::start(self.world);
+        self.on_all_threads(role, |seat| {
             let mut access = self.target.enter();
-            let stretch = pages * seat as u64 / threads..pages * (seat as u64 + 1) / threads;
-            for page in stretch.take_while(|_| self.failure.get().is_none()) {
+            for page in self.stretch(seat).take_while(|_| self.failure.get().is_none()) {
                 each(&mut access, page)?;
             }
             Ok(())
         })?;
-        Ok(began.elapsed())
+        Ok(watch.elapsed())
     }
 
     /// Writes version 0 of every word.
     fn fill(&self) -> Result<Duration, Failure> {
-        self.each_page(|access, page| {
+        self.each_page("fill", |access, page| {
             let words = access.page(page, Intent::Write).map_err(Failure::Denied)?;
             for (word, cell) in words.iter().enumerate() {
                 cell.store(self.content.value(page, word, 0), Relaxed);
@@ -195,7 +219,7 @@ impl<T: Target> Bench<'_, T> {
 
     /// Checks every word, when nobody writes.
     fn sweep(&self) -> Result<Duration, Failure> {
-        self.each_page(|access, page| {
+        self.each_page("sweep", |access, page| {
             let words = access.page(page, Intent::Read).map_err(Failure::Denied)?;
             for (word, cell) in words.iter().enumerate() {
                 let version = self.history.version(page, word);
@@ -210,7 +234,7 @@ impl<T: Target> Bench<'_, T> {
         &self,
         page: u64,
         word: usize,
-        versions: std::ops::RangeInclusive<u32>,
+        versions: RangeInclusive<u32>,
         found: u64,
     ) -> Result<(), Failure> {
         let found_version = self.content.version(page, word, found);
@@ -247,14 +271,22 @@ impl Tally {
 
 /// Takes the time of one access, or does not.
 trait Probe {
-    fn time<R>(worker: &mut Tally, watch: &Stopwatch, access: impl FnOnce() -> R) -> R;
+    fn time<W: World, R>(
+        tally: &mut Tally,
+        watch: &Stopwatch<'_, W>,
+        access: impl FnOnce() -> R,
+    ) -> R;
 }
 
 /// Records the access's latency.
 struct Timed;
 
 impl Probe for Timed {
-    fn time<R>(tally: &mut Tally, watch: &Stopwatch, access: impl FnOnce() -> R) -> R {
+    fn time<W: World, R>(
+        tally: &mut Tally,
+        watch: &Stopwatch<'_, W>,
+        access: impl FnOnce() -> R,
+    ) -> R {
         let began = watch.ticks();
         let result = access();
         tally.latency.saturating_record(watch.ticks().saturating_sub(began));
@@ -266,27 +298,34 @@ impl Probe for Timed {
 struct Untimed;
 
 impl Probe for Untimed {
-    fn time<R>(_: &mut Tally, _: &Stopwatch, access: impl FnOnce() -> R) -> R {
+    fn time<W: World, R>(_: &mut Tally, _: &Stopwatch<'_, W>, access: impl FnOnce() -> R) -> R {
         access()
     }
 }
 
 /// One thread at work.
-struct Worker<'a, T: Target + 'a> {
-    bench: &'a Bench<'a, T>,
+struct Worker<'a, T: Target + 'a, W> {
+    bench: &'a Bench<'a, T, W>,
     access: T::Access<'a>,
     seat: usize,
+    /// The first page it uses; the stream counts from there.
+    first: u64,
     stream: Stream,
     tally: Tally,
-    watch: &'a Stopwatch,
+    watch: &'a Stopwatch<'a, W>,
 }
 
-impl<'a, T: Target> Worker<'a, T> {
-    fn new(bench: &'a Bench<'a, T>, seat: usize, watch: &'a Stopwatch) -> Self {
-        let Config { threads, read_percent, pattern, seed, .. } = *bench.config;
+impl<'a, T: Target, W: World> Worker<'a, T, W> {
+    fn new(bench: &'a Bench<'a, T, W>, seat: usize, watch: &'a Stopwatch<'a, W>) -> Self {
+        let Config { threads, read_percent, pattern, sharing, seed, .. } = *bench.config;
+        let pages = match sharing {
+            Sharing::Shared => 0..bench.target.pages(),
+            Sharing::Private => bench.stretch(seat),
+        };
         let place = Seat { index: seat as u64, of: threads as u64 };
-        let stream = Stream::new(pattern, bench.target.pages(), read_percent, seed, place);
-        Worker { bench, access: bench.target.enter(), seat, stream, tally: Tally::new(), watch }
+        let stream = Stream::new(pattern, pages.end - pages.start, read_percent, seed, place);
+        let (access, first, tally) = (bench.target.enter(), pages.start, Tally::new());
+        Worker { bench, access, seat, first, stream, tally, watch }
     }
 
     /// Accesses until time is up or any thread has failed.
@@ -304,9 +343,10 @@ impl<'a, T: Target> Worker<'a, T> {
 
     /// One access.
     fn step<P: Probe>(&mut self) -> Result<(), Failure> {
-        match self.stream.draw() {
-            (page, Deed::Load(word)) => self.load::<P>(page, word),
-            (page, Deed::Store) => self.store::<P>(page),
+        let (page, deed) = self.stream.draw();
+        match deed {
+            Deed::Load(word) => self.load::<P>(self.first + page, word),
+            Deed::Store => self.store::<P>(self.first + page),
         }
     }
 

@@ -1,42 +1,35 @@
-//! A clock cheap enough to time single accesses: the time stamp counter, scaled over the run.
+//! A clock cheap enough to time single accesses: a world's ticks, scaled over the run.
 
-use std::time::{Duration, Instant};
+use super::world::World;
+use highwater_units::Nanos;
+use std::time::Duration;
 
 /// Counts ticks from now on; their length follows from the time the run took.
-pub(crate) struct Stopwatch {
-    began: Instant,
+pub(crate) struct Stopwatch<'a, W> {
+    world: &'a W,
+    began: Nanos,
     first: u64,
 }
 
-impl Stopwatch {
+impl<'a, W: World> Stopwatch<'a, W> {
     /// Starts counting.
-    pub(crate) fn start() -> Stopwatch {
-        let mut watch = Stopwatch { began: Instant::now(), first: 0 };
-        watch.first = watch.ticks();
-        watch
+    pub(crate) fn start(world: &'a W) -> Stopwatch<'a, W> {
+        Stopwatch { world, began: world.now(), first: world.ticks() }
     }
 
-    /// The counter: nanoseconds where there is no cheaper one.
-    #[cfg(not(target_arch = "x86_64"))]
+    /// The counter.
     pub(crate) fn ticks(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    /// The counter. Not serialising: off by some dozen cycles, which a fault's length hides.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn ticks(&self) -> u64 {
-        // SAFETY: every x86_64 has the instruction, and it touches no memory.
-        unsafe { std::arch::x86_64::_rdtsc() }
+        self.world.ticks()
     }
 
     /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        Duration::from_nanos(self.world.now().since(self.began).0)
     }
 
     /// Nanoseconds per tick, over the time since the start.
     pub(crate) fn scale(&self) -> f64 {
         let ticks = self.ticks().saturating_sub(self.first).max(1);
-        self.began.elapsed().as_nanos() as f64 / ticks as f64
+        self.elapsed().as_nanos() as f64 / ticks as f64
     }
 }

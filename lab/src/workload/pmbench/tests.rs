@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::workload::Words;
+use crate::workload::host::Host;
+use highwater_platform::LockStatistics;
 use std::sync::atomic::AtomicU64;
 
 /// Pages on the heap that may lose or misplace accesses.
@@ -78,13 +80,22 @@ impl Access for &Heap {
 
 impl Service for Heap {
     type Target = Heap;
+    type World = Host;
 
     fn target(&self) -> &Heap {
         self
     }
 
+    fn world(&self) -> &Host {
+        &Host
+    }
+
     fn counters(&self) -> Snapshot {
         Snapshot::empty()
+    }
+
+    fn locks(&self) -> Option<LockStatistics> {
+        None
     }
 }
 
@@ -92,7 +103,7 @@ const PAGES: usize = 64;
 
 fn config(threads: usize, pattern: Pattern) -> Config {
     let time = Duration::from_millis(50);
-    Config { threads, read_percent: 50, pattern, time, seed: 11 }
+    Config { threads, read_percent: 50, pattern, sharing: Sharing::Shared, time, seed: 11 }
 }
 
 fn run_with(threads: usize, fault: Fault) -> Result<Outcome, Failure> {
@@ -151,4 +162,38 @@ fn the_sweep_finds_a_planted_wrong_page() {
 fn a_denied_page_ends_all_threads() {
     let failure = run_with(4, Fault::Denies { page: 3, after: 200 }).expect_err("denied");
     assert_eq!(failure, Failure::Denied(Denied("gone".into())));
+}
+
+#[test]
+fn a_thread_stays_in_pages_of_its_own_where_it_has_some() {
+    const THREADS: usize = 3;
+    let heap = Heap::new(PAGES, Fault::None);
+    let shared = config(THREADS, Pattern::Uniform);
+    let config = Config { read_percent: 0, sharing: Sharing::Private, ..shared };
+    let (content, history) = (Content::new(1), History::new(THREADS, PAGES as u64));
+    let failure = OnceLock::new();
+    let bench = Bench { target: &heap, world: &Host, config: &config, content, history, failure };
+    let watch = Stopwatch::start(&Host);
+    let worked = bench.on_all_threads("task", |seat| Worker::new(&bench, seat, &watch).work());
+    worked.expect("sound");
+    for page in 0..PAGES as u64 {
+        let written = (0..WORDS).filter(|word| bench.history.version(page, *word) > 0);
+        let mut writers: Vec<_> = written.map(|word| bench.history.lane_of(word)).collect();
+        writers.sort_unstable();
+        writers.dedup();
+        let owner = (0..THREADS).find(|seat| bench.stretch(*seat).contains(&page));
+        assert_eq!(writers, owner.into_iter().collect::<Vec<_>>(), "page {page}");
+    }
+}
+
+#[test]
+fn stretches_are_the_set_once() {
+    for (pages, threads) in [(64, 1), (64, 7), (5, 8), (1 << 31, 512)] {
+        let ends = (0..threads).map(|seat| stretch(pages, seat, threads));
+        let end = ends.fold(0, |end, stretch| {
+            assert_eq!(stretch.start, end, "{pages} {threads}");
+            stretch.end
+        });
+        assert_eq!(end, pages);
+    }
 }

@@ -1,0 +1,101 @@
+//! Where a workload runs: its threads, its clocks, what its CPU time went to.
+//!
+//! ```text
+//! World -- Host     real threads and clocks, for every service on this machine
+//!       \- subject::simulated: threads of a virtual machine, virtual time
+//! ```
+//! Virtual threads share one thread of the host: a workload waits by [`World::on_threads`] alone,
+//! and holds nothing across an access that another of its threads needs.
+
+use highwater_platform::Phase;
+use highwater_units::Nanos;
+
+/// Threads and clocks. Times of one world are on one clock.
+pub trait World: Sync {
+    /// Runs `body` on as many threads as asked, each with its number from 0, until all have
+    /// returned; results in that order. `role` (at most 15 bytes) is what the threads are called.
+    fn on_threads<R: Send>(
+        &self,
+        threads: usize,
+        role: &str,
+        body: &(dyn Fn(usize) -> R + Sync),
+    ) -> Vec<R>;
+
+    /// Monotonic time.
+    fn now(&self) -> Nanos;
+
+    /// A counter that rises evenly with time, and costs less to read than most accesses take. Its
+    /// unit follows from [`World::now`].
+    fn ticks(&self) -> u64;
+
+    /// CPU time so far.
+    fn cpu_use(&self) -> CpuUse;
+}
+
+/// Where CPU time went, from the start or between two points.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuUse {
+    /// By who used it: all of it.
+    pub roles: Vec<RoleTime>,
+    /// By what threads did, where that is known: all of it, or nothing.
+    pub phases: Vec<(Phase, Nanos)>,
+}
+
+/// CPU time of threads of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleTime {
+    /// Their name.
+    pub name: String,
+    /// How many there have been.
+    pub threads: usize,
+    /// What they used together.
+    pub busy: Nanos,
+}
+
+impl CpuUse {
+    /// All CPU time.
+    pub fn total(&self) -> Nanos {
+        Nanos(self.roles.iter().map(|role| role.busy.0).sum())
+    }
+
+    /// What was used since `earlier`, a point of the same world. Who used nothing is left out.
+    pub fn since(&self, earlier: &CpuUse) -> CpuUse {
+        let role_before = |name: &str| earlier.roles.iter().find(|role| role.name == name);
+        let roles = self.roles.iter().map(|role| {
+            let before = role_before(&role.name).map_or(Nanos(0), |role| role.busy);
+            RoleTime { busy: role.busy.since(before), ..role.clone() }
+        });
+        let phase_before = |phase| earlier.phases.iter().find(|(other, _)| *other == phase);
+        let phases = self.phases.iter().map(|(phase, busy)| {
+            let before = phase_before(*phase).map_or(Nanos(0), |(_, busy)| *busy);
+            (*phase, busy.since(before))
+        });
+        CpuUse {
+            roles: roles.filter(|role| role.busy.0 > 0).collect(),
+            phases: phases.filter(|(_, busy)| busy.0 > 0).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(name: &str, busy: u64) -> RoleTime {
+        RoleTime { name: name.into(), threads: 2, busy: Nanos(busy) }
+    }
+
+    #[test]
+    fn time_between_two_points_is_whose_it_was() {
+        let roles = vec![role("fill", 70), role("kswapd0:0", 10)];
+        let early = CpuUse { roles, phases: vec![(Phase::Program, Nanos(80))] };
+        let late = CpuUse {
+            roles: vec![role("fill", 70), role("kswapd0:0", 15), role("task", 30)],
+            phases: vec![(Phase::Program, Nanos(80)), (Phase::Fault, Nanos(35))],
+        };
+        let gained = late.since(&early);
+        assert_eq!(gained.roles, [role("kswapd0:0", 5), role("task", 30)]);
+        assert_eq!(gained.phases, [(Phase::Fault, Nanos(35))]);
+        assert_eq!(gained.total(), Nanos(35));
+    }
+}
