@@ -1,21 +1,16 @@
-//! Figures as a table: a row each, a column for each subject, and the ratio.
+//! Figures as a table: a row each, a column for each subject, and the ratio. Then what locks cost.
 
 use super::rounds::Comparison;
 use super::subject::Run;
 use super::{Pmbench, name_of};
+use highwater_lab::report::locks::table_of;
+use highwater_lab::report::unit::Unit;
 use highwater_lab::workload::figures::Figures;
+use highwater_units::Nanos;
 use std::fmt::Write;
 
-/// How a figure is shown.
-#[derive(Clone, Copy)]
-enum Unit {
-    /// With a decimal prefix: 1.23 M.
-    Rate,
-    /// Nanoseconds, or a larger unit of time.
-    Time,
-    /// 10^9 bytes per second.
-    Speed,
-}
+/// Rows of a lock table: what is waited for or held least says nothing.
+const LOCK_ROWS: usize = 10;
 
 /// A row: its name, its unit, and the figure, where there is one.
 type Row = (&'static str, Unit, fn(&Figures) -> Option<f64>);
@@ -43,9 +38,9 @@ pub(super) fn one(args: &Pmbench, run: &Run) -> String {
     let mut text = heading(args);
     let _ = write!(text, "\n{:32}{:>14}", "", run.subject);
     for (name, unit, figure) in ROWS {
-        let _ = write!(text, "\n{name:32}{:>14}", show(*unit, figure(&run.figures)));
+        let _ = write!(text, "\n{name:32}{:>14}", unit.show(figure(&run.figures)));
     }
-    text + "\n" + &checked(run)
+    format!("{text}{}\n{}", locks(&run.figures), checked(run))
 }
 
 /// The table of both runs and their ratio, ours / peer.
@@ -55,11 +50,18 @@ pub(super) fn both(args: &Pmbench, both: &Comparison) -> String {
     let _ = write!(text, "\n{:32}{:>14}{:>14}{:>8}", "", ours.subject, peer.subject, "ratio");
     for (name, unit, figure) in ROWS {
         let (our, their) = (figure(&ours.figures), figure(&peer.figures));
-        let (our_text, their_text) = (show(*unit, our), show(*unit, their));
+        let (our_text, their_text) = (unit.show(our), unit.show(their));
         let ratio = ratio(our, their);
         let _ = write!(text, "\n{name:32}{our_text:>14}{their_text:>14}{ratio:>8}");
     }
+    text += &locks(&ours.figures);
     format!("{text}\n{}\n{}\n{}", both.conditions, checked(ours), checked(peer))
+}
+
+/// A table of the locks that cost most, where they were asked.
+fn locks(figures: &Figures) -> String {
+    let table = |rows: &Vec<_>| table_of(rows, Nanos(figures.cpu_ns), LOCK_ROWS);
+    figures.locks.as_ref().map_or(String::new(), |rows| format!("\n\n{}\n", table(rows)))
 }
 
 fn heading(args: &Pmbench) -> String {
@@ -90,41 +92,9 @@ fn ratio(ours: Option<f64>, peers: Option<f64>) -> String {
     }
 }
 
-fn show(unit: Unit, figure: Option<f64>) -> String {
-    let Some(figure) = figure else { return "-".into() };
-    match unit {
-        Unit::Rate => scaled(figure, &[(1e9, " G"), (1e6, " M"), (1e3, " k")], ""),
-        Unit::Time => scaled(figure, &[(1e9, " s"), (1e6, " ms"), (1e3, " us")], " ns"),
-        Unit::Speed => format!("{figure:.2} GB/s"),
-    }
-}
-
-/// Three digits in the largest unit that is not above the figure.
-fn scaled(figure: f64, units: &[(f64, &str)], least: &str) -> String {
-    let fitting = units.iter().find(|(size, _)| figure >= *size);
-    let (size, name) = fitting.copied().unwrap_or((1.0, least));
-    let value = figure / size;
-    let decimals = match value {
-        value if value >= 100.0 => 0,
-        value if value >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$}{name}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_have_three_digits_and_a_unit() {
-        assert_eq!(show(Unit::Rate, Some(1_234_567.0)), "1.23 M");
-        assert_eq!(show(Unit::Rate, Some(12.34)), "12.3");
-        assert_eq!(show(Unit::Time, Some(854.0)), "854 ns");
-        assert_eq!(show(Unit::Time, Some(9_700.0)), "9.70 us");
-        assert_eq!(show(Unit::Speed, Some(1.234)), "1.23 GB/s");
-        assert_eq!(show(Unit::Time, None), "-");
-    }
 
     #[test]
     fn a_ratio_needs_both() {
