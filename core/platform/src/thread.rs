@@ -3,7 +3,7 @@
 use highwater_units::NodeId;
 
 /// A thread that was started.
-pub trait Thread: Send {
+pub trait Thread: Send + Sync {
     /// Waits until its body has returned.
     fn join(self);
 }
