@@ -26,6 +26,7 @@ pub mod snapshot;
 pub mod space;
 pub mod stats;
 pub mod swap;
+pub mod trial;
 pub mod verify;
 pub mod zone;
 

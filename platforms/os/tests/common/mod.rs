@@ -1,13 +1,32 @@
-//! Devices that misbehave: slow, failing, full, or slower than they are.
+//! Devices that misbehave: slow, failing, full, or slower than they are. Panics that are heard.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Arena, Device, Spec, open};
 use highwater_platform::{DeviceInfo, Io, IoError, Latency};
 use highwater_units::{Bytes, PAGE_SIZE, Prng};
+use std::io::{self, Write};
+use std::panic;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Once};
+use std::thread;
 use std::time::Duration;
+
+/// Has the message of a panic in a thread of the platform printed at once: the process ends with
+/// such a thread, and what the test harness keeps is lost.
+pub(crate) fn print_panics_of_threads() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| match thread::current().name() {
+            Some(name) if name.starts_with("trial") || name.starts_with("kswapd") => {
+                // Not by a macro, whose output the harness would keep.
+                let _ = writeln!(io::stderr(), "thread {name}: {panic}");
+            }
+            _ => usual(panic),
+        }));
+    });
+}
 
 /// What is wrong with a device; may change while it is used.
 #[derive(Default)]
@@ -59,7 +78,7 @@ pub(crate) fn file(pages: u64, dir: &Path, trouble: &Arc<Trouble>) -> Box<dyn De
 impl Troubled {
     fn dawdle(&self) {
         if self.trouble.strikes(&self.trouble.delays) {
-            std::thread::sleep(Duration::from_micros(100));
+            thread::sleep(Duration::from_micros(100));
         }
     }
 

@@ -24,8 +24,8 @@ const LAYERS: &[&[&str]] = &[
 /// What every module may use; they use only each other. `fuzz` chooses seeds for tests.
 const SHARED: &[&str] = &["stats", "limits", "error", "config", "fuzz"];
 
-/// What may use every module: the front door (`lib`) and the check of everything.
-const WHOLE: &[&str] = &["lib", "manager", "verify"];
+/// What may use every module: the front door (`lib`), the check and the trial of everything.
+const WHOLE: &[&str] = &["lib", "manager", "verify", "trial"];
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {
     let Some(rust) = file.rust().filter(|_| file.path.starts_with(SOURCES)) else {

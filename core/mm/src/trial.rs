@@ -1,0 +1,141 @@
+//! The trial: the whole manager under random operations of several threads, its contents against a
+//! model. One code for all platforms; like the conformance suite it blocks by the platform's own
+//! means only, so that it runs in virtual time, too.
+//!
+//! ```text
+//! run -- work     users: threads that use, drop, move and copy pages, and know what they wrote
+//!     |- rest     kswapd brings the zones back above low
+//!     |- check    every page once more
+//!     \- empty    everything is given back
+//!
+//! space 0        shared: every thread has words of every page, and knows what it wrote there
+//! space 1        volatile: likewise, and any thread drops any range at any time
+//! spaces 2..     private, one per thread: ranges are dropped and moved about
+//! spaces after   spare, as many: empty, to restore snapshots into
+//! ```
+//! A value is `count << 8 | thread`, with a count that only rises: what was never written there, or
+//! belongs to another page, or to another time, differs.
+//!
+//! Locking: the model is the observer's, so it is made of the standard library's atomics, which a
+//! platform does not see. Its two mutexes are never held across a call of the platform.
+
+mod check;
+mod model;
+mod plan;
+mod program;
+mod rest;
+mod user;
+mod world;
+
+pub use plan::{Failures, Mix, Operation, Plan, THREADS_MAX};
+pub use program::{Pins, Program, Reach};
+
+use crate::stats::Snapshot as Statistics;
+use highwater_platform::{Platform, Thread};
+use highwater_units::{Nanos, NodeId};
+use std::io::{self, Write};
+use std::sync::Arc;
+use user::User;
+use world::World;
+
+/// Called again and again while there is progress, from all threads.
+pub type Beat = Arc<dyn Fn() + Send + Sync>;
+
+/// What a trial that found nothing wrong was like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Accesses and other calls to the manager that were made.
+    pub operations: u64,
+    /// How many of these failed; 0 where [`Failures::None`] are allowed.
+    pub failures: u64,
+    /// The longest access to one page.
+    pub longest: Nanos,
+    /// What the manager counted, before it was emptied.
+    pub statistics: Statistics,
+}
+
+/// Runs a plan on a platform that has room for all its pages ([`Plan::slots`]). `seed` makes the
+/// operations; `calm` ends all troubles (failing devices, refused memory), before every page is
+/// checked. Panics at the first contradiction.
+pub fn run<P: Platform, G: Program<P>>(
+    platform: P,
+    program: G,
+    plan: &Plan,
+    seed: u64,
+    beat: Beat,
+    calm: impl FnOnce(),
+) -> Outcome {
+    let mut world = work(platform, program, plan, seed, beat);
+    calm();
+    rest::check(&world);
+    world.manager.stop_kswapd();
+    world.manager.verify(&[]);
+    check::all(&world);
+    world.manager.verify(&[]);
+    let outcome = world.outcome();
+    check::empty(&world);
+    outcome
+}
+
+/// As [`run`], on a platform where the pages do not all fit, and accesses fail for that reason:
+/// contents are right all the same, and each page that is dropped makes room.
+pub fn run_full<P: Platform, G: Program<P>>(
+    platform: P,
+    program: G,
+    plan: &Plan,
+    seed: u64,
+    beat: Beat,
+) -> Outcome {
+    assert_eq!(plan.failures, Failures::Allowed, "accesses fail where pages do not fit");
+    let mut world = work(platform, program, plan, seed, beat);
+    rest::check(&world);
+    world.manager.stop_kswapd();
+    world.manager.verify(&[]);
+    let outcome = world.outcome();
+    check::all_by_and_by(&world);
+    check::empty(&world);
+    outcome
+}
+
+/// Runs the users, to their end.
+fn work<P: Platform, G: Program<P>>(
+    platform: P,
+    program: G,
+    plan: &Plan,
+    seed: u64,
+    beat: Beat,
+) -> World<P, G> {
+    let world = Arc::new(World::new(platform, program, plan, beat));
+    let nodes = world.manager.machine().nodes.len();
+    let start = |thread: usize| {
+        let user = User::new(world.clone(), thread, seed);
+        let body = move || {
+            let naming = Naming { thread, seed };
+            user.run();
+            std::mem::forget(naming);
+        };
+        let node = NodeId((thread % nodes) as u8);
+        let platform = world.manager.platform();
+        platform.spawn(&format!("trial{thread}"), node, Box::new(body)).expect("a thread")
+    };
+    let threads: Vec<P::Thread> = (0..plan.threads).map(start).collect();
+    threads.into_iter().for_each(Thread::join);
+    let world = Arc::into_inner(world).expect("who has ended holds nothing");
+    assert_eq!(world.known().len(), plan.threads, "a user panicked");
+    world
+}
+
+/// Says which user of which seed panicked.
+struct Naming {
+    thread: usize,
+    seed: u64,
+}
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        // Not by a macro, whose output a test harness would keep to itself: the platform may end
+        // the process next.
+        let text = format!("user {} of the trial with seed {} panicked\n", self.thread, self.seed);
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}

@@ -1,0 +1,98 @@
+//! After the users have ended: every page once more, and then none is left.
+
+use super::Program;
+use super::model::{Halves, Known, words};
+use super::world::{SHARED, VOLATILE, World};
+use crate::error::FaultError;
+use crate::range::Range;
+use highwater_platform::Platform;
+use highwater_units::{SpaceId, Vpn};
+
+/// Every page is as it should be, and can be read.
+pub(super) fn all<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    for (space, page) in every_page(world) {
+        check(world, space, page).expect("nothing is wrong now");
+    }
+}
+
+/// The same where the pages do not all fit: drops each that was looked at. So there is room for
+/// the next, once one that is still in memory is found.
+pub(super) fn all_by_and_by<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    let mut left: Vec<(SpaceId, u64)> = every_page(world).collect();
+    left.retain(|(space, page)| check_and_drop(world, *space, *page).is_err());
+    for (space, page) in left {
+        check_and_drop(world, space, page).expect("there is room now");
+    }
+}
+
+/// The pages that have contents, of all users.
+fn every_page<P: Platform, G: Program<P>>(
+    world: &World<P, G>,
+) -> impl Iterator<Item = (SpaceId, u64)> {
+    let (spaces, pages) = (2 + world.plan.threads as u16, world.plan.pages);
+    (0..spaces).flat_map(move |space| (0..pages).map(move |page| (SpaceId(space), page)))
+}
+
+fn check_and_drop<P: Platform, G: Program<P>>(
+    world: &World<P, G>,
+    space: SpaceId,
+    page: u64,
+) -> Result<(), FaultError> {
+    check(world, space, page)?;
+    world.discard(space, Range { first: Vpn(page), end: Vpn(page + 1) });
+    Ok(())
+}
+
+/// The words of all who have words there.
+fn check<P: Platform, G: Program<P>>(
+    world: &World<P, G>,
+    space: SpaceId,
+    page: u64,
+) -> Result<(), FaultError> {
+    (world.beat)();
+    let mut users = std::mem::take(&mut *world.known());
+    let mut owners = users.iter_mut().filter(|user| {
+        [SHARED, VOLATILE].contains(&space) || space == world.own_space(user.thread)
+    });
+    let outcome = owners.try_for_each(|user| check_words(world, user, space, page));
+    *world.known() = users;
+    outcome
+}
+
+fn check_words<P: Platform, G: Program<P>>(
+    world: &World<P, G>,
+    user: &mut Known,
+    space: SpaceId,
+    page: u64,
+) -> Result<(), FaultError> {
+    let load = |word| world.program.load(&world.manager, space, Vpn(page), word);
+    let [first, second] = words(user.thread);
+    let found: Halves<u64> = [load(first)?, load(second)?];
+    let thread = user.thread;
+    match space {
+        VOLATILE => {
+            let words = user.volatile[page as usize].iter_mut();
+            words.zip(found).for_each(|(word, found)| word.find(found, &world.drops, page));
+        }
+        SHARED => {
+            let expected = world.shared.least(thread, page);
+            assert_eq!(found, expected, "shared page {page}, thread {thread}, at the end");
+        }
+        _ => {
+            let expected = user.private[page as usize];
+            assert_eq!(found, expected, "private page {page}, thread {thread}, at the end");
+        }
+    }
+    Ok(())
+}
+
+/// Without contents nothing is in use.
+pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    let spaces = world.plan.spaces() as u16;
+    (0..spaces).for_each(|space| world.discard(SpaceId(space), world.all()));
+    world.manager.verify(&[]);
+    let machine = world.manager.machine();
+    // Dropped pages that were on their way to a list.
+    machine.nodes.iter().for_each(|n| n.lru.drain(&machine.frames, |pages| machine.free(pages)));
+    assert_eq!((machine.resident(), machine.swap.usage().0), (0, 0), "all was given back");
+}

@@ -1,0 +1,245 @@
+//! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
+//! in kind (swarm testing; Groce and others, 2012).
+
+use crate::config::Config;
+use crate::machine::SPACES_MAX;
+use highwater_units::{Nanos, Prng};
+
+/// Most users of a trial: each has a space of its own and a spare one.
+pub const THREADS_MAX: usize = (SPACES_MAX - 2) / 2;
+
+/// Whether accesses may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failures {
+    /// There is no reason for any: one ends the trial.
+    None,
+    /// Devices fail or are full: the error is said, nothing is lost.
+    Allowed,
+}
+
+/// What a user does in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Looks at its words of a shared page, and perhaps sets them.
+    Shared,
+    /// The same, on a page of its own.
+    Private,
+    /// The same, on a page that anybody may drop.
+    Volatile,
+    /// Uses 16 shared pages one after the other.
+    SharedStream,
+    /// The same, with pages of its own.
+    PrivateStream,
+    /// Drops a range of volatile pages.
+    DropVolatile,
+    /// Drops a range of its own.
+    DropPrivate,
+    /// Moves a range of its own.
+    MovePrivate,
+    /// Uses a page while it holds another; does nothing where pages cannot be held.
+    HoldTwo,
+    /// Copies a space, and looks at the copy.
+    Copy,
+    /// Compares what the manager says of itself with what can be.
+    Observe,
+}
+
+impl Operation {
+    /// All of them, in the order of their values.
+    pub const ALL: [Operation; 11] = [
+        Operation::Shared,
+        Operation::Private,
+        Operation::Volatile,
+        Operation::SharedStream,
+        Operation::PrivateStream,
+        Operation::DropVolatile,
+        Operation::DropPrivate,
+        Operation::MovePrivate,
+        Operation::HoldTwo,
+        Operation::Copy,
+        Operation::Observe,
+    ];
+
+    /// Its weight in the usual mix.
+    fn usual(self) -> u64 {
+        match self {
+            Operation::Shared => 30,
+            Operation::Private | Operation::Volatile => 20,
+            Operation::SharedStream | Operation::PrivateStream => 5,
+            Operation::DropVolatile | Operation::DropPrivate => 3,
+            Operation::MovePrivate | Operation::HoldTwo => 6,
+            Operation::Copy | Operation::Observe => 2,
+        }
+    }
+}
+
+/// How often each operation is made: weights, relative to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mix([u64; Operation::ALL.len()]);
+
+impl Mix {
+    /// A bit of everything, mostly accesses.
+    pub fn usual() -> Mix {
+        Mix(Operation::ALL.map(Operation::usual))
+    }
+
+    /// Some operations off, some heavy.
+    pub fn draw(random: &mut Prng) -> Mix {
+        let mut mix = Mix(Operation::ALL.map(|operation| match random.below(4) {
+            0 => 0,
+            1 => operation.usual() * (2 + random.below(8)),
+            _ => operation.usual(),
+        }));
+        // A copy goes over all pages of a space: with more of them a trial is only copies.
+        let others: u64 = mix.0.iter().sum::<u64>() - mix.get(Operation::Copy);
+        mix.set(Operation::Copy, mix.get(Operation::Copy).min(others / 30));
+        // What is not written cannot be lost.
+        if [Operation::Shared, Operation::Private, Operation::Volatile].map(|o| mix.get(o))
+            == [0; 3]
+        {
+            mix.set(Operation::Shared, Operation::Shared.usual());
+        }
+        mix
+    }
+
+    /// The weight of an operation.
+    pub fn get(&self, operation: Operation) -> u64 {
+        self.0[operation as usize]
+    }
+
+    /// Sets the weight of an operation; 0: it is never made. One at least has another.
+    pub fn set(&mut self, operation: Operation, weight: u64) {
+        self.0[operation as usize] = weight;
+    }
+
+    /// An operation, drawn by weight.
+    pub(super) fn choose(&self, random: &mut Prng) -> Operation {
+        let mut at = random.below(self.0.iter().sum());
+        let drawn = Operation::ALL.into_iter().find(|operation| {
+            let weight = self.get(*operation);
+            let here = at < weight;
+            at = at.saturating_sub(weight);
+            here
+        });
+        drawn.expect("below the sum of all weights")
+    }
+}
+
+/// What a trial is made of. Frames and devices are the platform's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Users, 1 to [`THREADS_MAX`]; each may hold two frames, and some more in direct reclaim.
+    pub threads: usize,
+    /// The settings of the manager.
+    pub config: Config,
+    /// Pages of each space.
+    pub pages: u64,
+    /// Steps of each user.
+    pub steps: usize,
+    /// What the users do.
+    pub mix: Mix,
+    /// Whether accesses may fail.
+    pub failures: Failures,
+    /// The longest an access may take, and any other call for each page it goes over; `None`: no
+    /// limit.
+    pub latency_max: Option<Nanos>,
+}
+
+impl Plan {
+    /// A plan for a platform of `frames` frames (at least 40): up to 16 users, an eighth of the
+    /// frames, and spaces of up to twice the frames each. The usual mix in every second case.
+    pub fn draw(seed: u64, frames: u64, steps: usize) -> Plan {
+        let mut random = Prng::new(seed ^ 0x7121_a100);
+        let threads = 1 + random.below((frames / 8).clamp(1, 16)) as usize;
+        let pages = 20 + random.below(frames * 2);
+        let mix = match random.percent(50) {
+            true => Mix::usual(),
+            false => Mix::draw(&mut random),
+        };
+        let config = draw_config(&mut random, frames);
+        let (failures, latency_max) = (Failures::None, None);
+        Plan { threads, config, pages, steps, mix, failures, latency_max }
+    }
+
+    /// Swap slots, in pages, with which accesses have no reason to fail: room for all spaces and as
+    /// many copies.
+    pub fn slots(&self) -> u64 {
+        (3 * self.pages * self.spaces() as u64).max(256)
+    }
+
+    /// Spaces that the trial adds.
+    pub(super) fn spaces(&self) -> usize {
+        2 + 2 * self.threads
+    }
+}
+
+/// Settings: often the defaults, and marks of at most about half of the frames.
+fn draw_config(random: &mut Prng, frames: u64) -> Config {
+    let kswapd_threads = 1 + random.below(4) as usize;
+    let usual = Config { kswapd_threads, ..Config::default() };
+    if random.percent(50) {
+        return usual;
+    }
+    let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
+    let watermark_scale = 1 + random.below(1000) as u32;
+    let window_max = 1 + random.below(16) as usize;
+    Config { min_free, watermark_scale, window_max, ..usual }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::Watermarks;
+
+    #[test]
+    fn drawn_plans_can_be_carried_out() {
+        for seed in 0..2000 {
+            let frames = 40 + seed % 500;
+            let plan = Plan::draw(seed, frames, 1);
+            assert!(plan.threads <= THREADS_MAX && plan.threads as u64 * 2 < frames, "{plan:?}");
+            let (config, all) = (&plan.config, frames as u32);
+            let marks = Watermarks::new(all, all, config.min_free, config.watermark_scale);
+            assert!(marks.high < all / 2, "{plan:?}: {marks:?}");
+            assert!((1..=16).contains(&config.window_max), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn drawn_mixes_differ_and_always_write() {
+        let mut off = [0; Operation::ALL.len()];
+        for seed in 0..400 {
+            let mix = Mix::draw(&mut Prng::new(seed));
+            Operation::ALL.into_iter().filter(|o| mix.get(*o) == 0).for_each(|o| {
+                off[o as usize] += 1;
+            });
+            let drawn = |operation| mix.get(operation) > 0;
+            assert!(
+                [Operation::Shared, Operation::Private, Operation::Volatile].map(drawn)
+                    != [false; 3]
+            );
+            let all: u64 = mix.0.iter().sum();
+            assert!(mix.get(Operation::Copy) * 30 <= all, "{mix:?}");
+        }
+        assert!(off.iter().all(|count| (20..300).contains(count)), "{off:?}");
+    }
+
+    #[test]
+    fn operations_come_by_weight() {
+        let mut mix = Mix(Default::default());
+        mix.set(Operation::Private, 3);
+        mix.set(Operation::Observe, 1);
+        let (mut random, mut counts) = (Prng::new(5), [0; Operation::ALL.len()]);
+        (0..4000).for_each(|_| counts[mix.choose(&mut random) as usize] += 1);
+        let (private, observe) =
+            (counts[Operation::Private as usize], counts[Operation::Observe as usize]);
+        assert_eq!(private + observe, 4000, "what has no weight is never drawn: {counts:?}");
+        assert!((2800..3200).contains(&private), "{counts:?}");
+    }
+
+    #[test]
+    fn values_are_indices() {
+        for (index, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, index);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! After the users have ended, before kswapd is stopped: does it do its work?
+//!
+//! ```text
+//! settle(ByHand)    users may have left zones short, and kswapd without hope: it is rung for
+//! fill              frames are used until a fault finds the zones short
+//! settle(ByFaults)  that fault rang: kswapd brings every zone back to low, or nothing in it can
+//!                   be reclaimed
+//! ```
+//! Where kswapd was just giving up it does not hear the fault that rang, only the next: there are
+//! some more, after it had its time.
+
+use super::Program;
+use super::model::words;
+use super::world::World;
+use crate::lru::List;
+use crate::machine::{Machine, Node};
+use crate::zone::Level;
+use highwater_platform::{Event, Platform};
+use highwater_units::{SpaceId, Vpn};
+
+/// Waits for kswapd before it is said to be lost; the later ones are the longest the platform has.
+const ATTEMPTS_MAX: u32 = 4000;
+
+/// After as many, a wait gets no longer.
+const RELAX_MAX: u32 = 16;
+
+/// How a zone stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// At low, or above.
+    Balanced,
+    /// Below, and kswapd can do nothing about it.
+    Hopeless,
+    /// Below.
+    Short,
+}
+
+/// Decides, from free frames and the low mark, pages on lists, and free slots.
+fn stand(free: u32, low: u32, listed: u32, slots: u64) -> Stand {
+    match (free >= low, listed > 0 && slots > 0) {
+        (true, _) => Stand::Balanced,
+        (false, false) => Stand::Hopeless,
+        (false, true) => Stand::Short,
+    }
+}
+
+fn stand_of<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> Stand {
+    let listed = node.lru.len(List::Active) + node.lru.len(List::Inactive);
+    let (used, all) = machine.swap.usage();
+    stand(node.zone.free_frames(), node.zone.marks().low, listed, all - used)
+}
+
+/// Who rings for kswapd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bell {
+    /// This thread, less and less often.
+    ByHand,
+    /// Allocations, as always: of pages from this one on.
+    ByFaults(u64),
+}
+
+/// Checks that zones that are short do not stay so.
+pub(super) fn check<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    gather(world);
+    settle(world, Bell::ByHand);
+    gather(world);
+    let unused = fill(world);
+    settle(world, Bell::ByFaults(unused));
+}
+
+/// Makes free frames count as free, and puts used ones where kswapd looks.
+fn gather<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    let machine = world.manager.machine();
+    for node in &machine.nodes {
+        node.lru.drain(&machine.frames, |orphans| machine.free(orphans));
+        node.zone.drain();
+    }
+}
+
+/// Waits until no zone is short.
+fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
+    let machine = world.manager.machine();
+    let short = |node: &&Node<P>| stand_of(machine, node) == Stand::Short;
+    for attempt in 0..ATTEMPTS_MAX {
+        if !machine.nodes.iter().any(|node| short(&node)) {
+            return;
+        }
+        match bell {
+            Bell::ByHand if attempt.is_power_of_two() => {
+                machine.nodes.iter().filter(short).for_each(|node| node.alarm.notify_all());
+            }
+            Bell::ByFaults(page) if attempt > RELAX_MAX && attempt.is_power_of_two() => {
+                fault(world, (page + u64::from(attempt.ilog2())) % world.plan.pages);
+            }
+            Bell::ByHand | Bell::ByFaults(_) => {}
+        }
+        (world.beat)();
+        machine.platform.relax(attempt.min(RELAX_MAX));
+    }
+    for node in &machine.nodes {
+        assert!(
+            !short(&node),
+            "rung for {bell:?}, kswapd leaves a zone so: {}",
+            figures(machine, node)
+        );
+    }
+}
+
+/// A zone, for a message.
+fn figures<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> String {
+    let (zone, lru) = (&node.zone, &node.lru);
+    let (active, inactive) = (lru.len(List::Active), lru.len(List::Inactive));
+    let (used, all) = machine.swap.usage();
+    let (free, marks) = (zone.free_frames(), zone.marks());
+    format!("{free} free, {marks:?}, {active} active, {inactive} inactive, {used} of {all} slots")
+}
+
+/// Uses spare pages until a fault finds all zones at their low marks, and rings; returns how many.
+fn fill<P: Platform, G: Program<P>>(world: &World<P, G>) -> u64 {
+    let nodes = &world.manager.machine().nodes;
+    for page in 0..world.plan.pages {
+        let rings = !nodes.iter().any(|node| node.zone.allows(Level::Low, 1));
+        fault(world, page);
+        (world.beat)();
+        if rings {
+            return page + 1;
+        }
+    }
+    world.plan.pages
+}
+
+/// Uses a page of a spare space.
+fn fault<P: Platform, G: Program<P>>(world: &World<P, G>, page: u64) {
+    let (spare, word) = (SpaceId(2 + world.plan.threads as u16), words(0)[0]);
+    world.attempt("store to", 1, |m| world.program.store(m, spare, Vpn(page), word, 1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_short_only_where_something_can_be_done() {
+        let table = [
+            ((10, 10, 0, 0), Stand::Balanced),
+            ((11, 10, 5, 5), Stand::Balanced),
+            ((9, 10, 1, 1), Stand::Short),
+            ((9, 10, 0, 1), Stand::Hopeless),
+            ((9, 10, 7, 0), Stand::Hopeless),
+        ];
+        for ((free, low, listed, slots), expected) in table {
+            assert_eq!(stand(free, low, listed, slots), expected, "{free} {low} {listed} {slots}");
+        }
+    }
+}

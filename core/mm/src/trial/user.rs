@@ -1,0 +1,260 @@
+//! A user of the manager: random operations, and what it expects to find.
+
+use super::model::{Drops, Fleeting, Halves, Known, words};
+use super::world::{SHARED, VOLATILE, World};
+use super::{Operation, Program, Reach};
+use crate::lru::List;
+use crate::range::Range;
+use crate::space::Access;
+use crate::stats::Counter;
+use highwater_platform::Platform;
+use highwater_units::{Prng, SpaceId, Vpn};
+use std::sync::Arc;
+
+/// Pages of a stream.
+const STREAM: u64 = 16;
+
+/// The longest range: more than two runs.
+const RANGE_MAX: u64 = 40;
+
+/// The least and the most that a copied word holds.
+type Limits = (Halves<u64>, Halves<u64>);
+
+pub(super) struct User<P: Platform, G> {
+    world: Arc<World<P, G>>,
+    thread: usize,
+    random: Prng,
+    count: u64,
+    known: Known,
+}
+
+impl<P: Platform, G: Program<P>> User<P, G> {
+    pub(super) fn new(world: Arc<World<P, G>>, thread: usize, seed: u64) -> User<P, G> {
+        let random = Prng::new(seed << 8 | thread as u64);
+        let known = Known::new(thread, world.plan.pages);
+        User { world, thread, random, count: 0, known }
+    }
+
+    /// All steps; what is known afterwards goes to the world.
+    pub(super) fn run(mut self) {
+        for _ in 0..self.world.plan.steps {
+            (self.world.beat)();
+            self.step();
+        }
+        self.world.known().push(self.known);
+    }
+
+    fn step(&mut self) {
+        let page = self.page();
+        let pages = self.world.plan.pages;
+        let stream = (page..page + STREAM).map(|page| page % pages);
+        match self.world.plan.mix.choose(&mut self.random) {
+            Operation::Shared => self.use_shared(page),
+            Operation::Private => self.use_private(page),
+            Operation::Volatile => self.use_volatile(page),
+            Operation::SharedStream => stream.for_each(|page| self.use_shared(page)),
+            Operation::PrivateStream => stream.for_each(|page| self.use_private(page)),
+            Operation::DropVolatile => self.drop_volatile(),
+            Operation::DropPrivate => self.drop_private(),
+            Operation::MovePrivate => self.move_private(),
+            Operation::HoldTwo => self.hold_two(page),
+            Operation::Copy => self.copy(),
+            Operation::Observe => self.observe(),
+        }
+    }
+
+    fn own_space(&self) -> SpaceId {
+        self.world.own_space(self.thread)
+    }
+
+    fn value(&mut self) -> u64 {
+        self.count += 1;
+        self.count << 8 | self.thread as u64
+    }
+
+    fn page(&mut self) -> u64 {
+        self.random.below(self.world.plan.pages)
+    }
+
+    fn range(&mut self) -> Range {
+        let first = self.page();
+        let most = (self.world.plan.pages - first).min(RANGE_MAX);
+        Range { first: Vpn(first), end: Vpn(first + 1 + self.random.below(most)) }
+    }
+
+    fn use_shared(&mut self, page: u64) {
+        let thread = self.thread;
+        let found = self.world.load(SHARED, page, thread);
+        let expected = self.world.shared.least(thread, page);
+        assert_found(found, expected, || format!("shared page {page}, thread {thread}"));
+        if self.random.percent(40) {
+            let value = self.value();
+            self.world.shared.begin(thread, page, value);
+            let stored = self.world.store(SHARED, page, thread, value);
+            self.world.shared.end(thread, page, stored);
+        }
+    }
+
+    fn use_private(&mut self, page: u64) {
+        let (space, thread) = (self.own_space(), self.thread);
+        let found = self.world.load(space, page, thread);
+        let expected = self.known.private[page as usize];
+        assert_found(found, expected, || format!("private page {page}, thread {thread}"));
+        if self.random.percent(50) {
+            let value = self.value();
+            let stored = self.world.store(space, page, thread, value);
+            let known = &mut self.known.private[page as usize];
+            (0..2).for_each(|half| known[half] = stored[half].unwrap_or(known[half]));
+        }
+    }
+
+    /// A page that others may drop holds what was stored last, or zeros from some time on.
+    fn use_volatile(&mut self, page: u64) {
+        let found = self.world.load(VOLATILE, page, self.thread);
+        let known = &mut self.known.volatile[page as usize];
+        let drops: &Drops = &self.world.drops;
+        for (word, found) in known.iter_mut().zip(found) {
+            found.into_iter().for_each(|found| word.find(found, drops, page));
+        }
+        if self.random.percent(50) {
+            let (since, value) = (self.world.drops.ended(page), self.value());
+            let stored = self.world.store(VOLATILE, page, self.thread, value);
+            for (word, value) in self.known.volatile[page as usize].iter_mut().zip(stored) {
+                *word = value.map_or(*word, |value| Fleeting { value, since });
+            }
+        }
+    }
+
+    fn drop_volatile(&mut self) {
+        let range = self.range();
+        let pages = range.first.0..range.end.0;
+        pages.clone().for_each(|page| self.world.drops.begin(page));
+        self.world.discard(VOLATILE, range);
+        pages.for_each(|page| self.world.drops.end(page));
+    }
+
+    fn drop_private(&mut self) {
+        let range = self.range();
+        self.world.discard(self.own_space(), range);
+        self.known.private[range.first.0 as usize..range.end.0 as usize].fill([0; 2]);
+    }
+
+    fn move_private(&mut self) {
+        let (from, to) = (self.range(), self.range().first.0);
+        let pages = from.end.0 - from.first.0;
+        let apart = to + pages <= from.first.0 || from.end.0 <= to;
+        if !apart || to + pages > self.world.plan.pages {
+            return;
+        }
+        let space = self.own_space();
+        self.world.discard(space, Range { first: Vpn(to), end: Vpn(to + pages) });
+        self.world.call("move", pages, |m| m.relocate(space, from, Vpn(to)));
+        for index in 0..pages {
+            let moved = std::mem::take(&mut self.known.private[(from.first.0 + index) as usize]);
+            self.known.private[(to + index) as usize] = moved;
+        }
+    }
+
+    /// Two pages pinned at once, contents seen through both.
+    fn hold_two(&mut self, page: u64) {
+        if self.world.program.reach() == Reach::PageTables {
+            return;
+        }
+        let (world, space, other) = (self.world.clone(), self.own_space(), self.page());
+        let pinned = world.attempt("pin", 1, |m| m.pin(space, Vpn(page), Access::Read));
+        let Some(pin) = pinned else { return };
+        self.use_shared(other);
+        let found = words(self.thread).map(|word| world.manager.platform().load(pin.pfn(), word));
+        assert_eq!(found, self.known.private[page as usize], "a pinned page stays");
+    }
+
+    fn copy(&mut self) {
+        let (world, thread) = (self.world.clone(), self.thread);
+        let Some(spare) = world.take_spare() else { return };
+        match self.random.percent(50) {
+            true => {
+                let private = &self.known.private;
+                let exact = |page: u64| (private[page as usize], private[page as usize]);
+                self.copy_to(spare, self.own_space(), &[thread], |_, page| exact(page));
+            }
+            false => {
+                let threads: Vec<usize> = (0..world.plan.threads).collect();
+                let of = |thread: &usize| -> Vec<Halves<u64>> {
+                    (0..world.plan.pages).map(|page| world.shared.least(*thread, page)).collect()
+                };
+                let least: Vec<_> = threads.iter().map(of).collect();
+                let limits = |thread: usize, page: u64| {
+                    (least[thread][page as usize], world.shared.most(thread, page))
+                };
+                self.copy_to(spare, SHARED, &threads, limits);
+            }
+        }
+        world.put_spare(spare);
+    }
+
+    /// Copies a space to a spare one, and checks that the threads' words lie within limits, which
+    /// are asked for after the copy is made.
+    fn copy_to(
+        &self,
+        spare: SpaceId,
+        space: SpaceId,
+        threads: &[usize],
+        limits: impl Fn(usize, u64) -> Limits,
+    ) {
+        let (world, pages) = (&self.world, self.world.plan.pages);
+        let Some(snapshot) = world.attempt("copy", pages, |m| m.snapshot(space)) else { return };
+        let of_page = |page| threads.iter().map(|thread| limits(*thread, page)).collect();
+        let limits: Vec<Vec<Limits>> = (0..pages).map(of_page).collect();
+        // The references are the restored space's from here on.
+        world.call("restore", pages, |m| m.restore_snapshot(spare, &snapshot));
+        for (page, of_page) in (0..pages).zip(limits) {
+            for (thread, limits) in threads.iter().zip(of_page) {
+                assert_within(world.load(spare, page, *thread), limits, page);
+            }
+            (world.beat)();
+        }
+        world.discard(spare, world.all());
+    }
+
+    /// What the manager says of itself, while others work.
+    fn observe(&self) {
+        let manager = &self.world.manager;
+        for node in &manager.machine().nodes {
+            let (free, range) = (node.zone.free_frames(), node.zone.range());
+            assert!(free <= range.frames, "{free} frames of {range:?} are free");
+            for list in [List::Active, List::Inactive] {
+                let listed = node.lru.len(list);
+                assert!(listed <= range.frames, "{listed} frames of {range:?} are {list:?}");
+            }
+        }
+        let now = manager.statistics();
+        let pairs = [
+            (Counter::Resident, Counter::Frames),
+            (Counter::ResidentPeak, Counter::Frames),
+            (Counter::SlotsUsed, Counter::SlotsTotal),
+        ];
+        for (part, whole) in pairs {
+            let (few, all) = (now.get(part), now.get(whole));
+            assert!(few <= all, "{few} {}, {all} {}", part.name(), whole.name());
+        }
+    }
+}
+
+/// What was found is what was expected.
+#[track_caller]
+fn assert_found(found: Halves<Option<u64>>, expected: Halves<u64>, what: impl Fn() -> String) {
+    for (found, expected) in found.into_iter().zip(expected) {
+        let right = found.is_none_or(|found| found == expected);
+        assert!(right, "{}: {found:x?}, not {expected:x?}", what());
+    }
+}
+
+/// What was found in a copy lies within limits.
+#[track_caller]
+fn assert_within(found: Halves<Option<u64>>, (least, most): Limits, page: u64) {
+    for (half, found) in found.into_iter().enumerate() {
+        let (least, most) = (least[half], most[half]);
+        let right = found.is_none_or(|found| (least..=most).contains(&found));
+        assert!(right, "copied page {page}: {found:x?}, not {least:#x} to {most:#x}");
+    }
+}

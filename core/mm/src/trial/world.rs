@@ -1,0 +1,169 @@
+//! A manager, and what its users share: accesses that are counted, timed, and allowed to fail or
+//! not.
+
+use super::model::{Drops, Halves, Known, Shared, words};
+use super::{Beat, Failures, Outcome, Plan, Program, Reach, THREADS_MAX};
+use crate::error::FaultError;
+use crate::manager::Manager;
+use crate::range::Range;
+use crate::space::Access;
+use highwater_platform::Platform;
+use highwater_units::{Nanos, SpaceId, Vpn};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+/// Every thread has words of its pages.
+pub(super) const SHARED: SpaceId = SpaceId(0);
+/// Likewise, and any thread drops them.
+pub(super) const VOLATILE: SpaceId = SpaceId(1);
+
+/// What all users work on.
+pub(super) struct World<P: Platform, G> {
+    pub(super) manager: Manager<P>,
+    pub(super) program: G,
+    pub(super) plan: Plan,
+    pub(super) shared: Shared,
+    pub(super) drops: Drops,
+    pub(super) beat: Beat,
+    spare: Mutex<Vec<SpaceId>>,
+    known: Mutex<Vec<Known>>,
+    operations: AtomicU64,
+    failures: AtomicU64,
+    longest: AtomicU64,
+}
+
+impl<P: Platform, G: Program<P>> World<P, G> {
+    /// A new manager with empty spaces.
+    pub(super) fn new(platform: P, program: G, plan: &Plan, beat: Beat) -> World<P, G> {
+        assert!((1..=THREADS_MAX).contains(&plan.threads), "1 to {THREADS_MAX} users");
+        let manager = Manager::start(platform, plan.config.clone()).expect("threads");
+        let add = |_| manager.add_space(plan.pages).expect("a space");
+        let spaces: Vec<SpaceId> = (0..plan.spaces()).map(add).collect();
+        World {
+            shared: Shared::new(plan.threads, plan.pages),
+            drops: Drops::new(plan.pages),
+            spare: Mutex::new(spaces[2 + plan.threads..].to_vec()),
+            known: Mutex::default(),
+            operations: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+            plan: plan.clone(),
+            manager,
+            program,
+            beat,
+        }
+    }
+
+    /// The space of a user's own.
+    pub(super) fn own_space(&self, thread: usize) -> SpaceId {
+        SpaceId(2 + thread as u16)
+    }
+
+    /// A space nobody uses, to be given back by [`World::put_spare`].
+    pub(super) fn take_spare(&self) -> Option<SpaceId> {
+        self.spare.lock().expect("no panic").pop()
+    }
+
+    pub(super) fn put_spare(&self, spare: SpaceId) {
+        self.spare.lock().expect("no panic").push(spare);
+    }
+
+    /// What users that have ended know.
+    pub(super) fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.known.lock().expect("no panic")
+    }
+
+    /// All pages of a space.
+    pub(super) fn all(&self) -> Range {
+        Range { first: Vpn(0), end: Vpn(self.plan.pages) }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome {
+            operations: self.operations.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            longest: Nanos(self.longest.load(Relaxed)),
+            statistics: self.manager.statistics(),
+        }
+    }
+
+    /// Calls the manager, for something that goes over `pages` pages.
+    pub(super) fn call<'a, T>(
+        &'a self,
+        what: &str,
+        pages: u64,
+        call: impl FnOnce(&'a Manager<P>) -> T,
+    ) -> T {
+        let start = self.manager.platform().now();
+        let result = call(&self.manager);
+        let took = self.manager.platform().now().since(start);
+        self.operations.fetch_add(1, Relaxed);
+        if pages == 1 {
+            self.longest.fetch_max(took.0, Relaxed);
+        }
+        if let Some(max) = self.plan.latency_max {
+            assert!(took.0 <= max.0 * pages, "to {what} {pages} pages took {took:?}");
+        }
+        result
+    }
+
+    /// The same, for what may fail: the outcome, if there is one.
+    pub(super) fn attempt<'a, T>(
+        &'a self,
+        what: &str,
+        pages: u64,
+        call: impl FnOnce(&'a Manager<P>) -> Result<T, FaultError>,
+    ) -> Option<T> {
+        let failed = |error| {
+            let allowed = self.plan.failures == Failures::Allowed;
+            assert!(allowed, "nothing is wrong, but to {what}: {error}");
+            self.failures.fetch_add(1, Relaxed);
+        };
+        self.call(what, pages, call).map_err(failed).ok()
+    }
+
+    /// A thread's words of a page; of one that is held, both at once.
+    pub(super) fn load(&self, space: SpaceId, page: u64, thread: usize) -> Halves<Option<u64>> {
+        let (vpn, words) = (Vpn(page), words(thread));
+        if self.program.reach() == Reach::PageTables {
+            let load =
+                |word| self.attempt("load from", 1, |m| self.program.load(m, space, vpn, word));
+            return words.map(load);
+        }
+        let Some(pin) = self.attempt("pin", 1, |m| m.pin(space, vpn, Access::Read)) else {
+            return [None; 2];
+        };
+        let found = words.map(|word| self.manager.platform().load(pin.pfn(), word));
+        assert_eq!(found[0], found[1], "both halves of page {page} of {space:?}");
+        found.map(Some)
+    }
+
+    /// Sets a thread's words of a page; returns what they hold now, where they do.
+    pub(super) fn store(
+        &self,
+        space: SpaceId,
+        page: u64,
+        thread: usize,
+        value: u64,
+    ) -> Halves<Option<u64>> {
+        let (vpn, words) = (Vpn(page), words(thread));
+        if self.program.reach() == Reach::PageTables {
+            let store = |word| {
+                let stored =
+                    self.attempt("store to", 1, |m| self.program.store(m, space, vpn, word, value));
+                stored.map(|()| value)
+            };
+            return words.map(store);
+        }
+        let Some(pin) = self.attempt("pin", 1, |m| m.pin(space, vpn, Access::Write)) else {
+            return [None; 2];
+        };
+        words.iter().for_each(|word| self.manager.platform().store(pin.pfn(), *word, value));
+        [Some(value); 2]
+    }
+
+    /// Drops a range.
+    pub(super) fn discard(&self, space: SpaceId, range: Range) {
+        self.call("drop", range.end.0 - range.first.0, |m| m.discard(space, range));
+    }
+}
