@@ -8,7 +8,7 @@ use super::balance::{Reclaimer, shrink};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Atomic, Event, Phase, Platform};
+use highwater_platform::{Atomic, Event, Phase, Platform, Ticket};
 use highwater_units::BATCH_PAGES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -49,23 +49,37 @@ pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &StopFlag<P>) {
             continue;
         }
         let before = m.platform.thread_cpu_time();
-        let balanced = balance(m, node, stop);
+        let outcome = balance(m, node, stop);
         m.count(Counter::PageOutRun, 1);
         m.count(Counter::KswapdNanos, m.platform.thread_cpu_time().since(before).0);
-        let ticket = node.alarm.ticket();
-        if !balanced && !stop.is_raised() {
-            node.alarm.wait(ticket, None);
+        match outcome {
+            Balance::Done => {}
+            Balance::GaveUp(ticket) => node.alarm.wait(ticket, None),
         }
     }
 }
 
-/// Frees until the zone is at its high mark. `false`: gave up.
-fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &StopFlag<P>) -> bool {
+/// What came of balancing a node.
+enum Balance {
+    /// The zone is at its high mark, or the thread is to stop.
+    Done,
+    /// Nothing could be freed. The ticket is from before the last attempt, and before the last look
+    /// at the stop flag: who has rung since then is heard.
+    GaveUp(Ticket),
+}
+
+/// Frees until the zone is at its high mark.
+fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &StopFlag<P>) -> Balance {
     let mut failures = 0;
-    while !node.zone.allows(Level::High, 0) && failures < FAILURES_MAX && !stop.is_raised() {
+    loop {
+        let ticket = node.alarm.ticket();
+        if node.zone.allows(Level::High, 0) || stop.is_raised() {
+            return Balance::Done;
+        }
         let missing = node.zone.marks().high.saturating_sub(node.zone.free_frames());
         let target = missing.clamp(1, BATCH_PAGES_MAX as u32);
         match shrink(m, node, Reclaimer::Kswapd, target) {
+            0 if failures == FAILURES_MAX => return Balance::GaveUp(ticket),
             0 => {
                 m.platform.relax(failures);
                 failures += 1;
@@ -73,5 +87,4 @@ fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &StopFlag<P>) -> b
             _ => failures = 0,
         }
     }
-    failures < FAILURES_MAX
 }
