@@ -79,6 +79,7 @@ impl Sim {
             Answer::Asynchronous => self.queue_up(index, batch, &fates, direction),
         }
         for (io, fate) in batch.iter_mut().zip(fates) {
+            engine.event(320 + u64::from(index));
             self.watch().with(|watch| watch.end(&io.frames));
             self.move_contents(index, io, &fate, direction);
             io.result = fate.outcome;

@@ -44,7 +44,6 @@ pub struct Finished<R> {
 
 /// The virtual machine, as its main thread sees it.
 pub struct Vm {
-    engine: Arc<Engine>,
     home: Home,
 }
 
@@ -62,11 +61,12 @@ pub fn simulate<R: 'static>(
 ) -> Result<Finished<R>, Stuck> {
     let Setup { machine, seed, policy, limits, traced } = setup;
     let trace = (traced == Traced::On).then(Trace::default);
+    #[allow(clippy::arc_with_non_send_sync, reason = "shared through `Home`, which is both")]
     let engine = Arc::new(Engine::new(machine, policy, limits, seed, trace));
     let result = Rc::new(RefCell::new(None));
     let (inner, place) = (engine.clone(), result.clone());
     let body = move || {
-        let vm = Vm { home: Home::new(&inner), engine: inner };
+        let vm = Vm { home: Home::new(&inner) };
         let value = main(&vm);
         drop(vm);
         *place.borrow_mut() = Some(value);
@@ -79,39 +79,40 @@ pub fn simulate<R: 'static>(
 
 impl Vm {
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        self.home.engine()
     }
 
     /// Virtual time.
     pub fn now(&self) -> Nanos {
-        self.engine.now()
+        self.engine().now()
     }
 
     /// CPU time of all threads so far.
     pub fn busy(&self) -> Nanos {
-        self.engine.busy()
+        self.engine().busy()
     }
 
     /// The accounts so far.
     pub fn report(&self) -> Report {
-        self.engine.busy();
-        self.engine.report()
+        self.engine().busy();
+        self.engine().report()
     }
 
     /// The running thread computes for a time.
     pub fn work(&self, nanos: Nanos) {
-        self.engine.charge(nanos.0);
-        self.engine.sync();
+        self.engine().charge(nanos.0);
+        self.engine().sync();
     }
 
     /// The running thread sleeps.
     pub fn sleep(&self, nanos: Nanos) {
-        self.engine.sleep(Some(nanos.0), "a time");
+        self.engine().sleep(Some(nanos.0), "a time");
     }
 
-    /// Something useful was done: see [`Limits`].
-    pub fn progress(&self) {
-        self.engine.progress();
+    /// To be called when something useful was done: see [`Limits`].
+    pub fn beat(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let home = self.home.clone();
+        Arc::new(move || home.engine().progress())
     }
 
     /// Runs `body` on `threads` threads named `role`, on any CPUs, until all have returned; results
@@ -132,7 +133,7 @@ impl Vm {
             let whole = unsafe {
                 std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(whole)
             };
-            self.engine.spawn(role, None, whole);
+            self.engine().spawn(role, None, whole);
         }
         count.wait();
         results.into_iter().map(|place| place.into_inner().expect("all have returned")).collect()

@@ -180,8 +180,7 @@ fn mingle(vm: &Vm) -> u64 {
             vm.work(Nanos(seen % 300 + round));
         }
     });
-    let sum = *lock.lock();
-    sum
+    lock.try_lock().map_or(0, |sum| *sum)
 }
 
 #[test]

@@ -72,7 +72,9 @@ impl Oracle {
         match policy {
             Policy::SmallestClock => Stray::No,
             Policy::Random { period } if random.below(u64::from(period)) == 0 => Stray::Switch,
-            Policy::RoundRobin { quantum } if self.step % u64::from(quantum) == 0 => Stray::Switch,
+            Policy::RoundRobin { quantum } if self.step.is_multiple_of(quantum.into()) => {
+                Stray::Switch
+            }
             Policy::Pct { .. } if self.changes.last().is_some_and(|at| *at <= self.step) => {
                 self.changes.pop();
                 Stray::Fall

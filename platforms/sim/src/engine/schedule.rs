@@ -100,7 +100,17 @@ impl State {
         if preempts {
             this.turn = 0;
         }
-        this.queue.push(task);
+        self.push(cpu, task);
+    }
+
+    fn push(&mut self, cpu: CpuId, task: TaskId) {
+        self.cpus[usize::from(cpu.0)].queue.push(task);
+        self.queued += 1;
+    }
+
+    fn remove(&mut self, cpu: usize, index: usize) -> TaskId {
+        self.queued -= 1;
+        self.cpus[cpu].queue.remove(index)
     }
 
     /// Lets an idle CPU run a task from `at` on.
@@ -155,7 +165,7 @@ impl State {
     fn rotate(&mut self, machine: &Machine, cpu: CpuId, task: TaskId) {
         self.tasks[task.index()].place = Where::Queued;
         let next = self.take_from_queue(cpu).expect("a turn ends when others wait");
-        self.cpus[usize::from(cpu.0)].queue.push(task);
+        self.push(cpu, task);
         self.switch(machine, cpu, next, true);
     }
 
@@ -173,15 +183,18 @@ impl State {
         let queue = &self.cpus[usize::from(cpu.0)].queue;
         let fair = |index: &usize| self.tasks[queue[*index].index()].fair;
         let first = (0..queue.len()).min_by_key(fair)?;
-        Some(self.cpus[usize::from(cpu.0)].queue.remove(first))
+        Some(self.remove(usize::from(cpu.0), first))
     }
 
     /// A task from the longest queue that may run here.
     fn steal(&mut self, machine: &Machine, cpu: CpuId) -> Option<TaskId> {
+        if self.queued == 0 {
+            return None;
+        }
         let longest = (0..self.cpus.len()).max_by_key(|other| self.cpus[*other].queue.len())?;
         let queue = &self.cpus[longest].queue;
         let index = queue.iter().position(|task| self.allows(machine, *task, cpu))?;
-        let task = self.cpus[longest].queue.remove(index);
+        let task = self.remove(longest, index);
         let clock = self.cpus[longest].clock;
         let this = &mut self.cpus[usize::from(cpu.0)];
         this.clock = this.clock.max(clock.min(this.clock + machine.costs.slice));

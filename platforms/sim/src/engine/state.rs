@@ -137,6 +137,8 @@ pub(super) struct Timer {
 pub(super) struct State {
     pub(super) cpus: Vec<Cpu>,
     pub(super) tasks: Vec<Task>,
+    /// Tasks in all queues.
+    pub(super) queued: usize,
     /// CPUs whose task can go on, by clock: each once.
     ready: BinaryHeap<Reverse<(u64, CpuId)>>,
     timers: BinaryHeap<Reverse<Timer>>,
@@ -175,6 +177,7 @@ impl State {
         State {
             cpus: (0..machine.cpus()).map(cpu).collect(),
             tasks: Vec::new(),
+            queued: 0,
             ready: BinaryHeap::new(),
             timers: BinaryHeap::new(),
             timers_made: 0,
