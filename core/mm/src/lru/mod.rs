@@ -108,6 +108,10 @@ impl<P: Platform> Lru<P> {
         for batch in &self.batches {
             let mut batch = batch.lock();
             batch.visits(1);
+            // Most are, on a machine of many CPUs: they need no turn at the lists.
+            if batch.is_empty() {
+                continue;
+            }
             let mut orphans = FrameBatch::default();
             let mut lists = self.lists.lock();
             lists.visits(batch.len());

@@ -139,8 +139,10 @@ impl<P: Platform> Zone<P> {
         for list in &self.cpus {
             let mut list = list.lock();
             list.visits(1);
-            self.free_to_buddy(&list);
-            list.clear();
+            if !list.is_empty() {
+                self.free_to_buddy(&list);
+                list.clear();
+            }
         }
     }
 
