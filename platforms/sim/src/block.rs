@@ -23,7 +23,7 @@ const STALL: u64 = 20_000_000;
 /// What is going to happen to a transfer.
 struct Fate {
     outcome: Result<(), IoError>,
-    /// Pages that are moved: all, or the first of a failed one.
+    /// Pages that a read fills: all, or the first ones of a failed one.
     pages: usize,
     delay: u64,
     /// What a write carries, where the device looks at its beginning.
@@ -153,7 +153,7 @@ impl Sim {
                     })
                 };
                 let words = if fate.early.is_empty() { late() } else { fate.early.clone() };
-                device.with(|device| device.end_write(io, words, fate.pages, fate.outcome));
+                device.with(|device| device.end_write(io, words, fate.outcome));
             }
         }
     }

@@ -140,20 +140,17 @@ impl Device {
         self.slots_of(io).iter_mut().map(page).collect()
     }
 
-    /// A write ends, `pages` of it made.
+    /// A write ends. What of a failed one was made nobody may count on: the slots hold garbage.
     pub(crate) fn end_write(
         &mut self,
         io: &Io,
         words: Vec<Arc<Words>>,
-        pages: usize,
         outcome: Result<(), IoError>,
     ) {
-        for (index, (slot, words)) in self.slots_of(io).iter_mut().zip(words).enumerate() {
+        for (slot, words) in self.slots_of(io).iter_mut().zip(words) {
             slot.writing = false;
             slot.behind = match outcome {
                 Ok(()) => Behind::Page(words),
-                // What was moved is there, but nobody may count on it.
-                Err(_) if index < pages => Behind::Garbage,
                 Err(_) => Behind::Garbage,
             };
         }

@@ -11,7 +11,7 @@ pub struct Troubles {
     pub reads: AtomicU32,
     /// Writes that fail.
     pub writes: AtomicU32,
-    /// Failed transfers that moved their first pages all the same.
+    /// Failed reads that filled their first frames all the same.
     pub short: AtomicU32,
     /// Transfers that take a hundred times as long.
     pub delays: AtomicU32,

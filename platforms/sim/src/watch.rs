@@ -1,8 +1,8 @@
 //! An observer of frames: who maps them, which device is at work on them. It knows nothing of the
 //! manager, and panics where the contract of the platform is broken.
 //!
-//! Per frame: mapped nowhere or at one page; devices that read it (a write to swap), or one that
-//! fills it (a read). A mapped frame is in no transfer; a frame that is filled is touched by nobody.
+//! Per frame: mapped nowhere or at one page; a device that reads it (a write to swap), or one that
+//! fills it (a read). A mapped frame is in no transfer; nobody touches a frame that is filled.
 
 use highwater_units::{Pfn, SpaceId, Vpn};
 
