@@ -41,7 +41,9 @@ impl Cpu for Sim {
 
     fn enter(&self, phase: Phase) -> Phase {
         let engine = self.engine();
-        if phase != Phase::Reclaim {
+        // Between the pages of a batch reclaim takes slots; whatever comes afterwards may use the
+        // frames.
+        if !matches!(phase, Phase::Reclaim | Phase::SwapOut) {
             self.flush();
         }
         let before = engine.enter(phase);

@@ -4,11 +4,12 @@ mod common;
 
 use common::{device, machine, platform, setup};
 use highwater_platform::{
-    Atomic, Block, Clock, Cpu, Io, Lock, LockClass, Locks, Phase, Platform, Recency,
+    Atomic, Block, Clock, Cpu, Io, Lock, LockClass, Locks, Mmu, Phase, Platform, Protection,
+    Recency,
 };
 use highwater_sim::machine::{Answer, Machine};
 use highwater_sim::{SimAtomic, simulate};
-use highwater_units::{FrameList, Nanos, Pfn, Prng};
+use highwater_units::{FrameList, Nanos, Pfn, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -232,6 +233,48 @@ fn threads_of_a_core_share_it() {
         })
     };
     assert_near(time(1, 2), 1.6 * time(2, 1), 1.0);
+}
+
+/// Reclaim pays for one flush a batch where page tables have accessed bits, and for one a call where
+/// each unmapping must be seen at once.
+#[test]
+fn a_batch_is_flushed_once() {
+    const BATCH: u64 = 32;
+    let flushes = |recency: Recency| {
+        let finished = simulate(setup(machine(1, 2), 1), move |vm| {
+            let sim = platform(vm, vec![64], &[], 0, recency);
+            let frames: Vec<Pfn> = (0..64).map(Pfn).collect();
+            sim.attach(SpaceId(0), 64).expect("room");
+            frames.chunks(16).enumerate().for_each(|(run, frames)| {
+                sim.map(SpaceId(0), Vpn(16 * run as u64), frames, Protection::ReadWrite);
+            });
+            let times = vm.scope(2, "thread", &|seat| match seat {
+                0 => unmap_one_by_one(vm, &sim, BATCH),
+                // Uses another page of the space all the time.
+                _ => (0..2000).fold(0, |_, _| {
+                    vm.work(Nanos(100));
+                    sim.program_load(SpaceId(0), Vpn(40), 0).map_or(0, |_| 0)
+                }),
+            });
+            times[0]
+        });
+        // Unmapping costs 150, a flush of one other CPU 1000.
+        (finished.expect("it ends").result as f64 - (BATCH * 150) as f64) / 1000.0
+    };
+    assert_near(flushes(Recency::AccessedBit), 1.0, 1.0);
+    assert_near(flushes(Recency::Unmapping), BATCH as f64, 1.0);
+}
+
+/// The time it takes, in reclaim.
+fn unmap_one_by_one(vm: &highwater_sim::Vm, sim: &highwater_sim::Sim, pages: u64) -> u64 {
+    vm.work(Nanos(10_000));
+    sim.enter(Phase::Reclaim);
+    let begin = sim.now().0;
+    for page in 0..pages {
+        sim.unmap(SpaceId(0), Vpn(page), &[Pfn(page as u32)]);
+    }
+    sim.enter(Phase::Program);
+    sim.now().0 - begin
 }
 
 /// More threads than CPUs: slices, and fair shares.
