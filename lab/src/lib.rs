@@ -5,9 +5,13 @@
 //! subject/   Highwater as such a service, on each of its platforms
 //! peer/      services without Highwater: plain memory, a mapped file, kernel swap on zram
 //! report/    measurements as text: units, lock tables
+//! machines   what can be simulated
+//! simulate/  workloads on simulated machines: settings, a run and its figures
 //! ```
 
+pub mod machines;
 pub mod peer;
 pub mod report;
+pub mod simulate;
 pub mod subject;
 pub mod workload;

@@ -1,15 +1,18 @@
 //! Highwater as a service for workloads: a manager with one space, and the way to its pages.
 //!
 //! ```text
-//! Guards   Manager<Os>: a pin for each access
-//! Faults   Manager<Uffd>: plain memory, page faults served by handlers or in the thread
+//! Guards     Manager<Os>: a pin for each access
+//! Faults     Manager<Uffd>: plain memory, page faults served by handlers or in the thread
+//! Simulated  Manager<Sim>: pins, or virtual page tables, on a virtual machine
 //! ```
 
 mod faults;
 mod guards;
+mod simulated;
 
 pub use faults::Faults;
 pub use guards::Guards;
+pub use simulated::{Held, Simulated, Virtual};
 
 use highwater_devices::{Device, Spec};
 use highwater_mm::Config;

@@ -1,0 +1,248 @@
+//! From an experiment to what the simulator is given, if it fits together.
+
+use super::{BadSetting, Experiment, Processes, Scale, Settings};
+use crate::workload::history::History;
+use highwater_mm::Config;
+use highwater_mm::machine::SPACES_MAX;
+use highwater_sim::Machine;
+use highwater_sim::machine::{DeviceSpec, Role};
+use highwater_units::{Bytes, PAGE_SIZE};
+use procfs::Current;
+use serde::{Deserialize, Serialize};
+
+/// Memory that [`Scale::Auto`] leaves at most, where the machine's floors allow it.
+const AUTO_MEMORY: Bytes = Bytes(1 << 30);
+/// What [`Scale::Auto`] divides by at least.
+const AUTO_SCALE: u64 = 64;
+/// Parts of memory that pages may fill without swap: an eighth is kept free at most, another is
+/// parked in per-CPU lists.
+const USABLE: f64 = 0.75;
+/// Part of memory that `min_free` may be.
+const MIN_FREE_SHARE: u64 = 4;
+
+/// An experiment that fits together.
+pub(super) struct Prepared {
+    /// Scaled.
+    pub(super) machine: Machine,
+    scale: u64,
+    /// Of each node.
+    pub(super) frames: Vec<u32>,
+    /// In pages.
+    pub(super) devices: Vec<(DeviceSpec, u32)>,
+    pub(super) config: Config,
+    pub(super) spaces: usize,
+    pub(super) pages_each: u64,
+}
+
+/// What a run took place in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// CPUs of the machine.
+    pub cpus: usize,
+    /// What its memory and devices were divided by; less where that is less than it can have.
+    pub scale: u64,
+    /// Memory, scaled.
+    pub memory_bytes: u64,
+    /// Swap devices that were used.
+    pub devices: Vec<String>,
+    /// Their sizes together, scaled.
+    pub swap_bytes: u64,
+    /// The set.
+    pub set_bytes: u64,
+    /// Pages that were kept free at least, all nodes together.
+    pub min_free: u32,
+    /// Gaps between the watermarks, in 10000ths of a node.
+    pub watermark_scale: u32,
+}
+
+impl Prepared {
+    /// For reports.
+    pub(super) fn conditions(&self) -> Conditions {
+        let pages = self.devices.iter().map(|(_, pages)| u64::from(*pages)).sum();
+        let set = self.pages_each * self.spaces as u64;
+        Conditions {
+            cpus: self.machine.cpus(),
+            scale: self.scale,
+            memory_bytes: self.machine.memory().0,
+            devices: self.devices.iter().map(|(spec, _)| spec.name.clone()).collect(),
+            swap_bytes: Bytes::of_pages(pages).0,
+            set_bytes: Bytes::of_pages(set).0,
+            min_free: self.config.min_free.unwrap_or_default(),
+            watermark_scale: self.config.watermark_scale,
+        }
+    }
+}
+
+/// Makes an experiment fit, or says what does not.
+pub(super) fn prepare(experiment: &Experiment) -> Result<Prepared, BadSetting> {
+    let Experiment { machine: whole, tasks, settings, .. } = experiment;
+    let scale = match settings.scale {
+        Scale::By(by) => by,
+        Scale::Auto => AUTO_SCALE.max(whole.memory().0.div_ceil(AUTO_MEMORY.0)),
+    };
+    let machine = whole.scaled(scale).map_err(|what| bad(what, "give a scale from 1"))?;
+    let spaces = spaces(*tasks, settings.processes)?;
+    let devices = devices(&machine, settings.devices.as_deref())?;
+    let memory = machine.memory();
+    let set = (memory.pages() as f64 * settings.set) as u64;
+    let pages_each = (set / spaces as u64).max(1);
+    let set = Bytes::of_pages(pages_each * spaces as u64);
+    let swap = Bytes::of_pages(devices.iter().map(|(_, pages)| u64::from(*pages)).sum());
+    fits(set, memory, swap)?;
+    enough_host_memory(set, memory, *tasks)?;
+    let config = config(settings, whole, &machine)?;
+    let frames = machine.node_mib.iter().map(|mib| pages(*mib)).collect();
+    Ok(Prepared { machine, scale, frames, devices, config, spaces, pages_each })
+}
+
+fn bad(what: impl Into<String>, remedy: impl Into<String>) -> BadSetting {
+    BadSetting { what: what.into(), remedy: remedy.into() }
+}
+
+/// Pages of a size that a machine may have: below 2^32.
+fn pages(mib: u64) -> u32 {
+    u32::try_from(Bytes(mib << 20).pages()).expect("machines are checked for this")
+}
+
+/// Spaces for the tasks.
+fn spaces(tasks: usize, processes: Processes) -> Result<usize, BadSetting> {
+    let most = match processes {
+        Processes::One => History::THREADS_MAX,
+        Processes::PerTask => SPACES_MAX,
+    };
+    match processes {
+        _ if !(1..=most).contains(&tasks) => {
+            Err(bad(format!("{tasks} tasks cannot be"), format!("give 1 to {most} of them")))
+        }
+        Processes::One => Ok(1),
+        Processes::PerTask => Ok(tasks),
+    }
+}
+
+/// The devices to swap to, with their sizes in pages.
+fn devices(
+    machine: &Machine,
+    names: Option<&[String]>,
+) -> Result<Vec<(DeviceSpec, u32)>, BadSetting> {
+    let find = |name: &String| {
+        let found = machine.devices.iter().find(|device| device.name == *name);
+        found.cloned().ok_or_else(|| {
+            let all: Vec<&str> = machine.devices.iter().map(|d| d.name.as_str()).collect();
+            let remedy = match all.is_empty() {
+                true => "it has none".into(),
+                false => format!("it has {}", all.join(", ")),
+            };
+            bad(format!("devices: {} has no device '{name}'", machine.name), remedy)
+        })
+    };
+    let for_swap = |device: &&DeviceSpec| device.role == Role::Swap;
+    let specs: Vec<DeviceSpec> = match names {
+        Some(names) => names.iter().map(find).collect::<Result<_, _>>()?,
+        None => machine.devices.iter().filter(for_swap).cloned().collect(),
+    };
+    let twice = specs.iter().enumerate().find(|(at, spec)| specs[..*at].contains(spec));
+    if let Some((_, spec)) = twice {
+        return Err(bad(format!("devices: {} is named twice", spec.name), "name it once"));
+    }
+    let sized = |spec: DeviceSpec| (pages(spec.mib), spec);
+    Ok(specs.into_iter().map(sized).map(|(pages, spec)| (spec, pages)).collect())
+}
+
+/// Whether the pages of the set find room.
+fn fits(set: Bytes, memory: Bytes, swap: Bytes) -> Result<(), BadSetting> {
+    let room = swap.0 as f64 + memory.0 as f64 * USABLE;
+    match set.0 as f64 <= room {
+        true => Ok(()),
+        false => Err(bad(
+            format!("a set of {set} does not fit memory of {memory} and swap of {swap}"),
+            format!(
+                "give --set set={:.2} or less",
+                (room / memory.0 as f64 * 100.0).floor() / 100.0
+            ),
+        )),
+    }
+}
+
+/// Whether this machine has room for the contents of the other one: each page of the set, an older
+/// copy of those in frames, and the history of the workload.
+fn enough_host_memory(set: Bytes, memory: Bytes, tasks: usize) -> Result<(), BadSetting> {
+    let needed = Bytes(set.0 + memory.0 + History::bytes(tasks, set.pages()));
+    let info = procfs::Meminfo::current();
+    let available = info.ok().and_then(|info| info.mem_available).map(Bytes);
+    match available {
+        Some(available) if needed > available => Err(bad(
+            format!("contents would take {needed} of this machine, where {available} are free"),
+            "give a larger --set scale=N, or a smaller --set set=RATIO",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The manager's settings: the watermarks of the whole machine, unless told otherwise.
+fn config(settings: &Settings, whole: &Machine, machine: &Machine) -> Result<Config, BadSetting> {
+    let marks = whole.watermarks(machine);
+    let min_free = settings.min_free.unwrap_or(marks.min_free);
+    let most = machine.memory().0 / PAGE_SIZE as u64 / MIN_FREE_SHARE;
+    if u64::from(min_free) > most {
+        let what = format!("min_free: {min_free} pages are more than a quarter of memory");
+        return Err(bad(what, format!("give {most} or less")));
+    }
+    let watermark_scale = settings.watermark_scale.unwrap_or(marks.watermark_scale);
+    Ok(Config { min_free: Some(min_free), watermark_scale, ..settings.config.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines;
+    use crate::simulate::Workload;
+    use highwater_sim::Traced;
+    use highwater_units::Nanos;
+
+    fn experiment(machine: &str, tasks: usize, set: &[&str]) -> Experiment {
+        let mut settings = Settings::default();
+        set.iter().for_each(|text| settings.set(text).expect("a setting"));
+        Experiment {
+            machine: machines::find(machine).expect("a machine"),
+            workload: Workload::Pmbench,
+            tasks,
+            seed: 1,
+            time: Nanos(1),
+            settings,
+            traced: Traced::Off,
+        }
+    }
+
+    #[track_caller]
+    fn assert_told(machine: &str, tasks: usize, set: &[&str], told: &str) {
+        let bad = prepare(&experiment(machine, tasks, set)).err().expect("it cannot be");
+        assert!(bad.to_string().contains(told), "{bad}");
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_would() {
+        let ramdisks = "xeon-48c-2-ramdisks";
+        assert_told(ramdisks, 0, &[], "1 to 256");
+        assert_told(ramdisks, 257, &[], "1 to 256");
+        assert_told(ramdisks, 513, &["processes=one"], "1 to 512");
+        assert_told(ramdisks, 1, &["devices=pmem0,nvme"], "it has pmem0, pmem1");
+        assert_told(ramdisks, 1, &["devices=pmem0,pmem0"], "once");
+        assert_told(ramdisks, 1, &["set=4"], "set=3.75 or less");
+        assert_told(ramdisks, 1, &["min_free=100000"], "give 32768 or less");
+        assert_told("spr-112c-224t", 1, &[], "set=0.75 or less");
+        assert_told("spr-112c-224t", 1, &["devices=sda"], "it has none");
+        assert_told("x7-2l-52c-8nvme", 1, &["devices=nvme0", "scale=1"], "scale=N");
+    }
+
+    #[test]
+    fn memory_is_scaled_and_shared_out() {
+        let prepared = prepare(&experiment("xeon-48c-2-ramdisks", 3, &["set=1"])).expect("it fits");
+        assert_eq!(prepared.frames, [65_536, 65_536], "32 GiB / 64, two nodes");
+        assert_eq!((prepared.spaces, prepared.pages_each), (3, 131_072 / 3));
+        let conditions = prepared.conditions();
+        assert_eq!(conditions.devices, ["pmem0", "pmem1"]);
+        assert_eq!(conditions.swap_bytes, (2 * 768) << 20);
+        let nvme = prepare(&experiment("x7-2l-52c-8nvme", 1, &["devices=nvme3", "set=0.5"]));
+        assert_eq!(nvme.expect("it fits").conditions().memory_bytes, 1 << 30);
+    }
+}

@@ -1,0 +1,377 @@
+//! What `--set key=value` can change, as one table.
+//!
+//! ```text
+//! "kswapd_threads=4" ── Settings::set ──> KEYS: the key's parser ──> Settings
+//!                                               its text again  <── Settings::shown
+//! ```
+
+use crate::workload::pattern::Pattern;
+use highwater_mm::Config;
+use highwater_mm::config::KSWAPD_THREADS_MAX;
+use highwater_platform::Recency;
+use highwater_sim::Policy;
+use highwater_units::RUN_PAGES_MAX;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// How much of a machine's memory there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// A 64th, or less: at most a GiB, as far as the machine can be made that small.
+    Auto,
+    /// One part in so many.
+    By(u64),
+}
+
+/// Whose memory the tasks use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processes {
+    /// All tasks are threads of one process, and use all of its memory.
+    One,
+    /// Each task is a process and has an equal part of the set.
+    PerTask,
+}
+
+/// All settings of a simulated workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The manager's; `min_free` and `watermark_scale` are those below.
+    pub config: Config,
+    /// Frames kept free; none for those of the whole machine (`Machine::watermarks`).
+    pub min_free: Option<u32>,
+    /// Gaps between the watermarks, in 10000ths of a node; none likewise.
+    pub watermark_scale: Option<u32>,
+    /// Of 100 accesses, how many are loads.
+    pub read_percent: u32,
+    /// The order of pages.
+    pub pattern: Pattern,
+    /// The set, in parts of memory.
+    pub set: f64,
+    /// Whose it is.
+    pub processes: Processes,
+    /// How much memory.
+    pub scale: Scale,
+    /// Who runs next.
+    pub policy: Policy,
+    /// How accesses are noticed, and how pages are reached: through guards, or through page tables.
+    pub recency: Recency,
+    /// Names of swap devices; none for all that the machine has for swap.
+    pub devices: Option<Vec<String>>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            config: Config::default(),
+            min_free: None,
+            watermark_scale: None,
+            read_percent: 80,
+            pattern: Pattern::Uniform,
+            set: 2.0,
+            processes: Processes::PerTask,
+            scale: Scale::Auto,
+            policy: Policy::SmallestClock,
+            recency: Recency::AccessedBit,
+            devices: None,
+        }
+    }
+}
+
+/// A setting that cannot be: what is wrong, and what to do. Each is part of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadSetting {
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
+/// A key of `--set`.
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes.
+    pub values: &'static str,
+    /// What it is, on one line.
+    pub help: &'static str,
+    /// Takes a value; `None` if it is none of `values`.
+    take: fn(&mut Settings, &str) -> Option<()>,
+    /// The value as one would set it.
+    show: fn(&Settings) -> String,
+}
+
+/// All keys.
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "kswapd_threads",
+        values: "1 to 16",
+        help: "kswapd threads of each node",
+        take: |s, text| {
+            s.config.kswapd_threads = number(text, 1..=KSWAPD_THREADS_MAX)?;
+            Some(())
+        },
+        show: |s| s.config.kswapd_threads.to_string(),
+    },
+    Key {
+        name: "min_free",
+        values: "auto, or a number of pages",
+        help: "pages kept free in all; auto: those of the whole machine",
+        take: |s, text| {
+            s.min_free = auto_or(text, 1..=u32::MAX)?;
+            Some(())
+        },
+        show: |s| auto(s.min_free),
+    },
+    Key {
+        name: "watermark_scale",
+        values: "auto, or 1 to 3000",
+        help: "gaps between watermarks, in 10000ths of a node; auto: of the whole machine",
+        take: |s, text| {
+            s.watermark_scale = auto_or(text, 1..=3000)?;
+            Some(())
+        },
+        show: |s| auto(s.watermark_scale),
+    },
+    Key {
+        name: "window_max",
+        values: "1 to 16",
+        help: "pages brought in or mapped at once for a stream",
+        take: |s, text| {
+            s.config.window_max = number(text, 1..=RUN_PAGES_MAX)?;
+            Some(())
+        },
+        show: |s| s.config.window_max.to_string(),
+    },
+    Key {
+        name: "read_percent",
+        values: "0 to 100",
+        help: "of 100 accesses, how many read",
+        take: |s, text| {
+            s.read_percent = number(text, 0..=100)?;
+            Some(())
+        },
+        show: |s| s.read_percent.to_string(),
+    },
+    Key {
+        name: "pattern",
+        values: "uniform, normal or sequential",
+        help: "the order in which pages are visited",
+        take: |s, text| {
+            s.pattern = choice(text, &PATTERNS)?;
+            Some(())
+        },
+        show: |s| name_in(&PATTERNS, s.pattern),
+    },
+    Key {
+        name: "set",
+        values: "a number from 0.01 to 16",
+        help: "memory the tasks use together, in parts of the machine's",
+        take: |s, text| {
+            s.set = number(text, 0.01..=16.0)?;
+            Some(())
+        },
+        show: |s| s.set.to_string(),
+    },
+    Key {
+        name: "processes",
+        values: "one or per_task",
+        help: "one process of threads that share the set, or a process and a part for each task",
+        take: |s, text| {
+            s.processes = choice(text, &PROCESSES)?;
+            Some(())
+        },
+        show: |s| name_in(&PROCESSES, s.processes),
+    },
+    Key {
+        name: "scale",
+        values: "auto, or a number from 1",
+        help: "divides memory and devices, not speeds; auto: 64, or more for at most 1 GiB",
+        take: |s, text| {
+            s.scale = auto_or(text, 1..=u64::MAX)?.map_or(Scale::Auto, Scale::By);
+            Some(())
+        },
+        show: |s| match s.scale {
+            Scale::Auto => AUTO.into(),
+            Scale::By(by) => by.to_string(),
+        },
+    },
+    Key {
+        name: "policy",
+        values: "clock, random, round_robin or pct",
+        help: "who runs next: by virtual time, or to find races (figures then mean nothing)",
+        take: |s, text| {
+            s.policy = choice(text, &POLICIES)?;
+            Some(())
+        },
+        show: |s| match s.policy {
+            Policy::SmallestClock => "clock".into(),
+            Policy::Random { .. } => "random".into(),
+            Policy::RoundRobin { .. } => "round_robin".into(),
+            Policy::Pct { .. } => "pct".into(),
+        },
+    },
+    Key {
+        name: "recency",
+        values: "accessed_bit or unmapping",
+        help: "pages are reached through guards, or page tables that keep no accessed bits",
+        take: |s, text| {
+            s.recency = choice(text, &RECENCIES)?;
+            Some(())
+        },
+        show: |s| name_in(&RECENCIES, s.recency),
+    },
+    Key {
+        name: "devices",
+        values: "auto, or names of the machine's devices between commas",
+        help: "where pages are swapped to; auto: all that the machine has for swap",
+        take: |s, text| {
+            let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+            let sound = names.iter().all(|name| !name.is_empty());
+            s.devices = (text != AUTO).then_some(names);
+            sound.then_some(())
+        },
+        show: |s| s.devices.as_ref().map_or(AUTO.into(), |names| names.join(",")),
+    },
+];
+
+/// The value by which a key is chosen for its user.
+const AUTO: &str = "auto";
+
+/// Words for values of a key.
+type Words<T> = [(&'static str, T)];
+
+const PATTERNS: [(&str, Pattern); 3] = [
+    ("uniform", Pattern::Uniform),
+    ("normal", Pattern::Normal),
+    ("sequential", Pattern::Sequential),
+];
+const PROCESSES: [(&str, Processes); 2] =
+    [("one", Processes::One), ("per_task", Processes::PerTask)];
+const POLICIES: [(&str, Policy); 4] = [
+    ("clock", Policy::SmallestClock),
+    ("random", Policy::Random { period: 8 }),
+    ("round_robin", Policy::RoundRobin { quantum: 8 }),
+    ("pct", Policy::Pct { changes: 20, steps: 1_000_000 }),
+];
+const RECENCIES: [(&str, Recency); 2] =
+    [("accessed_bit", Recency::AccessedBit), ("unmapping", Recency::Unmapping)];
+
+fn choice<T: Copy>(text: &str, words: &Words<T>) -> Option<T> {
+    words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
+}
+
+fn name_in<T: PartialEq>(words: &Words<T>, value: T) -> String {
+    let found = words.iter().find(|(_, other)| *other == value);
+    found.expect("every value of a setting has a word").0.to_owned()
+}
+
+fn number<T: FromStr + PartialOrd>(text: &str, within: RangeInclusive<T>) -> Option<T> {
+    text.parse().ok().filter(|number| within.contains(number))
+}
+
+fn auto_or<T: FromStr + PartialOrd>(text: &str, within: RangeInclusive<T>) -> Option<Option<T>> {
+    match text {
+        AUTO => Some(None),
+        _ => number(text, within).map(Some),
+    }
+}
+
+fn auto<T: ToString>(value: Option<T>) -> String {
+    value.map_or(AUTO.into(), |value| value.to_string())
+}
+
+impl Settings {
+    /// Changes a setting, given as `key=value`.
+    ///
+    /// # Errors
+    /// No such key, or no such value.
+    pub fn set(&mut self, text: &str) -> Result<(), BadSetting> {
+        let bad = |what: String, remedy: String| Err(BadSetting { what, remedy });
+        let Some((name, value)) = text.split_once('=') else {
+            return bad(format!("'{text}' is no setting"), "give KEY=VALUE".into());
+        };
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+            return bad(
+                format!("no setting is called '{name}'"),
+                format!("use {}", names.join(", ")),
+            );
+        };
+        match (key.take)(self, value) {
+            Some(()) => Ok(()),
+            None => bad(format!("{name}: '{value}' cannot be"), format!("give {}", key.values)),
+        }
+    }
+
+    /// All keys and their values, as one would set them.
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
+        KEYS.iter().map(|key| (key.name, (key.show)(self))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_takes_what_it_shows() {
+        let mut changed = Settings::default();
+        for text in [
+            "kswapd_threads=4",
+            "min_free=1000",
+            "watermark_scale=50",
+            "window_max=8",
+            "read_percent=0",
+            "pattern=sequential",
+            "set=0.5",
+            "processes=one",
+            "scale=8",
+            "policy=pct",
+            "recency=unmapping",
+            "devices=pmem0,pmem1",
+        ] {
+            let before = changed.shown();
+            changed.set(text).expect(text);
+            let new: Vec<_> = changed.shown().into_iter().filter(|p| !before.contains(p)).collect();
+            let [(key, value)] = &new[..] else { panic!("{text} changed {new:?}") };
+            assert_eq!(format!("{key}={value}"), text);
+        }
+        assert_eq!(changed.config.kswapd_threads, 4);
+        let mut again = Settings::default();
+        for (key, value) in changed.shown() {
+            again.set(&format!("{key}={value}")).expect(key);
+        }
+        assert_eq!(again, changed);
+        for (key, value) in Settings::default().shown() {
+            again.set(&format!("{key}={value}")).expect(key);
+        }
+        assert_eq!(again, Settings::default());
+    }
+
+    #[test]
+    fn what_cannot_be_says_what_can() {
+        for (text, told) in [
+            ("kswapd_threads", "give KEY=VALUE"),
+            ("kswapd=4", "use kswapd_threads, min_free"),
+            ("kswapd_threads=17", "give 1 to 16"),
+            ("kswapd_threads=auto", "give 1 to 16"),
+            ("min_free=0", "give auto, or"),
+            ("set=NaN", "from 0.01 to 16"),
+            ("pattern=zigzag", "uniform, normal or sequential"),
+            ("scale=0", "a number from 1"),
+            ("devices=", "names of the machine's devices"),
+            ("=1", "use kswapd_threads"),
+        ] {
+            let mut settings = Settings::default();
+            let bad = settings.set(text).expect_err(text).to_string();
+            assert!(bad.contains(told), "{text}: {bad}");
+        }
+    }
+}

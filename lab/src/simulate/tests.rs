@@ -1,0 +1,96 @@
+//! Small runs on a small machine.
+
+use super::*;
+use crate::machines;
+
+/// 4 CPUs of 2020 with 32 MiB and two RAM disks.
+fn small(tasks: usize, set: &[&str]) -> Experiment {
+    let mut machine = machines::find("xeon-48c-2-ramdisks").expect("listed");
+    machine.cores_per_socket = 2;
+    machine.node_mib = vec![16, 16];
+    machine.devices.iter_mut().for_each(|device| device.mib = 64);
+    let mut settings = Settings::default();
+    ["scale=1"].iter().chain(set).for_each(|text| settings.set(text).expect("a setting"));
+    let (workload, time) = (Workload::Pmbench, Nanos(20_000_000));
+    Experiment { machine, workload, tasks, seed: 7, time, settings, traced: Traced::Off }
+}
+
+fn figures(experiment: &Experiment) -> SimulationFigures {
+    let done = run(experiment).unwrap_or_else(|trouble| panic!("{trouble:?}"));
+    done.figures
+}
+
+#[test]
+fn a_run_swaps_and_keeps_its_contents() {
+    for set in
+        [["processes=per_task", "recency=accessed_bit"], ["processes=one", "recency=unmapping"]]
+    {
+        let run = figures(&small(3, &set));
+        assert!(run.figures.checked_reads > 1000, "{run:?}");
+        assert!(run.counters["pswpin"] > 100 && run.counters["pswpout"] > 100, "{run:?}");
+        assert!((0.020..0.030).contains(&run.figures.seconds), "{}", run.figures.seconds);
+        let task = run.roles.iter().find(|role| role.name == "task").expect("tasks worked");
+        assert_eq!(task.threads, 3);
+        assert!((2.0..=3.01).contains(&task.cpus), "RAM disks keep CPUs busy: {}", task.cpus);
+        assert!(run.cpus_busy() <= 4.0, "{}", run.cpus_busy());
+        let (phases, roles) =
+            (run.phases.iter().map(|p| p.busy_ns), run.roles.iter().map(|r| r.busy_ns));
+        assert_eq!(phases.sum::<u64>(), roles.sum::<u64>());
+        let timed: u64 = run.latency.iter().map(|bucket| bucket.count).sum();
+        assert_eq!(timed * 7, run.figures.accesses_per_s.mul_add(run.figures.seconds, 0.5) as u64);
+    }
+}
+
+#[test]
+fn equal_experiments_are_equal_runs() {
+    let (mut first, mut again) = (figures(&small(4, &[])), figures(&small(4, &[])));
+    assert_eq!(first.cost.hash, again.cost.hash);
+    for run in [&mut first, &mut again] {
+        (run.cost.real_seconds, run.cost.events_per_real_s) = (0.0, 0.0);
+    }
+    assert_eq!(first, again);
+    let other = figures(&Experiment { seed: 8, ..small(4, &[]) });
+    assert_ne!(other.cost.hash, first.cost.hash);
+}
+
+#[test]
+fn the_largest_set_that_is_allowed_is_served() {
+    let run = figures(&small(2, &["set=4.75"]));
+    assert_eq!(run.conditions.set_bytes, 152 << 20);
+}
+
+#[test]
+fn a_trace_is_kept_where_it_is_asked_for() {
+    let traced = Experiment { traced: Traced::On, ..small(1, &[]) };
+    let done = run(&traced).unwrap_or_else(|trouble| panic!("{trouble:?}"));
+    let mut text = Vec::new();
+    done.trace.expect("asked for").write(&mut text).expect("memory");
+    let events: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert!(events["traceEvents"].as_array().expect("bars").len() > 1000);
+    assert!(run(&small(1, &[])).is_ok_and(|done| done.trace.is_none()));
+}
+
+#[test]
+fn a_report_has_all_its_parts() {
+    let run = figures(&small(2, &["kswapd_threads=2"]));
+    let text = run.text();
+    for part in [
+        "pmbench on xeon-48c-2-ramdisks: 2 tasks on 4 CPUs, seed 7\n",
+        "swap 128 MiB (pmem0, pmem1), scale 1",
+        "\naccesses/s ",
+        "\ntask                            2 ",
+        "\nkswapd0:0 ",
+        "\nkswapd1:1 ",
+        "\nlock.phase ",
+        "\npgmajfault ",
+        "\naccess latency\n",
+        &run.cost.hash,
+        "contents checked: ",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json = serde_json::to_string(&run).expect("figures have text keys");
+    let again: SimulationFigures = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((again.counters, again.latency), (run.counters, run.latency));
+    assert_eq!((again.settings, again.cost.hash), (run.settings, run.cost.hash));
+}
