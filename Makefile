@@ -21,6 +21,8 @@ build:
 test: tools venv build
 	$(CARGO) test --release --workspace
 	$(CARGO) test --package highwater-mm --package highwater-os --package highwater-uffd
+	$(CARGO) test --package highwater-sim
+	$(CARGO) test --package highwater-lab --test swarm
 
 demo:
 	@demo/sort.sh check

@@ -7,6 +7,7 @@
 //! report/    measurements as text: units, lock tables
 //! machines   what can be simulated
 //! simulate/  workloads on simulated machines: settings, a run and its figures
+//! swarm/     the whole manager on simulated machines that a seed draws
 //! ```
 
 pub mod machines;
@@ -14,4 +15,5 @@ pub mod peer;
 pub mod report;
 pub mod simulate;
 pub mod subject;
+pub mod swarm;
 pub mod workload;

@@ -1,0 +1,202 @@
+//! What a seed of the swarm draws: everything small, so that limits are met all the time.
+
+use crate::machines;
+use highwater_mm::trial::{Failures, Plan};
+use highwater_platform::Recency;
+use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
+use highwater_sim::{Limits, Policy, Setup, Traced, Troubles};
+use highwater_units::{Nanos, Prng};
+use std::fmt;
+
+/// Virtual time without progress after which a run is stuck: a fault on devices that fail gives up
+/// after 10 s.
+const IDLE: Nanos = Nanos(120_000_000_000);
+/// Suspensions without progress.
+const IDLE_STEPS: u64 = 200_000_000;
+/// The longest an access takes when nothing goes wrong.
+const LATENCY_MAX: Nanos = Nanos(2_000_000_000);
+
+/// How the program reaches pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Guards.
+    Guards,
+    /// Virtual page tables.
+    PageTables,
+}
+
+/// Whether all pages find room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// They do.
+    Enough,
+    /// Devices are too small.
+    Short,
+}
+
+/// One run of the swarm.
+#[derive(Debug)]
+pub struct Case {
+    /// Where it comes from.
+    pub seed: u64,
+    /// The machine.
+    pub machine: Machine,
+    /// Frames of each node.
+    pub frames: Vec<u32>,
+    /// Devices and their sizes in pages.
+    pub devices: Vec<(DeviceSpec, u32)>,
+    /// Who runs next.
+    pub policy: Policy,
+    /// How accesses are noticed.
+    pub recency: Recency,
+    /// How pages are reached.
+    pub way: Way,
+    /// Whether there is room for all.
+    pub room: Room,
+    /// What goes wrong.
+    pub troubles: Troubles,
+    /// What the users do.
+    pub plan: Plan,
+}
+
+impl Case {
+    /// The case of a seed.
+    pub fn draw(seed: u64) -> Case {
+        let mut random = Prng::new(seed ^ 0x5a4a_0000);
+        let machine = draw_machine(&mut random);
+        let frames = draw_frames(&mut random, machine.node_mib.len());
+        let policy = Policy::draw(&mut random);
+        // Under page tables alone, nothing sets accessed bits.
+        let (recency, way) = match random.below(3) {
+            0 => (Recency::AccessedBit, Way::Guards),
+            1 => (Recency::Unmapping, Way::Guards),
+            _ => (Recency::Unmapping, Way::PageTables),
+        };
+        let all: u32 = frames.iter().sum();
+        let mut plan = Plan::draw(seed, u64::from(all), 0);
+        // Where nothing fits every fault looks at every page, again and again: with few of them.
+        let room = if all < 160 && random.percent(25) { Room::Short } else { Room::Enough };
+        plan.steps = match room {
+            Room::Enough => 4000 / plan.threads,
+            Room::Short => 200 / plan.threads,
+        };
+        let troubles = match random.below(4) {
+            0 => Troubles::default(),
+            1 => Troubles::draw_harmless(&mut random),
+            _ if room == Room::Short => Troubles::draw_harmless(&mut random),
+            _ => Troubles::draw(&mut random),
+        };
+        let calm = room == Room::Enough && !troubles.any_fatal();
+        plan.failures = if calm { Failures::None } else { Failures::Allowed };
+        plan.latency_max = (calm && policy.is_timed()).then_some(LATENCY_MAX);
+        let slots = match room {
+            Room::Enough => plan.slots(),
+            Room::Short => 64 + random.below(plan.pages * 2),
+        };
+        let devices = draw_devices(&mut random, slots as u32, machine.node_mib.len() as u8);
+        Case { seed, machine, frames, devices, policy, recency, way, room, troubles, plan }
+    }
+
+    /// How its simulation starts.
+    pub fn setup(&self) -> Setup {
+        Setup {
+            machine: self.machine.clone(),
+            seed: self.seed,
+            policy: self.policy,
+            limits: Limits { idle_time: IDLE, idle_steps: IDLE_STEPS },
+            traced: Traced::Off,
+        }
+    }
+}
+
+/// The costs of one of our machines, on 1 to 32 CPUs.
+fn draw_machine(random: &mut Prng) -> Machine {
+    let names: Vec<&str> = machines::names().collect();
+    let name = names[random.below(names.len() as u64) as usize];
+    let mut machine = machines::find(name).expect("listed");
+    machine.sockets = 1 + random.below(4) as u16;
+    machine.cores_per_socket = 1 + random.below(4) as u16;
+    machine.threads_per_core = 1 + random.below(2) as u16;
+    machine.node_mib = vec![1; usize::from(machine.sockets)];
+    machine.devices.clear();
+    machine
+}
+
+/// 40 to 700 frames, in unequal parts; half of the time few.
+fn draw_frames(random: &mut Prng, nodes: usize) -> Vec<u32> {
+    let most = if random.percent(50) { 40 } else { 600 };
+    let each = 40 / nodes as u64 + 8;
+    (0..nodes).map(|_| (each + random.below(most / nodes as u64 + 1)) as u32).collect()
+}
+
+/// One to three devices of `slots` pages in all, or a little more.
+fn draw_devices(random: &mut Prng, slots: u32, nodes: u8) -> Vec<(DeviceSpec, u32)> {
+    let count = 1 + random.below(3) as u32;
+    let device = |index: u32, random: &mut Prng| {
+        let spec = draw_device(random, index, nodes);
+        // The first ones small: full all the time, in use by all CPUs.
+        match index + 1 == count {
+            true => (spec, slots),
+            false => (spec, 64 + random.below(600) as u32),
+        }
+    };
+    (0..count).map(|index| device(index, random)).collect()
+}
+
+fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
+    let answer = match random.percent(40) {
+        true => Answer::Synchronous,
+        false => Answer::Asynchronous,
+    };
+    DeviceSpec {
+        name: format!("device{index}"),
+        role: Role::Swap,
+        node: random.below(u64::from(nodes)) as u8,
+        mib: 1,
+        answer,
+        read_latency: 1000 << random.below(10),
+        write_latency: 1000 << random.below(10),
+        read_mb_per_s: 100 << random.below(7),
+        write_mb_per_s: 100 << random.below(7),
+        channels: 1 << random.below(7),
+        seek: if random.percent(10) { 4_000_000 } else { 0 },
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { seed, machine, frames, devices, policy, recency, way, room, plan, .. } = self;
+        let Machine { name, sockets, cores_per_socket, threads_per_core, .. } = machine;
+        write!(f, "seed {seed}: {sockets}x{cores_per_socket}x{threads_per_core} CPUs of {name}, ")?;
+        write!(f, "{frames:?} frames, {} users of {} pages, ", plan.threads, plan.pages)?;
+        let pages: Vec<u32> = devices.iter().map(|(_, pages)| *pages).collect();
+        write!(f, "{pages:?} slots ({room:?}), {policy:?}, {recency:?}, {way:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::mem::discriminant;
+
+    #[test]
+    fn seeds_draw_all_kinds() {
+        let cases: Vec<Case> = (0..300).map(Case::draw).collect();
+        let kinds = |kind: fn(&Case) -> u64| cases.iter().map(kind).collect::<HashSet<_>>().len();
+        let policies = cases.iter().map(|case| discriminant(&case.policy));
+        assert_eq!(policies.collect::<HashSet<_>>().len(), 4);
+        assert_eq!(kinds(|case| case.way as u64), 2);
+        assert_eq!(kinds(|case| case.room as u64), 2);
+        assert_eq!(kinds(|case| u64::from(case.recency == Recency::Unmapping)), 2);
+        assert_eq!(kinds(|case| u64::from(case.troubles.any_fatal())), 2);
+        assert!(kinds(|case| case.machine.cpus() as u64) > 10);
+    }
+
+    #[test]
+    fn cases_are_fixed_by_their_seed() {
+        for seed in 0..50 {
+            assert_eq!(format!("{:?}", Case::draw(seed)), format!("{:?}", Case::draw(seed)));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The swarm: the whole-manager trial on virtual machines that a seed draws, all observers on.
+//!
+//! ```text
+//! seed --> Case::draw   CPUs, costs, frames, devices, policy, troubles, what users do  case.rs
+//!      \-> run          trial::run on the simulator: contents, lists, slots, watermarks;
+//!                       the simulator's own: frames, slots, lock order, progress
+//! ```
+//! A contradiction panics; a run that hangs or gets nowhere is an error. Both repeat exactly for
+//! the same seed and the same program.
+
+mod case;
+
+pub use case::{Case, Room, Way};
+
+use highwater_mm::trial::{self, Outcome, Pins, Program, Reach};
+use highwater_mm::{Access, Fault, FaultError, Manager};
+use highwater_sim::{Sim, SimConfig, Stuck, Vm, simulate};
+use highwater_units::{SpaceId, Vpn};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a run of the swarm was like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// What was run, on a line.
+    pub case: String,
+    /// Calls of the users to the manager.
+    pub operations: u64,
+    /// How many of these failed, as they may where things go wrong.
+    pub failures: u64,
+    /// Virtual time, s.
+    pub seconds: f64,
+    /// Locks taken, transfers begun, lines moved.
+    pub events: u64,
+    /// Of all events.
+    pub hash: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { case, operations, failures, seconds, events, hash } = self;
+        write!(f, "{case}: {operations} operations, {failures} failed, ")?;
+        write!(f, "{seconds:.3} virtual s, {events} events, hash {hash:016x}")
+    }
+}
+
+/// Runs the case of a seed.
+///
+/// # Errors
+/// Threads wait for each other, or nothing useful happens any more.
+///
+/// # Panics
+/// At the first contradiction.
+pub fn run(seed: u64) -> Result<Summary, Stuck> {
+    let case = Case::draw(seed);
+    let text = case.to_string();
+    let finished = simulate(case.setup(), move |vm| carry_out(vm, case))?;
+    let (Outcome { operations, failures, .. }, report) = (finished.result, finished.report);
+    let seconds = report.time.0 as f64 / 1e9;
+    let (events, hash) = (report.events, report.hash);
+    Ok(Summary { case: text, operations, failures, seconds, events, hash })
+}
+
+/// The trial of a case, on its platform.
+fn carry_out(vm: &Vm, case: Case) -> Outcome {
+    let Case { seed, frames, devices, recency, troubles, plan, way, room, .. } = case;
+    let troubles = Arc::new(troubles);
+    let calm = troubles.clone();
+    let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
+    let (beat, calm) = (vm.beat(), move || calm.end());
+    match (way, room) {
+        (Way::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, calm),
+        (Way::Guards, Room::Short) => trial::run_full(sim, Pins, &plan, seed, beat),
+        (Way::PageTables, Room::Enough) => trial::run(sim, Hardware, &plan, seed, beat, calm),
+        (Way::PageTables, Room::Short) => trial::run_full(sim, Hardware, &plan, seed, beat),
+    }
+}
+
+/// A program whose accesses go through the virtual page tables, and fault where these have nothing.
+struct Hardware;
+
+impl Hardware {
+    /// Makes an access, and serves its faults until it succeeds.
+    fn access<R>(
+        manager: &Manager<Sim>,
+        (space, vpn): (SpaceId, Vpn),
+        access: Access,
+        attempt: impl Fn(&Sim) -> Option<R>,
+    ) -> Result<R, FaultError> {
+        let bound = Vpn(manager.machine().space(space).pages());
+        loop {
+            if let Some(done) = attempt(manager.platform()) {
+                return Ok(done);
+            }
+            manager.fault(space, Fault { vpn, access, bound })?;
+        }
+    }
+}
+
+impl Program<Sim> for Hardware {
+    fn reach(&self) -> Reach {
+        Reach::PageTables
+    }
+
+    fn load(
+        &self,
+        manager: &Manager<Sim>,
+        space: SpaceId,
+        vpn: Vpn,
+        word: usize,
+    ) -> Result<u64, FaultError> {
+        let load = |sim: &Sim| sim.program_load(space, vpn, word);
+        Hardware::access(manager, (space, vpn), Access::Read, load)
+    }
+
+    fn store(
+        &self,
+        manager: &Manager<Sim>,
+        space: SpaceId,
+        vpn: Vpn,
+        word: usize,
+        value: u64,
+    ) -> Result<(), FaultError> {
+        let store = |sim: &Sim| sim.program_store(space, vpn, word, value);
+        Hardware::access(manager, (space, vpn), Access::Write, store)
+    }
+}
