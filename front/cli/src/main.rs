@@ -4,6 +4,7 @@
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! bench.rs   highwater bench   the workloads of lab/, beside the kernel's ways
+//! simulate.rs  highwater simulate  the same workloads and manager on simulated machines
 //! ```
 //! One file per subcommand, and one per question it asks. Whatever is refused is a [`Refusal`]:
 //! one line that says what is wrong and what to do, exit status 2.
@@ -21,6 +22,7 @@ mod progress;
 mod refusal;
 mod report;
 mod run;
+mod simulate;
 mod summary;
 mod swap;
 mod usage;
@@ -42,6 +44,7 @@ enum Command {
     Run(run::Run),
     Doctor(doctor::Doctor),
     Bench(bench::BenchArgs),
+    Simulate(Box<simulate::Simulate>),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(run) }) => run.execute(),
         Ok(Cli { command: Command::Doctor(doctor) }) => doctor.execute(),
         Ok(Cli { command: Command::Bench(bench) }) => Ok(bench::run(bench)),
+        Ok(Cli { command: Command::Simulate(simulate) }) => simulate.execute(),
         Err(error) => usage::answer(&error),
     };
     done.unwrap_or_else(|refusal| {

@@ -276,3 +276,80 @@ fn a_report_that_cannot_be_written() {
     // Without userfaultfd that is what is told, before a report is created.
     assert!(told.contains("name a file") || told.contains("userfaultfd"), "{told}");
 }
+
+/// Refuses `highwater simulate` with these arguments, and names the remedy.
+fn refuses_simulation(args: &[&str], remedy: &str) {
+    let told = refused(highwater().arg("simulate").args(args));
+    assert!(told.contains(remedy), "{told}");
+}
+
+/// The same, on a machine that exists.
+fn refuses_on_a_machine(args: &[&str], remedy: &str) {
+    refuses_simulation(&[&["--machine", "xeon-48c-2-ramdisks"], args].concat(), remedy);
+}
+
+#[test]
+fn simulations_of_nothing_known() {
+    let dir = tempfile::tempdir().unwrap();
+    refuses_simulation(&[], "--machine");
+    refuses_simulation(&["--machine", "cray"], "use xeon-48c-2-ramdisks, ");
+    refuses_simulation(&["--machine", "/nonexistent.toml"], "name a file");
+    let machine = |text: &str| {
+        let path = dir.path().join("machine.toml");
+        std::fs::write(&path, text).unwrap();
+        refuses_simulation(&["--machine", path.to_str().unwrap()], "docs/simulator.md");
+    };
+    machine("sockets =");
+    machine("name = \"none\"\nsockets = 0\n");
+    refuses_on_a_machine(&["--workload", "solitaire"], "pmbench");
+}
+
+#[test]
+fn simulations_of_numbers_that_cannot_be() {
+    for tasks in ["0", "513", "1,,2", "many", "1,0"] {
+        refuses_on_a_machine(&["--tasks", tasks], "1 to 512");
+    }
+    refuses_on_a_machine(&["--tasks", "1,300"], "1 to 256");
+    for time in ["0", "-1", "NaN", "3601", "soon"] {
+        refuses_on_a_machine(&[&format!("--time={time}")], "0.001 to 3600");
+    }
+    refuses_on_a_machine(&["--seed", "x"], "see 'highwater help'");
+}
+
+#[test]
+fn settings_that_do_not_exist_or_fit() {
+    for (set, remedy) in [
+        ("kswapd=2", "use kswapd_threads, "),
+        ("kswapd_threads", "KEY=VALUE"),
+        ("kswapd_threads=17", "1 to 16"),
+        ("pattern=zigzag", "uniform, normal or sequential"),
+        ("set=9", "--set set="),
+        ("devices=sda", "it has pmem0, pmem1"),
+        ("scale=0", "a number from 1"),
+        ("min_free=4000000", "or less"),
+    ] {
+        refuses_on_a_machine(&["--set", set], remedy);
+    }
+}
+
+#[test]
+fn results_that_have_nowhere_to_go() {
+    for (option, tasks) in [("--trace", "2"), ("--plot", "1,2")] {
+        refuses_on_a_machine(&["--tasks", tasks, option, "/nonexistent/file"], "name a file");
+    }
+    refuses_on_a_machine(&["--tasks", "1,2", "--trace", "trace.json"], "one number");
+    refuses_on_a_machine(&["--tasks", "2", "--plot", "plot.svg"], "1,2,4");
+}
+
+#[test]
+fn a_swarm_takes_no_machine() {
+    for args in [
+        &["--swarm", "--machine", "spr-112c-224t"][..],
+        &["--swarm", "--tasks", "2"],
+        &["--swarm", "--set", "scale=2"],
+        &["--swarm", "--seeds", "0"],
+        &["--seeds", "2"],
+    ] {
+        refuses_simulation(args, "see 'highwater help'");
+    }
+}
