@@ -16,6 +16,7 @@ use highwater_lab::report::scaling;
 use highwater_lab::report::simulation::SimulationFigures;
 use highwater_lab::simulate::{self, BadSetting, Experiment, KEYS, Settings, Simulation, Trouble};
 use highwater_lab::workload::history::History;
+use highwater_lab::workload::world::TASK;
 use highwater_sim::{Machine, Trace, Traced};
 use highwater_units::Nanos;
 use std::fmt::Write as _;
@@ -54,7 +55,7 @@ pub(crate) struct Simulate {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// Write what every CPU did, for ui.perfetto.dev
+    /// Write what every CPU did while the tasks ran, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Plot throughput against tasks, as SVG
@@ -122,7 +123,7 @@ impl Simulate {
         let workload = match self.workload {
             Workload::Pmbench => simulate::Workload::Pmbench,
         };
-        let traced = if self.trace.is_some() { Traced::On } else { Traced::Off };
+        let traced = if self.trace.is_some() { Traced::While(TASK) } else { Traced::Off };
         let experiment = |tasks: &usize| Experiment {
             machine: machine.clone(),
             workload,

@@ -14,7 +14,7 @@ use super::content::{Content, Mismatch};
 use super::history::{History, NextWrite};
 use super::pattern::{Deed, Pattern, Seat, Stream};
 use super::ticks::Stopwatch;
-use super::world::{CpuUse, World};
+use super::world::{CpuUse, TASK, World};
 use super::{Access, Denied, Intent, Service, Target, WORDS};
 use hdrhistogram::Histogram;
 use highwater_mm::stats::Snapshot;
@@ -130,7 +130,7 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
     let fill = bench.fill()?;
     let (before, locks_before) = (service.counters(), service.locks());
     let (watch, cpu_before) = (Stopwatch::start(world), world.cpu_use());
-    let tallies = bench.on_all_threads("task", |seat| Worker::new(&bench, seat, &watch).work())?;
+    let tallies = bench.on_all_threads(TASK, |seat| Worker::new(&bench, seat, &watch).work())?;
     let (run, nanos_per_tick) = (watch.elapsed(), watch.scale());
     let cpu = world.cpu_use().since(&cpu_before);
     let after = service.counters();

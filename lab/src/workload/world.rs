@@ -10,6 +10,9 @@
 use highwater_platform::Phase;
 use highwater_units::Nanos;
 
+/// What the threads are called that a workload measures.
+pub const TASK: &str = "task";
+
 /// Threads and clocks. Times of one world are on one clock.
 pub trait World: Sync {
     /// Runs `body` on as many threads as asked, each with its number from 0, until all have

@@ -30,6 +30,8 @@ pub enum Traced {
     Off,
     /// Up to two million.
     On,
+    /// While threads of this name run.
+    While(&'static str),
 }
 
 /// A run that came to its end.
@@ -60,7 +62,11 @@ pub fn simulate<R: 'static>(
     main: impl FnOnce(&Vm) -> R + 'static,
 ) -> Result<Finished<R>, Stuck> {
     let Setup { machine, seed, policy, limits, traced } = setup;
-    let trace = (traced == Traced::On).then(Trace::default);
+    let trace = match traced {
+        Traced::Off => None,
+        Traced::On => Some(Trace::new(None)),
+        Traced::While(name) => Some(Trace::new(Some(name))),
+    };
     #[allow(clippy::arc_with_non_send_sync, reason = "shared through `Home`, which is both")]
     let engine = Arc::new(Engine::new(machine, policy, limits, seed, trace));
     let result = Rc::new(RefCell::new(None));

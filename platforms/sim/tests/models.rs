@@ -235,8 +235,8 @@ fn threads_of_a_core_share_it() {
     assert_near(time(1, 2), 1.6 * time(2, 1), 1.0);
 }
 
-/// Reclaim pays for one flush a batch where page tables have accessed bits, and for one a call where
-/// each unmapping must be seen at once.
+/// Reclaim pays for one flush a batch where page tables have accessed bits, and for one a call
+/// where each unmapping must be seen at once.
 #[test]
 fn a_batch_is_flushed_once() {
     const BATCH: u64 = 32;

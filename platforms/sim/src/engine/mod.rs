@@ -325,6 +325,9 @@ impl Engine {
         let mut state = self.state.borrow_mut();
         let id = TaskId(state.tasks.len() as u32);
         state.tasks.push(Task::new(name, node, id, engine, body));
+        if let Some(trace) = &mut state.trace {
+            trace.started(name);
+        }
         let at = state.place(&self.machine, id, at);
         self.pull_horizon(at);
         id

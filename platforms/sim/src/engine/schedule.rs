@@ -156,6 +156,9 @@ impl State {
             Outcome::Asleep => self.leave(machine, cpu),
             Outcome::Done => {
                 self.tasks[task.index()].place = Where::Done;
+                if let Some(trace) = &mut self.trace {
+                    trace.ended(&self.tasks[task.index()].name);
+                }
                 self.leave(machine, cpu);
             }
         }

@@ -1,7 +1,8 @@
 //! A run as bars over time, in Chrome's trace format: opens in ui.perfetto.dev.
 //!
 //! One process for the CPUs, a row each: what the thread on it does, and waits for locks; one for
-//! the devices: their transfers. Times are microseconds with three decimals.
+//! the devices: their transfers. Times are microseconds with three decimals. A thread that goes on
+//! with what it did gets no new bar.
 
 use highwater_platform::{LockClass, Phase};
 use highwater_units::CpuId;
@@ -25,6 +26,11 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
+    /// Whether it says what a thread did.
+    fn is_phase(&self) -> bool {
+        !self.thread.is_empty()
+    }
+
     /// A thread did something until `end`.
     pub(super) fn phase(cpu: CpuId, thread: &str, phase: Phase, end: u64, nanos: u64) -> Bar {
         let (name, thread) = (phase.name().to_owned(), thread.to_owned());
@@ -48,10 +54,19 @@ impl Bar {
 }
 
 /// The bars of a run.
-#[derive(Default)]
 pub struct Trace {
     bars: Vec<Bar>,
+    /// The last bar of each row of CPUs.
+    last: Vec<Option<usize>>,
     dropped: u64,
+    kept: Kept,
+}
+
+/// When bars are kept.
+enum Kept {
+    Always,
+    /// While threads of this name run: how many do.
+    While(&'static str, usize),
 }
 
 /// An event as the format wants it.
@@ -73,11 +88,54 @@ struct Args<'a> {
 }
 
 impl Trace {
-    pub(crate) fn add(&mut self, bar: Bar) {
-        match self.bars.len() < BARS_MAX {
-            true => self.bars.push(bar),
-            false => self.dropped += 1,
+    /// No bars yet; `threads` is when some are kept: while threads of that name run, or always.
+    pub(crate) fn new(threads: Option<&'static str>) -> Trace {
+        let kept = threads.map_or(Kept::Always, |name| Kept::While(name, 0));
+        Trace { bars: Vec::new(), last: Vec::new(), dropped: 0, kept }
+    }
+
+    /// A thread was started.
+    pub(super) fn started(&mut self, thread: &str) {
+        if let Kept::While(name, running) = &mut self.kept {
+            *running += usize::from(*name == thread);
         }
+    }
+
+    /// A thread has ended.
+    pub(super) fn ended(&mut self, thread: &str) {
+        if let Kept::While(name, running) = &mut self.kept {
+            *running -= usize::from(*name == thread);
+        }
+    }
+
+    pub(crate) fn add(&mut self, bar: Bar) {
+        if matches!(self.kept, Kept::While(_, 0)) || self.prolong(&bar) {
+            return;
+        }
+        if self.bars.len() == BARS_MAX {
+            self.dropped += 1;
+            return;
+        }
+        if bar.is_phase() {
+            let row = bar.row as usize;
+            if self.last.len() <= row {
+                self.last.resize(row + 1, None);
+            }
+            self.last[row] = Some(self.bars.len());
+        }
+        self.bars.push(bar);
+    }
+
+    /// Makes the last bar of the row longer if `bar` only goes on with it.
+    fn prolong(&mut self, bar: &Bar) -> bool {
+        let last = self.last.get(bar.row as usize).copied().flatten();
+        let Some(last) = last.filter(|_| bar.is_phase()).map(|index| &mut self.bars[index]) else {
+            return false;
+        };
+        let same = last.begin + last.nanos == bar.begin
+            && (&last.name, &last.thread) == (&bar.name, &bar.thread);
+        last.nanos += if same { bar.nanos } else { 0 };
+        same
     }
 
     /// Bars that did not fit.
@@ -119,5 +177,41 @@ impl Bar {
             tid: self.row,
             args: (!self.thread.is_empty()).then_some(Args { name: &self.thread }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar(cpu: u16, thread: &str, phase: Phase, begin: u64, end: u64) -> Bar {
+        Bar::phase(CpuId(cpu), thread, phase, end, end - begin)
+    }
+
+    #[test]
+    fn what_goes_on_is_one_bar() {
+        let mut trace = Trace::new(None);
+        trace.add(bar(0, "a", Phase::Fault, 0, 10));
+        trace.add(bar(1, "b", Phase::Fault, 5, 10));
+        trace.add(bar(0, "a", Phase::Fault, 10, 25));
+        trace.add(Bar::wait(CpuId(0), LockClass::Lru, 12, 20));
+        trace.add(bar(0, "a", Phase::Alloc, 25, 30));
+        trace.add(bar(0, "a", Phase::Alloc, 31, 40));
+        let spans: Vec<_> = trace.bars.iter().map(|bar| (bar.begin, bar.nanos)).collect();
+        assert_eq!(spans, [(0, 25), (5, 5), (12, 8), (25, 5), (31, 9)]);
+    }
+
+    #[test]
+    fn bars_are_kept_while_threads_of_a_name_run() {
+        let mut trace = Trace::new(Some("task"));
+        let mut count = |act: fn(&mut Trace)| {
+            act(&mut trace);
+            trace.add(bar(0, "a", Phase::Fault, trace.bars.len() as u64 * 100, 1000));
+            trace.bars.len()
+        };
+        assert_eq!(count(|trace| trace.started("fill")), 0);
+        assert_eq!(count(|trace| trace.started("task")), 1);
+        assert_eq!(count(|trace| trace.ended("fill")), 2);
+        assert_eq!(count(|trace| trace.ended("task")), 2);
     }
 }
