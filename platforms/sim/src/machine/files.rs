@@ -86,7 +86,7 @@ fn load(name: &str) -> Machine {
 /// Every machine: name, CPUs, sockets, GiB, nodes, devices.
 const MACHINES: [(&str, usize, u16, u64, usize, usize); 7] = [
     ("desktop-2012-kvm", 4, 1, 8, 1, 1),
-    ("spr-112c-224t", 224, 2, 256, 2, 0),
+    ("spr-112c-224t", 224, 2, 256, 2, 2),
     ("x7-2l-52c-8nvme", 104, 2, 756, 2, 8),
     ("xeon-48c-2-optane", 48, 2, 32, 2, 2),
     ("xeon-48c-2-p3600", 48, 2, 32, 2, 2),
@@ -257,5 +257,5 @@ fn cpus_are_numbered_as_linux_does() {
 fn only_ram_disks_are_synchronous() {
     let synchronous = |m: &Machine| m.devices.iter().any(|d| d.answer == Answer::Synchronous);
     let names: Vec<String> = all().into_iter().filter(synchronous).map(|m| m.name).collect();
-    assert_eq!(names, ["xeon-48c-2-ramdisks", "xeon-e5v3-72t-ramdisk"]);
+    assert_eq!(names, ["spr-112c-224t", "xeon-48c-2-ramdisks", "xeon-e5v3-72t-ramdisk"]);
 }
