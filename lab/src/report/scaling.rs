@@ -29,17 +29,17 @@ pub fn text(runs: &[SimulationFigures]) -> String {
 /// waited for locks by all CPU time.
 pub fn table(runs: &[SimulationFigures]) -> String {
     let mut text = format!("{:>5}", "tasks");
-    let headings = COLUMNS.iter().map(|(heading, _)| *heading).chain(["gain"]);
-    headings.for_each(|heading| {
+    COLUMNS.iter().for_each(|(heading, _)| {
         let _ = write!(text, "{heading:>12}");
     });
+    let _ = write!(text, "{:>8}", "gain");
     let first = runs.first().map_or(0.0, |run| run.figures.accesses_per_s);
     for run in runs {
         let _ = write!(text, "\n{:>5}", run.tasks);
         COLUMNS.iter().for_each(|(_, cell)| {
             let _ = write!(text, "{:>12}", cell(run));
         });
-        let _ = write!(text, "{:>12}", format!("{:.2}x", run.figures.accesses_per_s / first));
+        let _ = write!(text, "{:>8}", format!("{:.2}x", run.figures.accesses_per_s / first));
     }
     text
 }

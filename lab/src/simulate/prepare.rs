@@ -229,9 +229,17 @@ mod tests {
         assert_told(ramdisks, 1, &["devices=pmem0,pmem0"], "once");
         assert_told(ramdisks, 1, &["set=4"], "set=3.75 or less");
         assert_told(ramdisks, 1, &["min_free=100000"], "give 32768 or less");
-        assert_told("spr-112c-224t", 1, &[], "set=0.75 or less");
-        assert_told("spr-112c-224t", 1, &["devices=sda"], "it has none");
         assert_told("x7-2l-52c-8nvme", 1, &["devices=nvme0", "scale=1"], "scale=N");
+    }
+
+    #[test]
+    fn a_machine_without_devices_swaps_nowhere() {
+        for (set, told) in [(&[][..], "set=0.75 or less"), (&["devices=sda"], "it has none")] {
+            let mut experiment = experiment("spr-112c-224t", 1, set);
+            experiment.machine.devices.clear();
+            let bad = prepare(&experiment).err().expect("it cannot be").to_string();
+            assert!(bad.contains(told), "{bad}");
+        }
     }
 
     #[test]
