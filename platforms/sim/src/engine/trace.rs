@@ -7,6 +7,7 @@
 use highwater_platform::{LockClass, Phase};
 use highwater_units::CpuId;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// Bars kept at most: what comes later is counted only.
@@ -143,26 +144,34 @@ impl Trace {
         self.dropped
     }
 
-    /// Writes the trace, with the names of processes.
+    /// Writes the trace, with the names of processes and rows.
     ///
     /// # Errors
     /// The writer's.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         write!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        for (pid, name) in [(CPUS, "CPUs"), (DEVICES, "devices")] {
-            let args = Some(Args { name });
-            let event =
-                Event { name: "process_name", ph: "M", ts: 0.0, dur: 0.0, pid, tid: 0, args };
-            serde_json::to_writer(&mut *to, &event)?;
-            writeln!(to, ",")?;
-        }
-        for (index, bar) in self.bars.iter().enumerate() {
-            if index > 0 {
-                writeln!(to, ",")?;
+        let rows: BTreeSet<(u32, u32)> = self.bars.iter().map(|b| (b.process, b.row)).collect();
+        for (pid, all, one) in [(CPUS, "CPUs", "CPU"), (DEVICES, "devices", "device")] {
+            serde_json::to_writer(&mut *to, &Event::name("process_name", pid, 0, all))?;
+            for (_, row) in rows.range((pid, 0)..(pid + 1, 0)) {
+                let name = format!("{one} {row}");
+                to.write_all(b",\n")?;
+                serde_json::to_writer(&mut *to, &Event::name("thread_name", pid, *row, &name))?;
             }
+            to.write_all(if pid == CPUS { b",\n" } else { b"" })?;
+        }
+        for bar in &self.bars {
+            to.write_all(b",\n")?;
             serde_json::to_writer(&mut *to, &bar.event())?;
         }
         writeln!(to, "]}}")
+    }
+}
+
+impl<'a> Event<'a> {
+    /// Names a process or a row of it.
+    fn name(what: &'a str, pid: u32, tid: u32, name: &'a str) -> Event<'a> {
+        Event { name: what, ph: "M", ts: 0.0, dur: 0.0, pid, tid, args: Some(Args { name }) }
     }
 }
 
@@ -199,6 +208,23 @@ mod tests {
         trace.add(bar(0, "a", Phase::Alloc, 31, 40));
         let spans: Vec<_> = trace.bars.iter().map(|bar| (bar.begin, bar.nanos)).collect();
         assert_eq!(spans, [(0, 25), (5, 5), (12, 8), (25, 5), (31, 9)]);
+    }
+
+    #[test]
+    fn what_is_written_is_json_with_names() {
+        let mut trace = Trace::new(None);
+        trace.add(bar(3, "task", Phase::Fault, 1000, 3500));
+        trace.add(Bar::transfer(1, "read", 4, 2000, 3000));
+        let mut text = Vec::new();
+        trace.write(&mut text).expect("memory");
+        let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let events = json["traceEvents"].as_array().expect("a list");
+        let names: Vec<_> = events.iter().map(|e| e["name"].as_str().expect("a name")).collect();
+        let expected = ["process_name", "thread_name"];
+        assert_eq!(names, [&expected[..], &expected, &["fault", "read 4"]].concat());
+        assert_eq!(events[1]["args"]["name"], "CPU 3");
+        assert_eq!(events[3]["args"]["name"], "device 1");
+        assert_eq!((events[4]["ts"].as_f64(), events[4]["dur"].as_f64()), (Some(1.0), Some(2.5)));
     }
 
     #[test]
