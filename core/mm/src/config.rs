@@ -11,6 +11,80 @@ pub struct Config {
     pub watermark_scale: u32,
     /// Pages brought in or mapped at once for a sequential stream, 1 to 16.
     pub window_max: usize,
+    /// Slots and the swap cache.
+    pub swap: SwapConfig,
+}
+
+/// How slots are found and guarded. What is not the default is there to be compared with: kernels
+/// of 2016 (S2) and 2020 (S0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapConfig {
+    /// What guards the slots of a device.
+    pub device_lock: DeviceLock,
+    /// Where slots are looked for when no cluster is free.
+    pub scan_base: ScanBase,
+    /// Whether CPUs take and give back slots 64 at a time.
+    pub slot_cache: Switch,
+    /// How the swap cache is divided.
+    pub cache: CacheSplit,
+    /// Whether the trees of the swap cache are told of writes as they begin and end. Nothing reads
+    /// that; kernels before 4.8 did it. The table of a cluster has no place for it.
+    pub writeback_tags: Switch,
+    /// Whether a run of pages enters and leaves a tree under one lock, or each page alone.
+    pub cache_batch: Switch,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// No.
+    Off,
+    /// Yes.
+    On,
+}
+
+/// What guards the slots of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceLock {
+    /// One lock for all (the kernel's swap_info lock, to 4.10).
+    Whole,
+    /// One for each cluster.
+    Cluster,
+}
+
+/// Where slots are looked for when no cluster is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanBase {
+    /// In clusters that lists know to have room (Linux 6.10 and later).
+    None,
+    /// From one place on, for all CPUs (to Linux 5.7).
+    Shared,
+    /// From a place of each CPU's own; at the end of 64 MiB on to others, at random (S0).
+    PerCpu,
+}
+
+/// How the swap cache is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheSplit {
+    /// One locked tree for a device.
+    Whole,
+    /// One for each 64 MiB (Linux 4.11).
+    Trunk,
+    /// A table for each cluster, changed under the cluster's lock, looked at without (6.18).
+    Cluster,
+}
+
+impl Default for SwapConfig {
+    fn default() -> SwapConfig {
+        SwapConfig {
+            device_lock: DeviceLock::Cluster,
+            scan_base: ScanBase::None,
+            slot_cache: Switch::Off,
+            cache: CacheSplit::Cluster,
+            writeback_tags: Switch::Off,
+            cache_batch: Switch::On,
+        }
+    }
 }
 
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
@@ -18,6 +92,12 @@ pub const KSWAPD_THREADS_MAX: usize = 16;
 
 impl Default for Config {
     fn default() -> Config {
-        Config { kswapd_threads: 1, min_free: None, watermark_scale: 10, window_max: 16 }
+        Config {
+            kswapd_threads: 1,
+            min_free: None,
+            watermark_scale: 10,
+            window_max: 16,
+            swap: SwapConfig::default(),
+        }
     }
 }

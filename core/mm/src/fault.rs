@@ -160,7 +160,7 @@ fn cached<P: Platform>(
         Writeback::Idle | Writeback::Running => keep_or_free_slot(m, slot, &[pfn], access),
     };
     if written == Writeback::Failed {
-        m.swap.release(slot);
+        m.release_slot(slot);
     }
     map(m, held, &FrameList::one(pfn), protection).unwrap_or(Served::Minor)
 }
@@ -239,7 +239,7 @@ fn keep_or_free_slot<P: Platform>(
         let slot = Slot { index: first.index + index as u32, ..first };
         match keep {
             true => m.frames.set_slot(*pfn, Some(slot)),
-            false => m.swap.release(slot),
+            false => m.release_slot(slot),
         }
     }
     match keep {

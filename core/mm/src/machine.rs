@@ -7,9 +7,10 @@
 //!         |- Space x m              page tables, added and never removed
 //!         \- Swap                   slots, swap cache, transfers
 //! ```
-//! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SwapCpu -> SwapCluster ->
-//! SwapDevice; entry -> PerCpuFrames -> Zone. The chains do not meet: no lock of one is taken under
-//! a lock of another, and no device I/O happens under any lock but entries.
+//! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
+//! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone. The
+//! chains do not meet: no lock of one is taken under a lock of another, and no device I/O happens
+//! under any lock but entries.
 //!
 //! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].
@@ -22,7 +23,7 @@ use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::zone::{Watermarks, Zone};
 use highwater_platform::{Event, Phase, Platform, Ticket};
-use highwater_units::{CpuId, NodeId, Pfn, SpaceId};
+use highwater_units::{CpuId, NodeId, Pfn, Slot, SpaceId};
 use std::sync::OnceLock;
 
 /// Spaces a manager can have.
@@ -73,7 +74,7 @@ impl<P: Platform> Drop for InPhase<'_, P> {
 impl<P: Platform> Machine<P> {
     /// All frames and slots free, no spaces.
     pub fn new(platform: P, config: Config) -> Machine<P> {
-        let ranges = platform.ranges();
+        let (ranges, settings) = (platform.ranges(), config.swap);
         let total: u32 = ranges.iter().map(|range| range.frames).sum();
         let nodes = ranges.iter().map(|range| {
             let (min_free, scale) = (config.min_free, config.watermark_scale);
@@ -89,7 +90,7 @@ impl<P: Platform> Machine<P> {
             config,
             stats: Stats::new(platform.cpus()),
             frames: Frames::new(total as usize),
-            swap: Swap::new(&platform),
+            swap: Swap::new(&platform, settings),
             written: platform.new_event(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
             platform,
@@ -202,8 +203,13 @@ impl<P: Platform> Machine<P> {
     /// Frees the slot that equals a frame, if there is one: the page is about to differ from it.
     pub fn forget_slot(&self, pfn: Pfn) {
         if let Some(slot) = self.frames.take_slot(pfn) {
-            self.swap.release(slot);
+            self.release_slot(slot);
         }
+    }
+
+    /// One reference to a slot less.
+    pub fn release_slot(&self, slot: Slot) {
+        self.swap.release(self.cpu(), slot);
     }
 
     /// Gives a frame to a page whose entry the caller holds.

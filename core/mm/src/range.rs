@@ -30,7 +30,7 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
                 Page::Absent => {}
                 Page::Resident(pfn) => m.abandon(pfn),
                 // If it is being written, reclaim frees frame and slot afterwards.
-                Page::Swapped(slot) => m.swap.release(slot),
+                Page::Swapped(slot) => m.release_slot(slot),
             }
         }
         held.release(|_, _| Entry::ABSENT);
@@ -67,7 +67,7 @@ pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
     let Some(pfn) = m.swap.claim(slot) else { return entry };
     m.wait_written(pfn);
     m.frames.set_writeback(pfn, Writeback::Idle);
-    m.swap.release(slot);
+    m.release_slot(slot);
     Entry::resident(pfn).dirty()
 }
 

@@ -82,7 +82,7 @@ pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
     let _phase = m.enter(Phase::Range);
     for run in snapshot.runs() {
         let slots = (0..run.pages).map(|i| Slot { index: run.slot.index + i, ..run.slot });
-        slots.for_each(|slot| m.swap.release(slot));
+        slots.for_each(|slot| m.release_slot(slot));
     }
 }
 
@@ -132,7 +132,7 @@ fn save_next<P: Platform>(
     match home(m, entries[at]) {
         Home::Nowhere => Ok(1),
         Home::Slot(slot) => {
-            m.swap.duplicate(slot).map_err(|_| FaultError::OutOfMemory)?;
+            m.swap.duplicate(slot);
             snapshot.push(held.owner(at).vpn, slot);
             Ok(1)
         }
@@ -182,7 +182,7 @@ fn save_stretch<P: Platform>(
         entries[at + index] = Entry::resident(*pfn).dirty();
     }
     write(m, &frames[..progress.done], |index, slot| {
-        m.swap.duplicate(slot).map_err(|_| FaultError::OutOfMemory)?;
+        m.swap.duplicate(slot);
         m.frames.set_slot(frames[index], Some(slot));
         entries[at + index] = Entry::resident(frames[index]);
         snapshot.push(held.owner(at + index).vpn, slot);
@@ -232,12 +232,12 @@ fn write<P: Platform>(
         let mut io = [Io::new(first.index, written)];
         m.swap.write(&m.platform, &m.stats, first.device, &mut io);
         let error = first_error(&io);
+        m.swap.uncache(first, &frames[at..at + taken], |_, _| {});
         for index in 0..taken {
             let slot = Slot { index: first.index + index as u32, ..first };
-            m.swap.uncache(slot, frames[at + index]);
             match error {
                 None => saved(at + index, slot)?,
-                Some(_) => m.swap.release(slot),
+                Some(_) => m.release_slot(slot),
             }
         }
         if let Some(error) = error {

@@ -7,6 +7,12 @@ use std::ops::DerefMut;
 /// What a lock protects; statistics and lock-order checks go by class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LockClass {
+    /// Slots that a CPU keeps.
+    SlotCache,
+    /// All slots of a swap device, where one lock guards them (swap_info).
+    SwapInfo,
+    /// A tree of the swap cache.
+    SwapCache,
     /// Counts and swap cache of one cluster of slots.
     SwapCluster,
     /// Cluster lists of a swap device.
@@ -27,7 +33,10 @@ pub enum LockClass {
 
 impl LockClass {
     /// All of them, in the order of their values.
-    pub const ALL: [LockClass; 8] = [
+    pub const ALL: [LockClass; 11] = [
+        LockClass::SlotCache,
+        LockClass::SwapInfo,
+        LockClass::SwapCache,
         LockClass::SwapCluster,
         LockClass::SwapDevice,
         LockClass::SwapCpu,
@@ -41,6 +50,9 @@ impl LockClass {
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
+            LockClass::SlotCache => "slot_cache",
+            LockClass::SwapInfo => "swap_info",
+            LockClass::SwapCache => "swap_cache",
             LockClass::SwapCluster => "swap_cluster",
             LockClass::SwapDevice => "swap_device",
             LockClass::SwapCpu => "swap_cpu",

@@ -174,13 +174,11 @@ fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
 fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
     // Out of the cache before those who claimed a frame go on: afterwards they may give slot and
     // frame back to each other, and the frame would be taken from them.
-    for (index, pfn) in io.frames.iter().enumerate() {
-        let slot = Slot { device, index: io.slot + index as u32 };
-        match m.swap.uncache(slot, *pfn) {
-            Cached::Removed => sorted.freed.push(*pfn),
-            Cached::Claimed => sorted.activated.push(*pfn),
-        }
-    }
+    let first = Slot { device, index: io.slot };
+    m.swap.uncache(first, &io.frames, |index, cached| match cached {
+        Cached::Removed => sorted.freed.push(io.frames[index]),
+        Cached::Claimed => sorted.activated.push(io.frames[index]),
+    });
     m.set_written(&io.frames, Writeback::Idle);
 }
 
@@ -224,12 +222,13 @@ fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Unwritten {
         return Unwritten::Claimed;
     }
     m.frames.set_writeback(pfn, Writeback::Idle);
-    let cached = m.swap.uncache(slot, pfn);
-    debug_assert_eq!(cached, Cached::Removed, "{pfn:?} was claimed by nobody");
+    m.swap.uncache(slot, &[pfn], |_, cached| {
+        debug_assert_eq!(cached, Cached::Removed, "{pfn:?} was claimed by nobody");
+    });
     if held.page() != Page::Swapped(slot) {
         return Unwritten::Dropped;
     }
-    m.swap.release(slot);
+    m.release_slot(slot);
     held.release(|_, _| Entry::resident(pfn).dirty());
     Unwritten::Restored
 }

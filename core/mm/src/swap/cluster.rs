@@ -1,33 +1,71 @@
-//! A cluster: 512 slots (2 MiB), their usage counts and the frames the swap cache has for them.
+//! A cluster: 512 slots (2 MiB), how often each is used, and what else keeps it.
 //!
-//! Conservation: `used` = slots with a count or a cached frame.
+//! ```text
+//! free -- take --> count 1, Cached --> count n --> count 0: free
+//!      \- park --> Parked (in a CPU's slot cache) -- unpark --> count 1, Cached
+//! ```
+//! Conservation: `used` = slots with a count, in the swap cache, or parked. The cluster's lock is
+//! held for every call.
 
-use super::{Cached, CountLimit};
-use highwater_units::Pfn;
+use std::collections::BTreeMap;
 
 /// Slots in a cluster.
 pub(super) const CLUSTER_SLOTS: u32 = 512;
+
+/// Records that share a cache line of 64 bytes.
+const RECORDS_PER_LINE: usize = 32;
+
+/// The count of a slot whose true count is in `ClusterMap::more`.
+const OVERFLOW: u8 = u8::MAX;
+
+/// What keeps a slot beside page tables that refer to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hold {
+    #[default]
+    Nothing,
+    /// The swap cache has its frame.
+    Cached,
+    /// A CPU keeps it for later.
+    Parked,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Record {
     /// Page tables that refer to the slot.
     count: u8,
-    cached: Option<Pfn>,
+    hold: Hold,
 }
-
-/// Records that a search reads with one cache line.
-const RECORDS_PER_LINE: usize = 64 / size_of::<Record>();
 
 impl Record {
     fn is_free(&self) -> bool {
-        self.count == 0 && self.cached.is_none()
+        self.count == 0 && self.hold == Hold::Nothing
     }
 }
 
-/// Counts and cache of one cluster. Made at its first use; its lock is held for every call.
+/// What slots are taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Pages: one reference each, frames in the swap cache.
+    Pages,
+    /// A CPU's slot cache.
+    Park,
+}
+
+/// What becomes of a slot that nobody uses any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unused {
+    /// It is free.
+    Free,
+    /// It is parked.
+    Park,
+}
+
+/// Counts of one cluster. Made at its first use.
 #[derive(Default)]
 pub(super) struct ClusterMap {
     records: Vec<Record>,
+    /// Counts of 255 and more.
+    more: BTreeMap<u16, u32>,
     used: u16,
 }
 
@@ -37,18 +75,26 @@ impl ClusterMap {
         self.used
     }
 
-    /// Takes the first run of free slots at or after `from`, of `len` in the cluster, for as many
-    /// of `frames` as fit.
-    pub(super) fn take(&mut self, from: u16, len: u16, frames: &[Pfn]) -> Option<(u16, u16)> {
+    /// Takes the first run of free slots at or after `from`, of `len` in the cluster, at `most` so
+    /// many.
+    pub(super) fn take(
+        &mut self,
+        from: u16,
+        len: u16,
+        most: usize,
+        purpose: Purpose,
+    ) -> Option<(u16, u16)> {
         if self.records.is_empty() {
             self.records = vec![Record::default(); usize::from(len)];
         }
         let free = |at: &u16| self.records[usize::from(*at)].is_free();
         let first = (from..len).find(free)?;
-        let taken = (first..len).take_while(free).take(frames.len()).count() as u16;
-        for (at, pfn) in (first..first + taken).zip(frames) {
-            self.records[usize::from(at)] = Record { count: 1, cached: Some(*pfn) };
-        }
+        let taken = (first..len).take_while(free).take(most).count() as u16;
+        let record = match purpose {
+            Purpose::Pages => Record { count: 1, hold: Hold::Cached },
+            Purpose::Park => Record { count: 0, hold: Hold::Parked },
+        };
+        self.records[usize::from(first)..usize::from(first + taken)].fill(record);
         self.used += taken;
         Some((first, taken))
     }
@@ -59,54 +105,87 @@ impl ClusterMap {
         usize::from(first + taken - from).div_ceil(RECORDS_PER_LINE) + usize::from(taken)
     }
 
-    pub(super) fn cached(&self, at: u16) -> Option<Pfn> {
-        self.records[usize::from(at)].cached
+    /// A parked slot is used for a page.
+    pub(super) fn unpark(&mut self, at: u16) {
+        let record = &mut self.records[usize::from(at)];
+        assert!(record.hold == Hold::Parked && record.count == 0, "slot {at} is not parked");
+        *record = Record { count: 1, hold: Hold::Cached };
     }
 
-    pub(super) fn claim(&mut self, at: u16) -> Option<Pfn> {
-        self.change(at, |record| record.cached.take())
+    /// A parked slot is free.
+    pub(super) fn free_parked(&mut self, at: u16) {
+        assert!(self.records[usize::from(at)].hold == Hold::Parked, "slot {at} is not parked");
+        self.set_hold(at, Hold::Nothing);
     }
 
-    pub(super) fn uncache(&mut self, at: u16, pfn: Pfn) -> Cached {
-        self.change(at, |record| match record.cached == Some(pfn) {
-            true => {
-                record.cached = None;
-                Cached::Removed
-            }
-            false => Cached::Claimed,
-        })
+    /// The swap cache has let go of a slot.
+    pub(super) fn uncached(&mut self, at: u16) {
+        assert!(self.records[usize::from(at)].hold == Hold::Cached, "slot {at} is not cached");
+        self.set_hold(at, Hold::Nothing);
     }
 
-    pub(super) fn release(&mut self, at: u16) {
-        self.change(at, |record| {
-            assert!(record.count > 0, "slot {at} of a cluster is released twice");
-            record.count -= 1;
-        });
-    }
-
-    pub(super) fn duplicate(&mut self, at: u16) -> Result<(), CountLimit> {
-        self.change(at, |record| {
-            debug_assert!(record.count > 0, "slot {at} of a cluster is free");
-            record.count = record.count.checked_add(1).ok_or(CountLimit)?;
-            Ok(())
-        })
-    }
-
-    fn change<R>(&mut self, at: u16, act: impl FnOnce(&mut Record) -> R) -> R {
+    fn set_hold(&mut self, at: u16, hold: Hold) {
         let record = &mut self.records[usize::from(at)];
         let was_free = record.is_free();
-        let result = act(record);
+        record.hold = hold;
         self.used -= u16::from(!was_free && record.is_free());
-        result
     }
 
-    /// Calls `found` with (slot in cluster, count, cached frame) of every slot in use.
-    pub(super) fn each_used(&self, mut found: impl FnMut(u16, u8, Option<Pfn>)) {
-        let mut used = 0;
+    /// One reference less. Says whether the slot was parked for being used no more.
+    pub(super) fn release(&mut self, at: u16, unused: Unused) -> bool {
+        if self.records[usize::from(at)].count == OVERFLOW {
+            self.release_from_many(at);
+            return false;
+        }
+        let record = &mut self.records[usize::from(at)];
+        assert!(record.count > 0, "slot {at} of a cluster is released twice");
+        record.count -= 1;
+        let parks = record.is_free() && unused == Unused::Park;
+        match parks {
+            true => record.hold = Hold::Parked,
+            false => self.used -= u16::from(record.is_free()),
+        }
+        parks
+    }
+
+    fn release_from_many(&mut self, at: u16) {
+        let count = self.more.get_mut(&at).expect("an overflown count is kept apart");
+        *count -= 1;
+        if *count < u32::from(OVERFLOW) {
+            self.records[usize::from(at)].count = *count as u8;
+            self.more.remove(&at);
+        }
+    }
+
+    /// One reference more.
+    pub(super) fn duplicate(&mut self, at: u16) {
+        let record = &mut self.records[usize::from(at)];
+        debug_assert!(record.count > 0, "slot {at} of a cluster is free");
+        if record.count < OVERFLOW {
+            record.count += 1;
+        }
+        if record.count == OVERFLOW {
+            *self.more.entry(at).or_insert(u32::from(OVERFLOW) - 1) += 1;
+        }
+    }
+
+    /// Calls `found` with (slot in cluster, count) of every slot in use but those parked; returns
+    /// how many are.
+    pub(super) fn each_used(&self, mut found: impl FnMut(u16, u32)) -> u32 {
+        let (mut used, mut parked) = (0, 0);
         for (at, record) in self.records.iter().enumerate().filter(|(_, r)| !r.is_free()) {
             used += 1;
-            found(at as u16, record.count, record.cached);
+            match record.hold {
+                Hold::Parked => parked += 1,
+                Hold::Cached | Hold::Nothing => {
+                    let at = at as u16;
+                    let more = || self.more[&at];
+                    let few = u32::from(record.count);
+                    found(at, if record.count == OVERFLOW { more() } else { few });
+                }
+            }
         }
         assert_eq!(used, self.used, "used slots are counted");
+        parked
     }
 }

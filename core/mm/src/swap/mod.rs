@@ -1,27 +1,31 @@
 //! Frames to slots and back: devices of clusters of slots, the swap cache, streams, transfers.
 //!
 //! ```text
-//! Swap -- Device x n -- Cluster x m: Lock<ClusterMap>   per slot: usage count, frame in the cache
-//!      |             |- Lock<ClusterLists>              free, sparse, non-full, full
-//!      |             \- CPU: Lock<Current>              the cluster a CPU allocates from
-//!      \- Streams                                       who reads sequentially, and how far ahead
+//! Swap -- Device x n   slots: counts, who allocates from where, what CPUs keep     device.rs
+//!      |    \- SwapCache   frames of slots that are being written                  cache.rs
+//!      \- Streams      who reads sequentially, and how far ahead                   readahead.rs
 //! ```
-//! Locking: `SwapCpu -> SwapCluster -> SwapDevice`, the last only to move a cluster between lists.
-//! No lock is held during a transfer. One lock per cluster of 2 MiB covers counts and cache (the
-//! design of Linux 6.18, beyond the seeds' 64 MB trunks).
+//! How a device guards and finds its slots is a setting ([`crate::config::SwapConfig`]); what it
+//! does is not. By default one lock for a cluster of 2 MiB covers counts and cache (the design of
+//! Linux 6.18, beyond the seeds' 64 MiB trunks). No lock is held during a transfer.
 //! Life of a slot: free -> allocated with count 1 and its frame in the cache -> written, out of the
 //! cache -> read back; free again when the count is 0 and the cache has no frame.
 //! `swap` never allocates frames: it fills and drains those it is handed.
 
+mod cache;
 mod cluster;
 mod device;
+mod lists;
 mod readahead;
+mod search;
+mod slot_cache;
 #[cfg(test)]
 mod swap_fuzz;
 
 pub use device::Device;
 pub use readahead::Streams;
 
+use crate::config::{SwapConfig, Switch};
 use crate::stats::{Counter, Stats};
 use highwater_platform::{Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
@@ -44,9 +48,9 @@ pub struct Swap<P: Platform> {
 
 impl<P: Platform> Swap<P> {
     /// The platform's devices, all slots free.
-    pub fn new(platform: &P) -> Swap<P> {
+    pub fn new(platform: &P, config: SwapConfig) -> Swap<P> {
         let devices = platform.devices().into_iter().enumerate();
-        let device = |(index, info)| Device::new(platform, index as u8, info);
+        let device = |(index, info)| Device::new(platform, index as u8, info, config);
         Swap { devices: devices.map(device).collect(), streams: Streams::new() }
     }
 
@@ -58,34 +62,34 @@ impl<P: Platform> Swap<P> {
 
     /// Takes the frame of a swapped page out of the swap cache, if it is there.
     pub fn claim(&self, slot: Slot) -> Option<Pfn> {
-        self.own(slot)?.with(slot, |map, at| map.claim(at))
+        self.own(slot)?.claim(slot.index)
     }
 
     /// Whether the swap cache has a frame for a slot. Once false it stays so while the caller holds
     /// the entry that refers to the slot.
     pub fn is_cached(&self, slot: Slot) -> bool {
-        self.own(slot).is_some_and(|own| own.with(slot, |map, at| map.cached(at).is_some()))
+        self.own(slot).is_some_and(|own| own.is_cached(slot.index))
     }
 
-    /// Takes `pfn` out of the cache after its write, unless a fault did.
-    pub fn uncache(&self, slot: Slot, pfn: Pfn) -> Cached {
-        let own = self.own(slot).expect("only slots of one's own are written");
-        own.with(slot, |map, at| map.uncache(at, pfn))
+    /// Takes the frames of a run (at most 16 slots) out of the cache after their write, as far as
+    /// no fault did; says for each which it was.
+    pub fn uncache(&self, first: Slot, frames: &[Pfn], outcome: impl FnMut(usize, Cached)) {
+        let own = self.own(first).expect("only slots of one's own are written");
+        own.uncache(first.index, frames, outcome);
     }
 
     /// One reference less; the slot is free when none is left and the cache has no frame.
-    pub fn release(&self, slot: Slot) {
+    pub fn release(&self, cpu: CpuId, slot: Slot) {
         if let Some(own) = self.own(slot) {
-            own.with(slot, |map, at| map.release(at));
+            own.release(cpu, slot.index);
         }
     }
 
     /// One reference more, for the copy of a page table that a forked child has.
-    ///
-    /// # Errors
-    /// The count is at its limit.
-    pub fn duplicate(&self, slot: Slot) -> Result<(), CountLimit> {
-        self.own(slot).map_or(Ok(()), |own| own.with(slot, |map, at| map.duplicate(at)))
+    pub fn duplicate(&self, slot: Slot) {
+        if let Some(own) = self.own(slot) {
+            own.duplicate(slot.index);
+        }
     }
 
     /// Whether a clean page should keep its slot: worth it where a write costs more than the slot,
@@ -110,7 +114,7 @@ impl<P: Platform> Swap<P> {
     pub fn usage(&self) -> (u64, u64) {
         let own = self.devices.iter().filter(|device| !device.info().read_only);
         own.fold((0, 0), |(used, all), device| {
-            (used + u64::from(device.used()), all + u64::from(device.info().pages))
+            (used + u64::from(device.in_use()), all + u64::from(device.info().pages))
         })
     }
 
@@ -125,7 +129,13 @@ impl<P: Platform> Swap<P> {
     /// Writes `batch` to a device and waits.
     pub fn write(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
+        let tag = |batch: &[Io], writeback| {
+            let own = &self.devices[usize::from(device)];
+            batch.iter().for_each(|io| own.tag(io.slot, io.frames.len(), writeback));
+        };
+        tag(batch, Switch::On);
         platform.write(device, batch);
+        tag(batch, Switch::Off);
         let counters = [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut];
         account(platform, stats, counters, start, batch);
     }
@@ -145,10 +155,6 @@ impl<P: Platform> Swap<P> {
         Some(self.device(slot)).filter(|device| !device.info().read_only)
     }
 }
-
-/// A slot's usage count cannot rise further: 254 page tables refer to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CountLimit;
 
 /// Counts a batch that ended now: time, transfers and pages by the given counters, and errors.
 fn account<P: Platform>(

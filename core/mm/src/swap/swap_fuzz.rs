@@ -1,7 +1,8 @@
 //! Random operations against a map of slots; then by several threads, against the rule that a slot
 //! has one user and none is lost.
 
-use super::{Cached, CountLimit, Swap};
+use super::{Cached, Swap};
+use crate::config::{CacheSplit, DeviceLock, ScanBase, SwapConfig, Switch};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_devices::{Device, Spec, open};
 use highwater_os::Os;
@@ -32,6 +33,29 @@ fn platform(random: &mut Prng) -> Os {
     Os::new(Bytes::of_pages(1), devices).expect("an arena")
 }
 
+/// Settings, the default in every third case.
+fn config(random: &mut Prng) -> SwapConfig {
+    if random.below(3) == 0 {
+        return SwapConfig::default();
+    }
+    let mut of = |choices: u64| random.below(choices) as usize;
+    SwapConfig {
+        device_lock: [DeviceLock::Whole, DeviceLock::Cluster][of(2)],
+        scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
+        slot_cache: [Switch::Off, Switch::On][of(2)],
+        cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
+        writeback_tags: [Switch::Off, Switch::On][of(2)],
+        cache_batch: [Switch::Off, Switch::On][of(2)],
+    }
+}
+
+/// Takes one frame out of the cache.
+fn uncache(swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
+    let mut outcome = None;
+    swap.uncache(slot, &[pfn], |_, cached| outcome = Some(cached));
+    outcome.expect("said for each frame")
+}
+
 /// What the slots should be: count and cached frame of each in use.
 struct Model {
     platform: Os,
@@ -47,7 +71,8 @@ fn key(slot: Slot) -> (u8, u32) {
 impl Model {
     fn new(random: &mut Prng) -> Model {
         let platform = platform(random);
-        Model { swap: Swap::new(&platform), platform, slots: BTreeMap::new(), frames: 0 }
+        let swap = Swap::new(&platform, config(random));
+        Model { swap, platform, slots: BTreeMap::new(), frames: 0 }
     }
 
     fn used(&self, device: u8) -> usize {
@@ -104,26 +129,23 @@ impl Model {
             1..4 => {
                 let pfn = cached.filter(|_| random.percent(90)).unwrap_or(Pfn(u32::MAX));
                 let expected = if cached == Some(pfn) { Cached::Removed } else { Cached::Claimed };
-                assert_eq!(self.swap.uncache(slot, pfn), expected);
+                assert_eq!(uncache(&self.swap, slot, pfn), expected);
                 self.set(slot, count, cached.filter(|_| expected == Cached::Claimed));
             }
             4 if count > 0 => self.duplicate(random, slot, count, cached),
             _ if count > 0 => {
-                self.swap.release(slot);
+                self.swap.release(CpuId(0), slot);
                 self.set(slot, count - 1, cached);
             }
             _ => {}
         }
     }
 
-    /// Once, or, now and then, up to the limit.
+    /// Once, or, now and then, past what a byte counts.
     fn duplicate(&mut self, random: &mut Prng, slot: Slot, count: u32, cached: Option<Pfn>) {
         let times = if random.percent(2) { 260 } else { 1 };
-        for more in 1..=times {
-            let expected = if count + more <= 255 { Ok(()) } else { Err(CountLimit) };
-            assert_eq!(self.swap.duplicate(slot), expected);
-        }
-        self.set(slot, (count + times).min(255), cached);
+        (0..times).for_each(|_| self.swap.duplicate(slot));
+        self.set(slot, count + times, cached);
     }
 
     /// Slots of an inherited device are the parent's to count.
@@ -131,8 +153,8 @@ impl Model {
         for (device, info) in self.platform.devices().iter().enumerate().filter(|d| d.1.read_only) {
             let index = random.below(u64::from(info.pages)) as u32;
             let slot = Slot { device: device as u8, index };
-            self.swap.release(slot);
-            assert_eq!(self.swap.duplicate(slot), Ok(()));
+            self.swap.release(CpuId(0), slot);
+            self.swap.duplicate(slot);
             assert_eq!((self.swap.claim(slot), self.swap.is_cached(slot)), (None, false));
         }
     }
@@ -141,7 +163,8 @@ impl Model {
         let mut found = BTreeMap::new();
         for device in self.swap.devices() {
             device.each_used(|slot, count, cached| {
-                found.insert(key(slot), (u32::from(count), cached));
+                let (_, pfn) = self.slots.get(&key(slot)).copied().unwrap_or_default();
+                found.insert(key(slot), (count, pfn.filter(|_| cached)));
             });
         }
         assert_eq!(found, self.slots);
@@ -156,7 +179,7 @@ impl Model {
         for (key, (count, cached)) in std::mem::take(&mut self.slots) {
             let slot = Slot { device: key.0, index: key.1 };
             assert_eq!(self.swap.claim(slot), cached);
-            (0..count).for_each(|_| self.swap.release(slot));
+            (0..count).for_each(|_| self.swap.release(CpuId(0), slot));
         }
     }
 }
@@ -206,13 +229,14 @@ impl Users {
             // A fault, or the end of the write: one of them has the frame.
             match random.percent(30) {
                 true => assert_eq!(self.swap.claim(slot), Some(*pfn)),
-                false => assert_eq!(self.swap.uncache(slot, *pfn), Cached::Removed),
+                false => assert_eq!(uncache(&self.swap, slot, *pfn), Cached::Removed),
             }
             self.used.lock().expect("no panic").push(slot);
         }
     }
 
     fn free(&self, random: &mut Prng) {
+        let cpu = CpuId(random.below(self.platform.cpus() as u64) as u16);
         for _ in 0..random.below(20) {
             let mut used = self.used.lock().expect("no panic");
             if used.is_empty() {
@@ -222,11 +246,11 @@ impl Users {
             let slot = used.swap_remove(at);
             drop(used);
             if random.percent(20) {
-                assert_eq!(self.swap.duplicate(slot), Ok(()));
-                self.swap.release(slot);
+                self.swap.duplicate(slot);
+                self.swap.release(cpu, slot);
             }
             assert!(self.taken[slot.index as usize].swap(false, SeqCst));
-            self.swap.release(slot);
+            self.swap.release(cpu, slot);
         }
     }
 
@@ -263,7 +287,7 @@ fn threads_share_no_slot_and_lose_none() {
         let pages = 256 + random.below(3) * random.below(1000);
         let platform = Os::new(Bytes::of_pages(1), vec![device(pages)]).expect("an arena");
         let users = Users {
-            swap: Swap::new(&platform),
+            swap: Swap::new(&platform, config(&mut random)),
             taken: (0..pages).map(|_| AtomicBool::new(false)).collect(),
             used: Mutex::new(Vec::new()),
             watchdog: Watchdog::new(&format!("swap, seed {seed}"), Duration::from_secs(30)),

@@ -44,6 +44,9 @@ io_synchronous = 300
 [costs.sections]
 swap_cluster = { base = 100, item = 10 }
 swap_device = { base = 60, item = 20 }
+slot_cache = { base = 20, item = 10 }
+swap_info = { base = 20, item = 10 }
+swap_cache = { base = 20, item = 10 }
 swap_cpu = { base = 20, item = 5 }
 per_cpu_frames = { base = 20, item = 10 }
 zone = { base = 50, item = 45 }

@@ -116,6 +116,12 @@ pub struct Costs {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sections {
+    /// Slots that a CPU keeps.
+    pub slot_cache: Section,
+    /// All slots of a device.
+    pub swap_info: Section,
+    /// A tree of the swap cache.
+    pub swap_cache: Section,
     /// Counts and cache of a cluster.
     pub swap_cluster: Section,
     /// Lists of clusters.
@@ -148,6 +154,9 @@ impl Sections {
     /// The section of a class.
     pub fn of(&self, class: LockClass) -> Section {
         match class {
+            LockClass::SlotCache => self.slot_cache,
+            LockClass::SwapInfo => self.swap_info,
+            LockClass::SwapCache => self.swap_cache,
             LockClass::SwapCluster => self.swap_cluster,
             LockClass::SwapDevice => self.swap_device,
             LockClass::SwapCpu => self.swap_cpu,

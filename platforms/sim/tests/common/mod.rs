@@ -48,6 +48,9 @@ io_synchronous = 300
 [costs.sections]
 swap_cluster = { base = 20, item = 10 }
 swap_device = { base = 20, item = 10 }
+slot_cache = { base = 20, item = 10 }
+swap_info = { base = 20, item = 10 }
+swap_cache = { base = 20, item = 10 }
 swap_cpu = { base = 20, item = 10 }
 per_cpu_frames = { base = 20, item = 10 }
 zone = { base = 20, item = 10 }
