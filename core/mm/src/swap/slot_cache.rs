@@ -91,7 +91,7 @@ impl<P: Platform> Device<P> {
         let mut taken = 1;
         let adjacent = |slots: &Vec<u32>, taken: usize| {
             let next = first + taken as u32;
-            slots.last() == Some(&next) && next % CLUSTER_SLOTS != 0
+            slots.last() == Some(&next) && !next.is_multiple_of(CLUSTER_SLOTS)
         };
         while taken < frames.len() && adjacent(&slots, taken) {
             slots.pop();
