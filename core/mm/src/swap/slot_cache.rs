@@ -3,9 +3,9 @@
 //! ```text
 //! device -- search(64) --> take --> pages          release --> give -- 64 --> device, by cluster
 //! ```
-//! So a device's locks are taken once for 64 slots. As in the kernel (swap_slots.c), only while free
-//! slots are plenty: on above 5 batches a CPU, off and drained below 2. Parked slots are not free
-//! ([`super::cluster`]). Locking: a CPU's `take` first of all; `give` alone.
+//! So a device's locks are taken once for 64 slots. As in the kernel (swap_slots.c), only while
+//! free slots are plenty: on above 5 batches a CPU, off and drained below 2. Parked slots are not
+//! free ([`super::cluster`]). Locking: a CPU's `take` first of all; `give` alone.
 
 use super::cluster::CLUSTER_SLOTS;
 use super::device::Device;
