@@ -1,19 +1,23 @@
-//! Where swapped pages go: memory, or a file that nobody else can see.
+//! Where swapped pages go: memory, plain or compressed, or a file that nobody else can see.
 //!
 //! ```text
 //! Spec --open--> Box<dyn Device>      Arena: where frames lie
 //!                 |- Ram              mapping of slots, plain copies
+//!                 |- Zram             compressed objects in blocks of one size class
 //!                 '- FileDevice       unlinked sparse file (create)
 //!                     |- Pool         rings of this process (uring), one per batch in flight
 //!                     '- plain        preadv and pwritev, where there is no ring (transfer)
 //! ```
-//! Locks: none. A device is used by any number of threads at once; the only thing they share is
-//! the mask of rings in use, one atomic word. A batch allocates nothing once its ring exists.
+//! Locks: those of Zram's shards. A device is used by any number of threads at once; else the only
+//! thing they share is the mask of rings or codecs in use, one atomic word. A batch allocates
+//! nothing once its ring exists.
 //!
 //! The crate is also linked into a library that replaces mmap, munmap, madvise and malloc of the
 //! program it serves, so its own memory comes from raw system calls (`sys`).
 
 mod arena;
+mod array;
+mod compression;
 mod create;
 mod error;
 mod file;
@@ -23,10 +27,12 @@ mod spec;
 mod sys;
 mod transfer;
 mod uring;
+mod zram;
 
 pub use arena::Arena;
+pub use compression::Compression;
 pub use error::{OpenError, Reason};
-pub use spec::{SIZE_MAX, SIZE_MIN, Spec};
+pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 
 use highwater_platform::{DeviceInfo, Io};
 use highwater_units::Bytes;
@@ -62,6 +68,10 @@ pub trait Device: Send + Sync {
     /// As for [`Device::read`].
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]);
 
+    /// The slots hold nothing any more: what they took may be used for others. Until they are
+    /// written again they read as anything. Nobody else uses them meanwhile.
+    fn discard(&self, _slot: u32, _pages: u32) {}
+
     /// The same content for a forked child, read-only. To be called in the child before anything
     /// else is done with a device of its parent; of the parent's device only dropping is left then.
     /// The parent promises not to overwrite slots that the child still needs.
@@ -69,6 +79,11 @@ pub trait Device: Send + Sync {
 
     /// Memory that the contents take. Whoever keeps within a budget counts it.
     fn resident(&self) -> Bytes;
+
+    /// What it holds compressed, and what that takes; `None` if it does not compress.
+    fn compression(&self) -> Option<Compression> {
+        None
+    }
 
     /// Whether the file descriptor is one of this device's, which the program must neither close
     /// nor replace. Descriptors come and go with use, so this is asked each time.
@@ -90,6 +105,7 @@ pub fn open(spec: &Spec) -> Result<Box<dyn Device>, OpenError> {
 pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>, OpenError> {
     let device = match spec {
         Spec::Ram { .. } => ram::Ram::open(spec).map(boxed),
+        Spec::Zram { size, algorithm } => zram::Zram::open(spec, *size, *algorithm).map(boxed),
         Spec::File { .. } | Spec::Dir { .. } => file::FileDevice::open(spec, submission).map(boxed),
     };
     device.map_err(|reason| OpenError { spec: spec.clone(), reason })

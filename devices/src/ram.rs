@@ -1,7 +1,7 @@
 //! Swap in memory beside the budget: a page out is a copy, and so is a page in.
 //!
 //! ```text
-//! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: Mapping, one bit per slot
+//! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: Array, one bit per slot
 //! ```
 //! Locks: none. The caller keeps two transfers off one slot; a bit of `backed` is set after its
 //! page has memory, by whoever gave it, and never cleared.
@@ -16,6 +16,7 @@
 //! below the limit. The same holds when a parent overwrites slots that it still shares with a
 //! forked child: the kernel then gives it a copy.
 
+use crate::array::Array;
 use crate::sys::{Direction, Mapping, io_error};
 use crate::transfer::admit;
 use crate::{Arena, Device, Reason, Spec};
@@ -33,7 +34,7 @@ pub(crate) struct Ram {
 
 struct Store {
     slots: Mapping,
-    backed: Mapping,
+    backed: Array<AtomicU64>,
     pages: AtomicU64,
 }
 
@@ -123,40 +124,24 @@ impl Store {
         let words = (pages as usize).div_ceil(64);
         Ok(Store {
             slots: Mapping::new((pages as usize) << PAGE_SHIFT)?,
-            backed: Mapping::new(words * size_of::<AtomicU64>())?,
+            backed: Array::new(words)?,
             pages: AtomicU64::new(0),
         })
     }
 
-    fn word(&self, word: usize) -> &AtomicU64 {
-        let address = self.backed.at(word * size_of::<AtomicU64>());
-        // SAFETY: within the mapping, aligned, all bit patterns valid, and only used as atomics.
-        unsafe { &*address.cast::<AtomicU64>() }
-    }
-
     /// Gives memory to slots that have none yet.
     fn back(&self, slot: u32, pages: u32) -> Result<(), IoError> {
-        if bits(slot, pages).all(|(word, mask)| self.word(word).load(Relaxed) & mask == mask) {
+        if bits(slot, pages).all(|(word, mask)| self.backed[word].load(Relaxed) & mask == mask) {
             return Ok(());
         }
-        self.populate(slot, pages)?;
+        let (offset, len) = ((slot as usize) << PAGE_SHIFT, (pages as usize) << PAGE_SHIFT);
+        let populated = self.slots.populate(offset, len);
+        populated.map_err(|errno| io_error(Direction::Write, errno))?;
         for (word, mask) in bits(slot, pages) {
-            let new = mask & !self.word(word).fetch_or(mask, Relaxed);
+            let new = mask & !self.backed[word].fetch_or(mask, Relaxed);
             self.pages.fetch_add(u64::from(new.count_ones()), Relaxed);
         }
         Ok(())
-    }
-
-    fn populate(&self, slot: u32, pages: u32) -> Result<(), IoError> {
-        let (offset, len) = ((slot as usize) << PAGE_SHIFT, (pages as usize) << PAGE_SHIFT);
-        loop {
-            match self.slots.advise(offset, len, libc::MADV_POPULATE_WRITE) {
-                Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
-                // Kernels before 5.14: the copy will fault the pages in.
-                Ok(()) | Err(libc::EINVAL) => return Ok(()),
-                Err(errno) => return Err(io_error(Direction::Write, errno)),
-            }
-        }
     }
 }
 

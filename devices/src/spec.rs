@@ -1,5 +1,7 @@
-//! What the user writes for a device: `ram:SIZE`, `file:PATH:SIZE`, `dir:PATH:SIZE`.
+//! What the user writes for a device: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
+//! `dir:PATH:SIZE`.
 
+use crate::zram::SLOTS_PER_PAGE;
 use highwater_units::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ pub const SIZE_MAX: Bytes = Bytes(1 << 44);
 
 /// Separates specifications in an environment variable, so no path may hold it.
 const SEPARATOR: char = ';';
-const KINDS: &str = "ram:SIZE, file:PATH:SIZE, dir:PATH:SIZE";
+const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE";
 
 /// A device to be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +23,13 @@ pub enum Spec {
     Ram {
         /// How much of it at most.
         size: Bytes,
+    },
+    /// Memory of this process beside the budget, compressed.
+    Zram {
+        /// How much of it the compressed pages take at most.
+        size: Bytes,
+        /// How they are compressed.
+        algorithm: Algorithm,
     },
     /// A file of this name, made for the purpose and unlinked at once.
     File {
@@ -38,9 +47,31 @@ pub enum Spec {
     },
 }
 
+/// How pages are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Fast: some microseconds for a page out, one or two in.
+    #[default]
+    Lz4,
+    /// Smaller by a quarter, and two to four times slower.
+    Zstd,
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 2] = [Algorithm::Lz4, Algorithm::Zstd];
+
+    fn name(self) -> &'static str {
+        match self {
+            Algorithm::Lz4 => "lz4",
+            Algorithm::Zstd => "zstd",
+        }
+    }
+}
+
 impl Spec {
-    /// Reads `ram:SIZE`, `file:PATH:SIZE` or `dir:PATH:SIZE`. SIZE is a number with a binary unit
-    /// (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';'.
+    /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE` or `dir:PATH:SIZE`. SIZE is a
+    /// number with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':'
+    /// but no ';'.
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -49,6 +80,7 @@ impl Spec {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match kind {
             "ram" => parse_size(rest).map(|size| Spec::Ram { size }),
+            "zram" => parse_zram(rest),
             "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
             "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
             "" => Err(format!("kind missing (there are {KINDS})")),
@@ -60,14 +92,40 @@ impl Spec {
     /// The size asked for, in bytes.
     pub fn size(&self) -> Bytes {
         match self {
-            Spec::Ram { size } | Spec::File { size, .. } | Spec::Dir { size, .. } => *size,
+            Spec::Ram { size }
+            | Spec::Zram { size, .. }
+            | Spec::File { size, .. }
+            | Spec::Dir { size, .. } => *size,
         }
     }
 
-    /// The size in pages that can be numbered.
-    pub(crate) fn pages(&self) -> u32 {
-        u32::try_from(self.size().pages()).unwrap_or(u32::MAX)
+    /// What it holds at most, in bytes: more than its size if it compresses, and pages do.
+    pub fn capacity(&self) -> Bytes {
+        Bytes::of_pages(u64::from(self.pages()))
     }
+
+    /// The slots.
+    pub(crate) fn pages(&self) -> u32 {
+        let per_page = match self {
+            Spec::Zram { .. } => u64::from(SLOTS_PER_PAGE),
+            Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } => 1,
+        };
+        u32::try_from(self.size().pages() * per_page).unwrap_or(u32::MAX)
+    }
+}
+
+fn parse_zram(text: &str) -> Result<Spec, String> {
+    let (size, name) = match text.split_once(':') {
+        Some((size, name)) => (size, Some(name)),
+        None => (text, None),
+    };
+    let known = |name| Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+    let algorithm = match name {
+        None => Algorithm::default(),
+        Some(name) => known(name)
+            .ok_or_else(|| format!("unknown algorithm {name:?} (there are lz4, zstd)"))?,
+    };
+    Ok(Spec::Zram { size: parse_size(size)?, algorithm })
 }
 
 fn parse_place(text: &str) -> Result<(PathBuf, Bytes), String> {
@@ -115,6 +173,9 @@ impl fmt::Display for Spec {
         };
         match self {
             Spec::Ram { size } => write!(f, "ram:{}", Exact(*size)),
+            Spec::Zram { size, algorithm } => {
+                write!(f, "zram:{}:{}", Exact(*size), algorithm.name())
+            }
             Spec::File { path, size } => place(f, "file", path, size),
             Spec::Dir { path, size } => place(f, "dir", path, size),
         }
@@ -133,11 +194,15 @@ mod tests {
     #[test]
     fn kinds_and_sizes_are_read() {
         let file = Spec::File { path: "/a/b".into(), size: Bytes(3 << 29) };
+        let zram = |algorithm| Spec::Zram { size: Bytes(64 << 20), algorithm };
         for (text, spec) in [
             ("ram:64M", Spec::Ram { size: Bytes(64 << 20) }),
             ("ram:1GiB", Spec::Ram { size: Bytes(1 << 30) }),
             ("ram:16T", Spec::Ram { size: Bytes(1 << 44) }),
             ("ram:1048577", Spec::Ram { size: Bytes(1 << 20) }),
+            ("zram:64M", zram(Algorithm::Lz4)),
+            ("zram:64M:lz4", zram(Algorithm::Lz4)),
+            ("zram:64M:zstd", zram(Algorithm::Zstd)),
             ("file:/a/b:1.5G", file),
             ("dir:relative:1MB", dir("relative", 1 << 20)),
             ("dir:/with:colon:2m", dir("/with:colon", 2 << 20)),
@@ -150,9 +215,16 @@ mod tests {
     #[test]
     fn errors_are_one_line_and_say_what_is_wrong() {
         for (text, part) in [
-            ("", "kind missing (there are ram:SIZE, file:PATH:SIZE, dir:PATH:SIZE)"),
+            ("", "kind missing (there are ram:SIZE, zram:SIZE[:lz4|zstd], "),
             ("disk:/a:1G", "unknown kind \"disk\" (there are ram:SIZE, "),
             ("RAM:1G", "unknown kind \"RAM\""),
+            ("zram:", "size missing"),
+            ("zram:64M:", "unknown algorithm \"\" (there are lz4, zstd)"),
+            ("zram:64M:gzip", "unknown algorithm \"gzip\" (there are lz4, zstd)"),
+            ("zram:lz4:64M", "unknown algorithm \"64M\""),
+            ("zram:64M:lz4:9", "unknown algorithm \"lz4:9\""),
+            ("zram:1K", "under 1 MiB"),
+            ("ram:64M:zstd", "bad size \"64M:zstd\""),
             ("ram", "size missing"),
             ("ram:", "size missing"),
             ("dir:/a", "size missing (PATH:SIZE)"),
@@ -182,9 +254,11 @@ mod tests {
             let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
             let size = Bytes::of_pages(pages.max(256));
             let path = PathBuf::from(format!("/x:{}", random.below(9)));
-            let spec = match random.below(3) {
+            let spec = match random.below(5) {
                 0 => Spec::Ram { size },
-                1 => Spec::File { path, size },
+                1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
+                2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
+                3 => Spec::File { path, size },
                 _ => Spec::Dir { path, size },
             };
             assert_eq!(Spec::parse(&spec.to_string()), Ok(spec));

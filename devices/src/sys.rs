@@ -55,14 +55,43 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// madvise on `len` bytes from `offset`. Only for advice that keeps contents.
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives memory to whole pages that may have none yet. Where touching them could only end the
+    /// process, this is refused. Kernels before 5.14 do nothing: a touch will fault the pages in.
     ///
     /// # Errors
     /// The system's error number.
-    pub(crate) fn advise(&self, offset: usize, len: usize, advice: c_int) -> Result<(), i32> {
+    pub(crate) fn populate(&self, offset: usize, len: usize) -> Result<(), i32> {
+        loop {
+            match self.advise(offset, len, libc::MADV_POPULATE_WRITE) {
+                Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
+                Ok(()) | Err(libc::EINVAL) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Gives the memory of whole pages back; they hold zeros then.
+    ///
+    /// # Safety
+    /// Nobody uses the range meanwhile, or counts on its contents.
+    pub(crate) unsafe fn give_back(&self, offset: usize, len: usize) {
+        // On locked memory it is refused; it then stays, which does no harm.
+        let _ = self.advise(offset, len, libc::MADV_DONTNEED);
+    }
+
+    /// madvise on `len` bytes from `offset`. Without `unsafe` only for advice that keeps contents.
+    ///
+    /// # Errors
+    /// The system's error number.
+    fn advise(&self, offset: usize, len: usize, advice: c_int) -> Result<(), i32> {
         assert!(len <= self.len - offset, "within the mapping");
         let (address, advice) = (self.at(offset), c_long::from(advice));
-        // SAFETY: the range is ours, and the advice keeps its contents.
+        // SAFETY: the range is ours, and the advice keeps its contents or the caller drops them.
         check(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).map(drop)
     }
 }

@@ -37,6 +37,7 @@ fn batches_allocate_nothing_after_the_first() {
     let frames = Frames::new(100);
     let run = |run: u32| Io::new(run * 2, [Pfn(run), Pfn(99 - run)].into_iter().collect());
     let mut batch: Vec<Io> = (0..50).map(run).collect();
+    (0..100).for_each(|pfn| frames.fill(Pfn(pfn), u64::from(pfn)));
     for (name, device) in every_device(dir.path(), Bytes(4 << 20)) {
         write(&*device, &frames, &mut batch);
         let before = ALLOCATIONS.get();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Frames, every_device, random_batch, read, write};
-use highwater_devices::Device;
+use highwater_devices::{Device, Spec};
 use highwater_platform::{Io, IoError, Latency};
 use highwater_units::{Bytes, Pfn, Prng};
 
@@ -106,13 +106,16 @@ fn devices_say_what_they_are() {
     let frames = Frames::new(16);
     for (name, device) in every_device(dir.path(), SIZE) {
         let info = device.info();
-        assert!(name.starts_with(&info.name) && info.size() == SIZE && !info.read_only);
-        let ram = info.name.starts_with("ram:");
-        assert_eq!(info.latency == Latency::Synchronous, ram);
+        let spec = Spec::parse(&info.name).unwrap();
+        assert!(name.starts_with(&info.name) && info.size() == spec.capacity() && !info.read_only);
+        let memory = matches!(spec, Spec::Ram { .. } | Spec::Zram { .. });
+        assert_eq!(info.latency == Latency::Synchronous, memory);
         assert_eq!(device.resident(), Bytes(0));
+        (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 5));
         let mut batch = [Io::new(5, (0..16).map(Pfn).collect())];
         write(&*device, &frames, &mut batch);
-        assert_eq!(device.resident(), if ram { Bytes::of_pages(16) } else { Bytes(0) });
+        assert_eq!(device.resident(), if memory { Bytes::of_pages(16) } else { Bytes(0) });
+        assert_eq!(device.compression().is_some(), matches!(spec, Spec::Zram { .. }));
     }
 }
 
@@ -123,7 +126,8 @@ fn transfers_outside_fail_and_the_rest_of_the_batch_does_not() {
     let io = |slot, pfns: [u32; 2]| Io::new(slot, pfns.map(Pfn).into_iter().collect());
     let invalid = Err(IoError::Failed(libc::EINVAL));
     for (name, device) in every_device(dir.path(), SIZE) {
-        let mut batch = [io(0, [0, 1]), io(SLOTS - 1, [0, 1]), io(u32::MAX, [0, 1]), io(9, [3, 4])];
+        let last = device.info().pages - 1;
+        let mut batch = [io(0, [0, 1]), io(last, [0, 1]), io(u32::MAX, [0, 1]), io(9, [3, 4])];
         write(&*device, &frames, &mut batch);
         let results: Vec<_> = batch.iter().map(|io| io.result).collect();
         assert_eq!(results, [Ok(()), invalid, invalid, invalid], "{name}");

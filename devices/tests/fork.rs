@@ -84,14 +84,20 @@ fn children_read_the_slots_of_their_parents() {
 
 #[test]
 fn memory_of_a_child_keeps_what_the_parent_overwrites() {
-    let device = open(&Spec::Ram { size: SIZE }).unwrap();
-    let frames = Frames::new(16);
-    write_slots(&*device, &frames, 1, 32);
-    let child = || {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        slots_hold(&*device.inherit(), &frames, 1, 32)
-    };
-    assert!(holds_in_child(child, || write_slots(&*device, &frames, 5000, 32)));
+    for spec in ["ram:4M", "zram:4M:lz4", "zram:4M:zstd"] {
+        let device = open(&Spec::parse(spec).unwrap()).unwrap();
+        let frames = Frames::new(16);
+        write_slots(&*device, &frames, 1, 32);
+        let child = || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            slots_hold(&*device.inherit(), &frames, 1, 32)
+        };
+        let go_on = || {
+            device.discard(0, 512);
+            write_slots(&*device, &frames, 5001, 16);
+        };
+        assert!(holds_in_child(child, go_on), "{spec}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Frames to transfer, and the devices that every test goes through.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use highwater_devices::{Arena, Device, Spec, Submission, open_with};
+use highwater_devices::{Algorithm, Arena, Device, Spec, Submission, open_with};
 use highwater_platform::Io;
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
 use std::path::Path;
@@ -57,8 +57,14 @@ impl Drop for Frames {
     }
 }
 
+/// By seed: a page of one word, one that does not compress, or one that does.
 fn word_of(seed: u64, word: usize) -> u64 {
-    if seed == 0 { 0 } else { seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word as u64 }
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    match seed % 4 {
+        0 => seed.wrapping_mul(ODD),
+        1 => (seed ^ (word as u64) << 32).wrapping_mul(ODD).rotate_left(29).wrapping_mul(ODD),
+        _ => seed.wrapping_mul(ODD) ^ word as u64,
+    }
 }
 
 pub(crate) fn write(device: &dyn Device, frames: &Frames, batch: &mut [Io]) {
@@ -105,6 +111,8 @@ fn shuffled_runs(random: &mut Prng, frames: &[Pfn]) -> Vec<Pfn> {
 pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Device>)> {
     let specs = [
         Spec::Ram { size },
+        Spec::Zram { size, algorithm: Algorithm::Lz4 },
+        Spec::Zram { size, algorithm: Algorithm::Zstd },
         Spec::Dir { path: dir.to_owned(), size },
         Spec::File { path: dir.join("swap"), size },
     ];

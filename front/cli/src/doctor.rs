@@ -79,6 +79,10 @@ fn swap_item(spec: &Spec) -> Item {
     }
     match spec {
         Spec::Ram { size } => Item::ok(NAME, format!("{size} of memory")),
+        Spec::Zram { size, .. } => {
+            let most = spec.capacity();
+            Item::ok(NAME, format!("{size} of memory for up to {most}, compressed"))
+        }
         Spec::File { path, size } => Item::ok(NAME, format!("{size} in {}", path.display())),
         Spec::Dir { path, size } => directory(NAME, path, &format!("{size} in {}", path.display())),
     }

@@ -19,7 +19,7 @@ pub(crate) fn devices(asked: &[String]) -> Result<Vec<Spec>, Refusal> {
 fn device(text: &str) -> Result<Spec, Refusal> {
     let full = |path: PathBuf| absolute(&path).unwrap_or(path);
     Ok(match Spec::parse(text).map_err(|what| Refusal::new(what, FORMS))? {
-        Spec::Ram { size } => Spec::Ram { size },
+        memory @ (Spec::Ram { .. } | Spec::Zram { .. }) => memory,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
     })
@@ -67,6 +67,8 @@ mod tests {
     fn what_cannot_be_opened_says_what_to_do() {
         let missing = Spec::parse("dir:/nonexistent:1M").unwrap();
         assert!(try_open(&missing).unwrap_err().remedy().contains("create the directory"));
-        assert_eq!(try_open(&Spec::parse("ram:1M").unwrap()), Ok(()));
+        for memory in ["ram:1M", "zram:1M", "zram:1M:zstd"] {
+            assert_eq!(try_open(&Spec::parse(memory).unwrap()), Ok(()));
+        }
     }
 }

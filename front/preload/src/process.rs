@@ -112,7 +112,7 @@ impl Process {
     fn start(settings: Settings) -> Result<Process, String> {
         let devices = open_devices(&settings)?;
         let capacity =
-            settings.memory.0 + settings.swap.iter().map(|spec| spec.size().0).sum::<u64>();
+            settings.memory.0 + settings.swap.iter().map(|spec| spec.capacity().0).sum::<u64>();
         let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
         let pages = len / PAGE_SIZE as u64;
         let regions = Regions::new(pages - 1);

@@ -1,0 +1,234 @@
+//! Compresses a page, and gives it back.
+//!
+//! ```text
+//! Codecs -- busy: one bit per place      places: Codec -- Lz4: hash table | Zstd: two contexts
+//!                                                      \- output: where a page is compressed to
+//! ```
+//! Locks: none. A place is taken by setting its bit, as that of a ring (`pool`). There are twice
+//! as many as CPUs, so that who finds all taken waits for one that runs.
+//!
+//! Nothing is allocated once the codecs exist. The contexts of zstd lie in memory of ours, where
+//! zstd never calls malloc: that one may be the program's, and swapped out.
+
+use crate::Algorithm;
+use crate::zram::class::COMPRESSED_MAX;
+use crate::zram::zstd::Zstd;
+use highwater_units::PAGE_SIZE;
+use lz4_flex::block::{
+    CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
+};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// The bytes of a page.
+pub(crate) type Page = [u8; PAGE_SIZE];
+
+/// What was stored is not what a page compresses to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Corrupt;
+
+/// Everything that compressing a page needs.
+pub(crate) struct Codec {
+    method: Method,
+    output: Box<[u8]>,
+}
+
+enum Method {
+    Lz4(CompressTable),
+    Zstd(Zstd),
+}
+
+impl Codec {
+    fn new(algorithm: Algorithm) -> Result<Codec, i32> {
+        let method = match algorithm {
+            Algorithm::Lz4 => Method::Lz4(CompressTable::small()),
+            Algorithm::Zstd => Method::Zstd(Zstd::new()?),
+        };
+        Ok(Codec { method, output: vec![0; get_maximum_output_size(PAGE_SIZE)].into() })
+    }
+
+    /// A page compressed; `None` if that is not worth it.
+    pub(crate) fn compress(&mut self, page: &Page) -> Option<&[u8]> {
+        let len = match &mut self.method {
+            Method::Lz4(table) => compress_into_with_table(page, &mut self.output, table).ok()?,
+            Method::Zstd(zstd) => zstd.compress(page, &mut self.output[..COMPRESSED_MAX])?,
+        };
+        (len <= COMPRESSED_MAX).then(|| &self.output[..len])
+    }
+
+    fn decompress(&mut self, bytes: &[u8], page: &mut Page) -> Result<(), Corrupt> {
+        match &mut self.method {
+            Method::Lz4(_) => lz4_decompress(bytes, page),
+            Method::Zstd(zstd) => zstd.decompress(bytes, page),
+        }
+    }
+}
+
+fn lz4_decompress(bytes: &[u8], page: &mut Page) -> Result<(), Corrupt> {
+    match decompress_into(bytes, page) {
+        Ok(PAGE_SIZE) => Ok(()),
+        Ok(_) | Err(_) => Err(Corrupt),
+    }
+}
+
+/// The codecs of a device.
+pub(crate) struct Codecs {
+    algorithm: Algorithm,
+    busy: AtomicU64,
+    places: Box<[UnsafeCell<Codec>]>,
+}
+
+// SAFETY: a codec is reached only by the thread that set the bit of its place in `busy`, with
+// acquire and release between one holder and the next.
+unsafe impl Sync for Codecs {}
+
+impl Codecs {
+    /// Codecs for so many threads that run at once.
+    ///
+    /// # Errors
+    /// The system's error number.
+    pub(crate) fn new(algorithm: Algorithm, threads: usize) -> Result<Codecs, i32> {
+        let count = (2 * threads).clamp(1, u64::BITS as usize);
+        let places = (0..count).map(|_| Codec::new(algorithm).map(UnsafeCell::new));
+        // What lies beyond is busy for ever.
+        let busy = AtomicU64::new(u64::MAX.checked_shl(count as u32).unwrap_or(0));
+        Ok(Codecs { algorithm, busy, places: places.collect::<Result<_, i32>>()? })
+    }
+
+    /// Codecs of a forked child's own for what its parent compressed: to be read, never written.
+    ///
+    /// # Errors
+    /// The system's error number.
+    pub(crate) fn for_reading(&self) -> Result<Codecs, i32> {
+        match self.algorithm {
+            Algorithm::Lz4 => {
+                Ok(Codecs { algorithm: self.algorithm, busy: u64::MAX.into(), places: [].into() })
+            }
+            Algorithm::Zstd => Codecs::new(self.algorithm, self.places.len() / 2),
+        }
+    }
+
+    /// Acts with a codec, once one is free.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Codec) -> R) -> R {
+        let place = self.take();
+        // SAFETY: the bit of the place was clear and is set now, by this thread.
+        let result = act(unsafe { &mut *self.places[place as usize].get() });
+        self.busy.fetch_and(!(1 << place), Release);
+        result
+    }
+
+    /// Gives back a page that was compressed with the same algorithm. Only zstd needs a codec.
+    pub(crate) fn decompress(&self, bytes: &[u8], page: &mut Page) -> Result<(), Corrupt> {
+        match self.algorithm {
+            Algorithm::Lz4 => lz4_decompress(bytes, page),
+            Algorithm::Zstd => self.with(|codec| codec.decompress(bytes, page)),
+        }
+    }
+
+    /// The lowest free place: codecs used last are in the CPU's caches.
+    fn take(&self) -> u32 {
+        let mut busy = self.busy.load(Relaxed);
+        loop {
+            let place = (!busy).trailing_zeros();
+            if place == u64::BITS {
+                std::thread::yield_now();
+                busy = self.busy.load(Relaxed);
+                continue;
+            }
+            let taken = busy | 1 << place;
+            match self.busy.compare_exchange_weak(busy, taken, Acquire, Relaxed) {
+                Ok(_) => return place,
+                Err(now) => busy = now,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    /// A page of words from a few, as text and heaps are.
+    fn page(random: &mut Prng, words: u64) -> Page {
+        let vocabulary: Vec<u64> = (0..words).map(|_| random.next_u64()).collect();
+        let mut page = [0; PAGE_SIZE];
+        for bytes in page.chunks_exact_mut(8) {
+            let word = vocabulary[random.below(words) as usize];
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        page
+    }
+
+    const BOTH: [Algorithm; 2] = [Algorithm::Lz4, Algorithm::Zstd];
+
+    #[test]
+    fn pages_come_back_and_random_ones_are_not_worth_it() {
+        let mut random = Prng::new(1);
+        for algorithm in BOTH {
+            let codecs = Codecs::new(algorithm, 1).unwrap();
+            for _ in 0..500 {
+                let words = 2 + random.below(200);
+                let page = page(&mut random, words);
+                let stored = codecs.with(|codec| codec.compress(&page).map(<[u8]>::to_vec));
+                let bytes = stored.expect("some words over and over");
+                assert!(bytes.len() <= COMPRESSED_MAX);
+                let mut back = [0xee; PAGE_SIZE];
+                assert_eq!(codecs.decompress(&bytes, &mut back), Ok(()));
+                assert_eq!(back, page);
+            }
+            let mut noise = [0; PAGE_SIZE];
+            noise.fill_with(|| random.next_u64() as u8);
+            assert!(codecs.with(|codec| codec.compress(&noise).is_none()), "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_padded_is_corrupt_and_nothing_else_is_a_crash() {
+        let mut random = Prng::new(2);
+        for algorithm in BOTH {
+            let codecs = Codecs::new(algorithm, 1).unwrap();
+            let page = page(&mut random, 40);
+            let stored = codecs.with(|codec| codec.compress(&page).map(<[u8]>::to_vec)).unwrap();
+            let mut back = [0; PAGE_SIZE];
+            for len in 0..stored.len() {
+                assert_eq!(codecs.decompress(&stored[..len], &mut back), Err(Corrupt), "{len}");
+            }
+            let padded = [&stored[..], &[7; 9]].concat();
+            assert_eq!(codecs.decompress(&padded, &mut back), Err(Corrupt));
+            let mut found = 0;
+            for _ in 0..5_000 {
+                let mut bytes = stored.clone();
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << random.below(8);
+                found += u32::from(codecs.decompress(&bytes, &mut back).is_err());
+            }
+            assert!(found > 100, "{algorithm:?} finds some of what was changed: {found}");
+        }
+    }
+
+    #[test]
+    fn more_threads_than_codecs_take_turns() {
+        let mut random = Prng::new(3);
+        let page = page(&mut random, 40);
+        let codecs = Codecs::new(Algorithm::Lz4, 1).unwrap();
+        let expected = codecs.with(|codec| codec.compress(&page).map(<[u8]>::to_vec));
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..300 {
+                        let stored = codecs.with(|codec| {
+                            std::thread::yield_now();
+                            codec.compress(&page).map(<[u8]>::to_vec)
+                        });
+                        assert_eq!(stored, expected);
+                    }
+                });
+            }
+        });
+        assert_eq!(codecs.busy.load(Relaxed), u64::MAX << 2, "all were given back");
+    }
+}

@@ -1,0 +1,242 @@
+//! Memory for objects: a mapping cut into blocks, shared out to shards.
+//!
+//! ```text
+//! Store -- memory: Mapping               block after block, as many as the limit allows
+//!       \- Shard x n -- Lock<Blocks>     every n-th part of the blocks
+//!                    \- Tally            what is in them, readable without the lock
+//! ```
+//! Locks: one per shard, for some tens of instructions, or a system call where a block gets its
+//! memory or loses it. An object's bytes are touched without it: they belong to whoever took the
+//! object. Slots that are near each other have the same shard; threads use slots that are apart,
+//! and so shards that are. A shard without room takes from the others.
+//!
+//! Objects never move, so a forked child, whose copy of all this is private, needs no lock and no
+//! bookkeeping to read what its slots said at the fork.
+
+use crate::sys::{Direction, Mapping, io_error};
+use crate::zram::blocks::{Blocks, Found, Freed};
+use crate::zram::class::{BLOCK, Class};
+use crate::zram::content::Object;
+use highwater_platform::IoError;
+use highwater_units::{Bytes, PAGE_SIZE};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Blocks that a shard has at least: 4 MiB. Every shard has blocks that are not full, of every
+/// class: small ones would waste their memory.
+const SHARD_BLOCKS_MIN: usize = 256;
+const SHARDS_MAX: usize = 64;
+/// Slots in a row that have the same shard: a cluster of the manager's, which one CPU fills.
+const NEAR_SLOTS: u32 = 512;
+
+/// Memory for objects.
+pub(crate) struct Store {
+    memory: Mapping,
+    shards: Box<[Shard]>,
+    shard_blocks: usize,
+}
+
+/// Aligned so that two shards share no cache line, nor the pair of lines that is fetched at once.
+#[repr(align(128))]
+struct Shard {
+    blocks: Mutex<Blocks>,
+    tally: Tally,
+}
+
+/// What is in a shard.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Blocks that have memory.
+    blocks: AtomicU64,
+    /// Objects.
+    objects: AtomicU64,
+    /// Objects that are whole pages.
+    raw: AtomicU64,
+    /// Slots of this shard that hold one word over and over.
+    pub(crate) same: AtomicU64,
+}
+
+/// What is in all shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) used: Bytes,
+    pub(crate) objects: u64,
+    pub(crate) raw: u64,
+    pub(crate) same: u64,
+}
+
+impl Store {
+    /// Memory for objects up to `limit`, none of it taken yet.
+    ///
+    /// # Errors
+    /// The system's error number.
+    pub(crate) fn new(limit: Bytes, threads: usize) -> Result<Store, i32> {
+        let blocks = limit.0 as usize / BLOCK;
+        let most = (2 * threads).next_power_of_two().min(SHARDS_MAX);
+        let shards = (blocks / SHARD_BLOCKS_MIN).clamp(1, most);
+        let shard_blocks = blocks.div_ceil(shards);
+        let shards = (0..blocks).step_by(shard_blocks).map(|first| {
+            let own = shard_blocks.min(blocks - first);
+            Ok(Shard { blocks: Mutex::new(Blocks::new(own as u32)?), tally: Tally::default() })
+        });
+        let shards = shards.collect::<Result<_, i32>>()?;
+        Ok(Store { memory: Mapping::new(blocks * BLOCK)?, shards, shard_blocks })
+    }
+
+    /// Takes an object for `len` bytes on behalf of a slot.
+    ///
+    /// # Errors
+    /// `Full` at the limit, or when the system gives no more memory.
+    pub(crate) fn take(&self, slot: u32, len: usize) -> Result<Object, IoError> {
+        let first = self.near(slot);
+        let shards = (first..self.shards.len()).chain(0..first);
+        let found = shards.map(|shard| self.take_from(shard, len));
+        found.flat_map(Result::transpose).next().unwrap_or(Err(IoError::Full))
+    }
+
+    /// Takes an object of a shard; none if it has no room.
+    fn take_from(&self, shard: usize, len: usize) -> Result<Option<Object>, IoError> {
+        let class = Class::of(len);
+        let Shard { tally, .. } = &self.shards[shard];
+        let mut blocks = self.lock(shard);
+        let block = match blocks.find(class) {
+            None => return Ok(None),
+            Some(Found::Ready(block)) => block,
+            Some(Found::Bare(block)) => {
+                self.populate(self.first_block(shard) + block as usize)?;
+                tally.blocks.fetch_add(1, Relaxed);
+                block
+            }
+        };
+        let index = blocks.take(block, class);
+        tally.objects.fetch_add(1, Relaxed);
+        tally.raw.fetch_add(u64::from(class == Class::RAW), Relaxed);
+        let block = self.first_block(shard) as u32 + block;
+        Ok(Some(Object { block, index, len: len as u16 }))
+    }
+
+    /// Frees an object, of which no bytes are in use any more.
+    pub(crate) fn free(&self, object: Object) {
+        let block = object.block as usize;
+        let shard = block / self.shard_blocks;
+        let class = object.class();
+        let Shard { tally, .. } = &self.shards[shard];
+        let mut blocks = self.lock(shard);
+        let own = (block - self.first_block(shard)) as u32;
+        match blocks.free(own, class, object.index) {
+            Freed::Kept => {}
+            Freed::Stripped => {
+                // SAFETY: nobody has an object in the block, nor can before the lock is free.
+                unsafe { self.memory.give_back(block * BLOCK, BLOCK) };
+                tally.blocks.fetch_sub(1, Relaxed);
+            }
+        }
+        tally.objects.fetch_sub(1, Relaxed);
+        tally.raw.fetch_sub(u64::from(class == Class::RAW), Relaxed);
+    }
+
+    /// The first byte of an object that is taken.
+    pub(crate) fn address(&self, object: Object) -> *mut u8 {
+        let index = usize::from(object.index);
+        self.memory.at(object.block as usize * BLOCK + index * object.class().size())
+    }
+
+    /// The tally of the shard to which a slot belongs.
+    pub(crate) fn tally(&self, slot: u32) -> &Tally {
+        &self.shards[self.near(slot)].tally
+    }
+
+    /// Adds up the shards. What changes meanwhile may be seen in part.
+    pub(crate) fn totals(&self) -> Totals {
+        self.shards.iter().fold(Totals::default(), |sum, Shard { tally, .. }| Totals {
+            used: Bytes(sum.used.0 + tally.blocks.load(Relaxed) * BLOCK as u64),
+            objects: sum.objects + tally.objects.load(Relaxed),
+            raw: sum.raw + tally.raw.load(Relaxed),
+            same: sum.same + tally.same.load(Relaxed),
+        })
+    }
+
+    /// What [`Totals::used`] never exceeds.
+    pub(crate) fn limit(&self) -> Bytes {
+        Bytes(self.memory.len() as u64)
+    }
+
+    /// Where the blocks begin.
+    #[cfg(test)]
+    pub(crate) fn first_byte(&self) -> *mut u8 {
+        self.memory.at(0)
+    }
+
+    fn near(&self, slot: u32) -> usize {
+        (slot / NEAR_SLOTS) as usize % self.shards.len()
+    }
+
+    fn first_block(&self, shard: usize) -> usize {
+        shard * self.shard_blocks
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Blocks> {
+        self.shards[shard].blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the memory of a block: what a touch could only die of comes back as an error.
+    fn populate(&self, block: usize) -> Result<(), IoError> {
+        let populated = self.memory.populate(block * BLOCK, BLOCK);
+        populated.map_err(|errno| io_error(Direction::Write, errno))
+    }
+}
+
+const _: () = assert!(BLOCK.is_multiple_of(PAGE_SIZE), "memory is given and taken in pages");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    /// Threads take and free at random until nothing is left, in a store that is too small.
+    #[test]
+    fn threads_share_the_store_down_to_the_last_block() {
+        let store = Store::new(Bytes(12 << 20), 4).unwrap();
+        assert_eq!(store.shards.len(), 3);
+        let refused: u32 = std::thread::scope(|scope| {
+            let work = |thread: u32| {
+                let store = &store;
+                scope.spawn(move || take_and_free(store, thread))
+            };
+            let threads: Vec<_> = (0..4).map(work).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(refused > 0, "the store was full at times");
+        let blocks: usize = (0..3).map(|shard| store.lock(shard).verify().1).sum();
+        let Totals { used, objects, raw, .. } = store.totals();
+        assert_eq!((used, objects, raw), (Bytes((blocks * BLOCK) as u64), 0, 0));
+    }
+
+    /// Every object holds its own address in its first bytes; how often there was no room.
+    fn take_and_free(store: &Store, thread: u32) -> u32 {
+        let mut random = Prng::new(u64::from(thread));
+        let (mut held, mut refused) = (Vec::<Object>::new(), 0);
+        for step in 0..20_000u32 {
+            if random.percent(if step < 15_000 { 70 } else { 5 }) {
+                let len = 1 + random.below(PAGE_SIZE as u64) as usize;
+                match store.take(thread * NEAR_SLOTS, len) {
+                    Err(error) => refused += u32::from(error == IoError::Full),
+                    Ok(object) => {
+                        let address = store.address(object);
+                        // SAFETY: taken just now, and of 32 bytes at least.
+                        unsafe { address.cast::<usize>().write(address.addr()) };
+                        held.push(object);
+                    }
+                }
+            } else if !held.is_empty() {
+                let object = held.swap_remove(random.below(held.len() as u64) as usize);
+                let address = store.address(object);
+                // SAFETY: still ours.
+                assert_eq!(unsafe { address.cast::<usize>().read() }, address.addr());
+                store.free(object);
+            }
+        }
+        held.into_iter().for_each(|object| store.free(object));
+        refused
+    }
+}
