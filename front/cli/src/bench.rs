@@ -1,21 +1,22 @@
 //! `highwater bench`: the lab's workloads on Highwater, beside the kernel's way where asked.
 //!
 //! ```text
-//! pmbench          subject ── in this process ──> figures ──> table or JSON
-//! pmbench --peer   rounds ── a child for the peer, a child for ours, in turn ──> both, and ratio
+//! job: pmbench, usemem   what runs, on whatever memory
+//! without --peer   subject ── in this process ──> figures ──> table or JSON
+//! with --peer      rounds ── a child for the peer, a child for ours, in turn ──> both, and ratio
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
 //! ```
 //! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it could not be set up.
 
+mod job;
 mod rounds;
 mod subject;
 mod table;
 
 use clap::{Args, Subcommand, ValueEnum};
 use highwater_lab::peer::keeper::{self, Plan, Ready};
-use highwater_lab::workload::pattern::Pattern;
-use highwater_lab::workload::pmbench::{Config, Sharing};
 use highwater_units::Bytes;
+use job::{Job, Pmbench, Usemem};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ pub(crate) struct BenchArgs {
 enum Workload {
     /// Threads that read and write random words of a set larger than memory
     Pmbench(Pmbench),
+    /// Tasks that write memory once, or read back what was swapped out
+    Usemem(Usemem),
     /// Hold the set-up of a peer until standard input closes
     #[command(hide = true)]
     Keep(Keep),
@@ -63,17 +66,6 @@ enum Peer {
     Mmap,
 }
 
-/// The order in which pages are visited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Visits {
-    /// All pages alike
-    Uniform,
-    /// Around the middle, deviation a twelfth of the set
-    Normal,
-    /// Each thread in ascending order from a start of its own
-    Sequential,
-}
-
 /// How pages are mapped and unmapped by userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mapping {
@@ -85,8 +77,9 @@ enum Mapping {
     Copy,
 }
 
+/// What all workloads can be told.
 #[derive(Clone, Debug, Args)]
-struct Pmbench {
+struct Common {
     /// What manages the memory
     #[arg(long, value_enum)]
     platform: Platform,
@@ -96,24 +89,13 @@ struct Pmbench {
     /// Budget
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
     memory: Bytes,
-    /// Memory the threads access
+    /// Memory the threads use
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     set: Bytes,
     /// Threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
           default_value = "1")]
     threads: u32,
-    /// Of 100 accesses, how many read
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100),
-          default_value = "80")]
-    read: u32,
-    /// The order in which pages are visited
-    #[arg(long, value_enum, default_value = "uniform")]
-    pattern: Visits,
-    /// How long the threads run
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
-          default_value = "5")]
-    time: u64,
     /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
@@ -185,18 +167,19 @@ impl Trouble {
 /// Runs the subcommand.
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let done = match args.workload {
-        Workload::Pmbench(args) => pmbench(&args),
+        Workload::Pmbench(job) => bench(&job),
+        Workload::Usemem(job) => bench(&job),
         Workload::Keep(args) => keep(&args),
     };
     done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)
 }
 
-fn pmbench(args: &Pmbench) -> Result<(), Trouble> {
-    let text = match (args.peer, args.json) {
-        (None, false) => table::one(args, &subject::run(args)?),
-        (None, true) => json(&subject::run(args)?),
-        (Some(peer), false) => table::both(args, &rounds::run(args, peer)?),
-        (Some(peer), true) => json(&rounds::run(args, peer)?),
+fn bench(job: &impl Job) -> Result<(), Trouble> {
+    let text = match (job.common().peer, job.common().json) {
+        (None, false) => table::one(job, &subject::run(job)?),
+        (None, true) => json(&subject::run(job)?),
+        (Some(peer), false) => table::both(job, &rounds::run(job, peer)?),
+        (Some(peer), true) => json(&rounds::run(job, peer)?),
     };
     println!("{text}");
     Ok(())
@@ -232,24 +215,6 @@ fn answer(answer: &Result<Ready, String>) -> std::io::Result<()> {
     let line = serde_json::to_string(answer)?;
     writeln!(std::io::stdout(), "{line}")?;
     std::io::stdout().flush()
-}
-
-impl Pmbench {
-    /// As the workload takes it.
-    fn config(&self) -> Config {
-        Config {
-            threads: self.threads as usize,
-            read_percent: self.read,
-            pattern: match self.pattern {
-                Visits::Uniform => Pattern::Uniform,
-                Visits::Normal => Pattern::Normal,
-                Visits::Sequential => Pattern::Sequential,
-            },
-            sharing: Sharing::Shared,
-            time: Duration::from_secs(self.time),
-            seed: self.seed,
-        }
-    }
 }
 
 /// A size as people write it, in binary units.

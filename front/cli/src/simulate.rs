@@ -46,9 +46,9 @@ pub(crate) struct Simulate {
     /// Fixes everything: equal seeds give equal runs
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// How long the tasks run, in virtual time
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "2")]
-    time: Nanos,
+    /// How long the tasks run at most, in virtual time [default: 2; usemem-seq: until it is done]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    time: Option<Nanos>,
     /// Change a setting (--help lists them); may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -70,6 +70,12 @@ pub(crate) struct Simulate {
 enum Workload {
     /// Tasks that read and write random words of a set larger than memory
     Pmbench,
+    /// Tasks that write all of the set once, in sequence
+    UsememSeq,
+    /// Tasks that write random words of the set
+    UsememRand,
+    /// Tasks that read what was swapped out, in the order of the setting pattern
+    Swapin,
 }
 
 /// The settings, for --help.
@@ -122,6 +128,9 @@ impl Simulate {
         }
         let workload = match self.workload {
             Workload::Pmbench => simulate::Workload::Pmbench,
+            Workload::UsememSeq => simulate::Workload::UsememSeq,
+            Workload::UsememRand => simulate::Workload::UsememRand,
+            Workload::Swapin => simulate::Workload::SwapIn,
         };
         let traced = if self.trace.is_some() { Traced::While(TASK) } else { Traced::Off };
         let experiment = |tasks: &usize| Experiment {

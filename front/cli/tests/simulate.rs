@@ -81,6 +81,23 @@ fn several_runs_are_a_table_and_a_plot() {
 }
 
 #[test]
+fn usemem_writes_all_and_reads_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = small_machine(&dir);
+    let run = |workload| {
+        let common = ["--machine", &machine, "--tasks", "2", "--json", "--set", "scale=1"];
+        let args = [&common[..], &["--workload", workload]].concat();
+        let run: Value = serde_json::from_str(&simulate(&args)).unwrap();
+        assert_eq!(run["workload"], workload);
+        ["pswpin", "pswpout"].map(|name| run["counters"][name].as_u64().unwrap())
+    };
+    let [read, written] = run("usemem-seq");
+    assert!(read == 0 && written > 8192, "{read} {written}: 32 MiB are 8192 pages");
+    let [read, _] = run("swapin");
+    assert!(read > 1000, "{read}");
+}
+
+#[test]
 fn a_swarm_says_what_it_ran() {
     let one = simulate(&["--swarm", "--seed", "5"]);
     assert!(one.starts_with("seed 5: ") && one.contains(", hash "), "{one}");

@@ -9,8 +9,8 @@ use super::latency::{self, LatencyBucket};
 use super::locks::table_of;
 use super::unit::Unit;
 use crate::simulate::{Conditions, Experiment};
-use crate::workload::figures::Figures;
-use crate::workload::pmbench::Outcome;
+use crate::workload::figures::{Figures, TaskRates};
+use crate::workload::outcome::{Measured, Outcome};
 use highwater_mm::stats::Counter;
 use highwater_sim::Report;
 use highwater_units::{Bytes, Nanos};
@@ -110,14 +110,14 @@ impl SimulationFigures {
         real: Duration,
     ) -> SimulationFigures {
         let settings = experiment.settings.shown().into_iter();
-        let seconds = outcome.run.as_secs_f64();
-        let roles = outcome.cpu.roles.iter().map(|role| RoleUse {
+        let seconds = outcome.measured.run.as_secs_f64();
+        let roles = outcome.measured.cpu.roles.iter().map(|role| RoleUse {
             name: role.name.clone(),
             threads: role.threads,
             busy_ns: role.busy.0,
             cpus: role.busy.0 as f64 / 1e9 / seconds,
         });
-        let phases = outcome.cpu.phases.iter();
+        let phases = outcome.measured.cpu.phases.iter();
         let phase = |name: &str, busy: Nanos| PhaseUse { name: name.into(), busy_ns: busy.0 };
         SimulationFigures {
             machine: experiment.machine.name.clone(),
@@ -129,8 +129,8 @@ impl SimulationFigures {
             figures: Figures::of(outcome),
             roles: roles.collect(),
             phases: phases.map(|(what, busy)| phase(what.name(), *busy)).collect(),
-            counters: counters(outcome),
-            latency: latency::buckets(&outcome.latency, outcome.nanos_per_tick),
+            counters: counters(&outcome.measured),
+            latency: latency::buckets(&outcome.tally.latency, outcome.measured.nanos_per_tick),
             cost: Cost::of(report, real),
         }
     }
@@ -204,10 +204,11 @@ impl SimulationFigures {
             ("access latency p50", Unit::Time, Some(f.access_p50_ns as f64)),
             ("access latency p99", Unit::Time, Some(f.access_p99_ns as f64)),
         ];
+        let tasks = f.tasks.iter().flat_map(TaskRates::rows);
         let line = |(name, unit, figure): (&str, Unit, Option<f64>)| {
             format!("{name:32}{:>14}\n", unit.show(figure))
         };
-        rows.into_iter().map(line).collect()
+        rows.into_iter().chain(tasks.map(|(n, unit, f)| (n, unit, Some(f)))).map(line).collect()
     }
 
     fn roles_table(&self) -> String {
@@ -241,9 +242,9 @@ impl SimulationFigures {
 }
 
 /// What was counted while the tasks ran.
-fn counters(outcome: &Outcome) -> BTreeMap<String, u64> {
+fn counters(measured: &Measured) -> BTreeMap<String, u64> {
     let count = |counter: Counter| {
-        let (before, after) = (outcome.before.get(counter), outcome.after.get(counter));
+        let (before, after) = (measured.before.get(counter), measured.after.get(counter));
         let count = if is_gauge(counter) { after } else { after.saturating_sub(before) };
         (counter.name().to_owned(), count)
     };

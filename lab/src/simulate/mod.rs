@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Experiment: machine, tasks, seed, time, Settings ── run ──> Simulation: figures, trace
-//!   machine scaled ── simulate ──> Simulated: Manager<Sim> ── pmbench::run ──> Outcome
+//!   machine scaled ── simulate ──> Simulated: Manager<Sim> ── workload's run ──> Outcome
 //! ```
 //! Nothing is shared between runs: equal experiments give equal figures, but for the time of the
 //! host.
@@ -15,7 +15,10 @@ pub use settings::{BadSetting, KEYS, Key, Processes, Scale, Settings};
 
 use crate::report::simulation::SimulationFigures;
 use crate::subject::Simulated;
-use crate::workload::pmbench::{self, Config as Pmbench, Failure, Outcome, Sharing};
+use crate::workload::history::History;
+use crate::workload::outcome::{Failure, Outcome};
+use crate::workload::pmbench::{self, Config as Pmbench, Sharing};
+use crate::workload::usemem::{self, Config as Usemem, Kind};
 use highwater_sim::{Finished, Limits, Machine, Setup, Sim, SimConfig, Trace, Traced, Troubles};
 use highwater_sim::{Stuck, Vm, simulate};
 use highwater_units::Nanos;
@@ -24,11 +27,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long tasks run that would go on without end, or nearly so.
+const TIME: Duration = Duration::from_secs(2);
+
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Tasks that read and write random words of a set larger than memory.
     Pmbench,
+    /// Tasks that write all of the set once, in sequence.
+    UsememSeq,
+    /// Tasks that write random words of the set.
+    UsememRand,
+    /// Tasks that read what was swapped out, in the order of `pattern`.
+    SwapIn,
 }
 
 impl Workload {
@@ -36,6 +48,19 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Workload::Pmbench => "pmbench",
+            Workload::UsememSeq => "usemem-seq",
+            Workload::UsememRand => "usemem-rand",
+            Workload::SwapIn => "swapin",
+        }
+    }
+
+    /// Bytes of this machine that it takes to know what the set must hold.
+    fn bookkeeping_bytes(self, tasks: usize, pages: u64) -> u64 {
+        match self {
+            Workload::Pmbench => History::bytes(tasks, pages),
+            Workload::UsememSeq | Workload::UsememRand | Workload::SwapIn => {
+                usemem::bookkeeping_bytes(pages)
+            }
         }
     }
 }
@@ -51,8 +76,9 @@ pub struct Experiment {
     pub tasks: usize,
     /// Fixes contents, accesses, and all that the simulator draws.
     pub seed: u64,
-    /// How long the tasks run, in virtual time.
-    pub time: Nanos,
+    /// How long the tasks run at most, in virtual time; none for 2 s, but for as long as it takes
+    /// where a pass is soon done: usemem-seq.
+    pub time: Option<Nanos>,
     /// Everything else.
     pub settings: Settings,
     /// Whether to keep a trace.
@@ -120,26 +146,46 @@ pub fn run(experiment: &Experiment) -> Result<Simulation, Trouble> {
 
 /// The experiment's main thread.
 fn carry_out(vm: &Vm, experiment: &Experiment, prepared: Prepared) -> Result<Outcome, Failure> {
-    let Settings { read_percent, pattern, processes, recency, .. } = experiment.settings;
+    let recency = experiment.settings.recency;
     let Prepared { frames, config, devices, spaces, pages_each, .. } = prepared;
     let troubles = Arc::new(Troubles::default());
     let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
     let subject = Simulated::start(vm, sim, config, spaces, pages_each);
     let subject = subject.expect("settings and spaces were checked, and virtual threads abound");
-    let sharing = match processes {
-        Processes::One => Sharing::Shared,
-        Processes::PerTask => Sharing::Private,
-    };
-    let outcome = match experiment.workload {
-        Workload::Pmbench => {
-            let Experiment { tasks: threads, seed, time, .. } = *experiment;
-            let time = Duration::from_nanos(time.0);
-            let config = Pmbench { threads, read_percent, pattern, sharing, time, seed };
-            pmbench::run(&subject, &config)
-        }
+    let outcome = match program(experiment) {
+        Program::Pmbench(config) => pmbench::run(&subject, &config),
+        Program::Usemem(config) => usemem::run(&subject, &config),
     };
     // Wrong contents are the better message of the two.
     outcome.inspect(|_| subject.verify())
+}
+
+/// What the tasks run, in the workload's own terms.
+enum Program {
+    Pmbench(Pmbench),
+    Usemem(Usemem),
+}
+
+fn program(experiment: &Experiment) -> Program {
+    let Experiment { tasks: threads, seed, .. } = *experiment;
+    let Settings { read_percent, pattern, warm_up, processes, .. } = experiment.settings;
+    let time = experiment.time.map(|time| Duration::from_nanos(time.0));
+    let soon = Some(time.unwrap_or(TIME));
+    let usemem = |kind, time| Program::Usemem(Usemem { kind, threads, time, seed });
+    match experiment.workload {
+        Workload::UsememSeq => usemem(Kind::WriteSequential, time),
+        Workload::UsememRand => usemem(Kind::WriteRandom, soon),
+        Workload::SwapIn => usemem(Kind::SwapIn(pattern), soon),
+        Workload::Pmbench => {
+            let sharing = match processes {
+                Processes::One => Sharing::Shared,
+                Processes::PerTask => Sharing::Private,
+            };
+            let (warm_up, time) = (Duration::from_secs_f64(warm_up), time.unwrap_or(TIME));
+            let config = Pmbench { threads, read_percent, pattern, sharing, warm_up, time, seed };
+            Program::Pmbench(config)
+        }
+    }
 }
 
 #[cfg(test)]

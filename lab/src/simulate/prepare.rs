@@ -89,7 +89,8 @@ pub(super) fn prepare(experiment: &Experiment) -> Result<Prepared, BadSetting> {
     let set = Bytes::of_pages(pages_each * spaces as u64);
     let swap = Bytes::of_pages(devices.iter().map(|(_, pages)| u64::from(*pages)).sum());
     fits(set, memory, swap)?;
-    enough_host_memory(set, memory, *tasks)?;
+    let books = experiment.workload.bookkeeping_bytes(*tasks, set.pages());
+    enough_host_memory(Bytes(set.0 + memory.0 + books))?;
     let config = config(settings, whole, &machine)?;
     let frames = machine.node_mib.iter().map(|mib| pages(*mib)).collect();
     Ok(Prepared { machine, scale, frames, devices, config, spaces, pages_each })
@@ -164,9 +165,8 @@ fn fits(set: Bytes, memory: Bytes, swap: Bytes) -> Result<(), BadSetting> {
 }
 
 /// Whether this machine has room for the contents of the other one: each page of the set, an older
-/// copy of those in frames, and the history of the workload.
-fn enough_host_memory(set: Bytes, memory: Bytes, tasks: usize) -> Result<(), BadSetting> {
-    let needed = Bytes(set.0 + memory.0 + History::bytes(tasks, set.pages()));
+/// copy of those in frames, and what the workload knows of them.
+fn enough_host_memory(needed: Bytes) -> Result<(), BadSetting> {
     let info = procfs::Meminfo::current();
     let available = info.ok().and_then(|info| info.mem_available).map(Bytes);
     match available {
@@ -197,7 +197,6 @@ mod tests {
     use crate::machines;
     use crate::simulate::Workload;
     use highwater_sim::Traced;
-    use highwater_units::Nanos;
 
     fn experiment(machine: &str, tasks: usize, set: &[&str]) -> Experiment {
         let mut settings = Settings::default();
@@ -207,7 +206,7 @@ mod tests {
             workload: Workload::Pmbench,
             tasks,
             seed: 1,
-            time: Nanos(1),
+            time: None,
             settings,
             traced: Traced::Off,
         }

@@ -7,7 +7,7 @@
 
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
-use highwater_mm::config::KSWAPD_THREADS_MAX;
+use highwater_mm::config::{CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, ScanBase, Switch};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use highwater_units::RUN_PAGES_MAX;
@@ -48,6 +48,8 @@ pub struct Settings {
     pub pattern: Pattern,
     /// The set, in parts of memory.
     pub set: f64,
+    /// Seconds that pmbench runs before it is measured.
+    pub warm_up: f64,
     /// Whose it is.
     pub processes: Processes,
     /// How much memory.
@@ -69,6 +71,7 @@ impl Default for Settings {
             read_percent: 80,
             pattern: Pattern::Uniform,
             set: 2.0,
+            warm_up: 0.0,
             processes: Processes::PerTask,
             scale: Scale::Auto,
             policy: Policy::SmallestClock,
@@ -150,6 +153,66 @@ pub const KEYS: &[Key] = &[
         show: |s| s.config.window_max.to_string(),
     },
     Key {
+        name: "swap_cache",
+        values: "whole, trunk or cluster",
+        help: "the swap cache: a tree for a device or for 64 MiB, or a table for a cluster",
+        take: |s, text| {
+            s.config.swap.cache = choice(text, &SWAP_CACHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWAP_CACHES, s.config.swap.cache),
+    },
+    Key {
+        name: "device_lock",
+        values: "whole or cluster",
+        help: "what guards the slots of a device",
+        take: |s, text| {
+            s.config.swap.device_lock = choice(text, &DEVICE_LOCKS)?;
+            Some(())
+        },
+        show: |s| name_in(&DEVICE_LOCKS, s.config.swap.device_lock),
+    },
+    Key {
+        name: "slot_cache",
+        values: "off or on",
+        help: "whether CPUs take and give back slots 64 at a time",
+        take: |s, text| {
+            s.config.swap.slot_cache = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.swap.slot_cache),
+    },
+    Key {
+        name: "scan_base",
+        values: "none, shared or per_cpu",
+        help: "where slots are looked for when no cluster is free; none: lists know",
+        take: |s, text| {
+            s.config.swap.scan_base = choice(text, &SCAN_BASES)?;
+            Some(())
+        },
+        show: |s| name_in(&SCAN_BASES, s.config.swap.scan_base),
+    },
+    Key {
+        name: "writeback_tags",
+        values: "off or on",
+        help: "whether trees of the swap cache are told of writes as they begin and end",
+        take: |s, text| {
+            s.config.swap.writeback_tags = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.swap.writeback_tags),
+    },
+    Key {
+        name: "cache_batch",
+        values: "off or on",
+        help: "whether a run of pages enters and leaves the swap cache under one lock",
+        take: |s, text| {
+            s.config.swap.cache_batch = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.swap.cache_batch),
+    },
+    Key {
         name: "read_percent",
         values: "0 to 100",
         help: "of 100 accesses, how many read",
@@ -178,6 +241,16 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| s.set.to_string(),
+    },
+    Key {
+        name: "warm_up",
+        values: "a number from 0 to 60",
+        help: "virtual seconds that pmbench runs before it is measured",
+        take: |s, text| {
+            s.warm_up = number(text, 0.0..=60.0)?;
+            Some(())
+        },
+        show: |s| s.warm_up.to_string(),
     },
     Key {
         name: "processes",
@@ -252,6 +325,13 @@ const PATTERNS: [(&str, Pattern); 3] = [
     ("normal", Pattern::Normal),
     ("sequential", Pattern::Sequential),
 ];
+const SWAP_CACHES: [(&str, CacheSplit); 3] =
+    [("whole", CacheSplit::Whole), ("trunk", CacheSplit::Trunk), ("cluster", CacheSplit::Cluster)];
+const DEVICE_LOCKS: [(&str, DeviceLock); 2] =
+    [("whole", DeviceLock::Whole), ("cluster", DeviceLock::Cluster)];
+const SCAN_BASES: [(&str, ScanBase); 3] =
+    [("none", ScanBase::None), ("shared", ScanBase::Shared), ("per_cpu", ScanBase::PerCpu)];
+const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
 const PROCESSES: [(&str, Processes); 2] =
     [("one", Processes::One), ("per_task", Processes::PerTask)];
 const POLICIES: [(&str, Policy); 4] = [
@@ -328,9 +408,16 @@ mod tests {
             "min_free=1000",
             "watermark_scale=50",
             "window_max=8",
+            "swap_cache=whole",
+            "device_lock=whole",
+            "slot_cache=on",
+            "scan_base=per_cpu",
+            "writeback_tags=on",
+            "cache_batch=off",
             "read_percent=0",
             "pattern=sequential",
             "set=0.5",
+            "warm_up=1.5",
             "processes=one",
             "scale=8",
             "policy=pct",
@@ -364,6 +451,8 @@ mod tests {
             ("kswapd_threads=auto", "give 1 to 16"),
             ("min_free=0", "give auto, or"),
             ("set=NaN", "from 0.01 to 16"),
+            ("scan_base=own", "none, shared or per_cpu"),
+            ("warm_up=-1", "from 0 to 60"),
             ("pattern=zigzag", "uniform, normal or sequential"),
             ("scale=0", "a number from 1"),
             ("devices=", "names of the machine's devices"),

@@ -11,7 +11,7 @@ fn small(tasks: usize, set: &[&str]) -> Experiment {
     machine.devices.iter_mut().for_each(|device| device.mib = 64);
     let mut settings = Settings::default();
     ["scale=1"].iter().chain(set).for_each(|text| settings.set(text).expect("a setting"));
-    let (workload, time) = (Workload::Pmbench, Nanos(20_000_000));
+    let (workload, time) = (Workload::Pmbench, Some(Nanos(20_000_000)));
     Experiment { machine, workload, tasks, seed: 7, time, settings, traced: Traced::Off }
 }
 
@@ -93,4 +93,46 @@ fn a_report_has_all_its_parts() {
     let again: SimulationFigures = serde_json::from_str(&json).expect("JSON");
     assert_eq!((again.counters, again.latency), (run.counters, run.latency));
     assert_eq!((again.settings, again.cost.hash), (run.settings, run.cost.hash));
+}
+
+#[test]
+fn usemem_swaps_out_what_it_writes_and_reads_nothing_back() {
+    let whole = small(3, &["set=4"]);
+    let run = figures(&Experiment { workload: Workload::UsememSeq, time: None, ..whole.clone() });
+    let pages = run.conditions.set_bytes / 4096;
+    assert_eq!(run.figures.accesses_per_s.mul_add(run.figures.seconds, 0.5) as u64, pages * 512);
+    assert!(run.counters["pswpout"] >= pages * 3 / 4, "{run:?}");
+    assert_eq!((run.counters["pswpin"], run.figures.fill_gb_per_s), (0, None));
+    let tasks = run.figures.tasks.expect("a pass of each");
+    let kib_per_s = run.conditions.set_bytes as f64 / 1024.0 / run.figures.seconds;
+    assert!((1.0..1.3).contains(&(tasks.sum_kib_per_s / kib_per_s)), "{tasks:?}, {kib_per_s}");
+    assert!(run.text().contains("\ntasks' KB/s, sum "), "{}", run.text());
+    let (workload, time) = (Workload::UsememRand, Some(Nanos(100_000_000)));
+    let random = figures(&Experiment { workload, time, ..whole });
+    assert!(random.counters["pswpin"] > 100 && random.counters["pswpout"] > 100, "{random:?}");
+}
+
+#[test]
+fn what_was_pushed_out_is_read_from_swap() {
+    for (pattern, least) in [("pattern=sequential", 0.9), ("pattern=uniform", 0.3)] {
+        let run = figures(&Experiment {
+            workload: Workload::SwapIn,
+            ..small(2, &["set=3", "window_max=1", pattern])
+        });
+        let pages = match pattern {
+            "pattern=sequential" => run.figures.checked_reads / 512,
+            _ => run.figures.checked_reads,
+        };
+        let share = run.figures.major_faults_per_s * run.figures.seconds / pages as f64;
+        assert!((least..1.01).contains(&share), "{pattern}: {share} of {pages}");
+    }
+}
+
+/// The slowest set-up there is, against the best.
+#[test]
+fn settings_of_old_wait_for_locks() {
+    let old = ["swap_cache=whole", "device_lock=whole", "scan_base=shared", "writeback_tags=on"];
+    let share = |set: &[&str]| figures(&small(4, set)).lock_share().expect("CPU time");
+    let (old, new) = (share(&old), share(&[]));
+    assert!(old > 2.0 * new, "{old} {new}");
 }

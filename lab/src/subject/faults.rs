@@ -153,11 +153,15 @@ mod tests {
             Err(reason) => panic!("{reason}"),
         };
         let time = Duration::from_millis(300);
-        let sharing = Sharing::Shared;
-        let config = Config { threads: 3, read_percent: 50, pattern, sharing, time, seed: 5 };
+        let (sharing, warm_up) = (Sharing::Shared, Duration::ZERO);
+        let config =
+            Config { threads: 3, read_percent: 50, pattern, sharing, warm_up, time, seed: 5 };
         let outcome = run(&faults, &config).unwrap_or_else(|failure| panic!("{failure}"));
         let swapped = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
-        assert!(swapped(&outcome.after) > swapped(&outcome.before), "nothing was swapped in");
+        assert!(
+            swapped(&outcome.measured.after) > swapped(&outcome.measured.before),
+            "nothing was swapped in"
+        );
     }
 
     #[test]

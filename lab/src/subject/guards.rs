@@ -120,12 +120,16 @@ mod tests {
             })
             .expect("a small manager");
             let time = Duration::from_millis(300);
-            let sharing = Sharing::Shared;
-            let config = Config { threads, read_percent: 50, pattern, sharing, time, seed: 5 };
+            let (sharing, warm_up) = (Sharing::Shared, Duration::ZERO);
+            let config =
+                Config { threads, read_percent: 50, pattern, sharing, warm_up, time, seed: 5 };
             let outcome = run(&guards, &config).unwrap_or_else(|failure| panic!("{failure}"));
             let faults = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
-            assert!(faults(&outcome.after) > faults(&outcome.before), "nothing was swapped in");
-            let locks = outcome.locks.expect("a manager can be asked");
+            assert!(
+                faults(&outcome.measured.after) > faults(&outcome.measured.before),
+                "nothing was swapped in"
+            );
+            let locks = outcome.measured.locks.expect("a manager can be asked");
             assert!(locks.class(LockClass::Zone).acquisitions > 0, "frames came from nowhere");
             guards.manager.verify(&[]);
         }

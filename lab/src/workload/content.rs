@@ -63,8 +63,8 @@ pub struct Mismatch {
     pub page: u64,
     /// The 8-byte word in it.
     pub word: usize,
-    /// The version last written there, as far as the reader can know.
-    pub version: u32,
+    /// The version last written there, as far as the reader can know; none if none ever was.
+    pub version: Option<u32>,
     /// The value of that version.
     pub expected: u64,
     /// What was read.
@@ -78,10 +78,14 @@ pub struct Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mismatch { page, word, version, expected, found, seed, .. } = self;
-        write!(f, "page {page} word {word}: expected {expected:#018x} (version {version}), ")?;
+        write!(f, "page {page} word {word}: expected {expected:#018x} ")?;
+        match version {
+            Some(version) => write!(f, "(version {version}), ")?,
+            None => write!(f, "(never written), ")?,
+        }
         write!(f, "found {found:#018x} (")?;
         match self.found_version {
-            Some(old) if old < *version => write!(f, "version {old}: a write was lost")?,
+            Some(old) if Some(old) < *version => write!(f, "version {old}: a write was lost")?,
             Some(other) => write!(f, "version {other}")?,
             None => write!(f, "no value of this word")?,
         }
@@ -123,9 +127,13 @@ mod tests {
         let (expected, found) = (content.value(page, word, 7), content.value(page, word, 6));
         let found_version = Some(6);
         let seed = 1;
-        let wrong = Mismatch { page, word, version: 7, expected, found, found_version, seed };
+        let version = Some(7);
+        let wrong = Mismatch { page, word, version, expected, found, found_version, seed };
         let text = wrong.to_string();
         assert!(text.starts_with("page 4 word 2: expected 0x"), "{text}");
         assert!(text.ends_with("(version 6: a write was lost), seed 1"), "{text}");
+        let untouched = Mismatch { version: None, expected: 0, ..wrong }.to_string();
+        assert!(untouched.contains("000 (never written), found 0x"), "{untouched}");
+        assert!(untouched.ends_with("(version 6), seed 1"), "{untouched}");
     }
 }

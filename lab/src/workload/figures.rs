@@ -1,7 +1,10 @@
 //! The figures of a run, as printed and as JSON.
 
-use super::pmbench::{self, Outcome};
+use super::WORDS;
+use super::outcome::{Measured, Outcome, Pass};
+use super::tally::Tally;
 use crate::report::locks::{LockRow, lock_rows};
+use crate::report::unit::Unit;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -48,8 +51,8 @@ pub struct Figures {
     pub swap_in_gb_per_s: f64,
     /// 10^9 bytes written to swap per second.
     pub swap_out_gb_per_s: f64,
-    /// 10^9 bytes per second of the pass that wrote the whole set first.
-    pub fill_gb_per_s: f64,
+    /// 10^9 bytes per second of the pass that wrote the whole set first; none without such a pass.
+    pub fill_gb_per_s: Option<f64>,
     /// 10^9 bytes per second of the pass that checked the whole set at the end.
     pub sweep_gb_per_s: f64,
     /// Loads that were checked while the threads ran.
@@ -58,6 +61,8 @@ pub struct Figures {
     pub swept_words: u64,
     /// CPU time of the process while the threads ran.
     pub cpu_ns: u64,
+    /// What each task reached, where the workload is a pass of each.
+    pub tasks: Option<TaskRates>,
     /// What locks cost meanwhile; none where the kernel manages the memory.
     pub locks: Option<Vec<LockRow>>,
 }
@@ -65,18 +70,19 @@ pub struct Figures {
 impl Figures {
     /// The figures of a run.
     pub fn of(outcome: &Outcome) -> Figures {
-        let seconds = outcome.run.as_secs_f64();
-        let gained = Gained { before: &outcome.before, after: &outcome.after };
+        let Measured { run, cpu, nanos_per_tick, before, after, locks } = &outcome.measured;
+        let Tally { loads, stores, latency } = &outcome.tally;
+        let seconds = run.as_secs_f64();
+        let gained = Gained { before, after };
         let set = Bytes::of_pages(outcome.pages).0;
-        let accesses = outcome.loads + outcome.stores;
+        let accesses = loads + stores;
         let major_faults = gained.count(Counter::PgMajFault);
         let soft_faults = gained.count(Counter::PgFault).saturating_sub(major_faults);
         let thread_ns = outcome.threads as f64 * seconds * 1e9;
         let per_fault = |faults| (faults > 0).then(|| thread_ns / faults as f64);
         let faults = gained.faults();
         let fault_ns = |share| (faults.count() > 0).then(|| faults.quantile(share).0);
-        let ticks = |share| outcome.latency.value_at_quantile(share) as f64;
-        let access_ns = |share| (ticks(share) * outcome.nanos_per_tick) as u64;
+        let access_ns = |share| (latency.value_at_quantile(share) as f64 * nanos_per_tick) as u64;
         let pages_in = gained.count(Counter::PswpIn);
         let gb_per_s = |bytes: u64, seconds: f64| bytes as f64 / 1e9 / seconds;
         Figures {
@@ -92,7 +98,7 @@ impl Figures {
             ns_per_major_fault_and_thread: per_fault(major_faults),
             ns_per_fault_and_thread: per_fault(major_faults + soft_faults),
             cpu_ns_per_major_fault: (major_faults > 0)
-                .then(|| outcome.cpu.total().0 as f64 / major_faults as f64),
+                .then(|| cpu.total().0 as f64 / major_faults as f64),
             fault_p50_ns: fault_ns(0.5),
             fault_p99_ns: fault_ns(0.99),
             access_p50_ns: access_ns(0.5),
@@ -100,12 +106,55 @@ impl Figures {
             pages_in_per_s: pages_in as f64 / seconds,
             swap_in_gb_per_s: gb_per_s(Bytes::of_pages(pages_in).0, seconds),
             swap_out_gb_per_s: gb_per_s(Bytes::of_pages(gained.count(Counter::PswpOut)).0, seconds),
-            fill_gb_per_s: gb_per_s(set, outcome.fill.as_secs_f64()),
+            fill_gb_per_s: outcome.fill.map(|fill| gb_per_s(set, fill.as_secs_f64())),
             sweep_gb_per_s: gb_per_s(set, outcome.sweep.as_secs_f64()),
-            checked_reads: outcome.loads,
-            swept_words: pmbench::words(outcome.pages),
-            cpu_ns: outcome.cpu.total().0,
-            locks: outcome.locks.as_ref().map(lock_rows),
+            checked_reads: *loads,
+            swept_words: outcome.pages * WORDS as u64,
+            cpu_ns: cpu.total().0,
+            tasks: outcome.passes.as_deref().map(TaskRates::of),
+            locks: locks.as_ref().map(lock_rows),
+        }
+    }
+}
+
+/// How fast the tasks of a run were, in what usemem calls KB/s: 1024 bytes per second, 8 bytes for
+/// each access.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskRates {
+    /// All tasks together: each over the time that it took itself.
+    pub sum_kib_per_s: f64,
+    /// Half of the tasks reached this.
+    pub median_kib_per_s: f64,
+    /// By how much they differ: standard deviation.
+    pub stddev_kib_per_s: f64,
+}
+
+impl TaskRates {
+    /// As rows of a table.
+    pub fn rows(&self) -> [(&'static str, Unit, f64); 3] {
+        [
+            ("tasks' KB/s, sum", Unit::Rate, self.sum_kib_per_s),
+            ("tasks' KB/s, median", Unit::Rate, self.median_kib_per_s),
+            ("tasks' KB/s, deviation", Unit::Rate, self.stddev_kib_per_s),
+        ]
+    }
+
+    /// Of at least one pass.
+    fn of(passes: &[Pass]) -> TaskRates {
+        let mut rates: Vec<f64> = passes.iter().map(Pass::kib_per_s).collect();
+        rates.sort_by(f64::total_cmp);
+        let (count, middle) = (rates.len() as f64, rates.len() / 2);
+        let sum: f64 = rates.iter().sum();
+        let mean = sum / count;
+        let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / count;
+        let median = match rates.len() % 2 {
+            0 => f64::midpoint(rates[middle - 1], rates[middle]),
+            _ => rates[middle],
+        };
+        TaskRates {
+            sum_kib_per_s: sum,
+            median_kib_per_s: median,
+            stddev_kib_per_s: variance.sqrt(),
         }
     }
 }
@@ -151,20 +200,22 @@ mod tests {
         locks.get_mut(LockClass::Zone, Phase::Alloc).acquisitions = 77;
         let busy = Nanos(500_000_000);
         let process = RoleTime { name: "process".into(), threads: 1, busy };
-        let figures = Figures::of(&Outcome {
-            pages: 1000,
-            threads: 4,
-            fill: Duration::from_secs(1),
+        let measured = Measured {
             run: Duration::from_secs(2),
             cpu: CpuUse { roles: vec![process], phases: Vec::new() },
-            sweep: Duration::from_secs(1),
-            loads: 6000,
-            stores: 2000,
-            latency,
             nanos_per_tick: 0.5,
             before,
             after: stats.snapshot(),
             locks: Some(locks),
+        };
+        let figures = Figures::of(&Outcome {
+            pages: 1000,
+            threads: 4,
+            fill: Some(Duration::from_secs(1)),
+            sweep: Duration::from_secs(1),
+            tally: Tally { loads: 6000, stores: 2000, latency },
+            passes: None,
+            measured,
         });
         assert_eq!(figures.accesses_per_s, 4000.0);
         assert_eq!((figures.major_faults, figures.soft_faults), (1000, 2000));
@@ -173,9 +224,21 @@ mod tests {
         assert!((245..=260).contains(&figures.access_p50_ns), "{}", figures.access_p50_ns);
         assert!((1000..=1130).contains(&figures.fault_p50_ns.expect("timed")));
         assert_eq!(figures.swap_in_gb_per_s, 4096e3 / 1e9 / 2.0);
-        assert_eq!(figures.fill_gb_per_s, 4096e3 / 1e9);
+        assert_eq!(figures.fill_gb_per_s, Some(4096e3 / 1e9));
+        assert_eq!(figures.tasks, None);
         assert_eq!(figures.cpu_ns, 500_000_000);
         let locks = figures.locks.expect("they were asked");
         assert_eq!(locks.iter().map(|row| row.acquisitions).collect::<Vec<_>>(), [77]);
+    }
+
+    #[test]
+    fn tasks_add_up_and_have_a_middle() {
+        let pass = |bytes, millis| Pass { bytes, time: Duration::from_millis(millis) };
+        let three = [pass(1024, 1000), pass(4096, 1000), pass(2048, 2000)];
+        let rates = TaskRates::of(&three);
+        assert_eq!((rates.sum_kib_per_s, rates.median_kib_per_s), (6.0, 1.0));
+        assert_eq!(rates.stddev_kib_per_s, 2.0_f64.sqrt());
+        let rates = TaskRates::of(&three[..2]);
+        assert_eq!((rates.median_kib_per_s, rates.stddev_kib_per_s), (2.5, 1.5));
     }
 }

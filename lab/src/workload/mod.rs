@@ -5,18 +5,26 @@
 //!         └─ counters() ─> Snapshot, locks() ─> LockStatistics                         ^
 //! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
 //!          content + history: the value that must be there
+//! usemem:  every page once, or pages at random; content, and a mark for each word that was written
+//! crew: the threads of either; outcome: what they measured; figures: the same as numbers to print
 //! ```
 //! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
 //! share the target, the history (atomics) and a flag that stops them at the first failure.
 
 pub mod content;
+mod crew;
 pub mod extent;
 pub mod figures;
+#[cfg(test)]
+mod heap;
 pub mod history;
 pub mod host;
+pub mod outcome;
 pub mod pattern;
 pub mod pmbench;
+pub mod tally;
 mod ticks;
+pub mod usemem;
 pub mod world;
 
 use highwater_mm::stats::Snapshot;

@@ -1,9 +1,8 @@
 //! `--peer`: the peer and ours run in turn, each in a process of its own with a hard time limit.
 
 use super::subject::Run;
-use super::{Peer, Platform, Pmbench, Trouble, name_of};
+use super::{Job, Peer, Platform, Trouble, name_of};
 use highwater_lab::peer::keeper::Ready;
-use highwater_lab::workload::history::History;
 use highwater_units::Bytes;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -37,27 +36,27 @@ pub(super) struct Comparison {
 }
 
 /// Runs both as often as asked.
-pub(super) fn run(args: &Pmbench, peer: Peer) -> Result<Comparison, Trouble> {
-    let stage = Stage::set_up(args, peer)?;
+pub(super) fn run(job: &impl Job, peer: Peer) -> Result<Comparison, Trouble> {
+    let stage = Stage::set_up(job, peer)?;
     let conditions = stage.conditions(peer);
-    let played = play(args, peer, stage.ready());
+    let played = play(job, peer, stage.ready());
     let (ours, peer) = stage.take_down().and(played)?;
     Ok(Comparison {
         accesses_ratio: ours.figures.accesses_per_s / peer.figures.accesses_per_s,
         ours,
         peer,
         conditions,
-        rounds: args.rounds,
+        rounds: job.common().rounds,
     })
 }
 
 /// The rounds, and the median of each side.
-fn play(args: &Pmbench, peer: Peer, ready: Option<&Ready>) -> Result<(Run, Run), Trouble> {
+fn play(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Result<(Run, Run), Trouble> {
     let (mut ours, mut peers) = (Vec::new(), Vec::new());
-    for _ in 0..args.rounds {
-        let run = child_run(peer_arguments(args, peer, ready), time_limit(args))?;
+    for _ in 0..job.common().rounds {
+        let run = child_run(peer_arguments(job, peer, ready), time_limit(job))?;
         peers.push(Run { subject: name_of(&peer), ..run });
-        ours.push(child_run(arguments(args, args.platform), time_limit(args))?);
+        ours.push(child_run(arguments(job, job.common().platform), time_limit(job))?);
     }
     Ok((median(ours), median(peers)))
 }
@@ -70,36 +69,35 @@ fn median(mut runs: Vec<Run>) -> Run {
 }
 
 /// When a run counts as hung.
-fn time_limit(args: &Pmbench) -> Duration {
-    Duration::from_secs(args.time + args.set.0 / SLOWEST) + GRACE
+fn time_limit(job: &impl Job) -> Duration {
+    Duration::from_secs(job.seconds() + job.common().set.0 / SLOWEST) + GRACE
 }
 
 /// The command line of a run of `platform` alone.
-fn arguments(args: &Pmbench, platform: Platform) -> Vec<OsString> {
-    let mut line: Vec<OsString> = ["bench", "pmbench", "--json"].map(OsString::from).into();
+fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
+    let args = job.common();
+    let mut line: Vec<OsString> = ["bench", J::NAME, "--json"].map(OsString::from).into();
     let mut option = |name: &str, value: OsString| line.extend([name.into(), value]);
     option("--platform", name_of(&platform).into());
     option("--memory", args.memory.0.to_string().into());
     option("--set", args.set.0.to_string().into());
     option("--threads", args.threads.to_string().into());
-    option("--read", args.read.to_string().into());
-    option("--pattern", name_of(&args.pattern).into());
-    option("--time", args.time.to_string().into());
     option("--seed", args.seed.to_string().into());
     option("--kswapd", args.kswapd.to_string().into());
     option("--mapping", name_of(&args.mapping).into());
     option("--dir", args.dir.clone().into());
+    job.options().into_iter().for_each(|(name, value)| option(name, value.into()));
     args.swap.iter().for_each(|spec| option("--swap", spec.into()));
     line.extend(args.in_thread.then(|| "--in-thread".into()));
     line
 }
 
-fn peer_arguments(args: &Pmbench, peer: Peer, ready: Option<&Ready>) -> Vec<OsString> {
+fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsString> {
     let platform = match peer {
         Peer::None | Peer::KernelSwap => Platform::None,
         Peer::Mmap => Platform::Mmap,
     };
-    let mut line = arguments(args, platform);
+    let mut line = arguments(job, platform);
     if let Some(Ready { cgroup, swap }) = ready {
         line.extend(["--join-cgroup".into(), cgroup.into()]);
         let name = swap.as_ref().map(|device| OsString::from(&device.name));
@@ -161,14 +159,16 @@ enum Stage {
 }
 
 impl Stage {
-    fn set_up(args: &Pmbench, peer: Peer) -> Result<Stage, Trouble> {
+    fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, Trouble> {
+        let set = job.common().set;
         let zram = match peer {
             Peer::None => return Ok(Stage::Bare(None)),
-            Peer::KernelSwap => Some(Bytes(args.set.0 + args.set.0 / 8)),
+            Peer::KernelSwap => Some(Bytes(set.0 + set.0 / 8)),
             Peer::Mmap => None,
         };
-        let limit = limit(args);
-        match (Keeper::start(limit, zram, 2 * args.rounds * time_limit(args) + GRACE)?, peer) {
+        let limit = limit(job);
+        match (Keeper::start(limit, zram, 2 * job.common().rounds * time_limit(job) + GRACE)?, peer)
+        {
             (Ok((keeper, ready)), _) => Ok(Stage::Kept { keeper, ready, limit }),
             (Err(reason), Peer::Mmap) => Ok(Stage::Bare(Some(reason))),
             (Err(reason), _) => Err(Trouble::Setup(format!("--peer kernel-swap: {reason}"))),
@@ -204,11 +204,11 @@ impl Stage {
     }
 }
 
-/// The budget, and what the peer's process needs beside: history, page tables, itself.
-fn limit(args: &Pmbench) -> Bytes {
-    let history = History::bytes(args.threads as usize, args.set.pages());
+/// The budget, and what the peer's process needs beside: bookkeeping, page tables, itself.
+fn limit(job: &impl Job) -> Bytes {
+    let args = job.common();
     let page_tables = args.set.0 / 512;
-    Bytes(args.memory.0 + history + page_tables + PROCESS_ALLOWANCE)
+    Bytes(args.memory.0 + job.bookkeeping().0 + page_tables + PROCESS_ALLOWANCE)
 }
 
 /// The process that holds the set-up. It undoes all when `wanted` closes, also by our death.

@@ -1,12 +1,11 @@
 //! One run in this process: whatever manages the memory, the same workload.
 
-use super::{Platform, Pmbench, Trouble, Visits, name_of};
+use super::{Common, Job, Platform, Trouble, name_of};
 use highwater_devices::{SIZE_MIN, Spec};
 use highwater_lab::peer::{Kernel, Mapping, Order, Traffic, Unavailable, cgroup};
 use highwater_lab::subject::{Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
-use highwater_lab::workload::pmbench;
 use highwater_mm::Config;
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -21,15 +20,16 @@ pub(super) struct Run {
 }
 
 /// Runs the workload on the platform asked for.
-pub(super) fn run(args: &Pmbench) -> Result<Run, Trouble> {
+pub(super) fn run(job: &impl Job) -> Result<Run, Trouble> {
+    let args = job.common();
     if let Some(dir) = &args.join_cgroup {
         cgroup::join(dir).map_err(setup)?;
     }
     match args.platform {
-        Platform::Os => measure(args, &Guards::start(&args.setup()?).map_err(Trouble::Setup)?),
-        Platform::Uffd => measure(args, &faults(args)?),
-        Platform::None => measure(args, &anonymous(args).map_err(setup)?),
-        Platform::Mmap => measure(args, &file(args).map_err(setup)?),
+        Platform::Os => measure(job, &Guards::start(&args.setup()?).map_err(Trouble::Setup)?),
+        Platform::Uffd => measure(job, &faults(args)?),
+        Platform::None => measure(job, &anonymous(args).map_err(setup)?),
+        Platform::Mmap => measure(job, &file(args, job.order()).map_err(setup)?),
     }
 }
 
@@ -37,7 +37,7 @@ fn setup(reason: Unavailable) -> Trouble {
     Trouble::Setup(reason.to_string())
 }
 
-fn faults(args: &Pmbench) -> Result<Faults, Trouble> {
+fn faults(args: &Common) -> Result<Faults, Trouble> {
     let mapping = match args.mapping {
         super::Mapping::Auto => None,
         super::Mapping::Move => Some(highwater_uffd::Mapping::Move),
@@ -47,20 +47,16 @@ fn faults(args: &Pmbench) -> Result<Faults, Trouble> {
     Faults::start(&args.setup()?, mapping, served_by).map_err(Trouble::Setup)
 }
 
-fn anonymous(args: &Pmbench) -> Result<Kernel, Unavailable> {
+fn anonymous(args: &Common) -> Result<Kernel, Unavailable> {
     let traffic = args.swap_device.clone().map_or(Traffic::None, Traffic::Device);
     Kernel::new(Mapping::anonymous(args.set)?, traffic)
 }
 
-fn file(args: &Pmbench) -> Result<Kernel, Unavailable> {
-    let order = match args.pattern {
-        Visits::Uniform | Visits::Normal => Order::Random,
-        Visits::Sequential => Order::Ascending,
-    };
+fn file(args: &Common, order: Order) -> Result<Kernel, Unavailable> {
     Kernel::new(Mapping::file(&args.dir, args.set, order)?, Traffic::File)
 }
 
-impl Pmbench {
+impl Common {
     /// How Highwater is to be set up.
     fn setup(&self) -> Result<Setup, Trouble> {
         let parse = |text: &String| Spec::parse(text).map_err(Trouble::Setup);
@@ -74,8 +70,7 @@ impl Pmbench {
     }
 }
 
-fn measure<S: Service>(args: &Pmbench, service: &S) -> Result<Run, Trouble> {
-    let outcome = pmbench::run(service, &args.config());
-    let outcome = outcome.map_err(|failure| Trouble::Run(failure.to_string()))?;
-    Ok(Run { subject: name_of(&args.platform), figures: Figures::of(&outcome) })
+fn measure<S: Service>(job: &impl Job, service: &S) -> Result<Run, Trouble> {
+    let outcome = job.run(service).map_err(|failure| Trouble::Run(failure.to_string()))?;
+    Ok(Run { subject: name_of(&job.common().platform), figures: Figures::of(&outcome) })
 }

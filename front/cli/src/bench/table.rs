@@ -1,8 +1,8 @@
 //! Figures as a table: a row each, a column for each subject, and the ratio. Then what locks cost.
 
+use super::Job;
 use super::rounds::Comparison;
 use super::subject::Run;
-use super::{Pmbench, name_of};
 use highwater_lab::report::locks::table_of;
 use highwater_lab::report::unit::Unit;
 use highwater_lab::workload::figures::Figures;
@@ -29,13 +29,16 @@ const ROWS: &[Row] = &[
     ("pages in/s", Unit::Rate, |f| Some(f.pages_in_per_s)),
     ("swap in", Unit::Speed, |f| Some(f.swap_in_gb_per_s)),
     ("swap out", Unit::Speed, |f| Some(f.swap_out_gb_per_s)),
-    ("fill of the whole set", Unit::Speed, |f| Some(f.fill_gb_per_s)),
+    ("tasks' KB/s, sum", Unit::Rate, |f| f.tasks.map(|tasks| tasks.sum_kib_per_s)),
+    ("tasks' KB/s, median", Unit::Rate, |f| f.tasks.map(|tasks| tasks.median_kib_per_s)),
+    ("tasks' KB/s, deviation", Unit::Rate, |f| f.tasks.map(|tasks| tasks.stddev_kib_per_s)),
+    ("fill of the whole set", Unit::Speed, |f| f.fill_gb_per_s),
     ("check of the whole set", Unit::Speed, |f| Some(f.sweep_gb_per_s)),
 ];
 
 /// The table of one run.
-pub(super) fn one(args: &Pmbench, run: &Run) -> String {
-    let mut text = heading(args);
+pub(super) fn one(job: &impl Job, run: &Run) -> String {
+    let mut text = heading(job);
     let _ = write!(text, "\n{:32}{:>14}", "", run.subject);
     for (name, unit, figure) in ROWS {
         let _ = write!(text, "\n{name:32}{:>14}", unit.show(figure(&run.figures)));
@@ -44,9 +47,9 @@ pub(super) fn one(args: &Pmbench, run: &Run) -> String {
 }
 
 /// The table of both runs and their ratio, ours / peer.
-pub(super) fn both(args: &Pmbench, both: &Comparison) -> String {
+pub(super) fn both(job: &impl Job, both: &Comparison) -> String {
     let (ours, peer) = (&both.ours, &both.peer);
-    let mut text = heading(args);
+    let mut text = heading(job);
     let _ = write!(text, "\n{:32}{:>14}{:>14}{:>8}", "", ours.subject, peer.subject, "ratio");
     for (name, unit, figure) in ROWS {
         let (our, their) = (figure(&ours.figures), figure(&peer.figures));
@@ -64,16 +67,13 @@ fn locks(figures: &Figures) -> String {
     figures.locks.as_ref().map_or(String::new(), |rows| format!("\n\n{}\n", table(rows)))
 }
 
-fn heading(args: &Pmbench) -> String {
+fn heading<J: Job>(job: &J) -> String {
+    let args = job.common();
     let (threads, plural) = (args.threads, if args.threads == 1 { "" } else { "s" });
+    let (name, told) = (J::NAME, job.told());
     format!(
-        "pmbench: set {}, memory {}, {threads} thread{plural}, {}% reads, {}, {} s, seed {}",
-        args.set,
-        args.memory,
-        args.read,
-        name_of(&args.pattern),
-        args.time,
-        args.seed,
+        "{name}: set {}, memory {}, {threads} thread{plural}, {told}, seed {}",
+        args.set, args.memory, args.seed,
     )
 }
 

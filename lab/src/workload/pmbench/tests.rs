@@ -1,109 +1,17 @@
 //! The checker finds what it is there to find, and nothing else.
 
 use super::*;
-use crate::workload::Words;
-use crate::workload::host::Host;
-use highwater_platform::LockStatistics;
-use std::sync::atomic::AtomicU64;
-
-/// Pages on the heap that may lose or misplace accesses.
-struct Heap {
-    pages: Vec<Words>,
-    fault: Fault,
-    accesses: AtomicU64,
-}
-
-#[derive(Clone, Copy)]
-enum Fault {
-    None,
-    /// From the given access on, stores to this page go nowhere.
-    LosesStores {
-        page: u64,
-        after: u64,
-    },
-    /// From the given access on, this page is another one.
-    WrongPage {
-        page: u64,
-        instead: u64,
-        after: u64,
-    },
-    /// From the given access on, there is no such page.
-    Denies {
-        page: u64,
-        after: u64,
-    },
-}
-
-impl Heap {
-    fn new(pages: usize, fault: Fault) -> Heap {
-        let page = |_| [const { AtomicU64::new(0) }; WORDS];
-        // The last page is what lost stores go to.
-        Heap { pages: (0..=pages).map(page).collect(), fault, accesses: AtomicU64::new(0) }
-    }
-}
-
-impl Target for Heap {
-    type Access<'a> = &'a Heap;
-
-    fn pages(&self) -> u64 {
-        self.pages.len() as u64 - 1
-    }
-
-    fn enter(&self) -> &Heap {
-        self
-    }
-}
-
-impl Access for &Heap {
-    type Page<'a>
-        = &'a Words
-    where
-        Self: 'a;
-
-    fn page(&mut self, index: u64, intent: Intent) -> Result<&Words, Denied> {
-        let now = self.accesses.fetch_add(1, Relaxed);
-        let place = match (self.fault, intent) {
-            (Fault::LosesStores { page, after }, Intent::Write) if index == page && now > after => {
-                self.pages()
-            }
-            (Fault::WrongPage { page, instead, after }, _) if index == page && now > after => {
-                instead
-            }
-            (Fault::Denies { page, after }, _) if index == page && now > after => {
-                return Err(Denied("gone".into()));
-            }
-            _ => index,
-        };
-        Ok(&self.pages[place as usize])
-    }
-}
-
-impl Service for Heap {
-    type Target = Heap;
-    type World = Host;
-
-    fn target(&self) -> &Heap {
-        self
-    }
-
-    fn world(&self) -> &Host {
-        &Host
-    }
-
-    fn counters(&self) -> Snapshot {
-        Snapshot::empty()
-    }
-
-    fn locks(&self) -> Option<LockStatistics> {
-        None
-    }
-}
+use crate::workload::Denied;
+use crate::workload::WORDS;
+use crate::workload::content::Mismatch;
+use crate::workload::heap::{Fault, Heap};
 
 const PAGES: usize = 64;
 
 fn config(threads: usize, pattern: Pattern) -> Config {
     let time = Duration::from_millis(50);
-    Config { threads, read_percent: 50, pattern, sharing: Sharing::Shared, time, seed: 11 }
+    let (sharing, warm_up) = (Sharing::Shared, Duration::ZERO);
+    Config { threads, read_percent: 50, pattern, sharing, warm_up, time, seed: 11 }
 }
 
 fn run_with(threads: usize, fault: Fault) -> Result<Outcome, Failure> {
@@ -123,10 +31,11 @@ fn sound_memory_passes_with_any_pattern_and_many_threads() {
         for threads in [1, 2, 7] {
             let heap = Heap::new(PAGES, Fault::None);
             let outcome = run(&heap, &config(threads, pattern)).expect("sound");
-            let accesses = outcome.loads + outcome.stores;
+            let Tally { loads, stores, latency } = outcome.tally;
+            let accesses = loads + stores;
             assert!(accesses >= 252 * threads as u64, "{accesses}");
-            assert_eq!(outcome.latency.len() * u64::from(TIMED_EVERY), accesses);
-            let share = outcome.loads as f64 / accesses as f64;
+            assert_eq!(latency.len() * u64::from(TIMED_EVERY), accesses);
+            let share = loads as f64 / accesses as f64;
             assert!((0.3..0.7).contains(&share), "{share} loads");
         }
     }
@@ -137,7 +46,9 @@ fn a_lost_store_is_found_as_an_older_version() {
     for threads in [1, 4] {
         let found = mismatch(threads, Fault::LosesStores { page: 9, after: 500 });
         assert_eq!((found.page, found.seed), (9, 11));
-        assert!(found.found_version.expect("a value of this word") < found.version);
+        assert!(
+            found.found_version.expect("a value of this word") < found.version.expect("filled")
+        );
     }
 }
 
@@ -170,30 +81,31 @@ fn a_thread_stays_in_pages_of_its_own_where_it_has_some() {
     let heap = Heap::new(PAGES, Fault::None);
     let shared = config(THREADS, Pattern::Uniform);
     let config = Config { read_percent: 0, sharing: Sharing::Private, ..shared };
-    let (content, history) = (Content::new(1), History::new(THREADS, PAGES as u64));
-    let failure = OnceLock::new();
-    let bench = Bench { target: &heap, world: &Host, config: &config, content, history, failure };
-    let watch = Stopwatch::start(&Host);
-    let worked = bench.on_all_threads("task", |seat| Worker::new(&bench, seat, &watch).work());
+    let (crew, history) = (Crew::new(&heap, THREADS, 1), History::new(THREADS, PAGES as u64));
+    let bench = Bench { crew, config: &config, history };
+    let worked =
+        bench.crew.measure(&heap, |seat, watch| Worker::new(&bench, seat, watch).work(config.time));
     worked.expect("sound");
     for page in 0..PAGES as u64 {
         let written = (0..WORDS).filter(|word| bench.history.version(page, *word) > 0);
         let mut writers: Vec<_> = written.map(|word| bench.history.lane_of(word)).collect();
         writers.sort_unstable();
         writers.dedup();
-        let owner = (0..THREADS).find(|seat| bench.stretch(*seat).contains(&page));
+        let owner = (0..THREADS).find(|seat| bench.crew.stretch(*seat).contains(&page));
         assert_eq!(writers, owner.into_iter().collect::<Vec<_>>(), "page {page}");
     }
 }
 
+/// Without any time to run, all that is stored was stored before.
 #[test]
-fn stretches_are_the_set_once() {
-    for (pages, threads) in [(64, 1), (64, 7), (5, 8), (1 << 31, 512)] {
-        let ends = (0..threads).map(|seat| stretch(pages, seat, threads));
-        let end = ends.fold(0, |end, stretch| {
-            assert_eq!(stretch.start, end, "{pages} {threads}");
-            stretch.end
-        });
-        assert_eq!(end, pages);
-    }
+fn a_warm_up_is_checked_and_not_measured() {
+    let brief = Config { time: Duration::ZERO, read_percent: 0, ..config(2, Pattern::Uniform) };
+    let warm = Config { warm_up: Duration::from_millis(20), ..brief };
+    let heap = Heap::new(PAGES, Fault::None);
+    let outcome = run(&heap, &warm).expect("sound");
+    assert_eq!((outcome.tally.loads, outcome.tally.stores), (0, 0));
+    assert!(outcome.measured.run < warm.warm_up, "{:?}", outcome.measured.run);
+    let lossy = || Heap::new(PAGES, Fault::LosesStores { page: 3, after: PAGES as u64 });
+    assert!(run(&lossy(), &brief).is_ok());
+    assert!(matches!(run(&lossy(), &warm), Err(Failure::Mismatch(found)) if found.page == 3));
 }

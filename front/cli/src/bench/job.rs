@@ -1,0 +1,228 @@
+//! What runs: a workload with its own options, on whatever memory.
+
+use super::{Common, name_of};
+use clap::{Args, ValueEnum};
+use highwater_lab::peer::Order;
+use highwater_lab::workload::Service;
+use highwater_lab::workload::history::History;
+use highwater_lab::workload::outcome::{Failure, Outcome};
+use highwater_lab::workload::pattern::Pattern;
+use highwater_lab::workload::{pmbench, usemem};
+use highwater_units::Bytes;
+use std::time::Duration;
+
+/// Seconds that a workload runs which would go on without end, or nearly so.
+const SECONDS: u64 = 5;
+
+/// A workload and all its options.
+pub(super) trait Job {
+    /// Its name on the command line.
+    const NAME: &'static str;
+
+    /// What all workloads can be told.
+    fn common(&self) -> &Common;
+
+    /// Its own options, as one would give them.
+    fn options(&self) -> Vec<(&'static str, String)>;
+
+    /// The same, for people.
+    fn told(&self) -> String;
+
+    /// How pages are visited.
+    fn order(&self) -> Order;
+
+    /// How long it runs at most, passes over the set aside.
+    fn seconds(&self) -> u64;
+
+    /// What it takes to know what the set must hold.
+    fn bookkeeping(&self) -> Bytes;
+
+    /// Runs it.
+    fn run<S: Service>(&self, service: &S) -> Result<Outcome, Failure>;
+}
+
+/// The order in which pages are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Visits {
+    /// All pages alike
+    Uniform,
+    /// Around the middle, deviation a twelfth of the set
+    Normal,
+    /// Each thread in ascending order from a start of its own
+    Sequential,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct Pmbench {
+    #[command(flatten)]
+    common: Common,
+    /// Of 100 accesses, how many read
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100),
+          default_value = "80")]
+    read: u32,
+    /// The order in which pages are visited
+    #[arg(long, value_enum, default_value = "uniform")]
+    pattern: Visits,
+    /// How long the threads run
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
+          default_value = "5")]
+    time: u64,
+    /// How long the threads run before that is measured
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400),
+          default_value = "0")]
+    warm_up: u64,
+}
+
+/// What a task of usemem does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Writes all of its part of the set once, in sequence
+    Seq,
+    /// Writes random words of its part
+    Rand,
+    /// Reads what was swapped out
+    Swapin,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct Usemem {
+    #[command(flatten)]
+    common: Common,
+    /// What each task does
+    #[arg(long, value_enum, default_value = "seq")]
+    kind: Kind,
+    /// The order in which pages are read (swapin)
+    #[arg(long, value_enum, default_value = "uniform")]
+    pattern: Visits,
+    /// How long the tasks run at most [default: 5; seq: until they are done]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    time: Option<u64>,
+}
+
+impl Visits {
+    fn pattern(self) -> Pattern {
+        match self {
+            Visits::Uniform => Pattern::Uniform,
+            Visits::Normal => Pattern::Normal,
+            Visits::Sequential => Pattern::Sequential,
+        }
+    }
+
+    fn order(self) -> Order {
+        match self {
+            Visits::Uniform | Visits::Normal => Order::Random,
+            Visits::Sequential => Order::Ascending,
+        }
+    }
+}
+
+impl Job for Pmbench {
+    const NAME: &'static str = "pmbench";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn options(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("--read", self.read.to_string()),
+            ("--pattern", name_of(&self.pattern)),
+            ("--time", self.time.to_string()),
+            ("--warm-up", self.warm_up.to_string()),
+        ]
+    }
+
+    fn told(&self) -> String {
+        format!("{}% reads, {}, {} s", self.read, name_of(&self.pattern), self.time)
+    }
+
+    fn order(&self) -> Order {
+        self.pattern.order()
+    }
+
+    fn seconds(&self) -> u64 {
+        self.warm_up + self.time
+    }
+
+    fn bookkeeping(&self) -> Bytes {
+        Bytes(History::bytes(self.common.threads as usize, self.common.set.pages()))
+    }
+
+    fn run<S: Service>(&self, service: &S) -> Result<Outcome, Failure> {
+        let config = pmbench::Config {
+            threads: self.common.threads as usize,
+            read_percent: self.read,
+            pattern: self.pattern.pattern(),
+            sharing: pmbench::Sharing::Shared,
+            warm_up: Duration::from_secs(self.warm_up),
+            time: Duration::from_secs(self.time),
+            seed: self.common.seed,
+        };
+        pmbench::run(service, &config)
+    }
+}
+
+impl Usemem {
+    /// When tasks end that are not done.
+    fn limit(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Seq => self.time,
+            Kind::Rand | Kind::Swapin => Some(self.time.unwrap_or(SECONDS)),
+        }
+    }
+}
+
+impl Job for Usemem {
+    const NAME: &'static str = "usemem";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn options(&self) -> Vec<(&'static str, String)> {
+        let time = self.time.map(|time| ("--time", time.to_string()));
+        let kind = ("--kind", name_of(&self.kind));
+        [kind, ("--pattern", name_of(&self.pattern))].into_iter().chain(time).collect()
+    }
+
+    fn told(&self) -> String {
+        let kind = match self.kind {
+            Kind::Swapin => format!("swapin {}", name_of(&self.pattern)),
+            kind => name_of(&kind),
+        };
+        match self.limit() {
+            Some(seconds) => format!("{kind}, at most {seconds} s"),
+            None => format!("{kind}, one pass"),
+        }
+    }
+
+    fn order(&self) -> Order {
+        match self.kind {
+            Kind::Seq => Order::Ascending,
+            Kind::Rand => Order::Random,
+            Kind::Swapin => self.pattern.order(),
+        }
+    }
+
+    fn seconds(&self) -> u64 {
+        self.limit().unwrap_or(0)
+    }
+
+    fn bookkeeping(&self) -> Bytes {
+        Bytes(usemem::bookkeeping_bytes(self.common.set.pages()))
+    }
+
+    fn run<S: Service>(&self, service: &S) -> Result<Outcome, Failure> {
+        let config = usemem::Config {
+            kind: match self.kind {
+                Kind::Seq => usemem::Kind::WriteSequential,
+                Kind::Rand => usemem::Kind::WriteRandom,
+                Kind::Swapin => usemem::Kind::SwapIn(self.pattern.pattern()),
+            },
+            threads: self.common.threads as usize,
+            time: self.limit().map(Duration::from_secs),
+            seed: self.common.seed,
+        };
+        usemem::run(service, &config)
+    }
+}

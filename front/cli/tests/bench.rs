@@ -1,0 +1,44 @@
+//! `highwater bench`, as its users see it: small runs on guards.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// Runs to a good end; what it printed.
+fn bench(args: &[&str]) -> String {
+    let small = ["--platform", "os", "--memory", "4M", "--set", "16M", "--threads", "2"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let Output { status, stdout, stderr } =
+        command.arg("bench").args(args).args(small).output().unwrap();
+    let told = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{status}: {told}");
+    String::from_utf8(stdout).unwrap()
+}
+
+#[test]
+fn a_sequential_pass_swaps_out_and_not_in() {
+    let run: Value = serde_json::from_str(&bench(&["usemem", "--json"])).unwrap();
+    let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+    assert_eq!(figure("swap_in_gb_per_s"), 0.0);
+    let out = figure("swap_out_gb_per_s") * figure("seconds") * 1e9;
+    assert!(out > 11e6, "{out} of the 12 MiB that do not fit");
+    let sum = run["figures"]["tasks"]["sum_kib_per_s"].as_f64().unwrap();
+    assert!(sum * figure("seconds") >= 16.0 * 1024.0, "{sum} KB/s over the tasks' own times");
+}
+
+#[test]
+fn every_kind_is_a_table() {
+    for (args, told) in [
+        (&["usemem"][..], "2 threads, seq, one pass, seed 1"),
+        (&["usemem", "--kind", "rand", "--time", "1"], "rand, at most 1 s"),
+        (
+            &["usemem", "--kind", "swapin", "--pattern", "sequential"],
+            "swapin sequential, at most 5 s",
+        ),
+        (&["pmbench", "--time", "1", "--warm-up", "1"], "80% reads, uniform, 1 s"),
+    ] {
+        let text = bench(args);
+        for part in [told, "tasks' KB/s, sum", "swap out", "lock.phase", "contents checked"] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}

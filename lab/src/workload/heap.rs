@@ -1,0 +1,102 @@
+//! Memory for tests of the checkers: pages on the heap that go wrong in a way that is known.
+
+use super::host::Host;
+use super::{Access, Denied, Intent, Service, Target, WORDS, Words};
+use highwater_mm::stats::Snapshot;
+use highwater_platform::LockStatistics;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Pages on the heap that may lose or misplace accesses.
+pub(super) struct Heap {
+    pages: Vec<Words>,
+    fault: Fault,
+    accesses: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Fault {
+    None,
+    /// From the given access on, stores to this page go nowhere.
+    LosesStores {
+        page: u64,
+        after: u64,
+    },
+    /// From the given access on, this page is another one.
+    WrongPage {
+        page: u64,
+        instead: u64,
+        after: u64,
+    },
+    /// From the given access on, there is no such page.
+    Denies {
+        page: u64,
+        after: u64,
+    },
+}
+
+impl Heap {
+    /// Sound until `fault` comes to pass.
+    pub(super) fn new(pages: usize, fault: Fault) -> Heap {
+        let page = |_| [const { AtomicU64::new(0) }; WORDS];
+        // The last page is what lost stores go to.
+        Heap { pages: (0..=pages).map(page).collect(), fault, accesses: AtomicU64::new(0) }
+    }
+}
+
+impl Target for Heap {
+    type Access<'a> = &'a Heap;
+
+    fn pages(&self) -> u64 {
+        self.pages.len() as u64 - 1
+    }
+
+    fn enter(&self) -> &Heap {
+        self
+    }
+}
+
+impl Access for &Heap {
+    type Page<'a>
+        = &'a Words
+    where
+        Self: 'a;
+
+    fn page(&mut self, index: u64, intent: Intent) -> Result<&Words, Denied> {
+        let now = self.accesses.fetch_add(1, Relaxed);
+        let place = match (self.fault, intent) {
+            (Fault::LosesStores { page, after }, Intent::Write) if index == page && now > after => {
+                self.pages()
+            }
+            (Fault::WrongPage { page, instead, after }, _) if index == page && now > after => {
+                instead
+            }
+            (Fault::Denies { page, after }, _) if index == page && now > after => {
+                return Err(Denied("gone".into()));
+            }
+            _ => index,
+        };
+        Ok(&self.pages[place as usize])
+    }
+}
+
+impl Service for Heap {
+    type Target = Heap;
+    type World = Host;
+
+    fn target(&self) -> &Heap {
+        self
+    }
+
+    fn world(&self) -> &Host {
+        &Host
+    }
+
+    fn counters(&self) -> Snapshot {
+        Snapshot::empty()
+    }
+
+    fn locks(&self) -> Option<LockStatistics> {
+        None
+    }
+}

@@ -1,0 +1,80 @@
+//! What a workload measured, or why it ended early.
+
+use super::Denied;
+use super::content::Mismatch;
+use super::tally::Tally;
+use super::world::CpuUse;
+use highwater_mm::stats::Snapshot;
+use highwater_platform::LockStatistics;
+use std::fmt;
+use std::time::Duration;
+
+/// What ends a run early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Memory did not hold what was written.
+    Mismatch(Mismatch),
+    /// A page could not be had.
+    Denied(Denied),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Mismatch(mismatch) => mismatch.fmt(f),
+            Failure::Denied(denied) => denied.fmt(f),
+        }
+    }
+}
+
+/// What a run measured. All contents were right.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The set, in pages.
+    pub pages: u64,
+    /// Threads that ran.
+    pub threads: usize,
+    /// Time to write the whole set once before, where the workload does.
+    pub fill: Option<Duration>,
+    /// Time to check every word of the set.
+    pub sweep: Duration,
+    /// What the threads did.
+    pub tally: Tally,
+    /// The passes of the tasks, where the workload is a pass of each task.
+    pub passes: Option<Vec<Pass>>,
+    /// What was measured meanwhile.
+    pub measured: Measured,
+}
+
+/// What was measured while the threads ran.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// From the first thread's start to the last one's end.
+    pub run: Duration,
+    /// CPU time: of workers, handlers, kswapd, and on this machine the kernel.
+    pub cpu: CpuUse,
+    /// Nanoseconds per tick of latencies.
+    pub nanos_per_tick: f64,
+    /// Counters when the threads started.
+    pub before: Snapshot,
+    /// Counters when they had ended.
+    pub after: Snapshot,
+    /// What locks cost, where they can be asked.
+    pub locks: Option<LockStatistics>,
+}
+
+/// What one task did, as far as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// 8 for each access, whatever page it was in.
+    pub bytes: u64,
+    /// From its start to its end.
+    pub time: Duration,
+}
+
+impl Pass {
+    /// KiB per second, which usemem calls KB/s.
+    pub fn kib_per_s(&self) -> f64 {
+        self.bytes as f64 / 1024.0 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
