@@ -209,7 +209,7 @@ impl<P: Platform> Machine<P> {
 
     /// One reference to a slot less.
     pub fn release_slot(&self, slot: Slot) {
-        self.swap.release(self.cpu(), slot);
+        self.swap.release(&self.platform, self.cpu(), slot);
     }
 
     /// Gives a frame to a page whose entry the caller holds.

@@ -232,7 +232,7 @@ fn write<P: Platform>(
         let mut io = [Io::new(first.index, written)];
         m.swap.write(&m.platform, &m.stats, first.device, &mut io);
         let error = first_error(&io);
-        m.swap.uncache(first, &frames[at..at + taken], |_, _| {});
+        m.swap.uncache(&m.platform, first, &frames[at..at + taken], |_, _| {});
         for index in 0..taken {
             let slot = Slot { index: first.index + index as u32, ..first };
             match error {

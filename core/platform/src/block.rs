@@ -78,4 +78,8 @@ pub trait Block {
 
     /// Writes likewise. After an error the slots of that transfer hold anything.
     fn write(&self, device: u8, batch: &mut [Io]);
+
+    /// Nobody will read the slot before it is written again: a device that would gain from that
+    /// frees what it takes. Called under a cluster's lock, so nothing is waited for.
+    fn discard_slot(&self, _device: u8, _slot: u32) {}
 }

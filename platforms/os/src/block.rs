@@ -1,7 +1,7 @@
 //! Swap devices over the arena.
 
 use crate::Os;
-use highwater_devices::{Arena, Device};
+use highwater_devices::{Arena, Compression, Device};
 use highwater_platform::{Block, DeviceInfo, Io};
 use highwater_units::Bytes;
 
@@ -42,6 +42,17 @@ impl Devices {
         // SAFETY: as in `read`; the frames do not change while they are written.
         unsafe { self.0[usize::from(device)].write(arena, batch) };
     }
+
+    /// A slot of a device holds nothing any more.
+    pub fn discard(&self, device: u8, slot: u32) {
+        self.0[usize::from(device)].discard(slot, 1);
+    }
+
+    /// What the devices that compress hold, in all; `None` if there are none.
+    pub fn compression(&self) -> Option<Compression> {
+        let mut all = self.0.iter().filter_map(|device| device.compression()).peekable();
+        all.peek().is_some().then(|| all.sum())
+    }
 }
 
 impl Block for Os {
@@ -55,5 +66,9 @@ impl Block for Os {
 
     fn write(&self, device: u8, batch: &mut [Io]) {
         self.devices.write(self.memory.arena(), device, batch);
+    }
+
+    fn discard_slot(&self, device: u8, slot: u32) {
+        self.devices.discard(device, slot);
     }
 }

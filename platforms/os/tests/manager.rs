@@ -3,7 +3,7 @@
 mod common;
 
 use common::Trouble;
-use highwater_devices::Device;
+use highwater_devices::{Algorithm, Device};
 use highwater_mm::trial::{
     self, Beat, Failures, Mix, Operation, Outcome, Pins, Plan, Program, Reach,
 };
@@ -138,6 +138,41 @@ fn contents_survive_on_a_file() {
         let plan = Plan { pages: 200, ..drawn.plan };
         run("on a file", seed, Case { plan, frames: 64, trouble, devices });
     });
+}
+
+/// What a compressed device holds is given back to the last page, failed writes included.
+#[test]
+fn contents_survive_compression_and_nothing_stays() {
+    seeds(6, |seed| {
+        let drawn = draw(seed, 1 + seed as usize % 4, 1500);
+        let algorithm = [Algorithm::Lz4, Algorithm::Zstd][seed as usize % 2];
+        drawn.trouble.writes.store(seed % 3 * 8, Relaxed);
+        let failures = [Failures::None, Failures::Allowed, Failures::Allowed][seed as usize % 3];
+        let size = Bytes::of_pages(drawn.plan.slots());
+        let (device, held) = common::compressed(size, algorithm, &drawn.trouble);
+        let plan = Plan { failures, ..drawn.plan };
+        run("compressed", seed, Case { plan, devices: vec![device], ..drawn });
+        assert_eq!(held.compression().map(|held| held.pages), Some(0), "seed {seed}");
+    });
+}
+
+/// Slots there are, but no memory behind them: pages stay resident, and errors are said.
+#[test]
+fn compressed_memory_at_its_limit_is_an_error() {
+    let failures = AtomicU64::new(0);
+    seeds(2, |seed| {
+        let drawn = draw(seed, 2 + seed as usize % 3, 150);
+        let size = Bytes::of_pages(256);
+        let (device, held) = common::compressed(size, Algorithm::Lz4, &drawn.trouble);
+        let mut mix = Mix::usual();
+        mix.set(Operation::Copy, 0);
+        let plan = Plan { pages: 1200, mix, failures: Failures::Allowed, ..drawn.plan };
+        let devices = vec![device];
+        let outcome = run_full("no memory", seed, Case { plan, frames: 64, devices, ..drawn });
+        failures.fetch_add(outcome.failures, Relaxed);
+        assert_eq!(held.compression().map(|held| held.pages), Some(0), "seed {seed}");
+    });
+    assert!(failures.into_inner() > 0, "there was room for all");
 }
 
 /// Transfers fail now and then: contents are right all the same, and errors are said.

@@ -15,4 +15,8 @@ impl Block for Uffd {
     fn write(&self, device: u8, batch: &mut [Io]) {
         self.devices.write(self.memory.arena(), device, batch);
     }
+
+    fn discard_slot(&self, device: u8, slot: u32) {
+        self.devices.discard(device, slot);
+    }
 }

@@ -175,7 +175,7 @@ fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted)
     // Out of the cache before those who claimed a frame go on: afterwards they may give slot and
     // frame back to each other, and the frame would be taken from them.
     let first = Slot { device, index: io.slot };
-    m.swap.uncache(first, &io.frames, |index, cached| match cached {
+    m.swap.uncache(&m.platform, first, &io.frames, |index, cached| match cached {
         Cached::Removed => sorted.freed.push(io.frames[index]),
         Cached::Claimed => sorted.activated.push(io.frames[index]),
     });
@@ -222,7 +222,7 @@ fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Unwritten {
         return Unwritten::Claimed;
     }
     m.frames.set_writeback(pfn, Writeback::Idle);
-    m.swap.uncache(slot, &[pfn], |_, cached| {
+    m.swap.uncache(&m.platform, slot, &[pfn], |_, cached| {
         debug_assert_eq!(cached, Cached::Removed, "{pfn:?} was claimed by nobody");
     });
     if held.page() != Page::Swapped(slot) {

@@ -131,6 +131,17 @@ impl ClusterMap {
         self.used -= u16::from(!was_free && record.is_free());
     }
 
+    /// Whether a slot has any reference.
+    pub(super) fn is_referenced(&self, at: u16) -> bool {
+        self.records[usize::from(at)].count > 0
+    }
+
+    /// Whether a slot has one reference, and that is all that it is used for.
+    pub(super) fn is_last(&self, at: u16) -> bool {
+        let record = &self.records[usize::from(at)];
+        record.count == 1 && record.hold == Hold::Nothing
+    }
+
     /// One reference less. Says whether the slot was parked for being used no more.
     pub(super) fn release(&mut self, at: u16, unused: Unused) -> bool {
         if self.records[usize::from(at)].count == OVERFLOW {

@@ -137,6 +137,7 @@ impl<P: Platform> Device<P> {
     /// which it was.
     pub(super) fn uncache(
         &self,
+        platform: &P,
         first: u32,
         frames: &[Pfn],
         mut outcome: impl FnMut(usize, Cached),
@@ -150,7 +151,7 @@ impl<P: Platform> Device<P> {
                         self.with(slot, |map, at| match tables.get(slot) == Some(*pfn) {
                             true => {
                                 tables.set(slot, None);
-                                map.uncached(at);
+                                self.uncached(platform, slot, map, at);
                                 Cached::Removed
                             }
                             false => Cached::Claimed,
@@ -162,13 +163,22 @@ impl<P: Platform> Device<P> {
                 let mut results = [Cached::Claimed; RUN_PAGES_MAX];
                 trees.remove_run(first, frames, |index, cached| results[index] = cached);
                 for (index, cached) in results[..frames.len()].iter().enumerate() {
+                    let slot = first + index as u32;
                     if *cached == Cached::Removed {
-                        self.with(first + index as u32, |map, at| map.uncached(at));
+                        self.with(slot, |map, at| self.uncached(platform, slot, map, at));
                     }
                     outcome(index, *cached);
                 }
             }
         }
+    }
+
+    /// After its write; a slot whose page was dropped meanwhile is of no use any more.
+    fn uncached(&self, platform: &P, slot: u32, map: &mut ClusterMap, at: u16) {
+        if !map.is_referenced(at) {
+            platform.discard_slot(self.index, slot);
+        }
+        map.uncached(at);
     }
 
     /// A write of slots begins, or has ended.
@@ -178,13 +188,19 @@ impl<P: Platform> Device<P> {
         }
     }
 
-    /// One reference less.
-    pub(super) fn release(&self, cpu: CpuId, slot: u32) {
+    /// One reference less. A slot that nobody uses any more is discarded before anybody else can
+    /// take it.
+    pub(super) fn release(&self, platform: &P, cpu: CpuId, slot: u32) {
         let unused = match self.parks() {
             true => Unused::Park,
             false => Unused::Free,
         };
-        let parked = self.with(slot, |map, at| map.release(at, unused));
+        let parked = self.with(slot, |map, at| {
+            if map.is_last(at) {
+                platform.discard_slot(self.index, slot);
+            }
+            map.release(at, unused)
+        });
         if parked {
             self.park(cpu, slot);
         }

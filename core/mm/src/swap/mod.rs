@@ -73,15 +73,22 @@ impl<P: Platform> Swap<P> {
 
     /// Takes the frames of a run (at most 16 slots) out of the cache after their write, as far as
     /// no fault did; says for each which it was.
-    pub fn uncache(&self, first: Slot, frames: &[Pfn], outcome: impl FnMut(usize, Cached)) {
+    pub fn uncache(
+        &self,
+        platform: &P,
+        first: Slot,
+        frames: &[Pfn],
+        outcome: impl FnMut(usize, Cached),
+    ) {
         let own = self.own(first).expect("only slots of one's own are written");
-        own.uncache(first.index, frames, outcome);
+        own.uncache(platform, first.index, frames, outcome);
     }
 
-    /// One reference less; the slot is free when none is left and the cache has no frame.
-    pub fn release(&self, cpu: CpuId, slot: Slot) {
+    /// One reference less; the slot is free when none is left and the cache has no frame. Its
+    /// device may then free what it holds for it.
+    pub fn release(&self, platform: &P, cpu: CpuId, slot: Slot) {
         if let Some(own) = self.own(slot) {
-            own.release(cpu, slot.index);
+            own.release(platform, cpu, slot.index);
         }
     }
 

@@ -50,9 +50,9 @@ fn config(random: &mut Prng) -> SwapConfig {
 }
 
 /// Takes one frame out of the cache.
-fn uncache(swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
+fn uncache(platform: &Os, swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
     let mut outcome = None;
-    swap.uncache(slot, &[pfn], |_, cached| outcome = Some(cached));
+    swap.uncache(platform, slot, &[pfn], |_, cached| outcome = Some(cached));
     outcome.expect("said for each frame")
 }
 
@@ -129,12 +129,12 @@ impl Model {
             1..4 => {
                 let pfn = cached.filter(|_| random.percent(90)).unwrap_or(Pfn(u32::MAX));
                 let expected = if cached == Some(pfn) { Cached::Removed } else { Cached::Claimed };
-                assert_eq!(uncache(&self.swap, slot, pfn), expected);
+                assert_eq!(uncache(&self.platform, &self.swap, slot, pfn), expected);
                 self.set(slot, count, cached.filter(|_| expected == Cached::Claimed));
             }
             4 if count > 0 => self.duplicate(random, slot, count, cached),
             _ if count > 0 => {
-                self.swap.release(CpuId(0), slot);
+                self.swap.release(&self.platform, CpuId(0), slot);
                 self.set(slot, count - 1, cached);
             }
             _ => {}
@@ -153,7 +153,7 @@ impl Model {
         for (device, info) in self.platform.devices().iter().enumerate().filter(|d| d.1.read_only) {
             let index = random.below(u64::from(info.pages)) as u32;
             let slot = Slot { device: device as u8, index };
-            self.swap.release(CpuId(0), slot);
+            self.swap.release(&self.platform, CpuId(0), slot);
             self.swap.duplicate(slot);
             assert_eq!((self.swap.claim(slot), self.swap.is_cached(slot)), (None, false));
         }
@@ -179,7 +179,7 @@ impl Model {
         for (key, (count, cached)) in std::mem::take(&mut self.slots) {
             let slot = Slot { device: key.0, index: key.1 };
             assert_eq!(self.swap.claim(slot), cached);
-            (0..count).for_each(|_| self.swap.release(CpuId(0), slot));
+            (0..count).for_each(|_| self.swap.release(&self.platform, CpuId(0), slot));
         }
     }
 }
@@ -229,7 +229,9 @@ impl Users {
             // A fault, or the end of the write: one of them has the frame.
             match random.percent(30) {
                 true => assert_eq!(self.swap.claim(slot), Some(*pfn)),
-                false => assert_eq!(uncache(&self.swap, slot, *pfn), Cached::Removed),
+                false => {
+                    assert_eq!(uncache(&self.platform, &self.swap, slot, *pfn), Cached::Removed)
+                }
             }
             self.used.lock().expect("no panic").push(slot);
         }
@@ -247,10 +249,10 @@ impl Users {
             drop(used);
             if random.percent(20) {
                 self.swap.duplicate(slot);
-                self.swap.release(cpu, slot);
+                self.swap.release(&self.platform, cpu, slot);
             }
             assert!(self.taken[slot.index as usize].swap(false, SeqCst));
-            self.swap.release(cpu, slot);
+            self.swap.release(&self.platform, cpu, slot);
         }
     }
 

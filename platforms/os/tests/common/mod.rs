@@ -1,7 +1,7 @@
 //! Devices that misbehave: slow, failing, full, or slower than they are. Panics that are heard.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use highwater_devices::{Arena, Device, Spec, open};
+use highwater_devices::{Algorithm, Arena, Device, Spec, open};
 use highwater_platform::{DeviceInfo, Io, IoError, Latency};
 use highwater_units::{Bytes, PAGE_SIZE, Prng};
 use std::io::{self, Write};
@@ -56,7 +56,7 @@ impl Trouble {
 
 /// A device with troubles.
 struct Troubled {
-    inner: Box<dyn Device>,
+    inner: Arc<dyn Device>,
     latency: Latency,
     trouble: Arc<Trouble>,
 }
@@ -64,14 +64,27 @@ struct Troubled {
 /// Memory that claims to be of some latency, with troubles.
 pub(crate) fn memory(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Box<dyn Device> {
     let spec = Spec::Ram { size: Bytes::of_pages(pages) };
-    let inner = open(&spec).expect("memory for the device");
+    let inner = open(&spec).expect("memory for the device").into();
     Box::new(Troubled { inner, latency, trouble: trouble.clone() })
+}
+
+/// Compressed memory of a size, with troubles; and the same without, to look at.
+pub(crate) fn compressed(
+    size: Bytes,
+    algorithm: Algorithm,
+    trouble: &Arc<Trouble>,
+) -> (Box<dyn Device>, Arc<dyn Device>) {
+    let spec = Spec::Zram { size, algorithm };
+    let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
+    let latency = inner.info().latency;
+    let device = Troubled { inner: inner.clone(), latency, trouble: trouble.clone() };
+    (Box::new(device), inner)
 }
 
 /// A file in `dir`, with troubles.
 pub(crate) fn file(pages: u64, dir: &Path, trouble: &Arc<Trouble>) -> Box<dyn Device> {
     let spec = Spec::Dir { path: dir.to_owned(), size: Bytes::of_pages(pages) };
-    let inner = open(&spec).expect("room for the file");
+    let inner: Arc<dyn Device> = open(&spec).expect("room for the file").into();
     Box::new(Troubled { latency: inner.info().latency, inner, trouble: trouble.clone() })
 }
 
@@ -125,6 +138,10 @@ impl Device for Troubled {
             }
         }
         self.dawdle();
+    }
+
+    fn discard(&self, slot: u32, pages: u32) {
+        self.inner.discard(slot, pages);
     }
 
     fn inherit(&self) -> Box<dyn Device> {
