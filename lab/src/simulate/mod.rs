@@ -134,7 +134,7 @@ pub fn run(experiment: &Experiment) -> Result<Simulation, Trouble> {
     let conditions = prepared.conditions();
     let Experiment { seed, traced, ref settings, .. } = *experiment;
     let (machine, policy) = (prepared.machine.clone(), settings.policy);
-    let setup = Setup { machine, seed, policy, limits: Limits::default(), traced };
+    let setup = Setup { machine, seed, policy, limits: Limits::default(), holdups: 0, traced };
     let (began, inner) = (Instant::now(), experiment.clone());
     let finished = simulate(setup, move |vm| carry_out(vm, &inner, prepared));
     let real = began.elapsed();

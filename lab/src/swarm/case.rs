@@ -47,6 +47,8 @@ pub struct Case {
     pub devices: Vec<(DeviceSpec, u32)>,
     /// Who runs next.
     pub policy: Policy,
+    /// One shared access in so many is held up; 0: none is.
+    pub holdups: u64,
     /// How accesses are noticed.
     pub recency: Recency,
     /// How pages are reached.
@@ -66,6 +68,7 @@ impl Case {
         let machine = draw_machine(&mut random);
         let frames = draw_frames(&mut random, machine.node_mib.len());
         let policy = Policy::draw(&mut random);
+        let holdups = if random.percent(50) { 0 } else { 32 << random.below(10) };
         // Under page tables alone, nothing sets accessed bits.
         let (recency, way) = match random.below(3) {
             0 => (Recency::AccessedBit, Way::Guards),
@@ -104,6 +107,7 @@ impl Case {
             seed: self.seed,
             policy: self.policy,
             limits: Limits { idle_time: IDLE, idle_steps: IDLE_STEPS },
+            holdups: self.holdups,
             traced: Traced::Off,
         }
     }
@@ -166,11 +170,15 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case { seed, machine, frames, devices, policy, recency, way, room, plan, .. } = self;
+        let holdups = self.holdups;
         let Machine { name, sockets, cores_per_socket, threads_per_core, .. } = machine;
         write!(f, "seed {seed}: {sockets}x{cores_per_socket}x{threads_per_core} CPUs of {name}, ")?;
         write!(f, "{frames:?} frames, {} users of {} pages, ", plan.threads, plan.pages)?;
         let pages: Vec<u32> = devices.iter().map(|(_, pages)| *pages).collect();
-        write!(f, "{pages:?} slots ({room:?}), {policy:?}, {recency:?}, {way:?}")
+        write!(
+            f,
+            "{pages:?} slots ({room:?}), {policy:?}, {holdups} hold-ups, {recency:?}, {way:?}"
+        )
     }
 }
 

@@ -55,7 +55,7 @@ fn measure(name: &str, threads: usize, load: Load) {
     let devices = Machine::load(DISKS).expect("a sound file").devices;
     let limits = Limits { idle_time: Nanos(u64::MAX), idle_steps: u64::MAX };
     let (policy, traced) = (Policy::SmallestClock, Traced::Off);
-    let setup = Setup { machine, seed: 1, policy, limits, traced };
+    let setup = Setup { machine, seed: 1, policy, limits, holdups: 0, traced };
     let began = Instant::now();
     let finished = simulate(setup, move |vm| {
         let devices = devices.into_iter().map(|spec| (spec, 4096)).collect();

@@ -19,6 +19,8 @@ pub struct Setup {
     pub policy: Policy,
     /// When a run counts as stuck.
     pub limits: Limits,
+    /// One shared access in so many is held up for a while, for finding races; 0: none is.
+    pub holdups: u64,
     /// Whether to keep a trace.
     pub traced: Traced,
 }
@@ -61,14 +63,14 @@ pub fn simulate<R: 'static>(
     setup: Setup,
     main: impl FnOnce(&Vm) -> R + 'static,
 ) -> Result<Finished<R>, Stuck> {
-    let Setup { machine, seed, policy, limits, traced } = setup;
+    let Setup { machine, seed, policy, limits, holdups, traced } = setup;
     let trace = match traced {
         Traced::Off => None,
         Traced::On => Some(Trace::new(None)),
         Traced::While(name) => Some(Trace::new(Some(name))),
     };
     #[allow(clippy::arc_with_non_send_sync, reason = "shared through `Home`, which is both")]
-    let engine = Arc::new(Engine::new(machine, policy, limits, seed, trace));
+    let engine = Arc::new(Engine::new(machine, policy, limits, holdups, seed, trace));
     let result = Rc::new(RefCell::new(None));
     let (inner, place) = (engine.clone(), result.clone());
     let body = move || {

@@ -75,6 +75,8 @@ pub(crate) struct Engine {
     pub(crate) order: Order,
     policy: Policy,
     limits: Limits,
+    /// One shared access in so many is held up; 0: none is.
+    holdups: u64,
     clock: Cell<u64>,
     horizon: Cell<u64>,
     cpu: Cell<CpuId>,
@@ -105,6 +107,7 @@ impl Engine {
         machine: Machine,
         policy: Policy,
         limits: Limits,
+        holdups: u64,
         seed: u64,
         trace: Option<Trace>,
     ) -> Engine {
@@ -114,6 +117,7 @@ impl Engine {
             order: Order::new(),
             policy,
             limits,
+            holdups,
             clock: Cell::new(0),
             horizon: Cell::new(0),
             cpu: Cell::new(CpuId(0)),
@@ -244,6 +248,7 @@ impl Engine {
     /// Before something that other threads see or that depends on them: they go first as far as
     /// they are behind. Under other policies than the smallest clock: perhaps.
     pub(crate) fn sync(&self) {
+        self.hold_up();
         let suspend = match self.policy {
             Policy::SmallestClock => self.clock.get() > self.horizon.get(),
             _ => self.state.borrow_mut().strays(self.policy, &mut self.random.borrow_mut()),
@@ -253,10 +258,22 @@ impl Engine {
         }
     }
 
+    /// Now and then, a thread that holds no lock is kept from going on for a microsecond to some
+    /// milliseconds, as by another tenant of its CPU: what it has just seen may be long past then.
+    fn hold_up(&self) {
+        if self.holdups > 0
+            && self.draw(self.holdups) == 0
+            && !self.order.holds_any(self.task.get())
+        {
+            let nanos = 1000 << self.draw(13);
+            self.sleep(Some(nanos), "being held up");
+        }
+    }
+
     /// At an access to what this CPU has for itself: under other policies than the smallest clock,
     /// perhaps others go first.
     pub(crate) fn wander(&self) {
-        if !self.policy.is_timed() {
+        if !self.policy.is_timed() || self.holdups > 0 {
             self.sync();
         }
     }

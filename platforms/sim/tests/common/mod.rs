@@ -79,7 +79,7 @@ pub(crate) fn device(answer: Answer) -> DeviceSpec {
 /// A run on `machine`, timed by its clocks.
 pub(crate) fn setup(machine: Machine, seed: u64) -> Setup {
     let (policy, limits) = (Policy::SmallestClock, Limits::default());
-    Setup { machine, seed, policy, limits, traced: Traced::Off }
+    Setup { machine, seed, policy, limits, holdups: 0, traced: Traced::Off }
 }
 
 /// A platform of `frames` frames on every node, with `devices` of `pages` pages, nothing wrong.
