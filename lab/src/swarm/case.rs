@@ -97,7 +97,7 @@ impl Case {
             Room::Short => 64 + random.below(plan.pages * 2),
         };
         let devices = draw_devices(&mut random, slots as u32, machine.node_mib.len() as u8);
-        Case { seed, machine, frames, devices, policy, recency, way, room, troubles, plan }
+        Case { seed, machine, frames, devices, policy, holdups, recency, way, room, troubles, plan }
     }
 
     /// How its simulation starts.
@@ -169,8 +169,9 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { seed, machine, frames, devices, policy, recency, way, room, plan, .. } = self;
-        let holdups = self.holdups;
+        let Case {
+            seed, machine, frames, devices, policy, holdups, recency, way, room, plan, ..
+        } = self;
         let Machine { name, sockets, cores_per_socket, threads_per_core, .. } = machine;
         write!(f, "seed {seed}: {sockets}x{cores_per_socket}x{threads_per_core} CPUs of {name}, ")?;
         write!(f, "{frames:?} frames, {} users of {} pages, ", plan.threads, plan.pages)?;
