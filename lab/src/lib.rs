@@ -7,12 +7,14 @@
 //! report/    measurements as text: units, lock tables
 //! machines   what can be simulated
 //! simulate/  workloads on simulated machines: settings, a run and its figures
+//! reproduce/ published experiments on simulated machines, beside the published values
 //! swarm/     the whole manager on simulated machines that a seed draws
 //! ```
 
 pub mod machines;
 pub mod peer;
 pub mod report;
+pub mod reproduce;
 pub mod simulate;
 pub mod subject;
 pub mod swarm;

@@ -5,6 +5,7 @@
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! bench.rs   highwater bench   the workloads of lab/, beside the kernel's ways
 //! simulate.rs  highwater simulate  the same workloads and manager on simulated machines
+//! reproduce.rs highwater reproduce published experiments, beside what was published
 //! ```
 //! One file per subcommand, and one per question it asks. Whatever is refused is a [`Refusal`]:
 //! one line that says what is wrong and what to do, exit status 2.
@@ -21,6 +22,7 @@ mod program;
 mod progress;
 mod refusal;
 mod report;
+mod reproduce;
 mod run;
 mod simulate;
 mod summary;
@@ -45,6 +47,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Bench(bench::BenchArgs),
     Simulate(Box<simulate::Simulate>),
+    Reproduce(reproduce::Reproduce),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Doctor(doctor) }) => doctor.execute(),
         Ok(Cli { command: Command::Bench(bench) }) => Ok(bench::run(bench)),
         Ok(Cli { command: Command::Simulate(simulate) }) => simulate.execute(),
+        Ok(Cli { command: Command::Reproduce(reproduce) }) => reproduce.execute(),
         Err(error) => usage::answer(&error),
     };
     done.unwrap_or_else(|refusal| {

@@ -216,17 +216,17 @@ fn find(name: &str) -> Result<Machine, Refusal> {
     })
 }
 
-fn refusal(bad: BadSetting) -> Refusal {
+pub(crate) fn refusal(bad: BadSetting) -> Refusal {
     Refusal::new(bad.what, bad.remedy)
 }
 
 /// Says why a run failed.
-fn failed(trouble: &Trouble) -> ExitCode {
+pub(crate) fn failed(trouble: &Trouble) -> ExitCode {
     eprintln!("highwater: {trouble}");
     ExitCode::FAILURE
 }
 
-fn create(path: &Path) -> Result<File, Refusal> {
+pub(crate) fn create(path: &Path) -> Result<File, Refusal> {
     File::create(path).map_err(|error| {
         let what = format!("'{}' cannot be created: {error}", path.display());
         Refusal::new(what, "name a file in a directory that exists and is writable")
@@ -234,7 +234,7 @@ fn create(path: &Path) -> Result<File, Refusal> {
 }
 
 /// Writes a file; what was measured is told whether that works or not.
-fn write(
+pub(crate) fn write(
     what: &str,
     file: &File,
     contents: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,

@@ -1,0 +1,70 @@
+//! `highwater reproduce`: published experiments on simulated machines, beside what was published.
+//!
+//! ```text
+//! name ── lab::reproduce ──> runs: base, improved, beyond ──> table, or JSON rows; plot
+//! ```
+//! Exit status: 0, 1 if a run failed, 2 if it cannot be run.
+
+use crate::Refusal;
+use crate::simulate::{create, failed, refusal, write};
+use clap::Args;
+use highwater_lab::reproduce::{self, Curves, Experiment, table};
+use highwater_lab::simulate::Trouble;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run a published experiment on a simulated machine, beside the published values
+#[derive(Debug, Args)]
+#[command(after_help = experiments())]
+pub(crate) struct Reproduce {
+    /// Which one
+    #[arg(value_parser = experiment)]
+    experiment: &'static Experiment,
+    /// What memory and devices are divided by [default: the least this machine has memory for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    scale: Option<u64>,
+    /// Print JSON instead of a table: an array of rows
+    #[arg(long)]
+    json: bool,
+    /// Plot throughput against the number of processes, as SVG: takes a run for each
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+/// The experiments, for --help.
+fn experiments() -> String {
+    let lines = reproduce::ALL.iter().map(|e| format!("\n  {:12} {}", e.name, e.about));
+    lines.fold("Experiments:".to_owned(), |text, line| text + &line)
+}
+
+fn experiment(name: &str) -> Result<&'static Experiment, String> {
+    let names: Vec<&str> = reproduce::ALL.iter().map(|experiment| experiment.name).collect();
+    reproduce::find(name).ok_or_else(|| format!("use {}", names.join(", ")))
+}
+
+impl Reproduce {
+    /// Runs the subcommand.
+    pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
+        let plot = self.plot.as_deref().map(create).transpose()?;
+        let curves = if plot.is_some() { Curves::Yes } else { Curves::No };
+        let told = |name: &str, tasks| eprintln!("highwater: {name}, {tasks} tasks");
+        let reproduced = match self.experiment.reproduce(self.scale, curves, told) {
+            Ok(reproduced) => reproduced,
+            Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
+            Err(trouble) => return Ok(failed(&trouble)),
+        };
+        if let Some((file, plot)) = plot.zip(reproduced.plot) {
+            let svg = plot.svg().expect("a plot of sound figures can be drawn");
+            write("plot", &file, |to| to.write_all(svg.as_bytes()));
+        }
+        let rows = &reproduced.rows;
+        let text = match self.json {
+            true => serde_json::to_string_pretty(rows).expect("rows have text keys"),
+            false => format!("{}\n\n{}", reproduced.conditions, table(rows)),
+        };
+        // A closed standard output is no failure of the run.
+        let _ = writeln!(std::io::stdout(), "{text}");
+        Ok(ExitCode::SUCCESS)
+    }
+}
