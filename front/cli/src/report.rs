@@ -34,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) faults_major: u64,
     pub(crate) swap_in: Transfer,
     pub(crate) swap_out: Transfer,
+    /// None if no pages were compressed.
+    pub(crate) compression: Option<Compressed>,
     pub(crate) swap_io_errors: u64,
     pub(crate) direct_reclaims: u64,
     pub(crate) kswapd_cpu_seconds: f64,
@@ -80,6 +82,19 @@ pub(crate) struct Transfer {
     pub(crate) bytes_per_second: Option<f64>,
 }
 
+/// What compressed devices held when each process had most pages on them.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compressed {
+    /// What was stored.
+    pub(crate) bytes: u64,
+    /// The memory that took.
+    pub(crate) used_bytes: u64,
+    /// Of what was stored: pages of one word over and over, which take nothing.
+    pub(crate) same_filled_bytes: u64,
+    /// Of what was stored: pages that do not compress.
+    pub(crate) incompressible_bytes: u64,
+}
+
 /// How long faults took.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
@@ -123,6 +138,7 @@ impl Report {
             faults_major: get(Counter::PgMajFault),
             swap_in: Transfer::of(&all, IN),
             swap_out: Transfer::of(&all, OUT),
+            compression: Compressed::of(&all),
             swap_io_errors: get(Counter::SwapIoErrors),
             direct_reclaims: get(Counter::AllocStall),
             kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
@@ -190,6 +206,18 @@ impl Transfer {
     }
 }
 
+impl Compressed {
+    fn of(all: &Snapshot) -> Option<Compressed> {
+        let bytes = |counter| Bytes::of_pages(all.get(counter)).0;
+        (all.get(Counter::ZramPages) > 0).then(|| Compressed {
+            bytes: bytes(Counter::ZramPages),
+            used_bytes: all.get(Counter::ZramBytes),
+            same_filled_bytes: bytes(Counter::ZramSameFilled),
+            incompressible_bytes: bytes(Counter::ZramIncompressible),
+        })
+    }
+}
+
 impl Latency {
     fn of(faults: &HistogramSnapshot) -> Latency {
         Latency {
@@ -253,6 +281,19 @@ pub(crate) mod tests {
         vec![(7, process(&program)), (8, process(&child))]
     }
 
+    /// Two processes that held compressed pages.
+    pub(crate) fn two_compressing() -> Vec<(u32, Snapshot)> {
+        let of = |pages, same, raw, bytes| {
+            process(&[
+                (Counter::ZramPages, pages),
+                (Counter::ZramSameFilled, same),
+                (Counter::ZramIncompressible, raw),
+                (Counter::ZramBytes, bytes),
+            ])
+        };
+        vec![(7, of(4096, 1024, 0, 4 << 20)), (8, of(8192, 0, 2048, 12 << 20))]
+    }
+
     #[test]
     fn a_report_sums_processes_and_names_the_largest() {
         let report = report(&two_processes());
@@ -265,6 +306,16 @@ pub(crate) mod tests {
         assert_eq!(report.swap_out.pages_per_io, None);
         assert_eq!((report.fault_latency.count, report.fault_latency_major.count), (4, 2));
         assert_eq!(report.vmstat["pgfault"], 4000);
+        assert!(report.compression.is_none());
+    }
+
+    #[test]
+    fn compression_is_summed_over_processes() {
+        let report = report(&two_compressing());
+        let compressed = report.compression.expect("pages were compressed");
+        assert_eq!((compressed.bytes, compressed.used_bytes), (48 << 20, 16 << 20));
+        assert_eq!(compressed.same_filled_bytes, 4 << 20);
+        assert_eq!(compressed.incompressible_bytes, 8 << 20);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The summary of a run, for people.
 
-use crate::report::{Latency, Report, Transfer};
+use crate::report::{Compressed, Latency, Report, Transfer};
 use highwater_units::Bytes;
 use indicatif::HumanCount;
 
@@ -35,6 +35,7 @@ fn processes(count: u64) -> String {
 }
 
 fn table(report: &Report) -> Vec<String> {
+    let compressed = report.compression.as_ref().map(|it| ("compressed", compressed(it)));
     let rows = [
         ("budget", budget(report)),
         ("peak resident", peak(report)),
@@ -48,8 +49,16 @@ fn table(report: &Report) -> Vec<String> {
         ("manager CPU", manager_cpu(report)),
         ("program CPU", program_cpu(report)),
     ];
+    let rows = rows.into_iter().chain(compressed);
     let rows = rows.map(|(name, value)| format!("  {name:<16}  {value}"));
     [headline(report)].into_iter().chain(rows).collect()
+}
+
+fn compressed(compressed: &Compressed) -> String {
+    let Compressed { bytes, used_bytes, same_filled_bytes, incompressible_bytes } = *compressed;
+    let parts = [bytes, used_bytes, same_filled_bytes, incompressible_bytes];
+    let [all, used, same, raw] = parts.map(Bytes);
+    format!("{all} in {used}, same-filled {same}, incompressible {raw}")
 }
 
 fn headline(report: &Report) -> String {
@@ -126,7 +135,7 @@ fn program_cpu(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{report, two_processes};
+    use crate::report::tests::{report, two_compressing, two_processes};
 
     #[test]
     fn a_summary_is_aligned_and_complete() {
@@ -144,6 +153,13 @@ mod tests {
         assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
         assert!(text.contains("  manager CPU       kswapd 0.31 s"));
         assert_eq!(text.lines().count(), 12);
+    }
+
+    #[test]
+    fn compression_is_told_where_there_was_any() {
+        let text = text(&report(&two_compressing()));
+        let line = "  compressed        48 MiB in 16 MiB, same-filled 4 MiB, incompressible 8 MiB";
+        assert_eq!(text.lines().last(), Some(line));
     }
 
     #[test]

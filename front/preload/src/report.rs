@@ -7,13 +7,14 @@
 
 use crate::fork::Children;
 use crate::{memory, process};
+use highwater_devices::Compression;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{FaultError, Manager};
 use highwater_session::{Settings, StatsFile};
 use highwater_uffd::Uffd;
 use highwater_units::{Bytes, PAGE_SIZE};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Time between publications.
@@ -32,6 +33,10 @@ struct Shared {
     elsewhere_peak: AtomicU64,
     paged_peak: AtomicU64,
     out_of_memory: AtomicU64,
+    /// Compressed devices give memory back.
+    ram_device_peak: AtomicU64,
+    /// What was held compressed when that was most.
+    compressed_peak: Mutex<Compression>,
     children: Children,
 }
 
@@ -55,6 +60,8 @@ impl Reporter {
             elsewhere_peak: AtomicU64::new(0),
             paged_peak: AtomicU64::new(0),
             out_of_memory: AtomicU64::new(0),
+            ram_device_peak: AtomicU64::new(0),
+            compressed_peak: Mutex::default(),
             children: Children::default(),
         });
         let body = shared.clone();
@@ -102,17 +109,34 @@ impl Shared {
         let begun = now.get(Counter::PgZero) + now.get(Counter::PgInherited);
         let used = begun.saturating_sub(now.get(Counter::PgDiscard));
         let peak = self.paged_peak.fetch_max(used, Relaxed).max(used);
+        let compressed = self.compressed_peak();
+        let ram_device = platform.devices().resident().0;
+        let ram_device = self.ram_device_peak.fetch_max(ram_device, Relaxed).max(ram_device);
         let gauges = [
+            (Counter::ZramPages, compressed.pages),
+            (Counter::ZramSameFilled, compressed.same_filled),
+            (Counter::ZramIncompressible, compressed.incompressible),
+            (Counter::ZramBytes, compressed.used.0),
             (Counter::PagedPeak, peak),
             (Counter::MetaBytes, memory::mapped() as u64),
             (Counter::ElsewhereBytes, self.elsewhere_peak.load(Relaxed)),
             (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.arena_used().0),
-            (Counter::RamDeviceBytes, platform.devices().resident().0),
+            (Counter::RamDeviceBytes, ram_device),
             (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
         ];
         gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
         now
+    }
+
+    /// All numbers of one moment: that of all looked at when most pages were compressed.
+    fn compressed_peak(&self) -> Compression {
+        let now = self.manager.platform().devices().compression().unwrap_or_default();
+        let mut peak = self.compressed_peak.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.pages > peak.pages {
+            *peak = now;
+        }
+        *peak
     }
 
     /// Memory of the process outside range and arena, less the manager's own and RAM devices.

@@ -67,6 +67,10 @@ counters! {
     HighWaterBytes "vm_hwm_bytes" peak "Peak resident set (VmHWM) of one process."
     ArenaBytes "arena_bytes" peak "Memory of the arena that was ever used, in one process."
     RamDeviceBytes "ram_device_bytes" peak "Memory held by RAM swap devices, in one process."
+    ZramPages "zram_pages" sum "Pages held compressed, when they were most, of each process."
+    ZramSameFilled "zram_same_filled" sum "Those of them that were one word over and over."
+    ZramIncompressible "zram_incompressible" sum "Those of them stored as they are."
+    ZramBytes "zram_bytes" sum "Memory that they took."
     Processes "processes" sum "Processes that were served."
     OutOfMemory "oom" sum "Processes ended because memory and swap were full."
 }
