@@ -41,7 +41,7 @@ counters! {
     SwapInNanos "swpin_ns" sum "Time spent waiting for device reads."
     SwapOutNanos "swpout_ns" sum "Time spent waiting for device writes."
     SwapRa "swap_ra" sum "Pages brought in by readahead beside the one that faulted."
-    SwapIoErrors "swap_io_errors" sum "Transfers that failed."
+    SwapIoErrors "swap_io_errors" sum "Transfers that failed, but for writes that found no room."
     PgDropClean "pgdrop_clean" sum "Pages freed without a write: clean, and still in their slot."
     PgScanKswapd "pgscan_kswapd" sum "Pages looked at by kswapd."
     PgScanDirect "pgscan_direct" sum "Pages looked at in direct reclaim."

@@ -182,8 +182,10 @@ fn pages_done(batch: &[Io]) -> u64 {
     batch.iter().filter(|io| io.result.is_ok()).map(|io| io.frames.len() as u64).sum()
 }
 
+/// Failures of the device; that it is full is none.
 fn errors(batch: &[Io]) -> u64 {
-    batch.iter().filter(|io| io.result.is_err()).count() as u64
+    let failed = |io: &&Io| matches!(io.result, Err(IoError::Failed(_)));
+    batch.iter().filter(failed).count() as u64
 }
 
 /// The first error of a batch.
