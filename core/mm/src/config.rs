@@ -1,5 +1,7 @@
 //! Settings of a manager. Every policy is one; the defaults are the best known.
 
+use highwater_units::Prng;
+
 /// How a manager behaves. Sizes come from the platform: its frames are the budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -72,6 +74,21 @@ pub enum CacheSplit {
     Trunk,
     /// A table for each cluster, changed under the cluster's lock, looked at without (6.18).
     Cluster,
+}
+
+impl SwapConfig {
+    /// Any settings, each drawn alone: for tests that draw what they run.
+    pub fn draw(random: &mut Prng) -> SwapConfig {
+        let mut of = |choices: u64| random.below(choices) as usize;
+        SwapConfig {
+            device_lock: [DeviceLock::Whole, DeviceLock::Cluster][of(2)],
+            scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
+            slot_cache: [Switch::Off, Switch::On][of(2)],
+            cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
+            writeback_tags: [Switch::Off, Switch::On][of(2)],
+            cache_batch: [Switch::Off, Switch::On][of(2)],
+        }
+    }
 }
 
 impl Default for SwapConfig {

@@ -2,7 +2,7 @@
 //! has one user and none is lost.
 
 use super::{Cached, Swap};
-use crate::config::{CacheSplit, DeviceLock, ScanBase, SwapConfig, Switch};
+use crate::config::SwapConfig;
 use crate::fuzz::{Watchdog, seeds};
 use highwater_devices::{Device, Spec, open};
 use highwater_os::Os;
@@ -38,15 +38,7 @@ fn config(random: &mut Prng) -> SwapConfig {
     if random.below(3) == 0 {
         return SwapConfig::default();
     }
-    let mut of = |choices: u64| random.below(choices) as usize;
-    SwapConfig {
-        device_lock: [DeviceLock::Whole, DeviceLock::Cluster][of(2)],
-        scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
-        slot_cache: [Switch::Off, Switch::On][of(2)],
-        cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
-        writeback_tags: [Switch::Off, Switch::On][of(2)],
-        cache_batch: [Switch::Off, Switch::On][of(2)],
-    }
+    SwapConfig::draw(random)
 }
 
 /// Takes one frame out of the cache.

@@ -1,7 +1,7 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{CacheSplit, Config, DeviceLock, ScanBase, SwapConfig, Switch};
+use crate::config::{Config, SwapConfig};
 use crate::machine::SPACES_MAX;
 use highwater_units::{Nanos, Prng};
 
@@ -183,21 +183,8 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
     let watermark_scale = 1 + random.below(1000) as u32;
     let window_max = 1 + random.below(16) as usize;
-    let swap = draw_swap(random);
+    let swap = SwapConfig::draw(random);
     Config { min_free, watermark_scale, window_max, swap, ..usual }
-}
-
-/// Settings of swap, each alone, old and new.
-fn draw_swap(random: &mut Prng) -> SwapConfig {
-    let mut of = |choices: u64| random.below(choices) as usize;
-    SwapConfig {
-        device_lock: [DeviceLock::Whole, DeviceLock::Cluster][of(2)],
-        scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
-        slot_cache: [Switch::Off, Switch::On][of(2)],
-        cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
-        writeback_tags: [Switch::Off, Switch::On][of(2)],
-        cache_batch: [Switch::Off, Switch::On][of(2)],
-    }
 }
 
 #[cfg(test)]
