@@ -3,7 +3,7 @@
 //! ```text
 //! job: pmbench, usemem   what runs, on whatever memory
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
-//! with --peer      rounds ── a child for the peer, a child for ours, in turn ──> both, and ratio
+//! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
 //! ```
 //! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it could not be set up.
@@ -53,6 +53,9 @@ enum Platform {
     /// The kernel: a mapped file
     #[value(hide = true)]
     Mmap,
+    /// Nobody: transfers of a file
+    #[value(hide = true)]
+    IoUring,
 }
 
 /// What Highwater is compared with.
@@ -64,6 +67,8 @@ enum Peer {
     KernelSwap,
     /// A mapped file, under a memory cgroup where that is allowed
     Mmap,
+    /// The bare disk: transfers of the same sizes, 64 in flight (reads or writes alone)
+    IoUring,
 }
 
 /// How pages are mapped and unmapped by userfaultfd.
@@ -109,14 +114,14 @@ struct Common {
     /// How pages are mapped and unmapped (uffd)
     #[arg(long, value_enum, default_value = "auto")]
     mapping: Mapping,
-    /// Run the same without Highwater too, and print the ratio
+    /// Run the same without Highwater too, and print the ratio (may be repeated)
     #[arg(long, value_enum)]
-    peer: Option<Peer>,
-    /// With --peer: how often both run, in turn; the median by accesses/s counts
+    peer: Vec<Peer>,
+    /// With --peer: how often all run, in turn; the median by accesses/s counts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99),
           default_value = "1")]
     rounds: u32,
-    /// Where the mapped file of --peer mmap is
+    /// Where the file of --peer mmap and io-uring is
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Print JSON instead of a table
@@ -175,11 +180,11 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
 }
 
 fn bench(job: &impl Job) -> Result<(), Trouble> {
-    let text = match (job.common().peer, job.common().json) {
-        (None, false) => table::one(job, &subject::run(job)?),
-        (None, true) => json(&subject::run(job)?),
-        (Some(peer), false) => table::both(job, &rounds::run(job, peer)?),
-        (Some(peer), true) => json(&rounds::run(job, peer)?),
+    let text = match (&job.common().peer[..], job.common().json) {
+        ([], false) => table::one(job, &subject::run(job)?),
+        ([], true) => json(&subject::run(job)?),
+        (peers, false) => table::all(job, &rounds::run(job, peers)?),
+        (peers, true) => json(&rounds::run(job, peers)?),
     };
     println!("{text}");
     Ok(())

@@ -292,6 +292,18 @@ fn refuses_on_a_machine(args: &[&str], remedy: &str) {
 }
 
 #[test]
+fn a_bare_disk_neither_reads_and_writes_nor_is_in_memory() {
+    let refuses_bench = |args: &[&str], remedy: &str| {
+        let small = ["bench", "pmbench", "--platform", "os", "--memory", "4M", "--set", "16M"];
+        let told = refused(highwater().args(small).args(["--peer", "io-uring"]).args(args));
+        assert!(told.contains(remedy), "{told}");
+    };
+    refuses_bench(&["--read", "80"], "reads or writes alone");
+    refuses_bench(&["--read", "100", "--dir", "/nonexistent"], "/nonexistent");
+    refuses_bench(&["--read", "100", "--dir", "/dev/shm"], "/dev/shm");
+}
+
+#[test]
 fn simulations_of_nothing_known() {
     let dir = tempfile::tempdir().unwrap();
     refuses_simulation(&[], "--machine");

@@ -42,3 +42,20 @@ fn every_kind_is_a_table() {
         }
     }
 }
+
+#[test]
+fn the_bare_disk_moves_the_same_pages() {
+    let disk = env!("CARGO_TARGET_TMPDIR");
+    let swap = format!("dir:{disk}:64M");
+    let common = ["--swap", &swap, "--peer", "io-uring", "--dir", disk, "--json"];
+    for (workload, ratio) in [
+        (&["pmbench", "--read", "100", "--time", "1"][..], "pages_in_ratio"),
+        (&["usemem"], "swap_out_ratio"),
+    ] {
+        let run: Value = serde_json::from_str(&bench(&[workload, &common].concat())).unwrap();
+        let peer = &run["peers"][0];
+        assert!(peer[ratio].as_f64().unwrap() > 0.0, "{run:#}");
+        assert_eq!(peer["figures"]["swept_words"], 4096 * 512);
+        assert_eq!(peer["subject"], "io-uring");
+    }
+}

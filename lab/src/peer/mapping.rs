@@ -1,16 +1,13 @@
 //! A mapping of the kernel: anonymous memory, or a file.
 
-use super::Unavailable;
+use super::{Unavailable, file};
 use crate::workload::extent::Extent;
 use highwater_units::Bytes;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::NonNull;
-
-/// `f_type` of tmpfs: a file there is memory, and paging it pages nothing.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// How the pages will be visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +54,8 @@ impl Mapping {
     /// `dir` is no directory one may write to, is in memory, or has no room.
     pub fn file(dir: &Path, len: Bytes, order: Order) -> Result<Mapping, Unavailable> {
         let bytes = length(len)?;
-        let failed = |reason| Unavailable::because(format!("file of {len} in {dir:?}"), reason);
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        if rustix::fs::fstatfs(&file).map_err(failed)?.f_type == TMPFS_MAGIC {
-            return Err(Unavailable(format!("{dir:?} is in memory: give --dir on a disk")));
-        }
+        let failed = |reason| file::no_room(dir, len, reason);
+        let file = file::unnamed(dir, OFlags::empty())?;
         // Room now, or an error now: a full disk would end the run by SIGBUS.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len.0).map_err(failed)?;
         let (access, null) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());

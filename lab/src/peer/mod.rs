@@ -1,11 +1,14 @@
-//! What Highwater is measured against: the same memory served by the kernel.
+//! What Highwater is measured against: the same memory served by the kernel, and the bare disk.
 //!
 //! ```text
 //! Mapping ── anonymous() or of a file() ──> Kernel: Service, counters from /proc
+//! disk::run: transfers of a file through io_uring, no memory manager at all
 //! Keeper process: zram + swapon, memory cgroup; undone when its input closes, however that comes
 //! ```
 
 pub mod cgroup;
+pub mod disk;
+mod file;
 pub mod keeper;
 mod kernel;
 mod mapping;

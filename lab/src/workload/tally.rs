@@ -24,7 +24,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new() -> Tally {
+    pub(crate) fn new() -> Tally {
         let latency = Histogram::new_with_bounds(1, TICKS_MAX, 2).expect("bounds in order");
         Tally { loads: 0, stores: 0, latency }
     }

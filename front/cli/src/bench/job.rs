@@ -2,7 +2,7 @@
 
 use super::{Common, name_of};
 use clap::{Args, ValueEnum};
-use highwater_lab::peer::Order;
+use highwater_lab::peer::{Order, disk};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::history::History;
 use highwater_lab::workload::outcome::{Failure, Outcome};
@@ -30,6 +30,9 @@ pub(super) trait Job {
 
     /// How pages are visited.
     fn order(&self) -> Order;
+
+    /// What it would transfer on a bare disk; none if reads and writes mix.
+    fn disk_pass(&self) -> Option<disk::Pass>;
 
     /// How long it runs at most, passes over the set aside.
     fn seconds(&self) -> u64;
@@ -140,6 +143,14 @@ impl Job for Pmbench {
         self.pattern.order()
     }
 
+    fn disk_pass(&self) -> Option<disk::Pass> {
+        match (self.read, self.pattern.order()) {
+            (100, Order::Random) => Some(disk::Pass::ReadRandom(Duration::from_secs(self.time))),
+            (100, Order::Ascending) => Some(disk::Pass::ReadSequential),
+            _ => None,
+        }
+    }
+
     fn seconds(&self) -> u64 {
         self.warm_up + self.time
     }
@@ -201,6 +212,16 @@ impl Job for Usemem {
             Kind::Seq => Order::Ascending,
             Kind::Rand => Order::Random,
             Kind::Swapin => self.pattern.order(),
+        }
+    }
+
+    fn disk_pass(&self) -> Option<disk::Pass> {
+        let time = Duration::from_secs(self.seconds());
+        match (self.kind, self.pattern.order()) {
+            (Kind::Seq, _) => Some(disk::Pass::WriteSequential),
+            (Kind::Rand, _) => None,
+            (Kind::Swapin, Order::Random) => Some(disk::Pass::ReadRandom(time)),
+            (Kind::Swapin, Order::Ascending) => Some(disk::Pass::ReadSequential),
         }
     }
 

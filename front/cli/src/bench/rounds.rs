@@ -1,7 +1,8 @@
-//! `--peer`: the peer and ours run in turn, each in a process of its own with a hard time limit.
+//! `--peer`: the peers and ours run in turn, each in a process of its own with a hard time limit.
 
 use super::subject::Run;
 use super::{Job, Peer, Platform, Trouble, name_of};
+use highwater_lab::peer::disk;
 use highwater_lab::peer::keeper::Ready;
 use highwater_units::Bytes;
 use serde::Serialize;
@@ -20,45 +21,73 @@ const GRACE: Duration = Duration::from_secs(30);
 /// How often a child is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Both runs.
+/// All runs.
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison {
     /// Highwater's median round.
     pub(super) ours: Run,
-    /// The peer's median round.
-    pub(super) peer: Run,
-    /// What the peer ran under, in a line.
-    pub(super) conditions: String,
-    /// How often both ran.
+    /// The peers', in the order asked for.
+    pub(super) peers: Vec<PeerRun>,
+    /// How often all ran.
     rounds: u32,
+}
+
+/// A peer's median round.
+#[derive(Debug, Serialize)]
+pub(super) struct PeerRun {
+    #[serde(flatten)]
+    pub(super) run: Run,
+    /// What it ran under, in a line.
+    pub(super) conditions: String,
     /// accesses/s, ours / peer.
     accesses_ratio: f64,
+    /// Pages read per second, ours / peer; none if the peer read none.
+    pages_in_ratio: Option<f64>,
+    /// Bytes written per second, likewise.
+    swap_out_ratio: Option<f64>,
 }
 
-/// Runs both as often as asked.
-pub(super) fn run(job: &impl Job, peer: Peer) -> Result<Comparison, Trouble> {
-    let stage = Stage::set_up(job, peer)?;
-    let conditions = stage.conditions(peer);
-    let played = play(job, peer, stage.ready());
-    let (ours, peer) = stage.take_down().and(played)?;
-    Ok(Comparison {
-        accesses_ratio: ours.figures.accesses_per_s / peer.figures.accesses_per_s,
-        ours,
-        peer,
-        conditions,
-        rounds: job.common().rounds,
-    })
-}
-
-/// The rounds, and the median of each side.
-fn play(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Result<(Run, Run), Trouble> {
-    let (mut ours, mut peers) = (Vec::new(), Vec::new());
-    for _ in 0..job.common().rounds {
-        let run = child_run(peer_arguments(job, peer, ready), time_limit(job))?;
-        peers.push(Run { subject: name_of(&peer), ..run });
-        ours.push(child_run(arguments(job, job.common().platform), time_limit(job))?);
+impl PeerRun {
+    fn new(ours: &Run, run: Run, conditions: String) -> PeerRun {
+        let (our, their) = (&ours.figures, &run.figures);
+        let ratio = |ours: f64, theirs: f64| (theirs > 0.0).then(|| ours / theirs);
+        PeerRun {
+            accesses_ratio: our.accesses_per_s / their.accesses_per_s,
+            pages_in_ratio: ratio(our.pages_in_per_s, their.pages_in_per_s),
+            swap_out_ratio: ratio(our.swap_out_gb_per_s, their.swap_out_gb_per_s),
+            run,
+            conditions,
+        }
     }
-    Ok((median(ours), median(peers)))
+}
+
+/// Runs all as often as asked.
+pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, Trouble> {
+    let mut rounds = Rounds { ours: Vec::new(), peers: vec![Vec::new(); peers.len()] };
+    let mut conditions = Vec::new();
+    for round in 0..job.common().rounds {
+        for (index, peer) in peers.iter().enumerate() {
+            let stage = Stage::set_up(job, *peer)?;
+            if round == 0 {
+                conditions.push(stage.conditions(*peer));
+            }
+            let line = peer_arguments(job, *peer, stage.ready());
+            let ran = child_run(line, time_limit(job));
+            let run = stage.take_down().and(ran)?;
+            rounds.peers[index].push(Run { subject: name_of(peer), ..run });
+        }
+        rounds.ours.push(child_run(arguments(job, job.common().platform), time_limit(job))?);
+    }
+    let ours = median(rounds.ours);
+    let medians = rounds.peers.into_iter().map(median).zip(conditions);
+    let peers = medians.map(|(run, told)| PeerRun::new(&ours, run, told)).collect();
+    Ok(Comparison { peers, ours, rounds: job.common().rounds })
+}
+
+/// What has run so far.
+struct Rounds {
+    ours: Vec<Run>,
+    peers: Vec<Vec<Run>>,
 }
 
 /// The run in the middle by accesses/s; there is at least one.
@@ -96,6 +125,7 @@ fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsSt
     let platform = match peer {
         Peer::None | Peer::KernelSwap => Platform::None,
         Peer::Mmap => Platform::Mmap,
+        Peer::IoUring => Platform::IoUring,
     };
     let mut line = arguments(job, platform);
     if let Some(Ready { cgroup, swap }) = ready {
@@ -162,13 +192,12 @@ impl Stage {
     fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, Trouble> {
         let set = job.common().set;
         let zram = match peer {
-            Peer::None => return Ok(Stage::Bare(None)),
+            Peer::None | Peer::IoUring => return Ok(Stage::Bare(None)),
             Peer::KernelSwap => Some(Bytes(set.0 + set.0 / 8)),
             Peer::Mmap => None,
         };
         let limit = limit(job);
-        match (Keeper::start(limit, zram, 2 * job.common().rounds * time_limit(job) + GRACE)?, peer)
-        {
+        match (Keeper::start(limit, zram, time_limit(job) + GRACE)?, peer) {
             (Ok((keeper, ready)), _) => Ok(Stage::Kept { keeper, ready, limit }),
             (Err(reason), Peer::Mmap) => Ok(Stage::Bare(Some(reason))),
             (Err(reason), _) => Err(Trouble::Setup(format!("--peer kernel-swap: {reason}"))),
@@ -183,15 +212,21 @@ impl Stage {
     }
 
     fn conditions(&self, peer: Peer) -> String {
-        let peer = name_of(&peer);
+        let name = name_of(&peer);
         match self {
-            Stage::Bare(None) => format!("{peer}: no memory limit"),
-            Stage::Bare(Some(reason)) => format!("{peer}: NO memory limit ({reason})"),
+            Stage::Bare(None) if peer == Peer::IoUring => {
+                format!(
+                    "{name}: {} transfers in flight, no memory: compare pages in/s",
+                    disk::DEPTH
+                )
+            }
+            Stage::Bare(None) => format!("{name}: no memory limit"),
+            Stage::Bare(Some(reason)) => format!("{name}: NO memory limit ({reason})"),
             Stage::Kept { ready, limit, .. } => {
                 let swap = ready.swap.as_ref().map_or(String::new(), |device| {
                     format!(", swap on {} ({})", device.name, device.algorithm)
                 });
-                format!("{peer}: memory cgroup of {limit}{swap}")
+                format!("{name}: memory cgroup of {limit}{swap}")
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Common, Job, Platform, Trouble, name_of};
 use highwater_devices::{SIZE_MIN, Spec};
-use highwater_lab::peer::{Kernel, Mapping, Order, Traffic, Unavailable, cgroup};
+use highwater_lab::peer::{Kernel, Mapping, Order, Traffic, Unavailable, cgroup, disk};
 use highwater_lab::subject::{Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
@@ -11,7 +11,7 @@ use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// A run's figures and whose they are.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// What managed the memory.
     pub(super) subject: String,
@@ -30,7 +30,22 @@ pub(super) fn run(job: &impl Job) -> Result<Run, Trouble> {
         Platform::Uffd => measure(job, &faults(args)?),
         Platform::None => measure(job, &anonymous(args).map_err(setup)?),
         Platform::Mmap => measure(job, &file(args, job.order()).map_err(setup)?),
+        Platform::IoUring => bare_disk(job),
     }
+}
+
+fn bare_disk(job: &impl Job) -> Result<Run, Trouble> {
+    let args = job.common();
+    let mixed =
+        || Trouble::Setup("--peer io-uring: give a workload of reads or writes alone".into());
+    let pass = job.disk_pass().ok_or_else(mixed)?;
+    let outcome =
+        disk::run(&args.dir, args.set, pass, args.seed).map_err(|trouble| match trouble {
+            disk::Trouble::Setup(reason) => setup(reason),
+            disk::Trouble::Run(failure) => Trouble::Run(failure.to_string()),
+            disk::Trouble::Transfer(what) => Trouble::Run(what),
+        })?;
+    Ok(Run { subject: name_of(&args.platform), figures: Figures::of(&outcome) })
 }
 
 fn setup(reason: Unavailable) -> Trouble {

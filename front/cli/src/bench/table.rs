@@ -46,19 +46,28 @@ pub(super) fn one(job: &impl Job, run: &Run) -> String {
     format!("{text}{}\n{}", locks(&run.figures), checked(run))
 }
 
-/// The table of both runs and their ratio, ours / peer.
-pub(super) fn both(job: &impl Job, both: &Comparison) -> String {
-    let (ours, peer) = (&both.ours, &both.peer);
+/// The table of all runs, and the ratio to each peer, ours / peer.
+pub(super) fn all(job: &impl Job, all: &Comparison) -> String {
     let mut text = heading(job);
-    let _ = write!(text, "\n{:32}{:>14}{:>14}{:>8}", "", ours.subject, peer.subject, "ratio");
-    for (name, unit, figure) in ROWS {
-        let (our, their) = (figure(&ours.figures), figure(&peer.figures));
-        let (our_text, their_text) = (unit.show(our), unit.show(their));
-        let ratio = ratio(our, their);
-        let _ = write!(text, "\n{name:32}{our_text:>14}{their_text:>14}{ratio:>8}");
+    let _ = write!(text, "\n{:32}{:>14}", "", all.ours.subject);
+    for peer in &all.peers {
+        let _ = write!(text, "{:>14}{:>8}", peer.run.subject, "ratio");
     }
-    text += &locks(&ours.figures);
-    format!("{text}\n{}\n{}\n{}", both.conditions, checked(ours), checked(peer))
+    for (name, unit, figure) in ROWS {
+        let ours = figure(&all.ours.figures);
+        let _ = write!(text, "\n{name:32}{:>14}", unit.show(ours));
+        for peer in &all.peers {
+            let theirs = figure(&peer.run.figures);
+            let _ = write!(text, "{:>14}{:>8}", unit.show(theirs), ratio(ours, theirs));
+        }
+    }
+    text += &locks(&all.ours.figures);
+    let conditions = all.peers.iter().map(|peer| peer.conditions.clone());
+    let runs = [&all.ours].into_iter().chain(all.peers.iter().map(|peer| &peer.run));
+    for line in conditions.chain(runs.map(checked)) {
+        let _ = write!(text, "\n{line}");
+    }
+    text
 }
 
 /// A table of the locks that cost most, where they were asked.

@@ -1,0 +1,355 @@
+//! What a disk gives without any memory manager: one io_uring over a file, as many transfers in
+//! flight as its depth.
+//!
+//! ```text
+//! fill: every page once ──> passes: reads at random, or all pages in sequence ──> sweep
+//! Seat x depth   a buffer and its transfer: made, in flight, completed, checked, made again
+//! ```
+//! One thread, O_DIRECT, no lock. Contents are the workloads' and all that is read is checked: of a
+//! page read at random one word, as pmbench does, else every word.
+
+use super::{Unavailable, file};
+use crate::workload::WORDS;
+use crate::workload::content::{Content, Mismatch};
+use crate::workload::host::Host;
+use crate::workload::outcome::{Failure, Measured, Outcome};
+use crate::workload::tally::Tally;
+use crate::workload::world::World;
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_units::{Bytes, PAGE_SIZE, Prng, RUN_PAGES_MAX};
+use io_uring::{IoUring, opcode, types};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::OFlags;
+use std::path::Path;
+use std::time::Duration;
+
+/// Transfers in flight at once.
+pub const DEPTH: usize = 64;
+
+/// What is transferred while it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Pages at random, for so long.
+    ReadRandom(Duration),
+    /// All pages once, in runs as long as Highwater's.
+    ReadSequential,
+    /// The same, written.
+    WriteSequential,
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It could not be set up.
+    Setup(Unavailable),
+    /// It ran and failed.
+    Run(Failure),
+    /// A transfer failed.
+    Transfer(String),
+}
+
+impl From<Unavailable> for Trouble {
+    fn from(reason: Unavailable) -> Trouble {
+        Trouble::Setup(reason)
+    }
+}
+
+/// Measures a pass over a new file of `len` bytes in `dir`.
+///
+/// # Errors
+/// No such file or ring, a failed transfer, or wrong contents.
+pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Trouble> {
+    let mut disk = Disk::new(dir, len, seed)?;
+    let fill = match pass {
+        Pass::WriteSequential => None,
+        Pass::ReadRandom(_) | Pass::ReadSequential => {
+            Some(disk.measure(&mut Sequence::new(Way::Write, disk.pages))?.run)
+        }
+    };
+    disk.tally = Tally::new();
+    let measured = match pass {
+        Pass::ReadRandom(time) => disk.measure(&mut Draws::new(&disk, time, seed))?,
+        Pass::ReadSequential => disk.measure(&mut Sequence::new(Way::Read, disk.pages))?,
+        Pass::WriteSequential => disk.measure(&mut Sequence::new(Way::Write, disk.pages))?,
+    };
+    let tally = disk.tally.clone();
+    let sweep = disk.measure(&mut Sequence::new(Way::Read, disk.pages))?.run;
+    Ok(Outcome { pages: disk.pages, threads: 1, fill, sweep, tally, passes: None, measured })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Read,
+    Write,
+}
+
+/// A transfer: pages, and which of their words are looked at, one or all.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    way: Way,
+    first: u64,
+    pages: usize,
+    word: Option<usize>,
+}
+
+/// Transfers to make, one after the other.
+trait Plan {
+    fn next(&mut self) -> Option<Transfer>;
+}
+
+/// Every page once.
+struct Sequence {
+    way: Way,
+    at: u64,
+    end: u64,
+}
+
+impl Sequence {
+    fn new(way: Way, pages: u64) -> Sequence {
+        Sequence { way, at: 0, end: pages }
+    }
+}
+
+impl Plan for Sequence {
+    fn next(&mut self) -> Option<Transfer> {
+        let (first, pages) = (self.at, (self.end - self.at).min(RUN_PAGES_MAX as u64));
+        self.at += pages;
+        let transfer = Transfer { way: self.way, first, pages: pages as usize, word: None };
+        (pages > 0).then_some(transfer)
+    }
+}
+
+/// Pages at random, until it is over.
+struct Draws {
+    random: Prng,
+    pages: u64,
+    end: u64,
+}
+
+impl Draws {
+    fn new(disk: &Disk, time: Duration, seed: u64) -> Draws {
+        let end = Host.now().0 + time.as_nanos() as u64;
+        Draws { random: Prng::new(seed), pages: disk.pages, end }
+    }
+}
+
+impl Plan for Draws {
+    fn next(&mut self) -> Option<Transfer> {
+        if Host.now().0 >= self.end {
+            return None;
+        }
+        let first = self.random.below(self.pages);
+        let word = Some(self.random.below(WORDS as u64) as usize);
+        Some(Transfer { way: Way::Read, first, pages: 1, word })
+    }
+}
+
+/// A buffer of a run's length, aligned as O_DIRECT wants it.
+#[repr(align(4096))]
+struct Buffer([[u64; WORDS]; RUN_PAGES_MAX]);
+
+/// A buffer, and what it is used for.
+struct Seat {
+    buffer: Box<Buffer>,
+    transfer: Option<Transfer>,
+    began: u64,
+}
+
+struct Disk {
+    file: OwnedFd,
+    ring: IoUring,
+    seats: Vec<Seat>,
+    pages: u64,
+    content: Content,
+    tally: Tally,
+    counters: Snapshot,
+}
+
+impl Disk {
+    fn new(dir: &Path, len: Bytes, seed: u64) -> Result<Disk, Unavailable> {
+        let file = file::unnamed(dir, OFlags::DIRECT)?;
+        let whole = Bytes::of_pages(len.pages());
+        rustix::fs::ftruncate(&file, whole.0).map_err(|e| file::no_room(dir, whole, e))?;
+        let ring = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
+        let ring = ring.map_err(|reason| Unavailable::because("io_uring", reason))?;
+        let buffer = || Box::new(Buffer([[0; WORDS]; RUN_PAGES_MAX]));
+        let seat = |_| Seat { buffer: buffer(), transfer: None, began: 0 };
+        Ok(Disk {
+            file,
+            ring,
+            seats: (0..DEPTH).map(seat).collect(),
+            pages: whole.pages(),
+            content: Content::new(seed),
+            tally: Tally::new(),
+            counters: Snapshot::empty(),
+        })
+    }
+
+    /// Makes the transfers of a plan.
+    fn measure(&mut self, plan: &mut impl Plan) -> Result<Measured, Trouble> {
+        let (before, began, cpu) = (self.counters.clone(), Host.now(), Host.cpu_use());
+        let mut free: Vec<usize> = (0..DEPTH).collect();
+        loop {
+            while let Some(seat) = free.pop() {
+                match plan.next() {
+                    Some(transfer) => self.submit(seat, transfer),
+                    None => {
+                        free.push(seat);
+                        break;
+                    }
+                }
+            }
+            if free.len() == DEPTH {
+                break;
+            }
+            let waited = self.ring.submit_and_wait(1);
+            waited.map_err(|error| Trouble::Transfer(format!("io_uring: {error}")))?;
+            self.reap(&mut free)?;
+        }
+        let run = Duration::from_nanos(Host.now().since(began).0);
+        let cpu = Host.cpu_use().since(&cpu);
+        let after = self.counters.clone();
+        Ok(Measured { run, cpu, nanos_per_tick: 1.0, before, after, locks: None })
+    }
+
+    fn submit(&mut self, index: usize, transfer: Transfer) {
+        let seat = &mut self.seats[index];
+        let file = types::Fd(self.file.as_raw_fd());
+        let (buffer, len) = (seat.buffer.0.as_mut_ptr(), (transfer.pages * PAGE_SIZE) as u32);
+        let offset = Bytes::of_pages(transfer.first).0;
+        let entry = match transfer.way {
+            Way::Read => opcode::Read::new(file, buffer.cast(), len).offset(offset).build(),
+            Way::Write => {
+                for (page, words) in (transfer.first..).zip(&mut seat.buffer.0[..transfer.pages]) {
+                    for (word, value) in words.iter_mut().enumerate() {
+                        *value = self.content.value(page, word, 0);
+                    }
+                }
+                opcode::Write::new(file, buffer.cast(), len).offset(offset).build()
+            }
+        };
+        (seat.transfer, seat.began) = (Some(transfer), Host.now().0);
+        // SAFETY: the buffer is this seat's alone until `reap` has seen its completion, and `drop`
+        // waits for those that nobody has seen.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
+        pushed.expect("a seat has at most one entry in a queue of DEPTH");
+    }
+
+    /// Takes in completions.
+    fn reap(&mut self, free: &mut Vec<usize>) -> Result<(), Trouble> {
+        let done: Vec<(usize, i32)> =
+            self.ring.completion().map(|c| (c.user_data() as usize, c.result())).collect();
+        // All are over, whatever the first of them says.
+        let over = |(index, result): &(usize, i32)| {
+            let transfer = self.seats[*index].transfer.take().expect("it was in flight");
+            (*index, *result, transfer)
+        };
+        let done: Vec<_> = done.iter().map(over).collect();
+        for (index, result, transfer) in done {
+            if result != (transfer.pages * PAGE_SIZE) as i32 {
+                let what = format!("{:?} of page {}: {result}", transfer.way, transfer.first);
+                return Err(Trouble::Transfer(what));
+            }
+            self.account(index, transfer).map_err(Trouble::Run)?;
+            free.push(index);
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, index: usize, transfer: Transfer) -> Result<(), Failure> {
+        let seat = &self.seats[index];
+        self.tally.latency.saturating_record(Host.now().0.saturating_sub(seat.began));
+        let words = transfer.pages * transfer.word.map_or(WORDS, |_| 1);
+        let (counter, counted) = match transfer.way {
+            Way::Read => (Counter::PswpIn, &mut self.tally.loads),
+            Way::Write => (Counter::PswpOut, &mut self.tally.stores),
+        };
+        *counted += words as u64;
+        self.counters.counters[counter as usize] += transfer.pages as u64;
+        match transfer.way {
+            Way::Write => Ok(()),
+            Way::Read => check(&self.content, &seat.buffer, transfer),
+        }
+    }
+}
+
+/// The words of a transfer that are looked at.
+fn check(content: &Content, buffer: &Buffer, transfer: Transfer) -> Result<(), Failure> {
+    for (page, words) in (transfer.first..).zip(&buffer.0[..transfer.pages]) {
+        for word in transfer.word.map_or(0..WORDS, |word| word..word + 1) {
+            let (expected, found) = (content.value(page, word, 0), words[word]);
+            if found != expected {
+                let (version, found_version) = (Some(0), content.version(page, word, found));
+                let seed = content.seed();
+                let wrong = Mismatch { page, word, version, expected, found, found_version, seed };
+                return Err(Failure::Mismatch(wrong));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Disk {
+    /// Buffers go only when the kernel is done with them.
+    fn drop(&mut self) {
+        let mut in_flight = self.seats.iter().filter(|seat| seat.transfer.is_some()).count();
+        while in_flight > 0 && self.ring.submit_and_wait(1).is_ok() {
+            in_flight -= self.ring.completion().count();
+        }
+        if in_flight > 0 {
+            std::mem::take(&mut self.seats).into_iter().for_each(std::mem::forget);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: Bytes = Bytes(100 * PAGE_SIZE as u64);
+
+    fn here() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn passes_move_every_page_and_check_it() {
+        for (pass, read, written) in [
+            (Pass::WriteSequential, 0, 100),
+            (Pass::ReadSequential, 100, 0),
+            (Pass::ReadRandom(Duration::from_millis(20)), 1, 0),
+        ] {
+            let outcome = match run(here(), LEN, pass, 3) {
+                Err(Trouble::Setup(reason)) => return println!("skipped: {reason}"),
+                other => other.expect("a good run"),
+            };
+            let Measured { before, after, .. } = &outcome.measured;
+            let gained = |counter| after.get(counter) - before.get(counter);
+            match pass {
+                Pass::ReadRandom(_) => {
+                    assert!(gained(Counter::PswpIn) >= read);
+                    assert_eq!(outcome.tally.loads, gained(Counter::PswpIn), "a word of each");
+                }
+                _ => assert_eq!(gained(Counter::PswpIn), read),
+            }
+            assert_eq!(gained(Counter::PswpOut), written);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found() {
+        let mut disk = match Disk::new(here(), LEN, 3) {
+            Err(reason) => return println!("skipped: {reason}"),
+            Ok(disk) => disk,
+        };
+        disk.measure(&mut Sequence::new(Way::Write, LEN.pages())).expect("written");
+        let mut page = Box::new(Buffer([[0; WORDS]; RUN_PAGES_MAX]));
+        page.0[0][5] = disk.content.value(40, 5, 0) ^ 1 << 17;
+        // SAFETY: plain words, as bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(page.0.as_ptr().cast(), PAGE_SIZE) };
+        rustix::io::pwrite(&disk.file, bytes, 40 * PAGE_SIZE as u64).expect("written");
+        let found = disk.measure(&mut Sequence::new(Way::Read, LEN.pages()));
+        let Err(Trouble::Run(Failure::Mismatch(wrong))) = found else { panic!("{found:?}") };
+        assert_eq!(wrong.page, 40);
+    }
+}
