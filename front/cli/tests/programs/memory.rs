@@ -41,6 +41,18 @@ fn parents_and_children_keep_their_contents() {
 }
 
 #[test]
+fn parents_and_children_keep_their_contents_compressed() {
+    let place = Place::new();
+    let program = place.c_program("forks", &["24"]);
+    let unlimited = place.run(&program).expect_success("forks");
+    for algorithm in ["lz4", "zstd"] {
+        let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
+        let what = format!("forks, {algorithm}");
+        place.compare_with(&what, &unlimited, &limits, &program).expect_compression();
+    }
+}
+
+#[test]
 fn malloc_keeps_contents() {
     let place = Place::new();
     let program = place.c_program("heap", &[NEED]);

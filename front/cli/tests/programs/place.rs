@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Swap {
     Ram,
+    /// Compressed, by the algorithm of this name.
+    Zram(&'static str),
     /// A directory on the disk the tests run on.
     Dir,
 }
@@ -85,6 +87,7 @@ impl Place {
     pub(crate) fn run_within(&self, limits: &Limits, program: &Program) -> Run {
         let swap = match limits.swap {
             Swap::Ram => format!("ram:{}", limits.swap_size),
+            Swap::Zram(algorithm) => format!("zram:{}:{algorithm}", limits.swap_size),
             Swap::Dir => format!("dir:{}:{}", self.dir.path().display(), limits.swap_size),
         };
         let mut command = highwater();

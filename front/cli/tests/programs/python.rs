@@ -1,6 +1,6 @@
 //! Python: large bytes with threads, forks and subprocesses; NumPy.
 
-use crate::place::{Place, program, source};
+use crate::place::{Limits, Place, Swap, program, source};
 use crate::run::Program;
 use std::path::Path;
 
@@ -31,6 +31,18 @@ fn bytes_with_multiprocessing() {
 #[test]
 fn bytes_with_subprocesses() {
     compare("big_bytes.py", "subprocess");
+}
+
+#[test]
+fn bytes_with_multiprocessing_compressed() {
+    let place = Place::new();
+    let program = python("big_bytes.py", &["fork", "100"]);
+    let unlimited = place.run(&program).expect_success("big_bytes.py fork");
+    for algorithm in ["lz4", "zstd"] {
+        let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
+        let what = format!("big_bytes.py fork, {algorithm}");
+        place.compare_with(&what, &unlimited, &limits, &program);
+    }
 }
 
 #[test]

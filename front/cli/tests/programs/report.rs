@@ -46,6 +46,14 @@ impl Report {
         assert!(elsewhere <= others, "over {others} bytes elsewhere: {}", self.0);
     }
 
+    /// Pages were compressed, in memory that is counted and less than they are.
+    pub(crate) fn expect_compression(&self) {
+        let part = |name: &str| self.number(&format!("/compression/{name}"));
+        let (used, ram) = (part("used_bytes"), self.number("/peak_resident/ram_swap_bytes"));
+        assert!(used > 0 && used < part("bytes"), "nothing was compressed: {}", self.0);
+        assert!(ram > 0, "compressed memory is not counted: {}", self.0);
+    }
+
     /// The figures, in one line.
     pub(crate) fn figures(&self) -> String {
         let mib = |pointer: &str| self.number(pointer) / MIB;
