@@ -21,7 +21,7 @@ use crate::sys::{Direction, Mapping, io_error};
 use crate::transfer::admit;
 use crate::{Arena, Device, Reason, Spec};
 use highwater_platform::{DeviceInfo, Io, IoError, Latency};
-use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE, adjacent};
+use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE};
 use std::ptr::copy_nonoverlapping;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,7 +75,7 @@ impl Ram {
     /// # Safety
     /// As for [`Device::read`], and the transfer was admitted.
     unsafe fn copy(&self, direction: Direction, arena: Arena, io: &Io) {
-        for (offset, first, pages) in adjacent(&io.frames) {
+        for (offset, first, pages) in io.frames.adjacent() {
             let slots = self.store.slots.at((io.slot as usize + offset) << PAGE_SHIFT);
             let (frames, len) = (arena.address(first), pages * PAGE_SIZE);
             // SAFETY: an admitted transfer lies within slots and arena, which are apart; the

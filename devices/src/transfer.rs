@@ -7,7 +7,7 @@
 use crate::Arena;
 use crate::sys::{Direction, io_error, transfer};
 use highwater_platform::{DeviceInfo, Io, IoError};
-use highwater_units::{PAGE_SHIFT, PAGE_SIZE, RUN_PAGES_MAX, adjacent};
+use highwater_units::{PAGE_SHIFT, PAGE_SIZE, RUN_PAGES_MAX};
 use libc::iovec;
 use std::os::fd::BorrowedFd;
 
@@ -28,7 +28,10 @@ pub(crate) fn admit(
     let end = u64::from(io.slot) + io.frames.len() as u64;
     let fits = !io.frames.is_empty()
         && end <= u64::from(info.pages)
-        && io.frames.iter().all(|pfn| arena.contains(*pfn));
+        && io
+            .frames
+            .adjacent()
+            .all(|(_, first, pages)| arena.contains(first.offset(pages as u32 - 1)));
     match (fits, direction) {
         (false, _) => Err(IoError::Failed(libc::EINVAL)),
         (true, Direction::Write) if info.read_only => Err(IoError::Failed(libc::EROFS)),
@@ -51,7 +54,7 @@ pub(crate) fn offset(io: &Io, done: usize) -> u64 {
 pub(crate) fn fill_vectors(arena: Arena, io: &Io, done: usize, vectors: &mut Vectors) -> usize {
     let mut count = 0;
     let mut skip = done;
-    for (_, first, pages) in adjacent(&io.frames) {
+    for (_, first, pages) in io.frames.adjacent() {
         let len = pages * PAGE_SIZE;
         if skip < len {
             let address = arena.address(first).wrapping_add(skip);
@@ -148,7 +151,7 @@ mod tests {
                 _ => continue,
             };
             let address = |byte: usize| {
-                arena().address(io.frames[byte / PAGE_SIZE]).addr() + byte % PAGE_SIZE
+                arena().address(io.frames.at(byte / PAGE_SIZE)).addr() + byte % PAGE_SIZE
             };
             let expected: Vec<usize> = (done..length(&io)).step_by(512).map(address).collect();
             assert_eq!(covered, expected);

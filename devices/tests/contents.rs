@@ -56,7 +56,7 @@ impl Check<'_> {
 }
 
 fn pages(batch: &[Io]) -> impl Iterator<Item = (u32, Pfn)> + '_ {
-    batch.iter().flat_map(|io| (io.slot..).zip(io.frames.iter().copied()))
+    batch.iter().flat_map(|io| (io.slot..).zip(io.frames.iter()))
 }
 
 #[test]

@@ -229,8 +229,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Notes how a frame's write went, for who waits.
-    pub fn set_written(&self, pfns: &[Pfn], outcome: Writeback) {
-        pfns.iter().for_each(|pfn| self.frames.set_writeback(*pfn, outcome));
+    pub fn set_written(&self, pfns: impl Iterator<Item = Pfn>, outcome: Writeback) {
+        pfns.for_each(|pfn| self.frames.set_writeback(pfn, outcome));
         self.written.notify_all();
     }
 }

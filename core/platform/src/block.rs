@@ -1,6 +1,6 @@
 //! Where swapped pages go.
 
-use highwater_units::{Bytes, FrameList};
+use highwater_units::{Bytes, FrameList, IoFrames, Pfn};
 
 /// Whether a device answers within the call that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,8 @@ impl std::fmt::Display for IoError {
 pub struct Io {
     /// The first slot.
     pub slot: u32,
-    /// Its frame and those of the slots after it; 1 to 16, populated, not mapped.
-    pub frames: FrameList,
+    /// Its frame and those of the slots after it: 1 to 16, or a large block; populated, not mapped.
+    pub frames: IoFrames,
     /// Filled in by the device.
     pub result: Result<(), IoError>,
 }
@@ -63,7 +63,12 @@ pub struct Io {
 impl Io {
     /// A transfer yet to be made.
     pub fn new(slot: u32, frames: FrameList) -> Io {
-        Io { slot, frames, result: Ok(()) }
+        Io { slot, frames: IoFrames::List(frames), result: Ok(()) }
+    }
+
+    /// A transfer of a large block, whose first frame is `first`.
+    pub fn block(slot: u32, first: Pfn) -> Io {
+        Io { slot, frames: IoFrames::Block(first), result: Ok(()) }
     }
 }
 

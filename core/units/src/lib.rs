@@ -13,7 +13,10 @@ mod run;
 
 pub use lists::IndexLists;
 pub use prng::Prng;
-pub use run::{BATCH_PAGES_MAX, FrameArray, FrameBatch, FrameList, RUN_PAGES_MAX, adjacent};
+pub use run::{
+    BATCH_PAGES_MAX, FrameArray, FrameBatch, FrameList, IoFrames, LARGE_PAGES, RUN_PAGES_MAX,
+    adjacent,
+};
 
 use std::fmt;
 

@@ -1,9 +1,13 @@
-//! Runs of up to 64 KiB: the unit in which pages are read, written, mapped and unmapped.
+//! Runs of up to 64 KiB, the unit in which pages are read, written, mapped and unmapped; and large
+//! blocks of 2 MiB, which travel whole.
 
 use crate::Pfn;
 
 /// Pages in the longest run that travels as one: 64 KiB, one I/O and one TLB flush.
 pub const RUN_PAGES_MAX: usize = 16;
+
+/// Pages of a large block: 2 MiB, one mapping of the hardware (HPAGE_PMD_NR).
+pub const LARGE_PAGES: usize = 512;
 
 /// Frames that reclaim takes from a list at a time (SWAP_CLUSTER_MAX).
 pub const BATCH_PAGES_MAX: usize = 32;
@@ -75,6 +79,60 @@ impl<const N: usize> FromIterator<Pfn> for FrameArray<N> {
     }
 }
 
+/// The frames of one transfer, in page order.
+#[derive(Clone, Copy, Debug)]
+pub enum IoFrames {
+    /// Up to 16, anywhere.
+    List(FrameList),
+    /// A large block: [`LARGE_PAGES`] adjacent frames from this one on.
+    Block(Pfn),
+}
+
+impl IoFrames {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            IoFrames::List(list) => list.len(),
+            IoFrames::Block(_) => LARGE_PAGES,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The frame of page `index`, which is below [`IoFrames::len`].
+    pub fn at(&self, index: usize) -> Pfn {
+        match self {
+            IoFrames::List(list) => list[index],
+            IoFrames::Block(first) => first.offset(index as u32),
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Pfn> + '_ {
+        (0..self.len()).map(|index| self.at(index))
+    }
+
+    /// Stretches of adjacent frames: `(offset, first frame, length)`.
+    pub fn adjacent(&self) -> impl Iterator<Item = (usize, Pfn, usize)> + '_ {
+        let (list, block) = match self {
+            IoFrames::List(list) => (&list[..], None),
+            IoFrames::Block(first) => (&[][..], Some((0, *first, LARGE_PAGES))),
+        };
+        adjacent(list).chain(block)
+    }
+
+    /// The same frames as lists of up to 16: `(offset, list)`.
+    pub fn lists(&self) -> impl Iterator<Item = (usize, FrameList)> + '_ {
+        (0..self.len()).step_by(RUN_PAGES_MAX).map(|at| {
+            let end = self.len().min(at + RUN_PAGES_MAX);
+            (at, (at..end).map(|index| self.at(index)).collect())
+        })
+    }
+}
+
 /// Groups `frames` into stretches of adjacent frames: `(offset in the list, first frame, length)`.
 pub fn adjacent(frames: &[Pfn]) -> impl Iterator<Item = (usize, Pfn, usize)> + '_ {
     let mut at = 0;
@@ -96,5 +154,19 @@ mod tests {
         let list: FrameList = [4, 5, 6, 9, 2, 3].map(Pfn).into_iter().collect();
         let found: Vec<_> = adjacent(&list).collect();
         assert_eq!(found, [(0, Pfn(4), 3), (3, Pfn(9), 1), (4, Pfn(2), 2)]);
+        assert_eq!(IoFrames::List(list).adjacent().collect::<Vec<_>>(), found);
+    }
+
+    #[test]
+    fn a_block_is_one_stretch_and_many_lists() {
+        let block = IoFrames::Block(Pfn(1024));
+        assert_eq!(block.adjacent().collect::<Vec<_>>(), [(0, Pfn(1024), LARGE_PAGES)]);
+        let lists: Vec<Pfn> = block.lists().flat_map(|(_, list)| list.to_vec()).collect();
+        assert!(lists.iter().copied().eq(block.iter()));
+        assert_eq!(lists.len(), LARGE_PAGES);
+        let few: FrameList = [7, 3].map(Pfn).into_iter().collect();
+        let lists: Vec<_> =
+            IoFrames::List(few).lists().map(|(at, list)| (at, list.len())).collect();
+        assert_eq!(lists, [(0, 2)]);
     }
 }

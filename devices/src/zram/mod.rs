@@ -81,7 +81,7 @@ impl Zram {
         admit(&self.info, Direction::Read, arena, io)?;
         for (slot, pfn) in (io.slot..).zip(io.frames.iter()) {
             // SAFETY: the transfer was admitted, and the caller vouches for the frames.
-            let page = unsafe { &mut *page(arena, *pfn) };
+            let page = unsafe { &mut *page(arena, pfn) };
             self.slots.read(&self.codecs, slot, page)?;
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Zram {
         admit(&self.info, Direction::Write, arena, io)?;
         let written = (io.slot..).zip(io.frames.iter()).try_for_each(|(slot, pfn)| {
             // SAFETY: the transfer was admitted, and the caller vouches for the frames.
-            let page = unsafe { &*page(arena, *pfn) };
+            let page = unsafe { &*page(arena, pfn) };
             self.slots.write(&self.codecs, slot, page)
         });
         if written.is_err() {

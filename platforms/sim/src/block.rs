@@ -54,7 +54,7 @@ impl Sim {
         let slow = if troubles.strikes(engine, |t| &t.delays) { 100 } else { 0 };
         let stall = if troubles.strikes(engine, |t| &t.stalls) { STALL } else { 0 };
         let early = match direction == Direction::Write && engine.draw(2) == 0 {
-            true => self.contents().with(|c| io.frames.iter().map(|f| c.get(*f).clone()).collect()),
+            true => self.contents().with(|c| io.frames.iter().map(|f| c.get(f).clone()).collect()),
             false => Vec::new(),
         };
         Fate { outcome, pages, delay: slow * self.delay_unit() + stall, early }
@@ -96,9 +96,9 @@ impl Sim {
             engine.sync();
             let begin = engine.now().0;
             let free = device.with(|device| device.bus(begin, io.frames.len(), direction));
-            let page = |pfn: &highwater_units::Pfn| match away {
+            let page = |pfn: highwater_units::Pfn| match away {
                 true => (costs.copy_page as f64 * costs.remote_factor) as u64,
-                false => self.remote(*pfn, costs.copy_page),
+                false => self.remote(pfn, costs.copy_page),
             };
             engine.charge(costs.io_synchronous + io.frames.iter().map(page).sum::<u64>());
             engine.spin_until(free);
@@ -140,8 +140,8 @@ impl Sim {
                 self.contents().with(|contents| {
                     for (at, (pfn, words)) in io.frames.iter().zip(pages).enumerate() {
                         match at < fate.pages {
-                            true => contents.set(*pfn, words),
-                            false => contents.spoil(*pfn),
+                            true => contents.set(pfn, words),
+                            false => contents.spoil(pfn),
                         }
                     }
                 });
@@ -149,7 +149,7 @@ impl Sim {
             Direction::Write => {
                 let late = || {
                     self.contents().with(|c| {
-                        io.frames.iter().map(|pfn| c.get(*pfn).clone()).collect::<Vec<_>>()
+                        io.frames.iter().map(|pfn| c.get(pfn).clone()).collect::<Vec<_>>()
                     })
                 };
                 let words = if fate.early.is_empty() { late() } else { fate.early.clone() };

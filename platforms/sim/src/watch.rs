@@ -4,7 +4,7 @@
 //! Per frame: mapped nowhere or at one page; a device that reads it (a write to swap), or one that
 //! fills it (a read). A mapped frame is in no transfer; nobody touches a frame that is filled.
 
-use highwater_units::{Pfn, SpaceId, Vpn};
+use highwater_units::{IoFrames, Pfn, SpaceId, Vpn};
 
 /// What a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +56,17 @@ impl Watch {
     }
 
     /// A device begins to read frames.
-    pub(crate) fn write_out(&mut self, frames: &[Pfn]) {
-        frames.iter().for_each(|pfn| self.idle(*pfn, "written").transfer = Transfer::Out);
+    pub(crate) fn write_out(&mut self, frames: &IoFrames) {
+        frames.iter().for_each(|pfn| self.idle(pfn, "written").transfer = Transfer::Out);
     }
 
     /// A device begins to fill frames.
-    pub(crate) fn read_in(&mut self, frames: &[Pfn]) {
-        frames.iter().for_each(|pfn| self.idle(*pfn, "read into").transfer = Transfer::In);
+    pub(crate) fn read_in(&mut self, frames: &IoFrames) {
+        frames.iter().for_each(|pfn| self.idle(pfn, "read into").transfer = Transfer::In);
     }
 
     /// A transfer is over.
-    pub(crate) fn end(&mut self, frames: &[Pfn]) {
+    pub(crate) fn end(&mut self, frames: &IoFrames) {
         frames.iter().for_each(|pfn| self.0[pfn.index()].transfer = Transfer::None);
     }
 }
@@ -74,6 +74,10 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn list(pfns: &[u32]) -> IoFrames {
+        IoFrames::List(pfns.iter().map(|pfn| Pfn(*pfn)).collect())
+    }
 
     const PAGE: (SpaceId, Vpn) = (SpaceId(0), Vpn(7));
 
@@ -83,10 +87,10 @@ mod tests {
         watch.touch(Pfn(0), "zeroed");
         watch.map(Pfn(0), PAGE.0, PAGE.1);
         watch.unmap(Pfn(0), PAGE.0, PAGE.1);
-        watch.write_out(&[Pfn(0)]);
-        watch.end(&[Pfn(0)]);
-        watch.read_in(&[Pfn(0), Pfn(1)]);
-        watch.end(&[Pfn(0), Pfn(1)]);
+        watch.write_out(&list(&[0]));
+        watch.end(&list(&[0]));
+        watch.read_in(&list(&[0, 1]));
+        watch.end(&list(&[0, 1]));
     }
 
     #[test]
@@ -94,14 +98,14 @@ mod tests {
     fn a_mapped_frame_is_not_written() {
         let mut watch = Watch::new(2);
         watch.map(Pfn(1), PAGE.0, PAGE.1);
-        watch.write_out(&[Pfn(0), Pfn(1)]);
+        watch.write_out(&list(&[0, 1]));
     }
 
     #[test]
     #[should_panic(expected = "Pfn(0) is mapped during a transfer")]
     fn a_frame_that_is_filled_is_not_mapped() {
         let mut watch = Watch::new(1);
-        watch.read_in(&[Pfn(0)]);
+        watch.read_in(&list(&[0]));
         watch.map(Pfn(0), PAGE.0, PAGE.1);
     }
 

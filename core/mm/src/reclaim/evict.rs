@@ -159,7 +159,7 @@ fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
         for io in &ios[at..at + same] {
             match io.result {
                 Ok(()) => settle(m, device, io, sorted),
-                Err(_) => m.set_written(&io.frames, Writeback::Failed),
+                Err(_) => m.set_written(io.frames.iter(), Writeback::Failed),
             }
         }
         at += same;
@@ -174,21 +174,23 @@ fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
 fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
     // Out of the cache before those who claimed a frame go on: afterwards they may give slot and
     // frame back to each other, and the frame would be taken from them.
-    let first = Slot { device, index: io.slot };
-    m.swap.uncache(&m.platform, first, &io.frames, |index, cached| match cached {
-        Cached::Removed => sorted.freed.push(io.frames[index]),
-        Cached::Claimed => sorted.activated.push(io.frames[index]),
-    });
-    m.set_written(&io.frames, Writeback::Idle);
+    for (at, frames) in io.frames.lists() {
+        let first = Slot { device, index: io.slot + at as u32 };
+        m.swap.uncache(&m.platform, first, &frames, |index, cached| match cached {
+            Cached::Removed => sorted.freed.push(frames[index]),
+            Cached::Claimed => sorted.activated.push(frames[index]),
+        });
+    }
+    m.set_written(io.frames.iter(), Writeback::Idle);
 }
 
 fn take_back<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
     for (index, pfn) in io.frames.iter().enumerate() {
         let slot = Slot { device, index: io.slot + index as u32 };
-        match restore(m, slot, *pfn) {
-            Unwritten::Dropped => sorted.freed.push(*pfn),
-            Unwritten::Claimed => sorted.activated.push(*pfn),
-            Unwritten::Restored => sorted.kept.push(*pfn),
+        match restore(m, slot, pfn) {
+            Unwritten::Dropped => sorted.freed.push(pfn),
+            Unwritten::Claimed => sorted.activated.push(pfn),
+            Unwritten::Restored => sorted.kept.push(pfn),
         }
     }
 }

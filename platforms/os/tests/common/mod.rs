@@ -117,7 +117,7 @@ impl Device for Troubled {
                 // After an error the frames hold anything: here, what no page ever held.
                 for pfn in io.frames.iter() {
                     // SAFETY: a frame of this transfer, the caller's alone.
-                    unsafe { arena.address(*pfn).write_bytes(0xdb, PAGE_SIZE) };
+                    unsafe { arena.address(pfn).write_bytes(0xdb, PAGE_SIZE) };
                 }
                 io.result = Err(self.failure());
             }
