@@ -20,6 +20,8 @@ mod place;
 mod report;
 #[path = "programs/run.rs"]
 mod run;
+#[path = "programs/stuck.rs"]
+mod stuck;
 
 #[path = "programs/memory.rs"]
 mod memory;

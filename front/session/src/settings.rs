@@ -18,7 +18,8 @@ const MEMORY: &str = "HIGHWATER_MEMORY";
 const SWAP: &str = "HIGHWATER_SWAP";
 const KSWAPD: &str = "HIGHWATER_KSWAPD";
 const MAPPING: &str = "HIGHWATER_MAPPING";
-const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
+/// The variable that says where the processes of a run leave their statistics.
+pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
 const SWAP_SEPARATOR: char = ';';
 

@@ -85,6 +85,16 @@ impl Place {
 
     /// Runs a program under Highwater, whatever its end.
     pub(crate) fn run_within(&self, limits: &Limits, program: &Program) -> Run {
+        self.run_patiently(limits, program, PATIENCE)
+    }
+
+    /// The same, with a patience of its own.
+    pub(crate) fn run_patiently(
+        &self,
+        limits: &Limits,
+        program: &Program,
+        patience: Duration,
+    ) -> Run {
         let swap = match limits.swap {
             Swap::Ram => format!("ram:{}", limits.swap_size),
             Swap::Zram(algorithm) => format!("zram:{}:{algorithm}", limits.swap_size),
@@ -95,7 +105,7 @@ impl Place {
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
         command.env("LC_ALL", "C");
-        Run::of(&mut command, self.dir.path(), "limited", PATIENCE)
+        Run::of(&mut command, self.dir.path(), "limited", patience)
     }
 
     /// What the last run within limits reported.

@@ -1,8 +1,9 @@
 //! One process, from start to end: its output, its peak, and no longer than it may take.
 //!
-//! A thread waits for the deadline and kills the process group; the end of the process closes the
-//! channel that thread waits on. Locks: none.
+//! A thread waits for the deadline, says what the process group is at (`stuck.rs`) and kills it;
+//! the end of the process closes the channel that thread waits on. Locks: none.
 
+use crate::stuck;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
 use std::fs::File;
@@ -46,9 +47,11 @@ impl Run {
         let (status, peak) = wait(pid);
         drop(ended);
         let elapsed = started.elapsed();
-        let late = watch.join().expect("the watch does not panic");
+        let stuck = watch.join().expect("the watch does not panic");
         let errors = String::from_utf8_lossy(&std::fs::read(errors).unwrap()).into_owned();
-        assert!(!late, "still running after {patience:?}: {command:?}\n{errors}");
+        if let Some(stuck) = stuck {
+            panic!("still running after {patience:?}: {command:?}\n{errors}{stuck}");
+        }
         Run { status, output, errors, peak, elapsed }
     }
 
@@ -64,15 +67,16 @@ impl Run {
     }
 }
 
-/// Kills the group unless the process ends before; tells whether it did.
-fn kill_at(deadline: &Receiver<()>, group: Pid, patience: Duration) -> bool {
+/// Kills the group unless the process ends before; tells what it was at if it did.
+fn kill_at(deadline: &Receiver<()>, group: Pid, patience: Duration) -> Option<String> {
     match deadline.recv_timeout(patience) {
         Err(RecvTimeoutError::Timeout) => {
+            let stuck = stuck::describe(group);
             // Fails only if the group has just ended: then there is nobody to kill.
             let _ = kill_process_group(group, Signal::KILL);
-            true
+            Some(stuck)
         }
-        Ok(()) | Err(RecvTimeoutError::Disconnected) => false,
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
     }
 }
 
