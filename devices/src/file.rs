@@ -13,6 +13,7 @@
 //! A program that lowers its file-size limit (RLIMIT_FSIZE) while it runs makes writes beyond it
 //! fail with EFBIG, and the kernel sends SIGXFSZ to the thread that writes.
 
+use crate::disk::Disk;
 use crate::pool::{Held, Pool};
 use crate::sys::Direction;
 use crate::transfer::{admit, plain};
@@ -34,13 +35,17 @@ pub(crate) struct FileDevice {
 impl FileDevice {
     /// Makes the file.
     pub(crate) fn open(spec: &Spec, submission: Submission) -> Result<FileDevice, Reason> {
+        let file = Arc::new(create::create(spec)?);
+        let disk = Disk::of(&file);
         let info = DeviceInfo {
             name: spec.to_string(),
             pages: spec.pages(),
             latency: Latency::Asynchronous,
+            medium: disk.medium,
+            node: disk.node,
+            priority: None,
             read_only: false,
         };
-        let file = Arc::new(create::create(spec)?);
         let pool = match submission {
             Submission::Auto if !create::is_in_memory(&file) => Some(Pool::new()),
             Submission::Auto | Submission::Plain => None,
@@ -85,6 +90,10 @@ impl FileDevice {
 impl Device for FileDevice {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        &mut self.info
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {

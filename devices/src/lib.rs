@@ -1,10 +1,12 @@
 //! Where swapped pages go: memory, plain or compressed, or a file that nobody else can see.
 //!
 //! ```text
+//! Area: Spec, priority
 //! Spec --open--> Box<dyn Device>      Arena: where frames lie
 //!                 |- Ram              mapping of slots, plain copies
 //!                 |- Zram             compressed objects in blocks of one size class
 //!                 '- FileDevice       unlinked sparse file (create)
+//!                     |- Disk         what the system says of the disk below it
 //!                     |- Pool         rings of this process (uring), one per batch in flight
 //!                     '- plain        preadv and pwritev, where there is no ring (transfer)
 //! ```
@@ -15,10 +17,12 @@
 //! The crate is also linked into a library that replaces mmap, munmap, madvise and malloc of the
 //! program it serves, so its own memory comes from raw system calls (`sys`).
 
+mod area;
 mod arena;
 mod array;
 mod compression;
 mod create;
+mod disk;
 mod error;
 mod file;
 mod pool;
@@ -29,6 +33,7 @@ mod transfer;
 mod uring;
 mod zram;
 
+pub use area::Area;
 pub use arena::Arena;
 pub use compression::Compression;
 pub use error::{OpenError, Reason};
@@ -54,6 +59,9 @@ pub enum Submission {
 pub trait Device: Send + Sync {
     /// What the manager needs to know of it. Constant.
     fn info(&self) -> DeviceInfo;
+
+    /// The same, for what the user knows better, before the device is used.
+    fn info_mut(&mut self) -> &mut DeviceInfo;
 
     /// Reads every transfer of the batch and waits for them; sets every `result`. After an error
     /// the frames of that transfer hold anything. A slot never written reads as zeros.

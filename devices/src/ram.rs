@@ -20,7 +20,7 @@ use crate::array::Array;
 use crate::sys::{Direction, Mapping, io_error};
 use crate::transfer::admit;
 use crate::{Arena, Device, Reason, Spec};
-use highwater_platform::{DeviceInfo, Io, IoError, Latency};
+use highwater_platform::{DeviceInfo, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE};
 use std::ptr::copy_nonoverlapping;
 use std::sync::Arc;
@@ -46,6 +46,9 @@ impl Ram {
             name: spec.to_string(),
             pages,
             latency: Latency::Synchronous,
+            medium: Medium::SolidState,
+            node: None,
+            priority: None,
             read_only: false,
         };
         let store = Store::new(pages).map_err(|errno| Reason::from_errno("map memory", errno))?;
@@ -93,6 +96,10 @@ impl Ram {
 impl Device for Ram {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        &mut self.info
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {

@@ -118,7 +118,7 @@ pub(crate) unsafe fn plain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_platform::Latency;
+    use highwater_platform::{Latency, Medium};
     use highwater_units::{FrameList, Pfn, Prng};
 
     fn arena() -> Arena {
@@ -184,6 +184,9 @@ mod tests {
             name: "test".to_owned(),
             pages: 100,
             latency: Latency::Asynchronous,
+            medium: Medium::SolidState,
+            node: None,
+            priority: None,
             read_only,
         };
         let io = |slot, frames: &[u32]| Io::new(slot, frames.iter().map(|f| Pfn(*f)).collect());

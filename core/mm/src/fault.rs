@@ -81,7 +81,7 @@ fn present<P: Platform>(
         Page::Absent => zero(m, held, window),
         Page::Resident(pfn) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, pfn)),
         Page::Resident(_) => Ok(remap(m, held, fault.access, window)),
-        Page::Swapped(slot) => match m.swap.claim(slot) {
+        Page::Swapped(slot) => match m.swap.claim(m.cpu(), slot) {
             Some(pfn) => Ok(cached(m, held, slot, pfn, fault.access)),
             None => fetch(m, held, slot, fault.access, window),
         },

@@ -64,7 +64,7 @@ pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to:
 /// its owner then.
 pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
     let Page::Swapped(slot) = entry.page() else { return entry };
-    let Some(pfn) = m.swap.claim(slot) else { return entry };
+    let Some(pfn) = m.swap.claim(m.cpu(), slot) else { return entry };
     m.wait_written(pfn);
     m.frames.set_writeback(pfn, Writeback::Idle);
     m.release_slot(slot);

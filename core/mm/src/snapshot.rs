@@ -132,7 +132,7 @@ fn save_next<P: Platform>(
     match home(m, entries[at]) {
         Home::Nowhere => Ok(1),
         Home::Slot(slot) => {
-            m.swap.duplicate(slot);
+            m.swap.duplicate(m.cpu(), slot);
             snapshot.push(held.owner(at).vpn, slot);
             Ok(1)
         }
@@ -182,7 +182,7 @@ fn save_stretch<P: Platform>(
         entries[at + index] = Entry::resident(*pfn).dirty();
     }
     write(m, &frames[..progress.done], |index, slot| {
-        m.swap.duplicate(slot);
+        m.swap.duplicate(m.cpu(), slot);
         m.frames.set_slot(frames[index], Some(slot));
         entries[at + index] = Entry::resident(frames[index]);
         snapshot.push(held.owner(at + index).vpn, slot);

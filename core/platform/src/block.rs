@@ -1,6 +1,6 @@
 //! Where swapped pages go.
 
-use highwater_units::{Bytes, FrameList, IoFrames, Pfn};
+use highwater_units::{Bytes, FrameList, IoFrames, NodeId, Pfn};
 
 /// Whether a device answers within the call that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,15 @@ pub enum Latency {
     Synchronous,
     /// A queue with microseconds or more behind it.
     Asynchronous,
+}
+
+/// What is behind a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Any place is reached as fast as the next one.
+    SolidState,
+    /// Disks that turn: what lies together is read and written together.
+    Rotational,
 }
 
 /// What the manager needs to know of a device.
@@ -20,6 +29,14 @@ pub struct DeviceInfo {
     pub pages: u32,
     /// Memory or queue.
     pub latency: Latency,
+    /// Whether it turns.
+    pub medium: Medium,
+    /// The memory node it is nearest to, where one is: preferred by the CPUs of that node among
+    /// devices of equal priority.
+    pub node: Option<NodeId>,
+    /// Devices of a higher priority are full before others are used; equal ones take turns. `None`:
+    /// after all that have one, one after the other.
+    pub priority: Option<u16>,
     /// Never allocate from it: it holds pages inherited at a fork, to be read only.
     pub read_only: bool,
 }
@@ -74,7 +91,7 @@ impl Io {
 
 /// The swap devices of a platform.
 pub trait Block {
-    /// All devices, in order of preference. Constant; at most 255.
+    /// All devices. Constant; at most 255.
     fn devices(&self) -> Vec<DeviceInfo>;
 
     /// Reads every transfer of the batch, all in flight at once, and waits for them. After an

@@ -12,7 +12,7 @@ pub trait Cpu {
     /// Number of CPUs; every [`Cpu::cpu`] is below it. Constant.
     fn cpus(&self) -> usize;
 
-    /// The memory node of a CPU.
+    /// The memory node of a CPU; frames need not lie on it. Constant.
     fn node_of(&self, cpu: CpuId) -> NodeId;
 
     /// A short wait for another thread that is about to finish; `attempt` counts from 0 and a

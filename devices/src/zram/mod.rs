@@ -35,7 +35,7 @@ use crate::transfer::admit;
 use crate::{Algorithm, Arena, Compression, Device, Reason, Spec};
 use codec::{Codecs, Page};
 use content::{Content, Object};
-use highwater_platform::{DeviceInfo, Io, IoError, Latency};
+use highwater_platform::{DeviceInfo, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::ptr::copy_nonoverlapping;
 use std::slice::from_raw_parts;
@@ -66,6 +66,9 @@ impl Zram {
             name: spec.to_string(),
             pages: spec.pages(),
             latency: Latency::Synchronous,
+            medium: Medium::SolidState,
+            node: None,
+            priority: None,
             read_only: false,
         };
         let threads = threads();
@@ -107,6 +110,10 @@ impl Zram {
 impl Device for Zram {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        &mut self.info
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {

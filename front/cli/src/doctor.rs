@@ -3,7 +3,7 @@
 use crate::machine::{self, Item, Status};
 use crate::{Refusal, preload, swap};
 use clap::Args;
-use highwater_devices::Spec;
+use highwater_devices::{Area, Spec};
 use highwater_session::{Mapping, file_system_name, free_space};
 use rustix::fs::{Mode, OFlags};
 use std::io::{self, Write};
@@ -66,17 +66,18 @@ fn library() -> Item {
 /// The devices asked for, or the default one. A spec that cannot be read is wrong usage.
 fn swap_items(asked: &[String]) -> Result<Vec<Item>, Refusal> {
     match swap::devices(asked) {
-        Ok(specs) => Ok(specs.iter().map(swap_item).collect()),
+        Ok(areas) => Ok(areas.iter().map(swap_item).collect()),
         Err(refusal) if asked.is_empty() => Ok(vec![Item::refused("swap", &refusal)]),
         Err(refusal) => Err(refusal),
     }
 }
 
-fn swap_item(spec: &Spec) -> Item {
+fn swap_item(area: &Area) -> Item {
     const NAME: &str = "swap";
-    if let Err(refusal) = swap::try_open(spec) {
+    if let Err(refusal) = swap::try_open(area) {
         return Item::refused(NAME, &refusal);
     }
+    let spec = &area.spec;
     match spec {
         Spec::Ram { size } => Item::ok(NAME, format!("{size} of memory")),
         Spec::Zram { size, .. } => {

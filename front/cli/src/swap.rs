@@ -1,33 +1,36 @@
 //! The swap devices of a run: from `--swap` or by default, each tried once before the program.
 
 use crate::Refusal;
-use highwater_devices::{Reason, Spec, open};
+use highwater_devices::{Area, Reason, Spec};
 use highwater_session::default_swap;
 use std::path::{PathBuf, absolute};
 
 const FORMS: &str = "write for example --swap dir:/var/tmp:8G";
 
 /// The devices asked for, or the default one. Paths become absolute: programs change directory.
-pub(crate) fn devices(asked: &[String]) -> Result<Vec<Spec>, Refusal> {
+pub(crate) fn devices(asked: &[String]) -> Result<Vec<Area>, Refusal> {
     if asked.is_empty() {
         let remedy = "name a directory on a disk, for example --swap dir:/var/tmp:8G";
-        return default_swap().map(|spec| vec![spec]).map_err(|what| Refusal::new(what, remedy));
+        let area = default_swap().map(Area::new).map_err(|what| Refusal::new(what, remedy))?;
+        return Ok(vec![area]);
     }
     asked.iter().map(|text| device(text)).collect()
 }
 
-fn device(text: &str) -> Result<Spec, Refusal> {
+fn device(text: &str) -> Result<Area, Refusal> {
     let full = |path: PathBuf| absolute(&path).unwrap_or(path);
-    Ok(match Spec::parse(text).map_err(|what| Refusal::new(what, FORMS))? {
+    let area = Area::parse(text).map_err(|what| Refusal::new(what, FORMS))?;
+    let spec = match area.spec {
         memory @ (Spec::Ram { .. } | Spec::Zram { .. }) => memory,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
-    })
+    };
+    Ok(Area { spec, ..area })
 }
 
 /// Opens a device as the program will, and closes it again.
-pub(crate) fn try_open(spec: &Spec) -> Result<(), Refusal> {
-    open(spec).map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
+pub(crate) fn try_open(area: &Area) -> Result<(), Refusal> {
+    area.open().map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
 }
 
 fn remedy(reason: &Reason) -> &'static str {
@@ -60,15 +63,15 @@ mod tests {
     fn paths_become_absolute() {
         let found = devices(&["dir:somewhere:1M".to_owned()]).unwrap();
         let expected = std::env::current_dir().unwrap().join("somewhere");
-        assert!(matches!(&found[0], Spec::Dir { path, .. } if *path == expected));
+        assert!(matches!(&found[0].spec, Spec::Dir { path, .. } if *path == expected));
     }
 
     #[test]
     fn what_cannot_be_opened_says_what_to_do() {
-        let missing = Spec::parse("dir:/nonexistent:1M").unwrap();
+        let missing = Area::parse("dir:/nonexistent:1M").unwrap();
         assert!(try_open(&missing).unwrap_err().remedy().contains("create the directory"));
         for memory in ["ram:1M", "zram:1M", "zram:1M:zstd"] {
-            assert_eq!(try_open(&Spec::parse(memory).unwrap()), Ok(()));
+            assert_eq!(try_open(&Area::parse(memory).unwrap()), Ok(()));
         }
     }
 }

@@ -106,6 +106,8 @@ fn swap_that_cannot_be() {
         ("tape:1G".to_owned(), "dir:PATH:SIZE"),
         ("nonsense".to_owned(), "dir:PATH:SIZE"),
         ("ram:much".to_owned(), "for example --swap"),
+        ("ram:16M,priority=high".to_owned(), "is not a number from 0 to 65535"),
+        ("ram:16M,prio=1".to_owned(), "there are priority=N, rotational=0|1"),
         ("ram:1K".to_owned(), "under 1 MiB"),
         ("zram".to_owned(), "size missing"),
         ("zram:1K".to_owned(), "under 1 MiB"),

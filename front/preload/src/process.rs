@@ -11,7 +11,7 @@ use crate::descriptors;
 use crate::regions::{Region, Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
-use highwater_devices::Device;
+use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_session::{Mapping as Wanted, Settings};
@@ -111,8 +111,8 @@ pub(crate) fn forget_start() {
 impl Process {
     fn start(settings: Settings) -> Result<Process, String> {
         let devices = open_devices(&settings)?;
-        let capacity =
-            settings.memory.0 + settings.swap.iter().map(|spec| spec.capacity().0).sum::<u64>();
+        let capacity = settings.memory.0
+            + settings.swap.iter().map(|area| area.spec.capacity().0).sum::<u64>();
         let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
         let pages = len / PAGE_SIZE as u64;
         let regions = Regions::new(pages - 1);
@@ -299,7 +299,7 @@ pub(crate) enum Commit {
 
 /// Opens the devices of the settings.
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
-    let open = |spec| highwater_devices::open(spec).map_err(|error| error.to_string());
+    let open = |area: &Area| area.open().map_err(|error| error.to_string());
     settings.swap.iter().map(open).collect()
 }
 

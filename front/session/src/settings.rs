@@ -2,7 +2,7 @@
 //!
 //! Locks: none. The environment is read once, when a process starts its manager.
 
-use highwater_devices::Spec;
+use highwater_devices::Area;
 use highwater_units::Bytes;
 use std::ffi::OsString;
 use std::fmt;
@@ -63,8 +63,8 @@ impl FromStr for Mapping {
 pub struct Settings {
     /// Budget of each process: frames, and the manager's own memory.
     pub memory: Bytes,
-    /// Swap devices, the most preferred first.
-    pub swap: Vec<Spec>,
+    /// Swap devices; of those without a priority, the first is used first.
+    pub swap: Vec<Area>,
     /// kswapd threads per node, 1 to [`KSWAPD_MAX`].
     pub kswapd: u8,
     /// The way of userfaultfd.
@@ -76,10 +76,10 @@ pub struct Settings {
 impl Settings {
     /// The variables that carry these settings to the processes of the run.
     pub fn to_env(&self) -> Vec<(&'static str, OsString)> {
-        let specs: Vec<String> = self.swap.iter().map(Spec::to_string).collect();
+        let areas: Vec<String> = self.swap.iter().map(Area::to_string).collect();
         let mut vars = vec![
             (MEMORY, self.memory.0.to_string().into()),
-            (SWAP, specs.join(&SWAP_SEPARATOR.to_string()).into()),
+            (SWAP, areas.join(&SWAP_SEPARATOR.to_string()).into()),
             (KSWAPD, self.kswapd.to_string().into()),
             (MAPPING, self.mapping.to_string().into()),
         ];
@@ -102,7 +102,7 @@ impl Settings {
         let Some(memory) = text(MEMORY)? else { return Ok(None) };
         Ok(Some(Settings {
             memory: Bytes(parse(MEMORY, &memory)?),
-            swap: specs(&text(SWAP)?.unwrap_or_default())?,
+            swap: areas(&text(SWAP)?.unwrap_or_default())?,
             kswapd: kswapd(text(KSWAPD)?)?,
             mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
@@ -114,8 +114,8 @@ fn parse<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{name}='{text}' is not a number in range"))
 }
 
-fn specs(text: &str) -> Result<Vec<Spec>, String> {
-    text.split(SWAP_SEPARATOR).filter(|spec| !spec.is_empty()).map(Spec::parse).collect()
+fn areas(text: &str) -> Result<Vec<Area>, String> {
+    text.split(SWAP_SEPARATOR).filter(|area| !area.is_empty()).map(Area::parse).collect()
 }
 
 fn kswapd(text: Option<String>) -> Result<u8, String> {
@@ -139,7 +139,9 @@ mod tests {
     fn settings(run_dir: Option<&str>) -> Settings {
         Settings {
             memory: Bytes(64 << 20),
-            swap: ["ram:1G", "dir:/var/tmp:2G"].map(|spec| Spec::parse(spec).unwrap()).into(),
+            swap: ["ram:1G,priority=1", "dir:/var/tmp:2G"]
+                .map(|area| Area::parse(area).unwrap())
+                .into(),
             kswapd: 3,
             mapping: Mapping::Copy,
             run_dir: run_dir.map(PathBuf::from),

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::workload::pattern::Pattern;
     use crate::workload::pmbench::{Config, Sharing, run};
-    use highwater_devices::Spec;
+    use highwater_devices::{Area, Spec};
     use highwater_mm::stats::Counter;
     use highwater_units::Bytes;
     use std::time::Duration;
@@ -144,7 +144,7 @@ mod tests {
         let setup = Setup {
             memory: Bytes(4 << 20),
             set: Bytes(16 << 20),
-            swap: vec![Spec::Ram { size: Bytes(24 << 20) }],
+            swap: vec![Area::new(Spec::Ram { size: Bytes(24 << 20) })],
             config: highwater_mm::Config::default(),
         };
         let faults = match Faults::start(&setup, mapping, service) {

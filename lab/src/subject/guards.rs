@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::workload::pattern::Pattern;
     use crate::workload::pmbench::{Config, Sharing, run};
-    use highwater_devices::Spec;
+    use highwater_devices::{Area, Spec};
     use highwater_mm::stats::Counter;
     use highwater_platform::LockClass;
     use highwater_units::Bytes;
@@ -115,7 +115,7 @@ mod tests {
             let guards = Guards::start(&Setup {
                 memory: Bytes(4 << 20),
                 set: Bytes(16 << 20),
-                swap: vec![Spec::Ram { size: Bytes(24 << 20) }],
+                swap: vec![Area::new(Spec::Ram { size: Bytes(24 << 20) })],
                 config: highwater_mm::Config::default(),
             })
             .expect("a small manager");

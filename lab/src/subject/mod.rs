@@ -14,7 +14,7 @@ pub use faults::Faults;
 pub use guards::Guards;
 pub use simulated::{Held, Simulated, Virtual};
 
-use highwater_devices::{Device, Spec};
+use highwater_devices::{Area, Device};
 use highwater_mm::Config;
 use highwater_units::Bytes;
 
@@ -25,8 +25,8 @@ pub struct Setup {
     pub memory: Bytes,
     /// Bytes of the space.
     pub set: Bytes,
-    /// Swap devices, the most preferred first.
-    pub swap: Vec<Spec>,
+    /// Swap devices; of those without a priority, the first is used first.
+    pub swap: Vec<Area>,
     /// Settings of the manager.
     pub config: Config,
 }
@@ -43,7 +43,7 @@ pub enum ServedBy {
 impl Setup {
     /// Opens the devices; the error is one line.
     fn open_devices(&self) -> Result<Vec<Box<dyn Device>>, String> {
-        let open = |spec| highwater_devices::open(spec).map_err(|reason| reason.to_string());
+        let open = |area: &Area| area.open().map_err(|reason| reason.to_string());
         self.swap.iter().map(open).collect()
     }
 }

@@ -152,6 +152,8 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
         true => Answer::Synchronous,
         false => Answer::Asynchronous,
     };
+    // A CPU copies from memory.
+    let turns = answer == Answer::Asynchronous && random.percent(20);
     DeviceSpec {
         name: format!("device{index}"),
         role: Role::Swap,
@@ -163,7 +165,8 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
         read_mb_per_s: 100 << random.below(7),
         write_mb_per_s: 100 << random.below(7),
         channels: 1 << random.below(7),
-        seek: if random.percent(10) { 4_000_000 } else { 0 },
+        seek: if turns { 4_000_000 } else { 0 },
+        priority: random.below(3) as u16,
     }
 }
 

@@ -3,34 +3,69 @@
 use crate::{Os, phase};
 use highwater_platform::{Cpu, Phase};
 use highwater_units::{CpuId, NodeId};
+use std::fs::read_to_string;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How many CPUs there are.
-#[derive(Clone, Copy, Debug)]
+/// Where the system lists nodes and their CPUs.
+const NODES: &str = "/sys/devices/system/node";
+
+/// How many CPUs there are, and on which nodes.
+#[derive(Clone, Debug)]
 pub struct Topology {
-    cpus: usize,
+    /// By CPU.
+    nodes: Arc<[NodeId]>,
 }
 
 impl Topology {
     /// The host's: configured CPUs, so that a number never exceeds the count when one comes online.
-    /// One memory node; the arena is not bound to any.
+    /// The arena is not bound to nodes: they tell which devices are near.
     pub fn of_host() -> Topology {
         // SAFETY: sysconf reads a system constant.
         let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-        Topology { cpus: configured.max(1) as usize }
+        Topology::at(Path::new(NODES), configured.max(1) as usize)
+    }
+
+    /// What a directory lists; CPUs that it does not know are on node 0.
+    fn at(dir: &Path, cpus: usize) -> Topology {
+        let list = |name: &str| read_to_string(dir.join(name)).unwrap_or_default();
+        let mut nodes = vec![NodeId(0); cpus];
+        for node in numbers(&list("has_cpu")).filter_map(|node| u8::try_from(node).ok()) {
+            for cpu in numbers(&list(&format!("node{node}/cpulist"))).filter(|cpu| *cpu < cpus) {
+                nodes[cpu] = NodeId(node);
+            }
+        }
+        Topology { nodes: nodes.into() }
     }
 
     /// The CPU this thread runs on.
     pub fn current(&self) -> CpuId {
         // SAFETY: sched_getcpu only reads the thread's own CPU number (vDSO or rseq).
         let cpu = unsafe { libc::sched_getcpu() };
-        CpuId((cpu.max(0) as usize % self.cpus) as u16)
+        CpuId((cpu.max(0) as usize % self.nodes.len()) as u16)
     }
 
     /// How many CPUs there are.
     pub fn count(&self) -> usize {
-        self.cpus
+        self.nodes.len()
     }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.nodes[usize::from(cpu.0)]
+    }
+}
+
+/// The numbers of a list such as "0-3,8"; what is no number is left out.
+fn numbers(list: &str) -> impl Iterator<Item = usize> + '_ {
+    list.trim().split(',').flat_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.parse::<usize>(), last.parse::<usize>()) {
+            (Ok(first), Ok(last)) => first..last + 1,
+            _ => 0..0,
+        }
+    })
 }
 
 /// Waits a little, longer with every attempt: spin, yield, then sleep up to a millisecond.
@@ -51,8 +86,8 @@ impl Cpu for Os {
         self.topology.count()
     }
 
-    fn node_of(&self, _: CpuId) -> NodeId {
-        NodeId(0)
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.topology.node_of(cpu)
     }
 
     fn relax(&self, attempt: u32) {
@@ -61,5 +96,26 @@ impl Cpu for Os {
 
     fn enter(&self, phase: Phase) -> Phase {
         phase::enter(phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir, write};
+
+    #[test]
+    fn cpus_are_on_the_nodes_that_list_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let nodes = |cpus| Topology::at(dir.path(), cpus).nodes.iter().map(|n| n.0).collect();
+        let found: Vec<u8> = nodes(3);
+        assert_eq!(found, [0, 0, 0], "nothing is listed");
+        write(dir.path().join("has_cpu"), "0,2-3\n").unwrap();
+        for (node, cpus) in [("node0", "0,4-5\n"), ("node2", "1-2\n"), ("node3", "3,6-9\n")] {
+            create_dir(dir.path().join(node)).unwrap();
+            write(dir.path().join(node).join("cpulist"), cpus).unwrap();
+        }
+        let found: Vec<u8> = nodes(7);
+        assert_eq!(found, [0, 2, 2, 3, 0, 0, 3]);
     }
 }

@@ -51,8 +51,8 @@ impl Os {
         let frames = memory.pages() as u32;
         let topology = Topology::of_host();
         Ok(Os {
+            locks: LockTable::new(topology.clone()),
             topology,
-            locks: LockTable::new(topology),
             memory: ArenaMapping::new(frames)?,
             devices: Devices::new(devices),
         })

@@ -12,7 +12,8 @@ use crate::device::{Device, Direction};
 use crate::engine::{Bar, Engine};
 use crate::machine::Answer;
 use crate::memory::Words;
-use highwater_platform::{Block, DeviceInfo, Io, IoError, Latency};
+use highwater_platform::{Block, DeviceInfo, Io, IoError, Latency, Medium};
+use highwater_units::NodeId;
 use std::sync::Arc;
 
 /// The error number of a failed transfer: EIO.
@@ -173,6 +174,12 @@ impl Block for Sim {
                 Answer::Synchronous => Latency::Synchronous,
                 Answer::Asynchronous => Latency::Asynchronous,
             },
+            medium: match device.spec().seek {
+                0 => Medium::SolidState,
+                _ => Medium::Rotational,
+            },
+            node: Some(NodeId(device.spec().node)),
+            priority: Some(device.spec().priority),
             read_only: false,
         };
         self.devices().iter().map(|device| device.with(|device| info(device))).collect()

@@ -13,8 +13,8 @@ impl Cpu for Uffd {
         self.topology.count()
     }
 
-    fn node_of(&self, _: CpuId) -> NodeId {
-        NodeId(0)
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.topology.node_of(cpu)
     }
 
     fn relax(&self, attempt: u32) {

@@ -84,8 +84,8 @@ impl Uffd {
         let frames = memory.pages() as u32;
         let topology = Topology::of_host();
         Ok(Uffd {
+            locks: LockTable::new(topology.clone()),
             topology,
-            locks: LockTable::new(topology),
             mapping,
             memory: UffdArena::new(frames, mapping)?,
             areas: Areas::new(mapping),

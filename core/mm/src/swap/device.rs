@@ -4,6 +4,7 @@
 //! Device -- [Lock<ClusterMap>]    counts, by cluster                  cluster.rs
 //!        |- Lock<ClusterLists>    which have free slots               lists.rs
 //!        |- [Lock<CpuState>]      where a CPU allocates from          search.rs
+//!        |- Usage                 how many slots are used             usage.rs
 //!        |- SwapCache             frames of slots                     cache.rs
 //!        |- SlotCache             slots that CPUs keep                slot_cache.rs
 //!        \- Lock<()>              all of it, under DeviceLock::Whole
@@ -16,19 +17,20 @@ use super::cluster::{CLUSTER_SLOTS, ClusterMap, Unused};
 use super::lists::{ClusterLists, Home, List};
 use super::search::CpuState;
 use super::slot_cache::SlotCache;
+use super::usage::Usage;
 use crate::config::{DeviceLock, ScanBase, SwapConfig, Switch};
-use highwater_platform::{Atomic, DeviceInfo, Guard, Lock, LockClass, Platform};
+use highwater_platform::{Atomic, DeviceInfo, Guard, Lock, LockClass, Medium, Platform};
 use highwater_units::{CpuId, Pfn, RUN_PAGES_MAX, Slot};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// One swap device.
 pub struct Device<P: Platform> {
     index: u8,
     info: DeviceInfo,
     pub(super) config: SwapConfig,
-    used: P::Atomic<u32>,
+    pub(super) usage: Usage<P>,
     pub(super) clusters: Vec<P::Lock<ClusterMap>>,
     lists: P::Lock<ClusterLists>,
+    /// One for each CPU; a rotational device has one.
     pub(super) cpus: Vec<P::Lock<CpuState>>,
     /// Where all CPUs scan on, under [`ScanBase::Shared`].
     pub(super) base: P::Atomic<u32>,
@@ -39,7 +41,13 @@ pub struct Device<P: Platform> {
 
 impl<P: Platform> Device<P> {
     /// A device whose slots are free; one that is read-only has all clusters full, for good.
+    /// One that turns has a base for all CPUs, whatever the setting: what is written at about the
+    /// same time lies together.
     pub(super) fn new(platform: &P, index: u8, info: DeviceInfo, config: SwapConfig) -> Device<P> {
+        let (config, places) = match info.medium {
+            Medium::SolidState => (config, platform.cpus()),
+            Medium::Rotational => (SwapConfig { scan_base: ScanBase::Shared, ..config }, 1),
+        };
         let count = info.pages.div_ceil(CLUSTER_SLOTS) as usize;
         let all = if info.read_only { List::Full } else { List::Free };
         let map = |_| platform.new_lock(LockClass::SwapCluster, ClusterMap::default());
@@ -48,10 +56,10 @@ impl<P: Platform> Device<P> {
         Device {
             index,
             config,
-            used: Atomic::new(0),
+            usage: Usage::new(platform.cpus(), info.pages),
             clusters: (0..count).map(map).collect(),
             lists,
-            cpus: (0..platform.cpus()).map(cpu).collect(),
+            cpus: (0..places).map(cpu).collect(),
             base: Atomic::new(0),
             cache: SwapCache::new(platform, info.pages, &config),
             slot_cache: SlotCache::new(platform),
@@ -65,9 +73,15 @@ impl<P: Platform> Device<P> {
         &self.info
     }
 
-    /// Slots that are not free: in use, or parked in CPUs' slot caches.
-    pub fn used(&self) -> u32 {
-        self.used.load(Relaxed)
+    /// Slots that are not free: in use, or parked in CPUs' slot caches. Exact at rest, and as slow
+    /// as there are CPUs.
+    fn used(&self) -> u32 {
+        self.usage.exact().min(self.info.pages)
+    }
+
+    /// Whether more than half of the slots are used, or nearly so (the kernel's vm_swap_full).
+    pub(super) fn is_scarce(&self) -> bool {
+        u64::from(self.usage.about()) * 2 > u64::from(self.info.pages)
     }
 
     /// Slots in use.
@@ -106,12 +120,12 @@ impl<P: Platform> Device<P> {
     }
 
     /// Takes a slot's frame out of the swap cache, if it is there.
-    pub(super) fn claim(&self, slot: u32) -> Option<Pfn> {
+    pub(super) fn claim(&self, cpu: CpuId, slot: u32) -> Option<Pfn> {
         match &self.cache {
             SwapCache::Tables(tables) => {
                 // Most faults find nothing, and take no lock.
                 tables.get(slot)?;
-                self.with(slot, |map, at| {
+                self.with(cpu, slot, |map, at| {
                     let pfn = tables.get(slot)?;
                     tables.set(slot, None);
                     map.uncached(at);
@@ -120,7 +134,7 @@ impl<P: Platform> Device<P> {
             }
             SwapCache::Trees(trees) => {
                 let pfn = trees.remove(slot)?;
-                self.with(slot, |map, at| map.uncached(at));
+                self.with(cpu, slot, |map, at| map.uncached(at));
                 Some(pfn)
             }
         }
@@ -142,13 +156,14 @@ impl<P: Platform> Device<P> {
         frames: &[Pfn],
         mut outcome: impl FnMut(usize, Cached),
     ) {
+        let cpu = platform.cpu();
         match &self.cache {
             SwapCache::Tables(tables) => {
                 for (index, pfn) in frames.iter().enumerate() {
                     let slot = first + index as u32;
                     outcome(
                         index,
-                        self.with(slot, |map, at| match tables.get(slot) == Some(*pfn) {
+                        self.with(cpu, slot, |map, at| match tables.get(slot) == Some(*pfn) {
                             true => {
                                 tables.set(slot, None);
                                 self.uncached(platform, slot, map, at);
@@ -165,7 +180,7 @@ impl<P: Platform> Device<P> {
                 for (index, cached) in results[..frames.len()].iter().enumerate() {
                     let slot = first + index as u32;
                     if *cached == Cached::Removed {
-                        self.with(slot, |map, at| self.uncached(platform, slot, map, at));
+                        self.with(cpu, slot, |map, at| self.uncached(platform, slot, map, at));
                     }
                     outcome(index, *cached);
                 }
@@ -191,11 +206,11 @@ impl<P: Platform> Device<P> {
     /// One reference less. A slot that nobody uses any more is discarded before anybody else can
     /// take it.
     pub(super) fn release(&self, platform: &P, cpu: CpuId, slot: u32) {
-        let unused = match self.parks() {
+        let unused = match self.parks(cpu) {
             true => Unused::Park,
             false => Unused::Free,
         };
-        let parked = self.with(slot, |map, at| {
+        let parked = self.with(cpu, slot, |map, at| {
             if map.is_last(at) {
                 platform.discard_slot(self.index, slot);
             }
@@ -207,8 +222,8 @@ impl<P: Platform> Device<P> {
     }
 
     /// One reference more.
-    pub(super) fn duplicate(&self, slot: u32) {
-        self.with(slot, |map, at| map.duplicate(at));
+    pub(super) fn duplicate(&self, cpu: CpuId, slot: u32) {
+        self.with(cpu, slot, |map, at| map.duplicate(at));
     }
 
     /// The lock of the whole device, where there is one.
@@ -220,14 +235,20 @@ impl<P: Platform> Device<P> {
     }
 
     /// Acts on a slot under its cluster's lock; moves the cluster if that freed the slot.
-    pub(super) fn with<R>(&self, slot: u32, act: impl FnOnce(&mut ClusterMap, u16) -> R) -> R {
+    pub(super) fn with<R>(
+        &self,
+        cpu: CpuId,
+        slot: u32,
+        act: impl FnOnce(&mut ClusterMap, u16) -> R,
+    ) -> R {
         let _whole = self.lock_whole();
-        self.with_locked(slot, act)
+        self.with_locked(cpu, slot, act)
     }
 
     /// The same, for who has the lock of the whole device.
     pub(super) fn with_locked<R>(
         &self,
+        cpu: CpuId,
         slot: u32,
         act: impl FnOnce(&mut ClusterMap, u16) -> R,
     ) -> R {
@@ -237,15 +258,13 @@ impl<P: Platform> Device<P> {
         let before = map.used();
         let result = act(&mut map, (slot % CLUSTER_SLOTS) as u16);
         if map.used() < before {
-            self.used.fetch_sub(u32::from(before - map.used()), Relaxed);
+            self.usage.add(cpu, -i64::from(before - map.used()));
             self.relist(cluster, &map, before);
+            if before == self.slots_of(cluster) {
+                self.usage.found_room();
+            }
         }
         result
-    }
-
-    /// Slots were taken.
-    pub(super) fn count_taken(&self, slots: u16) {
-        self.used.fetch_add(u32::from(slots), Relaxed);
     }
 
     /// After slots were freed: moves a cluster that is less full now than its list says.

@@ -54,6 +54,19 @@ impl ClusterLists {
         Some(cluster)
     }
 
+    /// The cluster of a list that comes next from a place on, around the device.
+    pub(super) fn take_from(&mut self, list: List, from: u32) -> Option<u32> {
+        if self.lists.is_empty(list as usize) {
+            return None;
+        }
+        let count = self.home.len() as u32;
+        let listed = |cluster: &u32| self.home[*cluster as usize] == Home::Listed(list);
+        let next = (from..count).chain(0..from.min(count)).find(listed)?;
+        self.lists.remove(list as usize, next);
+        self.home[next as usize] = Home::Owned;
+        Some(next)
+    }
+
     /// Moves a cluster to a list.
     pub(super) fn put(&mut self, cluster: u32, list: List) {
         if let Home::Listed(old) = self.home[cluster as usize] {

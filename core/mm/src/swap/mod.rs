@@ -3,6 +3,7 @@
 //! ```text
 //! Swap -- Device x n   slots: counts, who allocates from where, what CPUs keep     device.rs
 //!      |    \- SwapCache   frames of slots that are being written                  cache.rs
+//!      |- Order        which device is next                                        order.rs
 //!      \- Streams      who reads sequentially, and how far ahead                   readahead.rs
 //! ```
 //! How a device guards and finds its slots is a setting ([`crate::config::SwapConfig`]); what it
@@ -16,11 +17,13 @@ mod cache;
 mod cluster;
 mod device;
 mod lists;
+mod order;
 mod readahead;
 mod search;
 mod slot_cache;
 #[cfg(test)]
 mod swap_fuzz;
+mod usage;
 
 pub use device::Device;
 pub use readahead::Streams;
@@ -29,6 +32,7 @@ use crate::config::{SwapConfig, Switch};
 use crate::stats::{Counter, Stats};
 use highwater_platform::{Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
+use order::Order;
 
 /// What became of a slot's place in the swap cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,7 @@ pub enum Cached {
 /// All swap devices.
 pub struct Swap<P: Platform> {
     devices: Vec<Device<P>>,
+    order: Order<P>,
     /// Sequential readers.
     pub streams: Streams<P>,
 }
@@ -49,20 +54,25 @@ pub struct Swap<P: Platform> {
 impl<P: Platform> Swap<P> {
     /// The platform's devices, all slots free.
     pub fn new(platform: &P, config: SwapConfig) -> Swap<P> {
-        let devices = platform.devices().into_iter().enumerate();
+        let infos = platform.devices();
+        let order = Order::new(platform, &infos, &config);
         let device = |(index, info)| Device::new(platform, index as u8, info, config);
-        Swap { devices: devices.map(device).collect(), streams: Streams::new() }
+        let devices = infos.into_iter().enumerate().map(device).collect();
+        Swap { devices, order, streams: Streams::new() }
     }
 
     /// Takes slots for the first frames of `frames` (not empty): adjacent slots, count 1, frames in
     /// the swap cache. Returns the first slot and how many; `None` if all devices are full.
     pub fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
-        self.devices.iter().find_map(|device| device.alloc(cpu, frames))
+        let mut devices = self.order.of(cpu).map(|index| &self.devices[index]);
+        let found = devices.find_map(|device| device.alloc(cpu, frames))?;
+        self.order.took(cpu, found.1);
+        Some(found)
     }
 
     /// Takes the frame of a swapped page out of the swap cache, if it is there.
-    pub fn claim(&self, slot: Slot) -> Option<Pfn> {
-        self.own(slot)?.claim(slot.index)
+    pub fn claim(&self, cpu: CpuId, slot: Slot) -> Option<Pfn> {
+        self.own(slot)?.claim(cpu, slot.index)
     }
 
     /// Whether the swap cache has a frame for a slot. Once false it stays so while the caller holds
@@ -93,18 +103,17 @@ impl<P: Platform> Swap<P> {
     }
 
     /// One reference more, for the copy of a page table that a forked child has.
-    pub fn duplicate(&self, slot: Slot) {
+    pub fn duplicate(&self, cpu: CpuId, slot: Slot) {
         if let Some(own) = self.own(slot) {
-            own.duplicate(slot.index);
+            own.duplicate(cpu, slot.index);
         }
     }
 
     /// Whether a clean page should keep its slot: worth it where a write costs more than the slot,
-    /// and slots are not scarce (the kernel's vm_swap_full).
+    /// and slots are not scarce.
     pub fn retains(&self, slot: Slot) -> bool {
         let device = self.device(slot);
-        let scarce = u64::from(device.used()) * 2 > u64::from(device.info().pages);
-        device.info().latency == Latency::Asynchronous && !scarce
+        device.info().latency == Latency::Asynchronous && !device.is_scarce()
     }
 
     /// Whether the device of a slot answers at memory speed.
@@ -119,10 +128,14 @@ impl<P: Platform> Swap<P> {
 
     /// Slots in use and in all, of the devices that can be allocated from.
     pub fn usage(&self) -> (u64, u64) {
+        let devices = self.usage_by_device().into_iter();
+        devices.fold((0, 0), |sum, device| (sum.0 + device.0, sum.1 + device.1))
+    }
+
+    /// The same, by device.
+    pub fn usage_by_device(&self) -> Vec<(u64, u64)> {
         let own = self.devices.iter().filter(|device| !device.info().read_only);
-        own.fold((0, 0), |(used, all), device| {
-            (used + u64::from(device.in_use()), all + u64::from(device.info().pages))
-        })
+        own.map(|device| (device.in_use().into(), device.info().pages.into())).collect()
     }
 
     /// Reads `batch` from a device and waits.

@@ -12,13 +12,15 @@
 //! With a base, a device in whose every cluster something is used is scanned from there on. A
 //! shared base leads all CPUs to the same 64 MiB, and so to the same tree of the swap cache (what
 //! S0 measured); with a base each, they go to others, at random, at the end of every 64 MiB.
+//!
+//! A rotational device has one cluster for all CPUs, then the next free one up, then the base.
 
 use super::cache::TRUNK_SHIFT;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap, Purpose};
 use super::device::Device;
 use super::lists::List;
 use crate::config::ScanBase;
-use highwater_platform::{Atomic, Guard, Latency, Lock, Platform};
+use highwater_platform::{Atomic, Guard, Latency, Lock, Medium, Platform};
 use highwater_units::{CpuId, Pfn, Prng};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -45,27 +47,34 @@ impl CpuState {
     }
 }
 
-/// Slots to take: what for, and the frames or how many.
+/// What slots are taken for: the frames, or how many.
 #[derive(Clone, Copy)]
-pub(super) enum Wanted<'a> {
+pub(super) enum Use<'a> {
     /// For these frames, as many as are adjacent.
     Pages(&'a [Pfn]),
     /// At most so many, to be parked.
     Park(usize),
 }
 
+/// Slots to take, by a CPU.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) cpu: CpuId,
+    pub(super) for_use: Use<'a>,
+}
+
 impl Wanted<'_> {
     fn most(&self) -> usize {
-        match self {
-            Wanted::Pages(frames) => frames.len(),
-            Wanted::Park(slots) => *slots,
+        match self.for_use {
+            Use::Pages(frames) => frames.len(),
+            Use::Park(slots) => slots,
         }
     }
 
     fn purpose(&self) -> Purpose {
-        match self {
-            Wanted::Pages(_) => Purpose::Pages,
-            Wanted::Park(_) => Purpose::Park,
+        match self.for_use {
+            Use::Pages(_) => Purpose::Pages,
+            Use::Park(_) => Purpose::Park,
         }
     }
 }
@@ -76,21 +85,40 @@ type Found = (u32, usize);
 impl<P: Platform> Device<P> {
     /// Slots for frames, past the slot caches.
     pub(super) fn alloc_direct(&self, cpu: CpuId, frames: &[Pfn]) -> Option<Found> {
-        self.search(cpu, Wanted::Pages(frames))
+        self.search(Wanted { cpu, for_use: Use::Pages(frames) })
     }
 
     /// Slots from anywhere. `None`: all are taken.
-    pub(super) fn search(&self, cpu: CpuId, wanted: Wanted<'_>) -> Option<Found> {
-        if self.used() == self.info().pages {
-            return None;
-        }
+    pub(super) fn search(&self, wanted: Wanted<'_>) -> Option<Found> {
         let _whole = self.lock_whole();
-        let mine = usize::from(cpu.0);
-        if self.config.scan_base != ScanBase::None {
-            return self.with_cpu(mine, |state| self.scan_own(state, wanted));
+        let mine = usize::from(wanted.cpu.0) % self.cpus.len();
+        let near = self.with_cpu(mine, |state| self.alloc_onwards(state, wanted));
+        if near.is_some() || self.usage.is_full() {
+            return near;
         }
+        let anywhere = || match self.config.scan_base {
+            ScanBase::None => self.alloc_anywhere(wanted),
+            ScanBase::Shared | ScanBase::PerCpu => {
+                self.with_cpu(mine, |state| self.scan_own(state, wanted))
+            }
+        };
+        // Once more before all are said to be taken: slots freed after this are noticed.
+        let found = anywhere().or_else(|| {
+            self.usage.search(wanted.cpu);
+            anywhere()
+        });
+        match found {
+            Some(_) => self.usage.found_room(),
+            None => self.usage.found_none(wanted.cpu),
+        }
+        found
+    }
+
+    /// From a cluster that lists know, or one that a CPU has.
+    fn alloc_anywhere(&self, wanted: Wanted<'_>) -> Option<Found> {
+        let mine = usize::from(wanted.cpu.0);
         let found = self.with_cpu(mine, |state| self.alloc_own(state, wanted));
-        let of_other = |cpu| self.with_cpu(cpu, |state| self.alloc_at(state, wanted));
+        let of_other = |other| self.with_cpu(other, |state| self.alloc_at(state, wanted));
         found.or_else(|| (0..self.cpus.len()).find_map(of_other))
     }
 
@@ -103,9 +131,6 @@ impl<P: Platform> Device<P> {
 
     /// From this CPU's cluster, or another made this CPU's.
     fn alloc_own(&self, state: &mut CpuState, wanted: Wanted<'_>) -> Option<Found> {
-        if let Some(found) = self.alloc_onwards(state, wanted) {
-            return Some(found);
-        }
         let first = match self.info().latency {
             Latency::Asynchronous => [List::Free, List::Sparse],
             Latency::Synchronous => [List::Sparse, List::Free],
@@ -116,11 +141,9 @@ impl<P: Platform> Device<P> {
             .or_else(|| self.alloc_from(state, List::Nonfull, wanted))
     }
 
-    /// From this CPU's cluster or a free one, or else from a base on.
+    /// From a free cluster, or else from a base on.
     fn scan_own(&self, state: &mut CpuState, wanted: Wanted<'_>) -> Option<Found> {
-        let found = self
-            .alloc_onwards(state, wanted)
-            .or_else(|| self.alloc_from(state, List::Free, wanted));
+        let found = self.alloc_from(state, List::Free, wanted);
         found.or_else(|| match self.config.scan_base {
             ScanBase::PerCpu => {
                 let (slot, taken) = self.scan(state.base, wanted)?;
@@ -161,7 +184,8 @@ impl<P: Platform> Device<P> {
 
     /// From the cluster a CPU has, after where it was.
     fn alloc_onwards(&self, state: &mut CpuState, wanted: Wanted<'_>) -> Option<Found> {
-        state.current.as_mut().and_then(|at| self.take(at, wanted))
+        let unfinished = |at: &&mut Current| at.next < self.slots_of(at.cluster);
+        state.current.as_mut().filter(unfinished).and_then(|at| self.take(at, wanted))
     }
 
     /// From the start of the cluster a CPU has.
@@ -184,7 +208,11 @@ impl<P: Platform> Device<P> {
 
     /// Gives the current cluster back and takes one from a list; keeps it if the list is empty.
     fn adopt(&self, state: &mut CpuState, list: List) -> Option<u32> {
-        let taken = self.with_lists(|lists| lists.take(list))?;
+        let next = state.current.map_or(0, |current| current.cluster + 1);
+        let taken = self.with_lists(|lists| match self.info().medium {
+            Medium::SolidState => lists.take(list),
+            Medium::Rotational => lists.take_from(list, next),
+        })?;
         if let Some(old) = state.current.take() {
             let map = self.clusters[old.cluster as usize].lock();
             map.visits(1);
@@ -201,9 +229,9 @@ impl<P: Platform> Device<P> {
         map.visits(ClusterMap::visited(at.next, len, found));
         let (first, taken) = found?;
         at.next = first + taken;
-        self.count_taken(taken);
+        self.usage.add(wanted.cpu, i64::from(taken));
         let slot = at.cluster * CLUSTER_SLOTS + u32::from(first);
-        if let Wanted::Pages(frames) = wanted {
+        if let Use::Pages(frames) = wanted.for_use {
             self.fill_table(slot, &frames[..usize::from(taken)]);
         }
         Some((slot, usize::from(taken)))

@@ -9,14 +9,14 @@
 
 use super::cluster::CLUSTER_SLOTS;
 use super::device::Device;
-use super::search::Wanted;
+use super::search::{Use, Wanted};
 use crate::config::Switch;
 use highwater_platform::{Atomic, Guard, Lock, LockClass, Platform};
 use highwater_units::{CpuId, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Slots that a CPU takes or gives back at a time (SWAP_SLOTS_CACHE_SIZE).
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// Batches for each CPU that must be free to begin, and to go on.
 const PLENTY: u32 = 5;
 const ENOUGH: u32 = 2;
@@ -46,17 +46,17 @@ impl<P: Platform> SlotCache<P> {
 
 impl<P: Platform> Device<P> {
     /// Whether slots are parked now; drains the caches when they no longer are.
-    pub(super) fn parks(&self) -> bool {
+    pub(super) fn parks(&self, cpu: CpuId) -> bool {
         if self.config.slot_cache == Switch::Off {
             return false;
         }
-        let free = self.info().pages.saturating_sub(self.used());
+        let free = self.info().pages.saturating_sub(self.usage.about());
         let batches = self.cpus.len() as u32 * BATCH as u32;
         let active = self.slot_cache.active.load(Relaxed) == 1;
         match active {
             true if free < ENOUGH * batches => {
                 self.slot_cache.active.store(0, Relaxed);
-                self.drain();
+                self.drain(cpu);
                 false
             }
             false if free > PLENTY * batches => {
@@ -69,14 +69,14 @@ impl<P: Platform> Device<P> {
 
     /// Slots for frames from this CPU's cache, refilled as need be.
     pub(super) fn alloc_parked(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(u32, usize)> {
-        if self.parks()
+        if self.parks(cpu)
             && let Some(found) = self.take_parked(cpu, frames)
         {
             return Some(found);
         }
         self.alloc_direct(cpu, frames).or_else(|| {
             // What is left may be parked.
-            self.drain();
+            self.drain(cpu);
             self.alloc_direct(cpu, frames)
         })
     }
@@ -98,7 +98,7 @@ impl<P: Platform> Device<P> {
             taken += 1;
         }
         drop(slots);
-        self.with(first, |map, at| {
+        self.with(cpu, first, |map, at| {
             (at..).take(taken).for_each(|at| map.unpark(at));
             self.fill_table(first, &frames[..taken]);
         });
@@ -109,9 +109,8 @@ impl<P: Platform> Device<P> {
     fn refill(&self, cpu: CpuId, slots: &mut Vec<u32>) -> Option<()> {
         let mut found = None;
         while slots.len() < BATCH {
-            let Some((first, taken)) = self.search(cpu, Wanted::Park(BATCH - slots.len())) else {
-                break;
-            };
+            let for_use = Use::Park(BATCH - slots.len());
+            let Some((first, taken)) = self.search(Wanted { cpu, for_use }) else { break };
             slots.extend(first..first + taken as u32);
             found = Some(());
         }
@@ -128,26 +127,26 @@ impl<P: Platform> Device<P> {
         if slots.len() >= BATCH {
             let batch = std::mem::take(&mut *slots);
             drop(slots);
-            self.free_parked(batch);
+            self.free_parked(cpu, batch);
         }
     }
 
     /// Frees parked slots, those of a cluster under one lock.
-    fn free_parked(&self, mut slots: Vec<u32>) {
+    fn free_parked(&self, cpu: CpuId, mut slots: Vec<u32>) {
         slots.sort_unstable();
         let _whole = self.lock_whole();
         for cluster in slots.chunk_by(|a, b| a / CLUSTER_SLOTS == b / CLUSTER_SLOTS) {
-            self.with_locked(cluster[0], |map, _| {
+            self.with_locked(cpu, cluster[0], |map, _| {
                 cluster.iter().for_each(|slot| map.free_parked((slot % CLUSTER_SLOTS) as u16));
             });
         }
     }
 
     /// Gives back what all CPUs keep.
-    fn drain(&self) {
+    fn drain(&self, cpu: CpuId) {
         for slots in self.slot_cache.take.iter().chain(&self.slot_cache.give) {
             let batch = std::mem::take(&mut *slots.lock());
-            self.free_parked(batch);
+            self.free_parked(cpu, batch);
         }
     }
 }

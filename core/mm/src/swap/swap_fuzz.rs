@@ -2,12 +2,12 @@
 //! has one user and none is lost.
 
 use super::{Cached, Swap};
-use crate::config::SwapConfig;
+use crate::config::{SwapConfig, Switch};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_devices::{Device, Spec, open};
 use highwater_os::Os;
-use highwater_platform::{Block, Cpu};
-use highwater_units::{Bytes, CpuId, Pfn, Prng, RUN_PAGES_MAX, Slot};
+use highwater_platform::{Block, Cpu, DeviceInfo, Medium};
+use highwater_units::{Bytes, CpuId, NodeId, Pfn, Prng, RUN_PAGES_MAX, Slot};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -18,15 +18,26 @@ fn device(pages: u64) -> Box<dyn Device> {
     open(&Spec::Ram { size: Bytes::of_pages(pages) }).expect("addresses for the device")
 }
 
-/// One to three devices, of one cluster or a few; some inherited.
+/// The same, of any kind; the nodes of CPUs are 0.
+fn draw_device(random: &mut Prng, pages: u64) -> Box<dyn Device> {
+    let mut device = device(pages);
+    let info = device.info_mut();
+    info.priority = [None, Some(0), Some(1)][random.below(3) as usize];
+    info.node = [None, Some(NodeId(0)), Some(NodeId(1))][random.below(3) as usize];
+    info.medium = [Medium::SolidState, Medium::Rotational][usize::from(random.percent(20))];
+    device
+}
+
+/// One to four devices, of one cluster or a few; some inherited.
 fn platform(random: &mut Prng) -> Os {
-    let count = 1 + random.below(3);
+    let count = 1 + random.below(4);
     let sizes = [256, 511, 512, 513, 1500, 3000];
     let draw = |_| {
         let pages = sizes[random.below(sizes.len() as u64) as usize];
+        let device = draw_device(random, pages);
         match random.percent(20) {
-            true => device(pages).inherit(),
-            false => device(pages),
+            true => device.inherit(),
+            false => device,
         }
     };
     let devices = (0..count).map(draw).collect();
@@ -56,6 +67,16 @@ struct Model {
     frames: u32,
 }
 
+/// Whether slots come from `a` while `b` has free ones: `a` was given first if neither has a
+/// priority.
+fn comes_first(a: &DeviceInfo, b: &DeviceInfo) -> bool {
+    let near = |device: &DeviceInfo| device.node == Some(NodeId(0));
+    match (a.priority, b.priority) {
+        (Some(a_priority), Some(b_priority)) if a_priority == b_priority => near(a) && !near(b),
+        (a_priority, b_priority) => a_priority > b_priority,
+    }
+}
+
 fn key(slot: Slot) -> (u8, u32) {
     (slot.device, slot.index)
 }
@@ -81,12 +102,18 @@ impl Model {
         let wanted = 1 + random.below(RUN_PAGES_MAX as u64) as u32;
         let frames: Vec<Pfn> = (self.frames..self.frames + wanted).map(Pfn).collect();
         self.frames += wanted;
-        let devices = self.platform.devices().len() as u8;
+        let infos = self.platform.devices();
         let Some((first, taken)) = self.swap.alloc(cpu, &frames) else {
-            return assert!((0..devices).all(|device| self.is_full(device)), "a slot was free");
+            let full = (0..infos.len()).all(|device| self.is_full(device as u8));
+            return assert!(full, "a slot was free");
         };
         assert!((1..=frames.len()).contains(&taken));
-        assert!((0..first.device).all(|device| self.is_full(device)), "an earlier device had room");
+        let (chosen, mine) = (usize::from(first.device), &infos[usize::from(first.device)]);
+        for (index, info) in infos.iter().enumerate().filter(|(index, _)| *index != chosen) {
+            let given = mine.priority.is_none() && info.priority.is_none() && index < chosen;
+            let first = comes_first(info, mine) || given;
+            assert!(!first || self.is_full(index as u8), "device {index} had room");
+        }
         assert!(!self.is_full(first.device));
         for (index, pfn) in frames[..taken].iter().enumerate() {
             let slot = Slot { index: first.index + index as u32, ..first };
@@ -115,7 +142,7 @@ impl Model {
         assert_eq!(self.swap.is_cached(slot), cached.is_some());
         match random.below(8) {
             0 => {
-                assert_eq!(self.swap.claim(slot), cached);
+                assert_eq!(self.swap.claim(CpuId(0), slot), cached);
                 self.set(slot, count, None);
             }
             1..4 => {
@@ -136,7 +163,7 @@ impl Model {
     /// Once, or, now and then, past what a byte counts.
     fn duplicate(&mut self, random: &mut Prng, slot: Slot, count: u32, cached: Option<Pfn>) {
         let times = if random.percent(2) { 260 } else { 1 };
-        (0..times).for_each(|_| self.swap.duplicate(slot));
+        (0..times).for_each(|_| self.swap.duplicate(CpuId(0), slot));
         self.set(slot, count + times, cached);
     }
 
@@ -146,8 +173,8 @@ impl Model {
             let index = random.below(u64::from(info.pages)) as u32;
             let slot = Slot { device: device as u8, index };
             self.swap.release(&self.platform, CpuId(0), slot);
-            self.swap.duplicate(slot);
-            assert_eq!((self.swap.claim(slot), self.swap.is_cached(slot)), (None, false));
+            self.swap.duplicate(CpuId(0), slot);
+            assert_eq!((self.swap.claim(CpuId(0), slot), self.swap.is_cached(slot)), (None, false));
         }
     }
 
@@ -170,7 +197,7 @@ impl Model {
     fn empty(&mut self) {
         for (key, (count, cached)) in std::mem::take(&mut self.slots) {
             let slot = Slot { device: key.0, index: key.1 };
-            assert_eq!(self.swap.claim(slot), cached);
+            assert_eq!(self.swap.claim(CpuId(0), slot), cached);
             (0..count).for_each(|_| self.swap.release(&self.platform, CpuId(0), slot));
         }
     }
@@ -193,6 +220,31 @@ fn fuzz(seed: u64) {
     }
     model.empty();
     model.check();
+}
+
+#[test]
+fn a_rotational_device_is_written_upwards_whoever_writes() {
+    seeds(20, |seed| {
+        let mut random = Prng::new(seed);
+        let mut disk = device(5 * 512);
+        disk.info_mut().medium = Medium::Rotational;
+        let platform = Os::new(Bytes::of_pages(1), vec![disk]).expect("an arena");
+        // Slot caches give each CPU a batch.
+        let config = SwapConfig { slot_cache: Switch::Off, ..config(&mut random) };
+        let swap = Swap::new(&platform, config);
+        let cpu = |random: &mut Prng| CpuId(random.below(platform.cpus() as u64) as u16);
+        for slot in 0..5 * 512 {
+            let found = swap.alloc(cpu(&mut random), &[Pfn(0)]);
+            assert_eq!(found, Some((Slot { device: 0, index: slot }, 1)));
+            assert_eq!(swap.claim(CpuId(0), found.expect("just seen").0), Some(Pfn(0)));
+        }
+        // Two clusters are free again: the lower one is next.
+        for slot in (2 * 512..4 * 512).rev() {
+            swap.release(&platform, CpuId(0), Slot { device: 0, index: slot });
+        }
+        let (next, _) = swap.alloc(cpu(&mut random), &[Pfn(0)]).expect("two are free");
+        assert_eq!(next.index, 2 * 512);
+    });
 }
 
 #[test]
@@ -220,7 +272,7 @@ impl Users {
             assert!(!self.taken[slot.index as usize].swap(true, SeqCst), "{slot:?} is used twice");
             // A fault, or the end of the write: one of them has the frame.
             match random.percent(30) {
-                true => assert_eq!(self.swap.claim(slot), Some(*pfn)),
+                true => assert_eq!(self.swap.claim(CpuId(0), slot), Some(*pfn)),
                 false => {
                     assert_eq!(uncache(&self.platform, &self.swap, slot, *pfn), Cached::Removed)
                 }
@@ -240,7 +292,7 @@ impl Users {
             let slot = used.swap_remove(at);
             drop(used);
             if random.percent(20) {
-                self.swap.duplicate(slot);
+                self.swap.duplicate(CpuId(0), slot);
                 self.swap.release(&self.platform, cpu, slot);
             }
             assert!(self.taken[slot.index as usize].swap(false, SeqCst));
@@ -279,7 +331,8 @@ fn threads_share_no_slot_and_lose_none() {
     seeds(12, |seed| {
         let mut random = Prng::new(seed);
         let pages = 256 + random.below(3) * random.below(1000);
-        let platform = Os::new(Bytes::of_pages(1), vec![device(pages)]).expect("an arena");
+        let device = draw_device(&mut random, pages);
+        let platform = Os::new(Bytes::of_pages(1), vec![device]).expect("an arena");
         let users = Users {
             swap: Swap::new(&platform, config(&mut random)),
             taken: (0..pages).map(|_| AtomicBool::new(false)).collect(),

@@ -1,7 +1,7 @@
 //! One run in this process: whatever manages the memory, the same workload.
 
 use super::{Common, Job, Platform, Trouble, name_of};
-use highwater_devices::{SIZE_MIN, Spec};
+use highwater_devices::{Area, SIZE_MIN, Spec};
 use highwater_lab::peer::{Kernel, Mapping, Order, Traffic, Unavailable, cgroup, disk};
 use highwater_lab::subject::{Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
@@ -74,11 +74,11 @@ fn file(args: &Common, order: Order) -> Result<Kernel, Unavailable> {
 impl Common {
     /// How Highwater is to be set up.
     fn setup(&self) -> Result<Setup, Trouble> {
-        let parse = |text: &String| Spec::parse(text).map_err(Trouble::Setup);
+        let parse = |text: &String| Area::parse(text).map_err(Trouble::Setup);
         let mut swap = self.swap.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if swap.is_empty() {
             // The set fits once whole; clean copies in swap need no more than that.
-            swap.push(Spec::Ram { size: Bytes(self.set.0.max(SIZE_MIN.0)) });
+            swap.push(Area::new(Spec::Ram { size: Bytes(self.set.0.max(SIZE_MIN.0)) }));
         }
         let config = Config { kswapd_threads: self.kswapd.into(), ..Config::default() };
         Ok(Setup { memory: self.memory, set: self.set, swap, config })

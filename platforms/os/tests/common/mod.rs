@@ -57,15 +57,16 @@ impl Trouble {
 /// A device with troubles.
 struct Troubled {
     inner: Arc<dyn Device>,
-    latency: Latency,
+    info: DeviceInfo,
     trouble: Arc<Trouble>,
 }
 
 /// Memory that claims to be of some latency, with troubles.
 pub(crate) fn memory(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Box<dyn Device> {
     let spec = Spec::Ram { size: Bytes::of_pages(pages) };
-    let inner = open(&spec).expect("memory for the device").into();
-    Box::new(Troubled { inner, latency, trouble: trouble.clone() })
+    let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
+    let info = DeviceInfo { latency, ..inner.info() };
+    Box::new(Troubled { inner, info, trouble: trouble.clone() })
 }
 
 /// Compressed memory of a size, with troubles; and the same without, to look at.
@@ -76,8 +77,8 @@ pub(crate) fn compressed(
 ) -> (Box<dyn Device>, Arc<dyn Device>) {
     let spec = Spec::Zram { size, algorithm };
     let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
-    let latency = inner.info().latency;
-    let device = Troubled { inner: inner.clone(), latency, trouble: trouble.clone() };
+    let info = inner.info();
+    let device = Troubled { inner: inner.clone(), info, trouble: trouble.clone() };
     (Box::new(device), inner)
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn compressed(
 pub(crate) fn file(pages: u64, dir: &Path, trouble: &Arc<Trouble>) -> Box<dyn Device> {
     let spec = Spec::Dir { path: dir.to_owned(), size: Bytes::of_pages(pages) };
     let inner: Arc<dyn Device> = open(&spec).expect("room for the file").into();
-    Box::new(Troubled { latency: inner.info().latency, inner, trouble: trouble.clone() })
+    Box::new(Troubled { info: inner.info(), inner, trouble: trouble.clone() })
 }
 
 impl Troubled {
@@ -105,7 +106,11 @@ impl Troubled {
 
 impl Device for Troubled {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { latency: self.latency, ..self.inner.info() }
+        self.info.clone()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        &mut self.info
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {

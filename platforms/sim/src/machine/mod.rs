@@ -217,6 +217,10 @@ pub struct DeviceSpec {
     /// Time of a random seek, ns, for a device that turns; 0 for others.
     #[serde(default)]
     pub seek: u64,
+    /// Swap devices of a higher one are full before others are used; equal ones take turns, those
+    /// of the CPU's node first.
+    #[serde(default)]
+    pub priority: u16,
 }
 
 impl Machine {

@@ -73,6 +73,7 @@ pub(crate) fn device(answer: Answer) -> DeviceSpec {
         write_mb_per_s: 100_000_000,
         channels: 1,
         seek: 0,
+        priority: 0,
     }
 }
 

@@ -1,0 +1,139 @@
+//! How many slots of a device are used, and whether all are: asked at every turn, so known without
+//! a word that all CPUs move.
+//!
+//! ```text
+//! Usage -- [part]   what a CPU took and gave back since it last said so: up to a batch
+//!       |- folded   what they said: within a batch for each CPU of the truth
+//!       \- stand    Room <--- a slot of a full cluster is freed, or one is found
+//!                     \-> Searched(by a CPU) --- nothing found ---> Full
+//! ```
+//! The kernel's percpu_counter. Locking: none. The parts and a cluster's counts change under the
+//! cluster's lock. Who searches says so first, and then looks into every cluster: whoever frees a
+//! slot of a cluster after that look finds it full, and so looks at `stand`.
+
+use highwater_platform::{Atomic, Platform};
+use highwater_units::CpuId;
+use std::sync::atomic::{AtomicI64, Ordering::*};
+
+/// Most slots that a CPU keeps to itself.
+const BATCH_MAX: u32 = 64;
+/// All CPUs together keep at most one slot in so many to themselves.
+const ERROR_SHARE: u32 = 16;
+
+/// `stand`: there may be free slots.
+const ROOM: u32 = 0;
+/// `stand`: there are none. Between: the number, from 1, of a CPU that looks for one.
+const FULL: u32 = u32::MAX;
+
+/// A CPU's part, on a cache line of its own.
+#[repr(align(64))]
+struct Part(AtomicI64);
+
+/// Used slots of a device.
+pub(super) struct Usage<P: Platform> {
+    folded: P::Atomic<u64>,
+    parts: Vec<Part>,
+    batch: i64,
+    stand: P::Atomic<u32>,
+}
+
+impl<P: Platform> Usage<P> {
+    /// None used, of `slots`.
+    pub(super) fn new(cpus: usize, slots: u32) -> Usage<P> {
+        let fair = slots / ERROR_SHARE / cpus as u32;
+        Usage {
+            folded: Atomic::new(0),
+            parts: (0..cpus).map(|_| Part(AtomicI64::new(0))).collect(),
+            batch: i64::from(fair.clamp(1, BATCH_MAX)),
+            stand: Atomic::new(ROOM),
+        }
+    }
+
+    /// Slots were taken, or given back (less than 0).
+    pub(super) fn add(&self, cpu: CpuId, slots: i64) {
+        let part = &self.parts[usize::from(cpu.0)].0;
+        if (part.fetch_add(slots, Relaxed) + slots).abs() >= self.batch {
+            self.folded.fetch_add(part.swap(0, Relaxed) as u64, Relaxed);
+        }
+    }
+
+    /// How many, to within 1/16 of the device (or one for each CPU).
+    pub(super) fn about(&self) -> u32 {
+        whole(self.folded.load(Relaxed) as i64)
+    }
+
+    /// How many: exact while nothing changes. Looks at every CPU's part.
+    pub(super) fn exact(&self) -> u32 {
+        let parts = self.parts.iter().map(|part| part.0.load(Relaxed));
+        whole(self.folded.load(Relaxed) as i64 + parts.sum::<i64>())
+    }
+
+    /// Whether all are used.
+    pub(super) fn is_full(&self) -> bool {
+        self.stand.load(Relaxed) == FULL
+    }
+
+    /// A CPU is going to look into every cluster.
+    pub(super) fn search(&self, cpu: CpuId) {
+        self.stand.store(1 + u32::from(cpu.0), Relaxed);
+    }
+
+    /// It has found nothing.
+    pub(super) fn found_none(&self, cpu: CpuId) {
+        // Failing that, a slot was freed meanwhile, or another CPU began to look.
+        let _ = self.stand.compare_exchange(1 + u32::from(cpu.0), FULL, Relaxed, Relaxed);
+    }
+
+    /// A slot was found, or one of a full cluster is free.
+    pub(super) fn found_room(&self) {
+        if self.stand.load(Relaxed) != ROOM {
+            self.stand.store(ROOM, Relaxed);
+        }
+    }
+}
+
+/// A number of slots: between two looks at parts, a sum may be off either way.
+fn whole(sum: i64) -> u32 {
+    sum.clamp(0, i64::from(u32::MAX)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_os::Os;
+    use highwater_units::Prng;
+
+    #[test]
+    fn random_changes_are_counted_and_about_is_near() {
+        let (slots, cpus) = (40_000, 24);
+        let usage: Usage<Os> = Usage::new(cpus, slots);
+        let (mut random, mut used) = (Prng::new(3), 0i64);
+        for _ in 0..20_000 {
+            let change = random.below(33) as i64 - 16;
+            let change = change.clamp(-used, i64::from(slots) - used);
+            usage.add(CpuId(random.below(cpus as u64) as u16), change);
+            used += change;
+            assert_eq!(i64::from(usage.exact()), used);
+            let error = (i64::from(usage.about()) - used).abs();
+            assert!(error <= i64::from(slots / ERROR_SHARE), "{error}");
+        }
+    }
+
+    #[test]
+    fn full_is_only_who_was_searched_in_peace() {
+        let usage: Usage<Os> = Usage::new(2, 512);
+        usage.search(CpuId(1));
+        usage.found_none(CpuId(1));
+        assert!(usage.is_full());
+        usage.found_room();
+        assert!(!usage.is_full());
+        usage.search(CpuId(1));
+        usage.found_room();
+        usage.found_none(CpuId(1));
+        assert!(!usage.is_full(), "freed meanwhile");
+        usage.search(CpuId(0));
+        usage.search(CpuId(1));
+        usage.found_none(CpuId(0));
+        assert!(!usage.is_full(), "still being searched");
+    }
+}

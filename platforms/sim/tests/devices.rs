@@ -1,0 +1,100 @@
+//! Several swap devices: which of them fill, and how far.
+
+mod common;
+
+use common::{device, machine, platform, setup};
+use highwater_mm::config::{DeviceLock, SwapConfig, Switch};
+use highwater_mm::{Access, Config, Manager};
+use highwater_platform::Recency;
+use highwater_sim::machine::{Answer, DeviceSpec};
+use highwater_sim::{Sim, Vm, simulate};
+use highwater_units::{CpuId, Pfn, Vpn};
+
+/// Slots of each device.
+const SLOTS: u32 = 16_384;
+/// Frames of each of two nodes.
+const FRAMES: u32 = 2048;
+const THREADS: usize = 8;
+
+fn spec(node: u8, priority: u16, seek: u64) -> DeviceSpec {
+    let answer = if seek > 0 { Answer::Asynchronous } else { Answer::Synchronous };
+    DeviceSpec { node, priority, seek, ..device(answer) }
+}
+
+fn manager(vm: &Vm, specs: &[DeviceSpec], swap: SwapConfig) -> Manager<Sim> {
+    let sim = platform(vm, vec![FRAMES; 2], specs, SLOTS, Recency::AccessedBit);
+    Manager::start(sim, Config { swap, ..Config::default() }).expect("virtual threads abound")
+}
+
+/// Slots used of each device.
+fn used(manager: &Manager<Sim>) -> Vec<u64> {
+    manager.machine().swap.usage_by_device().into_iter().map(|(used, _)| used).collect()
+}
+
+/// Writes `pages` pages by threads on all CPUs, each a part in order; slots then used.
+fn written(specs: Vec<DeviceSpec>, swap: SwapConfig, pages: u64) -> Vec<u64> {
+    let main = move |vm: &Vm| {
+        let mut manager = manager(vm, &specs, swap);
+        let space = manager.add_space(pages).expect("room for a space");
+        let beat = vm.beat();
+        vm.scope(THREADS, "writer", &|thread| {
+            let each = pages / THREADS as u64;
+            for page in each * thread as u64..each * (thread as u64 + 1) {
+                manager.pin(space, Vpn(page), Access::Write).expect("swap has room");
+                beat();
+            }
+        });
+        manager.stop_kswapd();
+        manager.verify(&[]);
+        used(&manager)
+    };
+    simulate(setup(machine(2, 4), 5), main).expect("comes to its end").result
+}
+
+/// The defaults, and slots as kernels of old had them.
+fn settings() -> [SwapConfig; 3] {
+    let default = SwapConfig::default();
+    let whole = SwapConfig { device_lock: DeviceLock::Whole, ..default };
+    [default, whole, SwapConfig { slot_cache: Switch::On, ..default }]
+}
+
+#[test]
+fn equal_devices_fill_at_the_same_rate() {
+    for (swap, seek) in settings().into_iter().flat_map(|swap| [(swap, 0), (swap, 4000)]) {
+        let found = written(vec![spec(0, 0, seek), spec(0, 0, seek)], swap, 24_000);
+        let [least, most] = [found.iter().min(), found.iter().max()].map(|used| used.copied());
+        let (least, most) = (least.expect("two"), most.expect("two"));
+        assert!(least + most > 19_000, "{swap:?}: {found:?}");
+        assert!(most - least <= most / 10, "{swap:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_higher_priority_is_full_before_a_lower_one_is_used() {
+    for swap in settings() {
+        let specs = || vec![spec(0, 1, 0), spec(1, 7, 0)];
+        let few = written(specs(), swap, 12_000);
+        assert!(few[0] == 0 && few[1] > 7_000, "{swap:?}: {few:?}");
+        let many = written(specs(), swap, 28_000);
+        assert!(many[0] > 5_000 && many[1] == u64::from(SLOTS), "{swap:?}: {many:?}");
+    }
+}
+
+#[test]
+fn among_equal_devices_the_near_one_is_full_first() {
+    for swap in settings() {
+        let main = move |vm: &Vm| {
+            let manager = manager(vm, &[spec(0, 3, 0), spec(1, 3, 0)], swap);
+            for (cpu, near) in [(0, 0), (5, 1), (7, 1), (3, 0)] {
+                let found = manager.machine().swap.alloc(CpuId(cpu), &[Pfn(0)]);
+                assert_eq!(found.expect("room").0.device, near, "CPU {cpu}");
+            }
+            // What is parked for CPUs counts as free.
+            let swap = &manager.machine().swap;
+            let taken = (0..SLOTS).map_while(|_| swap.alloc(CpuId(1), &[Pfn(0)]));
+            let near = taken.take_while(|(slot, _)| slot.device == 0).count();
+            assert!((SLOTS as usize * 9 / 10..SLOTS as usize).contains(&near), "{near}");
+        };
+        simulate(setup(machine(2, 4), 1), main).expect("comes to its end");
+    }
+}
