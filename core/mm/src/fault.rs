@@ -292,7 +292,9 @@ fn map<P: Platform>(
     (progress.done == 0).then_some(Served::Again)
 }
 
-/// The program dropped a mapped page by a call the manager did not see: it reads as zeros now.
+/// A mapped page that is not there. The program dropped it by a call the manager did not see: it
+/// reads as zeros now. Or the platform has it in its frame, and only its word was lost: then that
+/// is so from now on, and the fault maps it again instead of asking for ever.
 fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     let held = space.hold(vpn);
     let entry = held.entries()[0];
@@ -300,10 +302,13 @@ fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     if !entry.is_mapped() || m.platform.holds(space.id(), vpn) {
         return;
     }
-    let progress = m.platform.unmap(space.id(), vpn, &[pfn]);
-    if progress.stop == Some(Stop::Vanished) {
-        m.abandon(pfn);
-        held.release(|_, _| Entry::ABSENT);
+    match m.platform.unmap(space.id(), vpn, &[pfn]).stop {
+        Some(Stop::Vanished) => {
+            m.abandon(pfn);
+            held.release(|_, _| Entry::ABSENT);
+        }
+        None => held.release(|_, was| was.unmapped()),
+        Some(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => {}
     }
 }
 

@@ -12,7 +12,7 @@
 //! copied with either mapping (see `protect.rs`); those it can execute and write stay as they are.
 //! COPY cannot see pages pinned for I/O: see ARCHITECTURE.md for what `run` does about that.
 
-use crate::api::{Partial, Wake, Writable};
+use crate::api::{Partial, Userfaultfd, Wake, Writable};
 use crate::protect::Access;
 use crate::{Mapping, Uffd};
 use highwater_os::sys;
@@ -97,11 +97,7 @@ impl Mmu for Uffd {
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
-        let mut there = 0u8;
-        let address = self.areas.address(space, vpn);
-        // SAFETY: mincore writes one byte for one page.
-        let asked = unsafe { libc::syscall(libc::SYS_mincore, address, PAGE_SIZE, &mut there) };
-        asked == 0 && there & 1 == 1
+        is_present(self.areas.address(space, vpn) as u64)
     }
 }
 
@@ -117,7 +113,7 @@ impl Uffd {
     fn move_in(&self, stretch: Stretch) -> Progress {
         let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
         // SAFETY: frames the caller holds, into pages that the manager says are absent.
-        let moved = unsafe { uffd.move_pages(to, self.frame(stretch), stretch.bytes(), Wake::Now) };
+        let moved = unsafe { move_all(uffd, to, self.frame(stretch), stretch.bytes(), Wake::Now) };
         let done = done_of(moved, stretch);
         match moved {
             Ok(()) => Progress::all(stretch.pages),
@@ -148,7 +144,7 @@ impl Uffd {
         let (to, from) = (self.frame(stretch), self.program(stretch));
         let uffd = self.memory.uffd();
         // SAFETY: pages of the space into the holes that their frames left in the arena.
-        let moved = unsafe { uffd.move_pages(to, from, stretch.bytes(), Wake::Later) };
+        let moved = unsafe { move_all(uffd, to, from, stretch.bytes(), Wake::Later) };
         let done = done_of(moved, stretch);
         match moved {
             Ok(()) => Progress::all(stretch.pages),
@@ -225,6 +221,42 @@ impl Uffd {
     }
 }
 
+/// Moves pages, all that can be. Linux 6.18 loses count of a page that it is just migrating itself,
+/// for compaction: it waits for that, moves the page, tries once more and says that the destination
+/// is taken. Nobody else fills or empties these places now, so a page that is gone from the one and
+/// present at the other has been moved; nobody was woken then.
+///
+/// # Safety
+/// As for [`Userfaultfd::move_pages`].
+unsafe fn move_all(uffd: &Userfaultfd, to: u64, from: u64, len: usize, wake: Wake) -> Partial {
+    let mut done = 0;
+    while done < len {
+        let at = done as u64;
+        // SAFETY: a part of the ranges that the caller vouches for.
+        let moved = unsafe { uffd.move_pages(to + at, from + at, len - done, wake) };
+        let Err((bytes, error)) = moved else { break };
+        done += bytes;
+        let (page, left) = (to + done as u64, from + done as u64);
+        let uncounted = matches!(error, libc::EEXIST | libc::ENOENT);
+        if !uncounted || is_present(left) || !is_present(page) {
+            return Err((done, error));
+        }
+        if wake == Wake::Now {
+            uffd.wake(page, PAGE_SIZE);
+        }
+        done += PAGE_SIZE;
+    }
+    Ok(())
+}
+
+/// Whether there is a page at an address, be it on its way between two frames of the kernel's.
+fn is_present(address: u64) -> bool {
+    let mut there = 0u8;
+    // SAFETY: mincore writes one byte for one page.
+    let asked = unsafe { libc::syscall(libc::SYS_mincore, address, PAGE_SIZE, &mut there) };
+    asked == 0 && there & 1 == 1
+}
+
 /// Calls `act` with each stretch of adjacent frames, until one stops.
 fn each_stretch(
     space: SpaceId,
@@ -278,5 +310,115 @@ fn stop_of(error: i32) -> Stop {
         libc::ENOENT => Stop::Vanished,
         libc::EEXIST => Stop::Occupied,
         other => Stop::Failed(other),
+    }
+}
+
+/// What the kernel does when it loses count of pages, done by hand: a page is moved, and the
+/// manager is not told.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Message;
+    use crate::{Delivery, Placement};
+    use highwater_devices::{Spec, open};
+    use highwater_mm::space::Page;
+    use highwater_mm::{Access, Config, Fault, Manager, Served};
+    use highwater_platform::Memory;
+    use highwater_platform::conformance::Watchdog;
+    use highwater_units::Bytes;
+    use std::time::Duration;
+
+    const SPACE: SpaceId = SpaceId(0);
+
+    /// `None`, said, where pages cannot be moved.
+    fn platform() -> Option<Uffd> {
+        if !matches!(Uffd::probe(), Ok(Mapping::Move)) {
+            eprintln!("skipped: this kernel moves no pages");
+            return None;
+        }
+        let device = open(&Spec::Ram { size: Bytes(1 << 20) }).expect("memory");
+        let platform = Uffd::new(Bytes::of_pages(64), vec![device], Mapping::Move);
+        let platform = platform.expect("userfaultfd");
+        platform.place(SPACE, Placement { address: None, delivery: Delivery::Handler });
+        Some(platform)
+    }
+
+    fn lose_out(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
+        let page = Stretch { space: SPACE, vpn, pfn, pages: 1 };
+        let (to, from) = (platform.frame(page), platform.program(page));
+        // SAFETY: a mapped page and the hole of its frame; no thread is at either.
+        let moved = unsafe { platform.memory.uffd().move_pages(to, from, PAGE_SIZE, Wake::Later) };
+        assert_eq!(moved, Ok(()));
+    }
+
+    fn lose_in(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
+        let page = Stretch { space: SPACE, vpn, pfn, pages: 1 };
+        let (to, from) = (platform.program(page), platform.frame(page));
+        // SAFETY: an unmapped page and its frame; no thread is at the frame.
+        let moved =
+            unsafe { platform.areas.uffd(SPACE).move_pages(to, from, PAGE_SIZE, Wake::Later) };
+        assert_eq!(moved, Ok(()));
+    }
+
+    fn word(platform: &Uffd, vpn: Vpn) -> u64 {
+        // SAFETY: a mapped page of the space.
+        unsafe { platform.address(SPACE, vpn).cast::<u64>().read_volatile() }
+    }
+
+    #[test]
+    fn pages_that_the_kernel_moved_uncounted_are_moved() {
+        let _watchdog = Watchdog::new("uncounted moves", Duration::from_secs(30));
+        let Some(platform) = platform() else { return };
+        platform.attach(SPACE, 8).expect("address space");
+        let frames: Vec<Pfn> = (0..4).map(Pfn).collect();
+        platform.populate(&frames).expect("memory");
+        frames.iter().for_each(|pfn| platform.store(*pfn, 0, 100 + u64::from(pfn.0)));
+        for lost in 1..1u32 << frames.len() {
+            let lost = || (0..frames.len()).filter(|i| lost >> i & 1 == 1);
+            lost().for_each(|i| lose_in(&platform, Vpn(i as u64), frames[i]));
+            let mapped = platform.map(SPACE, Vpn(0), &frames, Protection::ReadWrite);
+            assert_eq!(mapped, Progress::all(frames.len()));
+            (0..4).for_each(|i| assert_eq!(word(&platform, Vpn(i)), 100 + i));
+            lost().for_each(|i| lose_out(&platform, Vpn(i as u64), frames[i]));
+            let unmapped = platform.unmap(SPACE, Vpn(0), &frames);
+            assert_eq!(unmapped, Progress::all(frames.len()));
+            frames.iter().for_each(|p| assert_eq!(platform.load(*p, 0), 100 + u64::from(p.0)));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_page_that_was_moved_uncounted_is_woken() {
+        let _watchdog = Watchdog::new("uncounted and waited for", Duration::from_secs(30));
+        let Some(platform) = platform() else { return };
+        platform.attach(SPACE, 8).expect("address space");
+        platform.populate(&[Pfn(0)]).expect("memory");
+        platform.store(Pfn(0), 0, 7);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| word(&platform, Vpn(0)));
+            let mut messages = [Message::default()];
+            assert_eq!(platform.uffd(SPACE).read(&mut messages).expect("a message"), 1);
+            lose_in(&platform, Vpn(0), Pfn(0));
+            let mapped = platform.map(SPACE, Vpn(0), &[Pfn(0)], Protection::ReadWrite);
+            assert_eq!(mapped, Progress::all(1));
+            assert_eq!(waits.join().expect("the thread goes on"), 7);
+        });
+    }
+
+    #[test]
+    fn a_fault_on_a_page_that_was_taken_away_uncounted_ends() {
+        let _watchdog = Watchdog::new("a mapped page that is not there", Duration::from_secs(30));
+        let Some(platform) = platform() else { return };
+        let manager = Manager::start(platform, Config::default()).expect("threads");
+        manager.add_space(8).expect("address space");
+        let fault = Fault { vpn: Vpn(3), access: Access::Write, bound: Vpn(4) };
+        assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));
+        let platform = manager.platform();
+        // SAFETY: the page was just mapped, and a budget of 64 pages keeps it so.
+        unsafe { platform.address(SPACE, Vpn(3)).cast::<u64>().write_volatile(9) };
+        let page = manager.machine().space(SPACE).entry(Vpn(3)).page();
+        let Page::Resident(pfn) = page else { panic!("a page that was just mapped: {page:?}") };
+        lose_out(platform, Vpn(3), pfn);
+        assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));
+        assert_eq!(word(platform, Vpn(3)), 9);
     }
 }
