@@ -19,7 +19,7 @@ use crate::sys::Direction;
 use crate::transfer::{admit, plain};
 use crate::uring::{DEPTH, Set, members};
 use crate::{Arena, Device, Reason, Spec, Submission, create};
-use highwater_platform::{DeviceInfo, Io, Latency};
+use highwater_platform::{DeviceInfo, DeviceRole, Io, Latency};
 use highwater_units::Bytes;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -44,6 +44,7 @@ impl FileDevice {
             medium: disk.medium,
             node: disk.node,
             priority: None,
+            role: DeviceRole::Swap,
             read_only: false,
         };
         let pool = match submission {

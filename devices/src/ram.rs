@@ -20,7 +20,7 @@ use crate::array::Array;
 use crate::sys::{Direction, Mapping, io_error};
 use crate::transfer::admit;
 use crate::{Arena, Device, Reason, Spec};
-use highwater_platform::{DeviceInfo, Io, IoError, Latency, Medium};
+use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE};
 use std::ptr::copy_nonoverlapping;
 use std::sync::Arc;
@@ -49,6 +49,7 @@ impl Ram {
             medium: Medium::SolidState,
             node: None,
             priority: None,
+            role: DeviceRole::Swap,
             read_only: false,
         };
         let store = Store::new(pages).map_err(|errno| Reason::from_errno("map memory", errno))?;

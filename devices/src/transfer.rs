@@ -118,7 +118,7 @@ pub(crate) unsafe fn plain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_platform::{Latency, Medium};
+    use highwater_platform::{DeviceRole, Latency, Medium};
     use highwater_units::{FrameList, Pfn, Prng};
 
     fn arena() -> Arena {
@@ -187,6 +187,7 @@ mod tests {
             medium: Medium::SolidState,
             node: None,
             priority: None,
+            role: DeviceRole::Swap,
             read_only,
         };
         let io = |slot, frames: &[u32]| Io::new(slot, frames.iter().map(|f| Pfn(*f)).collect());

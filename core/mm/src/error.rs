@@ -3,14 +3,14 @@
 use highwater_platform::IoError;
 use std::fmt;
 
-/// A page could not be made present. The page is as it was; nothing is lost.
+/// A page could not be made present, or written. The page is as it was; nothing is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
     /// No frame: memory is in use and swap is full, or cannot be written.
     OutOfMemory,
     /// Its contents could not be read from their device.
     Read(IoError),
-    /// Its contents could not be written to a device, for a forked child to read.
+    /// Its contents could not be written: to swap, for a forked child to read, or to their file.
     Write(IoError),
 }
 
@@ -18,8 +18,8 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FaultError::OutOfMemory => write!(f, "memory and swap are full"),
-            FaultError::Read(error) => write!(f, "a page could not be read from swap: {error}"),
-            FaultError::Write(error) => write!(f, "a page could not be written to swap: {error}"),
+            FaultError::Read(error) => write!(f, "a page could not be read: {error}"),
+            FaultError::Write(error) => write!(f, "a page could not be written: {error}"),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! resolve -- claim the entry --> Mapped: done (or the program dropped the page: start over)
 //!                            |-> Busy: wait, start over
 //!                            \-> Held: Absent    zero   frames, zeroed, mapped
+//!                                                load   of a file: frames, device read, mapped
 //!                                      Resident  remap  still in memory: map, or allow writing
 //!                                      Swapped   cached the swap cache has it: wait for its write
 //!                                                fetch  frames, device read, mapped
@@ -16,7 +17,7 @@ use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::frame::Writeback;
 use crate::machine::Machine;
-use crate::space::{Access, Claim, Entry, Held, Page, Pinned, Space};
+use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
 use highwater_platform::{Io, Phase, Platform, Protection, Stop};
@@ -77,11 +78,12 @@ fn present<P: Platform>(
     let room = (fault.bound.0.saturating_sub(fault.vpn.0)).max(1);
     let window = pages.min(room as usize).min(most_at_once(m));
     m.count(Counter::PgFault, 1);
-    match held.page() {
-        Page::Absent => zero(m, held, window),
-        Page::Resident(pfn) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, pfn)),
-        Page::Resident(_) => Ok(remap(m, held, fault.access, window)),
-        Page::Swapped(slot) => match m.swap.claim(m.cpu(), slot) {
+    match (held.page(), held.space().backing()) {
+        (Page::Absent, Backing::Anonymous) => zero(m, held, window),
+        (Page::Absent, Backing::File { device }) => load(m, held, device, fault.access, window),
+        (Page::Resident(pfn), _) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, pfn)),
+        (Page::Resident(_), _) => Ok(remap(m, held, fault.access, window)),
+        (Page::Swapped(slot), _) => match m.swap.claim(m.cpu(), slot) {
             Some(pfn) => Ok(cached(m, held, slot, pfn, fault.access)),
             None => fetch(m, held, slot, fault.access, window),
         },
@@ -105,6 +107,27 @@ fn zero<P: Platform>(
     m.platform.zero(&frames);
     m.count(Counter::PgZero, frames.len() as u64);
     Ok(install(m, held, &frames, Protection::ReadWrite, Served::Minor))
+}
+
+/// A file's page, from its place, with the pages after it.
+fn load<P: Platform>(
+    m: &Machine<P>,
+    mut held: Held<'_, P>,
+    device: u8,
+    access: Access,
+    window: usize,
+) -> Result<Served, FaultError> {
+    while held.len() < window && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {}
+    let frames = alloc::frames(m, held.len())?;
+    let place = Slot { device, index: held.first().0 as u32 };
+    let frames = read(m, &mut held, place, frames)?;
+    m.count(Counter::PgMajFault, 1);
+    m.count(Counter::FileRa, frames.len() as u64 - 1);
+    let protection = match access {
+        Access::Read => Protection::ReadOnly,
+        Access::Write => Protection::ReadWrite,
+    };
+    Ok(install(m, held, &frames, protection, Served::Major))
 }
 
 /// In memory, unmapped to see whether it is used: it is.
@@ -293,8 +316,8 @@ fn map<P: Platform>(
 }
 
 /// A mapped page that is not there. The program dropped it by a call the manager did not see: it
-/// reads as zeros now. Or the platform has it in its frame, and only its word was lost: then that
-/// is so from now on, and the fault maps it again instead of asking for ever.
+/// reads as zeros now, or as its file. Or the platform has it in its frame, and only its word was
+/// lost: then that is so from now on, and the fault maps it again instead of asking for ever.
 fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     let held = space.hold(vpn);
     let entry = held.entries()[0];

@@ -4,7 +4,8 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! fault, range, snapshot -> alloc -> reclaim -> machine -> space, swap, lru, zone -> frame
+//! snapshot, write_back -> fault, range -> alloc -> reclaim -> machine -> space, swap, lru, zone
+//!                      -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
@@ -28,6 +29,7 @@ pub mod stats;
 pub mod swap;
 pub mod trial;
 pub mod verify;
+pub mod write_back;
 pub mod zone;
 
 pub use config::Config;

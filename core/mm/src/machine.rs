@@ -5,7 +5,7 @@
 //!         |- Frames                 one record per frame
 //!         |- Node x n               Zone (free frames), Lru (used ones), kswapd's alarm clock
 //!         |- Space x m              page tables, added and never removed
-//!         \- Swap                   slots, swap cache, transfers
+//!         \- Swap                   slots, swap cache, transfers; files
 //! ```
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone. The
@@ -18,13 +18,14 @@
 use crate::config::Config;
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Lru, Removal};
-use crate::space::Space;
+use crate::space::{Backing, Space};
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::zone::{Watermarks, Zone};
-use highwater_platform::{Event, Phase, Platform, Ticket};
+use highwater_platform::{Atomic, DeviceInfo, DeviceRole, Event, Phase, Platform, Ticket};
 use highwater_units::{CpuId, NodeId, Pfn, Slot, SpaceId};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Spaces a manager can have.
 pub const SPACES_MAX: usize = 256;
@@ -55,6 +56,8 @@ pub struct Machine<P: Platform> {
     pub swap: Swap<P>,
     /// Ends waits for a frame's write.
     written: P::Event,
+    /// By device: whether a space has it.
+    files: Vec<P::Atomic<u8>>,
     spaces: Vec<OnceLock<Space<P>>>,
 }
 
@@ -92,18 +95,29 @@ impl<P: Platform> Machine<P> {
             frames: Frames::new(total as usize),
             swap: Swap::new(&platform, settings),
             written: platform.new_event(),
+            files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
             platform,
         }
     }
 
     /// Adds a space; `None` when there are 256 already.
-    pub fn add_space(&self, pages: u64) -> Option<&Space<P>> {
+    pub fn add_space(&self, pages: u64, backing: Backing) -> Option<&Space<P>> {
         let mut free = self.spaces.iter().enumerate().filter(|(_, place)| place.get().is_none());
         free.find_map(|(index, place)| {
-            let space = Space::new(&self.platform, SpaceId(index as u16), pages);
+            let space = Space::new(&self.platform, SpaceId(index as u16), pages, backing);
             place.set(space).is_ok().then(|| place.get().expect("just set"))
         })
+    }
+
+    /// Takes a device of role File for a space of `pages` pages. Says whether it is one, is large
+    /// enough, and nobody has it.
+    pub fn take_file(&self, device: u8, pages: u64) -> bool {
+        let fits = |info: &DeviceInfo| {
+            info.role == DeviceRole::File && !info.read_only && pages <= u64::from(info.pages)
+        };
+        self.swap.info(device).is_some_and(fits)
+            && self.files[usize::from(device)].swap(1, Relaxed) == 0
     }
 
     /// A space that was added.

@@ -7,12 +7,13 @@ use crate::machine::{Machine, SPACES_MAX};
 use crate::range::{self, Range};
 use crate::reclaim::kswapd::{self, StopFlag};
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Page, Space};
+use crate::space::{Access, Backing, Page, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
 use crate::verify::verify;
+use crate::write_back;
 use crate::zone::Level;
 use highwater_platform::{Event, Latency, LockStatistics, Platform, Thread};
-use highwater_units::{NodeId, Pfn, SpaceId, Vpn};
+use highwater_units::{NodeId, Pfn, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub enum StartError {
     Attach(std::io::Error),
     /// There are 256 spaces.
     Spaces,
+    /// A device that is not for files, or too small, or taken by another space.
+    File(u8),
 }
 
 impl fmt::Display for StartError {
@@ -42,6 +45,9 @@ impl fmt::Display for StartError {
             StartError::Config(what) => write!(f, "{what}"),
             StartError::Thread(error) => write!(f, "no thread for kswapd: {error}"),
             StartError::Attach(error) => write!(f, "no memory for a space: {error}"),
+            StartError::File(device) => {
+                write!(f, "device {device} is no file for a space of this size, or has one")
+            }
             StartError::Spaces => write!(f, "a manager has at most {SPACES_MAX} spaces"),
         }
     }
@@ -91,7 +97,24 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::Attach`] and [`StartError::Spaces`].
     pub fn add_space(&self, pages: u64) -> Result<SpaceId, StartError> {
-        let space = self.machine.add_space(pages).ok_or(StartError::Spaces)?;
+        self.add(pages, Backing::Anonymous)
+    }
+
+    /// Adds a space whose pages have their places on a device of role File: page `n` is slot `n`.
+    /// It is read when it is first used, and written back by reclaim or [`Manager::write_back`].
+    /// The device is the space's alone.
+    ///
+    /// # Errors
+    /// [`StartError::File`], [`StartError::Attach`] and [`StartError::Spaces`].
+    pub fn add_file_space(&self, pages: u64, device: u8) -> Result<SpaceId, StartError> {
+        if !self.machine.take_file(device, pages) {
+            return Err(StartError::File(device));
+        }
+        self.add(pages, Backing::File { device })
+    }
+
+    fn add(&self, pages: u64, backing: Backing) -> Result<SpaceId, StartError> {
+        let space = self.machine.add_space(pages, backing).ok_or(StartError::Spaces)?;
         let attached = self.machine.platform.attach(space.id(), pages);
         attached.map_err(|error| StartError::Attach(std::io::Error::from_raw_os_error(error.0)))?;
         Ok(space.id())
@@ -124,10 +147,12 @@ impl<P: Platform> Manager<P> {
         let machine = &self.machine;
         let slow = |slot| machine.swap.latency(slot) == Latency::Asynchronous;
         let scarce = || machine.nodes.iter().all(|node| !node.zone.allows(Level::Min, 1));
-        match self.space(space).entry(vpn).page() {
-            Page::Swapped(slot) => slow(slot),
-            Page::Absent => machine.swap.any_asynchronous() && scarce(),
-            Page::Resident(_) => false,
+        let space = self.space(space);
+        match (space.entry(vpn).page(), space.backing()) {
+            (Page::Swapped(slot), _) => slow(slot),
+            (Page::Absent, Backing::File { device }) => slow(Slot { device, index: 0 }),
+            (Page::Absent, Backing::Anonymous) => machine.swap.any_asynchronous() && scarce(),
+            (Page::Resident(_), _) => false,
         }
     }
 
@@ -146,12 +171,30 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Drops the contents of a range: it reads as zeros.
+    /// Drops the contents of a range: it reads as zeros. A file's reads as the device has it: what
+    /// was not written back is lost.
     pub fn discard(&self, space: SpaceId, range: Range) {
         range::discard(&self.machine, self.space(space), range);
     }
 
+    /// Writes the changed pages of a range of a file's space to their places: what the range held
+    /// when this began is on the device when it returns. Waits for pins to go. Without it, changes
+    /// that reclaim did not write are lost with the manager.
+    ///
+    /// # Errors
+    /// The first one; the rest of the range is written all the same. What could not be written
+    /// stays in memory, changed, and can be tried again.
+    ///
+    /// # Panics
+    /// If the space is no file's.
+    pub fn write_back(&self, space: SpaceId, range: Range) -> Result<(), FaultError> {
+        write_back::write_back(&self.machine, self.space(space), range)
+    }
+
     /// Moves the contents of a range to the absent pages from `to` on, without copying.
+    ///
+    /// # Panics
+    /// If the space is a file's: its pages have their places.
     pub fn relocate(&self, space: SpaceId, range: Range, to: Vpn) {
         range::relocate(&self.machine, self.space(space), range, to);
     }
@@ -160,6 +203,9 @@ impl<P: Platform> Manager<P> {
     ///
     /// # Errors
     /// Swap is full or fails; the space is unharmed.
+    ///
+    /// # Panics
+    /// If the space is a file's: its pages have their places.
     pub fn snapshot(&self, space: SpaceId) -> Result<Snapshot, FaultError> {
         snapshot::take(&self.machine, self.space(space))
     }

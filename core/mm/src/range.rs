@@ -5,7 +5,7 @@
 
 use crate::frame::Writeback;
 use crate::machine::Machine;
-use crate::space::{Entry, Held, Page, Pinned, Space};
+use crate::space::{Backing, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use highwater_platform::{Phase, Platform, Stop};
 use highwater_units::{Pfn, Vpn};
@@ -19,10 +19,10 @@ pub struct Range {
     pub end: Vpn,
 }
 
-/// Drops the contents of a range: it reads as zeros, its frames and slots are free.
+/// Drops the contents of a range: it reads as zeros, or as its file; its frames and slots are free.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     let _phase = m.enter(Phase::Range);
-    each_held(space, range, |held| {
+    each_present(space, range, |held| {
         take_in(m, &held, Busy::Drop);
         m.count(Counter::PgDiscard, held.len() as u64);
         for entry in held.entries() {
@@ -41,7 +41,8 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
 /// and are known to nobody else yet. Nothing is copied: frames and slots change hands.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     let _phase = m.enter(Phase::Range);
-    each_held(space, range, |held| {
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
+    each_present(space, range, |held| {
         take_in(m, &held, Busy::Wait);
         for index in 0..held.len() {
             let vpn = Vpn(held.owner(index).vpn.0 - range.first.0 + to.0);
@@ -71,25 +72,34 @@ pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
     Entry::resident(pfn).dirty()
 }
 
-/// Holds every page of a range that has contents, in runs, and calls `act` with each run.
+/// Holds every page of a range that is in a frame or a slot, in runs, and calls `act` with each.
+pub(crate) fn each_present<'a, P: Platform>(
+    space: &'a Space<P>,
+    range: Range,
+    act: impl FnMut(Held<'a, P>),
+) {
+    each_held(space, range, |entry| entry.page() != Page::Absent, act);
+}
+
+/// Holds every page of a range that is `wanted`, in runs, and calls `act` with each run.
 pub(crate) fn each_held<'a, P: Platform>(
     space: &'a Space<P>,
     range: Range,
+    wanted: impl Fn(Entry) -> bool,
     mut act: impl FnMut(Held<'a, P>),
 ) {
-    let present = |entry: Entry| entry.page() != Page::Absent;
     let mut at = range.first;
     while let Some(vpn) = space.next_made(at, range.end) {
         at = vpn.offset(1);
         let seen = space.entry(vpn);
-        if !present(seen) && !seen.is_locked() {
+        if !wanted(seen) && !seen.is_locked() {
             continue;
         }
         let mut held = space.hold(vpn);
-        if !present(held.entries()[0]) {
+        if !wanted(held.entries()[0]) {
             continue;
         }
-        while at < range.end && held.extend(Pinned::Refuse, present) {
+        while at < range.end && held.extend(Pinned::Refuse, &wanted) {
             at = at.offset(1);
         }
         act(held);

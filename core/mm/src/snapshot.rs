@@ -12,8 +12,8 @@ use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
-use crate::range::{Range, each_held, settled};
-use crate::space::{Entry, Held, Page, Space};
+use crate::range::{Range, each_present, settled};
+use crate::space::{Backing, Entry, Held, Page, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
 use highwater_platform::{Io, Phase, Platform, Progress, Stop};
@@ -60,10 +60,11 @@ impl Snapshot {
 /// Swap is full, or cannot be written: then nothing is kept, and the space is unharmed.
 pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, FaultError> {
     let _phase = m.enter(Phase::Range);
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
     let mut snapshot = Snapshot::default();
     let mut failed = None;
     let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
-    each_held(space, all, |held| {
+    each_present(space, all, |held| {
         if failed.is_none() {
             failed = save(m, held, &mut snapshot).err();
         }

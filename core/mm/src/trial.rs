@@ -5,13 +5,15 @@
 //! ```text
 //! run -- work     users: threads that use, drop, move and copy pages, and know what they wrote
 //!     |- rest     kswapd brings the zones back above low
-//!     |- check    every page once more
+//!     |- check    every page once more; the file's device itself
 //!     \- empty    everything is given back
 //!
 //! space 0        shared: every thread has words of every page, and knows what it wrote there
 //! space 1        volatile: likewise, and any thread drops any range at any time
 //! spaces 2..     private, one per thread: ranges are dropped and moved about
 //! spaces after   spare, as many: empty, to restore snapshots into
+//! the last       a file's, if the platform has a device for one: its first half is shared; of the
+//!                others every thread has some to itself, writes them back and drops them
 //! ```
 //! A value is `count << 8 | thread`, with a count that only rises: what was never written there, or
 //! belongs to another page, or to another time, differs.
@@ -71,6 +73,7 @@ pub fn run<P: Platform, G: Program<P>>(
     world.manager.stop_kswapd();
     world.manager.verify(&[]);
     check::all(&world);
+    check::file(&world);
     world.manager.verify(&[]);
     let outcome = world.outcome();
     check::empty(&world);
@@ -93,6 +96,7 @@ pub fn run_full<P: Platform, G: Program<P>>(
     world.manager.verify(&[]);
     let outcome = world.outcome();
     check::all_by_and_by(&world);
+    check::file(&world);
     check::empty(&world);
     outcome
 }

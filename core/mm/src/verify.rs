@@ -6,9 +6,9 @@
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;
-use crate::range::{Range, each_held};
+use crate::range::{Range, each_present};
 use crate::snapshot::Snapshot;
-use crate::space::Page;
+use crate::space::{Backing, Page};
 use highwater_platform::Platform;
 use highwater_units::{Pfn, Slot, Vpn};
 use std::collections::BTreeMap;
@@ -25,11 +25,14 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     let mut references = snapshot_references(snapshots);
     for space in m.spaces() {
         let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
-        each_held(space, all, |held| {
+        each_present(space, all, |held| {
             for (index, entry) in held.entries().iter().enumerate() {
                 match entry.page() {
                     Page::Absent => {}
-                    Page::Swapped(slot) => *references.entry(slot).or_insert(0) += 1,
+                    Page::Swapped(slot) => {
+                        assert_eq!(space.backing(), Backing::Anonymous, "files have no slots");
+                        *references.entry(slot).or_insert(0) += 1;
+                    }
                     Page::Resident(pfn) => {
                         let dirty = entry.is_dirty();
                         check_resident(m, &places, pfn, held.owner(index), dirty, &mut references);
@@ -76,6 +79,8 @@ fn check_resident<P: Platform>(
     assert!(listed.contains(&places[pfn.index()]), "{pfn:?} of {owner:?} is on a list, once");
     if let Some(slot) = m.frames.slot(pfn) {
         assert!(!dirty, "a dirty page of {owner:?} has no slot");
+        let backing = m.space(owner.space).backing();
+        assert_eq!(backing, Backing::Anonymous, "a file's page of {owner:?} has no slot");
         *references.entry(slot).or_insert(0) += 1;
     }
 }
@@ -100,9 +105,9 @@ fn snapshot_references(snapshots: &[Snapshot]) -> BTreeMap<Slot, u32> {
 
 /// Every slot's count is the number of entries, frames and snapshots that refer to it.
 fn check_slots<P: Platform>(m: &Machine<P>, mut references: BTreeMap<Slot, u32>) {
-    let inherited = |slot: &Slot| m.swap.devices()[usize::from(slot.device)].info().read_only;
-    references.retain(|slot, _| !inherited(slot));
-    for device in m.swap.devices().iter().filter(|device| !device.info().read_only) {
+    let device = |slot: &Slot| &m.swap.devices()[usize::from(slot.device)];
+    references.retain(|slot, _| device(slot).info().gives_slots());
+    for device in m.swap.devices().iter().filter(|device| device.info().gives_slots()) {
         device.each_used(|slot, count, cached| {
             let expected = references.remove(&slot).unwrap_or(0);
             assert_eq!(count, expected, "the usage count of {slot:?}");

@@ -1,4 +1,4 @@
-//! Where swapped pages go.
+//! Where pages go that are in no frame: slots of swap devices, places in files.
 
 use highwater_units::{Bytes, FrameList, IoFrames, NodeId, Pfn};
 
@@ -20,6 +20,16 @@ pub enum Medium {
     Rotational,
 }
 
+/// What a device is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceRole {
+    /// Slots for any pages, given out as pages are swapped.
+    Swap,
+    /// The pages of one space, each at the slot of its number. A page never written reads as what
+    /// the device began with.
+    File,
+}
+
 /// What the manager needs to know of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
@@ -37,11 +47,18 @@ pub struct DeviceInfo {
     /// Devices of a higher priority are full before others are used; equal ones take turns. `None`:
     /// after all that have one, one after the other.
     pub priority: Option<u16>,
+    /// What it is for.
+    pub role: DeviceRole,
     /// Never allocate from it: it holds pages inherited at a fork, to be read only.
     pub read_only: bool,
 }
 
 impl DeviceInfo {
+    /// Whether pages that are swapped out may go there.
+    pub fn gives_slots(&self) -> bool {
+        self.role == DeviceRole::Swap && !self.read_only
+    }
+
     /// Its size in bytes.
     pub fn size(&self) -> Bytes {
         Bytes::of_pages(u64::from(self.pages))
@@ -89,7 +106,7 @@ impl Io {
     }
 }
 
-/// The swap devices of a platform.
+/// The devices of a platform.
 pub trait Block {
     /// All devices. Constant; at most 255.
     fn devices(&self) -> Vec<DeviceInfo>;

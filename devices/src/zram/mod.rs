@@ -35,7 +35,7 @@ use crate::transfer::admit;
 use crate::{Algorithm, Arena, Compression, Device, Reason, Spec};
 use codec::{Codecs, Page};
 use content::{Content, Object};
-use highwater_platform::{DeviceInfo, Io, IoError, Latency, Medium};
+use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::ptr::copy_nonoverlapping;
 use std::slice::from_raw_parts;
@@ -69,6 +69,7 @@ impl Zram {
             medium: Medium::SolidState,
             node: None,
             priority: None,
+            role: DeviceRole::Swap,
             read_only: false,
         };
         let threads = threads();

@@ -96,7 +96,15 @@ impl Case {
             Room::Enough => plan.slots(),
             Room::Short => 64 + random.below(plan.pages * 2),
         };
-        let devices = draw_devices(&mut random, slots as u32, machine.node_mib.len() as u8);
+        let nodes = machine.node_mib.len() as u8;
+        let mut devices = draw_devices(&mut random, slots as u32, nodes);
+        // A file beside them, before or after.
+        if random.percent(75) {
+            let at = random.below(devices.len() as u64 + 1) as usize;
+            let spec = draw_device(&mut random, devices.len() as u32, nodes);
+            let pages = 1 + random.below(plan.pages) as u32;
+            devices.insert(at, (DeviceSpec { role: Role::File, ..spec }, pages));
+        }
         Case { seed, machine, frames, devices, policy, holdups, recency, way, room, troubles, plan }
     }
 

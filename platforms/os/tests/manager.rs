@@ -43,6 +43,9 @@ fn draw(seed: u64, threads: usize, steps: usize) -> Case {
     if random.percent(50) {
         devices.insert(0, common::memory(256 + random.below(600), latency, &trouble));
     }
+    if random.percent(60) {
+        devices.push(common::home(256 + random.below(600), latency, &trouble));
+    }
     Case { plan, frames, trouble, devices }
 }
 

@@ -10,9 +10,9 @@
 use crate::Sim;
 use crate::device::{Device, Direction};
 use crate::engine::{Bar, Engine};
-use crate::machine::Answer;
+use crate::machine::{Answer, Role};
 use crate::memory::Words;
-use highwater_platform::{Block, DeviceInfo, Io, IoError, Latency, Medium};
+use highwater_platform::{Block, DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
 use highwater_units::NodeId;
 use std::sync::Arc;
 
@@ -180,6 +180,10 @@ impl Block for Sim {
             },
             node: Some(NodeId(device.spec().node)),
             priority: Some(device.spec().priority),
+            role: match device.spec().role {
+                Role::Swap => DeviceRole::Swap,
+                Role::File => DeviceRole::File,
+            },
             read_only: false,
         };
         self.devices().iter().map(|device| device.with(|device| info(device))).collect()

@@ -6,8 +6,8 @@
 //! With one channel and a fast bus this is a queue with constant service (M/D/1); with many, a
 //! device whose latency at depth 1 and throughput at depth are both what its file says.
 
-use crate::machine::DeviceSpec;
-use crate::memory::Words;
+use crate::machine::{DeviceSpec, Role};
+use crate::memory::{Words, filled};
 use highwater_platform::{Io, IoError};
 use highwater_units::PAGE_SIZE;
 use std::sync::Arc;
@@ -61,7 +61,11 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new(spec: &DeviceSpec, pages: u32) -> Device {
-        let slot = Slot { behind: Behind::Nothing, readers: 0, writing: false };
+        let behind = match spec.role {
+            Role::Swap => Behind::Nothing,
+            Role::File => Behind::Page(filled(0)),
+        };
+        let slot = Slot { behind, readers: 0, writing: false };
         Device {
             slots: vec![slot; pages as usize],
             channels: vec![0; usize::from(spec.channels)],

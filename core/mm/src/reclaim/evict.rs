@@ -8,31 +8,35 @@
 //!                                    entry = Swapped(slot), unlock
 //!                                    ... device write, no lock held ...
 //!                                    out of the swap cache, frame free
+//!      of a file:           Drop:  entry = Absent, frame free
+//!                           Write: in_place.rs
 //! ```
 //! A page that is wanted again while it is written is claimed from the swap cache by the fault,
 //! which waits for the device to be done with the frame. If a write fails the page becomes resident
 //! again.
 
+use super::in_place::{InPlace, sort_file, write_in_place};
 use super::run::{Run, Unmapped, each_run};
 use super::scan::{Fate, decide};
 use crate::frame::{Place, Writeback};
 use crate::lru::List;
 use crate::machine::{Machine, Node};
-use crate::space::{Entry, Held, Page, Pinned};
+use crate::space::{Backing, Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::Cached;
 use highwater_platform::{Io, Phase, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
 /// Where the pages of a batch go.
-struct Sorted {
+pub(super) struct Sorted<'a, P: Platform> {
     /// Their frames are free.
-    freed: FrameBatch,
+    pub(super) freed: FrameBatch,
     /// Used, or wanted while they were written.
-    activated: FrameBatch,
+    pub(super) activated: FrameBatch,
     /// Cannot go now.
-    kept: FrameBatch,
+    pub(super) kept: FrameBatch,
     writes: Writes,
+    pub(super) in_place: InPlace<'a, P>,
 }
 
 /// Transfers to make; never more than pages in a batch.
@@ -42,10 +46,10 @@ struct Writes {
     len: usize,
 }
 
-impl Sorted {
-    fn new() -> Sorted {
+impl<P: Platform> Sorted<'_, P> {
+    fn new() -> Self {
         let [freed, activated, kept] = [FrameBatch::default(); 3];
-        Sorted { freed, activated, kept, writes: Writes::none() }
+        Sorted { freed, activated, kept, writes: Writes::none(), in_place: InPlace::new() }
     }
 }
 
@@ -61,12 +65,14 @@ pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, batch: FrameBat
     let mut sorted = Sorted::new();
     let locked_by_others = each_run(m, batch, |run| sort_out(m, run, &mut sorted));
     locked_by_others.iter().for_each(|pfn| sorted.activated.push(*pfn));
+    // First: entries are held until these are over.
+    write_in_place(m, &mut sorted);
     write_out(m, &mut sorted);
     finish(m, node, &sorted)
 }
 
 /// Puts a batch's pages where they belong.
-fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, sorted: &Sorted) -> u32 {
+fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, sorted: &Sorted<'_, P>) -> u32 {
     for pfn in sorted.freed.iter() {
         m.frames.set_owner(*pfn, None);
         let off = m.frames.place(*pfn).change(Place::Isolated, Place::Off);
@@ -81,14 +87,32 @@ fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, sorted: &Sorted) -> u32 {
 }
 
 /// Decides a run's pages and does all that needs its entries.
-fn sort_out<P: Platform>(m: &Machine<P>, run: Run<'_, P>, sorted: &mut Sorted) {
-    let recency = m.platform.recency();
+fn sort_out<'a, P: Platform>(m: &Machine<P>, run: Run<'a, P>, sorted: &mut Sorted<'a, P>) {
+    let (recency, backing) = (m.platform.recency(), run.held.space().backing());
     let mut fates = [Fate::Activate; RUN_PAGES_MAX];
     for (index, entry) in run.held.entries().iter().enumerate() {
-        fates[index] = decide(*entry, m.frames.slot(run.frames[index]).is_some(), recency);
+        let has_place = match backing {
+            Backing::Anonymous => m.frames.slot(run.frames[index]).is_some(),
+            Backing::File { .. } => true,
+        };
+        fates[index] = decide(*entry, has_place, recency);
     }
     let unmapped = run.unmap(m, |index, _| fates[index] != Fate::Activate);
-    let slots = take_slots(m, &run, &fates, &unmapped, &mut sorted.writes);
+    match backing {
+        Backing::Anonymous => swap_out(m, run, &fates, &unmapped, sorted),
+        Backing::File { device } => sort_file(m, run, device, &fates, &unmapped, sorted),
+    }
+}
+
+/// Anonymous pages: to slots.
+fn swap_out<P: Platform>(
+    m: &Machine<P>,
+    run: Run<'_, P>,
+    fates: &[Fate],
+    unmapped: &[Unmapped],
+    sorted: &mut Sorted<'_, P>,
+) {
+    let slots = take_slots(m, &run, fates, unmapped, &mut sorted.writes);
     let mut entries = [Entry::ABSENT; RUN_PAGES_MAX];
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
@@ -148,7 +172,7 @@ fn take_slots<P: Platform>(
 }
 
 /// Makes the transfers, all to one device at a time, and frees the frames nobody wanted meanwhile.
-fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
+fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted<'_, P>) {
     let _phase = m.enter(Phase::SwapOut);
     let Writes { mut ios, devices, len } = std::mem::replace(&mut sorted.writes, Writes::none());
     let mut at = 0;
@@ -171,7 +195,7 @@ fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted) {
     }
 }
 
-fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
+fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted<'_, P>) {
     // Out of the cache before those who claimed a frame go on: afterwards they may give slot and
     // frame back to each other, and the frame would be taken from them.
     for (at, frames) in io.frames.lists() {
@@ -184,7 +208,7 @@ fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted)
     m.set_written(io.frames.iter(), Writeback::Idle);
 }
 
-fn take_back<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted) {
+fn take_back<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted<'_, P>) {
     for (index, pfn) in io.frames.iter().enumerate() {
         let slot = Slot { device, index: io.slot + index as u32 };
         match restore(m, slot, pfn) {

@@ -4,6 +4,7 @@
 //! balance::shrink -- scan::age     active -> inactive, asking whether pages are used
 //!                 \- scan::decide  Fate of an inactive page: pure
 //!                    evict         acts: unmap, slot, write, free; runs of up to 16 pages
+//!                    in_place      the same for files: unmap, write, free
 //! kswapd          -- threads that call balance::shrink between the low and the high mark
 //! ```
 //! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers;
@@ -11,6 +12,7 @@
 
 mod balance;
 mod evict;
+mod in_place;
 pub mod kswapd;
 mod run;
 mod scan;

@@ -4,11 +4,12 @@
 //! 63 ................ 24 | 23 ...... 8 | 7 |   6   |    5     |   4    |   3     |   2    | 1  0
 //!   payload (pfn, slot)  |    pins     | - | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
 //! ```
-//! Kind: Absent (reads as zeros), Resident (in a frame), Swapped (in a slot). LOCKED is DESIGN's
-//! `Moving`: one thread is changing the page; what it was stays readable. Only pins may fall and
-//! WAITERS may rise while it is set. MAPPED: the program reaches the page without the manager; a
-//! Resident page that is not is in memory, unmapped to see whether it is used. DIRTY: it may differ
-//! from its slot; while it is clear, the frame's slot (if any) holds the same bytes.
+//! Kind: Absent (reads as zeros; in a file's space: as the file), Resident (in a frame), Swapped
+//! (in a slot). LOCKED is DESIGN's `Moving`: one thread is changing the page; what it was stays
+//! readable. Only pins may fall and WAITERS may rise while it is set. MAPPED: the program reaches
+//! the page without the manager; a Resident page that is not is in memory, unmapped to see whether
+//! it is used. DIRTY: it may differ from its slot; while it is clear, the frame's slot (if any)
+//! holds the same bytes.
 
 use highwater_units::{Pfn, Slot};
 
@@ -27,7 +28,7 @@ const PAYLOAD_SHIFT: u32 = 24;
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// Never written, or dropped: zeros.
+    /// Never written, or dropped: zeros. Of a file: on its device.
     Absent,
     /// In a frame.
     Resident(Pfn),
@@ -40,7 +41,7 @@ pub enum Page {
 pub struct Entry(pub(super) u64);
 
 impl Entry {
-    /// A page that reads as zeros.
+    /// A page that reads as zeros, or as its file.
     pub const ABSENT: Entry = Entry(0);
 
     /// A page in a frame, not mapped, equal to its slot.

@@ -80,7 +80,7 @@ impl<'a, P: Platform> Held<'a, P> {
         self.len == 0
     }
 
-    /// What the entries were when they were locked.
+    /// What the entries were when they were locked, or are to be.
     pub fn entries(&self) -> &[Entry] {
         &self.was[..self.len]
     }
@@ -88,6 +88,18 @@ impl<'a, P: Platform> Held<'a, P> {
     /// What the first page is.
     pub fn page(&self) -> Page {
         self.was[0].page()
+    }
+
+    /// Says what an entry is to be once it is unlocked, instead of what it was.
+    pub fn change(&mut self, index: usize, value: Entry) {
+        debug_assert!(index < self.len, "only what is held is changed");
+        self.was[index] = value.settled();
+    }
+
+    /// Whether a thread waits for the entry.
+    pub fn is_awaited(&self, index: usize) -> bool {
+        let vpn = self.first.offset(index as u64);
+        self.space.table.entry(vpn).load(Acquire) & WAITERS != 0
     }
 
     /// Unlocks the entries from `len` on, as they were.

@@ -36,6 +36,18 @@ pub enum Access {
     Write,
 }
 
+/// Where pages of a space are that are in no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Nowhere at first: they read as zeros. Then in slots that reclaim gives them.
+    Anonymous,
+    /// On a device of role File, each at the slot of its number: an absent page is there.
+    File {
+        /// The device.
+        device: u8,
+    },
+}
+
 /// What came of asking for a page.
 pub enum Claim<'a, P: Platform> {
     /// It is mapped, and may be accessed so.
@@ -50,15 +62,16 @@ pub enum Claim<'a, P: Platform> {
 pub struct Space<P: Platform> {
     id: SpaceId,
     pages: u64,
+    backing: Backing,
     table: Table<P>,
     events: Vec<P::Event>,
 }
 
 impl<P: Platform> Space<P> {
     /// A space of absent pages.
-    pub fn new(platform: &P, id: SpaceId, pages: u64) -> Space<P> {
+    pub fn new(platform: &P, id: SpaceId, pages: u64, backing: Backing) -> Space<P> {
         let events = (0..EVENTS).map(|_| platform.new_event()).collect();
-        Space { id, pages, table: Table::new(pages), events }
+        Space { id, pages, backing, table: Table::new(pages), events }
     }
 
     /// Its name in frames' owners.
@@ -69,6 +82,11 @@ impl<P: Platform> Space<P> {
     /// Its size.
     pub fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// Where its pages are that are in no frame.
+    pub fn backing(&self) -> Backing {
+        self.backing
     }
 
     /// The entry now. `vpn` is inside the space.

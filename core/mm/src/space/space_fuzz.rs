@@ -2,7 +2,7 @@
 //! alone, who waits goes on, and no pin is lost.
 
 use super::entry::ACCESSED;
-use super::{Access, Claim, Entry, Held, Page, Pinned, Space};
+use super::{Access, Backing, Claim, Entry, Held, Page, Pinned, Space};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_os::Os;
 use highwater_units::{Bytes, Pfn, Prng, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 fn space(pages: u64) -> Space<Os> {
     let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
-    Space::new(&platform, SpaceId(7), pages)
+    Space::new(&platform, SpaceId(7), pages, Backing::Anonymous)
 }
 
 /// What an entry should be.

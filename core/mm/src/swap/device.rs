@@ -19,7 +19,9 @@ use super::search::CpuState;
 use super::slot_cache::SlotCache;
 use super::usage::Usage;
 use crate::config::{DeviceLock, ScanBase, SwapConfig, Switch};
-use highwater_platform::{Atomic, DeviceInfo, Guard, Lock, LockClass, Medium, Platform};
+use highwater_platform::{
+    Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Medium, Platform,
+};
 use highwater_units::{CpuId, Pfn, RUN_PAGES_MAX, Slot};
 
 /// One swap device.
@@ -40,19 +42,23 @@ pub struct Device<P: Platform> {
 }
 
 impl<P: Platform> Device<P> {
-    /// A device whose slots are free; one that is read-only has all clusters full, for good.
-    /// One that turns has a base for all CPUs, whatever the setting: what is written at about the
-    /// same time lies together.
+    /// A device whose slots are free; one that is read-only has all clusters full, for good. One
+    /// that is for files has no slots to keep. One that turns has a base for all CPUs, whatever the
+    /// setting: what is written at about the same time lies together.
     pub(super) fn new(platform: &P, index: u8, info: DeviceInfo, config: SwapConfig) -> Device<P> {
         let (config, places) = match info.medium {
             Medium::SolidState => (config, platform.cpus()),
             Medium::Rotational => (SwapConfig { scan_base: ScanBase::Shared, ..config }, 1),
         };
-        let count = info.pages.div_ceil(CLUSTER_SLOTS) as usize;
+        let slots = match info.role {
+            DeviceRole::Swap => info.pages,
+            DeviceRole::File => 0,
+        };
+        let count = slots.div_ceil(CLUSTER_SLOTS) as usize;
         let all = if info.read_only { List::Full } else { List::Free };
         let map = |_| platform.new_lock(LockClass::SwapCluster, ClusterMap::default());
         let lists = platform.new_lock(LockClass::SwapDevice, ClusterLists::new(count, all));
-        let cpu = |cpu| platform.new_lock(LockClass::SwapCpu, CpuState::new(cpu, info.pages));
+        let cpu = |cpu| platform.new_lock(LockClass::SwapCpu, CpuState::new(cpu, slots));
         Device {
             index,
             config,
@@ -61,7 +67,7 @@ impl<P: Platform> Device<P> {
             lists,
             cpus: (0..places).map(cpu).collect(),
             base: Atomic::new(0),
-            cache: SwapCache::new(platform, info.pages, &config),
+            cache: SwapCache::new(platform, slots, &config),
             slot_cache: SlotCache::new(platform),
             whole: platform.new_lock(LockClass::SwapInfo, ()),
             info,
@@ -99,7 +105,7 @@ impl<P: Platform> Device<P> {
 
     /// Takes slots for the first frames of `frames`: adjacent, count 1, in the swap cache.
     pub(super) fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
-        if self.info.read_only {
+        if !self.info.gives_slots() {
             return None;
         }
         let (first, taken) = match self.config.slot_cache {

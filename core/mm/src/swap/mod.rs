@@ -1,4 +1,5 @@
-//! Frames to slots and back: devices of clusters of slots, the swap cache, streams, transfers.
+//! Frames to slots and back: devices of clusters of slots, the swap cache, streams, transfers. And
+//! transfers of files' pages, which have their places and need no slots.
 //!
 //! ```text
 //! Swap -- Device x n   slots: counts, who allocates from where, what CPUs keep     device.rs
@@ -30,7 +31,7 @@ pub use readahead::Streams;
 
 use crate::config::{SwapConfig, Switch};
 use crate::stats::{Counter, Stats};
-use highwater_platform::{Io, IoError, Latency, Platform};
+use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
 use order::Order;
 
@@ -134,7 +135,7 @@ impl<P: Platform> Swap<P> {
 
     /// The same, by device.
     pub fn usage_by_device(&self) -> Vec<(u64, u64)> {
-        let own = self.devices.iter().filter(|device| !device.info().read_only);
+        let own = self.devices.iter().filter(|device| device.info().gives_slots());
         own.map(|device| (device.in_use().into(), device.info().pages.into())).collect()
     }
 
@@ -142,22 +143,38 @@ impl<P: Platform> Swap<P> {
     pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
         platform.read(device, batch);
-        let counters = [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn];
+        let counters = match self.devices[usize::from(device)].info().role {
+            DeviceRole::Swap => [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn],
+            DeviceRole::File => [Counter::FileInNanos, Counter::FileInIos, Counter::PgFileIn],
+        };
         account(platform, stats, counters, start, batch);
     }
 
     /// Writes `batch` to a device and waits.
     pub fn write(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
-        let start = platform.now();
-        let tag = |batch: &[Io], writeback| {
-            let own = &self.devices[usize::from(device)];
-            batch.iter().for_each(|io| own.tag(io.slot, io.frames.len(), writeback));
-        };
-        tag(batch, Switch::On);
-        platform.write(device, batch);
-        tag(batch, Switch::Off);
-        let counters = [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut];
-        account(platform, stats, counters, start, batch);
+        let (own, start) = (&self.devices[usize::from(device)], platform.now());
+        match own.info().role {
+            DeviceRole::File => {
+                platform.write(device, batch);
+                let counters = [Counter::FileOutNanos, Counter::FileOutIos, Counter::PgFileOut];
+                account(platform, stats, counters, start, batch);
+            }
+            DeviceRole::Swap => {
+                let tag = |batch: &[Io], writeback| {
+                    batch.iter().for_each(|io| own.tag(io.slot, io.frames.len(), writeback));
+                };
+                tag(batch, Switch::On);
+                platform.write(device, batch);
+                tag(batch, Switch::Off);
+                let counters = [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut];
+                account(platform, stats, counters, start, batch);
+            }
+        }
+    }
+
+    /// What a device is.
+    pub fn info(&self, device: u8) -> Option<&DeviceInfo> {
+        self.devices.get(usize::from(device)).map(Device::info)
     }
 
     /// The devices, for [`crate::verify`].
@@ -170,9 +187,9 @@ impl<P: Platform> Swap<P> {
     }
 
     /// The device of a slot, unless it is inherited: those slots are the parent's to count, and
-    /// stay as they are while this process lives.
+    /// stay as they are while this process lives. Or a file's: nobody counts them.
     fn own(&self, slot: Slot) -> Option<&Device<P>> {
-        Some(self.device(slot)).filter(|device| !device.info().read_only)
+        Some(self.device(slot)).filter(|device| device.info().gives_slots())
     }
 }
 

@@ -128,7 +128,7 @@ fn rank(index: usize, device: &DeviceInfo, node: NodeId) -> Rank {
 
 /// The devices that can be allocated from, by rank; equal ones together.
 fn tiers(devices: &[DeviceInfo], node: NodeId) -> Vec<Tier> {
-    let ranked = devices.iter().enumerate().filter(|(_, device)| !device.read_only);
+    let ranked = devices.iter().enumerate().filter(|(_, device)| device.gives_slots());
     let mut ranked: Vec<_> = ranked.map(|(index, d)| (rank(index, d, node), index)).collect();
     ranked.sort();
     let equal = ranked.chunk_by(|(a, _), (b, _)| a == b);
@@ -139,7 +139,7 @@ fn tiers(devices: &[DeviceInfo], node: NodeId) -> Vec<Tier> {
 mod tests {
     use super::*;
     use highwater_os::Os;
-    use highwater_platform::{Latency, Medium};
+    use highwater_platform::{DeviceRole, Latency, Medium};
     use highwater_units::{Bytes, RUN_PAGES_MAX};
 
     fn device(priority: Option<u16>, node: Option<u8>) -> DeviceInfo {
@@ -150,6 +150,7 @@ mod tests {
             medium: Medium::SolidState,
             node: node.map(NodeId),
             priority,
+            role: DeviceRole::Swap,
             read_only: false,
         }
     }

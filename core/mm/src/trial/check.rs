@@ -3,9 +3,10 @@
 use super::Program;
 use super::model::{Halves, Known, words};
 use super::world::{SHARED, VOLATILE, World};
+use crate::alloc;
 use crate::error::FaultError;
 use crate::range::Range;
-use highwater_platform::Platform;
+use highwater_platform::{Io, Platform};
 use highwater_units::{SpaceId, Vpn};
 
 /// Every page is as it should be, and can be read.
@@ -86,10 +87,39 @@ fn check_words<P: Platform, G: Program<P>>(
     Ok(())
 }
 
+/// The file's pages are as they should be; and once written back, so is their device.
+pub(super) fn file<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    let Some(file) = &world.file else { return };
+    let threads = 0..world.plan.threads;
+    for page in 0..file.pages {
+        (world.beat)();
+        for thread in threads.clone() {
+            let found = world.load(file.space, page, thread).map(|word| word.expect("all is well"));
+            assert_eq!(found, file.stored.least(thread, page), "file page {page}, {thread}");
+        }
+    }
+    let machine = world.manager.machine();
+    world.manager.write_back(file.space, file.all()).expect("all is well");
+    let frame = alloc::frames(machine, 1).expect("all is well");
+    for page in 0..file.pages {
+        (world.beat)();
+        let mut io = [Io::new(page as u32, frame)];
+        machine.platform.read(file.device, &mut io);
+        assert_eq!(io[0].result, Ok(()));
+        for thread in threads.clone() {
+            let found = words(thread).map(|word| machine.platform.load(frame[0], word));
+            let expected = file.stored.least(thread, page);
+            assert_eq!(found, expected, "page {page} on the device of the file, {thread}");
+        }
+    }
+    machine.free(&frame);
+}
+
 /// Without contents nothing is in use.
 pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let spaces = world.plan.spaces() as u16;
     (0..spaces).for_each(|space| world.discard(SpaceId(space), world.all()));
+    world.file.iter().for_each(|file| world.discard(file.space, file.all()));
     world.manager.verify(&[]);
     let machine = world.manager.machine();
     // Dropped pages that were on their way to a list.

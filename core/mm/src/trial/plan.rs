@@ -6,7 +6,7 @@ use crate::machine::SPACES_MAX;
 use highwater_units::{Nanos, Prng};
 
 /// Most users of a trial: each has a space of its own and a spare one.
-pub const THREADS_MAX: usize = (SPACES_MAX - 2) / 2;
+pub const THREADS_MAX: usize = (SPACES_MAX - 3) / 2;
 
 /// Whether accesses may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,21 @@ pub enum Operation {
     HoldTwo,
     /// Copies a space, and looks at the copy.
     Copy,
+    /// Uses a page of the file.
+    File,
+    /// Uses 16 pages of the file one after the other.
+    FileStream,
+    /// Writes a range of the file back.
+    WriteBack,
+    /// Writes a page of its own of the file back, drops it, and finds it as it was.
+    DropFile,
     /// Compares what the manager says of itself with what can be.
     Observe,
 }
 
 impl Operation {
     /// All of them, in the order of their values.
-    pub const ALL: [Operation; 11] = [
+    pub const ALL: [Operation; 15] = [
         Operation::Shared,
         Operation::Private,
         Operation::Volatile,
@@ -57,6 +65,10 @@ impl Operation {
         Operation::MovePrivate,
         Operation::HoldTwo,
         Operation::Copy,
+        Operation::File,
+        Operation::FileStream,
+        Operation::WriteBack,
+        Operation::DropFile,
         Operation::Observe,
     ];
 
@@ -64,11 +76,11 @@ impl Operation {
     fn usual(self) -> u64 {
         match self {
             Operation::Shared => 30,
-            Operation::Private | Operation::Volatile => 20,
-            Operation::SharedStream | Operation::PrivateStream => 5,
-            Operation::DropVolatile | Operation::DropPrivate => 3,
+            Operation::Private | Operation::Volatile | Operation::File => 20,
+            Operation::SharedStream | Operation::PrivateStream | Operation::FileStream => 5,
+            Operation::DropVolatile | Operation::DropPrivate | Operation::DropFile => 3,
             Operation::MovePrivate | Operation::HoldTwo => 6,
-            Operation::Copy | Operation::Observe => 2,
+            Operation::Copy | Operation::Observe | Operation::WriteBack => 2,
         }
     }
 }
@@ -167,7 +179,7 @@ impl Plan {
         (3 * self.pages * self.spaces() as u64).max(256)
     }
 
-    /// Spaces that the trial adds.
+    /// Spaces that the trial adds, but for the file's.
     pub(super) fn spaces(&self) -> usize {
         2 + 2 * self.threads
     }

@@ -1,6 +1,6 @@
 //! A user of the manager: random operations, and what it expects to find.
 
-use super::model::{Drops, Fleeting, Halves, Known, words};
+use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
 use super::world::{SHARED, VOLATILE, World};
 use super::{Operation, Program, Reach};
 use crate::lru::List;
@@ -59,6 +59,10 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             Operation::MovePrivate => self.move_private(),
             Operation::HoldTwo => self.hold_two(page),
             Operation::Copy => self.copy(),
+            Operation::File => self.use_file(page),
+            Operation::FileStream => stream.for_each(|page| self.use_file(page)),
+            Operation::WriteBack => self.write_back(),
+            Operation::DropFile => self.drop_file(page),
             Operation::Observe => self.observe(),
         }
     }
@@ -83,16 +87,52 @@ impl<P: Platform, G: Program<P>> User<P, G> {
     }
 
     fn use_shared(&mut self, page: u64) {
+        let world = self.world.clone();
+        self.use_common(SHARED, &world.shared, page);
+    }
+
+    /// A page that others use, too.
+    fn use_common(&mut self, space: SpaceId, known: &Shared, page: u64) {
         let thread = self.thread;
-        let found = self.world.load(SHARED, page, thread);
-        let expected = self.world.shared.least(thread, page);
-        assert_found(found, expected, || format!("shared page {page}, thread {thread}"));
+        let found = self.world.load(space, page, thread);
+        let expected = known.least(thread, page);
+        assert_found(found, expected, || format!("page {page} of {space:?}, thread {thread}"));
         if self.random.percent(40) {
             let value = self.value();
-            self.world.shared.begin(thread, page, value);
-            let stored = self.world.store(SHARED, page, thread, value);
-            self.world.shared.end(thread, page, stored);
+            known.begin(thread, page, value);
+            let stored = self.world.store(space, page, thread, value);
+            known.end(thread, page, stored);
         }
+    }
+
+    fn use_file(&mut self, page: u64) {
+        let world = self.world.clone();
+        let Some(file) = &world.file else { return };
+        let page = file.page(page, self.thread, world.plan.threads);
+        self.use_common(file.space, &file.stored, page);
+    }
+
+    fn write_back(&mut self) {
+        let (range, world) = (self.range(), self.world.clone());
+        let Some(file) = &world.file else { return };
+        let end = Vpn(range.end.0.min(file.pages));
+        let range = Range { first: Vpn(range.first.0.min(end.0)), end };
+        let pages = end.0 - range.first.0;
+        world.attempt("write back", pages.max(1), |m| m.write_back(file.space, range));
+    }
+
+    /// What was written back is read from the device.
+    fn drop_file(&mut self, page: u64) {
+        let (world, thread) = (self.world.clone(), self.thread);
+        let Some(file) = &world.file else { return };
+        let Some(page) = file.own_page(page, thread, world.plan.threads) else { return };
+        let range = Range { first: Vpn(page), end: Vpn(page + 1) };
+        if world.attempt("write back", 1, |m| m.write_back(file.space, range)).is_some() {
+            world.discard(file.space, range);
+        }
+        let (found, expected) =
+            (world.load(file.space, page, thread), file.stored.least(thread, page));
+        assert_found(found, expected, || format!("file page {page} of thread {thread}, dropped"));
     }
 
     fn use_private(&mut self, page: u64) {

@@ -7,7 +7,7 @@ use crate::error::FaultError;
 use crate::manager::Manager;
 use crate::range::Range;
 use crate::space::Access;
-use highwater_platform::Platform;
+use highwater_platform::{DeviceInfo, DeviceRole, Platform};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -17,6 +17,52 @@ pub(super) const SHARED: SpaceId = SpaceId(0);
 /// Likewise, and any thread drops them.
 pub(super) const VOLATILE: SpaceId = SpaceId(1);
 
+/// A file's space.
+pub(super) struct TheFile {
+    pub(super) space: SpaceId,
+    pub(super) device: u8,
+    pub(super) pages: u64,
+    /// What was stored.
+    pub(super) stored: Shared,
+}
+
+impl TheFile {
+    /// In the first device that is for files, of two pages at least, if there is one: it holds
+    /// zeros.
+    fn add<P: Platform>(manager: &Manager<P>, plan: &Plan) -> Option<TheFile> {
+        let devices = manager.platform().devices();
+        let fits = |info: &DeviceInfo| info.role == DeviceRole::File && info.pages > 1;
+        let device = devices.iter().position(fits)?;
+        let pages = plan.pages.min(u64::from(devices[device].pages));
+        let device = device as u8;
+        let space = manager.add_file_space(pages, device).expect("a space for a file");
+        let stored = Shared::new(plan.threads, pages);
+        Some(TheFile { space, device, pages, stored })
+    }
+
+    /// A page that the thread may use: of the first half, or one that is its own.
+    pub(super) fn page(&self, page: u64, thread: usize, threads: usize) -> u64 {
+        let (page, half) = (page % self.pages, self.pages / 2);
+        match page < half {
+            true => page,
+            false => self.own_page(page, thread, threads).unwrap_or(page % half),
+        }
+    }
+
+    /// The page of the thread's own that is nearest; `None` at the end of the file.
+    pub(super) fn own_page(&self, page: u64, thread: usize, threads: usize) -> Option<u64> {
+        let half = self.pages / 2;
+        let group = (page % self.pages).saturating_sub(half) / threads as u64;
+        let own = half + group * threads as u64 + thread as u64;
+        (own < self.pages).then_some(own)
+    }
+
+    /// All of it.
+    pub(super) fn all(&self) -> Range {
+        Range { first: Vpn(0), end: Vpn(self.pages) }
+    }
+}
+
 /// What all users work on.
 pub(super) struct World<P: Platform, G> {
     pub(super) manager: Manager<P>,
@@ -24,6 +70,7 @@ pub(super) struct World<P: Platform, G> {
     pub(super) plan: Plan,
     pub(super) shared: Shared,
     pub(super) drops: Drops,
+    pub(super) file: Option<TheFile>,
     pub(super) beat: Beat,
     spare: Mutex<Vec<SpaceId>>,
     known: Mutex<Vec<Known>>,
@@ -42,6 +89,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         World {
             shared: Shared::new(plan.threads, plan.pages),
             drops: Drops::new(plan.pages),
+            file: TheFile::add(&manager, plan),
             spare: Mutex::new(spaces[2 + plan.threads..].to_vec()),
             known: Mutex::default(),
             operations: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Algorithm, Arena, Device, Spec, open};
-use highwater_platform::{DeviceInfo, Io, IoError, Latency};
+use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency};
 use highwater_units::{Bytes, PAGE_SIZE, Prng};
 use std::io::{self, Write};
 use std::panic;
@@ -67,6 +67,13 @@ pub(crate) fn memory(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Bo
     let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
     let info = DeviceInfo { latency, ..inner.info() };
     Box::new(Troubled { inner, info, trouble: trouble.clone() })
+}
+
+/// The same, for the pages of one space: zeros at first.
+pub(crate) fn home(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Box<dyn Device> {
+    let mut home = memory(pages, latency, trouble);
+    home.info_mut().role = DeviceRole::File;
+    home
 }
 
 /// Compressed memory of a size, with troubles; and the same without, to look at.

@@ -12,7 +12,7 @@ const SOURCES: &str = "core/mm/src/";
 
 /// From the top down; a module may use those of later rows, not its neighbours.
 const LAYERS: &[&[&str]] = &[
-    &["snapshot"],
+    &["snapshot", "write_back"],
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],

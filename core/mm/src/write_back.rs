@@ -1,0 +1,118 @@
+//! Writes the changed pages of a file's space to their places.
+//!
+//! ```text
+//! each run of dirty entries: hold -> unmap -> write, at the slots of their numbers -> clean
+//!                                        \- pinned by the system: a copy is written, stays dirty
+//! ```
+//! The entries are held until the write is over, so that no page changes meanwhile: who wants one
+//! waits. A page that the system has pinned may change at any time, and stays dirty. Reclaim writes
+//! pages of files, too (`reclaim/in_place.rs`), in the same way.
+
+use crate::alloc;
+use crate::error::FaultError;
+use crate::frame::Owner;
+use crate::machine::Machine;
+use crate::range::{Range, each_held};
+use crate::space::{Backing, Entry, Held, Page, Space};
+use crate::swap::first_error;
+use highwater_platform::{Io, Phase, Platform, Progress, Stop};
+use highwater_units::{FrameList, Pfn, Vpn};
+
+/// Makes the device equal to a range of a file's space.
+///
+/// # Errors
+/// The first one. The rest is written all the same; what was not stays dirty.
+pub fn write_back<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    range: Range,
+) -> Result<(), FaultError> {
+    let _phase = m.enter(Phase::Range);
+    let Backing::File { device } = space.backing() else { panic!("the space is no file's") };
+    let mut outcome = Ok(());
+    each_held(space, range, Entry::is_dirty, |mut held| {
+        let mut at = 0;
+        while at < held.len() {
+            let (pages, written) = write_stretch(m, &mut held, at, device);
+            at += pages;
+            outcome = outcome.and(written);
+        }
+    });
+    outcome
+}
+
+/// Writes pages from `at` on that are all mapped or all not; returns how many, and the outcome.
+fn write_stretch<P: Platform>(
+    m: &Machine<P>,
+    held: &mut Held<'_, P>,
+    at: usize,
+    device: u8,
+) -> (usize, Result<(), FaultError>) {
+    let mapped = held.entries()[at].is_mapped();
+    let alike = held.entries()[at..].iter().take_while(|entry| entry.is_mapped() == mapped);
+    let frames: FrameList = alike.map(frame).collect();
+    let owner = held.owner(at);
+    let progress = match mapped {
+        true => m.platform.unmap(owner.space, owner.vpn, &frames),
+        false => Progress::all(frames.len()),
+    };
+    let done = progress.done;
+    let written = write(m, device, owner.vpn, &frames[..done]);
+    for (index, pfn) in frames[..done].iter().enumerate() {
+        held.change(
+            at + index,
+            match written {
+                Ok(()) => Entry::resident(*pfn),
+                Err(_) => Entry::resident(*pfn).dirty(),
+            },
+        );
+    }
+    match progress.stop {
+        None => (done, written),
+        Some(Stop::Vanished) => {
+            m.abandon(frames[done]);
+            held.change(at + done, Entry::ABSENT);
+            (done + 1, written)
+        }
+        Some(_) => {
+            let copied = write_copy(m, device, held.owner(at + done), frames[done]);
+            (done + 1, written.and(copied))
+        }
+    }
+}
+
+fn frame(entry: &Entry) -> Pfn {
+    match entry.page() {
+        Page::Resident(pfn) => pfn,
+        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages are dirty"),
+    }
+}
+
+/// Writes a page that must stay mapped, as it is now.
+fn write_copy<P: Platform>(
+    m: &Machine<P>,
+    device: u8,
+    owner: Owner,
+    pfn: Pfn,
+) -> Result<(), FaultError> {
+    let copy = alloc::frames(m, 1)?;
+    m.platform.copy(owner.space, owner.vpn, pfn, copy[0]);
+    let written = write(m, device, owner.vpn, &copy);
+    m.free(&copy);
+    written
+}
+
+/// Writes unmapped frames to the places of the pages from `first` on, in one transfer.
+fn write<P: Platform>(
+    m: &Machine<P>,
+    device: u8,
+    first: Vpn,
+    frames: &[Pfn],
+) -> Result<(), FaultError> {
+    if frames.is_empty() {
+        return Ok(());
+    }
+    let mut io = [Io::new(first.0 as u32, frames.iter().copied().collect())];
+    m.swap.write(&m.platform, &m.stats, device, &mut io);
+    first_error(&io).map_or(Ok(()), |error| Err(FaultError::Write(error)))
+}
