@@ -101,6 +101,12 @@ mod tests {
             ("zram:64M:zstd,priority=0", "zram:64M:zstd", Some(0), None),
             ("dir:/a,b=c:1G,rotational=1", "dir:/a,b=c:1G", None, Some(Rotational)),
             ("dir:/a,priority=3:1G", "dir:/a,priority=3:1G", None, None),
+            (
+                "tier:zram:64M:lz4+dir:/a+b:1G,priority=3",
+                "tier:zram:64M+dir:/a+b:1G",
+                Some(3),
+                None,
+            ),
             ("file:/a:1G,rotational=0,priority=65535", "file:/a:1G", Some(65535), Some(SolidState)),
         ] {
             let area = Area { spec: Spec::parse(spec).unwrap(), priority, medium };

@@ -1,18 +1,19 @@
-//! Where swapped pages go: memory, plain or compressed, or a file that nobody else can see.
+//! Where swapped pages go: memory, plain or compressed, a file that nobody else can see, or both.
 //!
 //! ```text
 //! Area: Spec, priority
 //! Spec --open--> Box<dyn Device>      Arena: where frames lie
 //!                 |- Ram              mapping of slots, plain copies
 //!                 |- Zram             compressed objects in blocks of one size class
-//!                 '- FileDevice       unlinked sparse file (create)
-//!                     |- Disk         what the system says of the disk below it
-//!                     |- Pool         rings of this process (uring), one per batch in flight
-//!                     '- plain        preadv and pwritev, where there is no ring (transfer)
+//!                 |- FileDevice       unlinked sparse file (create)
+//!                 |   |- Disk         what the system says of the disk below it
+//!                 |   |- Pool         rings of this process (uring), one per batch in flight
+//!                 |   '- plain        preadv and pwritev, where there is no ring (transfer)
+//!                 '- Tier             one of the first two over one of the third, and a thread
 //! ```
-//! Locks: those of Zram's shards. A device is used by any number of threads at once; else the only
-//! thing they share is the mask of rings or codecs in use, one atomic word. A batch allocates
-//! nothing once its ring exists.
+//! Locks: those of Zram's shards and of Tier's free blocks. A device is used by any number of
+//! threads at once; else the only thing they share is the mask of rings or codecs in use, one
+//! atomic word. A batch allocates nothing once its ring exists.
 //!
 //! The crate is also linked into a library that replaces mmap, munmap, madvise and malloc of the
 //! program it serves, so its own memory comes from raw system calls (`sys`).
@@ -29,6 +30,8 @@ mod pool;
 mod ram;
 mod spec;
 mod sys;
+mod tier;
+mod tiering;
 mod transfer;
 mod uring;
 mod zram;
@@ -38,9 +41,10 @@ pub use arena::Arena;
 pub use compression::Compression;
 pub use error::{OpenError, Reason};
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
+pub use tiering::Tiering;
 
 use highwater_platform::{DeviceInfo, Io};
-use highwater_units::Bytes;
+use highwater_units::{Bytes, PAGE_SIZE};
 
 /// How transfers reach a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +84,19 @@ pub trait Device: Send + Sync {
     /// written again they read as anything. Nobody else uses them meanwhile.
     fn discard(&self, _slot: u32, _pages: u32) {}
 
+    /// Bytes that discarding a slot would free.
+    fn footprint(&self, _slot: u32) -> usize {
+        PAGE_SIZE
+    }
+
+    /// From now on the device moves no contents of its own accord, until [`Device::resume`]. To be
+    /// called before a fork, with nothing else held that a transfer needs, and taken back in the
+    /// parent.
+    fn pause(&self) {}
+
+    /// Takes one [`Device::pause`] back.
+    fn resume(&self) {}
+
     /// The same content for a forked child, read-only. To be called in the child before anything
     /// else is done with a device of its parent; of the parent's device only dropping is left then.
     /// The parent promises not to overwrite slots that the child still needs.
@@ -93,12 +110,18 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// What it has at which level; `None` if it has one level, or is inherited.
+    fn tiering(&self) -> Option<Tiering> {
+        None
+    }
+
     /// Whether the file descriptor is one of this device's, which the program must neither close
     /// nor replace. Descriptors come and go with use, so this is asked each time.
     fn owns_descriptor(&self, descriptor: i32) -> bool;
 }
 
 /// Opens a device. It starts empty, and nothing of it is left behind by any end of the process.
+/// A tier has a thread, with the signal mask of the caller.
 ///
 /// # Errors
 /// Why there can be no such device, in one line.
@@ -115,8 +138,25 @@ pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>,
         Spec::Ram { .. } => ram::Ram::open(spec).map(boxed),
         Spec::Zram { size, algorithm } => zram::Zram::open(spec, *size, *algorithm).map(boxed),
         Spec::File { .. } | Spec::Dir { .. } => file::FileDevice::open(spec, submission).map(boxed),
+        Spec::Tier { fast, slow } => {
+            let [fast, slow] = [fast, slow].map(|level| open_with(level, submission));
+            tier(spec.to_string(), fast?, slow?)
+        }
     };
     device.map_err(|reason| OpenError { spec: spec.clone(), reason })
+}
+
+/// Two devices, both empty, as one: pages go to `fast`, and cold ones from there to `slow`. It
+/// has as many slots as both.
+///
+/// # Errors
+/// The system has no thread or memory to give.
+pub fn tier(
+    name: String,
+    fast: Box<dyn Device>,
+    slow: Box<dyn Device>,
+) -> Result<Box<dyn Device>, Reason> {
+    tier::Tier::new(name, fast, slow).map(boxed)
 }
 
 fn boxed(device: impl Device + 'static) -> Box<dyn Device> {

@@ -1,5 +1,5 @@
 //! What the user writes for a device: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`.
+//! `dir:PATH:SIZE`, `tier:FAST+SLOW`.
 
 use crate::zram::SLOTS_PER_PAGE;
 use highwater_units::Bytes;
@@ -14,7 +14,9 @@ pub const SIZE_MAX: Bytes = Bytes(1 << 44);
 
 /// Separates specifications in an environment variable, so no path may hold it.
 const SEPARATOR: char = ';';
-const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE";
+const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, tier:FAST+SLOW";
+/// Between the levels of a tier. The fast one has no path, so a path may hold it.
+const LEVELS: char = '+';
 
 /// A device to be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +47,13 @@ pub enum Spec {
         /// The file's size.
         size: Bytes,
     },
+    /// One device of two: pages that stay cold on the first move on to the second.
+    Tier {
+        /// Memory, plain or compressed.
+        fast: Box<Spec>,
+        /// A file.
+        slow: Box<Spec>,
+    },
 }
 
 /// How pages are compressed.
@@ -69,33 +78,24 @@ impl Algorithm {
 }
 
 impl Spec {
-    /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE` or `dir:PATH:SIZE`. SIZE is a
-    /// number with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':'
-    /// but no ';'.
+    /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`, or
+    /// `tier:FAST+SLOW` of one of the first two and one of the others. SIZE is a number with a
+    /// binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';'.
     ///
     /// # Errors
     /// What is wrong, in one line.
     pub fn parse(text: &str) -> Result<Spec, String> {
-        let error = |message: String| format!("swap {text:?}: {message}");
-        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        match kind {
-            "ram" => parse_size(rest).map(|size| Spec::Ram { size }),
-            "zram" => parse_zram(rest),
-            "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
-            "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
-            "" => Err(format!("kind missing (there are {KINDS})")),
-            kind => Err(format!("unknown kind {kind:?} (there are {KINDS})")),
-        }
-        .map_err(error)
+        parse_kind(text).map_err(|message| format!("swap {text:?}: {message}"))
     }
 
-    /// The size asked for, in bytes.
+    /// The size asked for, of a tier that of both levels, in bytes.
     pub fn size(&self) -> Bytes {
         match self {
             Spec::Ram { size }
             | Spec::Zram { size, .. }
             | Spec::File { size, .. }
             | Spec::Dir { size, .. } => *size,
+            Spec::Tier { fast, slow } => Bytes(fast.size().0 + slow.size().0),
         }
     }
 
@@ -107,10 +107,38 @@ impl Spec {
     /// The slots.
     pub(crate) fn pages(&self) -> u32 {
         let per_page = match self {
+            Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
             Spec::Zram { .. } => u64::from(SLOTS_PER_PAGE),
             Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } => 1,
         };
         u32::try_from(self.size().pages() * per_page).unwrap_or(u32::MAX)
+    }
+}
+
+fn parse_kind(text: &str) -> Result<Spec, String> {
+    let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+    match kind {
+        "ram" => parse_size(rest).map(|size| Spec::Ram { size }),
+        "zram" => parse_zram(rest),
+        "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
+        "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
+        "tier" => parse_tier(rest),
+        "" => Err(format!("kind missing (there are {KINDS})")),
+        kind => Err(format!("unknown kind {kind:?} (there are {KINDS})")),
+    }
+}
+
+fn parse_tier(text: &str) -> Result<Spec, String> {
+    let missing = || format!("slow level missing (FAST{LEVELS}SLOW)");
+    let (fast, slow) = text.split_once(LEVELS).ok_or_else(missing)?;
+    let fast = parse_kind(fast).map_err(|reason| format!("fast level: {reason}"))?;
+    let slow = parse_kind(slow).map_err(|reason| format!("slow level: {reason}"))?;
+    match (&fast, &slow) {
+        (Spec::Ram { .. } | Spec::Zram { .. }, Spec::File { .. } | Spec::Dir { .. }) => {
+            Ok(Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) })
+        }
+        (Spec::Ram { .. } | Spec::Zram { .. }, _) => Err("the slow level is file: or dir:".into()),
+        _ => Err("the fast level is ram: or zram:".into()),
     }
 }
 
@@ -178,6 +206,7 @@ impl fmt::Display for Spec {
             }
             Spec::File { path, size } => place(f, "file", path, size),
             Spec::Dir { path, size } => place(f, "dir", path, size),
+            Spec::Tier { fast, slow } => write!(f, "tier:{fast}{LEVELS}{slow}"),
         }
     }
 }
@@ -205,6 +234,13 @@ mod tests {
             ("zram:64M:zstd", zram(Algorithm::Zstd)),
             ("file:/a/b:1.5G", file),
             ("dir:relative:1MB", dir("relative", 1 << 20)),
+            (
+                "tier:zram:64M+dir:/a+b:2M",
+                Spec::Tier {
+                    fast: Box::new(zram(Algorithm::Lz4)),
+                    slow: Box::new(dir("/a+b", 2 << 20)),
+                },
+            ),
             ("dir:/with:colon:2m", dir("/with:colon", 2 << 20)),
             ("dir:/a b/c:2048k", dir("/a b/c", 2 << 20)),
         ] {
@@ -225,6 +261,16 @@ mod tests {
             ("zram:64M:lz4:9", "unknown algorithm \"lz4:9\""),
             ("zram:1K", "under 1 MiB"),
             ("ram:64M:zstd", "bad size \"64M:zstd\""),
+            ("tier:", "slow level missing (FAST+SLOW)"),
+            ("tier:ram:1G", "slow level missing (FAST+SLOW)"),
+            ("tier:ram:1G+", "slow level: kind missing"),
+            ("tier:+dir:/a:1G", "fast level: kind missing"),
+            ("tier:ram:1K+dir:/a:1G", "fast level: size 1K is under 1 MiB"),
+            ("tier:zram:1G:gzip+dir:/a:1G", "fast level: unknown algorithm \"gzip\""),
+            ("tier:dir:/a:1G+ram:1G", "the fast level is ram: or zram:"),
+            ("tier:ram:1G+zram:1G", "the slow level is file: or dir:"),
+            ("tier:ram:1G+tier:ram:1G+dir:/a:1G", "the slow level is file: or dir:"),
+            ("tier:ram:1G+dir:/a", "slow level: size missing (PATH:SIZE)"),
             ("ram", "size missing"),
             ("ram:", "size missing"),
             ("dir:/a", "size missing (PATH:SIZE)"),
@@ -254,12 +300,16 @@ mod tests {
             let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
             let size = Bytes::of_pages(pages.max(256));
             let path = PathBuf::from(format!("/x:{}", random.below(9)));
-            let spec = match random.below(5) {
+            let spec = match random.below(6) {
                 0 => Spec::Ram { size },
                 1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
                 2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
                 3 => Spec::File { path, size },
-                _ => Spec::Dir { path, size },
+                4 => Spec::Dir { path, size },
+                _ => Spec::Tier {
+                    fast: Box::new(Spec::Zram { size, algorithm: Algorithm::Zstd }),
+                    slow: Box::new(Spec::Dir { path, size: SIZE_MIN }),
+                },
             };
             assert_eq!(Spec::parse(&spec.to_string()), Ok(spec));
         }

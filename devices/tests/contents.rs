@@ -109,13 +109,21 @@ fn devices_say_what_they_are() {
         let spec = Spec::parse(&info.name).unwrap();
         assert!(name.starts_with(&info.name) && info.size() == spec.capacity() && !info.read_only);
         let memory = matches!(spec, Spec::Ram { .. } | Spec::Zram { .. });
+        let (tiered, compressed) = match &spec {
+            Spec::Tier { fast, .. } => (true, matches!(**fast, Spec::Zram { .. })),
+            spec => (false, matches!(spec, Spec::Zram { .. })),
+        };
         assert_eq!(info.latency == Latency::Synchronous, memory);
         assert_eq!(device.resident(), Bytes(0));
         (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 5));
         let mut batch = [Io::new(5, (0..16).map(Pfn).collect())];
         write(&*device, &frames, &mut batch);
-        assert_eq!(device.resident(), if memory { Bytes::of_pages(16) } else { Bytes(0) });
-        assert_eq!(device.compression().is_some(), matches!(spec, Spec::Zram { .. }));
+        assert_eq!(
+            device.resident(),
+            if memory || tiered { Bytes::of_pages(16) } else { Bytes(0) }
+        );
+        assert_eq!(device.compression().is_some(), compressed);
+        assert_eq!(device.tiering().map(|it| it.fast_pages), tiered.then_some(16));
     }
 }
 

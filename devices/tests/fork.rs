@@ -69,6 +69,7 @@ fn children_read_the_slots_of_their_parents() {
         write_slots(&*device, &frames, 1, 32);
         // The parent may fill slots that were free at the fork, and goes on using its rings.
         let go_on = || {
+            device.resume();
             for round in 0..50 {
                 (0..16).for_each(|i| frames.fill(Pfn(i), round + 1000));
                 let mut batch = run_in_two(600);
@@ -77,6 +78,7 @@ fn children_read_the_slots_of_their_parents() {
                 assert!(frames.holds(Pfn(3), round + 1000) && batch[0].result == Ok(()));
             }
         };
+        device.pause();
         assert!(holds_in_child(|| child_sees(&*device, &frames, 2), go_on), "{name}");
         assert!(slots_hold(&*device, &frames, 1, 32), "{name} after the fork");
     }

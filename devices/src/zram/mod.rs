@@ -139,6 +139,13 @@ impl Device for Zram {
         }
     }
 
+    fn footprint(&self, slot: u32) -> usize {
+        match Content::unpack(self.slots.table[slot as usize].load(Relaxed)) {
+            Content::Empty | Content::Same => 0,
+            Content::Object(object) => object.class().size(),
+        }
+    }
+
     fn inherit(&self) -> Box<dyn Device> {
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let codecs = self.codecs.for_reading();

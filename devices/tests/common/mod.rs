@@ -1,7 +1,7 @@
 //! Frames to transfer, and the devices that every test goes through.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use highwater_devices::{Algorithm, Arena, Device, Spec, Submission, open_with};
+use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, Submission, open_with};
 use highwater_platform::Io;
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
 use std::path::Path;
@@ -109,10 +109,14 @@ fn shuffled_runs(random: &mut Prng, frames: &[Pfn]) -> Vec<Pfn> {
 
 /// Every kind of device, with both ways to reach a file, over files in `dir`.
 pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Device>)> {
+    let slow = Spec::Dir { path: dir.to_owned(), size };
+    let tier = |fast| Spec::Tier { fast: Box::new(fast), slow: Box::new(slow.clone()) };
     let specs = [
         Spec::Ram { size },
         Spec::Zram { size, algorithm: Algorithm::Lz4 },
         Spec::Zram { size, algorithm: Algorithm::Zstd },
+        tier(Spec::Ram { size: SIZE_MIN }),
+        tier(Spec::Zram { size: SIZE_MIN, algorithm: Algorithm::Lz4 }),
         Spec::Dir { path: dir.to_owned(), size },
         Spec::File { path: dir.join("swap"), size },
     ];

@@ -77,8 +77,17 @@ fn swap_item(area: &Area) -> Item {
     if let Err(refusal) = swap::try_open(area) {
         return Item::refused(NAME, &refusal);
     }
-    let spec = &area.spec;
+    spec_item(&area.spec)
+}
+
+/// A device that can be opened.
+fn spec_item(spec: &Spec) -> Item {
+    const NAME: &str = "swap";
     match spec {
+        Spec::Tier { fast, slow } => {
+            let (fast, slow) = (spec_item(fast), spec_item(slow));
+            Item { found: format!("{}; then {}", fast.found, slow.found), ..slow }
+        }
         Spec::Ram { size } => Item::ok(NAME, format!("{size} of memory")),
         Spec::Zram { size, .. } => {
             let most = spec.capacity();

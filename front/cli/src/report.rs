@@ -36,6 +36,8 @@ pub(crate) struct Report {
     pub(crate) swap_out: Transfer,
     /// None if no pages were compressed.
     pub(crate) compression: Option<Compressed>,
+    /// None if there was no device of two levels.
+    pub(crate) tiers: Option<Tiers>,
     pub(crate) swap_io_errors: u64,
     pub(crate) direct_reclaims: u64,
     pub(crate) kswapd_cpu_seconds: f64,
@@ -95,6 +97,21 @@ pub(crate) struct Compressed {
     pub(crate) incompressible_bytes: u64,
 }
 
+/// What devices of two levels held when each process had most pages on them, and what they moved.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tiers {
+    pub(crate) fast_bytes: u64,
+    pub(crate) slow_bytes: u64,
+    /// Moved to the slow level because it was cold.
+    pub(crate) written_back_bytes: u64,
+    pub(crate) writeback_ios: u64,
+    /// Pages that stayed because their write failed.
+    pub(crate) writeback_failures: u64,
+    pub(crate) slow_read_bytes: u64,
+    /// Written to the slow level at once because the fast one took no more.
+    pub(crate) slow_write_bytes: u64,
+}
+
 /// How long faults took.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
@@ -139,6 +156,7 @@ impl Report {
             swap_in: Transfer::of(&all, IN),
             swap_out: Transfer::of(&all, OUT),
             compression: Compressed::of(&all),
+            tiers: Tiers::of(&all),
             swap_io_errors: get(Counter::SwapIoErrors),
             direct_reclaims: get(Counter::AllocStall),
             kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
@@ -214,6 +232,21 @@ impl Compressed {
             used_bytes: all.get(Counter::ZramBytes),
             same_filled_bytes: bytes(Counter::ZramSameFilled),
             incompressible_bytes: bytes(Counter::ZramIncompressible),
+        })
+    }
+}
+
+impl Tiers {
+    fn of(all: &Snapshot) -> Option<Tiers> {
+        let bytes = |counter| Bytes::of_pages(all.get(counter)).0;
+        (all.get(Counter::TierFast) + all.get(Counter::TierSlow) > 0).then(|| Tiers {
+            fast_bytes: bytes(Counter::TierFast),
+            slow_bytes: bytes(Counter::TierSlow),
+            written_back_bytes: bytes(Counter::TierWriteback),
+            writeback_ios: all.get(Counter::TierWritebackIos),
+            writeback_failures: all.get(Counter::TierWritebackFailures),
+            slow_read_bytes: bytes(Counter::TierSlowReads),
+            slow_write_bytes: bytes(Counter::TierSlowWrites),
         })
     }
 }
@@ -306,7 +339,7 @@ pub(crate) mod tests {
         assert_eq!(report.swap_out.pages_per_io, None);
         assert_eq!((report.fault_latency.count, report.fault_latency_major.count), (4, 2));
         assert_eq!(report.vmstat["pgfault"], 4000);
-        assert!(report.compression.is_none());
+        assert!(report.compression.is_none() && report.tiers.is_none());
     }
 
     #[test]
@@ -316,6 +349,29 @@ pub(crate) mod tests {
         assert_eq!((compressed.bytes, compressed.used_bytes), (48 << 20, 16 << 20));
         assert_eq!(compressed.same_filled_bytes, 4 << 20);
         assert_eq!(compressed.incompressible_bytes, 8 << 20);
+    }
+
+    /// Two processes that swapped to tiers.
+    pub(crate) fn two_tiered(failures: u64) -> Vec<(u32, Snapshot)> {
+        let counts = [
+            (Counter::TierFast, 1024),
+            (Counter::TierSlow, 512),
+            (Counter::TierWriteback, 768),
+            (Counter::TierWritebackIos, 48),
+            (Counter::TierWritebackFailures, failures),
+            (Counter::TierSlowReads, 256),
+            (Counter::TierSlowWrites, 128),
+        ];
+        vec![(7, process(&counts)), (8, process(&counts))]
+    }
+
+    #[test]
+    fn tiers_are_summed_over_processes() {
+        let tiers = report(&two_tiered(3)).tiers.expect("pages in tiers");
+        assert_eq!((tiers.fast_bytes, tiers.slow_bytes), (8 << 20, 4 << 20));
+        assert_eq!((tiers.written_back_bytes, tiers.writeback_ios), (6 << 20, 96));
+        assert_eq!((tiers.slow_read_bytes, tiers.slow_write_bytes), (2 << 20, 1 << 20));
+        assert_eq!(tiers.writeback_failures, 6);
     }
 
     #[test]

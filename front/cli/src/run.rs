@@ -30,9 +30,10 @@ pub(crate) struct Run {
     /// Memory budget of each process, such as 512M [default: half of what is available]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE or zram:SIZE[:lz4|zstd], and behind it
-    /// ,priority=N (0 to 65535, higher first) or ,rotational=0|1 (may be repeated) [default: a
-    /// directory for temporary files]
+    /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd], or
+    /// tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G: cold pages of the fast one move on to
+    /// the slow one. Behind it ,priority=N (0 to 65535, higher first) or ,rotational=0|1
+    /// (may be repeated) [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
     /// Threads that free memory in the background

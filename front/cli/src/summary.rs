@@ -1,6 +1,6 @@
 //! The summary of a run, for people.
 
-use crate::report::{Compressed, Latency, Report, Transfer};
+use crate::report::{Compressed, Latency, Report, Tiers, Transfer};
 use highwater_units::Bytes;
 use indicatif::HumanCount;
 
@@ -16,6 +16,13 @@ pub(crate) fn text(report: &Report) -> String {
     if report.swap_io_errors > 0 {
         let errors = HumanCount(report.swap_io_errors);
         lines.push(format!("highwater: {errors} swap transfers failed; check the device"));
+    }
+    if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
+    {
+        let failures = HumanCount(failures);
+        lines.push(format!(
+            "highwater: {failures} pages could not be written back; check the slow device"
+        ));
     }
     match report.processes {
         0 => lines.push(
@@ -49,7 +56,8 @@ fn table(report: &Report) -> Vec<String> {
         ("manager CPU", manager_cpu(report)),
         ("program CPU", program_cpu(report)),
     ];
-    let rows = rows.into_iter().chain(compressed);
+    let tiers = report.tiers.iter().flat_map(tiers);
+    let rows = rows.into_iter().chain(compressed).chain(tiers);
     let rows = rows.map(|(name, value)| format!("  {name:<16}  {value}"));
     [headline(report)].into_iter().chain(rows).collect()
 }
@@ -59,6 +67,18 @@ fn compressed(compressed: &Compressed) -> String {
     let parts = [bytes, used_bytes, same_filled_bytes, incompressible_bytes];
     let [all, used, same, raw] = parts.map(Bytes);
     format!("{all} in {used}, same-filled {same}, incompressible {raw}")
+}
+
+fn tiers(tiers: &Tiers) -> [(&'static str, String); 2] {
+    let held = format!("fast {}, slow {}", Bytes(tiers.fast_bytes), Bytes(tiers.slow_bytes));
+    let moved = format!(
+        "written back {} in {} writes, written at once {}, read {}",
+        Bytes(tiers.written_back_bytes),
+        HumanCount(tiers.writeback_ios),
+        Bytes(tiers.slow_write_bytes),
+        Bytes(tiers.slow_read_bytes),
+    );
+    [("tiers", held), ("  slow level", moved)]
 }
 
 fn headline(report: &Report) -> String {
@@ -135,7 +155,7 @@ fn program_cpu(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{report, two_compressing, two_processes};
+    use crate::report::tests::{report, two_compressing, two_processes, two_tiered};
 
     #[test]
     fn a_summary_is_aligned_and_complete() {
@@ -160,6 +180,21 @@ mod tests {
         let text = text(&report(&two_compressing()));
         let line = "  compressed        48 MiB in 16 MiB, same-filled 4 MiB, incompressible 8 MiB";
         assert_eq!(text.lines().last(), Some(line));
+    }
+
+    #[test]
+    fn tiers_are_told_where_there_were_any() {
+        let text = text(&report(&two_tiered(0)));
+        let lines: Vec<_> = text.lines().rev().take(2).collect();
+        let moved = "written back 6 MiB in 96 writes, written at once 1 MiB, read 2 MiB";
+        assert_eq!(lines[1], "  tiers             fast 8 MiB, slow 4 MiB");
+        assert_eq!(lines[0], format!("    slow level      {moved}"));
+    }
+
+    #[test]
+    fn failing_write_back_is_told_first() {
+        let text = text(&report(&two_tiered(3)));
+        assert!(text.starts_with("highwater: 6 pages could not be written back"), "{text}");
     }
 
     #[test]

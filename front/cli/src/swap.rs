@@ -18,14 +18,19 @@ pub(crate) fn devices(asked: &[String]) -> Result<Vec<Area>, Refusal> {
 }
 
 fn device(text: &str) -> Result<Area, Refusal> {
-    let full = |path: PathBuf| absolute(&path).unwrap_or(path);
     let area = Area::parse(text).map_err(|what| Refusal::new(what, FORMS))?;
-    let spec = match area.spec {
+    Ok(Area { spec: whole(area.spec), ..area })
+}
+
+/// With absolute paths.
+fn whole(spec: Spec) -> Spec {
+    let full = |path: PathBuf| absolute(&path).unwrap_or(path);
+    match spec {
         memory @ (Spec::Ram { .. } | Spec::Zram { .. }) => memory,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
-    };
-    Ok(Area { spec, ..area })
+        Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(whole(*slow)) },
+    }
 }
 
 /// Opens a device as the program will, and closes it again.
@@ -64,12 +69,17 @@ mod tests {
         let found = devices(&["dir:somewhere:1M".to_owned()]).unwrap();
         let expected = std::env::current_dir().unwrap().join("somewhere");
         assert!(matches!(&found[0].spec, Spec::Dir { path, .. } if *path == expected));
+        let found = devices(&["tier:ram:1M+dir:somewhere:1M".to_owned()]).unwrap();
+        let Spec::Tier { slow, .. } = &found[0].spec else { panic!("{found:?}") };
+        assert!(matches!(&**slow, Spec::Dir { path, .. } if *path == expected));
     }
 
     #[test]
     fn what_cannot_be_opened_says_what_to_do() {
         let missing = Area::parse("dir:/nonexistent:1M").unwrap();
         assert!(try_open(&missing).unwrap_err().remedy().contains("create the directory"));
+        let tier = Area::parse("tier:zram:1M+dir:/nonexistent:1M").unwrap();
+        assert!(try_open(&tier).unwrap_err().remedy().contains("create the directory"));
         for memory in ["ram:1M", "zram:1M", "zram:1M:zstd"] {
             assert_eq!(try_open(&Area::parse(memory).unwrap()), Ok(()));
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot),
-//!           allocator held
+//!           devices paused, allocator held
 //! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
 //! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
 //!           write, every page of the snapshot swapped out
@@ -77,6 +77,8 @@ extern "C" fn prepare() {
         regions: process.regions().clone(),
         pipe: pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)),
     });
+    // With the allocator free: what is waited for may allocate.
+    process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork();
     // SAFETY: this thread set FORKING.
     unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, allocator }) };
@@ -92,6 +94,7 @@ fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, FaultError>)> {
 
 extern "C" fn parent() {
     let Some((process, blocked, saved)) = arrive() else { return };
+    process.manager.platform().devices().resume();
     if let Ok(Saved { snapshot, pipe, .. }) = saved {
         match pipe {
             Ok((read, _)) => process.reporter.children().add(read, snapshot),

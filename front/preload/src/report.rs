@@ -7,7 +7,7 @@
 
 use crate::fork::Children;
 use crate::{memory, process};
-use highwater_devices::Compression;
+use highwater_devices::{Compression, Tiering};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{FaultError, Manager};
 use highwater_session::{Settings, StatsFile};
@@ -37,6 +37,8 @@ struct Shared {
     ram_device_peak: AtomicU64,
     /// What was held compressed when that was most.
     compressed_peak: Mutex<Compression>,
+    /// Pages of tiers by level, fast and slow, when they were most.
+    tiered_peak: Mutex<(u64, u64)>,
     children: Children,
 }
 
@@ -62,6 +64,7 @@ impl Reporter {
             out_of_memory: AtomicU64::new(0),
             ram_device_peak: AtomicU64::new(0),
             compressed_peak: Mutex::default(),
+            tiered_peak: Mutex::default(),
             children: Children::default(),
         });
         let body = shared.clone();
@@ -112,7 +115,16 @@ impl Shared {
         let compressed = self.compressed_peak();
         let ram_device = platform.devices().resident().0;
         let ram_device = self.ram_device_peak.fetch_max(ram_device, Relaxed).max(ram_device);
+        let tiers = platform.devices().tiering().unwrap_or_default();
+        let (fast, slow) = self.tiered_peak(&tiers);
         let gauges = [
+            (Counter::TierFast, fast),
+            (Counter::TierSlow, slow),
+            (Counter::TierWriteback, tiers.written_back),
+            (Counter::TierWritebackIos, tiers.writeback_ios),
+            (Counter::TierWritebackFailures, tiers.writeback_failures),
+            (Counter::TierSlowReads, tiers.slow_reads),
+            (Counter::TierSlowWrites, tiers.slow_writes),
             (Counter::ZramPages, compressed.pages),
             (Counter::ZramSameFilled, compressed.same_filled),
             (Counter::ZramIncompressible, compressed.incompressible),
@@ -135,6 +147,15 @@ impl Shared {
         let mut peak = self.compressed_peak.lock().unwrap_or_else(PoisonError::into_inner);
         if now.pages > peak.pages {
             *peak = now;
+        }
+        *peak
+    }
+
+    /// Both numbers of one moment: that of all looked at when tiers held most.
+    fn tiered_peak(&self, now: &Tiering) -> (u64, u64) {
+        let mut peak = self.tiered_peak.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.fast_pages + now.slow_pages > peak.0 + peak.1 {
+            *peak = (now.fast_pages, now.slow_pages);
         }
         *peak
     }

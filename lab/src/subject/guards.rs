@@ -1,6 +1,6 @@
 //! A space on the os platform: a page is reached through a pin that holds it in its frame.
 
-use super::Setup;
+use super::{Setup, with_tiers};
 use crate::workload::host::Host;
 use crate::workload::{Access, Denied, Intent, Service, Target, Words};
 use highwater_mm::stats::Snapshot;
@@ -44,7 +44,7 @@ impl Service for Guards {
     }
 
     fn counters(&self) -> Snapshot {
-        self.manager.statistics()
+        with_tiers(self.manager.statistics(), self.manager.platform().swap_devices())
     }
 
     fn locks(&self) -> Option<LockStatistics> {

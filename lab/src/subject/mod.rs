@@ -16,6 +16,8 @@ pub use simulated::{Held, Simulated, Virtual};
 
 use highwater_devices::{Area, Device};
 use highwater_mm::Config;
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_os::Devices;
 use highwater_units::Bytes;
 
 /// How the manager is set up.
@@ -38,6 +40,23 @@ pub enum ServedBy {
     Handlers,
     /// The thread that faults.
     InThread,
+}
+
+/// Adds what devices of two levels have and did.
+fn with_tiers(mut snapshot: Snapshot, devices: &Devices) -> Snapshot {
+    let tiers = devices.tiering().unwrap_or_default();
+    for (counter, value) in [
+        (Counter::TierFast, tiers.fast_pages),
+        (Counter::TierSlow, tiers.slow_pages),
+        (Counter::TierWriteback, tiers.written_back),
+        (Counter::TierWritebackIos, tiers.writeback_ios),
+        (Counter::TierWritebackFailures, tiers.writeback_failures),
+        (Counter::TierSlowReads, tiers.slow_reads),
+        (Counter::TierSlowWrites, tiers.slow_writes),
+    ] {
+        snapshot.counters[counter as usize] = value;
+    }
+    snapshot
 }
 
 impl Setup {

@@ -63,6 +63,8 @@ pub struct Figures {
     pub cpu_ns: u64,
     /// What each task reached, where the workload is a pass of each.
     pub tasks: Option<TaskRates>,
+    /// What devices of two levels did; none where there is none.
+    pub tiers: Option<TierFigures>,
     /// What locks cost meanwhile; none where the kernel manages the memory.
     pub locks: Option<Vec<LockRow>>,
 }
@@ -112,8 +114,47 @@ impl Figures {
             swept_words: outcome.pages * WORDS as u64,
             cpu_ns: cpu.total().0,
             tasks: outcome.passes.as_deref().map(TaskRates::of),
+            tiers: TierFigures::of(&gained, seconds),
             locks: locks.as_ref().map(lock_rows),
         }
+    }
+}
+
+/// What devices of two levels held at the end of the run, and did meanwhile, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TierFigures {
+    /// Pages in fast levels.
+    pub fast_pages: u64,
+    /// Pages in slow levels.
+    pub slow_pages: u64,
+    /// Pages moved to a slow level, per second.
+    pub written_back_per_s: f64,
+    /// Pages carried by each write that did so; none without.
+    pub pages_per_writeback: Option<f64>,
+    /// Pages that such a write failed for.
+    pub writeback_failures: u64,
+    /// Pages read from a slow level, per second.
+    pub slow_reads_per_s: f64,
+    /// Pages written to a slow level at once, per second.
+    pub slow_writes_per_s: f64,
+}
+
+impl TierFigures {
+    fn of(gained: &Gained<'_>, seconds: f64) -> Option<TierFigures> {
+        let held = [Counter::TierFast, Counter::TierSlow].map(|level| gained.after.get(level));
+        let [fast_pages, slow_pages] = held;
+        let per_s = |counter| gained.count(counter) as f64 / seconds;
+        let (pages, ios) =
+            (gained.count(Counter::TierWriteback), gained.count(Counter::TierWritebackIos));
+        (fast_pages + slow_pages > 0).then(|| TierFigures {
+            fast_pages,
+            slow_pages,
+            written_back_per_s: per_s(Counter::TierWriteback),
+            pages_per_writeback: (ios > 0).then(|| pages as f64 / ios as f64),
+            writeback_failures: gained.count(Counter::TierWritebackFailures),
+            slow_reads_per_s: per_s(Counter::TierSlowReads),
+            slow_writes_per_s: per_s(Counter::TierSlowWrites),
+        })
     }
 }
 

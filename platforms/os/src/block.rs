@@ -1,7 +1,7 @@
 //! Swap devices over the arena.
 
 use crate::Os;
-use highwater_devices::{Arena, Compression, Device};
+use highwater_devices::{Arena, Compression, Device, Tiering};
 use highwater_platform::{Block, DeviceInfo, Io};
 use highwater_units::Bytes;
 
@@ -52,6 +52,23 @@ impl Devices {
     pub fn compression(&self) -> Option<Compression> {
         let mut all = self.0.iter().filter_map(|device| device.compression()).peekable();
         all.peek().is_some().then(|| all.sum())
+    }
+
+    /// What the devices of two levels have at which, in all; `None` if there are none.
+    pub fn tiering(&self) -> Option<Tiering> {
+        let mut all = self.0.iter().filter_map(|device| device.tiering()).peekable();
+        all.peek().is_some().then(|| all.sum())
+    }
+
+    /// Lets no device move contents of its own accord, from when this returns until
+    /// [`Devices::resume`]. To be called before a fork.
+    pub fn pause(&self) {
+        self.0.iter().for_each(|device| device.pause());
+    }
+
+    /// Takes one [`Devices::pause`] back.
+    pub fn resume(&self) {
+        self.0.iter().for_each(|device| device.resume());
     }
 }
 

@@ -58,6 +58,11 @@ impl Os {
         })
     }
 
+    /// The swap devices.
+    pub fn swap_devices(&self) -> &Devices {
+        &self.devices
+    }
+
     /// The address of a frame. Its memory may be touched while a pin holds the page there.
     pub fn frame(&self, pfn: Pfn) -> *mut u8 {
         self.memory.arena().address(pfn)

@@ -178,6 +178,27 @@ fn compressed_memory_at_its_limit_is_an_error() {
     assert!(failures.into_inner() > 0, "there was room for all");
 }
 
+/// Most pages move on to the slow level, of which transfers fail in two of three runs.
+#[test]
+fn contents_survive_two_levels_and_nothing_stays() {
+    let moved = AtomicU64::new(0);
+    seeds(6, |seed| {
+        let drawn = draw(seed, 1 + seed as usize % 4, 2000);
+        drawn.trouble.writes.store(seed % 3 * 8, Relaxed);
+        drawn.trouble.reads.store(seed % 3 * 2, Relaxed);
+        let failures = [Failures::None, Failures::Allowed, Failures::Allowed][seed as usize % 3];
+        let plan = Plan { failures, pages: drawn.plan.pages.max(600), ..drawn.plan };
+        let (device, held) = common::tiered(plan.slots(), &drawn.trouble);
+        run("two levels", seed, Case { plan, frames: 64, devices: vec![device], ..drawn });
+        // Pages on their way have two places.
+        held.pause();
+        let held = held.tiering().expect("a tier");
+        assert_eq!((held.fast_pages, held.slow_pages), (0, 0), "seed {seed}");
+        moved.fetch_add(held.written_back, Relaxed);
+    });
+    assert!(moved.into_inner() > 0, "no page was written back");
+}
+
 /// Transfers fail now and then: contents are right all the same, and errors are said.
 #[test]
 fn failing_devices_lose_nothing() {

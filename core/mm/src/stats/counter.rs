@@ -78,6 +78,13 @@ counters! {
     ZramSameFilled "zram_same_filled" sum "Those of them that were one word over and over."
     ZramIncompressible "zram_incompressible" sum "Those of them stored as they are."
     ZramBytes "zram_bytes" sum "Memory that they took."
+    TierFast "tier_fast" sum "Pages in fast levels, when tiers held most, of each process."
+    TierSlow "tier_slow" sum "Pages in slow levels, at that moment."
+    TierWriteback "tier_writeback" sum "Pages moved to a slow level because they were cold."
+    TierWritebackIos "tier_writeback_ios" sum "Device writes that did so."
+    TierWritebackFailures "tier_writeback_failures" sum "Pages that such a write failed for."
+    TierSlowReads "tier_slow_reads" sum "Pages read from a slow level."
+    TierSlowWrites "tier_slow_writes" sum "Pages written there at once: the fast level was full."
     Processes "processes" sum "Processes that were served."
     OutOfMemory "oom" sum "Processes ended because memory and swap were full."
 }

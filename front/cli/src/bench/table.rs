@@ -5,7 +5,7 @@ use super::rounds::Comparison;
 use super::subject::Run;
 use highwater_lab::report::locks::table_of;
 use highwater_lab::report::unit::Unit;
-use highwater_lab::workload::figures::Figures;
+use highwater_lab::workload::figures::{Figures, TierFigures};
 use highwater_units::Nanos;
 use std::fmt::Write;
 
@@ -43,7 +43,7 @@ pub(super) fn one(job: &impl Job, run: &Run) -> String {
     for (name, unit, figure) in ROWS {
         let _ = write!(text, "\n{name:32}{:>14}", unit.show(figure(&run.figures)));
     }
-    format!("{text}{}\n{}", locks(&run.figures), checked(run))
+    format!("{text}{}{}\n{}", tiers(&run.figures), locks(&run.figures), checked(run))
 }
 
 /// The table of all runs, and the ratio to each peer, ours / peer.
@@ -61,6 +61,7 @@ pub(super) fn all(job: &impl Job, all: &Comparison) -> String {
             let _ = write!(text, "{:>14}{:>8}", unit.show(theirs), ratio(ours, theirs));
         }
     }
+    text += &tiers(&all.ours.figures);
     text += &locks(&all.ours.figures);
     let conditions = all.peers.iter().map(|peer| peer.conditions.clone());
     let runs = [&all.ours].into_iter().chain(all.peers.iter().map(|peer| &peer.run));
@@ -68,6 +69,25 @@ pub(super) fn all(job: &impl Job, all: &Comparison) -> String {
         let _ = write!(text, "\n{line}");
     }
     text
+}
+
+/// What devices of two levels had and did, where there are any.
+fn tiers(figures: &Figures) -> String {
+    let told = |tiers: TierFigures| {
+        let rate = |pages| Unit::Rate.show(Some(pages));
+        format!(
+            "\n\npages in tiers: fast {}, slow {}; written back {}/s, {:.0} to a write, {} failed; \
+             written to the slow level at once {}/s; read from there {}/s\n",
+            tiers.fast_pages,
+            tiers.slow_pages,
+            rate(tiers.written_back_per_s),
+            tiers.pages_per_writeback.unwrap_or(0.0),
+            tiers.writeback_failures,
+            rate(tiers.slow_writes_per_s),
+            rate(tiers.slow_reads_per_s),
+        )
+    };
+    figures.tiers.map_or(String::new(), told)
 }
 
 /// A table of the locks that cost most, where they were asked.

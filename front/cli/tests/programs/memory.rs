@@ -53,6 +53,24 @@ fn parents_and_children_keep_their_contents_compressed() {
 }
 
 #[test]
+fn parents_and_children_keep_their_contents_in_tiers() {
+    let place = Place::new();
+    let program = place.c_program("forks", &["24"]);
+    let unlimited = place.run(&program).expect_success("forks");
+    let limits = Limits { swap: Swap::Tier(4 * MIB), ..Limits::quarter(&unlimited) };
+    place.compare_with("forks, two levels", &unlimited, &limits, &program).expect_tiers();
+}
+
+#[test]
+fn memory_calls_keep_contents_in_tiers() {
+    let place = Place::new();
+    let program = place.c_program("mixed", &["48"]);
+    let unlimited = place.run(&program).expect_success("mixed");
+    let limits = Limits { swap: Swap::Tier(8 * MIB), ..Limits::quarter(&unlimited) };
+    place.compare_with("mixed, two levels", &unlimited, &limits, &program).expect_tiers();
+}
+
+#[test]
 fn malloc_keeps_contents() {
     let place = Place::new();
     let program = place.c_program("heap", &[NEED]);

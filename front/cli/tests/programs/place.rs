@@ -32,6 +32,8 @@ pub(crate) enum Swap {
     Ram,
     /// Compressed, by the algorithm of this name.
     Zram(&'static str),
+    /// So much compressed memory, in bytes, before the directory.
+    Tier(u64),
     /// A directory on the disk the tests run on.
     Dir,
 }
@@ -95,10 +97,12 @@ impl Place {
         program: &Program,
         patience: Duration,
     ) -> Run {
+        let dir = format!("dir:{}:{}", self.dir.path().display(), limits.swap_size);
         let swap = match limits.swap {
             Swap::Ram => format!("ram:{}", limits.swap_size),
             Swap::Zram(algorithm) => format!("zram:{}:{algorithm}", limits.swap_size),
-            Swap::Dir => format!("dir:{}:{}", self.dir.path().display(), limits.swap_size),
+            Swap::Tier(fast) => format!("tier:zram:{fast}+{dir}"),
+            Swap::Dir => dir,
         };
         let mut command = highwater();
         command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);

@@ -54,6 +54,17 @@ impl Report {
         assert!(ram > 0, "compressed memory is not counted: {}", self.0);
     }
 
+    /// Pages moved on to the slow level, many at a time, and came back from there.
+    pub(crate) fn expect_tiers(&self) {
+        let part = |name: &str| self.number(&format!("/tiers/{name}"));
+        for name in ["fast_bytes", "slow_bytes", "written_back_bytes", "slow_read_bytes"] {
+            assert!(part(name) > 0, "no {name}: {}", self.0);
+        }
+        let (pages, ios) = (self.number("/vmstat/tier_writeback"), part("writeback_ios"));
+        assert!(pages > 4 * ios, "{pages} pages in {ios} writes: {}", self.0);
+        assert_eq!(part("writeback_failures"), 0, "{}", self.0);
+    }
+
     /// The figures, in one line.
     pub(crate) fn figures(&self) -> String {
         let mib = |pointer: &str| self.number(pointer) / MIB;

@@ -1,7 +1,7 @@
 //! Devices that misbehave: slow, failing, full, or slower than they are. Panics that are heard.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use highwater_devices::{Algorithm, Arena, Device, Spec, open};
+use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, open, tier};
 use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency};
 use highwater_units::{Bytes, PAGE_SIZE, Prng};
 use std::io::{self, Write};
@@ -86,6 +86,17 @@ pub(crate) fn compressed(
     let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
     let info = inner.info();
     let device = Troubled { inner: inner.clone(), info, trouble: trouble.clone() };
+    (Box::new(device), inner)
+}
+
+/// 256 pages of memory over `pages` slower ones with troubles; and the same, to look at.
+pub(crate) fn tiered(pages: u64, trouble: &Arc<Trouble>) -> (Box<dyn Device>, Arc<dyn Device>) {
+    let fast = open(&Spec::Ram { size: SIZE_MIN }).expect("memory for the device");
+    let slow = memory(pages, Latency::Asynchronous, trouble);
+    let inner = tier("tier".into(), fast, slow).expect("a thread");
+    let inner: Arc<dyn Device> = inner.into();
+    let info = inner.info();
+    let device = Troubled { inner: inner.clone(), info, trouble: Arc::default() };
     (Box::new(device), inner)
 }
 

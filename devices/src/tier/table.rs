@@ -1,0 +1,268 @@
+//! Which level has each slot: a word per slot, changed by compare-and-exchange alone.
+//!
+//! ```text
+//! Empty   0 |        | pins: 12
+//! Fast    1 | moving | pins: 12 | stamp: 8 | block: 32
+//! Slow    2 |                              | block: 32
+//! ```
+//! Callers keep transfers and discards of one slot apart, as with every device; readers may be
+//! several. So the table settles one thing: such a caller against the mover.
+//!
+//! - A pin holds a block of the fast level where it is: readers pin, and so does the mover while
+//!   it copies a page out. Nobody waits for the slow device with a pin.
+//! - The mover marks a slot that has no pin, and commits the move only if the mark is still there.
+//!   Who pins, overwrites or discards the slot meanwhile takes the mark away, and the move is
+//!   void: what was dropped cannot come back, and what was read is not cold.
+//! - Who drops a slot from under a pin leaves its block to the mover, who frees it with the pin.
+
+use crate::array::Array;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+const KIND: u64 = 0b11;
+const FAST: u64 = 1;
+const SLOW: u64 = 2;
+const MOVING: u64 = 1 << 2;
+const PINS_SHIFT: u32 = 4;
+const PIN: u64 = 1 << PINS_SHIFT;
+const PINS: u64 = 0xfff << PINS_SHIFT;
+const STAMP_SHIFT: u32 = 16;
+const STAMP: u64 = 0xff << STAMP_SHIFT;
+const BLOCK_SHIFT: u32 = 32;
+
+/// When a slot was last read or written: a count that goes round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp(pub(super) u8);
+
+impl Stamp {
+    /// How long ago, in steps of the count.
+    fn age(self, now: Stamp) -> u8 {
+        now.0.wrapping_sub(self.0)
+    }
+}
+
+/// Where a slot's page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nowhere: never written, or dropped.
+    Empty,
+    /// In this block of the fast level.
+    Fast(u32),
+    /// In this block of the slow level.
+    Slow(u32),
+}
+
+/// What became of the mover's pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unpinned {
+    /// The page is where it was.
+    Kept,
+    /// The slot was dropped: its block is the mover's to free. The pin is still held.
+    Dropped,
+}
+
+/// What became of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Committed {
+    /// The slot is in its slow block; the fast one is the mover's to free.
+    Moved,
+    /// The slot was used meanwhile: the slow block is the mover's to free.
+    Void,
+}
+
+/// The places of all slots.
+pub(super) struct Table(Array<AtomicU64>);
+
+impl Table {
+    /// Slots without contents.
+    ///
+    /// # Errors
+    /// The system's error number.
+    pub(super) fn new(slots: u32) -> Result<Table, i32> {
+        Array::new(slots as usize).map(Table)
+    }
+
+    pub(super) fn slots(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// Where a slot's page is. If it is in the fast level it was just used, and is pinned there.
+    pub(super) fn pin(&self, slot: u32, now: Stamp) -> Place {
+        let used = |word: u64| {
+            let place = word & !(MOVING | STAMP) | u64::from(now.0) << STAMP_SHIFT;
+            (word & KIND == FAST).then(|| place + PIN)
+        };
+        let word = match self.word(slot).fetch_update(AcqRel, Acquire, used) {
+            Ok(word) | Err(word) => word,
+        };
+        place(word)
+    }
+
+    /// A reader's pin ends.
+    pub(super) fn unpin(&self, slot: u32) {
+        self.word(slot).fetch_sub(PIN, Release);
+    }
+
+    /// Says where the page of an empty slot was put.
+    pub(super) fn set(&self, slot: u32, place: Place, now: Stamp) {
+        let word = match place {
+            Place::Empty => 0,
+            Place::Fast(block) => {
+                FAST | u64::from(now.0) << STAMP_SHIFT | u64::from(block) << BLOCK_SHIFT
+            }
+            Place::Slow(block) => SLOW | u64::from(block) << BLOCK_SHIFT,
+        };
+        self.word(slot).store(word, Release);
+    }
+
+    /// Drops a slot: the place that the caller is to free. Waits for nothing.
+    pub(super) fn drop_slot(&self, slot: u32) -> Place {
+        let word = self.word(slot);
+        let mut old = word.load(Acquire);
+        while let Err(now) = word.compare_exchange_weak(old, old & PINS, AcqRel, Acquire) {
+            old = now;
+        }
+        match old & PINS {
+            0 => place(old),
+            // The mover copies from the block, and frees it.
+            _ => Place::Empty,
+        }
+    }
+
+    /// Waits until the mover has let go of a dropped slot: the copying of one page.
+    pub(super) fn wait_unpinned(&self, slot: u32) {
+        while self.word(slot).load(Acquire) & PINS != 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// How long ago a slot was used, and its block, if it is in the fast level.
+    pub(super) fn age(&self, slot: u32, now: Stamp) -> Option<(u8, u32)> {
+        let word = self.word(slot).load(Relaxed);
+        (word & KIND == FAST).then(|| (stamp(word).age(now), block(word)))
+    }
+
+    /// Marks and pins a slot of the fast level that was not used for `age` steps: its block.
+    pub(super) fn begin_move(&self, slot: u32, age: u8, now: Stamp) -> Option<u32> {
+        let word = self.word(slot).load(Acquire);
+        let cold = word & KIND == FAST && word & PINS == 0 && stamp(word).age(now) >= age;
+        let marked = (word | MOVING) + PIN;
+        let won = cold && self.word(slot).compare_exchange(word, marked, AcqRel, Relaxed).is_ok();
+        won.then_some(block(word))
+    }
+
+    /// The mover has copied the page.
+    pub(super) fn end_copy(&self, slot: u32) -> Unpinned {
+        let kept = |word: u64| (word & KIND == FAST).then(|| word - PIN);
+        match self.word(slot).fetch_update(AcqRel, Acquire, kept) {
+            Ok(_) => Unpinned::Kept,
+            Err(_) => Unpinned::Dropped,
+        }
+    }
+
+    /// The slow block has the page: the slot is moved there if nobody used it since it was marked.
+    pub(super) fn commit(&self, slot: u32, to: u32) -> Committed {
+        let slow = SLOW | u64::from(to) << BLOCK_SHIFT;
+        let unused = |word: u64| (word & MOVING != 0).then_some(slow);
+        match self.word(slot).fetch_update(AcqRel, Relaxed, unused) {
+            Ok(_) => Committed::Moved,
+            Err(_) => Committed::Void,
+        }
+    }
+
+    /// The page stays in the fast level after all.
+    pub(super) fn cancel(&self, slot: u32) {
+        let marked = |word: u64| (word & MOVING != 0).then_some(word & !MOVING);
+        // Without a mark the slot was used, and there is nothing to take back.
+        let _ = self.word(slot).fetch_update(AcqRel, Relaxed, marked);
+    }
+
+    fn word(&self, slot: u32) -> &AtomicU64 {
+        &self.0[slot as usize]
+    }
+}
+
+fn block(word: u64) -> u32 {
+    (word >> BLOCK_SHIFT) as u32
+}
+
+fn stamp(word: u64) -> Stamp {
+    Stamp((word >> STAMP_SHIFT) as u8)
+}
+
+fn place(word: u64) -> Place {
+    match word & KIND {
+        FAST => Place::Fast(block(word)),
+        SLOW => Place::Slow(block(word)),
+        _ => Place::Empty,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Stamp = Stamp(3);
+    const LATER: Stamp = Stamp(10);
+
+    fn moving() -> Table {
+        let table = Table::new(8).unwrap();
+        table.set(5, Place::Fast(77), NOW);
+        assert_eq!(table.begin_move(5, 8, LATER), None, "used 7 steps ago");
+        assert_eq!(table.begin_move(5, 7, LATER), Some(77));
+        table
+    }
+
+    #[test]
+    fn an_unused_slot_moves() {
+        let table = moving();
+        assert_eq!(table.end_copy(5), Unpinned::Kept);
+        assert_eq!(table.commit(5, 9), Committed::Moved);
+        assert_eq!(table.pin(5, LATER), Place::Slow(9));
+        assert_eq!(table.drop_slot(5), Place::Slow(9));
+        assert_eq!(table.pin(5, LATER), Place::Empty);
+    }
+
+    #[test]
+    fn a_slot_that_is_read_stays() {
+        let table = moving();
+        assert_eq!(table.end_copy(5), Unpinned::Kept);
+        assert_eq!(table.pin(5, LATER), Place::Fast(77));
+        assert_eq!(table.commit(5, 9), Committed::Void, "somebody reads");
+        table.unpin(5);
+        assert_eq!(table.commit(5, 9), Committed::Void, "somebody read");
+        assert_eq!(table.age(5, LATER), Some((0, 77)));
+    }
+
+    #[test]
+    fn a_slot_dropped_during_the_copy_leaves_its_block_to_the_mover() {
+        let table = moving();
+        assert_eq!(table.drop_slot(5), Place::Empty);
+        assert_eq!(table.end_copy(5), Unpinned::Dropped);
+        table.unpin(5);
+        table.wait_unpinned(5);
+        table.set(5, Place::Fast(77), LATER);
+        assert_eq!(table.commit(5, 9), Committed::Void, "other contents");
+    }
+
+    #[test]
+    fn a_slot_dropped_or_rewritten_during_the_write_stays_so() {
+        let table = moving();
+        assert_eq!(table.end_copy(5), Unpinned::Kept);
+        assert_eq!(table.drop_slot(5), Place::Fast(77));
+        assert_eq!(table.commit(5, 9), Committed::Void);
+        table.set(5, Place::Fast(77), LATER);
+        assert_eq!(table.commit(5, 9), Committed::Void, "the same block, other contents");
+        table.cancel(5);
+        assert_eq!(table.pin(5, LATER), Place::Fast(77));
+    }
+
+    #[test]
+    fn ages_go_round() {
+        let table = Table::new(1).unwrap();
+        table.set(0, Place::Fast(1), Stamp(250));
+        assert_eq!(table.age(0, Stamp(4)), Some((10, 1)));
+    }
+}

@@ -1,0 +1,386 @@
+//! Random transfers of several threads while pages are moved as fast as they can be, over a slow
+//! level that fails: against a list of what each slot holds.
+
+use super::Shared;
+use super::table::Place;
+use super::writeback::{Batch, Writeback};
+use crate::sys::Mapping;
+use crate::{Arena, Device, Spec, Tiering, open};
+use highwater_platform::{DeviceInfo, Io, IoError};
+use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+const THREADS: u32 = 3;
+const STEPS: u32 = 2_000;
+/// Frames of a thread: a batch of three transfers.
+const FRAMES: u32 = 48;
+const WORDS: usize = PAGE_SIZE / 8;
+const FAILED: IoError = IoError::Failed(libc::EIO);
+
+/// Memory of which some transfers fail.
+struct Failing {
+    inner: Box<dyn Device>,
+    percent: Arc<AtomicU64>,
+    drawn: AtomicU64,
+}
+
+impl Failing {
+    fn strikes(&self) -> bool {
+        Prng::new(self.drawn.fetch_add(1, Relaxed)).percent(self.percent.load(Relaxed))
+    }
+}
+
+impl Device for Failing {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        self.inner.info_mut()
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.read(arena, batch) };
+        for io in batch {
+            if self.strikes() {
+                for pfn in io.frames.iter() {
+                    // SAFETY: a frame of this transfer.
+                    unsafe { arena.address(pfn).write_bytes(0xdb, PAGE_SIZE) };
+                }
+                io.result = Err(FAILED);
+            }
+        }
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.write(arena, batch) };
+        batch.iter_mut().filter(|_| self.strikes()).for_each(|io| io.result = Err(FAILED));
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        self.inner.inherit()
+    }
+
+    fn resident(&self) -> Bytes {
+        self.inner.resident()
+    }
+
+    fn owns_descriptor(&self, _: i32) -> bool {
+        false
+    }
+}
+
+fn memory(spec: &str) -> Box<dyn Device> {
+    open(&Spec::parse(spec).unwrap()).unwrap()
+}
+
+/// A tier without a worker, and the share of failing transfers of its slow level.
+fn tier(fast: &str, slow: &str) -> (Arc<Shared>, Arc<AtomicU64>) {
+    let percent = Arc::new(AtomicU64::new(0));
+    let drawn = AtomicU64::new(0);
+    let slow = Failing { inner: memory(slow), percent: percent.clone(), drawn };
+    let fast = memory(fast);
+    let pages = fast.info().pages + slow.info().pages;
+    (Arc::new(Shared::new(pages, fast, Box::new(slow)).unwrap()), percent)
+}
+
+/// By seed: a page of one word, one that does not compress, or one that does.
+fn word_of(seed: u64, word: usize) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    match seed % 4 {
+        0 => seed.wrapping_mul(ODD),
+        1 => (seed ^ (word as u64) << 32).wrapping_mul(ODD).rotate_left(29).wrapping_mul(ODD),
+        _ => seed.wrapping_mul(ODD) ^ word as u64,
+    }
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// The page of this seed; 0 is zeros.
+    Page(u64),
+    /// Its write failed, or it was dropped.
+    Anything,
+}
+
+/// A caller with slots and frames of its own.
+struct Caller<'a> {
+    shared: &'a Shared,
+    info: DeviceInfo,
+    memory: Mapping,
+    first: u32,
+    model: Vec<Held>,
+    random: Prng,
+    may_fail: bool,
+}
+
+impl<'a> Caller<'a> {
+    fn new(shared: &'a Shared, first: u32, slots: u32, seed: u64) -> Caller<'a> {
+        let info = DeviceInfo { pages: shared.table.slots(), ..shared.slow.device.info() };
+        let memory = Mapping::new(FRAMES as usize * PAGE_SIZE).unwrap();
+        let (model, random) = (vec![Held::Page(0); slots as usize], Prng::new(seed));
+        Caller { shared, info, memory, first, model, random, may_fail: true }
+    }
+
+    fn arena(&self) -> Arena {
+        // SAFETY: the mapping has so many pages, and only this caller uses it.
+        unsafe { Arena::new(self.memory.at(0), FRAMES) }
+    }
+
+    fn word(&self, pfn: Pfn, word: usize) -> *mut u64 {
+        self.memory.at(pfn.index() * PAGE_SIZE + word * 8).cast()
+    }
+
+    fn fill(&self, pfn: Pfn, seed: u64) {
+        // SAFETY: words of this caller's memory.
+        (0..WORDS).for_each(|word| unsafe { self.word(pfn, word).write(word_of(seed, word)) });
+    }
+
+    fn holds(&self, pfn: Pfn, seed: u64) -> bool {
+        // SAFETY: as above.
+        (0..WORDS).all(|word| unsafe { self.word(pfn, word).read() } == word_of(seed, word))
+    }
+
+    /// Runs of slots that are apart, up to three.
+    fn batch(&mut self) -> Vec<Io> {
+        let third = self.model.len() as u64 / 3;
+        let runs = 1 + self.random.below(3);
+        let run = |index: u64| {
+            let at = index * third + self.random.below(third - 16);
+            let pages = 1 + self.random.below(16) as u32;
+            let frame = index as u32 * 16;
+            Io::new(self.first + at as u32, (frame..frame + pages).map(Pfn).collect())
+        };
+        (0..runs).map(run).collect()
+    }
+
+    fn step(&mut self) {
+        let mut batch = self.batch();
+        match self.random.below(10) {
+            0..5 => self.write(&mut batch),
+            5..8 => self.read(&mut batch),
+            _ => batch.iter().for_each(|io| self.discard(io.slot, io.frames.len() as u32)),
+        }
+    }
+
+    fn at(&mut self, slot: u32) -> &mut Held {
+        &mut self.model[(slot - self.first) as usize]
+    }
+
+    fn write(&mut self, batch: &mut [Io]) {
+        let mut seeds = Vec::new();
+        for pfn in batch.iter().flat_map(|io| io.frames.iter()) {
+            seeds.push(self.random.next_u64());
+            self.fill(pfn, seeds[seeds.len() - 1]);
+        }
+        // SAFETY: frames of this caller.
+        unsafe { self.shared.write(&self.info, self.arena(), batch) };
+        let mut seeds = seeds.into_iter();
+        for io in batch {
+            assert!(matches!(io.result, Ok(()) | Err(IoError::Full)) || self.may_fail);
+            for slot in io.slot..io.slot + io.frames.len() as u32 {
+                let seed = seeds.next().unwrap();
+                *self.at(slot) = io.result.map_or(Held::Anything, |()| Held::Page(seed));
+            }
+        }
+    }
+
+    fn read(&mut self, batch: &mut [Io]) {
+        batch.iter().flat_map(|io| io.frames.iter()).for_each(|pfn| self.fill(pfn, 99));
+        // SAFETY: frames of this caller.
+        unsafe { self.shared.read(&self.info, self.arena(), batch) };
+        for io in &*batch {
+            let slots = io.slot..io.slot + io.frames.len() as u32;
+            match io.result {
+                Ok(()) => self.check(slots.zip(io.frames.iter())),
+                Err(_) => assert!(self.may_fail && { slots }.any(|slot| self.is_slow(slot))),
+            }
+        }
+    }
+
+    fn check(&mut self, pages: impl Iterator<Item = (u32, Pfn)>) {
+        for (slot, pfn) in pages {
+            match *self.at(slot) {
+                Held::Page(seed) => assert!(self.holds(pfn, seed), "slot {slot}, seed {seed}"),
+                Held::Anything => {}
+            }
+        }
+    }
+
+    fn is_slow(&self, slot: u32) -> bool {
+        let place = self.shared.table.pin(slot, self.shared.now());
+        if matches!(place, Place::Fast(_)) {
+            self.shared.table.unpin(slot);
+        }
+        matches!(place, Place::Slow(_))
+    }
+
+    fn discard(&mut self, slot: u32, pages: u32) {
+        for slot in slot..slot + pages {
+            self.shared.drop_slot(slot);
+            *self.at(slot) = Held::Anything;
+        }
+    }
+
+    /// Reads every slot, alone.
+    fn read_all(&mut self) {
+        for slot in self.first..self.first + self.model.len() as u32 {
+            self.read(&mut [Io::new(slot, FrameList::one(Pfn(0)))]);
+        }
+    }
+}
+
+/// Moves pages of any age until told to stop.
+fn move_pages(shared: &Arc<Shared>, seed: u64, stop: &AtomicBool) {
+    let (mut random, mut slot) = (Prng::new(seed), 0);
+    let mut writeback = Writeback::new(shared.clone()).unwrap();
+    while !stop.load(Relaxed) {
+        let most = 1 + random.below(100);
+        slot = match writeback.batch(slot, 0, most) {
+            Batch::Moved(_, next) if next < shared.table.slots() => next,
+            Batch::Moved(..) | Batch::Refused => random.below(shared.table.slots().into()) as u32,
+        };
+    }
+}
+
+fn run(fast: &str, slow: &str, seed: u64) {
+    println!("{fast}, {slow}, seed {seed}");
+    let (shared, percent) = tier(fast, slow);
+    let slots = shared.table.slots() / THREADS;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| move_pages(&shared, seed, &stop));
+        let callers = (0..THREADS).map(|thread| {
+            let (shared, percent) = (&shared, &percent);
+            scope.spawn(move || {
+                let seed = seed * 10 + u64::from(thread);
+                let mut caller = Caller::new(shared, thread * slots, slots, seed);
+                for step in 0..STEPS {
+                    percent.store(if step / 500 % 2 == 0 { 0 } else { 20 }, Relaxed);
+                    caller.step();
+                }
+                caller
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        let callers: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+        percent.store(0, Relaxed);
+        for mut caller in callers {
+            caller.may_fail = false;
+            caller.read_all();
+            caller.discard(caller.first, slots);
+            caller.model.fill(Held::Page(0));
+            caller.read_all();
+        }
+        stop.store(true, Relaxed);
+    });
+    let left = shared.tiering();
+    assert_eq!((left.fast_pages, left.slow_pages), (0, 0), "every block is free again");
+    let held = shared.fast.device.compression().map_or(0, |held| held.pages);
+    assert_eq!(held, 0, "nothing is left behind");
+    for count in [left.written_back, left.writeback_failures, left.slow_reads, left.slow_writes] {
+        assert!(count > 0, "{left:?}");
+    }
+}
+
+#[test]
+fn callers_and_moves_match_a_model() {
+    for seed in 0..4 {
+        for fast in ["ram:1M", "zram:1M:lz4"] {
+            run(fast, "ram:2M", seed);
+        }
+    }
+}
+
+/// A tier of 256 and 512 pages with random pages in slots 0 to 199, written in that order.
+fn written() -> (Arc<Shared>, Arc<AtomicU64>) {
+    let (shared, percent) = tier("ram:1M", "ram:2M");
+    let mut caller = Caller::new(&shared, 0, 768, 1);
+    for slot in 0..200 {
+        caller.write(&mut [Io::new(slot, FrameList::one(Pfn(0)))]);
+    }
+    (shared, percent)
+}
+
+fn slow_slots(shared: &Shared) -> Vec<u32> {
+    let caller = Caller::new(shared, 0, 768, 1);
+    (0..768).filter(|slot| caller.is_slow(*slot)).collect()
+}
+
+#[test]
+fn what_was_used_longest_ago_moves_first() {
+    let (shared, _) = written();
+    let mut caller = Caller::new(&shared, 0, 768, 1);
+    caller.model.fill(Held::Anything);
+    for slot in 0..30 {
+        caller.read(&mut [Io::new(slot, FrameList::one(Pfn(0)))]);
+    }
+    let age = shared.age_of(64);
+    let mut writeback = Writeback::new(shared.clone()).unwrap();
+    let moved = writeback.batch(0, age, 64);
+    assert!(matches!(moved, Batch::Moved(64, _)), "{moved:?}");
+    assert_eq!(slow_slots(&shared), (30..94).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_page_whose_write_back_fails_stays() {
+    let (shared, percent) = written();
+    percent.store(100, Relaxed);
+    let mut writeback = Writeback::new(shared.clone()).unwrap();
+    assert_eq!(writeback.batch(0, 0, 32), Batch::Refused);
+    assert!(slow_slots(&shared).is_empty());
+    let Tiering { fast_pages, slow_pages, writeback_failures, .. } = shared.tiering();
+    assert_eq!((fast_pages, slow_pages, writeback_failures), (200, 0, 32));
+    percent.store(0, Relaxed);
+    assert_eq!(writeback.batch(0, 0, 32), Batch::Moved(32, 32));
+}
+
+#[test]
+fn a_failing_read_reaches_its_slot_alone() {
+    let (shared, percent) = written();
+    let mut writeback = Writeback::new(shared.clone()).unwrap();
+    assert_eq!(writeback.batch(0, 0, 10), Batch::Moved(10, 10));
+    percent.store(100, Relaxed);
+    let caller = Caller::new(&shared, 0, 768, 1);
+    let read = |slot| {
+        let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
+        // SAFETY: frames of this caller.
+        unsafe { shared.read(&caller.info, caller.arena(), &mut one) };
+        one[0].result
+    };
+    for slot in 0..20 {
+        assert_eq!(read(slot), if slot < 10 { Err(FAILED) } else { Ok(()) }, "slot {slot}");
+    }
+    assert_eq!(read(500), Ok(()), "never written");
+}
+
+#[test]
+fn pages_fill_both_levels_and_then_there_is_no_room() {
+    let (shared, _) = tier("ram:1M", "ram:2M");
+    let mut caller = Caller::new(&shared, 0, 768, 7);
+    let mut put = |slot| {
+        let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
+        caller.write(&mut one);
+        one[0].result
+    };
+    assert!((0..768).all(|slot| put(slot) == Ok(())));
+    let Tiering { fast_pages, slow_pages, slow_writes, .. } = shared.tiering();
+    assert_eq!((fast_pages, slow_pages, slow_writes), (256, 512, 512));
+    // What does not compress takes more memory than its slots count on.
+    let (shared, _) = tier("zram:1M:lz4", "ram:2M");
+    let caller = Caller::new(&shared, 0, 1280, 7);
+    let random = |slot: u32| {
+        caller.fill(Pfn(0), 4 * u64::from(slot) + 1);
+        let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
+        // SAFETY: frames of this caller.
+        unsafe { shared.write(&caller.info, caller.arena(), &mut one) };
+        one[0].result
+    };
+    assert!((0..768).all(|slot| random(slot) == Ok(())));
+    assert_eq!(random(800), Err(IoError::Full));
+    shared.drop_slot(700);
+    assert_eq!(random(800), Ok(()));
+}

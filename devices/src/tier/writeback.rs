@@ -1,0 +1,232 @@
+//! Cold pages go from the fast level to the slow one, in rounds.
+//!
+//! ```text
+//! plan    how many pages; how old they are at least    from the ages of all
+//! gather  up to BATCH of them, copied out one by one   marked, not pinned, from here on
+//! write   in runs of free blocks, all in flight together
+//! commit  those that nobody used meanwhile
+//! ```
+//! Locks: none held over any of it. See [`super::table`] for what may happen to a page meanwhile.
+
+use super::Shared;
+use super::blocks::Near;
+use super::table::{Committed, Unpinned};
+use crate::Arena;
+use crate::sys::Mapping;
+use highwater_platform::Io;
+use highwater_units::{FrameList, PAGE_SIZE, Pfn, RUN_PAGES_MAX};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How full the fast level is, in thousandths, when pages begin to be written back, ...
+const HIGH_PER_MILLE: u64 = 900;
+/// ... and when that is enough.
+const LOW_PER_MILLE: u64 = 800;
+
+/// Pages written together: 1 MiB.
+const BATCH: usize = 256;
+
+const AGES: usize = 1 << u8::BITS;
+
+/// What a round is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Pages to be moved.
+    pub(super) pages: u64,
+    /// How old they are at least.
+    pub(super) age: u8,
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Pages were moved.
+    Moved,
+    /// Nothing could be: the slow level is full or fails, or no page would gain room.
+    Stuck,
+}
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Batch {
+    /// So many pages were moved; the rest of the round begins at this slot.
+    Moved(u64, u32),
+    /// The slow level is full, or fails.
+    Refused,
+}
+
+/// A page on its way.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    slot: u32,
+    /// Its block of the fast level.
+    from: u32,
+}
+
+/// The memory and lists of whoever moves pages.
+pub(super) struct Writeback {
+    shared: Arc<Shared>,
+    buffer: Mapping,
+    moves: Vec<Move>,
+    ios: Vec<Io>,
+}
+
+impl Shared {
+    /// Whether pages are to be written back.
+    pub(super) fn is_high(&self) -> bool {
+        self.fast.use_per_mille() >= HIGH_PER_MILLE
+    }
+
+    /// What is to be done now; none if the fast level has room.
+    pub(super) fn plan(&self) -> Option<Plan> {
+        let used = self.fast.use_per_mille();
+        let pages = u64::from(self.fast.used()) * used.saturating_sub(LOW_PER_MILLE) / used.max(1);
+        (used >= HIGH_PER_MILLE).then(|| Plan { pages: pages.max(1), age: self.age_of(pages) })
+    }
+
+    /// The age that so many pages of the fast level have at least.
+    pub(super) fn age_of(&self, pages: u64) -> u8 {
+        let (mut held, now) = ([0u64; AGES], self.now());
+        for slot in 0..self.table.slots() {
+            if let Some((age, _)) = self.table.age(slot, now).filter(|(_, at)| self.fast.gains(*at))
+            {
+                held[usize::from(age)] += 1;
+            }
+        }
+        let mut left = pages;
+        let old = (0..AGES).rev().find(|age| {
+            left = left.saturating_sub(held[*age]);
+            left == 0
+        });
+        old.unwrap_or(0) as u8
+    }
+}
+
+impl Writeback {
+    /// Memory for batches.
+    ///
+    /// # Errors
+    /// The system's error number.
+    pub(super) fn new(shared: Arc<Shared>) -> Result<Writeback, i32> {
+        let buffer = Mapping::new(BATCH * PAGE_SIZE)?;
+        buffer.populate(0, BATCH * PAGE_SIZE)?;
+        let (moves, ios) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        Ok(Writeback { shared, buffer, moves, ios })
+    }
+
+    /// Moves up to `left` pages of that age or older, of slots from `first` on.
+    pub(super) fn batch(&mut self, first: u32, age: u8, left: u64) -> Batch {
+        let most = left.min(BATCH as u64) as usize;
+        let next = self.gather(first, age, most);
+        let refused = self.write();
+        let moved = self.commit();
+        match refused || moved.failed {
+            true => Batch::Refused,
+            false => Batch::Moved(moved.pages, next),
+        }
+    }
+
+    fn arena(&self) -> Arena {
+        // SAFETY: the buffer has so many pages, and lives as long as this. It is used by whoever
+        // has this mutably.
+        unsafe { Arena::new(self.buffer.at(0), BATCH as u32) }
+    }
+
+    /// Marks up to `most` cold slots and copies their pages; the slot after the last looked at.
+    fn gather(&mut self, first: u32, age: u8, most: usize) -> u32 {
+        self.moves.clear();
+        let (shared, now) = (self.shared.clone(), self.shared.now());
+        let mut slots = first..shared.table.slots();
+        while self.moves.len() < most {
+            let Some(slot) = slots.next() else { break };
+            let gains = |(_, block)| shared.fast.gains(block);
+            if shared.table.age(slot, now).is_some_and(gains)
+                && let Some(from) = shared.table.begin_move(slot, age, now)
+            {
+                self.copy(Move { slot, from });
+            }
+        }
+        slots.start
+    }
+
+    /// Copies a page that is pinned, and lets go of it.
+    fn copy(&mut self, page: Move) {
+        let frame = FrameList::one(Pfn(self.moves.len() as u32));
+        let mut one = [Io::new(page.from, frame)];
+        // SAFETY: a frame of the buffer that no page on its way has.
+        unsafe { self.shared.fast.device.read(self.arena(), &mut one) };
+        match (self.shared.table.end_copy(page.slot), one[0].result) {
+            (Unpinned::Kept, Ok(())) => self.moves.push(page),
+            // Its reader is to learn of it.
+            (Unpinned::Kept, Err(_)) => self.shared.table.cancel(page.slot),
+            (Unpinned::Dropped, _) => {
+                self.shared.fast.free(page.from);
+                self.shared.table.unpin(page.slot);
+            }
+        }
+    }
+
+    /// Writes the pages that were gathered, as far as there are blocks; whether there were not
+    /// enough.
+    fn write(&mut self) -> bool {
+        self.ios.clear();
+        let mut at = 0;
+        while at < self.moves.len() {
+            let most = (self.moves.len() - at).min(RUN_PAGES_MAX);
+            let Some(run) = self.shared.slow.take(Near::Last, most) else { break };
+            let frames = (at..at + run.len()).map(|frame| Pfn(frame as u32)).collect();
+            self.ios.push(Io::new(run.start, frames));
+            at += run.len();
+        }
+        let homeless = self.moves.drain(at..);
+        let refused = homeless.len() > 0;
+        homeless.for_each(|page| self.shared.table.cancel(page.slot));
+        let arena = self.arena();
+        // SAFETY: frames of the buffer, each in one transfer.
+        unsafe { self.shared.slow.device.write(arena, &mut self.ios) };
+        refused
+    }
+
+    /// Says where the pages are now, as far as they were written and nobody used them.
+    fn commit(&self) -> Outcome {
+        let mut outcome = Outcome { pages: 0, failed: false };
+        let Shared { table, fast, slow, counts, .. } = &*self.shared;
+        let mut moves = self.moves.iter();
+        for io in &self.ios {
+            let pages = io.frames.len();
+            let blocks = (io.slot..).take(pages);
+            if io.result.is_ok() {
+                counts.writeback_ios.fetch_add(1, Relaxed);
+            } else {
+                counts.writeback_failures.fetch_add(pages as u64, Relaxed);
+                outcome.failed = true;
+            }
+            for (page, block) in moves.by_ref().take(pages).zip(blocks) {
+                let committed = match io.result {
+                    Ok(()) => table.commit(page.slot, block),
+                    Err(_) => Committed::Void,
+                };
+                match committed {
+                    Committed::Moved => {
+                        fast.free(page.from);
+                        outcome.pages += 1;
+                    }
+                    Committed::Void => {
+                        table.cancel(page.slot);
+                        slow.free(block);
+                    }
+                }
+            }
+        }
+        counts.written_back.fetch_add(outcome.pages, Relaxed);
+        outcome
+    }
+}
+
+/// What came of the writes of a batch.
+struct Outcome {
+    /// Pages moved.
+    pages: u64,
+    /// Whether a write failed.
+    failed: bool,
+}
