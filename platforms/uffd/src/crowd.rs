@@ -69,39 +69,55 @@ impl Crowd {
     }
 }
 
-/// Where a thread that serves runs.
-pub(crate) struct Seat {
-    everywhere: libc::cpu_set_t,
-    /// Its CPU, if there is one for it.
-    home: Option<usize>,
-    seated: bool,
-}
+/// The CPUs that the threads of a server may use: those of the thread that starts it. A thread that
+/// serves may be on one of them only when it starts another.
+#[derive(Clone, Copy)]
+pub(crate) struct Seats(libc::cpu_set_t);
 
-impl Seat {
-    /// The seat of the `index`th thread: the `index`th of the CPUs this process may use.
-    pub(crate) fn new(index: usize) -> Seat {
+impl Seats {
+    /// Those of this thread.
+    pub(crate) fn of_this_thread() -> Seats {
         let mut everywhere = MaybeUninit::<libc::cpu_set_t>::zeroed();
         let size = size_of::<libc::cpu_set_t>();
         // SAFETY: the call fills the set, for which zeros are valid too.
-        let everywhere = unsafe {
+        unsafe {
             libc::sched_getaffinity(0, size, everywhere.as_mut_ptr());
-            everywhere.assume_init()
-        };
+            Seats(everywhere.assume_init())
+        }
+    }
+
+    /// The `index`th of the CPUs, if there is one for it.
+    fn home(&self, index: usize) -> Option<usize> {
         // SAFETY: CPU_ISSET only reads the set.
-        let allowed = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &everywhere) };
+        let allowed = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &self.0) };
         let home = (0..libc::CPU_SETSIZE as usize).filter(allowed).nth(index);
-        Seat { everywhere, home: home.filter(|_| index < READERS_MAX), seated: false }
+        home.filter(|_| index < READERS_MAX)
+    }
+}
+
+/// Where a thread that serves runs.
+pub(crate) struct Seat {
+    seats: Seats,
+    /// Its CPU, if there is one for it.
+    home: Option<usize>,
+    /// Where it sits: nowhere yet, or for how many.
+    taken: Option<Size>,
+}
+
+impl Seat {
+    /// The seat of the `index`th thread.
+    pub(crate) fn new(seats: Seats, index: usize) -> Seat {
+        Seat { seats, home: seats.home(index), taken: None }
     }
 
     /// Sits down on its CPU for one thread, and anywhere for many. A system call when that changes;
     /// if it is refused the thread serves where it is.
     pub(crate) fn take(&mut self, size: Size) {
-        let sits = size == Size::One && self.home.is_some();
-        if sits == self.seated {
+        if self.taken == Some(size) {
             return;
         }
-        let mut set = self.everywhere;
-        if let (true, Some(home)) = (sits, self.home) {
+        let mut set = self.seats.0;
+        if let (Size::One, Some(home)) = (size, self.home) {
             // SAFETY: both only write the set.
             unsafe {
                 libc::CPU_ZERO(&mut set);
@@ -110,7 +126,7 @@ impl Seat {
         }
         // SAFETY: the set is read for the call; it applies to this thread.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
-        self.seated = sits;
+        self.taken = Some(size);
     }
 }
 
@@ -133,5 +149,30 @@ mod tests {
         assert_eq!(noted(&crowd, |_| 7), (Size::One, 2));
         assert_eq!(noted(&crowd, |fault| fault / 40), (Size::One, 2));
         assert_eq!(noted(&Crowd::new(64), |_| 7), (Size::One, 1));
+    }
+
+    fn cpus() -> usize {
+        // SAFETY: CPU_COUNT only reads the set.
+        unsafe { libc::CPU_COUNT(&Seats::of_this_thread().0) as usize }
+    }
+
+    /// A thread begins where the one is that starts it.
+    #[test]
+    fn a_thread_that_is_started_from_a_seat_can_leave_it() {
+        let all = cpus();
+        let ended = std::thread::spawn(move || {
+            let seats = Seats::of_this_thread();
+            Seat::new(seats, 0).take(Size::One);
+            assert_eq!(cpus(), 1);
+            let second = std::thread::spawn(move || {
+                let mut seat = Seat::new(seats, 1);
+                seat.take(Size::Many);
+                assert_eq!(cpus(), all);
+                seat.take(Size::One);
+                assert_eq!(cpus(), 1);
+            });
+            second.join()
+        });
+        assert!(matches!(ended.join(), Ok(Ok(()))));
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::Uffd;
 use crate::api::{Event, Message};
-use crate::crowd::{Crowd, Seat};
+use crate::crowd::{Crowd, Seat, Seats};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served as How};
 use highwater_os::{OsThread, spawn};
@@ -79,6 +79,7 @@ struct Shared {
     changed: Condvar,
     stop: AtomicBool,
     crowd: Crowd,
+    seats: Seats,
     /// Messages read at a time.
     batch: usize,
     /// A page of no use but to be touched: that wakes a reader.
@@ -126,6 +127,7 @@ impl Server {
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
             crowd,
+            seats: Seats::of_this_thread(),
             batch: if slow { 1 } else { BATCH },
             bell,
         });
@@ -181,7 +183,8 @@ impl Shared {
 
     fn add_thread(shared: &Arc<Shared>, lead: &mut Lead) -> io::Result<()> {
         let (body, index) = (shared.clone(), lead.threads.len());
-        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(Seat::new(index))))?;
+        let seat = Seat::new(shared.seats, index);
+        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(seat)))?;
         lead.threads.push(thread);
         // It counts as waiting from now on, so that no other is started in its place.
         lead.idle += 1;
