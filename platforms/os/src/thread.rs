@@ -1,37 +1,71 @@
 //! Threads of the manager: all signals blocked, so that the program's go to the program's threads.
+//!
+//! Made by pthread_create, not by the standard library, whose threads register destructors as they
+//! begin: for that the C library takes the lock that dlopen holds while a library's constructors
+//! run. A constructor that waits for its page would wait for a thread that waits for it.
 
 use crate::Os;
 use highwater_platform::{Thread, Threads};
 use highwater_units::NodeId;
-use std::io::Write;
-use std::mem::MaybeUninit;
-use std::{io, ptr, thread};
+use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use std::ffi::{CStr, CString};
+use std::io::{self, Write};
+use std::mem::{self, MaybeUninit};
+use std::ptr;
 
 /// Stack of a manager thread: its deepest path, a fault with direct reclaim, uses under 32 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A started thread.
-pub struct OsThread(thread::JoinHandle<()>);
+/// Stack at most: more is tried if the program's thread-local variables, which lie on every
+/// thread's stack, leave too little.
+const STACK_BYTES_MAX: usize = 64 << 20;
+
+/// A started thread. Dropping it lets the thread run on by itself.
+pub struct OsThread(pthread_t);
 
 impl Thread for OsThread {
     fn join(self) {
-        // A panic in a thread of the manager has aborted the process already.
-        let _ = self.0.join();
+        // SAFETY: a thread that nobody has joined or detached, and nobody will.
+        unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
+        mem::forget(self);
     }
+}
+
+impl Drop for OsThread {
+    fn drop(&mut self) {
+        // SAFETY: as in `join`.
+        unsafe { libc::pthread_detach(self.0) };
+    }
+}
+
+/// What a new thread is given.
+struct Start {
+    name: CString,
+    body: Box<dyn FnOnce() + Send>,
 }
 
 /// Dropped by a panic, where panics unwind. Nobody may go on then: locks would be let go with
 /// their contents half changed.
-struct EndOfProcess;
+struct EndOfProcess<'a>(&'a CStr);
 
-impl Drop for EndOfProcess {
+impl Drop for EndOfProcess<'_> {
     fn drop(&mut self) {
         // Not by a macro, whose output a test harness would keep to itself.
-        let thread = thread::current();
-        let name = thread.name().unwrap_or_default();
+        let name = self.0.to_string_lossy();
         let _ = writeln!(io::stderr(), "thread {name} of the manager panicked");
         std::process::abort();
     }
+}
+
+extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    // SAFETY: what `spawn` made for this thread, and let go.
+    let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: the name lives for the call, which cuts it at 15 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    let ending = EndOfProcess(&name);
+    body();
+    mem::forget(ending);
+    ptr::null_mut()
 }
 
 /// Starts a thread that receives no signals.
@@ -39,6 +73,7 @@ impl Drop for EndOfProcess {
 /// # Errors
 /// The system has no thread to give.
 pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread> {
+    let start = Box::into_raw(Box::new(Start { name: CString::new(name)?, body }));
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset fills `all`; pthread_sigmask reads it and fills `before`.
@@ -46,15 +81,40 @@ pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread>
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let body = move || {
-        let ending = EndOfProcess;
-        body();
-        std::mem::forget(ending);
-    };
-    let started = thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body);
+    let mut stack = STACK_BYTES;
+    let mut created = create(stack, start);
+    while created == Err(libc::EINVAL) && stack < STACK_BYTES_MAX {
+        stack *= 2;
+        created = create(stack, start);
+    }
     // SAFETY: `before` was filled above; this thread gets its own mask back.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    started.map(OsThread)
+    created.map(OsThread).map_err(|error| {
+        // SAFETY: no thread was made that could have taken it.
+        drop(unsafe { Box::from_raw(start) });
+        io::Error::from_raw_os_error(error)
+    })
+}
+
+/// A thread that begins with `start`; or the number of the error.
+fn create(stack: usize, start: *mut Start) -> Result<pthread_t, c_int> {
+    let mut attributes = MaybeUninit::<pthread_attr_t>::uninit();
+    let mut thread = MaybeUninit::<pthread_t>::uninit();
+    // SAFETY: the attributes are made before they are used and ended after; the new thread owns
+    // `start` from here on.
+    let error = unsafe {
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack);
+        let to = thread.as_mut_ptr();
+        let error = libc::pthread_create(to, attributes.as_ptr(), begin, start.cast());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        error
+    };
+    match error {
+        // SAFETY: pthread_create has filled it.
+        0 => Ok(unsafe { thread.assume_init() }),
+        error => Err(error),
+    }
 }
 
 impl Threads for Os {
@@ -62,5 +122,35 @@ impl Threads for Os {
 
     fn spawn(&self, name: &str, _: NodeId, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread> {
         spawn(name, body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// What `read` finds out in a thread of the manager.
+    fn inside<R: Send + 'static>(read: impl FnOnce() -> R + Send + 'static) -> R {
+        let (sender, receiver) = channel();
+        let body = move || sender.send(read()).expect("somebody listens");
+        spawn("a-name-that-is-too-long", Box::new(body)).expect("a thread").join();
+        receiver.recv().expect("the thread has ended")
+    }
+
+    #[test]
+    fn threads_have_names_and_get_no_signals() {
+        let name = inside(|| std::fs::read_to_string("/proc/thread-self/comm").expect("a name"));
+        assert_eq!(name, "a-name-that-is-\n");
+        let status = inside(|| std::fs::read_to_string("/proc/thread-self/status").expect("text"));
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
+        let blocked = u64::from_str_radix(blocked.expect("a line"), 16).expect("a mask");
+        let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGSEGV, libc::SIGPROF, libc::SIGRTMAX()];
+        assert!(signals.iter().all(|signal| blocked >> (signal - 1) & 1 == 1), "{blocked:x}");
+    }
+
+    #[test]
+    fn a_name_that_the_system_cannot_hold_is_refused() {
+        assert!(spawn("in\0side", Box::new(|| unreachable!("no thread was made"))).is_err());
     }
 }

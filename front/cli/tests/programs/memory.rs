@@ -101,6 +101,16 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
     place.compare("structs", &place.c_program("structs", &["64"]));
 }
 
+/// Its first memory, in a constructor: threads of the manager begin under the loader's lock.
+#[test]
+fn a_library_may_take_memory_while_it_is_loaded() {
+    let place = Place::new();
+    let library = place.compile("loads", "libloads.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let library = library.to_str().expect("a path in UTF-8");
+    let program = place.c_program("loads", &[library]);
+    place.compare("a library's constructor", &program);
+}
+
 #[test]
 fn a_hundred_thousand_regions_are_no_problem() {
     let place = Place::new();

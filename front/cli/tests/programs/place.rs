@@ -72,10 +72,17 @@ impl Place {
 
     /// Compiles `tests/programs/NAME.c`; the command line of the program with `arguments`.
     pub(crate) fn c_program(&self, name: &str, arguments: &[&str]) -> Program {
-        let source = std::fs::read_to_string(source(&format!("{name}.c"))).expect("a source");
-        let output = self.path(name);
-        compile(&source, &output, &["-O2", "-g", "-std=gnu11", "-pthread", "-I", SOURCES]);
+        let output = self.compile(name, name, &[]);
         program(output, arguments)
+    }
+
+    /// Compiles `tests/programs/NAME.c` with further options; the path of the result.
+    pub(crate) fn compile(&self, name: &str, output: &str, options: &[&str]) -> PathBuf {
+        let source = std::fs::read_to_string(source(&format!("{name}.c"))).expect("a source");
+        let output = self.path(output);
+        let ordinary = ["-O2", "-g", "-std=gnu11", "-pthread", "-I", SOURCES];
+        compile(&source, &output, &[&ordinary, options].concat());
+        output
     }
 
     /// Runs a program as it is.
