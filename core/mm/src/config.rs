@@ -34,6 +34,8 @@ pub struct SwapConfig {
     pub writeback_tags: Switch,
     /// Whether a run of pages enters and leaves a tree under one lock, or each page alone.
     pub cache_batch: Switch,
+    /// Whether frames that are read are in the swap cache meanwhile.
+    pub swap_in: SwapIn,
 }
 
 /// Whether something is done.
@@ -65,6 +67,15 @@ pub enum ScanBase {
     PerCpu,
 }
 
+/// The way of a page from its slot to its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapIn {
+    /// Past the swap cache: who reads holds the page's entry, and few slots have more than one.
+    Direct,
+    /// In the swap cache while it is read (Linux to 4.14, and later for slots that are shared).
+    Cached,
+}
+
 /// How the swap cache is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSplit {
@@ -87,6 +98,7 @@ impl SwapConfig {
             cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
             writeback_tags: [Switch::Off, Switch::On][of(2)],
             cache_batch: [Switch::Off, Switch::On][of(2)],
+            swap_in: [SwapIn::Direct, SwapIn::Cached][of(2)],
         }
     }
 }
@@ -100,6 +112,7 @@ impl Default for SwapConfig {
             cache: CacheSplit::Cluster,
             writeback_tags: Switch::Off,
             cache_batch: Switch::On,
+            swap_in: SwapIn::Direct,
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
-use highwater_mm::config::{CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, ScanBase, Switch};
+use highwater_mm::config::{CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, ScanBase, SwapIn, Switch};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use highwater_units::RUN_PAGES_MAX;
@@ -213,6 +213,16 @@ pub const KEYS: &[Key] = &[
         show: |s| name_in(&SWITCHES, s.config.swap.cache_batch),
     },
     Key {
+        name: "swap_in",
+        values: "direct or cached",
+        help: "whether frames that are read are in the swap cache meanwhile",
+        take: |s, text| {
+            s.config.swap.swap_in = choice(text, &SWAP_INS)?;
+            Some(())
+        },
+        show: |s| name_in(&SWAP_INS, s.config.swap.swap_in),
+    },
+    Key {
         name: "read_percent",
         values: "0 to 100",
         help: "of 100 accesses, how many read",
@@ -327,6 +337,7 @@ const PATTERNS: [(&str, Pattern); 3] = [
 ];
 const SWAP_CACHES: [(&str, CacheSplit); 3] =
     [("whole", CacheSplit::Whole), ("trunk", CacheSplit::Trunk), ("cluster", CacheSplit::Cluster)];
+const SWAP_INS: [(&str, SwapIn); 2] = [("direct", SwapIn::Direct), ("cached", SwapIn::Cached)];
 const DEVICE_LOCKS: [(&str, DeviceLock); 2] =
     [("whole", DeviceLock::Whole), ("cluster", DeviceLock::Cluster)];
 const SCAN_BASES: [(&str, ScanBase); 3] =
@@ -414,6 +425,7 @@ mod tests {
             "scan_base=per_cpu",
             "writeback_tags=on",
             "cache_batch=off",
+            "swap_in=cached",
             "read_percent=0",
             "pattern=sequential",
             "set=0.5",

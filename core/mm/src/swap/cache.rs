@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Tables   a word for each slot, made by cluster: changed under the cluster's lock, read without
-//! Trees    a locked tree for the device, or for each 64 MiB of it
+//! Trees    a locked tree for the device, or for each 64 MiB of it; words beside, to be looked at
 //! ```
 //! Beside the frame, a slot's record says that it is cached ([`super::cluster`]): a slot is free
 //! only when it is not. Locking: a tree's lock is taken alone, before or after the cluster's.
@@ -35,8 +35,12 @@ impl<P: Platform> SwapCache<P> {
         };
         let count = u64::from(slots).div_ceil(1 << shift).max(1);
         let tree = |_| platform.new_lock(LockClass::SwapCache, Tree::new());
-        let trees = (0..count).map(tree).collect();
-        SwapCache::Trees(Trees { trees, shift, batch: config.cache_batch })
+        SwapCache::Trees(Trees {
+            trees: (0..count).map(tree).collect(),
+            seen: Tables::new(slots),
+            shift,
+            batch: config.cache_batch,
+        })
     }
 }
 
@@ -50,13 +54,13 @@ impl<P: Platform> Tables<P> {
         Tables((0..slots.div_ceil(CLUSTER_SLOTS)).map(|_| OnceLock::new()).collect())
     }
 
-    /// The frame of a slot, without a lock: a claim has to look again under the cluster's.
+    /// The frame of a slot, without a lock: a claim has to look again under it.
     pub(super) fn get(&self, slot: u32) -> Option<Pfn> {
         let words = self.0[(slot / CLUSTER_SLOTS) as usize].get()?;
         words[(slot % CLUSTER_SLOTS) as usize].load(Acquire).checked_sub(1).map(Pfn)
     }
 
-    /// Under the cluster's lock.
+    /// Under the cluster's lock, or the tree's.
     pub(super) fn set(&self, slot: u32, pfn: Option<Pfn>) {
         let empty = || (0..CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
         let words = self.0[(slot / CLUSTER_SLOTS) as usize].get_or_init(empty);
@@ -77,6 +81,8 @@ struct Node {
 /// Locked trees of equal stretches of a device.
 pub(super) struct Trees<P: Platform> {
     trees: Vec<P::Lock<Tree>>,
+    /// What they hold, for who looks without a lock (as the kernel does under RCU).
+    seen: Tables<P>,
     shift: u32,
     batch: Switch,
 }
@@ -102,15 +108,31 @@ impl<P: Platform> Trees<P> {
     pub(super) fn insert(&self, first: u32, frames: &[Pfn]) {
         self.each(first, frames.len(), |tree, slot| {
             let pfn = frames[(slot - first) as usize];
-            let before = tree.insert(slot, Node { pfn, writeback: Switch::Off });
-            debug_assert!(before.is_none(), "slot {slot} was in the swap cache");
+            add_node(tree, slot, pfn);
+            self.seen.set(slot, Some(pfn));
+        });
+    }
+
+    /// Puts frames in that nobody may have yet.
+    pub(super) fn insert_unseen(&self, first: u32, frames: &[Pfn]) {
+        self.each(first, frames.len(), |tree, slot| {
+            add_node(tree, slot, frames[(slot - first) as usize]);
+        });
+    }
+
+    /// Takes these out.
+    pub(super) fn remove_unseen(&self, first: u32, slots: usize) {
+        self.each(first, slots, |tree, slot| {
+            let node = tree.remove(&slot);
+            debug_assert!(node.is_some(), "slot {slot} left the swap cache while it was read");
         });
     }
 
     /// Takes a slot's frame out, whichever it is.
     pub(super) fn remove(&self, slot: u32) -> Option<Pfn> {
+        self.seen.get(slot)?;
         let mut removed = None;
-        self.each(slot, 1, |tree, slot| removed = tree.remove(&slot));
+        self.each(slot, 1, |tree, slot| removed = self.drop_node(tree, slot));
         removed.map(|node| node.pfn)
     }
 
@@ -126,7 +148,7 @@ impl<P: Platform> Trees<P> {
             let there = tree.get(&slot).is_some_and(|node| node.pfn == frames[index]);
             match there {
                 true => {
-                    let node = tree.remove(&slot);
+                    let node = self.drop_node(tree, slot);
                     let over = node.is_some_and(|node| node.writeback == Switch::Off);
                     debug_assert!(over, "slot {slot} leaves the cache while it is written");
                     outcome(index, Cached::Removed);
@@ -136,10 +158,14 @@ impl<P: Platform> Trees<P> {
         });
     }
 
+    fn drop_node(&self, tree: &mut Tree, slot: u32) -> Option<Node> {
+        let node = tree.remove(&slot)?;
+        self.seen.set(slot, None);
+        Some(node)
+    }
+
     pub(super) fn contains(&self, slot: u32) -> bool {
-        let mut there = false;
-        self.each(slot, 1, |tree, slot| there = tree.contains_key(&slot));
-        there
+        self.seen.get(slot).is_some()
     }
 
     /// Tags slots as being written, or as no longer.
@@ -154,8 +180,13 @@ impl<P: Platform> Trees<P> {
         });
     }
 
-    /// Frames in all of them, for [`crate::verify`].
+    /// Frames in all of them, when nobody reads, for [`crate::verify`].
     pub(super) fn len(&self) -> usize {
         self.trees.iter().map(|tree| tree.lock().len()).sum()
     }
+}
+
+fn add_node(tree: &mut Tree, slot: u32, pfn: Pfn) {
+    let before = tree.insert(slot, Node { pfn, writeback: Switch::Off });
+    debug_assert!(before.is_none(), "slot {slot} was in the swap cache");
 }

@@ -118,6 +118,15 @@ impl ClusterMap {
         self.set_hold(at, Hold::Nothing);
     }
 
+    /// The swap cache gets the frame of a slot in use. False: it still has one, on its way out.
+    pub(super) fn cache(&mut self, at: u16) -> bool {
+        let record = &mut self.records[usize::from(at)];
+        assert!(record.count > 0, "slot {at} is free");
+        let empty = record.hold == Hold::Nothing;
+        record.hold = Hold::Cached;
+        empty
+    }
+
     /// The swap cache has let go of a slot.
     pub(super) fn uncached(&mut self, at: u16) {
         assert!(self.records[usize::from(at)].hold == Hold::Cached, "slot {at} is not cached");

@@ -12,13 +12,13 @@
 //! Locking: `SlotCache -> SwapInfo -> SwapCpu -> SwapCluster -> SwapDevice`.
 
 use super::Cached;
-use super::cache::SwapCache;
+use super::cache::{SwapCache, TRUNK_SHIFT};
 use super::cluster::{CLUSTER_SLOTS, ClusterMap, Unused};
 use super::lists::{ClusterLists, Home, List};
 use super::search::CpuState;
 use super::slot_cache::SlotCache;
 use super::usage::Usage;
-use crate::config::{DeviceLock, ScanBase, SwapConfig, Switch};
+use crate::config::{CacheSplit, DeviceLock, ScanBase, SwapConfig, SwapIn, Switch};
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Medium, Platform,
 };
@@ -57,7 +57,13 @@ impl<P: Platform> Device<P> {
         let count = slots.div_ceil(CLUSTER_SLOTS) as usize;
         let all = if info.read_only { List::Full } else { List::Free };
         let map = |_| platform.new_lock(LockClass::SwapCluster, ClusterMap::default());
-        let lists = platform.new_lock(LockClass::SwapDevice, ClusterLists::new(count, all));
+        // Clusters that are taken one after the other lie in different trees, where there are some.
+        let apart = match config.cache {
+            CacheSplit::Trunk => (1 << TRUNK_SHIFT) / CLUSTER_SLOTS as usize,
+            CacheSplit::Whole | CacheSplit::Cluster => 1,
+        };
+        let lists = ClusterLists::new(count, all, apart);
+        let lists = platform.new_lock(LockClass::SwapDevice, lists);
         let cpu = |cpu| platform.new_lock(LockClass::SwapCpu, CpuState::new(cpu, slots));
         Device {
             index,
@@ -200,6 +206,43 @@ impl<P: Platform> Device<P> {
             platform.discard_slot(self.index, slot);
         }
         map.uncached(at);
+    }
+
+    /// Frames are to be read: if reads go through the swap cache, they are in it meanwhile. Who
+    /// holds another page of the same slot waits; nobody finds a frame before it is filled.
+    pub(super) fn enter(&self, platform: &P, first: u32, frames: &[Pfn]) {
+        if !self.caches_reads() {
+            return;
+        }
+        for slot in (first..).take(frames.len()) {
+            let mut attempt = 0;
+            // Who takes a frame out of a tree tells the record afterwards.
+            while !self.with(platform.cpu(), slot, |map, at| map.cache(at)) {
+                platform.relax(attempt);
+                attempt += 1;
+            }
+        }
+        if let SwapCache::Trees(trees) = &self.cache {
+            trees.insert_unseen(first, frames);
+        }
+    }
+
+    /// They were read, and belong to pages.
+    pub(super) fn leave(&self, platform: &P, first: u32, slots: usize) {
+        if !self.caches_reads() {
+            return;
+        }
+        if let SwapCache::Trees(trees) = &self.cache {
+            trees.remove_unseen(first, slots);
+        }
+        for slot in (first..).take(slots) {
+            self.with(platform.cpu(), slot, |map, at| map.uncached(at));
+        }
+    }
+
+    /// Slots of a device that is only read are the parent's to count; a file's pages have none.
+    fn caches_reads(&self) -> bool {
+        self.config.swap_in == SwapIn::Cached && self.info.gives_slots()
     }
 
     /// A write of slots begins, or has ended.

@@ -35,10 +35,11 @@ pub(super) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// All of `count` clusters on one list.
-    pub(super) fn new(count: usize, all: List) -> ClusterLists {
+    /// All of `count` clusters on one list: each followed by the one `apart` clusters on.
+    pub(super) fn new(count: usize, all: List, apart: usize) -> ClusterLists {
         let mut lists = IndexLists::new(4, count);
-        (0..count as u32).for_each(|cluster| lists.push_back(all as usize, cluster));
+        let order = (0..apart).flat_map(|column| (column..count).step_by(apart));
+        order.for_each(|cluster| lists.push_back(all as usize, cluster as u32));
         ClusterLists { lists, home: vec![Home::Listed(all); count] }
     }
 

@@ -142,8 +142,15 @@ impl<P: Platform> Swap<P> {
     /// Reads `batch` from a device and waits.
     pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
+        let own = &self.devices[usize::from(device)];
+        let enter = |io: &Io| {
+            let lists = io.frames.lists();
+            lists.for_each(|(at, list)| own.enter(platform, io.slot + at as u32, &list));
+        };
+        batch.iter().for_each(enter);
         platform.read(device, batch);
-        let counters = match self.devices[usize::from(device)].info().role {
+        batch.iter().for_each(|io| own.leave(platform, io.slot, io.frames.len()));
+        let counters = match own.info().role {
             DeviceRole::Swap => [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn],
             DeviceRole::File => [Counter::FileInNanos, Counter::FileInIos, Counter::PgFileIn],
         };

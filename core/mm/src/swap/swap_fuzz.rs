@@ -152,12 +152,23 @@ impl Model {
                 self.set(slot, count, cached.filter(|_| expected == Cached::Claimed));
             }
             4 if count > 0 => self.duplicate(random, slot, count, cached),
+            5 if count > 0 && cached.is_none() => self.read_through(slot),
             _ if count > 0 => {
                 self.swap.release(&self.platform, CpuId(0), slot);
                 self.set(slot, count - 1, cached);
             }
             _ => {}
         }
+    }
+
+    /// A read may go through the cache, where nobody sees it, and leaves it as it was.
+    fn read_through(&self, slot: Slot) {
+        let own = &self.swap.devices()[usize::from(slot.device)];
+        let pfn = Pfn(7);
+        own.enter(&self.platform, slot.index, &[pfn]);
+        assert!(!self.swap.is_cached(slot));
+        own.leave(&self.platform, slot.index, 1);
+        assert!(!self.swap.is_cached(slot));
     }
 
     /// Once, or, now and then, past what a byte counts.
