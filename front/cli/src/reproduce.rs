@@ -8,7 +8,8 @@
 use crate::Refusal;
 use crate::simulate::{create, failed, refusal, write};
 use clap::Args;
-use highwater_lab::reproduce::{self, Curves, Experiment, table};
+use highwater_lab::report::latency::bars;
+use highwater_lab::reproduce::{self, Curves, Experiment, Reproduced, table};
 use highwater_lab::simulate::Trouble;
 use std::io::Write;
 use std::path::PathBuf;
@@ -43,25 +44,36 @@ fn experiment(name: &str) -> Result<&'static Experiment, String> {
     reproduce::find(name).ok_or_else(|| format!("use {}", names.join(", ")))
 }
 
+/// For people.
+fn text(reproduced: &Reproduced) -> String {
+    let distributions = reproduced.latency.iter();
+    let shown = distributions
+        .map(|(of, latency)| format!("\nlatency of accesses: {of}\n{}", bars(latency)));
+    let latency: String = shown.collect();
+    format!("{}\n\n{}\n{latency}", reproduced.conditions.join("\n"), table(&reproduced.rows))
+}
+
 impl Reproduce {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
         let plot = self.plot.as_deref().map(create).transpose()?;
         let curves = if plot.is_some() { Curves::Yes } else { Curves::No };
-        let told = |name: &str, tasks| eprintln!("highwater: {name}, {tasks} tasks");
+        let told = |name: &str, tasks| match tasks {
+            1 => eprintln!("highwater: {name}, 1 task"),
+            tasks => eprintln!("highwater: {name}, {tasks} tasks"),
+        };
         let reproduced = match self.experiment.reproduce(self.scale, curves, told) {
             Ok(reproduced) => reproduced,
             Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
             Err(trouble) => return Ok(failed(&trouble)),
         };
-        if let Some((file, plot)) = plot.zip(reproduced.plot) {
+        if let Some((file, plot)) = plot.zip(reproduced.plot.as_ref()) {
             let svg = plot.svg().expect("a plot of sound figures can be drawn");
             write("plot", &file, |to| to.write_all(svg.as_bytes()));
         }
-        let rows = &reproduced.rows;
         let text = match self.json {
-            true => serde_json::to_string_pretty(rows).expect("rows have text keys"),
-            false => format!("{}\n\n{}", reproduced.conditions, table(rows)),
+            true => serde_json::to_string_pretty(&reproduced.rows).expect("rows have text keys"),
+            false => text(&reproduced),
         };
         // A closed standard output is no failure of the run.
         let _ = writeln!(std::io::stdout(), "{text}");

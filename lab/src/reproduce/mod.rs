@@ -1,19 +1,21 @@
 //! Published experiments, run again on simulated machines.
 //!
 //! ```text
-//! Experiment: machine, workload, settings ── a run for each Variant ──> figures
+//! Experiment -- Part: machine, workload, settings ── a run for each Variant ──> figures
 //!     Quantity: taken from the figures  beside  published/*.csv ──> rows: base, improved, change
 //! ```
 //! One file for each experiment; it says where its settings come from. Nothing is shared between
-//! runs.
+//! runs. docs/reproduction.md has what came of them.
 
 mod published;
 mod rows;
+mod swap_2016;
 mod swap_2020;
 
 pub use rows::{Role, Row, table};
 
 use crate::machines;
+use crate::report::latency::LatencyBucket;
 use crate::report::plot::{Plot, Series};
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::{self, BadSetting, Settings, Trouble, Workload};
@@ -30,14 +32,21 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it is, on one line.
     pub about: &'static str,
+    /// What it consists of; the first is what a plot shows.
+    pub parts: &'static [Part],
+    /// The published values, as CSV.
+    pub published: &'static str,
+}
+
+/// Runs of one workload on one machine.
+#[derive(Debug)]
+pub struct Part {
     /// What it ran on, among the simulated machines.
     pub machine: &'static str,
     /// What it ran.
     pub workload: Workload,
     /// How many tasks it was published for.
     pub tasks: usize,
-    /// For how many tasks a curve is drawn.
-    pub curve: &'static [usize],
     /// How long the tasks are measured, in virtual time; none for a pass.
     pub time: Option<Nanos>,
     /// What memory and devices are divided by: the first for which this machine has memory.
@@ -46,10 +55,10 @@ pub struct Experiment {
     pub settings: &'static [&'static str],
     /// What is compared, the base first.
     pub variants: &'static [Variant],
-    /// What is measured.
+    /// Whether text shows how long accesses took.
+    pub distribution: Distribution,
+    /// What is measured; the first is what a plot shows.
     pub quantities: &'static [Quantity],
-    /// The published values, as CSV.
-    pub published: &'static str,
 }
 
 /// One way to run it.
@@ -61,8 +70,10 @@ pub struct Variant {
     pub role: Role,
     /// Whether the published values are of it.
     pub known: Known,
-    /// Its settings, as `key=value`.
-    pub settings: &'static [&'static str],
+    /// For how many tasks a curve has points; none for no curve.
+    pub curve: &'static [usize],
+    /// Its settings, as `key=value`; later ones count.
+    pub settings: &'static [&'static [&'static str]],
 }
 
 /// Whether a variant was published.
@@ -103,12 +114,23 @@ pub enum Change {
 /// What came of it.
 #[derive(Debug)]
 pub struct Reproduced {
-    /// Published and measured, side by side.
+    /// Published and measured, side by side; then the points of curves, if these were asked for.
     pub rows: Vec<Row>,
-    /// Throughput by tasks, if that was asked for.
+    /// The first quantity by tasks, likewise.
     pub plot: Option<Plot>,
-    /// What the runs took place in, on two lines.
-    pub conditions: String,
+    /// What each part took place in.
+    pub conditions: Vec<String>,
+    /// How long accesses took, by what that was of.
+    pub latency: Vec<(String, Vec<LatencyBucket>)>,
+}
+
+/// Whether text shows how long accesses took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// No.
+    Hidden,
+    /// Yes.
+    Shown,
 }
 
 /// Whether there are to be runs for a plot.
@@ -121,15 +143,18 @@ pub enum Curves {
 }
 
 /// All experiments.
-pub const ALL: &[&Experiment] = &[&swap_2020::EXPERIMENT];
+pub const ALL: &[&Experiment] = &[&swap_2016::EXPERIMENT, &swap_2020::EXPERIMENT];
 
 /// An experiment by name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.iter().find(|experiment| experiment.name == name).copied()
 }
 
+/// A variant that was run with the experiment's number of tasks.
+type Run<'a> = (&'a Variant, SimulationFigures);
+
 impl Experiment {
-    /// Runs all variants, at a scale or at the experiment's; `told` hears what begins.
+    /// Runs all variants, at a scale or at that of each part; `told` hears what begins.
     ///
     /// # Errors
     /// This machine has too little memory for any of the scales, or a run fails.
@@ -139,28 +164,79 @@ impl Experiment {
         curves: Curves,
         told: impl Fn(&str, usize),
     ) -> Result<Reproduced, Trouble> {
-        let scale = scale.map_or_else(|| self.scale(), Ok).map_err(Trouble::Setup)?;
-        let mut quoted = Vec::new();
-        let mut series = Vec::new();
-        for variant in self.variants {
-            let run = |tasks| {
-                told(&format!("{}, {}", variant.name, variant.role.name()), tasks);
-                let experiment = self.at(variant, tasks, scale).map_err(Trouble::Setup)?;
-                simulate::run(&experiment).map(|simulation| simulation.figures)
-            };
-            let figures = run(self.tasks)?;
-            if curves == Curves::Yes {
-                let others = self.curve.iter().filter(|tasks| **tasks != self.tasks);
-                let mut runs = others.map(|tasks| run(*tasks)).collect::<Result<Vec<_>, _>>()?;
-                runs.push(figures.clone());
-                series.push(curve(variant, &runs));
+        let mut all = Reproduced {
+            rows: Vec::new(),
+            plot: None,
+            conditions: Vec::new(),
+            latency: Vec::new(),
+        };
+        let file = published::rows(self.published);
+        for part in self.parts {
+            let scale = scale.map_or_else(|| part.scale(), Ok).map_err(Trouble::Setup)?;
+            let runs = part.run(scale, &told)?;
+            let (_, base) = runs.first().expect("an experiment has a base");
+            all.conditions.push(base.heading(crate::report::simulation::Tasks::One));
+            all.rows.extend(rows::rows(&file, part.quantities, &runs));
+            if part.distribution == Distribution::Shown {
+                let of = |(variant, figures): &Run<'_>| (variant.title(), figures.latency.clone());
+                all.latency.extend(runs.iter().map(of));
             }
-            quoted.push((variant, figures));
+            if curves == Curves::Yes && all.plot.is_none() {
+                let (plot, points) = part.curves(scale, &runs, &told)?;
+                all.rows.extend(points);
+                all.plot = Some(plot);
+            }
         }
-        let (_, base) = quoted.first().expect("an experiment has a base");
-        let conditions = base.heading(crate::report::simulation::Tasks::One);
-        let plot = (curves == Curves::Yes).then(|| self.plot(series));
-        Ok(Reproduced { rows: rows::rows(self, &quoted), plot, conditions })
+        Ok(all)
+    }
+}
+
+impl Part {
+    fn run(&self, scale: u64, told: &impl Fn(&str, usize)) -> Result<Vec<Run<'static>>, Trouble> {
+        let run = |variant| Ok((variant, self.figures(variant, self.tasks, scale, told)?));
+        self.variants.iter().map(run).collect()
+    }
+
+    fn figures(
+        &self,
+        variant: &Variant,
+        tasks: usize,
+        scale: u64,
+        told: &impl Fn(&str, usize),
+    ) -> Result<SimulationFigures, Trouble> {
+        told(&format!("{} on {}", variant.title(), self.machine), tasks);
+        let experiment = self.at(variant, tasks, scale).map_err(Trouble::Setup)?;
+        simulate::run(&experiment).map(|simulation| simulation.figures)
+    }
+
+    /// The first quantity of variants by tasks: as a plot, and as rows.
+    fn curves(
+        &self,
+        scale: u64,
+        runs: &[Run<'_>],
+        told: &impl Fn(&str, usize),
+    ) -> Result<(Plot, Vec<Row>), Trouble> {
+        let quantity = self.quantities.first().expect("an experiment measures something");
+        let (mut series, mut rows) = (Vec::new(), Vec::new());
+        for (variant, figures) in runs.iter().filter(|(variant, _)| !variant.curve.is_empty()) {
+            let mut points = Vec::new();
+            for tasks in variant.curve {
+                let value = match *tasks == self.tasks {
+                    true => (quantity.take)(figures),
+                    false => (quantity.take)(&self.figures(variant, *tasks, scale, told)?),
+                };
+                points.push((*tasks as f64, value));
+                rows.push(rows::point(variant, quantity, *tasks, value));
+            }
+            series.push(Series { name: variant.title(), points });
+        }
+        let plot = Plot {
+            title: format!("{} on {}", self.workload.name(), self.machine),
+            x_label: "processes".into(),
+            y_label: format!("{}, {}", quantity.name, quantity.unit),
+            series,
+        };
+        Ok((plot, rows))
     }
 
     /// The first scale that this machine has memory for.
@@ -188,7 +264,7 @@ impl Experiment {
     ) -> Result<simulate::Experiment, BadSetting> {
         let mut settings = Settings::default();
         settings.set(&format!("scale={scale}"))?;
-        let texts = self.settings.iter().chain(variant.settings);
+        let texts = self.settings.iter().chain(variant.settings.iter().copied().flatten());
         texts.copied().try_for_each(|text| settings.set(text))?;
         Ok(simulate::Experiment {
             machine: machines::find(self.machine).expect("a test finds them all"),
@@ -200,23 +276,19 @@ impl Experiment {
             traced: Traced::Off,
         })
     }
+}
 
-    fn plot(&self, series: Vec<Series>) -> Plot {
-        Plot {
-            title: format!("{} on {}", self.workload.name(), self.machine),
-            x_label: "processes".into(),
-            y_label: "accesses per second".into(),
-            series,
-        }
+impl Variant {
+    fn title(&self) -> String {
+        format!("{}, {}", self.name, self.role.name())
     }
 }
 
-/// Throughput of runs by tasks.
-fn curve(variant: &Variant, runs: &[SimulationFigures]) -> Series {
-    let mut points: Vec<(f64, f64)> =
-        runs.iter().map(|run| (run.tasks as f64, run.figures.accesses_per_s)).collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Series { name: format!("{}, {}", variant.name, variant.role.name()), points }
+/// Time waited for locks of these classes, in percent of all CPU time.
+fn lock_share(run: &SimulationFigures, classes: &[&str]) -> f64 {
+    let rows = run.figures.locks.iter().flatten();
+    let waits = rows.filter(|row| classes.contains(&row.class.as_str())).map(|row| row.wait_ns);
+    waits.sum::<u64>() as f64 / run.figures.cpu_ns.max(1) as f64 * 100.0
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Published and measured values, side by side.
 
-use super::published::{self, Published};
-use super::{Change, Experiment, Known, Quantity, Variant};
+use super::published::Published;
+use super::{Change, Known, Quantity, Run, Variant};
 use crate::report::simulation::SimulationFigures;
 use serde::Serialize;
 use std::fmt::Write;
@@ -47,16 +47,15 @@ pub struct Row {
 }
 
 /// The rows of runs, the base first.
-pub(super) fn rows(experiment: &Experiment, runs: &[(&Variant, SimulationFigures)]) -> Vec<Row> {
-    let file = published::rows(experiment.published);
+pub(super) fn rows(file: &[Published], quantities: &[Quantity], runs: &[Run<'_>]) -> Vec<Row> {
     let (base, improved) = runs.split_first().expect("an experiment has a base");
-    let of_base = experiment.quantities.iter().map(|quantity| {
-        let published = sum(&file, quantity.published, |row| row.base);
+    let of_base = quantities.iter().map(|quantity| {
+        let published = sum(file, quantity.published, |row| row.base);
         row(base.0, quantity, published, (quantity.take)(&base.1))
     });
     let of_others = improved.iter().flat_map(|(variant, figures)| {
-        let each = experiment.quantities.iter();
-        each.flat_map(|quantity| compared(&file, quantity, variant, [&base.1, figures]))
+        let each = quantities.iter();
+        each.flat_map(|quantity| compared(file, quantity, variant, [&base.1, figures]))
     });
     of_base.chain(of_others).collect()
 }
@@ -90,6 +89,13 @@ fn compared(
         ..improved_row.clone()
     });
     [Some(improved_row), change_row].into_iter().flatten().collect()
+}
+
+/// A point of a curve.
+pub(super) fn point(variant: &Variant, quantity: &Quantity, tasks: usize, value: f64) -> Row {
+    let processes = if tasks == 1 { "process" } else { "processes" };
+    let name = format!("{}, {tasks} {processes}", quantity.name);
+    Row { quantity: name, ..row(variant, quantity, None, value) }
 }
 
 fn row(variant: &Variant, quantity: &Quantity, published: Option<f64>, measured: f64) -> Row {
@@ -203,7 +209,8 @@ mod tests {
 
     #[test]
     fn sums_need_all_their_rows() {
-        let file = published::rows("quantity,unit,base,improved\na,x,1,2\nb,x,3,\n");
+        let file =
+            crate::reproduce::published::rows("quantity,unit,base,improved\na,x,1,2\nb,x,3,\n");
         assert_eq!(sum(&file, &["a", "b"], |row| row.base), Some(4.0));
         assert_eq!(sum(&file, &["a", "b"], |row| row.improved), None);
         assert_eq!(sum(&file, &[], |row| row.base), None);

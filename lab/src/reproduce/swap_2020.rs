@@ -8,84 +8,91 @@
 //! What a function of that kernel waited for is what its lock's class waits for here. Its locks for
 //! cgroup records have no counterpart.
 
-use super::{Change, Experiment, Known, Quantity, Role, Variant};
-use crate::report::simulation::SimulationFigures;
+use super::{Change, Distribution, Experiment, Known, Part, Quantity, Role, Variant, lock_share};
 use crate::simulate::Workload;
 use highwater_units::Nanos;
 
 const NAME: &str = "swap-2020";
 
+/// A kernel with the steps of 2016.
+const BASE: &[&str] = &[
+    "scan_base=shared",
+    "swap_cache=trunk",
+    "device_lock=cluster",
+    "slot_cache=on",
+    "writeback_tags=off",
+    "cache_batch=off",
+];
+/// Pages that come from a device that is no memory go through the swap cache.
+const CACHED: &[&str] = &["swap_in=cached"];
+const OWN: &[&str] = &["scan_base=per_cpu"];
+
+const BEFORE: Variant = Variant {
+    name: NAME,
+    role: Role::Base,
+    known: Known::Published,
+    settings: &[BASE],
+    curve: &[1, 2, 4, 8, 16],
+};
+const AFTER: Variant = Variant { role: Role::Improved, settings: &[BASE, OWN], ..BEFORE };
+const DEFAULTS: Variant =
+    Variant { name: "swap-2020-defaults", known: Known::Beyond, settings: &[], ..AFTER };
+
+const SETTINGS: &[&str] = &["read_percent=80", "pattern=uniform", "set=3.2", "warm_up=1"];
+
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
-    about: "a scan base for each CPU: pmbench on 48 cores, swapping to 2 RAM disks",
+    about: "a scan base for each CPU: pmbench on 48 cores, swapping to 2 RAM disks, or SSDs",
+    parts: &[RAM, OPTANE, P3600],
+    published: include_str!("../../reproduce/published/swap-2020.csv"),
+};
+
+const SCORE: Quantity = Quantity {
+    name: "pmbench throughput",
+    unit: "1/s",
+    published: &[],
+    change: Change::Row("pmbench throughput change"),
+    take: |run| run.figures.accesses_per_s,
+};
+
+const IN: Quantity = Quantity {
+    name: "swap-in throughput",
+    unit: "GB/s",
+    published: &["swap-in throughput"],
+    change: Change::Percent,
+    take: |run| run.figures.swap_in_gb_per_s,
+};
+
+const OUT: Quantity = Quantity {
+    name: "swap-out throughput",
+    unit: "GB/s",
+    published: &["swap-out throughput"],
+    change: Change::Percent,
+    take: |run| run.figures.swap_out_gb_per_s,
+};
+
+const CACHE_LOCKS: Quantity = Quantity {
+    name: "lock share: swap cache",
+    unit: "percent",
+    published: &["lock share: add_to_swap_cache", "lock share: __remove_mapping"],
+    change: Change::None,
+    take: |run| lock_share(run, &["swap_cache"]),
+};
+
+const RAM: Part = Part {
     machine: "xeon-48c-2-ramdisks",
     workload: Workload::Pmbench,
     tasks: 16,
-    curve: &[1, 2, 4, 8, 16],
     time: Some(Nanos(250_000_000)),
     scales: &[8, 16, 32],
-    settings: &["read_percent=80", "pattern=uniform", "set=3.2", "warm_up=1"],
-    variants: &[
-        Variant {
-            name: NAME,
-            role: Role::Base,
-            known: Known::Published,
-            settings: &[
-                "scan_base=shared",
-                "swap_cache=trunk",
-                "device_lock=cluster",
-                "slot_cache=on",
-                "writeback_tags=off",
-            ],
-        },
-        Variant {
-            name: NAME,
-            role: Role::Improved,
-            known: Known::Published,
-            settings: &[
-                "scan_base=per_cpu",
-                "swap_cache=trunk",
-                "device_lock=cluster",
-                "slot_cache=on",
-                "writeback_tags=off",
-            ],
-        },
-        Variant {
-            name: "swap-2020-defaults",
-            role: Role::Improved,
-            known: Known::Beyond,
-            settings: &[],
-        },
-    ],
+    settings: SETTINGS,
+    variants: &[BEFORE, AFTER, DEFAULTS],
+    distribution: Distribution::Hidden,
     quantities: &[
-        Quantity {
-            name: "pmbench throughput",
-            unit: "1/s",
-            published: &[],
-            change: Change::Row("pmbench throughput change"),
-            take: |run| run.figures.accesses_per_s,
-        },
-        Quantity {
-            name: "swap-in throughput",
-            unit: "GB/s",
-            published: &["swap-in throughput"],
-            change: Change::Percent,
-            take: |run| run.figures.swap_in_gb_per_s,
-        },
-        Quantity {
-            name: "swap-out throughput",
-            unit: "GB/s",
-            published: &["swap-out throughput"],
-            change: Change::Percent,
-            take: |run| run.figures.swap_out_gb_per_s,
-        },
-        Quantity {
-            name: "lock share: swap cache",
-            unit: "percent",
-            published: &["lock share: add_to_swap_cache", "lock share: __remove_mapping"],
-            change: Change::None,
-            take: |run| lock_share(run, &["swap_cache"]),
-        },
+        SCORE,
+        IN,
+        OUT,
+        CACHE_LOCKS,
         Quantity {
             name: "lock share: slots",
             unit: "percent",
@@ -108,12 +115,34 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             take: |run| lock_share(run, &["zone"]),
         },
     ],
-    published: include_str!("../../reproduce/published/swap-2020.csv"),
 };
 
-/// Time waited for locks of these classes, in percent of all CPU time.
-fn lock_share(run: &SimulationFigures, classes: &[&str]) -> f64 {
-    let rows = run.figures.locks.iter().flatten();
-    let waits = rows.filter(|row| classes.contains(&row.class.as_str())).map(|row| row.wait_ns);
-    waits.sum::<u64>() as f64 / run.figures.cpu_ns.max(1) as f64 * 100.0
-}
+const OPTANE: Part = Part {
+    machine: "xeon-48c-2-optane",
+    variants: &[
+        Variant { name: "swap-2020-optane", settings: &[BASE, CACHED], ..BEFORE },
+        Variant { name: "swap-2020-optane", settings: &[BASE, CACHED, OWN], ..AFTER },
+    ],
+    quantities: &[
+        Quantity { change: Change::Row("pmbench change on 2 Intel Optane"), ..SCORE },
+        Quantity { published: &["swap-in throughput on 2 Intel Optane"], ..IN },
+        Quantity { published: &["swap-out throughput on 2 Intel Optane"], ..OUT },
+        Quantity { published: &["swap cache lock cycles on 2 Intel Optane"], ..CACHE_LOCKS },
+    ],
+    ..RAM
+};
+
+const P3600: Part = Part {
+    machine: "xeon-48c-2-p3600",
+    variants: &[
+        Variant { name: "swap-2020-p3600", settings: &[BASE, CACHED], ..BEFORE },
+        Variant { name: "swap-2020-p3600", settings: &[BASE, CACHED, OWN], ..AFTER },
+    ],
+    quantities: &[
+        Quantity { change: Change::Row("pmbench change on 2 Intel P3600 NVMe"), ..SCORE },
+        Quantity { published: &[], ..IN },
+        Quantity { published: &[], ..OUT },
+        Quantity { published: &[], ..CACHE_LOCKS },
+    ],
+    ..RAM
+};

@@ -7,33 +7,29 @@ use crate::simulate::KEYS;
 const TINY: Experiment = Experiment {
     name: "tiny",
     about: "kswapd threads on a machine of 2012",
+    parts: &[PART],
+    published: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
+};
+
+const PART: Part = Part {
     machine: "desktop-2012-kvm",
     workload: Workload::Pmbench,
     tasks: 2,
-    curve: &[1, 2],
     time: Some(Nanos(2_000_000)),
     scales: &[1 << 40, 256],
-    settings: &["read_percent=50", "set=0.5"],
+    settings: &["read_percent=50", "set=0.5", "kswapd_threads=2"],
     variants: &[
-        Variant {
-            name: "tiny",
-            role: Role::Base,
-            known: Known::Published,
-            settings: &["kswapd_threads=1"],
-        },
-        Variant {
-            name: "tiny",
-            role: Role::Improved,
-            known: Known::Published,
-            settings: &["kswapd_threads=4"],
-        },
+        BASE,
+        Variant { role: Role::Improved, settings: &[&["kswapd_threads=4"]], ..BASE },
         Variant {
             name: "tiny-unknown",
             role: Role::Improved,
             known: Known::Beyond,
-            settings: &["kswapd_threads=8"],
+            settings: &[&["kswapd_threads=1"], &["kswapd_threads=8"]],
+            curve: &[],
         },
     ],
+    distribution: Distribution::Shown,
     quantities: &[
         Quantity {
             name: "threads",
@@ -57,7 +53,14 @@ const TINY: Experiment = Experiment {
             take: |run| run.tasks as f64,
         },
     ],
-    published: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
+};
+
+const BASE: Variant = Variant {
+    name: "tiny",
+    role: Role::Base,
+    known: Known::Published,
+    settings: &[&["kswapd_threads=1"]],
+    curve: &[1, 2],
 };
 
 #[test]
@@ -95,15 +98,32 @@ fn rows_are_base_then_improved_and_change_of_each_variant() {
 }
 
 #[test]
-fn a_plot_has_a_curve_for_each_variant() {
-    let plot = TINY.reproduce(Some(256), Curves::Yes, |_, _| ()).expect("small runs").plot;
-    let series = plot.expect("asked for").series;
-    let names: Vec<_> = series.iter().map(|series| series.name.as_str()).collect();
-    assert_eq!(names, ["tiny, base", "tiny, improved", "tiny-unknown, improved"]);
-    for Series { points, .. } in series {
-        assert_eq!(points.iter().map(|(tasks, _)| *tasks).collect::<Vec<_>>(), [1.0, 2.0]);
-        assert!(points.iter().all(|(_, rate)| *rate > 0.0), "{points:?}");
-    }
+fn curves_are_of_variants_that_have_one_and_of_the_first_quantity() {
+    let reproduced = TINY.reproduce(Some(256), Curves::Yes, |_, _| ()).expect("small runs");
+    let plot = reproduced.plot.expect("asked for");
+    assert_eq!(plot.y_label, "threads, 1");
+    let series: Vec<_> = plot.series.iter().map(|s| (s.name.as_str(), &s.points[..])).collect();
+    assert_eq!(
+        series,
+        [
+            ("tiny, base", &[(1.0, 1.0), (2.0, 1.0)][..]),
+            ("tiny, improved", &[(1.0, 4.0), (2.0, 4.0)]),
+        ]
+    );
+    let points = reproduced.rows.iter().filter(|row| row.quantity.contains("process"));
+    let points: Vec<_> = points.map(|row| (row.quantity.as_str(), row.measured)).collect();
+    let (one, two) = ("threads, 1 process", "threads, 2 processes");
+    assert_eq!(points, [(one, 1.0), (two, 1.0), (one, 4.0), (two, 4.0)]);
+}
+
+#[test]
+fn every_part_says_what_it_took_place_in() {
+    let reproduced = TINY.reproduce(Some(256), Curves::No, |_, _| ()).expect("small runs");
+    let [conditions] = &reproduced.conditions[..] else { panic!("one part") };
+    assert!(conditions.contains("desktop-2012-kvm") && conditions.contains("scale 256"));
+    let of: Vec<_> = reproduced.latency.iter().map(|(title, _)| title.as_str()).collect();
+    assert_eq!(of, ["tiny, base", "tiny, improved", "tiny-unknown, improved"]);
+    assert!(reproduced.latency.iter().all(|(_, buckets)| !buckets.is_empty()));
 }
 
 /// Their machines, settings and published rows exist, and they fit at their smallest scale.
@@ -111,23 +131,50 @@ fn a_plot_has_a_curve_for_each_variant() {
 fn every_experiment_fits_together() {
     for experiment in ALL {
         assert_eq!(find(experiment.name).map(|found| found.name), Some(experiment.name));
-        let smallest = *experiment.scales.last().expect("a scale");
-        for variant in experiment.variants {
-            for tasks in experiment.curve.iter().chain([&experiment.tasks]) {
-                let made = experiment.at(variant, *tasks, smallest).expect("settings");
-                simulate::check(&made).expect("it fits");
-            }
-            let set = |text: &&str| KEYS.iter().any(|key| text.starts_with(key.name));
-            assert!(variant.settings.iter().all(set), "{}", variant.name);
-        }
         let rows = published::rows(experiment.published);
-        for quantity in experiment.quantities {
-            let of = |name: &&str| rows.iter().any(|row| row.quantity == **name);
-            assert!(quantity.published.iter().all(of), "{}", quantity.name);
-            let Change::Row(name) = quantity.change else { continue };
-            assert!(of(&name), "{name}");
+        for part in experiment.parts {
+            assert_runs(part);
+            assert_known(part, &rows);
         }
     }
+}
+
+fn assert_runs(part: &Part) {
+    let smallest = *part.scales.last().expect("a scale");
+    for variant in part.variants {
+        for tasks in variant.curve.iter().chain([&part.tasks]) {
+            let made = part.at(variant, *tasks, smallest).expect("settings");
+            simulate::check(&made).expect("it fits");
+        }
+        let set = |text: &&str| KEYS.iter().any(|key| text.starts_with(key.name));
+        assert!(variant.settings.iter().copied().flatten().all(set), "{}", variant.name);
+    }
+}
+
+fn assert_known(part: &Part, rows: &[published::Published]) {
+    for quantity in part.quantities {
+        let of = |name: &&str| rows.iter().any(|row| row.quantity == **name);
+        assert!(quantity.published.iter().all(of), "{}", quantity.name);
+        let Change::Row(name) = quantity.change else { continue };
+        assert!(of(&name), "{name}");
+    }
+}
+
+/// The first improved run of a part against its base, on a small part of the machine.
+#[track_caller]
+fn assert_improves(part: &Part, variant: &str, quantity: &str) {
+    let take = part.quantities.iter().find(|q| q.name == quantity).expect(quantity).take;
+    let by_name = |name: &str| part.variants.iter().find(|v| v.name == name).expect("a variant");
+    let run = |variant| part.figures(variant, part.tasks, 256, &|_, _| ()).expect("a small run");
+    let (base, improved) = (take(&run(&part.variants[0])), take(&run(by_name(variant))));
+    assert!(improved > base, "{quantity}: {base} -> {improved}");
+}
+
+#[test]
+fn swapping_out_is_faster_with_divided_locks() {
+    let out = &swap_2016::EXPERIMENT.parts[0];
+    assert_improves(out, "swap-2016-tags", "swap-out throughput");
+    assert_improves(out, "swap-2016-all", "swap-out throughput");
 }
 
 #[test]

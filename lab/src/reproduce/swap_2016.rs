@@ -1,0 +1,169 @@
+//! "Optimizing Linux kernel swap subsystem" (slides of 2016): no writeback tags, a tree for each
+//! 64 MiB, a lock for each cluster, caches of slots.
+//!
+//! - **Out**: 8 usemem processes write memory once, in sequence, on 72 threads with a RAM disk.
+//!   Throughput by number of processes, what locks take of the CPU time, and each step alone.
+//! - **In**: 8 processes read pages at random from a set twice as large as memory. What a fault
+//!   adds.
+//!
+//! How much memory was written is not said. Swapped out were 1.207 GB/s of 2.567 GB/s written:
+//! 47 %, so the set is 1.9 times memory. The published improved values of the first part are those
+//! of the first step, of the second those of all.
+
+use super::{Change, Distribution, Experiment, Known, Part, Quantity, Role, Variant, lock_share};
+use crate::simulate::Workload;
+use highwater_units::Nanos;
+
+const NAME: &str = "swap-2016";
+const MACHINE: &str = "xeon-e5v3-72t-ramdisk";
+const CURVE: &[usize] = &[1, 2, 4, 8, 16, 32];
+
+/// A kernel before the steps.
+const BASE: &[&str] = &[
+    "writeback_tags=on",
+    "swap_cache=whole",
+    "device_lock=whole",
+    "slot_cache=off",
+    "cache_batch=off",
+    "scan_base=shared",
+    "swap_in=cached",
+];
+
+const TAGS: &[&str] = &["writeback_tags=off"];
+const TREES: &[&str] = &["swap_cache=trunk"];
+const CLUSTER: &[&str] = &["device_lock=cluster"];
+const SLOTS: &[&str] = &["slot_cache=on"];
+
+const BEFORE: Variant = Variant {
+    name: NAME,
+    role: Role::Base,
+    known: Known::Published,
+    settings: &[BASE],
+    curve: CURVE,
+};
+
+/// A step alone.
+const STEP: Variant = Variant { role: Role::Improved, known: Known::Beyond, curve: &[], ..BEFORE };
+
+const ALL_STEPS: Variant = Variant {
+    name: "swap-2016-all",
+    settings: &[BASE, TAGS, TREES, CLUSTER, SLOTS],
+    curve: CURVE,
+    ..STEP
+};
+
+const DEFAULTS: Variant =
+    Variant { name: "swap-2016-defaults", settings: &[], curve: CURVE, ..STEP };
+
+const SWAP_LOCKS: &[&str] = &["swap_cache", "swap_info", "swap_cluster", "swap_device"];
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: NAME,
+    about: "locks divided: usemem on 72 threads, swapping to a RAM disk",
+    parts: &[OUT, IN],
+    published: include_str!("../../reproduce/published/swap-2016.csv"),
+};
+
+const OUT: Part = Part {
+    machine: MACHINE,
+    workload: Workload::UsememSeq,
+    tasks: 8,
+    time: None,
+    scales: &[32, 64],
+    settings: &["set=1.9"],
+    variants: &[
+        BEFORE,
+        Variant {
+            name: "swap-2016-tags",
+            known: Known::Published,
+            settings: &[BASE, TAGS],
+            ..STEP
+        },
+        Variant { name: "swap-2016-trees", settings: &[BASE, TREES], ..STEP },
+        Variant { name: "swap-2016-cluster", settings: &[BASE, CLUSTER], ..STEP },
+        Variant { name: "swap-2016-slots", settings: &[BASE, SLOTS], ..STEP },
+        ALL_STEPS,
+        DEFAULTS,
+    ],
+    distribution: Distribution::Hidden,
+    quantities: &[
+        Quantity {
+            name: "swap-out throughput",
+            unit: "GB/s",
+            published: &["swap-w-seq 8 processes swap-out without writeback tags"],
+            change: Change::Percent,
+            take: |run| run.figures.swap_out_gb_per_s,
+        },
+        Quantity {
+            name: "written by processes",
+            unit: "KB/s",
+            published: &["swap-w-seq 8 processes throughput without writeback tags"],
+            change: Change::Percent,
+            take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
+        },
+        Quantity {
+            name: "lock share: swap cache",
+            unit: "percent",
+            published: &[
+                "add_to_swap_cache lock share",
+                "__remove_mapping lock share",
+                "end_page_writeback lock share",
+                "bdev_write_page lock share",
+            ],
+            change: Change::None,
+            take: |run| lock_share(run, &["swap_cache"]),
+        },
+        Quantity {
+            name: "lock share: slots",
+            unit: "percent",
+            published: &[],
+            change: Change::None,
+            take: |run| lock_share(run, &["swap_info", "swap_cluster", "swap_device"]),
+        },
+        Quantity {
+            name: "lock share: all",
+            unit: "percent",
+            published: &["all spin locks"],
+            change: Change::None,
+            take: |run| run.lock_share().unwrap_or(0.0) * 100.0,
+        },
+    ],
+};
+
+const IN: Part = Part {
+    machine: MACHINE,
+    workload: Workload::SwapIn,
+    tasks: 8,
+    time: Some(Nanos(200_000_000)),
+    scales: &[32, 64],
+    settings: &["set=2", "pattern=uniform"],
+    variants: &[BEFORE, Variant { known: Known::Published, ..ALL_STEPS }, DEFAULTS],
+    distribution: Distribution::Shown,
+    quantities: &[
+        Quantity {
+            name: "fault latency, median",
+            unit: "us",
+            published: &["random access 8 threads working set 2x RAM median added fault latency"],
+            change: Change::Percent,
+            take: |run| micros(run.figures.fault_p50_ns),
+        },
+        Quantity {
+            name: "fault latency, 99 %",
+            unit: "us",
+            published: &[],
+            change: Change::Percent,
+            take: |run| micros(run.figures.fault_p99_ns),
+        },
+        Quantity {
+            name: "lock share: swap",
+            unit: "percent",
+            published: &[],
+            change: Change::None,
+            take: |run| lock_share(run, SWAP_LOCKS),
+        },
+    ],
+};
+
+fn micros(nanos: Option<u64>) -> f64 {
+    nanos.unwrap_or(0) as f64 / 1000.0
+}
