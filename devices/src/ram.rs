@@ -153,12 +153,14 @@ impl Store {
     }
 }
 
-/// The bits of a run of up to 64 slots: words of `backed`, and masks within.
+/// The bits of at least one slot: words of `backed`, and masks within.
 fn bits(slot: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
-    let all = u64::MAX >> (64 - pages);
-    let (word, shift) = (slot as usize / 64, slot % 64);
-    let next = all.checked_shr(64 - shift).unwrap_or(0);
-    [(word, all << shift), (word + 1, next)].into_iter().filter(|(_, mask)| *mask != 0)
+    let (first, last) = (slot, slot + pages - 1);
+    (first / 64..=last / 64).map(move |word| {
+        let from = if word == first / 64 { first % 64 } else { 0 };
+        let to = if word == last / 64 { last % 64 } else { 63 };
+        (word as usize, u64::MAX << from & u64::MAX >> (63 - to))
+    })
 }
 
 #[cfg(test)]
@@ -167,10 +169,12 @@ mod tests {
 
     #[test]
     fn bits_of_a_run_match_one_by_one() {
-        for (slot, pages) in (0..200).flat_map(|slot| (1..=16).map(move |pages| (slot, pages))) {
-            let mut expected = [0u64; 4];
+        for (slot, pages) in
+            (0..200).flat_map(|slot| [1, 2, 15, 16, 64, 65, 512].map(|pages| (slot, pages)))
+        {
+            let mut expected = [0u64; 12];
             (slot..slot + pages).for_each(|s| expected[s as usize / 64] |= 1 << (s % 64));
-            let mut found = [0u64; 4];
+            let mut found = [0u64; 12];
             bits(slot, pages).for_each(|(word, mask)| found[word] |= mask);
             assert_eq!(found, expected, "{pages} from {slot}");
         }

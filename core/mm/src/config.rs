@@ -13,6 +13,9 @@ pub struct Config {
     pub watermark_scale: u32,
     /// Pages brought in or mapped at once for a sequential stream, 1 to 16.
     pub window_max: usize,
+    /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
+    /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
+    pub large_pages: Switch,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
 }
@@ -127,6 +130,7 @@ impl Default for Config {
             min_free: None,
             watermark_scale: 10,
             window_max: 16,
+            large_pages: Switch::Off,
             swap: SwapConfig::default(),
         }
     }

@@ -13,10 +13,14 @@
 //! that come along when the fault continues a stream. It waits for devices and for memory while it
 //! holds them; it never waits for another entry meanwhile.
 
+mod large;
+
 use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::frame::Writeback;
+use crate::large::split;
 use crate::machine::Machine;
+use crate::range::Range;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
@@ -42,8 +46,8 @@ pub struct Fault {
     pub vpn: Vpn,
     /// Load or store.
     pub access: Access,
-    /// Pages from here on do not belong to what the page belongs to: do not bring them along.
-    pub bound: Vpn,
+    /// What the page belongs to: others are not brought along.
+    pub within: Range,
 }
 
 /// Makes a page present for an access.
@@ -56,6 +60,9 @@ pub fn resolve<P: Platform>(
     fault: Fault,
 ) -> Result<Served, FaultError> {
     let _phase = m.enter(Phase::Fault);
+    if let Some(served) = large::resolve(m, space, fault) {
+        return Ok(served);
+    }
     loop {
         match space.claim(fault.vpn, fault.access) {
             Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Again),
@@ -75,7 +82,7 @@ fn present<P: Platform>(
     fault: Fault,
 ) -> Result<Served, FaultError> {
     let pages = m.swap.streams.window(held.space().id(), fault.vpn).min(m.config.window_max);
-    let room = (fault.bound.0.saturating_sub(fault.vpn.0)).max(1);
+    let room = (fault.within.end.0.saturating_sub(fault.vpn.0)).max(1);
     let window = pages.min(room as usize).min(most_at_once(m));
     m.count(Counter::PgFault, 1);
     match (held.page(), held.space().backing()) {
@@ -319,10 +326,13 @@ fn map<P: Platform>(
 /// reads as zeros now, or as its file. Or the platform has it in its frame, and only its word was
 /// lost: then that is so from now on, and the fault maps it again instead of asking for ever.
 fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+    if space.entry(vpn).is_large_resident() {
+        split(m, space, vpn);
+    }
     let held = space.hold(vpn);
     let entry = held.entries()[0];
     let Page::Resident(pfn) = entry.page() else { return };
-    if !entry.is_mapped() || m.platform.holds(space.id(), vpn) {
+    if entry.is_large() || !entry.is_mapped() || m.platform.holds(space.id(), vpn) {
         return;
     }
     match m.platform.unmap(space.id(), vpn, &[pfn]).stop {

@@ -4,8 +4,8 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! snapshot, write_back -> fault, range -> alloc -> reclaim -> machine -> space, swap, lru, zone
-//!                      -> frame
+//! snapshot, write_back -> fault, range -> alloc -> reclaim -> large -> machine -> space, swap, lru,
+//!                      zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
@@ -18,6 +18,7 @@ pub mod fault;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod large;
 pub mod lru;
 pub mod machine;
 mod manager;

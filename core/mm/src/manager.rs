@@ -167,7 +167,7 @@ impl<P: Platform> Manager<P> {
             if let Some(pfn) = space_ref.pin(vpn, access) {
                 return Ok(Pin { space: space_ref, vpn, pfn });
             }
-            self.fault(space, Fault { vpn, access, bound: Vpn(space_ref.pages()) })?;
+            self.fault(space, Fault { vpn, access, within: Range::whole(space_ref) })?;
         }
     }
 

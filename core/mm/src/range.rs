@@ -4,6 +4,7 @@
 //! on a page. Untouched parts of a range cost a look per 16 MiB.
 
 use crate::frame::Writeback;
+use crate::large::split;
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
@@ -19,10 +20,17 @@ pub struct Range {
     pub end: Vpn,
 }
 
+impl Range {
+    /// All pages of a space.
+    pub fn whole<P: Platform>(space: &Space<P>) -> Range {
+        Range { first: Vpn(0), end: Vpn(space.pages()) }
+    }
+}
+
 /// Drops the contents of a range: it reads as zeros, or as its file; its frames and slots are free.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     let _phase = m.enter(Phase::Range);
-    each_present(space, range, |held| {
+    each_present(space, range, Large::Split(m), |held| {
         take_in(m, &held, Busy::Drop);
         m.count(Counter::PgDiscard, held.len() as u64);
         for entry in held.entries() {
@@ -42,7 +50,7 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     let _phase = m.enter(Phase::Range);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
-    each_present(space, range, |held| {
+    each_present(space, range, Large::Split(m), |held| {
         take_in(m, &held, Busy::Wait);
         for index in 0..held.len() {
             let vpn = Vpn(held.owner(index).vpn.0 - range.first.0 + to.0);
@@ -72,19 +80,53 @@ pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
     Entry::resident(pfn).dirty()
 }
 
+/// What is to become of large pages in memory.
+pub(crate) enum Large<'a, P: Platform> {
+    /// They stay so.
+    Leave,
+    /// They are split first: their pages go different ways.
+    Split(&'a Machine<P>),
+}
+
+impl<P: Platform> Large<'_, P> {
+    /// Holds a page.
+    fn hold<'a>(&self, space: &'a Space<P>, vpn: Vpn) -> Held<'a, P> {
+        loop {
+            let held = space.hold(vpn);
+            match self {
+                Large::Split(m) if held.entries()[0].is_large_resident() => {
+                    drop(held);
+                    split(m, space, vpn);
+                }
+                Large::Leave | Large::Split(_) => return held,
+            }
+        }
+    }
+
+    /// Whether a page may be held together with the one before.
+    fn admits(&self, entry: Entry) -> bool {
+        match self {
+            Large::Leave => true,
+            Large::Split(_) => !entry.is_large_resident(),
+        }
+    }
+}
+
 /// Holds every page of a range that is in a frame or a slot, in runs, and calls `act` with each.
 pub(crate) fn each_present<'a, P: Platform>(
     space: &'a Space<P>,
     range: Range,
+    large: Large<'_, P>,
     act: impl FnMut(Held<'a, P>),
 ) {
-    each_held(space, range, |entry| entry.page() != Page::Absent, act);
+    each_held(space, range, large, |entry| entry.page() != Page::Absent, act);
 }
 
 /// Holds every page of a range that is `wanted`, in runs, and calls `act` with each run.
 pub(crate) fn each_held<'a, P: Platform>(
     space: &'a Space<P>,
     range: Range,
+    large: Large<'_, P>,
     wanted: impl Fn(Entry) -> bool,
     mut act: impl FnMut(Held<'a, P>),
 ) {
@@ -95,11 +137,12 @@ pub(crate) fn each_held<'a, P: Platform>(
         if !wanted(seen) && !seen.is_locked() {
             continue;
         }
-        let mut held = space.hold(vpn);
+        let mut held = large.hold(space, vpn);
         if !wanted(held.entries()[0]) {
             continue;
         }
-        while at < range.end && held.extend(Pinned::Refuse, &wanted) {
+        let next = |entry| wanted(entry) && large.admits(entry);
+        while at < range.end && held.extend(Pinned::Refuse, next) {
             at = at.offset(1);
         }
         act(held);

@@ -12,7 +12,7 @@ use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
-use crate::range::{Range, each_present, settled};
+use crate::range::{Large, Range, each_present, settled};
 use crate::space::{Backing, Entry, Held, Page, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
@@ -63,8 +63,7 @@ pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, F
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
     let mut snapshot = Snapshot::default();
     let mut failed = None;
-    let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
-    each_present(space, all, |held| {
+    each_present(space, Range::whole(space), Large::Split(m), |held| {
         if failed.is_none() {
             failed = save(m, held, &mut snapshot).err();
         }

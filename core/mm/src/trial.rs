@@ -29,7 +29,7 @@ mod rest;
 mod user;
 mod world;
 
-pub use plan::{Failures, Mix, Operation, Plan, THREADS_MAX};
+pub use plan::{Failures, LARGE_FRAMES_MIN, Mix, Operation, Plan, THREADS_MAX};
 pub use program::{Pins, Program, Reach};
 
 use crate::stats::Snapshot as Statistics;

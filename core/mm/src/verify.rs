@@ -6,11 +6,11 @@
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;
-use crate::range::{Range, each_present};
+use crate::range::{Large, Range, each_present};
 use crate::snapshot::Snapshot;
-use crate::space::{Backing, Page};
+use crate::space::{Backing, Entry, Page, block_of};
 use highwater_platform::Platform;
-use highwater_units::{Pfn, Slot, Vpn};
+use highwater_units::{LARGE_PAGES, Pfn, Slot};
 use std::collections::BTreeMap;
 
 /// Checks a machine on which nothing runs. `snapshots`: those whose references are not given back.
@@ -24,8 +24,7 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     }
     let mut references = snapshot_references(snapshots);
     for space in m.spaces() {
-        let all = Range { first: Vpn(0), end: Vpn(space.pages()) };
-        each_present(space, all, |held| {
+        each_present(space, Range::whole(space), Large::Leave, |held| {
             for (index, entry) in held.entries().iter().enumerate() {
                 match entry.page() {
                     Page::Absent => {}
@@ -34,8 +33,7 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
                         *references.entry(slot).or_insert(0) += 1;
                     }
                     Page::Resident(pfn) => {
-                        let dirty = entry.is_dirty();
-                        check_resident(m, &places, pfn, held.owner(index), dirty, &mut references);
+                        check_resident(m, &places, held.owner(index), *entry, pfn, &mut references);
                         places[pfn.index()] = Some(Place::Off);
                     }
                 }
@@ -69,16 +67,24 @@ fn set_place(places: &mut [Option<Place>], pfn: Pfn, place: Place) {
 fn check_resident<P: Platform>(
     m: &Machine<P>,
     places: &[Option<Place>],
-    pfn: Pfn,
     owner: Owner,
-    dirty: bool,
+    entry: Entry,
+    pfn: Pfn,
     references: &mut BTreeMap<Slot, u32>,
 ) {
     assert_eq!(m.frames.owner(pfn), Some(owner), "{pfn:?} knows its page");
     let listed = [Place::Active, Place::Inactive, Place::Batch].map(Some);
-    assert!(listed.contains(&places[pfn.index()]), "{pfn:?} of {owner:?} is on a list, once");
+    match m.frames.place(pfn).get() {
+        Place::Tail => {
+            assert!(entry.is_large(), "{pfn:?} of {owner:?} is part of a large page");
+            assert_eq!(places[pfn.index()], None, "{pfn:?} is on no list of its own");
+            let head = Pfn(pfn.0 - (owner.vpn.0 % LARGE_PAGES as u64) as u32);
+            assert_eq!(m.frames.owner(head).map(|o| o.vpn), Some(block_of(owner.vpn)));
+        }
+        _ => assert!(listed.contains(&places[pfn.index()]), "{pfn:?} of {owner:?} is on a list"),
+    }
     if let Some(slot) = m.frames.slot(pfn) {
-        assert!(!dirty, "a dirty page of {owner:?} has no slot");
+        assert!(!entry.is_dirty(), "a dirty page of {owner:?} has no slot");
         let backing = m.space(owner.space).backing();
         assert_eq!(backing, Backing::Anonymous, "a file's page of {owner:?} has no slot");
         *references.entry(slot).or_insert(0) += 1;

@@ -12,7 +12,7 @@ use crate::alloc;
 use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
-use crate::range::{Range, each_held};
+use crate::range::{Large, Range, each_held};
 use crate::space::{Backing, Entry, Held, Page, Space};
 use crate::swap::first_error;
 use highwater_platform::{Io, Phase, Platform, Progress, Stop};
@@ -30,7 +30,7 @@ pub fn write_back<P: Platform>(
     let _phase = m.enter(Phase::Range);
     let Backing::File { device } = space.backing() else { panic!("the space is no file's") };
     let mut outcome = Ok(());
-    each_held(space, range, Entry::is_dirty, |mut held| {
+    each_held(space, range, Large::Leave, Entry::is_dirty, |mut held| {
         let mut at = 0;
         while at < held.len() {
             let (pages, written) = write_stretch(m, &mut held, at, device);

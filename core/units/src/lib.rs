@@ -60,6 +60,9 @@ impl Order {
     /// The largest block of the buddy allocator: 1024 frames, 4 MiB.
     pub const MAX: Order = Order(10);
 
+    /// A large block: [`LARGE_PAGES`] frames.
+    pub const LARGE: Order = Order(LARGE_PAGES.trailing_zeros() as u8);
+
     /// Frames in a block of this order.
     pub fn frames(self) -> u32 {
         1 << self.0

@@ -310,9 +310,9 @@ struct Program {
 }
 
 impl Owner for Program {
-    fn bound(&self, vpn: Vpn) -> Option<Vpn> {
+    fn region(&self, vpn: Vpn) -> Option<Range> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.find(vpn).map(|region| region.range.end)
+        regions.find(vpn).map(|region| region.range)
     }
 
     fn failed(&self, _: Vpn, error: FaultError) {

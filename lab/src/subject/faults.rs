@@ -5,7 +5,7 @@ use crate::workload::Service;
 use crate::workload::extent::Extent;
 use crate::workload::host::Host;
 use highwater_mm::stats::Snapshot;
-use highwater_mm::{FaultError, Manager};
+use highwater_mm::{FaultError, Manager, Range};
 use highwater_platform::LockStatistics;
 use highwater_uffd::handler::{Owner, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd, sigbus};
@@ -110,8 +110,8 @@ struct OneRegion {
 }
 
 impl Owner for OneRegion {
-    fn bound(&self, vpn: Vpn) -> Option<Vpn> {
-        (vpn.0 < self.pages).then_some(Vpn(self.pages))
+    fn region(&self, vpn: Vpn) -> Option<Range> {
+        (vpn.0 < self.pages).then_some(Range { first: Vpn(0), end: Vpn(self.pages) })
     }
 
     fn failed(&self, vpn: Vpn, error: FaultError) {

@@ -13,7 +13,7 @@
 use crate::workload::world::{CpuUse, RoleTime, World};
 use crate::workload::{Access, Denied, Intent, Service, Target, Words};
 use highwater_mm::stats::Snapshot;
-use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, StartError};
+use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, Range, StartError};
 use highwater_platform::{LockStatistics, Mmu, Protection, Recency};
 use highwater_sim::{Seen, Sim, Vm};
 use highwater_units::{Nanos, SpaceId, Vpn};
@@ -76,7 +76,8 @@ impl<'a> Simulated<'a> {
 
     /// A page through the page tables. It may go while the access is charged for: then once more.
     fn mapped(&self, space: SpaceId, vpn: Vpn, want: Want) -> Result<Held<'_>, FaultError> {
-        let (sim, bound) = (self.manager.platform(), Vpn(self.pages_each));
+        let sim = self.manager.platform();
+        let within = Range { first: Vpn(0), end: Vpn(self.pages_each) };
         let protection = match want {
             Want::Read => Protection::ReadOnly,
             Want::Write => Protection::ReadWrite,
@@ -96,7 +97,7 @@ impl<'a> Simulated<'a> {
                     charged = Some(pfn);
                 }
                 Seen::Fault => {
-                    self.manager.fault(space, Fault { vpn, access: want, bound })?;
+                    self.manager.fault(space, Fault { vpn, access: want, within })?;
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! What a seed of the swarm draws: everything small, so that limits are met all the time.
 
 use crate::machines;
-use highwater_mm::trial::{Failures, Plan};
+use highwater_mm::config::Switch;
+use highwater_mm::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{Limits, Policy, Setup, Traced, Troubles};
-use highwater_units::{Nanos, Prng};
+use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
 
 /// Virtual time without progress after which a run is stuck: a fault on devices that fail gives up
@@ -14,6 +15,8 @@ const IDLE: Nanos = Nanos(120_000_000_000);
 /// Suspensions without progress.
 const IDLE_STEPS: u64 = 200_000_000;
 /// The longest an access takes when nothing goes wrong.
+/// Of 100 cases, how many have room for large pages.
+const LARGE_PERCENT: u64 = 5;
 const LATENCY_MAX: Nanos = Nanos(2_000_000_000);
 
 /// How the program reaches pages.
@@ -66,7 +69,10 @@ impl Case {
     pub fn draw(seed: u64) -> Case {
         let mut random = Prng::new(seed ^ 0x5a4a_0000);
         let machine = draw_machine(&mut random);
-        let frames = draw_frames(&mut random, machine.node_mib.len());
+        let frames = match Prng::new(seed ^ 0x1a46e_0000).percent(LARGE_PERCENT) {
+            true => draw_many_frames(&mut random, machine.node_mib.len()),
+            false => draw_frames(&mut random, machine.node_mib.len()),
+        };
         let policy = Policy::draw(&mut random);
         let holdups = if random.percent(50) { 0 } else { 32 << random.below(10) };
         // Under page tables alone, nothing sets accessed bits.
@@ -80,6 +86,7 @@ impl Case {
         // Where nothing fits every fault looks at every page, again and again: with few of them.
         let room = if all < 160 && random.percent(25) { Room::Short } else { Room::Enough };
         plan.steps = match room {
+            Room::Enough if plan.config.large_pages == Switch::On => 1000 / plan.threads,
             Room::Enough => 4000 / plan.threads,
             Room::Short => 200 / plan.threads,
         };
@@ -139,6 +146,12 @@ fn draw_frames(random: &mut Prng, nodes: usize) -> Vec<u32> {
     let most = if random.percent(50) { 40 } else { 600 };
     let each = 40 / nodes as u64 + 8;
     (0..nodes).map(|_| (each + random.below(most / nodes as u64 + 1)) as u32).collect()
+}
+
+/// Frames for large pages: some blocks of 512 on each node.
+fn draw_many_frames(random: &mut Prng, nodes: usize) -> Vec<u32> {
+    let each = (LARGE_FRAMES_MIN / nodes as u64).max(2 * LARGE_PAGES as u64);
+    (0..nodes).map(|_| (each + random.below(each / 2)) as u32).collect()
 }
 
 /// One to three devices of `slots` pages in all, or a little more.

@@ -13,7 +13,7 @@ mod case;
 pub use case::{Case, Room, Way};
 
 use highwater_mm::trial::{self, Outcome, Pins, Program, Reach};
-use highwater_mm::{Access, Fault, FaultError, Manager};
+use highwater_mm::{Access, Fault, FaultError, Manager, Range};
 use highwater_sim::{Sim, SimConfig, Stuck, Vm, simulate};
 use highwater_units::{SpaceId, Vpn};
 use std::fmt;
@@ -87,12 +87,12 @@ impl Hardware {
         access: Access,
         attempt: impl Fn(&Sim) -> Option<R>,
     ) -> Result<R, FaultError> {
-        let bound = Vpn(manager.machine().space(space).pages());
+        let within = Range::whole(manager.machine().space(space));
         loop {
             if let Some(done) = attempt(manager.platform()) {
                 return Ok(done);
             }
-            manager.fault(space, Fault { vpn, access, bound })?;
+            manager.fault(space, Fault { vpn, access, within })?;
         }
     }
 }

@@ -4,6 +4,9 @@ mod common;
 
 use common::Trouble;
 use highwater_devices::{Algorithm, Device};
+use highwater_mm::Config;
+use highwater_mm::config::Switch;
+use highwater_mm::stats::Counter;
 use highwater_mm::trial::{
     self, Beat, Failures, Mix, Operation, Outcome, Pins, Plan, Program, Reach,
 };
@@ -98,6 +101,21 @@ impl Program<Os> for Accesses {
 fn one_thread_finds_what_it_wrote() {
     seeds(12, |seed| {
         run("one thread", seed, draw(seed, 1, 8000));
+    });
+}
+
+#[test]
+fn large_pages_hold_what_was_written() {
+    seeds(6, |seed| {
+        let drawn = draw(seed, 1 + seed as usize % 4, 3000);
+        let config = Config { large_pages: Switch::On, ..drawn.plan.config.clone() };
+        let plan = Plan { config, pages: 1500 + 300 * (seed % 8), ..drawn.plan };
+        let devices = vec![common::memory(plan.slots(), Latency::Synchronous, &drawn.trouble)];
+        let case = Case { plan, frames: 2100 + 500 * (seed % 4), devices, ..drawn };
+        let outcome = run("large pages", seed, case);
+        let count = |counter| outcome.statistics.get(counter);
+        assert!(count(Counter::ThpFaultAlloc) > 0, "seed {seed}");
+        assert!(count(Counter::ThpSwpOut) + count(Counter::ThpSplitPage) > 0, "seed {seed}");
     });
 }
 

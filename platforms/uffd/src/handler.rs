@@ -34,9 +34,9 @@ const THREADS_MAX: usize = 32;
 
 /// What the owner of a space knows and decides.
 pub trait Owner: Send + Sync + 'static {
-    /// The end of the region that a page belongs to; `None` if it belongs to none, and touching it
-    /// is the program's error.
-    fn bound(&self, vpn: Vpn) -> Option<Vpn>;
+    /// The region that a page belongs to; `None` if it belongs to none, and touching it is the
+    /// program's error.
+    fn region(&self, vpn: Vpn) -> Option<Range>;
 
     /// A fault that cannot be served: the thread waits for ever unless this ends the process.
     fn failed(&self, vpn: Vpn, error: FaultError);
@@ -291,11 +291,12 @@ impl Shared {
         let Some(vpn) = platform.page_at(self.space, address) else { return Served::Program };
         let access = if write { Access::Write } else { Access::Read };
         if vpn == self.bell {
-            self.serve_region(Fault { vpn, access, bound: vpn.offset(1) });
+            let within = Range { first: vpn, end: vpn.offset(1) };
+            self.serve_region(Fault { vpn, access, within });
             return Served::Bell;
         }
-        match self.owner.bound(vpn) {
-            Some(bound) => self.serve_region(Fault { vpn, access, bound }),
+        match self.owner.region(vpn) {
+            Some(within) => self.serve_region(Fault { vpn, access, within }),
             None => {
                 self.owner.stray(vpn);
                 self.wake(vpn);

@@ -10,7 +10,7 @@
 //! here that all managers of a process share. Faults elsewhere go to whoever had SIGBUS before.
 
 use crate::Uffd;
-use highwater_mm::{Access, Fault, FaultError, Manager};
+use highwater_mm::{Access, Fault, FaultError, Manager, Range};
 use highwater_units::{SpaceId, Vpn};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -126,8 +126,8 @@ fn serve(address: u64, write: bool) -> bool {
         let Some(served) = (unsafe { pointer.as_ref() }) else { continue };
         let Some(vpn) = served.manager.platform().page_at(served.space, address) else { continue };
         let access = if write { Access::Write } else { Access::Read };
-        let bound = Vpn(served.manager.machine().space(served.space).pages());
-        if let Err(error) = served.manager.fault(served.space, Fault { vpn, access, bound }) {
+        let within = Range::whole(served.manager.machine().space(served.space));
+        if let Err(error) = served.manager.fault(served.space, Fault { vpn, access, within }) {
             (served.failed)(vpn, error);
         }
         return true;

@@ -6,7 +6,7 @@ use crate::reclaim::{Reclaimer, shrink};
 use crate::stats::Counter;
 use crate::zone::Level;
 use highwater_platform::{Event, Platform};
-use highwater_units::{BATCH_PAGES_MAX, FrameList, Nanos};
+use highwater_units::{BATCH_PAGES_MAX, FrameList, LARGE_PAGES, Nanos, Pfn};
 
 /// Rounds of direct reclaim without a frame gained after which swap being full is believed.
 const RETRIES: u32 = 16;
@@ -27,6 +27,22 @@ pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameL
     }
     m.count(Counter::AllocStall, 1);
     reclaim_until_some(m, wanted).ok_or(OutOfMemory)
+}
+
+/// A large block from above low, or from above min after reclaiming as much.
+pub(super) fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
+    let request = |level| m.nodes_from(m.cpu()).find_map(|(_, node)| node.zone.alloc_block(level));
+    if let Some(first) = request(Level::Low) {
+        return Some(first);
+    }
+    for (_, node) in m.nodes_from(m.cpu()) {
+        node.alarm.notify_all();
+        shrink(m, node, Reclaimer::Direct, LARGE_PAGES as u32);
+        if let Some(first) = request(Level::Min) {
+            return Some(first);
+        }
+    }
+    None
 }
 
 /// Direct reclaim, until there is a frame or no hope for one.

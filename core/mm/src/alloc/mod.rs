@@ -11,10 +11,11 @@
 
 mod ladder;
 
+use crate::large::block_frames;
 use crate::machine::{Machine, Node};
 use crate::zone::Level;
 use highwater_platform::{Phase, Platform};
-use highwater_units::FrameList;
+use highwater_units::{FrameList, LARGE_PAGES, Pfn};
 
 /// No frame can be had: memory is in use and nothing can be swapped out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,20 @@ pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, O
         return Err(OutOfMemory);
     }
     Ok(taken)
+}
+
+/// The first of 512 adjacent frames. Reclaims once for it; there is no more patience for what small
+/// pages can do as well.
+pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
+    let _phase = m.enter(Phase::Alloc);
+    let first = ladder::block(m)?;
+    m.taken(LARGE_PAGES);
+    let frames = block_frames(first);
+    if m.platform.populate(&frames).is_err() {
+        m.free(&frames);
+        return None;
+    }
+    Some(first)
 }
 
 /// What the zones have above `level`, nearest node first.

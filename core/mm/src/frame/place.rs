@@ -7,6 +7,9 @@
 //!                    | abandon              |  +------------------------+
 //!                    +--------> Orphan <----+------ abandon ------------+
 //! ```
+//! The frames of a large page but the first are tails instead: Off -> Tail -> Isolated (split) or
+//! Off (evicted).
+//!
 //! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
 //! it becomes an orphan, and that thread frees it when it would put it on a list.
 
@@ -27,12 +30,21 @@ pub enum Place {
     Inactive,
     /// Taken off by reclaim, which has it now.
     Isolated,
-    /// In a batch or isolated, and nobody's page any more.
+    /// In a batch, isolated or a tail, and nobody's page any more.
     Orphan,
+    /// Part of a large page, but its first frame: that one is listed for all.
+    Tail,
 }
 
-const ALL: [Place; 6] =
-    [Place::Off, Place::Batch, Place::Active, Place::Inactive, Place::Isolated, Place::Orphan];
+const ALL: [Place; 7] = [
+    Place::Off,
+    Place::Batch,
+    Place::Active,
+    Place::Inactive,
+    Place::Isolated,
+    Place::Orphan,
+    Place::Tail,
+];
 
 /// An atomic [`Place`].
 pub struct PlaceCell<P: Platform>(P::Atomic<u8>);

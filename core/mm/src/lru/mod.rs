@@ -159,7 +159,8 @@ impl<P: Platform> Lru<P> {
                 Place::Off => return Removal::Taken,
                 Place::Active => self.unlink(frames, pfn, List::Active),
                 Place::Inactive => self.unlink(frames, pfn, List::Inactive),
-                Place::Batch | Place::Isolated => {
+                // A tail only while its large page is on its way out.
+                Place::Batch | Place::Isolated | Place::Tail => {
                     frames.place(pfn).change(place, Place::Orphan).map(|()| Removal::Abandoned)
                 }
                 Place::Orphan => unreachable!("an orphan has no entry to be removed through"),

@@ -16,6 +16,7 @@
 //! again.
 
 use super::in_place::{InPlace, sort_file, write_in_place};
+use super::large;
 use super::run::{Run, Unmapped, each_run};
 use super::scan::{Fate, decide};
 use crate::frame::{Place, Writeback};
@@ -62,13 +63,15 @@ impl Writes {
 
 /// Evicts what it can of `batch`, isolated from `node`'s inactive list; returns the frames freed.
 pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, batch: FrameBatch) -> u32 {
+    let (batch, heads) = large::take_large(m, batch);
+    let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head)).sum();
     let mut sorted = Sorted::new();
     let locked_by_others = each_run(m, batch, |run| sort_out(m, run, &mut sorted));
     locked_by_others.iter().for_each(|pfn| sorted.activated.push(*pfn));
     // First: entries are held until these are over.
     write_in_place(m, &mut sorted);
     write_out(m, &mut sorted);
-    finish(m, node, &sorted)
+    freed + finish(m, node, &sorted)
 }
 
 /// Puts a batch's pages where they belong.
@@ -220,7 +223,7 @@ fn take_back<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sort
 }
 
 /// What became of a page that could not be written.
-enum Unwritten {
+pub(super) enum Unwritten {
     /// The program wants it no more.
     Dropped,
     /// A fault had it first.
@@ -230,7 +233,7 @@ enum Unwritten {
 }
 
 /// After a failed write: the page is resident again, unless a fault has it or it was dropped.
-fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Unwritten {
+pub(super) fn restore<P: Platform>(m: &Machine<P>, slot: Slot, pfn: Pfn) -> Unwritten {
     let mut attempt = 0;
     let held = loop {
         // Only who claimed the frame gives it to another page, or to nobody.

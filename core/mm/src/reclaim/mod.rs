@@ -14,6 +14,7 @@ mod balance;
 mod evict;
 mod in_place;
 pub mod kswapd;
+mod large;
 mod run;
 mod scan;
 

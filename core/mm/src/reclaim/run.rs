@@ -68,13 +68,41 @@ fn lock_first<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Option<Run<'_, P>> {
     let owner = m.frames.owner(pfn)?;
     let held = Held::lock(m.space(owner.space), owner.vpn, Pinned::Refuse)?;
     // The page may have been dropped, or swapped out and in again, before it was locked.
-    (held.page() == Page::Resident(pfn)).then(|| Run { held, frames: FrameList::one(pfn) })
+    let small = |entry: Entry| entry.page() == Page::Resident(pfn) && !entry.is_large();
+    small(held.entries()[0]).then(|| Run { held, frames: FrameList::one(pfn) })
 }
 
 fn lock_next<P: Platform>(m: &Machine<P>, run: &mut Run<'_, P>, pfn: Pfn) -> bool {
     let next: Owner = run.held.owner(run.held.len());
     m.frames.owner(pfn) == Some(next)
-        && run.held.extend(Pinned::Refuse, |entry| entry.page() == Page::Resident(pfn))
+        && run.held.extend(Pinned::Refuse, |entry| {
+            entry.page() == Page::Resident(pfn) && !entry.is_large()
+        })
+}
+
+/// Unmaps the `mapped` pages from `first` on, whose entries are held, each stretch of them with one
+/// call; says of those what came of it.
+pub(super) fn unmap_stretches<P: Platform>(
+    m: &Machine<P>,
+    first: Owner,
+    frames: &[Pfn],
+    mapped: impl Fn(usize) -> bool,
+    outcome: &mut [Unmapped],
+) {
+    let mut at = 0;
+    while let Some(start) = (at..frames.len()).find(|i| mapped(*i)) {
+        let len = (start..frames.len()).take_while(|i| mapped(*i)).count();
+        let vpn = first.vpn.offset(start as u64);
+        let progress = m.platform.unmap(first.space, vpn, &frames[start..start + len]);
+        at = start + progress.done;
+        if let Some(stop) = progress.stop {
+            outcome[at] = match stop {
+                Stop::Vanished => Unmapped::Vanished,
+                Stop::Busy | Stop::Occupied | Stop::Failed(_) => Unmapped::Busy,
+            };
+            at += 1;
+        }
+    }
 }
 
 impl<P: Platform> Run<'_, P> {
@@ -86,22 +114,8 @@ impl<P: Platform> Run<'_, P> {
     ) -> [Unmapped; RUN_PAGES_MAX] {
         let mut outcome = [Unmapped::Yes; RUN_PAGES_MAX];
         let entries = self.held.entries();
-        let mapped = |i: &usize| entries[*i].is_mapped() && wanted(*i, entries[*i]);
-        let mut at = 0;
-        while let Some(first) = (at..entries.len()).find(mapped) {
-            let len = (first..entries.len()).take_while(mapped).count();
-            let owner = self.held.owner(first);
-            let frames = &self.frames[first..first + len];
-            let progress = m.platform.unmap(owner.space, owner.vpn, frames);
-            at = first + progress.done;
-            if let Some(stop) = progress.stop {
-                outcome[at] = match stop {
-                    Stop::Vanished => Unmapped::Vanished,
-                    Stop::Busy | Stop::Occupied | Stop::Failed(_) => Unmapped::Busy,
-                };
-                at += 1;
-            }
-        }
+        let mapped = |i: usize| entries[i].is_mapped() && wanted(i, entries[i]);
+        unmap_stretches(m, self.held.owner(0), &self.frames, mapped, &mut outcome);
         outcome
     }
 

@@ -1,5 +1,6 @@
 //! Which pages go: asks whether they are used, and decides.
 
+use super::large::{self, Aged, take_large};
 use super::run::{Run, Unmapped, each_run};
 use crate::lru::List;
 use crate::machine::{Machine, Node};
@@ -35,10 +36,17 @@ pub(super) fn decide(entry: Entry, has_slot: bool, recency: Recency) -> Fate {
 /// Moves the oldest active pages to the inactive list, asking whether they are still used.
 pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>) {
     let batch = node.lru.isolate(&m.frames, List::Active, BATCH_PAGES_MAX);
-    let (asked, rotated) = match m.platform.recency() {
+    let (batch, heads) = take_large(m, batch);
+    let (mut asked, mut rotated) = match m.platform.recency() {
         Recency::AccessedBit => (by_clearing_the_bit(m, batch), FrameBatch::default()),
         Recency::Unmapping => by_unmapping(m, batch),
     };
+    for head in heads.iter() {
+        match large::age(m, *head) {
+            Aged::Asked => asked.push(*head),
+            Aged::Rotated => rotated.push(*head),
+        }
+    }
     m.count(Counter::PgDeactivate, asked.len() as u64);
     m.count(Counter::PgRotated, rotated.len() as u64);
     m.free(&node.lru.putback(&m.frames, &asked, List::Inactive));

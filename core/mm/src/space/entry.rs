@@ -1,15 +1,16 @@
 //! A page-table entry: one word says everything about a page.
 //!
 //! ```text
-//! 63 ................ 24 | 23 ...... 8 | 7 |   6   |    5     |   4    |   3     |   2    | 1  0
-//!   payload (pfn, slot)  |    pins     | - | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
+//! 63 .............. 24 | 23 ... 8 |   7   |   6   |    5     |   4    |   3     |   2    | 1  0
+//!  payload (pfn, slot) |   pins   | LARGE | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
 //! ```
 //! Kind: Absent (reads as zeros; in a file's space: as the file), Resident (in a frame), Swapped
 //! (in a slot). LOCKED is DESIGN's `Moving`: one thread is changing the page; what it was stays
 //! readable. Only pins may fall and WAITERS may rise while it is set. MAPPED: the program reaches
 //! the page without the manager; a Resident page that is not is in memory, unmapped to see whether
 //! it is used. DIRTY: it may differ from its slot; while it is clear, the frame's slot (if any)
-//! holds the same bytes.
+//! holds the same bytes. LARGE: part of a block of 512 pages that came, and goes, whole
+//! ([`crate::large`]); of a swapped page it only says that its neighbours were swapped with it.
 
 use highwater_units::{Pfn, Slot};
 
@@ -21,6 +22,7 @@ pub(super) const WAITERS: u64 = 1 << 3;
 const MAPPED: u64 = 1 << 4;
 pub(super) const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
 pub(super) const PIN: u64 = 1 << 8;
 pub(super) const PINS: u64 = 0xffff << 8;
 const PAYLOAD_SHIFT: u32 = 24;
@@ -64,9 +66,34 @@ impl Entry {
         Entry(self.0 & !(MAPPED | ACCESSED))
     }
 
+    /// The same, not accessed since now.
+    pub fn idle(self) -> Entry {
+        Entry(self.0 & !ACCESSED)
+    }
+
     /// The same, possibly different from its slot.
     pub fn dirty(self) -> Entry {
         Entry(self.0 | DIRTY)
+    }
+
+    /// The same, part of a large page.
+    pub fn large(self) -> Entry {
+        Entry(self.0 | LARGE)
+    }
+
+    /// The same, a page of its own.
+    pub fn small(self) -> Entry {
+        Entry(self.0 & !LARGE)
+    }
+
+    /// Whether it is part of a large page, or was swapped out as such.
+    pub fn is_large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+
+    /// Whether it is in memory as part of a large page.
+    pub fn is_large_resident(self) -> bool {
+        self.is_large() && self.0 & KIND == RESIDENT
     }
 
     /// What the page is.
@@ -118,10 +145,11 @@ mod tests {
         let slot = Slot { device: 255, index: u32::MAX };
         let pfn = Pfn(u32::MAX);
         assert_eq!(Entry::swapped(slot).page(), Page::Swapped(slot));
-        let full = Entry(Entry::resident(pfn).mapped().dirty().0 | LOCKED | WAITERS | PINS);
+        let full = Entry(Entry::resident(pfn).mapped().dirty().large().0 | LOCKED | WAITERS | PINS);
         assert_eq!(full.page(), Page::Resident(pfn));
         assert_eq!(full.pins(), 0xffff);
-        assert_eq!(full.settled(), Entry::resident(pfn).mapped().dirty());
+        assert_eq!(full.settled(), Entry::resident(pfn).mapped().dirty().large());
+        assert!(full.is_large_resident() && !full.small().is_large());
         assert_eq!(Entry::ABSENT.page(), Page::Absent);
     }
 }

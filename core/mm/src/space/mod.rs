@@ -8,6 +8,7 @@
 //! resident pages are found back through [`crate::frame::Owner`] (the reverse map). Guards pin:
 //! while a page has pins its frame stays.
 
+mod block;
 mod entry;
 mod held;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod space_fuzz;
 mod table;
 
 pub use crate::frame::Owner;
+pub use block::{HeldBlock, block_of};
 pub use entry::{Entry, Page};
 pub use held::{Held, Pinned};
 
@@ -112,13 +114,18 @@ impl<P: Platform> Space<P> {
 
     /// Locks a page's entry, waiting for others and for pins to go.
     pub fn hold(&self, vpn: Vpn) -> Held<'_, P> {
+        self.hold_as(vpn, Pinned::Refuse)
+    }
+
+    /// Locks a page's entry, waiting for others; for pins only if they are refused.
+    pub fn hold_as(&self, vpn: Vpn, pinned: Pinned) -> Held<'_, P> {
         loop {
-            if let Some(held) = Held::lock(self, vpn, Pinned::Refuse) {
+            if let Some(held) = Held::lock(self, vpn, pinned) {
                 return held;
             }
             let ticket = self.announce(vpn);
             let seen = self.entry(vpn);
-            if seen.is_locked() || seen.pins() > 0 {
+            if seen.is_locked() || (pinned == Pinned::Refuse && seen.pins() > 0) {
                 self.wait(vpn, ticket);
             }
         }

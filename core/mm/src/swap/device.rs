@@ -105,6 +105,11 @@ impl<P: Platform> Device<P> {
         }
     }
 
+    /// Its part of the swap cache.
+    pub(super) fn cache(&self) -> &SwapCache<P> {
+        &self.cache
+    }
+
     pub(super) fn slot(&self, index: u32) -> Slot {
         Slot { device: self.index, index }
     }

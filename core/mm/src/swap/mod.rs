@@ -17,6 +17,7 @@
 mod cache;
 mod cluster;
 mod device;
+mod large;
 mod lists;
 mod order;
 mod readahead;

@@ -1,9 +1,9 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{Config, SwapConfig};
+use crate::config::{Config, SwapConfig, Switch};
 use crate::machine::SPACES_MAX;
-use highwater_units::{Nanos, Prng};
+use highwater_units::{LARGE_PAGES, Nanos, Prng};
 
 /// Most users of a trial: each has a space of its own and a spare one.
 pub const THREADS_MAX: usize = (SPACES_MAX - 3) / 2;
@@ -137,6 +137,9 @@ impl Mix {
     }
 }
 
+/// Frames from which on a plan may have large pages: some blocks, and small pages beside them.
+pub const LARGE_FRAMES_MIN: u64 = 4 * LARGE_PAGES as u64;
+
 /// What a trial is made of. Frames and devices are the platform's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -168,7 +171,11 @@ impl Plan {
             true => Mix::usual(),
             false => Mix::draw(&mut random),
         };
-        let config = draw_config(&mut random, frames);
+        let mut config = draw_config(&mut random, frames);
+        // Drawn apart, so that what other seeds mean stays the same.
+        if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46e).percent(75) {
+            config.large_pages = Switch::On;
+        }
         let (failures, latency_max) = (Failures::None, None);
         Plan { threads, config, pages, steps, mix, failures, latency_max }
     }

@@ -19,7 +19,7 @@ pub use buddy::Buddy;
 pub use watermark::{Level, Watermarks};
 
 use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{CpuId, FrameList, Order, Pfn};
+use highwater_units::{CpuId, FrameList, LARGE_PAGES, Order, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The free frames of a node.
@@ -117,6 +117,18 @@ impl<P: Platform> Zone<P> {
         buddy.visits(run.len());
         self.count_free(&buddy);
         run
+    }
+
+    /// The first frame of a free large block, if the zone stays above `level` without it.
+    pub fn alloc_block(&self, level: Level) -> Option<Pfn> {
+        if !self.allows(level, LARGE_PAGES as u32) {
+            return None;
+        }
+        let mut buddy = self.buddy.lock();
+        buddy.visits(1);
+        let block = buddy.alloc(Order::LARGE);
+        self.count_free(&buddy);
+        block
     }
 
     /// Gives frames back: to the CPU's list, and in batches from there to the buddy allocator.

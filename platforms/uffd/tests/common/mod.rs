@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Device, Spec, open};
-use highwater_mm::{Config, FaultError, Manager};
+use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_platform::conformance::Watchdog;
 use highwater_uffd::handler::{Owner, Server};
 use highwater_uffd::sigbus::Service;
@@ -27,8 +27,9 @@ pub(crate) struct Setup {
 struct Regions(u64);
 
 impl Owner for Regions {
-    fn bound(&self, vpn: Vpn) -> Option<Vpn> {
-        Some(Vpn((vpn.0 / self.0 + 1) * self.0))
+    fn region(&self, vpn: Vpn) -> Option<Range> {
+        let first = Vpn(vpn.0 / self.0 * self.0);
+        Some(Range { first, end: first.offset(self.0) })
     }
 
     fn failed(&self, vpn: Vpn, error: FaultError) {
