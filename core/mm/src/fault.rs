@@ -309,11 +309,13 @@ fn map<P: Platform>(
         m.count(Counter::MapRefused, 1);
     }
     m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len());
-    held.release(|index, _| {
+    held.release(|index, was| {
         let entry = match protection {
             Protection::ReadOnly => Entry::resident(frames[index]),
             Protection::ReadWrite => Entry::resident(frames[index]).dirty(),
         };
+        // One page of a large one is mapped again: it stays part of it.
+        let entry = if was.is_large_resident() { entry.large() } else { entry };
         match index < progress.done {
             true => entry.mapped(),
             false => entry,

@@ -111,6 +111,9 @@ struct Common {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16),
           default_value = "1")]
     kswapd: u8,
+    /// Give out blocks of 2 MiB, and swap them out and in whole
+    #[arg(long)]
+    large_pages: bool,
     /// How pages are mapped and unmapped (uffd)
     #[arg(long, value_enum, default_value = "auto")]
     mapping: Mapping,

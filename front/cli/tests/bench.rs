@@ -3,9 +3,13 @@
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// Runs to a good end; what it printed.
+/// Runs to a good end in 4 MiB; what it printed.
 fn bench(args: &[&str]) -> String {
-    let small = ["--platform", "os", "--memory", "4M", "--set", "16M", "--threads", "2"];
+    bench_in("4M", args)
+}
+
+fn bench_in(memory: &str, args: &[&str]) -> String {
+    let small = ["--platform", "os", "--memory", memory, "--set", "16M", "--threads", "2"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
     let Output { status, stdout, stderr } =
         command.arg("bench").args(args).args(small).output().unwrap();
@@ -41,6 +45,17 @@ fn every_kind_is_a_table() {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }
+}
+
+#[test]
+fn large_pages_go_out_whole() {
+    let args = ["usemem", "--large-pages", "--swap", "ram:32M", "--json"];
+    let text = bench_in("8M", &args);
+    let run: Value = serde_json::from_str(&text).unwrap();
+    let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+    // A fault for 512 pages, and not for 16 at most.
+    assert!(figure("soft_faults") < 300.0, "{text}");
+    assert!(figure("swap_out_gb_per_s") > 0.0, "{text}");
 }
 
 #[test]

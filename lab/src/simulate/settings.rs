@@ -153,6 +153,16 @@ pub const KEYS: &[Key] = &[
         show: |s| s.config.window_max.to_string(),
     },
     Key {
+        name: "large_pages",
+        values: "off or on",
+        help: "whether blocks of 2 MiB are given out, swapped out and in whole",
+        take: |s, text| {
+            s.config.large_pages = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.large_pages),
+    },
+    Key {
         name: "swap_cache",
         values: "whole, trunk or cluster",
         help: "the swap cache: a tree for a device or for 64 MiB, or a table for a cluster",
@@ -419,6 +429,7 @@ mod tests {
             "min_free=1000",
             "watermark_scale=50",
             "window_max=8",
+            "large_pages=on",
             "swap_cache=whole",
             "device_lock=whole",
             "slot_cache=on",

@@ -322,7 +322,7 @@ mod tests {
     use crate::{Delivery, Placement};
     use highwater_devices::{Spec, open};
     use highwater_mm::space::Page;
-    use highwater_mm::{Access, Config, Fault, Manager, Served};
+    use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
     use highwater_platform::Memory;
     use highwater_platform::conformance::Watchdog;
     use highwater_units::Bytes;
@@ -410,7 +410,8 @@ mod tests {
         let Some(platform) = platform() else { return };
         let manager = Manager::start(platform, Config::default()).expect("threads");
         manager.add_space(8).expect("address space");
-        let fault = Fault { vpn: Vpn(3), access: Access::Write, bound: Vpn(4) };
+        let within = Range { first: Vpn(3), end: Vpn(4) };
+        let fault = Fault { vpn: Vpn(3), access: Access::Write, within };
         assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));
         let platform = manager.platform();
         // SAFETY: the page was just mapped, and a budget of 64 pages keeps it so.

@@ -118,6 +118,7 @@ fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
     job.options().into_iter().for_each(|(name, value)| option(name, value.into()));
     args.swap.iter().for_each(|spec| option("--swap", spec.into()));
     line.extend(args.in_thread.then(|| "--in-thread".into()));
+    line.extend(args.large_pages.then(|| "--large-pages".into()));
     line
 }
 

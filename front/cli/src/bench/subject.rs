@@ -7,6 +7,7 @@ use highwater_lab::subject::{Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
 use highwater_mm::Config;
+use highwater_mm::config::Switch;
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +81,9 @@ impl Common {
             // The set fits once whole; clean copies in swap need no more than that.
             swap.push(Area::new(Spec::Ram { size: Bytes(self.set.0.max(SIZE_MIN.0)) }));
         }
-        let config = Config { kswapd_threads: self.kswapd.into(), ..Config::default() };
+        let large_pages = if self.large_pages { Switch::On } else { Switch::Off };
+        let kswapd_threads = self.kswapd.into();
+        let config = Config { kswapd_threads, large_pages, ..Config::default() };
         Ok(Setup { memory: self.memory, set: self.set, swap, config })
     }
 }
