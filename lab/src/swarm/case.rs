@@ -69,7 +69,7 @@ impl Case {
     pub fn draw(seed: u64) -> Case {
         let mut random = Prng::new(seed ^ 0x5a4a_0000);
         let machine = draw_machine(&mut random);
-        let frames = match Prng::new(seed ^ 0x1a46e_0000).percent(LARGE_PERCENT) {
+        let frames = match Prng::new(seed ^ 0x1a46_e000).percent(LARGE_PERCENT) {
             true => draw_many_frames(&mut random, machine.node_mib.len()),
             false => draw_frames(&mut random, machine.node_mib.len()),
         };

@@ -173,7 +173,7 @@ impl Plan {
         };
         let mut config = draw_config(&mut random, frames);
         // Drawn apart, so that what other seeds mean stays the same.
-        if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46e).percent(75) {
+        if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
             config.large_pages = Switch::On;
         }
         let (failures, latency_max) = (Failures::None, None);
