@@ -4,8 +4,8 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! snapshot, write_back -> fault, range -> alloc -> reclaim -> large -> machine -> space, swap, lru,
-//!                      zone -> frame
+//! snapshot, write_back -> fault, range -> alloc -> reclaim -> large -> machine
+//!                      -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
@@ -37,6 +37,5 @@ pub use config::Config;
 pub use error::FaultError;
 pub use fault::{Fault, Served};
 pub use manager::{Manager, Pin, StartError};
-pub use range::Range;
 pub use snapshot::Snapshot;
-pub use space::Access;
+pub use space::{Access, Range};

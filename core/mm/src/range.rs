@@ -6,26 +6,10 @@
 use crate::frame::Writeback;
 use crate::large::split;
 use crate::machine::Machine;
-use crate::space::{Backing, Entry, Held, Page, Pinned, Space};
+use crate::space::{Backing, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use highwater_platform::{Phase, Platform, Stop};
 use highwater_units::{Pfn, Vpn};
-
-/// Pages from `first` to before `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// The first page.
-    pub first: Vpn,
-    /// The page after the last.
-    pub end: Vpn,
-}
-
-impl Range {
-    /// All pages of a space.
-    pub fn whole<P: Platform>(space: &Space<P>) -> Range {
-        Range { first: Vpn(0), end: Vpn(space.pages()) }
-    }
-}
 
 /// Drops the contents of a range: it reads as zeros, or as its file; its frames and slots are free.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {

@@ -6,9 +6,9 @@
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;
-use crate::range::{Large, Range, each_present};
+use crate::range::{Large, each_present};
 use crate::snapshot::Snapshot;
-use crate::space::{Backing, Entry, Page, block_of};
+use crate::space::{Backing, Entry, Page, Range, block_of};
 use highwater_platform::Platform;
 use highwater_units::{LARGE_PAGES, Pfn, Slot};
 use std::collections::BTreeMap;

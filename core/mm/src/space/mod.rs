@@ -29,6 +29,22 @@ use table::Table;
 /// Events for waiters; a page hashes to one.
 const EVENTS: usize = 64;
 
+/// Pages from `first` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first page.
+    pub first: Vpn,
+    /// The page after the last.
+    pub end: Vpn,
+}
+
+impl Range {
+    /// All pages of a space.
+    pub fn whole<P: Platform>(space: &Space<P>) -> Range {
+        Range { first: Vpn(0), end: Vpn(space.pages()) }
+    }
+}
+
 /// What a program wants of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

@@ -5,7 +5,7 @@ use super::model::{Halves, Known, words};
 use super::world::{SHARED, VOLATILE, World};
 use crate::alloc;
 use crate::error::FaultError;
-use crate::range::Range;
+use crate::space::Range;
 use highwater_platform::{Io, Platform};
 use highwater_units::{SpaceId, Vpn};
 

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],
+    &["large"],
     &["machine"],
     &["space", "swap", "lru", "zone"],
     &["frame"],
