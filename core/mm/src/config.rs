@@ -28,6 +28,9 @@ pub struct SwapConfig {
     pub device_lock: DeviceLock,
     /// Where slots are looked for when no cluster is free.
     pub scan_base: ScanBase,
+    /// Whether devices of the CPU's node come first among those of equal priority. In the kernel
+    /// (from 4.14) that is so where the user gave none.
+    pub node_aware: Switch,
     /// Whether CPUs take and give back slots 64 at a time.
     pub slot_cache: Switch,
     /// How the swap cache is divided.
@@ -39,6 +42,21 @@ pub struct SwapConfig {
     pub cache_batch: Switch,
     /// Whether frames that are read are in the swap cache meanwhile.
     pub swap_in: SwapIn,
+    /// Which pages are read along with one that is read.
+    pub readahead: Readahead,
+}
+
+/// Which pages are read along with one that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readahead {
+    /// None.
+    Off,
+    /// Those after it in the space, while a stream goes on.
+    Virtual,
+    /// Those in the slots around it.
+    Slot,
+    /// By what is behind the device: slots where it turns, else virtual.
+    Auto,
 }
 
 /// Whether something is done.
@@ -97,11 +115,14 @@ impl SwapConfig {
         SwapConfig {
             device_lock: [DeviceLock::Whole, DeviceLock::Cluster][of(2)],
             scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
+            node_aware: [Switch::Off, Switch::On][of(2)],
             slot_cache: [Switch::Off, Switch::On][of(2)],
             cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
             writeback_tags: [Switch::Off, Switch::On][of(2)],
             cache_batch: [Switch::Off, Switch::On][of(2)],
             swap_in: [SwapIn::Direct, SwapIn::Cached][of(2)],
+            readahead: [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto]
+                [of(4)],
         }
     }
 }
@@ -111,11 +132,13 @@ impl Default for SwapConfig {
         SwapConfig {
             device_lock: DeviceLock::Cluster,
             scan_base: ScanBase::None,
+            node_aware: Switch::On,
             slot_cache: Switch::Off,
             cache: CacheSplit::Cluster,
             writeback_tags: Switch::Off,
             cache_batch: Switch::On,
             swap_in: SwapIn::Direct,
+            readahead: Readahead::Auto,
         }
     }
 }

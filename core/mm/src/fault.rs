@@ -9,11 +9,15 @@
 //!                                      Swapped   cached the swap cache has it: wait for its write
 //!                                                fetch  frames, device read, mapped
 //! ```
+//! What is fetched, and with what beside it, is decided in `swap_in`.
+//!
 //! A fault holds its page's entry until the page is mapped, and with it those of the pages after it
 //! that come along when the fault continues a stream. It waits for devices and for memory while it
 //! holds them; it never waits for another entry meanwhile.
 
+mod around;
 mod large;
+mod swap_in;
 
 use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
@@ -22,9 +26,10 @@ use crate::large::split;
 use crate::machine::Machine;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
-use crate::swap::first_error;
-use highwater_platform::{Io, Phase, Platform, Protection, Stop};
+use crate::swap::Source;
+use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
 use highwater_units::{FrameList, Pfn, Slot, Vpn};
+use swap_in::{fetch, keep_or_free_slots, read_run};
 
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +85,12 @@ fn present<P: Platform>(
     held: Held<'_, P>,
     fault: Fault,
 ) -> Result<Served, FaultError> {
-    let pages = m.swap.streams.window(held.space().id(), fault.vpn).min(m.config.window_max);
+    let stream = m.swap.streams.window(held.space().id(), fault.vpn);
+    if m.platform.recency() == Recency::Unmapping {
+        // No use of a page that is mapped is seen; that the stream goes on is.
+        m.count(Counter::SwapRaHit, stream.read_ahead as u64);
+    }
+    let pages = stream.pages.min(m.config.window_max);
     let room = (fault.within.end.0.saturating_sub(fault.vpn.0)).max(1);
     let window = pages.min(room as usize).min(most_at_once(m));
     m.count(Counter::PgFault, 1);
@@ -125,8 +135,10 @@ fn load<P: Platform>(
 ) -> Result<Served, FaultError> {
     while held.len() < window && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {}
     let frames = alloc::frames(m, held.len())?;
-    let place = Slot { device, index: held.first().0 as u32 };
-    let frames = read(m, &mut held, place, frames)?;
+    let first = held.first().0 as u32;
+    let places =
+        std::array::from_fn(|index| Slot { device, index: first.wrapping_add(index as u32) });
+    let frames = read_run(m, &mut held, &places, frames)?;
     m.count(Counter::PgMajFault, 1);
     m.count(Counter::FileRa, frames.len() as u64 - 1);
     let protection = match access {
@@ -162,7 +174,11 @@ fn remap<P: Platform>(
     if protection == Protection::ReadWrite {
         frames.iter().for_each(|pfn| m.forget_slot(*pfn));
     }
-    map(m, held, &frames, protection).unwrap_or(Served::Minor)
+    if held.entries()[0].is_ahead() {
+        m.count(Counter::SwapRaHit, 1);
+        m.swap.slot_windows.hit(m.cpu());
+    }
+    map(m, held, &frames, protection, Served::Minor)
 }
 
 /// A write to a page that equals its slot, until now.
@@ -186,95 +202,12 @@ fn cached<P: Platform>(
     m.count(Counter::PgRefault, 1);
     let protection = match written {
         Writeback::Failed => Protection::ReadWrite,
-        Writeback::Idle | Writeback::Running => keep_or_free_slot(m, slot, &[pfn], access),
+        Writeback::Idle | Writeback::Running => keep_or_free_slots(m, &[slot], &[pfn], access),
     };
     if written == Writeback::Failed {
         m.release_slot(slot);
     }
-    map(m, held, &FrameList::one(pfn), protection).unwrap_or(Served::Minor)
-}
-
-/// From the device, with the pages after it that lie in the slots after its slot.
-fn fetch<P: Platform>(
-    m: &Machine<P>,
-    mut held: Held<'_, P>,
-    slot: Slot,
-    access: Access,
-    window: usize,
-) -> Result<Served, FaultError> {
-    while held.len() < window && extend_swapped(m, &mut held, slot) {}
-    let frames = alloc::frames(m, held.len())?;
-    let frames = read(m, &mut held, slot, frames)?;
-    m.count(Counter::PgMajFault, 1);
-    m.count(Counter::SwapRa, frames.len() as u64 - 1);
-    let protection = keep_or_free_slot(m, slot, &frames, access);
-    Ok(install(m, held, &frames, protection, Served::Major))
-}
-
-/// Fills frames from the slots of the held pages: of the first, and of as many after it as there
-/// are frames and can be read. Holds and returns these.
-fn read<P: Platform>(
-    m: &Machine<P>,
-    held: &mut Held<'_, P>,
-    slot: Slot,
-    mut frames: FrameList,
-) -> Result<FrameList, FaultError> {
-    let _phase = m.enter(Phase::SwapIn);
-    loop {
-        held.truncate(frames.len());
-        let mut io = [Io::new(slot.index, frames)];
-        m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
-        match first_error(&io) {
-            None => return Ok(frames),
-            // A neighbour may be what cannot be read: ask for this page alone.
-            Some(_) if frames.len() > 1 => {
-                m.free(&frames[1..]);
-                frames.truncate(1);
-            }
-            Some(error) => {
-                m.free(&frames);
-                return Err(FaultError::Read(error));
-            }
-        }
-    }
-}
-
-fn extend_swapped<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, first: Slot) -> bool {
-    let Some(index) = first.index.checked_add(held.len() as u32) else { return false };
-    let next = Slot { index, ..first };
-    let len = held.len();
-    if !held.extend(Pinned::Refuse, |entry| entry.page() == Page::Swapped(next)) {
-        return false;
-    }
-    // Asked while the entry is held: before, the page could go round once more, to the same slot.
-    if m.swap.is_cached(next) {
-        held.truncate(len);
-        return false;
-    }
-    true
-}
-
-/// Frames now equal their slots. A reader's pages keep them, so as to be dropped without a write;
-/// a writer's do not.
-fn keep_or_free_slot<P: Platform>(
-    m: &Machine<P>,
-    first: Slot,
-    frames: &[Pfn],
-    access: Access,
-) -> Protection {
-    let _phase = m.enter(Phase::SwapIn);
-    let keep = access == Access::Read && m.swap.retains(first);
-    for (index, pfn) in frames.iter().enumerate() {
-        let slot = Slot { index: first.index + index as u32, ..first };
-        match keep {
-            true => m.frames.set_slot(*pfn, Some(slot)),
-            false => m.release_slot(slot),
-        }
-    }
-    match keep {
-        true => Protection::ReadOnly,
-        false => Protection::ReadWrite,
-    }
+    map(m, held, &FrameList::one(pfn), protection, Served::Minor)
 }
 
 /// Gives frames to the held pages, maps them, and puts them on the LRU.
@@ -290,24 +223,29 @@ fn install<P: Platform>(
     }
     // Listed while the entries are held: who drops the page next finds the frame where it belongs.
     m.add_to_lru(frames);
-    map(m, held, frames, protection).unwrap_or(served)
+    map(m, held, frames, protection, served)
 }
 
 /// Maps frames that belong to the held pages; pages that cannot be mapped now stay in memory, and
-/// fault again if they are wanted. Says so if the first page is one of these.
+/// fault again if they are wanted. Says so if the first page is one of these, else `served`.
 fn map<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
     frames: &FrameList,
     protection: Protection,
-) -> Option<Served> {
+    served: Served,
+) -> Served {
     let (space, first) = (held.space().id(), held.first());
     let progress = m.platform.map(space, first, frames, protection);
     if let Some(stop) = progress.stop {
         debug_assert!(stop == Stop::Vanished, "page {first:?} cannot be mapped: {stop:?}");
         m.count(Counter::MapRefused, 1);
     }
-    m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len());
+    let swapped_in = served == Served::Major && held.space().backing() == Backing::Anonymous;
+    let source = if swapped_in { Source::Device } else { Source::Memory };
+    m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len(), source);
+    // Where a use is seen, page by page.
+    let marks = m.platform.recency() == Recency::AccessedBit;
     held.release(|index, was| {
         let entry = match protection {
             Protection::ReadOnly => Entry::resident(frames[index]),
@@ -315,12 +253,13 @@ fn map<P: Platform>(
         };
         // One page of a large one is mapped again: it stays part of it.
         let entry = if was.is_large_resident() { entry.large() } else { entry };
-        match index < progress.done {
-            true => entry.mapped(),
+        let entry = if index < progress.done { entry.mapped() } else { entry };
+        match index > 0 && marks && (swapped_in || was.is_ahead()) {
+            true => entry.ahead(),
             false => entry,
         }
     });
-    (progress.done == 0).then_some(Served::Again)
+    if progress.done == 0 { Served::Again } else { served }
 }
 
 /// A mapped page that is not there. The program dropped it by a call the manager did not see: it

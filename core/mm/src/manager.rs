@@ -7,7 +7,7 @@ use crate::machine::{Machine, SPACES_MAX};
 use crate::range;
 use crate::reclaim::kswapd::{self, StopFlag};
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Backing, Page, Range, Space};
+use crate::space::{Access, Backing, FirstUse, Page, Range, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
 use crate::verify::verify;
 use crate::write_back;
@@ -164,7 +164,10 @@ impl<P: Platform> Manager<P> {
     pub fn pin(&self, space: SpaceId, vpn: Vpn, access: Access) -> Result<Pin<'_, P>, FaultError> {
         let space_ref = self.space(space);
         loop {
-            if let Some(pfn) = space_ref.pin(vpn, access) {
+            if let Some((pfn, first_use)) = space_ref.pin(vpn, access) {
+                if first_use == FirstUse::OfAhead {
+                    self.machine.count(Counter::SwapRaHit, 1);
+                }
                 return Ok(Pin { space: space_ref, vpn, pfn });
             }
             self.fault(space, Fault { vpn, access, within: Range::whole(space_ref) })?;

@@ -7,7 +7,9 @@
 
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
-use highwater_mm::config::{CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, ScanBase, SwapIn, Switch};
+use highwater_mm::config::{
+    CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, Readahead, ScanBase, SwapIn, Switch,
+};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use highwater_units::RUN_PAGES_MAX;
@@ -203,6 +205,16 @@ pub const KEYS: &[Key] = &[
         show: |s| name_in(&SCAN_BASES, s.config.swap.scan_base),
     },
     Key {
+        name: "node_aware",
+        values: "off or on",
+        help: "whether devices of the CPU's node come first among those of equal priority",
+        take: |s, text| {
+            s.config.swap.node_aware = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.swap.node_aware),
+    },
+    Key {
         name: "writeback_tags",
         values: "off or on",
         help: "whether trees of the swap cache are told of writes as they begin and end",
@@ -231,6 +243,16 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| name_in(&SWAP_INS, s.config.swap.swap_in),
+    },
+    Key {
+        name: "readahead",
+        values: "off, virtual, slot or auto",
+        help: "pages read along: none, those after it, in slots around it; auto: by the device",
+        take: |s, text| {
+            s.config.swap.readahead = choice(text, &READAHEADS)?;
+            Some(())
+        },
+        show: |s| name_in(&READAHEADS, s.config.swap.readahead),
     },
     Key {
         name: "read_percent",
@@ -352,6 +374,12 @@ const DEVICE_LOCKS: [(&str, DeviceLock); 2] =
     [("whole", DeviceLock::Whole), ("cluster", DeviceLock::Cluster)];
 const SCAN_BASES: [(&str, ScanBase); 3] =
     [("none", ScanBase::None), ("shared", ScanBase::Shared), ("per_cpu", ScanBase::PerCpu)];
+const READAHEADS: [(&str, Readahead); 4] = [
+    ("off", Readahead::Off),
+    ("virtual", Readahead::Virtual),
+    ("slot", Readahead::Slot),
+    ("auto", Readahead::Auto),
+];
 const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
 const PROCESSES: [(&str, Processes); 2] =
     [("one", Processes::One), ("per_task", Processes::PerTask)];
@@ -434,9 +462,11 @@ mod tests {
             "device_lock=whole",
             "slot_cache=on",
             "scan_base=per_cpu",
+            "node_aware=off",
             "writeback_tags=on",
             "cache_batch=off",
             "swap_in=cached",
+            "readahead=slot",
             "read_percent=0",
             "pattern=sequential",
             "set=0.5",

@@ -136,3 +136,31 @@ fn settings_of_old_wait_for_locks() {
     let (old, new) = (share(&old), share(&[]));
     assert!(old > 2.0 * new, "{old} {new}");
 }
+
+/// Past the cache: into it, and out of it, once for each page.
+#[test]
+fn reads_through_the_swap_cache_take_its_lock_twice() {
+    let taken = |set: &[&str]| {
+        let base = ["swap_cache=trunk", "cache_batch=off", "set=3"];
+        let run = figures(&small(2, &[&base[..], set].concat()));
+        let rows = run.figures.locks.iter().flatten().filter(|row| row.class == "swap_cache");
+        let taken: u64 = rows.filter(|row| row.phase == "swap_in").map(|r| r.acquisitions).sum();
+        taken as f64 / run.counters["pswpin"] as f64
+    };
+    assert_eq!(taken(&["swap_in=direct"]), 0.0);
+    assert_eq!(taken(&["swap_in=cached"]), 2.0);
+}
+
+/// Pages are read along by their slots, and used or not.
+#[test]
+fn readahead_is_counted() {
+    for (readahead, least) in [("readahead=off", 0), ("readahead=slot", 1000)] {
+        let set = ["set=3", "recency=unmapping", readahead, "pattern=sequential"];
+        let run = figures(&Experiment { workload: Workload::SwapIn, ..small(2, &set) });
+        let [ahead, hits, wasted] =
+            ["swap_ra", "swap_ra_hit", "swap_ra_wasted"].map(|name| run.counters[name]);
+        assert!(ahead >= least && (ahead == 0) == (least == 0), "{readahead}: {ahead}");
+        assert!(hits + wasted <= ahead, "{readahead}: {hits} and {wasted} of {ahead}");
+        assert!(hits >= ahead / 2, "{readahead}: {hits} of {ahead}");
+    }
+}

@@ -11,6 +11,7 @@ use crate::large::block_frames;
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
+use crate::swap::Source;
 use highwater_platform::{Io, Phase, Platform, Protection};
 use highwater_units::{LARGE_PAGES, Pfn, Slot, Vpn};
 
@@ -161,7 +162,8 @@ fn map<P: Platform>(
     if progress.stop.is_some() {
         m.count(Counter::MapRefused, 1);
     }
-    m.swap.streams.expect(owner.space, owner.vpn.offset(LARGE_PAGES as u64), 1);
+    let next = owner.vpn.offset(LARGE_PAGES as u64);
+    m.swap.streams.expect(owner.space, next, 1, Source::Memory);
     block.release(|index, _| {
         let entry = Entry::resident(frames[index]).dirty().large();
         match index < progress.done {

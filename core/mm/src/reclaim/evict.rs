@@ -140,6 +140,9 @@ fn swap_out<P: Platform>(
         list.push(*pfn);
         entries[index] = entry;
     }
+    let was = run.held.entries().iter().zip(&entries);
+    let wasted = was.filter(|(was, now)| was.is_ahead() && matches!(now.page(), Page::Swapped(_)));
+    m.count(Counter::SwapRaWasted, wasted.count() as u64);
     run.held.release(|index, _| entries[index]);
 }
 
@@ -166,6 +169,7 @@ fn take_slots<P: Platform>(
             slots[first + index] = Some(index_slot);
             m.frames.set_writeback(frames[index], Writeback::Running);
         }
+        m.swap.note_owners(slot, taken, run.held.owner(first));
         writes.ios[writes.len] = Io::new(slot.index, frames[..taken].iter().copied().collect());
         writes.devices[writes.len] = slot.device;
         writes.len += 1;

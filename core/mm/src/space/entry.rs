@@ -3,6 +3,7 @@
 //! ```text
 //! 63 .............. 24 | 23 ... 8 |   7   |   6   |    5     |   4    |   3     |   2    | 1  0
 //!  payload (pfn, slot) |   pins   | LARGE | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
+//! 63: AHEAD, of a resident page
 //! ```
 //! Kind: Absent (reads as zeros; in a file's space: as the file), Resident (in a frame), Swapped
 //! (in a slot). LOCKED is DESIGN's `Moving`: one thread is changing the page; what it was stays
@@ -11,6 +12,7 @@
 //! it is used. DIRTY: it may differ from its slot; while it is clear, the frame's slot (if any)
 //! holds the same bytes. LARGE: part of a block of 512 pages that came, and goes, whole
 //! ([`crate::large`]); of a swapped page it only says that its neighbours were swapped with it.
+//! AHEAD: it was read along with another page, and no use of it was seen yet.
 
 use highwater_units::{Pfn, Slot};
 
@@ -23,6 +25,8 @@ const MAPPED: u64 = 1 << 4;
 pub(super) const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
+/// Frame numbers leave it free.
+pub(super) const AHEAD: u64 = 1 << 63;
 pub(super) const PIN: u64 = 1 << 8;
 pub(super) const PINS: u64 = 0xffff << 8;
 const PAYLOAD_SHIFT: u32 = 24;
@@ -58,7 +62,7 @@ impl Entry {
 
     /// The same, mapped and accessed.
     pub fn mapped(self) -> Entry {
-        Entry(self.0 | MAPPED | ACCESSED)
+        Entry(self.0 & !AHEAD | MAPPED | ACCESSED)
     }
 
     /// The same, no longer mapped nor accessed.
@@ -69,6 +73,11 @@ impl Entry {
     /// The same, not accessed since now.
     pub fn idle(self) -> Entry {
         Entry(self.0 & !ACCESSED)
+    }
+
+    /// The same resident page, read along with another one and not used yet.
+    pub fn ahead(self) -> Entry {
+        Entry(self.0 & !ACCESSED | AHEAD)
     }
 
     /// The same, possibly different from its slot.
@@ -118,6 +127,11 @@ impl Entry {
     /// Whether it was used since that was last asked.
     pub fn is_accessed(self) -> bool {
         self.0 & ACCESSED != 0
+    }
+
+    /// Whether it was read along with another page, and no use of it was seen.
+    pub fn is_ahead(self) -> bool {
+        self.0 & KIND == RESIDENT && self.0 & AHEAD != 0
     }
 
     /// Whether it may differ from its slot.

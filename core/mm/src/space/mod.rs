@@ -20,7 +20,7 @@ pub use block::{HeldBlock, block_of};
 pub use entry::{Entry, Page};
 pub use held::{Held, Pinned};
 
-use entry::{ACCESSED, LOCKED, PIN, PINS, WAITERS};
+use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, WAITERS};
 use highwater_platform::{Atomic, Event, Platform, Ticket};
 use highwater_units::{Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
@@ -64,6 +64,15 @@ pub enum Backing {
         /// The device.
         device: u8,
     },
+}
+
+/// Whether a pin is the first use that is seen of a page read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstUse {
+    /// It was used before, or was asked for itself.
+    No,
+    /// It is.
+    OfAhead,
 }
 
 /// What came of asking for a page.
@@ -175,7 +184,8 @@ impl<P: Platform> Space<P> {
 
     /// Pins a mapped page for a guard: its frame, until [`Space::unpin`]. `None` if the access
     /// needs a fault first. One compare-and-swap.
-    pub fn pin(&self, vpn: Vpn, access: Access) -> Option<Pfn> {
+    /// Says whether it is the first use of a page that was read ahead.
+    pub fn pin(&self, vpn: Vpn, access: Access) -> Option<(Pfn, FirstUse)> {
         let cell = self.table.entry(vpn);
         let mut seen = Entry(cell.load(Acquire));
         loop {
@@ -183,14 +193,15 @@ impl<P: Platform> Space<P> {
             if seen.is_locked() || !seen.is_mapped() || !allowed || seen.pins() == PINS / PIN {
                 return None;
             }
-            let pinned = (seen.0 + PIN) | ACCESSED;
+            let pinned = ((seen.0 & !AHEAD) + PIN) | ACCESSED;
             match cell.compare_exchange(seen.0, pinned, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(now) => seen = Entry(now),
             }
         }
+        let first_use = if seen.is_ahead() { FirstUse::OfAhead } else { FirstUse::No };
         match seen.page() {
-            Page::Resident(pfn) => Some(pfn),
+            Page::Resident(pfn) => Some((pfn, first_use)),
             Page::Absent | Page::Swapped(_) => unreachable!("only resident pages are mapped"),
         }
     }

@@ -2,7 +2,7 @@
 //! alone, who waits goes on, and no pin is lost.
 
 use super::entry::ACCESSED;
-use super::{Access, Backing, Claim, Entry, Held, Page, Pinned, Space};
+use super::{Access, Backing, Claim, Entry, FirstUse, Held, Page, Pinned, Space};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_os::Os;
 use highwater_units::{Bytes, Pfn, Prng, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
@@ -33,7 +33,9 @@ struct Model<'a> {
 fn any_entry(random: &mut Prng) -> Entry {
     let resident = Entry::resident(Pfn(random.below(1 << 32) as u32));
     let slot = Slot { device: random.below(256) as u8, index: random.next_u64() as u32 };
-    match random.below(6) {
+    match random.below(8) {
+        6 => resident.ahead(),
+        7 => resident.mapped().ahead(),
         0 => Entry::ABSENT,
         1 => Entry::swapped(slot),
         2 => resident,
@@ -132,7 +134,10 @@ impl<'a> Model<'a> {
         let state = self.at(vpn);
         let allowed = access == Access::Read || state.entry.is_dirty();
         let expected = match state.entry.page() {
-            Page::Resident(pfn) if !state.held && state.entry.is_mapped() && allowed => Some(pfn),
+            Page::Resident(pfn) if !state.held && state.entry.is_mapped() && allowed => {
+                let ahead = state.entry.is_ahead();
+                Some((pfn, if ahead { FirstUse::OfAhead } else { FirstUse::No }))
+            }
             _ => None,
         };
         assert_eq!(space.pin(vpn, access), expected);
@@ -283,7 +288,7 @@ impl Users {
     }
 
     fn pin(&self, vpn: Vpn, random: &mut Prng) {
-        let Some(pfn) = self.space.pin(vpn, Access::Read) else { return };
+        let Some((pfn, _)) = self.space.pin(vpn, Access::Read) else { return };
         assert_eq!(u64::from(pfn.0), vpn.0, "a pin gives the page's frame");
         self.pins[vpn.0 as usize].fetch_add(1, SeqCst);
         if random.percent(20) {

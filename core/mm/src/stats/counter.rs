@@ -48,6 +48,8 @@ counters! {
     FileOutNanos "file_out_ns" sum "Time spent waiting for writes of files."
     FileRa "file_ra" sum "Pages of files brought in beside the one that faulted."
     SwapRa "swap_ra" sum "Pages brought in by readahead beside the one that faulted."
+    SwapRaHit "swap_ra_hit" sum "Those of them that were used, as far as that can be seen."
+    SwapRaWasted "swap_ra_wasted" sum "Those of them evicted unused, as far as that can be seen."
     SwapIoErrors "swap_io_errors" sum "Transfers that failed, but for writes without room."
     PgDropClean "pgdrop_clean" sum "Pages freed without a write: clean, in their slot or file."
     PgScanKswapd "pgscan_kswapd" sum "Pages looked at by kswapd."

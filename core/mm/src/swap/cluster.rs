@@ -12,6 +12,11 @@ use std::collections::BTreeMap;
 /// Slots in a cluster.
 pub(super) const CLUSTER_SLOTS: u32 = 512;
 
+/// The cluster of a slot, and its place there.
+pub(super) fn split(slot: u32) -> (usize, usize) {
+    ((slot / CLUSTER_SLOTS) as usize, (slot % CLUSTER_SLOTS) as usize)
+}
+
 /// Records that share a cache line of 64 bytes.
 const RECORDS_PER_LINE: usize = 32;
 

@@ -15,10 +15,11 @@ use super::Cached;
 use super::cache::{SwapCache, TRUNK_SHIFT};
 use super::cluster::{CLUSTER_SLOTS, ClusterMap, Unused};
 use super::lists::{ClusterLists, Home, List};
+use super::readahead::{Ahead, Owners};
 use super::search::CpuState;
 use super::slot_cache::SlotCache;
 use super::usage::Usage;
-use crate::config::{CacheSplit, DeviceLock, ScanBase, SwapConfig, SwapIn, Switch};
+use crate::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapConfig, SwapIn, Switch};
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Medium, Platform,
 };
@@ -37,8 +38,18 @@ pub struct Device<P: Platform> {
     /// Where all CPUs scan on, under [`ScanBase::Shared`].
     pub(super) base: P::Atomic<u32>,
     cache: SwapCache<P>,
+    /// Where neighbours in slots are read along.
+    pub(super) owners: Option<Owners<P>>,
     pub(super) slot_cache: SlotCache<P>,
     whole: P::Lock<()>,
+}
+
+fn ahead(config: &SwapConfig, info: &DeviceInfo) -> Ahead {
+    match (config.readahead, info.medium) {
+        (Readahead::Off, _) => Ahead::Off,
+        (Readahead::Virtual, _) | (Readahead::Auto, Medium::SolidState) => Ahead::Virtual,
+        (Readahead::Slot, _) | (Readahead::Auto, Medium::Rotational) => Ahead::Slot,
+    }
 }
 
 impl<P: Platform> Device<P> {
@@ -74,6 +85,7 @@ impl<P: Platform> Device<P> {
             cpus: (0..places).map(cpu).collect(),
             base: Atomic::new(0),
             cache: SwapCache::new(platform, slots, &config),
+            owners: (ahead(&config, &info) == Ahead::Slot).then(|| Owners::new(count)),
             slot_cache: SlotCache::new(platform),
             whole: platform.new_lock(LockClass::SwapInfo, ()),
             info,
@@ -108,6 +120,11 @@ impl<P: Platform> Device<P> {
     /// Its part of the swap cache.
     pub(super) fn cache(&self) -> &SwapCache<P> {
         &self.cache
+    }
+
+    /// What is read along with a page of it.
+    pub(super) fn ahead(&self) -> Ahead {
+        ahead(&self.config, &self.info)
     }
 
     pub(super) fn slot(&self, index: u32) -> Slot {

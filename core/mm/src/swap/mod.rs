@@ -28,9 +28,10 @@ mod swap_fuzz;
 mod usage;
 
 pub use device::Device;
-pub use readahead::Streams;
+pub use readahead::{Ahead, SlotWindows, Source, Streams};
 
 use crate::config::{SwapConfig, Switch};
+use crate::frame::Owner;
 use crate::stats::{Counter, Stats};
 use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
@@ -51,6 +52,8 @@ pub struct Swap<P: Platform> {
     order: Order<P>,
     /// Sequential readers.
     pub streams: Streams<P>,
+    /// Readers of slots around others.
+    pub slot_windows: SlotWindows,
 }
 
 impl<P: Platform> Swap<P> {
@@ -60,7 +63,12 @@ impl<P: Platform> Swap<P> {
         let order = Order::new(platform, &infos, &config);
         let device = |(index, info)| Device::new(platform, index as u8, info, config);
         let devices = infos.into_iter().enumerate().map(device).collect();
-        Swap { devices, order, streams: Streams::new() }
+        Swap {
+            devices,
+            order,
+            streams: Streams::new(),
+            slot_windows: SlotWindows::new(platform.cpus()),
+        }
     }
 
     /// Takes slots for the first frames of `frames` (not empty): adjacent slots, count 1, frames in
@@ -70,6 +78,23 @@ impl<P: Platform> Swap<P> {
         let found = devices.find_map(|device| device.alloc(cpu, frames))?;
         self.order.took(cpu, found.1);
         Some(found)
+    }
+
+    /// Notes for which pages, from `owner` on, slots were just taken.
+    pub fn note_owners(&self, first: Slot, slots: usize, owner: Owner) {
+        if let Some(owners) = &self.device(first).owners {
+            owners.note(first.index, slots, owner);
+        }
+    }
+
+    /// For which page a slot was taken last, where that is noted: a hint.
+    pub fn owner(&self, slot: Slot) -> Option<Owner> {
+        self.own(slot)?.owners.as_ref()?.get(slot.index)
+    }
+
+    /// What is read along with the page of a slot.
+    pub fn ahead(&self, slot: Slot) -> Ahead {
+        self.device(slot).ahead()
     }
 
     /// Takes the frame of a swapped page out of the swap cache, if it is there.
@@ -140,7 +165,7 @@ impl<P: Platform> Swap<P> {
         own.map(|device| (device.in_use().into(), device.info().pages.into())).collect()
     }
 
-    /// Reads `batch` from a device and waits.
+    /// Reads `batch` from a device and waits. The caller holds the entries of its pages.
     pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
         let own = &self.devices[usize::from(device)];

@@ -52,7 +52,11 @@ impl<P: Platform> Order<P> {
     pub(super) fn new(platform: &P, devices: &[DeviceInfo], config: &SwapConfig) -> Order<P> {
         let node = |cpu| usize::from(platform.node_of(CpuId(cpu as u16)).0);
         let count = 1 + (0..platform.cpus()).map(node).max().unwrap_or(0);
-        let nodes: Vec<_> = (0..count).map(|node| tiers(devices, NodeId(node as u8))).collect();
+        let near_to = |node| match config.node_aware {
+            Switch::On => Some(NodeId(node as u8)),
+            Switch::Off => None,
+        };
+        let nodes: Vec<_> = (0..count).map(|node| tiers(devices, near_to(node))).collect();
         let all = || Whose::All(Atomic::new(1));
         let (whose, slots) = match (config.device_lock, config.slot_cache) {
             (_, Switch::On) => (all(), BATCH as u32),
@@ -118,16 +122,17 @@ enum Distance {
     Far,
 }
 
-fn rank(index: usize, device: &DeviceInfo, node: NodeId) -> Rank {
-    let distance = if device.node == Some(node) { Distance::Near } else { Distance::Far };
+fn rank(index: usize, device: &DeviceInfo, node: Option<NodeId>) -> Rank {
+    let near = node.is_some() && device.node == node;
+    let distance = if near { Distance::Near } else { Distance::Far };
     match device.priority {
         Some(priority) => Rank::Priority(u16::MAX - priority, distance),
         None => Rank::Given(index),
     }
 }
 
-/// The devices that can be allocated from, by rank; equal ones together.
-fn tiers(devices: &[DeviceInfo], node: NodeId) -> Vec<Tier> {
+/// The devices that can be allocated from, by rank; equal ones together. Those of `node` are near.
+fn tiers(devices: &[DeviceInfo], node: Option<NodeId>) -> Vec<Tier> {
     let ranked = devices.iter().enumerate().filter(|(_, device)| device.gives_slots());
     let mut ranked: Vec<_> = ranked.map(|(index, d)| (rank(index, d, node), index)).collect();
     ranked.sort();
@@ -168,10 +173,12 @@ mod tests {
             device(Some(5), Some(0)),
             inherited,
         ];
-        let near = tiers(&devices, NodeId(0));
+        let near = tiers(&devices, Some(NodeId(0)));
         assert_eq!(near, [vec![3, 6], vec![2], vec![1, 5], vec![0], vec![4]]);
-        let far = tiers(&devices, NodeId(1));
+        let far = tiers(&devices, Some(NodeId(1)));
         assert_eq!(far, [vec![2], vec![3, 6], vec![5], vec![1], vec![0], vec![4]]);
+        let unaware = tiers(&devices, None);
+        assert_eq!(unaware, [vec![2, 3, 6], vec![1, 5], vec![0], vec![4]]);
     }
 
     /// How many slots each of three equal devices gives to CPU 0, `run` at a time.

@@ -1,23 +1,66 @@
-//! Who accesses memory sequentially, and how many pages to bring in or map ahead.
+//! Who accesses memory sequentially, and how much to bring in or map ahead.
 //!
-//! A table of expectations: whoever just got pages up to `v` is expected at `v` next, with a
+//! ```text
+//! Streams      by page: who is expected where, and with how large a window    Ahead::Virtual
+//! SlotWindows  by CPU: how many of the slots around the last one were used    Ahead::Slot
+//! Owners       whose page a slot was taken for                                Ahead::Slot
+//! ```
+//! **Streams** are expectations: whoever just got pages up to `v` is expected at `v` next, with a
 //! window. A fault exactly there is a stream and doubles the window, up to 64 KiB; any other fault
 //! starts with one page. No lock, no thread: any number of streams, from any thread, in any space;
 //! two that hash to one place make each other start over. One load and one store per fault.
-//!
 //! Departs from the kernel's VMA readahead, which keeps one window per mapping and learns from hits
 //! on single pages: our windows are mapped whole, so a next fault at the end is the hit.
+//!
+//! **Slot windows** are the kernel's (swapin_nr_pages): two more than pages were used of those read
+//! ahead since the last time, as a power of two; one page if none were and the fault is not beside
+//! the last one; half of the last window at least. The kernel has one for all; ours are those of
+//! the CPU, and with it of the thread that runs there.
 
+use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
-use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
-use std::sync::atomic::Ordering::Relaxed;
+use highwater_units::{CpuId, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// What is read along with a page of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing.
+    Off,
+    /// Pages after it.
+    Virtual,
+    /// Slots around it.
+    Slot,
+}
+
+/// Where the pages of a fault came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// They were zeroed, or there.
+    Memory,
+    /// They were read.
+    Device,
+}
+
+/// What a fault is to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Pages to bring in: 1, or more if the fault was expected.
+    pub pages: usize,
+    /// Pages that were read ahead before, and are known now to have been on the way.
+    pub read_ahead: usize,
+}
 
 /// Expectations kept at a time.
 const STREAMS: usize = 1024;
 
-/// Windows are at most 16 pages: 8 bits. Above them the page, then 16 bits of the space.
+/// Windows are at most 16 pages: 7 bits, and one for their source. Above them the page, then 16
+/// bits of the space.
 const WINDOW_BITS: u32 = 8;
-const _: () = assert!(RUN_PAGES_MAX < 1 << WINDOW_BITS, "windows fit their bits");
+const WINDOW: u64 = (1 << 7) - 1;
+const FROM_DEVICE: u64 = 1 << 7;
+const _: () = assert!(RUN_PAGES_MAX as u64 <= WINDOW, "windows fit their bits");
 const VPN_BITS: u32 = 40;
 
 /// Expectations of sequential faults.
@@ -29,18 +72,30 @@ impl<P: Platform> Streams<P> {
         Streams((0..STREAMS).map(|_| Atomic::new(0)).collect())
     }
 
-    /// Pages to bring in for a fault at `vpn`: 1, or more if it was expected.
-    pub fn window(&self, space: SpaceId, vpn: Vpn) -> usize {
-        let expected = self.0[place(space, vpn)].load(Relaxed);
-        match expected >> WINDOW_BITS == key(space, vpn) {
-            true => (2 * (expected & 0xff) as usize).clamp(1, RUN_PAGES_MAX),
-            false => 1,
+    /// What a fault at `vpn` is.
+    pub fn window(&self, space: SpaceId, vpn: Vpn) -> Stream {
+        let place = &self.0[place(space, vpn)];
+        let expected = place.load(Relaxed);
+        if expected >> WINDOW_BITS != key(space, vpn) {
+            return Stream { pages: 1, read_ahead: 0 };
         }
+        let window = (expected & WINDOW) as usize;
+        let pages = (2 * window).clamp(1, RUN_PAGES_MAX);
+        if expected & FROM_DEVICE == 0 {
+            return Stream { pages, read_ahead: 0 };
+        }
+        // Said once.
+        place.store(expected & !FROM_DEVICE, Relaxed);
+        Stream { pages, read_ahead: window.saturating_sub(1) }
     }
 
     /// After a fault brought in `pages` pages: expects the next one at `next`.
-    pub fn expect(&self, space: SpaceId, next: Vpn, pages: usize) {
-        let expected = key(space, next) << WINDOW_BITS | pages as u64;
+    pub fn expect(&self, space: SpaceId, next: Vpn, pages: usize, source: Source) {
+        let from = match source {
+            Source::Device if pages > 1 => FROM_DEVICE,
+            Source::Device | Source::Memory => 0,
+        };
+        let expected = key(space, next) << WINDOW_BITS | from | pages as u64;
         self.0[place(space, next)].store(expected, Relaxed);
     }
 }
@@ -59,22 +114,111 @@ fn place(space: SpaceId, vpn: Vpn) -> usize {
     (key(space, vpn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % STREAMS
 }
 
+/// What a CPU read last by slots, on a cache line of its own. Hints: threads may share a CPU.
+#[repr(align(64))]
+struct SlotWindow {
+    /// Pages used since.
+    hits: AtomicU32,
+    /// The slot, and how many were asked for: slot bits << 8 | window.
+    last: AtomicU64,
+}
+
+/// How many slots to read.
+pub struct SlotWindows(Vec<SlotWindow>);
+
+impl SlotWindows {
+    /// Nothing was read yet.
+    pub(super) fn new(cpus: usize) -> SlotWindows {
+        let window = |_| SlotWindow { hits: AtomicU32::new(0), last: AtomicU64::new(0) };
+        SlotWindows((0..cpus).map(window).collect())
+    }
+
+    /// A page that was read ahead is used.
+    pub fn hit(&self, cpu: CpuId) {
+        self.0[usize::from(cpu.0)].hits.fetch_add(1, Relaxed);
+    }
+
+    /// Slots to read for a fault on one: a power of two, at most `most`.
+    pub fn window(&self, cpu: CpuId, slot: Slot, most: usize) -> u32 {
+        let of_cpu = &self.0[usize::from(cpu.0)];
+        let hits = of_cpu.hits.swap(0, Relaxed);
+        let last = of_cpu.last.load(Relaxed);
+        let (last, window) = (Slot::from_bits(last >> 8), (last & 0xff) as u32);
+        let beside = last.device == slot.device && last.index.abs_diff(slot.index) == 1;
+        let window = slot_window(hits, beside, window, most as u32);
+        of_cpu.last.store(slot.to_bits() << 8 | u64::from(window), Relaxed);
+        window
+    }
+}
+
+fn slot_window(hits: u32, beside: bool, before: u32, most: u32) -> u32 {
+    let most = 1 << most.ilog2();
+    let wanted = match hits {
+        0 if beside => 2,
+        0 => 1,
+        hits => (hits + 2).next_power_of_two().max(4),
+    };
+    wanted.min(most).max(before / 2).min(most)
+}
+
+/// Words of a cluster's slots.
+type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u64>]>;
+
+/// Whose page each slot of a device was taken for: a hint, to be checked by who holds the page.
+pub(super) struct Owners<P: Platform>(Vec<OnceLock<Words<P>>>);
+
+/// Bits of a page number in an owner's word.
+const OWNER_VPN_BITS: u32 = 47;
+
+impl<P: Platform> Owners<P> {
+    /// Nobody's, in `clusters` clusters.
+    pub(super) fn new(clusters: usize) -> Owners<P> {
+        Owners((0..clusters).map(|_| OnceLock::new()).collect())
+    }
+
+    /// Slots of a cluster were taken for the pages from `owner` on.
+    pub(super) fn note(&self, first: u32, slots: usize, owner: Owner) {
+        let (cluster, at) = super::cluster::split(first);
+        let empty = || (0..super::cluster::CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
+        let words = &self.0[cluster].get_or_init(empty)[at..at + slots];
+        for (vpn, word) in (owner.vpn.0..).zip(words) {
+            let bits = (u64::from(owner.space.0) << OWNER_VPN_BITS | vpn) << 1 | 1;
+            word.store(bits, Relaxed);
+        }
+    }
+
+    /// Whose page a slot was taken for last.
+    pub(super) fn get(&self, slot: u32) -> Option<Owner> {
+        let (cluster, at) = super::cluster::split(slot);
+        let bits = self.0.get(cluster)?.get()?[at].load(Relaxed);
+        let (space, vpn) = (bits >> 1 >> OWNER_VPN_BITS, bits >> 1 & ((1 << OWNER_VPN_BITS) - 1));
+        (bits & 1 == 1).then_some(Owner { space: SpaceId(space as u16), vpn: Vpn(vpn) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use highwater_os::Os;
     use highwater_units::Prng;
 
+    /// A fault at `at`; where the next one is.
+    fn step(streams: &Streams<Os>, space: SpaceId, at: Vpn) -> (usize, Vpn) {
+        let window = streams.window(space, at).pages;
+        let next = at.offset(window as u64);
+        streams.expect(space, next, window, Source::Device);
+        (window, next)
+    }
+
     /// Pages brought in per fault over `faults` sequential faults from `first`.
     fn sequential(streams: &Streams<Os>, space: SpaceId, first: u64, faults: usize) -> Vec<usize> {
         let mut at = Vpn(first);
-        let mut step = |_| {
-            let window = streams.window(space, at);
-            at = at.offset(window as u64);
-            streams.expect(space, at, window);
+        let mut one = |_| {
+            let (window, next) = step(streams, space, at);
+            at = next;
             window
         };
-        (0..faults).map(&mut step).collect()
+        (0..faults).map(&mut one).collect()
     }
 
     #[test]
@@ -87,8 +231,36 @@ mod tests {
     fn streams_in_two_spaces_are_apart() {
         let streams: Streams<Os> = Streams::new();
         sequential(&streams, SpaceId(1), 0, 5);
-        assert_eq!(streams.window(SpaceId(2), Vpn(31)), 1);
-        assert_eq!(streams.window(SpaceId(1), Vpn(31)), 16);
+        assert_eq!(streams.window(SpaceId(2), Vpn(31)).pages, 1);
+        assert_eq!(streams.window(SpaceId(1), Vpn(31)).pages, 16);
+    }
+
+    /// No thread is part of an expectation, and none disturbs another.
+    #[test]
+    fn threads_that_take_turns_have_streams_of_their_own() {
+        let streams: Streams<Os> = Streams::new();
+        let mut places = [0, 1000, 5000, 1 << 20].map(Vpn);
+        let mut random = Prng::new(1);
+        for round in 0..7 {
+            for at in &mut places {
+                let (window, next) = step(&streams, SpaceId(0), *at);
+                assert_eq!(window, (1 << round).min(RUN_PAGES_MAX));
+                *at = next;
+                // And one that goes anywhere.
+                step(&streams, SpaceId(0), Vpn((1 << 30) + random.below(1 << 18)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_read_ahead_counts_once_and_when_the_stream_goes_on() {
+        let streams: Streams<Os> = Streams::new();
+        let space = SpaceId(0);
+        streams.expect(space, Vpn(8), 8, Source::Device);
+        assert_eq!(streams.window(space, Vpn(8)), Stream { pages: 16, read_ahead: 7 });
+        assert_eq!(streams.window(space, Vpn(8)), Stream { pages: 16, read_ahead: 0 });
+        streams.expect(space, Vpn(30), 8, Source::Memory);
+        assert_eq!(streams.window(space, Vpn(30)).read_ahead, 0);
     }
 
     #[test]
@@ -97,11 +269,53 @@ mod tests {
         let mut random = Prng::new(9);
         let mut pages = 0;
         for _ in 0..10_000 {
-            let vpn = Vpn(random.below(1 << 18));
-            let window = streams.window(SpaceId(0), vpn);
-            streams.expect(SpaceId(0), vpn.offset(window as u64), window);
-            pages += window;
+            pages += step(&streams, SpaceId(0), Vpn(random.below(1 << 18))).0;
         }
         assert!(pages < 10_200, "{pages} pages for 10000 faults");
+    }
+
+    #[test]
+    fn slot_windows_grow_by_hits_and_shrink_by_halves() {
+        for (hits, beside, before, most, expected) in [
+            (0, false, 0, 16, 1),
+            (0, true, 0, 16, 2),
+            (1, false, 1, 16, 4),
+            (3, false, 4, 16, 8),
+            (7, true, 8, 16, 16),
+            (15, false, 16, 16, 16),
+            (0, false, 16, 16, 8),
+            (0, true, 16, 16, 8),
+            (0, false, 2, 16, 1),
+            (9, false, 16, 11, 8),
+            (9, false, 16, 1, 1),
+        ] {
+            let window = slot_window(hits, beside, before, most);
+            assert_eq!(window, expected, "{hits} {beside} {before} {most}");
+        }
+    }
+
+    #[test]
+    fn slot_windows_of_cpus_are_apart() {
+        let windows = SlotWindows::new(2);
+        let slot = |index| Slot { device: 3, index };
+        assert_eq!(windows.window(CpuId(0), slot(100), 16), 1);
+        windows.hit(CpuId(0));
+        windows.hit(CpuId(0));
+        assert_eq!(windows.window(CpuId(1), slot(7), 16), 1);
+        assert_eq!(windows.window(CpuId(1), slot(8), 16), 2);
+        assert_eq!(windows.window(CpuId(0), slot(900), 16), 4);
+        assert_eq!(windows.window(CpuId(0), slot(500), 16), 2);
+    }
+
+    #[test]
+    fn owners_keep_their_extremes() {
+        let owners: Owners<Os> = Owners::new(3);
+        assert_eq!((owners.get(600), owners.get(1 << 20)), (None, None));
+        let (space, last) = (SpaceId(u16::MAX), (1 << OWNER_VPN_BITS) - 1);
+        owners.note(600, 2, Owner { space, vpn: Vpn(last - 1) });
+        owners.note(0, 1, Owner { space: SpaceId(0), vpn: Vpn(0) });
+        assert_eq!(owners.get(601), Some(Owner { space, vpn: Vpn(last) }));
+        assert_eq!(owners.get(0), Some(Owner { space: SpaceId(0), vpn: Vpn(0) }));
+        assert_eq!(owners.get(602), None);
     }
 }

@@ -63,14 +63,16 @@ fn uncache(platform: &Os, swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
 struct Model {
     platform: Os,
     swap: Swap<Os>,
+    config: SwapConfig,
     slots: BTreeMap<(u8, u32), (u32, Option<Pfn>)>,
     frames: u32,
 }
 
 /// Whether slots come from `a` while `b` has free ones: `a` was given first if neither has a
 /// priority.
-fn comes_first(a: &DeviceInfo, b: &DeviceInfo) -> bool {
-    let near = |device: &DeviceInfo| device.node == Some(NodeId(0));
+fn comes_first(a: &DeviceInfo, b: &DeviceInfo, node_aware: Switch) -> bool {
+    let aware = node_aware == Switch::On;
+    let near = |device: &DeviceInfo| aware && device.node == Some(NodeId(0));
     match (a.priority, b.priority) {
         (Some(a_priority), Some(b_priority)) if a_priority == b_priority => near(a) && !near(b),
         (a_priority, b_priority) => a_priority > b_priority,
@@ -84,8 +86,9 @@ fn key(slot: Slot) -> (u8, u32) {
 impl Model {
     fn new(random: &mut Prng) -> Model {
         let platform = platform(random);
-        let swap = Swap::new(&platform, config(random));
-        Model { swap, platform, slots: BTreeMap::new(), frames: 0 }
+        let config = config(random);
+        let swap = Swap::new(&platform, config);
+        Model { swap, config, platform, slots: BTreeMap::new(), frames: 0 }
     }
 
     fn used(&self, device: u8) -> usize {
@@ -111,7 +114,7 @@ impl Model {
         let (chosen, mine) = (usize::from(first.device), &infos[usize::from(first.device)]);
         for (index, info) in infos.iter().enumerate().filter(|(index, _)| *index != chosen) {
             let given = mine.priority.is_none() && info.priority.is_none() && index < chosen;
-            let first = comes_first(info, mine) || given;
+            let first = comes_first(info, mine, self.config.node_aware) || given;
             assert!(!first || self.is_full(index as u8), "device {index} had room");
         }
         assert!(!self.is_full(first.device));

@@ -1,0 +1,123 @@
+//! Reads the slots around the one wanted: on a disk that turns they cost next to nothing.
+//!
+//! ```text
+//! aligned block of slots --> whose pages they were (a hint) --> entries held, as far as it is so
+//!   one batch of reads --> the wanted page mapped; the others in memory, marked, not mapped
+//! ```
+//! Nobody knows whether the others are wanted: they are mapped when they fault, and that is how it
+//! is seen that they were. How many slots: [`crate::swap`]'s readahead, by what was used before.
+
+use super::swap_in::{keep_or_free_slots, read};
+use super::{Served, install, most_at_once};
+use crate::alloc;
+use crate::error::FaultError;
+use crate::machine::Machine;
+use crate::space::{Access, Entry, Held, Page, Pinned};
+use crate::stats::Counter;
+use highwater_platform::{Platform, Protection};
+use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot};
+
+/// A page to be read, with its entry.
+struct Wanted<'a, P: Platform> {
+    held: Held<'a, P>,
+    slot: Slot,
+}
+
+/// Makes a swapped page present, and brings the pages of the slots around it into memory.
+pub(super) fn fetch<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    slot: Slot,
+    access: Access,
+) -> Result<Served, FaultError> {
+    let most = m.config.window_max.min(most_at_once(m));
+    let window = m.swap.slot_windows.window(m.cpu(), slot, most);
+    let mut pages = [const { None }; RUN_PAGES_MAX];
+    let mut count = hold_around(m, slot, window, &mut pages);
+    let frames = alloc::frames(m, 1 + count)?;
+    count = count.min(frames.len() - 1);
+    pages[count..].iter_mut().for_each(|page| *page = None);
+    bring_in(m, &mut pages[..count], slot, frames)?;
+    m.count(Counter::PgMajFault, 1);
+    let protection = keep_or_free_slots(m, &[slot], &frames[..1], access);
+    Ok(install(m, held, &FrameList::one(frames[0]), protection, Served::Major))
+}
+
+/// Holds the pages that are in the slots of the window around `slot`, but for that itself.
+fn hold_around<'a, P: Platform>(
+    m: &'a Machine<P>,
+    slot: Slot,
+    window: u32,
+    pages: &mut [Option<Wanted<'a, P>>; RUN_PAGES_MAX],
+) -> usize {
+    let first = slot.index & !(window - 1);
+    let mut count = 0;
+    for index in (first..first.saturating_add(window)).filter(|index| *index != slot.index) {
+        if let Some(wanted) = hold(m, Slot { index, ..slot }) {
+            pages[count] = Some(wanted);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Holds the page that is in a slot, if it is known and nobody is at it.
+fn hold<P: Platform>(m: &Machine<P>, slot: Slot) -> Option<Wanted<'_, P>> {
+    let owner = m.swap.owner(slot)?;
+    let held = Held::lock(m.space(owner.space), owner.vpn, Pinned::Refuse)?;
+    let there = held.page() == Page::Swapped(slot) && !m.swap.is_cached(slot);
+    there.then_some(Wanted { held, slot })
+}
+
+/// Reads the wanted page into the first frame, the others into those after it. These are then in
+/// memory, as far as they could be read.
+fn bring_in<P: Platform>(
+    m: &Machine<P>,
+    pages: &mut [Option<Wanted<'_, P>>],
+    slot: Slot,
+    frames: FrameList,
+) -> Result<(), FaultError> {
+    // By slot, so that adjacent ones are one transfer.
+    let place = pages.iter().flatten().filter(|page| page.slot < slot).count();
+    let mut slots = [slot; RUN_PAGES_MAX];
+    let mut order = [frames[0]; RUN_PAGES_MAX];
+    for (index, page) in pages.iter().flatten().enumerate() {
+        let at = index + usize::from(index >= place);
+        (slots[at], order[at]) = (page.slot, frames[1 + index]);
+    }
+    let all = 1 + pages.len();
+    let results = read(m, &slots[..all], &order[..all]);
+    let mut ahead = 0;
+    for (index, page) in pages.iter_mut().enumerate() {
+        let (page, pfn) = (page.take().expect("held"), frames[1 + index]);
+        match results[index + usize::from(index >= place)] {
+            Ok(()) => {
+                keep(m, page, pfn);
+                ahead += 1;
+            }
+            Err(_) => m.free(&[pfn]),
+        }
+    }
+    m.count(Counter::SwapRa, ahead);
+    // A neighbour may be what cannot be read: ask for this page alone.
+    let own = match results[place] {
+        Err(_) if all > 1 => read(m, &[slot], &frames[..1])[0],
+        result => result,
+    };
+    own.map_err(|error| {
+        m.free(&frames[..1]);
+        FaultError::Read(error)
+    })
+}
+
+/// A page is in memory, not mapped.
+fn keep<P: Platform>(m: &Machine<P>, page: Wanted<'_, P>, pfn: Pfn) {
+    let Wanted { held, slot } = page;
+    let entry = match keep_or_free_slots(m, &[slot], &[pfn], Access::Read) {
+        Protection::ReadOnly => Entry::resident(pfn),
+        Protection::ReadWrite => Entry::resident(pfn).dirty(),
+    };
+    m.adopt(pfn, held.owner(0));
+    m.add_to_lru(&[pfn]);
+    held.release(|_, _| entry.ahead());
+}
