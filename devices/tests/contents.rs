@@ -5,7 +5,7 @@ mod common;
 use common::{Frames, every_device, random_batch, read, write};
 use highwater_devices::{Device, Spec};
 use highwater_platform::{Io, IoError, Latency};
-use highwater_units::{Bytes, Pfn, Prng};
+use highwater_units::{Bytes, LARGE_PAGES, Pfn, Prng};
 
 const SIZE: Bytes = Bytes(4 << 20);
 const SLOTS: u32 = 1024;
@@ -124,6 +124,32 @@ fn devices_say_what_they_are() {
         );
         assert_eq!(device.compression().is_some(), compressed);
         assert_eq!(device.tiering().map(|it| it.fast_pages), tiered.then_some(16));
+    }
+}
+
+#[test]
+fn a_large_block_is_one_transfer() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = Frames::new(LARGE_PAGES as u32 + 16);
+    let all = || (0..LARGE_PAGES as u32).map(Pfn);
+    for (name, device) in every_device(dir.path(), SIZE) {
+        // Not on a boundary of anything, and beside a run in the same batch.
+        let mut batch = [
+            Io::block(77, Pfn(0)),
+            Io::new(700, (LARGE_PAGES as u32..).take(16).map(Pfn).collect()),
+        ];
+        pages(&batch).for_each(|(slot, pfn)| frames.fill(pfn, u64::from(slot) << 8 | 1));
+        write(&*device, &frames, &mut batch);
+        assert!(batch.iter().all(|io| io.result == Ok(())), "{name}: {batch:?}");
+        all().for_each(|pfn| frames.fill(pfn, 0xdead));
+        read(&*device, &frames, &mut batch[..1]);
+        assert_eq!(batch[0].result, Ok(()), "{name}");
+        for (slot, pfn) in pages(&batch[..1]) {
+            assert!(frames.holds(pfn, u64::from(slot) << 8 | 1), "{name}: slot {slot}");
+        }
+        let mut outside = [Io::block(device.info().pages - 511, Pfn(0))];
+        write(&*device, &frames, &mut outside);
+        assert_eq!(outside[0].result, Err(IoError::Failed(libc::EINVAL)), "{name}");
     }
 }
 
