@@ -173,7 +173,16 @@ impl<P: Platform> Swap<P> {
             let lists = io.frames.lists();
             lists.for_each(|(at, list)| own.enter(platform, io.slot + at as u32, &list));
         };
-        batch.iter().for_each(enter);
+        // Upwards: who waits for a slot that others share has entered only lower ones.
+        let mut last = None;
+        let after = |last: Option<u32>| {
+            let left = batch.iter().filter(|io| last.is_none_or(|last| io.slot > last));
+            left.min_by_key(|io| io.slot)
+        };
+        while let Some(io) = after(last) {
+            enter(io);
+            last = Some(io.slot);
+        }
         platform.read(device, batch);
         batch.iter().for_each(|io| own.leave(platform, io.slot, io.frames.len()));
         let counters = match own.info().role {
