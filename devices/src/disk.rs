@@ -4,13 +4,17 @@
 //! file -- st_dev --> MAJ:MIN/{queue/rotational, device/numa_node}, or those of the whole disk
 //! ```
 //! File systems in memory, over several disks or over a network have no such entry: solid state, on
-//! no node.
+//! no node. So are virtual disks, which say that they turn because nobody told them otherwise.
 
 use highwater_platform::Medium;
 use highwater_units::NodeId;
-use std::fs::{File, read_to_string};
+use std::ffi::OsStr;
+use std::fs::{File, read_link, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Drivers of virtual disks, whose `rotational` is the kernel's default and says nothing.
+const VIRTUAL: [&str; 2] = ["virtio_blk", "vbd"];
 
 /// What matters of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +35,13 @@ impl Disk {
 
     /// The disk, or the disk of the partition, that a directory describes.
     fn at(dir: &Path) -> Disk {
-        let read = |name: &str| {
-            let whole = dir.join("..").join(name);
-            [dir.join(name), whole].iter().find_map(|path| read_to_string(path).ok())
-        };
+        let places = |name: &str| [dir.join(name), dir.join("..").join(name)];
+        let read = |name: &str| places(name).iter().find_map(|path| read_to_string(path).ok());
+        let driver = places("device/driver").iter().find_map(|path| read_link(path).ok());
+        let driver = driver.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        let is_virtual = driver.is_some_and(|driver| VIRTUAL.contains(&driver));
         let medium = match read("queue/rotational").as_deref().map(str::trim) {
-            Some("1") => Medium::Rotational,
+            Some("1") if !is_virtual => Medium::Rotational,
             _ => Medium::SolidState,
         };
         // Of a disk's controller, or of the bus device behind that; -1 where there is no node.
@@ -50,6 +55,7 @@ impl Disk {
 mod tests {
     use super::*;
     use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
 
     const NONE: Disk = Disk { medium: Medium::SolidState, node: None };
 
@@ -76,6 +82,15 @@ mod tests {
         ] {
             let (_dir, paths) = disk(rotational, node);
             assert_eq!(paths.map(|path| Disk::at(&path)), [expected; 2]);
+        }
+    }
+
+    #[test]
+    fn virtual_disks_do_not_turn() {
+        for (driver, medium) in [("virtio_blk", Medium::SolidState), ("sd", Medium::Rotational)] {
+            let (_dir, paths) = disk("1\n", None);
+            symlink(Path::new("../drivers").join(driver), paths[0].join("device/driver")).unwrap();
+            assert_eq!(paths.map(|path| Disk::at(&path).medium), [medium; 2], "{driver}");
         }
     }
 
