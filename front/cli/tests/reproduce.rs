@@ -14,13 +14,15 @@ fn reproduce(args: &[&str]) -> (Option<i32>, String) {
 fn experiments_are_listed() {
     let (status, told) = reproduce(&["--help"]);
     assert_eq!(status, Some(0));
-    assert!(told.contains("\n  swap-2020 "), "{told}");
+    for name in ["swap-2016", "swap-2020"] {
+        assert!(told.contains(&format!("\n  {name} ")), "{told}");
+    }
 }
 
 #[test]
 fn what_cannot_be_run_says_what_can() {
     for (args, remedy) in [
-        (&["swap-1999"][..], "use swap-2020"),
+        (&["swap-1999"][..], "use swap-2016, swap-2020"),
         (&["swap-2020", "--scale", "0"], "see 'highwater help'"),
         (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
     ] {

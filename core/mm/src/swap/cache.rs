@@ -170,14 +170,14 @@ impl<P: Platform> Trees<P> {
 
     /// Tags slots as being written, or as no longer.
     pub(super) fn tag(&self, first: u32, slots: usize, writeback: Switch) {
-        // Page by page, as they were: the tags were set and cleared with each page's own state.
-        (first..first + slots as u32).for_each(|slot| {
-            self.each(slot, 1, |tree, slot| {
-                if let Some(node) = tree.get_mut(&slot) {
-                    node.writeback = writeback;
-                }
-            });
-        });
+        // Page by page, as they were: the tags were set and cleared with each page's own state. No
+        // page enters or leaves, so none is visited.
+        for slot in (first..).take(slots) {
+            let tree = &self.trees[(u64::from(slot) >> self.shift) as usize];
+            if let Some(node) = tree.lock().get_mut(&slot) {
+                node.writeback = writeback;
+            }
+        }
     }
 
     /// Frames in all of them, when nobody reads, for [`crate::verify`].
