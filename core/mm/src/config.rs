@@ -16,6 +16,12 @@ pub struct Config {
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
     /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
     pub large_pages: Switch,
+    /// How willingly anonymous pages are swapped, beside files' pages: 0 to 200. 0: only when
+    /// hardly a file's page is left; 100: as willingly; 200: files' pages stay.
+    pub swappiness: u32,
+    /// Whether pages that come back after eviction are noted: those of files that should have
+    /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
+    pub shadows: Switch,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
 }
@@ -143,6 +149,9 @@ impl Default for SwapConfig {
     }
 }
 
+/// The largest [`Config::swappiness`].
+pub const SWAPPINESS_MAX: u32 = 200;
+
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
@@ -154,6 +163,8 @@ impl Default for Config {
             watermark_scale: 10,
             window_max: 16,
             large_pages: Switch::Off,
+            swappiness: 60,
+            shadows: Switch::On,
             swap: SwapConfig::default(),
         }
     }

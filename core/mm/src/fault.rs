@@ -20,10 +20,12 @@ mod large;
 mod swap_in;
 
 use crate::alloc::{self, OutOfMemory};
+use crate::config::Switch;
 use crate::error::FaultError;
-use crate::frame::Writeback;
+use crate::frame::{History, Writeback};
 use crate::large::split;
-use crate::machine::Machine;
+use crate::lru::{Kind, List};
+use crate::machine::{Machine, Node};
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use crate::swap::Source;
@@ -145,7 +147,51 @@ fn load<P: Platform>(
         Access::Read => Protection::ReadOnly,
         Access::Write => Protection::ReadWrite,
     };
-    Ok(install(m, held, &frames, protection, Served::Major))
+    let (mut new, mut missed) = (FrameList::default(), FrameList::default());
+    for (pfn, entry) in frames.iter().zip(held.entries()) {
+        match refault(m, *pfn, *entry) {
+            Refault::New => new.push(*pfn),
+            Refault::Missed => missed.push(*pfn),
+        }
+    }
+    adopt(m, &held, &frames);
+    m.add_to_lru(&new, List::InactiveFile);
+    m.add_to_lru(&missed, List::ActiveFile);
+    Ok(map(m, held, &frames, protection, Served::Major))
+}
+
+/// What a page of a file is that was just read.
+enum Refault {
+    /// It never was in memory, or has been away for long.
+    New,
+    /// It should not have gone: it is part of the working set.
+    Missed,
+}
+
+/// Decides: a page should have stayed if fewer pages have come into use since it went than there
+/// are beside the inactive files' pages, among which it was. They could have gone instead.
+fn refault<P: Platform>(m: &Machine<P>, pfn: Pfn, entry: Entry) -> Refault {
+    m.frames.set_history(pfn, History::New);
+    let Some(shadow) = entry.shadow() else { return Refault::New };
+    m.count(Counter::RefaultFile, 1);
+    let at = |node: &&Node<P>| node.zone.range().node == shadow.node();
+    let Some(node) = m.nodes.iter().find(at) else { return Refault::New };
+    let anon = match m.swap.is_full() {
+        true => 0,
+        false => node.lru.len_of(Kind::Anon),
+    };
+    let competing = node.lru.len(List::ActiveFile) + anon;
+    if node.lru.workingset().distance(shadow) > u64::from(competing) {
+        return Refault::New;
+    }
+    m.count(Counter::ActivateFile, 1);
+    node.lru.workingset().miss();
+    if shadow.history() == History::Active {
+        m.count(Counter::RestoreFile, 1);
+        m.frames.set_history(pfn, History::Active);
+        m.note_refault(node, Kind::File);
+    }
+    Refault::Missed
 }
 
 /// In memory, unmapped to see whether it is used: it is.
@@ -210,7 +256,7 @@ fn cached<P: Platform>(
     map(m, held, &FrameList::one(pfn), protection, Served::Minor)
 }
 
-/// Gives frames to the held pages, maps them, and puts them on the LRU.
+/// Gives frames to the held anonymous pages, maps them, and puts them on the LRU.
 fn install<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
@@ -218,12 +264,21 @@ fn install<P: Platform>(
     protection: Protection,
     served: Served,
 ) -> Served {
+    adopt(m, &held, frames);
+    // Listed while the entries are held: who drops the page next finds the frame where it belongs.
+    m.add_to_lru(frames, List::ActiveAnon);
+    if served == Served::Major && m.config.shadows == Switch::On {
+        m.count(Counter::RefaultAnon, frames.len() as u64);
+        m.note_refault(m.node_of(frames[0]), Kind::Anon);
+    }
+    map(m, held, frames, protection, served)
+}
+
+/// Gives frames to the held pages.
+fn adopt<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList) {
     for (index, pfn) in frames.iter().enumerate() {
         m.adopt(*pfn, held.owner(index));
     }
-    // Listed while the entries are held: who drops the page next finds the frame where it belongs.
-    m.add_to_lru(frames);
-    map(m, held, frames, protection, served)
 }
 
 /// Maps frames that belong to the held pages; pages that cannot be mapped now stay in memory, and
@@ -246,6 +301,7 @@ fn map<P: Platform>(
     m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len(), source);
     // Where a use is seen, page by page.
     let marks = m.platform.recency() == Recency::AccessedBit;
+    let kind = held.space().backing().kind();
     held.release(|index, was| {
         let entry = match protection {
             Protection::ReadOnly => Entry::resident(frames[index]),
@@ -253,7 +309,13 @@ fn map<P: Platform>(
         };
         // One page of a large one is mapped again: it stays part of it.
         let entry = if was.is_large_resident() { entry.large() } else { entry };
-        let entry = if index < progress.done { entry.mapped() } else { entry };
+        let entry = if was.is_referenced() { entry.referenced() } else { entry };
+        let entry = match (index < progress.done, kind) {
+            (true, Kind::Anon) => entry.mapped().accessed(),
+            // A file's page is accessed by who comes for it, and by nobody if it was read ahead.
+            (true, Kind::File) => entry.mapped(),
+            (false, _) => entry,
+        };
         match index > 0 && marks && (swapped_in || was.is_ahead()) {
             true => entry.ahead(),
             false => entry,

@@ -28,7 +28,7 @@ pub fn block_frames(first: Pfn) -> [Pfn; LARGE_PAGES] {
 /// Makes the pages of a large page pages of their own. The caller holds no entry of the block.
 pub fn split<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     let first = block_of(vpn);
-    let mut tails = Tails::new(List::Active);
+    let mut tails = Tails::new(List::ActiveAnon);
     for index in 0..LARGE_PAGES {
         let page = first.offset(index as u64);
         if !space.entry(page).is_large_resident() {

@@ -17,7 +17,7 @@
 
 use crate::config::Config;
 use crate::frame::{Frames, Owner, Writeback};
-use crate::lru::{Lru, Removal};
+use crate::lru::{Kind, List, Lru, Removal};
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
@@ -192,15 +192,20 @@ impl<P: Platform> Machine<P> {
         self.nodes.iter().map(|node| node.zone.peak()).sum()
     }
 
-    /// Puts pages that just came into use on the LRU.
-    pub fn add_to_lru(&self, pages: &[Pfn]) {
+    /// Puts pages that just came into use on a list of the LRU.
+    pub fn add_to_lru(&self, pages: &[Pfn], list: List) {
         let cpu = self.cpu();
         match &self.nodes[..] {
-            [only] => self.free(&only.lru.add(&self.frames, cpu, pages)),
+            [only] => self.free(&only.lru.add(&self.frames, cpu, pages, list)),
             _ => pages.iter().for_each(|pfn| {
-                self.free(&self.node_of(*pfn).lru.add(&self.frames, cpu, &[*pfn]));
+                self.free(&self.node_of(*pfn).lru.add(&self.frames, cpu, &[*pfn], list));
             }),
         }
+    }
+
+    /// A page was read again that had been evicted: that costs its kind.
+    pub fn note_refault(&self, node: &Node<P>, kind: Kind) {
+        node.lru.workingset().note_cost(kind, 1, 0, node.lru.listed());
     }
 
     /// Makes the frame of a dropped page nobody's and frees it, or leaves that to the thread that

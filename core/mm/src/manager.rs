@@ -1,6 +1,6 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
-use crate::config::{Config, KSWAPD_THREADS_MAX};
+use crate::config::{Config, KSWAPD_THREADS_MAX, SWAPPINESS_MAX};
 use crate::error::FaultError;
 use crate::fault::{self, Fault, Served};
 use crate::machine::{Machine, SPACES_MAX};
@@ -63,6 +63,9 @@ impl<P: Platform> Manager<P> {
     pub fn start(platform: P, config: Config) -> Result<Manager<P>, StartError> {
         if !(1..=KSWAPD_THREADS_MAX).contains(&config.kswapd_threads) {
             return Err(StartError::Config("kswapd threads per node are 1 to 16"));
+        }
+        if config.swappiness > SWAPPINESS_MAX {
+            return Err(StartError::Config("swappiness is 0 to 200"));
         }
         let machine = Arc::new(Machine::new(platform, config));
         let mut manager = Manager { machine, stop: Arc::new(StopFlag::new()), kswapd: Vec::new() };

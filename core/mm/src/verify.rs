@@ -5,6 +5,7 @@
 //! contradiction.
 
 use crate::frame::{Owner, Place};
+use crate::lru::List;
 use crate::machine::Machine;
 use crate::range::{Large, each_present};
 use crate::snapshot::Snapshot;
@@ -73,7 +74,9 @@ fn check_resident<P: Platform>(
     references: &mut BTreeMap<Slot, u32>,
 ) {
     assert_eq!(m.frames.owner(pfn), Some(owner), "{pfn:?} knows its page");
-    let listed = [Place::Active, Place::Inactive, Place::Batch].map(Some);
+    let kind = m.space(owner.space).backing().kind();
+    let lists = [List::active(kind), List::inactive(kind)].map(List::place);
+    let listed = [lists[0], lists[1], Place::Batch].map(Some);
     match m.frames.place(pfn).get() {
         Place::Tail => {
             assert!(entry.is_large(), "{pfn:?} of {owner:?} is part of a large page");

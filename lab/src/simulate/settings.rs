@@ -8,7 +8,7 @@
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
 use highwater_mm::config::{
-    CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, Readahead, ScanBase, SwapIn, Switch,
+    CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -163,6 +163,26 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| name_in(&SWITCHES, s.config.large_pages),
+    },
+    Key {
+        name: "swappiness",
+        values: "0 to 200",
+        help: "how willingly anonymous pages are swapped beside files' pages; 100: as willingly",
+        take: |s, text| {
+            s.config.swappiness = number(text, 0..=SWAPPINESS_MAX)?;
+            Some(())
+        },
+        show: |s| s.config.swappiness.to_string(),
+    },
+    Key {
+        name: "shadows",
+        values: "off or on",
+        help: "whether pages that come back after eviction are noted, and cost their kind",
+        take: |s, text| {
+            s.config.shadows = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.shadows),
     },
     Key {
         name: "swap_cache",
@@ -458,6 +478,8 @@ mod tests {
             "watermark_scale=50",
             "window_max=8",
             "large_pages=on",
+            "swappiness=100",
+            "shadows=off",
             "swap_cache=whole",
             "device_lock=whole",
             "slot_cache=on",
@@ -502,6 +524,7 @@ mod tests {
             ("kswapd=4", "use kswapd_threads, min_free"),
             ("kswapd_threads=17", "give 1 to 16"),
             ("kswapd_threads=auto", "give 1 to 16"),
+            ("swappiness=201", "give 0 to 200"),
             ("min_free=0", "give auto, or"),
             ("set=NaN", "from 0.01 to 16"),
             ("scan_base=own", "none, shared or per_cpu"),

@@ -11,6 +11,7 @@ use super::swap_in::{keep_or_free_slots, read};
 use super::{Served, install, most_at_once};
 use crate::alloc;
 use crate::error::FaultError;
+use crate::lru::List;
 use crate::machine::Machine;
 use crate::space::{Access, Entry, Held, Page, Pinned};
 use crate::stats::Counter;
@@ -118,6 +119,6 @@ fn keep<P: Platform>(m: &Machine<P>, page: Wanted<'_, P>, pfn: Pfn) {
         Protection::ReadWrite => Entry::resident(pfn).dirty(),
     };
     m.adopt(pfn, held.owner(0));
-    m.add_to_lru(&[pfn]);
+    m.add_to_lru(&[pfn], List::ActiveAnon);
     held.release(|_, _| entry.ahead());
 }

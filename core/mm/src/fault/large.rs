@@ -8,6 +8,7 @@ use crate::alloc;
 use crate::config::Switch;
 use crate::frame::{Place, Writeback};
 use crate::large::block_frames;
+use crate::lru::List;
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
@@ -145,7 +146,7 @@ fn install<P: Platform>(m: &Machine<P>, block: &HeldBlock<'_, P>, head: Pfn) {
             debug_assert_eq!(tail, Ok(()), "{pfn:?} was free");
         }
     }
-    m.add_to_lru(&[head]);
+    m.add_to_lru(&[head], List::ActiveAnon);
 }
 
 /// Maps the block; pages that cannot be mapped now stay in memory. Says so if the page that is
@@ -167,7 +168,7 @@ fn map<P: Platform>(
     block.release(|index, _| {
         let entry = Entry::resident(frames[index]).dirty().large();
         match index < progress.done {
-            true => entry.mapped(),
+            true => entry.mapped().accessed(),
             false => entry,
         }
     });

@@ -1,7 +1,8 @@
 //! One record per frame: whose page it holds, which slot still equals it, where it is.
 //!
 //! ```text
-//! Frames[pfn] = { owner: (space, vpn)?   slot: Slot?   place: Place   flags: writeback, failed }
+//! Frames[pfn] = { owner: (space, vpn)?   slot: Slot?   place: Place   flags: writeback, failed
+//!                 history }
 //! ```
 //! Protocol: `owner` and `slot` change only under the lock of the page's entry, or while nobody
 //! else knows the frame. `place` changes by compare-and-swap as [`Place`] says. Every frame is in
@@ -9,8 +10,10 @@
 //! thread.
 
 mod place;
+mod shadow;
 
-pub use place::{Place, PlaceCell};
+pub use place::{Kind, Place, PlaceCell};
+pub use shadow::{History, Shadow};
 
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{Pfn, Slot, SpaceId, Vpn};
@@ -48,6 +51,8 @@ struct Frame<P: Platform> {
     slot: P::Atomic<u64>,
     place: PlaceCell<P>,
     writeback: P::Atomic<u8>,
+    /// Of a file's page: 1 if it was active once.
+    history: P::Atomic<u8>,
 }
 
 /// The records of all frames, by [`Pfn`].
@@ -61,6 +66,7 @@ impl<P: Platform> Frames<P> {
             slot: Atomic::new(0),
             place: PlaceCell::new(),
             writeback: Atomic::new(IDLE),
+            history: Atomic::new(0),
         };
         Frames((0..frames).map(frame).collect())
     }
@@ -108,6 +114,19 @@ impl<P: Platform> Frames<P> {
     /// Where the frame is.
     pub fn place(&self, pfn: Pfn) -> &PlaceCell<P> {
         &self.0[pfn.index()].place
+    }
+
+    /// Whether the page of a file that it holds was active once.
+    pub fn history(&self, pfn: Pfn) -> History {
+        match self.0[pfn.index()].history.load(Relaxed) {
+            0 => History::New,
+            _ => History::Active,
+        }
+    }
+
+    /// Notes that, by who has the page's entry or the frame isolated.
+    pub fn set_history(&self, pfn: Pfn, history: History) {
+        self.0[pfn.index()].history.store(u8::from(history == History::Active), Relaxed);
     }
 
     /// How its write stands.

@@ -22,12 +22,16 @@ use std::sync::atomic::Ordering::*;
 pub enum Place {
     /// On no list: free, or being filled, or being freed by the thread that holds it.
     Off,
-    /// In a CPU's batch, on its way to the active list.
+    /// In a CPU's batch, on its way to a list.
     Batch,
-    /// On the active list.
-    Active,
-    /// On the inactive list.
-    Inactive,
+    /// Anonymous, a candidate for eviction.
+    InactiveAnon,
+    /// Anonymous, used lately.
+    ActiveAnon,
+    /// Of a file, a candidate for eviction.
+    InactiveFile,
+    /// Of a file, used again lately.
+    ActiveFile,
     /// Taken off by reclaim, which has it now.
     Isolated,
     /// In a batch, isolated or a tail, and nobody's page any more.
@@ -36,15 +40,31 @@ pub enum Place {
     Tail,
 }
 
-const ALL: [Place; 7] = [
+const ALL: [Place; 9] = [
     Place::Off,
     Place::Batch,
-    Place::Active,
-    Place::Inactive,
+    Place::InactiveAnon,
+    Place::ActiveAnon,
+    Place::InactiveFile,
+    Place::ActiveFile,
     Place::Isolated,
     Place::Orphan,
     Place::Tail,
 ];
+
+/// Whose pages: the two kinds are aged apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Anonymous: swapped.
+    Anon = 0,
+    /// Of a file: dropped, or written to their places.
+    File = 1,
+}
+
+impl Kind {
+    /// Both, in the order of their values.
+    pub const ALL: [Kind; 2] = [Kind::Anon, Kind::File];
+}
 
 /// An atomic [`Place`].
 pub struct PlaceCell<P: Platform>(P::Atomic<u8>);

@@ -1,7 +1,7 @@
-//! Random operations against two deques and a place per frame; then by several threads, against the
-//! rule that a frame is in one place.
+//! Random operations against four deques and a place per frame; then by several threads, against
+//! the rule that a frame is in one place.
 
-use super::{CPU_BATCH, List, Lru, Removal};
+use super::{CPU_BATCH, Kind, List, Lru, Removal};
 use crate::frame::{Frames, Place};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_os::Os;
@@ -16,9 +16,9 @@ use std::time::Duration;
 struct Model {
     first: u32,
     place: Vec<Place>,
-    batches: Vec<Vec<Pfn>>,
+    batches: Vec<Vec<(Pfn, List)>>,
     /// By [`List`]; front = newest.
-    lists: [VecDeque<Pfn>; 2],
+    lists: [VecDeque<Pfn>; 4],
     isolated: Vec<Pfn>,
 }
 
@@ -43,20 +43,23 @@ impl Model {
         orphans
     }
 
-    fn add(&mut self, cpu: usize, pages: &[Pfn]) -> Vec<Pfn> {
+    fn add(&mut self, cpu: usize, pages: &[Pfn], list: List) -> Vec<Pfn> {
         pages.iter().for_each(|pfn| self.set(*pfn, Place::Batch));
-        if self.batches[cpu].len() + pages.len() < CPU_BATCH {
-            self.batches[cpu].extend(pages);
-            return Vec::new();
+        self.batches[cpu].extend(pages.iter().map(|pfn| (*pfn, list)));
+        match self.batches[cpu].len() < CPU_BATCH {
+            true => Vec::new(),
+            false => self.empty(cpu),
         }
-        let mut all = std::mem::take(&mut self.batches[cpu]);
-        all.extend(pages);
-        self.link(all, List::Active)
+    }
+
+    /// Links what a CPU has in its batch.
+    fn empty(&mut self, cpu: usize) -> Vec<Pfn> {
+        let batch = std::mem::take(&mut self.batches[cpu]).into_iter();
+        batch.flat_map(|(pfn, list)| self.link(vec![pfn], list)).collect()
     }
 
     fn drain(&mut self) -> Vec<Pfn> {
-        let all: Vec<_> = self.batches.iter_mut().flat_map(std::mem::take).collect();
-        self.link(all, List::Active)
+        (0..self.batches.len()).flat_map(|cpu| self.empty(cpu)).collect()
     }
 
     fn isolate(&mut self, list: List, max: usize) -> Vec<Pfn> {
@@ -95,13 +98,17 @@ impl Model {
     fn check(&self, lru: &Lru<Os>, frames: &Frames<Os>) {
         let mut found = Vec::new();
         lru.each(|pfn, place| found.push((pfn, place)));
-        let batched = self.batches.iter().flatten().map(|pfn| (*pfn, Place::Batch));
-        let listed = [List::Active, List::Inactive]
-            .into_iter()
-            .flat_map(|list| self.lists[list as usize].iter().map(move |pfn| (*pfn, list.place())));
+        let batched = self.batches.iter().flatten().map(|(pfn, _)| (*pfn, Place::Batch));
+        let of = |list: List| self.lists[list as usize].iter().map(move |p| (*p, list.place()));
+        let listed = List::ALL.into_iter().flat_map(of);
         assert_eq!(found, batched.chain(listed).collect::<Vec<_>>());
-        for list in [List::Active, List::Inactive] {
+        for list in List::ALL {
             assert_eq!(lru.len(list) as usize, self.lists[list as usize].len());
+        }
+        for kind in Kind::ALL {
+            let both = [List::active(kind), List::inactive(kind)];
+            let len: usize = both.iter().map(|list| self.lists[*list as usize].len()).sum();
+            assert_eq!(lru.len_of(kind) as usize, len);
         }
         assert_eq!(lru.is_empty(), self.lists.iter().all(VecDeque::is_empty));
         for (index, place) in self.place.iter().enumerate() {
@@ -111,7 +118,7 @@ impl Model {
 }
 
 fn any_list(random: &mut Prng) -> List {
-    if random.percent(50) { List::Active } else { List::Inactive }
+    List::ALL[random.below(4) as usize]
 }
 
 fn lists(first: u32, count: u32) -> (Os, Lru<Os>, Frames<Os>) {
@@ -129,7 +136,7 @@ fn fuzz(seed: u64) {
         first,
         place: vec![Place::Off; count as usize],
         batches: vec![Vec::new(); platform.cpus()],
-        lists: [VecDeque::new(), VecDeque::new()],
+        lists: [const { VecDeque::new() }; 4],
         isolated: Vec::new(),
     };
     for _ in 0..1000 {
@@ -147,8 +154,8 @@ fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames<Os>, model: &mut Model
             let off = all.filter(|pfn| model.at(*pfn) == Place::Off && random.percent(30));
             let pages: Vec<Pfn> = off.take(16).collect();
             let cpu = random.below(model.batches.len() as u64) as usize;
-            let orphans = lru.add(frames, CpuId(cpu as u16), &pages);
-            assert_eq!(&orphans[..], model.add(cpu, &pages));
+            let orphans = lru.add(frames, CpuId(cpu as u16), &pages, list);
+            assert_eq!(&orphans[..], model.add(cpu, &pages, list));
         }
         3..5 => {
             let max = random.below(40) as usize;
@@ -234,7 +241,7 @@ impl Users {
             assert!(!std::mem::replace(&mut **used, true));
         }
         let cpu = CpuId(random.below(self.platform.cpus() as u64) as u16);
-        let orphans = self.lru.add(&self.frames, cpu, &pages);
+        let orphans = self.lru.add(&self.frames, cpu, &pages, any_list(random));
         drop(entries);
         self.free(&orphans);
     }

@@ -1,18 +1,25 @@
-//! Recency: an active and an inactive list per node, fed through per-CPU batches.
+//! Recency: active and inactive lists of anonymous and of files' pages per node (a lruvec), fed
+//! through per-CPU batches.
 //!
 //! ```text
-//! Lru -- CPU batches: Lock<FrameBatch>   15 pages, then to the active list under one lock
-//!     \- Lock<IndexLists>                ACTIVE, INACTIVE; front = newest, back = next to scan
-//!     \- len[list]                       for decisions without the lock
+//! Lru -- CPU batches: Lock<CpuBatch>     15 pages, then to their lists under one lock
+//!     |- Lock<IndexLists>                front = newest, back = next to scan
+//!     |- len[list]                       for decisions without the lock
+//!     \- Workingset                      refaults and costs                workingset.rs
 //! ```
 //! Locking: a CPU's batch, then the lists (`LruBatch -> Lru`). Pages are taken off in batches of 32
 //! ([`Lru::isolate`]) and looked at without a lock. A page dropped meanwhile comes out of
 //! [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see
-//! [`crate::frame::Place`]. New pages start active and must be found unused twice before they go (a
-//! second chance).
+//! [`crate::frame::Place`]. New anonymous pages start active and must be found unused twice before
+//! they go (a second chance). New pages of files start inactive, and are activated when they are
+//! used again: what is read once goes soon.
 
 #[cfg(test)]
 mod lru_fuzz;
+mod workingset;
+
+pub use crate::frame::Kind;
+pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
 use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
@@ -25,17 +32,44 @@ const CPU_BATCH: usize = 15;
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// Used lately.
-    Active = 0,
-    /// Candidates for eviction.
-    Inactive = 1,
+    /// Anonymous, candidates for eviction.
+    InactiveAnon = 0,
+    /// Anonymous, used lately.
+    ActiveAnon = 1,
+    /// Of files, candidates for eviction.
+    InactiveFile = 2,
+    /// Of files, used again lately.
+    ActiveFile = 3,
 }
 
 impl List {
-    fn place(self) -> Place {
+    /// All of them, in the order of their values.
+    pub const ALL: [List; 4] =
+        [List::InactiveAnon, List::ActiveAnon, List::InactiveFile, List::ActiveFile];
+
+    /// The active list of a kind.
+    pub fn active(kind: Kind) -> List {
+        match kind {
+            Kind::Anon => List::ActiveAnon,
+            Kind::File => List::ActiveFile,
+        }
+    }
+
+    /// The inactive list of a kind.
+    pub fn inactive(kind: Kind) -> List {
+        match kind {
+            Kind::Anon => List::InactiveAnon,
+            Kind::File => List::InactiveFile,
+        }
+    }
+
+    /// Where its pages say they are.
+    pub fn place(self) -> Place {
         match self {
-            List::Active => Place::Active,
-            List::Inactive => Place::Inactive,
+            List::InactiveAnon => Place::InactiveAnon,
+            List::ActiveAnon => Place::ActiveAnon,
+            List::InactiveFile => Place::InactiveFile,
+            List::ActiveFile => Place::ActiveFile,
         }
     }
 }
@@ -49,25 +83,50 @@ pub enum Removal {
     Abandoned,
 }
 
+/// Pages of a CPU on their way to lists.
+struct CpuBatch {
+    pages: FrameBatch,
+    /// Of each page.
+    lists: [List; BATCH_PAGES_MAX],
+}
+
+impl CpuBatch {
+    fn new() -> CpuBatch {
+        CpuBatch { pages: FrameBatch::default(), lists: [List::ActiveAnon; BATCH_PAGES_MAX] }
+    }
+
+    fn push(&mut self, pfn: Pfn, list: List) {
+        self.lists[self.pages.len()] = list;
+        self.pages.push(pfn);
+    }
+}
+
 /// The lists of one node.
 pub struct Lru<P: Platform> {
     range: FrameRange,
     lists: P::Lock<IndexLists>,
-    batches: Vec<P::Lock<FrameBatch>>,
-    len: [P::Atomic<u32>; 2],
+    batches: Vec<P::Lock<CpuBatch>>,
+    len: [P::Atomic<u32>; 4],
+    workingset: Workingset<P>,
 }
 
 impl<P: Platform> Lru<P> {
     /// Empty lists for the frames of a node.
     pub fn new(platform: &P, range: FrameRange) -> Lru<P> {
-        let batch = |_| platform.new_lock(LockClass::LruBatch, FrameBatch::default());
-        let lists = IndexLists::new(2, range.frames as usize);
+        let batch = |_| platform.new_lock(LockClass::LruBatch, CpuBatch::new());
+        let lists = IndexLists::new(4, range.frames as usize);
         Lru {
             range,
             lists: platform.new_lock(LockClass::Lru, lists),
             batches: (0..platform.cpus()).map(batch).collect(),
-            len: [Atomic::new(0), Atomic::new(0)],
+            len: [0; 4].map(Atomic::new),
+            workingset: Workingset::new(),
         }
+    }
+
+    /// Refaults and costs.
+    pub fn workingset(&self) -> &Workingset<P> {
+        &self.workingset
     }
 
     /// Pages on a list; those in batches do not count.
@@ -75,14 +134,24 @@ impl<P: Platform> Lru<P> {
         self.len[list as usize].load(Relaxed)
     }
 
-    /// Whether both lists are empty.
-    pub fn is_empty(&self) -> bool {
-        self.len(List::Active) + self.len(List::Inactive) == 0
+    /// Pages of a kind on its two lists.
+    pub fn len_of(&self, kind: Kind) -> u32 {
+        self.len(List::active(kind)) + self.len(List::inactive(kind))
     }
 
-    /// Adds pages that just came into use; a list at a time through the CPU's batch. Returns
-    /// orphans to free.
-    pub fn add(&self, frames: &Frames<P>, cpu: CpuId, pages: &[Pfn]) -> FrameBatch {
+    /// Pages on all lists.
+    pub fn listed(&self) -> u32 {
+        self.len_of(Kind::Anon) + self.len_of(Kind::File)
+    }
+
+    /// Whether all lists are empty.
+    pub fn is_empty(&self) -> bool {
+        self.listed() == 0
+    }
+
+    /// Adds pages that just came into use to `list`, through the CPU's batch. Returns orphans to
+    /// free.
+    pub fn add(&self, frames: &Frames<P>, cpu: CpuId, pages: &[Pfn], list: List) -> FrameBatch {
         for pfn in pages {
             let entered = frames.place(*pfn).change(Place::Off, Place::Batch);
             debug_assert_eq!(entered, Ok(()), "{pfn:?} was on a list already");
@@ -90,34 +159,32 @@ impl<P: Platform> Lru<P> {
         let mut batch = self.batches[usize::from(cpu.0)].lock();
         batch.visits(1);
         let mut orphans = FrameBatch::default();
-        if batch.len() + pages.len() >= CPU_BATCH {
+        if batch.pages.len() + pages.len() >= CPU_BATCH {
             let mut lists = self.lists.lock();
-            lists.visits(batch.len() + pages.len());
-            self.link(frames, &mut lists, &batch, Place::Batch, List::Active, &mut orphans);
-            self.link(frames, &mut lists, pages, Place::Batch, List::Active, &mut orphans);
-            *batch = FrameBatch::default();
+            lists.visits(batch.pages.len() + pages.len());
+            self.link_batch(frames, &mut lists, &mut batch, &mut orphans);
+            self.link(frames, &mut lists, pages, Place::Batch, list, &mut orphans);
         } else {
-            pages.iter().for_each(|pfn| batch.push(*pfn));
+            pages.iter().for_each(|pfn| batch.push(*pfn, list));
         }
         orphans
     }
 
-    /// Puts what CPUs hold in batches on the active list. Returns orphans to free, of one CPU at a
-    /// time through `orphaned`.
+    /// Puts what CPUs hold in batches on the lists. Returns orphans to free, of one CPU at a time
+    /// through `orphaned`.
     pub fn drain(&self, frames: &Frames<P>, mut orphaned: impl FnMut(&[Pfn])) {
         for batch in &self.batches {
             let mut batch = batch.lock();
             batch.visits(1);
             // Most are, on a machine of many CPUs: they need no turn at the lists.
-            if batch.is_empty() {
+            if batch.pages.is_empty() {
                 continue;
             }
             let mut orphans = FrameBatch::default();
             let mut lists = self.lists.lock();
-            lists.visits(batch.len());
-            self.link(frames, &mut lists, &batch, Place::Batch, List::Active, &mut orphans);
+            lists.visits(batch.pages.len());
+            self.link_batch(frames, &mut lists, &mut batch, &mut orphans);
             drop(lists);
-            *batch = FrameBatch::default();
             drop(batch);
             orphaned(&orphans);
         }
@@ -157,8 +224,10 @@ impl<P: Platform> Lru<P> {
             let place = frames.place(pfn).get();
             let outcome = match place {
                 Place::Off => return Removal::Taken,
-                Place::Active => self.unlink(frames, pfn, List::Active),
-                Place::Inactive => self.unlink(frames, pfn, List::Inactive),
+                Place::InactiveAnon => self.unlink(frames, pfn, List::InactiveAnon),
+                Place::ActiveAnon => self.unlink(frames, pfn, List::ActiveAnon),
+                Place::InactiveFile => self.unlink(frames, pfn, List::InactiveFile),
+                Place::ActiveFile => self.unlink(frames, pfn, List::ActiveFile),
                 // A tail only while its large page is on its way out.
                 Place::Batch | Place::Isolated | Place::Tail => {
                     frames.place(pfn).change(place, Place::Orphan).map(|()| Removal::Abandoned)
@@ -179,6 +248,25 @@ impl<P: Platform> Lru<P> {
         lists.remove(list as usize, pfn.0 - self.range.first.0);
         self.count(&lists, list);
         Ok(Removal::Taken)
+    }
+
+    /// Empties a CPU's batch: stretches of pages that go to one list.
+    fn link_batch(
+        &self,
+        frames: &Frames<P>,
+        lists: &mut IndexLists,
+        batch: &mut CpuBatch,
+        orphans: &mut FrameBatch,
+    ) {
+        let kept = std::mem::replace(batch, CpuBatch::new());
+        let mut at = 0;
+        while at < kept.pages.len() {
+            let list = kept.lists[at];
+            let alike = kept.lists[at..kept.pages.len()].iter().take_while(|l| **l == list);
+            let end = at + alike.count();
+            self.link(frames, lists, &kept.pages[at..end], Place::Batch, list, orphans);
+            at = end;
+        }
     }
 
     /// Puts `pages`, whose place is `from`, on a list, except orphans.
@@ -211,10 +299,10 @@ impl<P: Platform> Lru<P> {
     /// Calls `found` with every page on a list or in a batch, for [`crate::verify`].
     pub(crate) fn each(&self, mut found: impl FnMut(Pfn, Place)) {
         for batch in &self.batches {
-            batch.lock().iter().for_each(|pfn| found(*pfn, Place::Batch));
+            batch.lock().pages.iter().for_each(|pfn| found(*pfn, Place::Batch));
         }
         let lists = self.lists.lock();
-        for list in [List::Active, List::Inactive] {
+        for list in List::ALL {
             let pages = lists.iter(list as usize).map(|index| self.range.first.offset(index));
             pages.for_each(|pfn| found(pfn, list.place()));
         }

@@ -20,7 +20,7 @@ use super::large;
 use super::run::{Run, Unmapped, each_run};
 use super::scan::{Fate, decide};
 use crate::frame::{Place, Writeback};
-use crate::lru::List;
+use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
 use crate::space::{Backing, Entry, Held, Page, Pinned};
 use crate::stats::Counter;
@@ -36,6 +36,8 @@ pub(super) struct Sorted<'a, P: Platform> {
     pub(super) activated: FrameBatch,
     /// Cannot go now.
     pub(super) kept: FrameBatch,
+    /// Unmapped, to see whether they are used.
+    pub(super) asked: FrameBatch,
     writes: Writes,
     pub(super) in_place: InPlace<'a, P>,
 }
@@ -49,8 +51,9 @@ struct Writes {
 
 impl<P: Platform> Sorted<'_, P> {
     fn new() -> Self {
-        let [freed, activated, kept] = [FrameBatch::default(); 3];
-        Sorted { freed, activated, kept, writes: Writes::none(), in_place: InPlace::new() }
+        let [freed, activated, kept, asked] = [FrameBatch::default(); 4];
+        let (writes, in_place) = (Writes::none(), InPlace::new());
+        Sorted { freed, activated, kept, asked, writes, in_place }
     }
 }
 
@@ -61,21 +64,38 @@ impl Writes {
     }
 }
 
-/// Evicts what it can of `batch`, isolated from `node`'s inactive list; returns the frames freed.
-pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, batch: FrameBatch) -> u32 {
+/// What came of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evicted {
+    /// Frames freed.
+    pub(super) freed: u32,
+    /// Pages that were to be written.
+    pub(super) written: u32,
+}
+
+/// Evicts what it can of `batch`, isolated from `node`'s inactive list of `kind`.
+pub(super) fn evict<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    kind: Kind,
+    batch: FrameBatch,
+) -> Evicted {
     let (batch, heads) = large::take_large(m, batch);
     let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head)).sum();
     let mut sorted = Sorted::new();
-    let locked_by_others = each_run(m, batch, |run| sort_out(m, run, &mut sorted));
+    let locked_by_others = each_run(m, batch, |run| sort_out(m, node, run, &mut sorted));
     locked_by_others.iter().for_each(|pfn| sorted.activated.push(*pfn));
+    let ios = sorted.writes.ios[..sorted.writes.len].iter();
+    let written = ios.map(|io| io.frames.len() as u32).sum::<u32>() + sorted.in_place.pages();
     // First: entries are held until these are over.
-    write_in_place(m, &mut sorted);
+    write_in_place(m, node, &mut sorted);
     write_out(m, &mut sorted);
-    freed + finish(m, node, &sorted)
+    finish(m, node, kind, &sorted);
+    Evicted { freed: freed + sorted.freed.len() as u32, written }
 }
 
 /// Puts a batch's pages where they belong.
-fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, sorted: &Sorted<'_, P>) -> u32 {
+fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, sorted: &Sorted<'_, P>) {
     for pfn in sorted.freed.iter() {
         m.frames.set_owner(*pfn, None);
         let off = m.frames.place(*pfn).change(Place::Isolated, Place::Off);
@@ -83,14 +103,26 @@ fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, sorted: &Sorted<'_, P>) -
     }
     m.free(&sorted.freed);
     m.count(Counter::PgActivate, sorted.activated.len() as u64);
-    m.count(Counter::PgRotated, sorted.kept.len() as u64);
-    m.free(&node.lru.putback(&m.frames, &sorted.activated, List::Active));
-    m.free(&node.lru.putback(&m.frames, &sorted.kept, List::Active));
-    sorted.freed.len() as u32
+    m.count(Counter::PgRotated, (sorted.kept.len() + sorted.asked.len()) as u64);
+    if kind == Kind::File {
+        node.lru.workingset().age_by(sorted.activated.len());
+    }
+    for (pages, list) in [
+        (&sorted.activated, List::active(kind)),
+        (&sorted.kept, List::active(kind)),
+        (&sorted.asked, List::inactive(kind)),
+    ] {
+        m.free(&node.lru.putback(&m.frames, pages, list));
+    }
 }
 
 /// Decides a run's pages and does all that needs its entries.
-fn sort_out<'a, P: Platform>(m: &Machine<P>, run: Run<'a, P>, sorted: &mut Sorted<'a, P>) {
+fn sort_out<'a, P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    run: Run<'a, P>,
+    sorted: &mut Sorted<'a, P>,
+) {
     let (recency, backing) = (m.platform.recency(), run.held.space().backing());
     let mut fates = [Fate::Activate; RUN_PAGES_MAX];
     for (index, entry) in run.held.entries().iter().enumerate() {
@@ -98,12 +130,12 @@ fn sort_out<'a, P: Platform>(m: &Machine<P>, run: Run<'a, P>, sorted: &mut Sorte
             Backing::Anonymous => m.frames.slot(run.frames[index]).is_some(),
             Backing::File { .. } => true,
         };
-        fates[index] = decide(*entry, has_place, recency);
+        fates[index] = decide(backing.kind(), *entry, has_place, recency);
     }
     let unmapped = run.unmap(m, |index, _| fates[index] != Fate::Activate);
     match backing {
         Backing::Anonymous => swap_out(m, run, &fates, &unmapped, sorted),
-        Backing::File { device } => sort_file(m, run, device, &fates, &unmapped, sorted),
+        Backing::File { device } => sort_file(m, node, run, device, &fates, &unmapped, sorted),
     }
 }
 
@@ -126,6 +158,7 @@ fn swap_out<P: Platform>(
                 run.disown(m, index);
                 (&mut sorted.kept, Entry::ABSENT)
             }
+            (Fate::Ask, Unmapped::Yes, _) => (&mut sorted.asked, was.unmapped().referenced()),
             (Fate::Drop, Unmapped::Yes, _) => {
                 m.count(Counter::PgDropClean, 1);
                 let slot = m.frames.take_slot(*pfn).expect("only pages with a slot are dropped");

@@ -1,10 +1,10 @@
 //! Files' pages at the end of the inactive list: dropped, or written to their places first.
 //!
 //! ```text
-//! sort_file: decide each ---> unchanged: entry = Absent, frame free
+//! sort_file: decide each ---> unchanged: entry = Absent with a shadow, frame free
 //!                         \-> Write: the run stays held
 //! write_in_place:             ... device write ...
-//!                             entry = Absent, frame free; or resident and clean, if it is awaited
+//!                             the same; or resident and clean, if it is awaited
 //!                             failed: resident and dirty, as it was
 //! ```
 //! The entries of what is written are held meanwhile: a fault on them waits, and nobody changes the
@@ -13,11 +13,13 @@
 use super::evict::Sorted;
 use super::run::{Run, Unmapped};
 use super::scan::Fate;
-use crate::machine::Machine;
+use crate::config::Switch;
+use crate::frame::Shadow;
+use crate::machine::{Machine, Node};
 use crate::space::Entry;
 use crate::stats::Counter;
 use highwater_platform::{Io, Platform};
-use highwater_units::{BATCH_PAGES_MAX, FrameList};
+use highwater_units::{BATCH_PAGES_MAX, FrameList, Pfn};
 
 /// Transfers to make, and the runs that they are of; never more than pages in a batch.
 pub(super) struct InPlace<'a, P: Platform> {
@@ -39,6 +41,11 @@ struct Origin {
 }
 
 impl<P: Platform> InPlace<'_, P> {
+    /// How many pages they write.
+    pub(super) fn pages(&self) -> u32 {
+        self.ios[..self.len].iter().map(|io| io.frames.len() as u32).sum()
+    }
+
     /// None.
     pub(super) fn new() -> Self {
         InPlace {
@@ -53,12 +60,16 @@ impl<P: Platform> InPlace<'_, P> {
 /// Does what can be done at once with the pages of a file, and notes what is to be written.
 pub(super) fn sort_file<'a, P: Platform>(
     m: &Machine<P>,
+    node: &Node<P>,
     mut run: Run<'a, P>,
     device: u8,
     fates: &[Fate],
     unmapped: &[Unmapped],
     sorted: &mut Sorted<'a, P>,
 ) {
+    let goes = |i: &usize, fate| fates[*i] == fate && unmapped[*i] == Unmapped::Yes;
+    let dropped = (0..run.frames.len()).filter(|i| goes(i, Fate::Drop)).count();
+    let age = node.lru.workingset().age_by(dropped);
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
         let (list, entry) = match (fates[index], unmapped[index]) {
@@ -70,8 +81,9 @@ pub(super) fn sort_file<'a, P: Platform>(
             }
             (Fate::Drop, Unmapped::Yes) => {
                 m.count(Counter::PgDropClean, 1);
-                (&mut sorted.freed, Entry::ABSENT)
+                (&mut sorted.freed, gone(m, node, *pfn, age))
             }
+            (Fate::Ask, Unmapped::Yes) => (&mut sorted.asked, was.unmapped().referenced()),
             (Fate::Write, Unmapped::Yes) => {
                 run.held.change(index, was.unmapped());
                 continue;
@@ -80,8 +92,18 @@ pub(super) fn sort_file<'a, P: Platform>(
         list.push(*pfn);
         run.held.change(index, entry);
     }
-    let goes = |i: &usize| fates[*i] == Fate::Write && unmapped[*i] == Unmapped::Yes;
-    note_writes(run, device, goes, &mut sorted.in_place);
+    note_writes(run, device, |i| goes(i, Fate::Write), &mut sorted.in_place);
+}
+
+/// The entry of an evicted page.
+fn gone<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, age: u64) -> Entry {
+    match m.config.shadows {
+        Switch::Off => Entry::ABSENT,
+        Switch::On => {
+            let history = m.frames.history(pfn);
+            Entry::evicted(Shadow::new(node.zone.range().node, age, history))
+        }
+    }
 }
 
 /// Notes a transfer for every stretch of pages that go.
@@ -107,7 +129,11 @@ fn note_writes<'a, P: Platform>(
 }
 
 /// Makes the transfers, all to one device at a time; the runs are let go.
-pub(super) fn write_in_place<P: Platform>(m: &Machine<P>, sorted: &mut Sorted<'_, P>) {
+pub(super) fn write_in_place<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    sorted: &mut Sorted<'_, P>,
+) {
     let len = sorted.in_place.len;
     let mut at = 0;
     while at < len {
@@ -115,15 +141,21 @@ pub(super) fn write_in_place<P: Platform>(m: &Machine<P>, sorted: &mut Sorted<'_
         let same = |i: &usize| sorted.in_place.origins[*i].device == device;
         let end = (at..len).find(|i| !same(i)).unwrap_or(len);
         m.swap.write(&m.platform, &m.stats, device, &mut sorted.in_place.ios[at..end]);
-        (at..end).for_each(|transfer| settle(transfer, sorted));
+        (at..end).for_each(|transfer| settle(m, node, transfer, sorted));
         at = end;
     }
     sorted.in_place.runs[..len].iter_mut().for_each(|run| drop(run.take()));
 }
 
 /// After a transfer: its pages are at their places, or still dirty.
-fn settle<P: Platform>(transfer: usize, sorted: &mut Sorted<'_, P>) {
+fn settle<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    transfer: usize,
+    sorted: &mut Sorted<'_, P>,
+) {
     let (io, origin) = (&sorted.in_place.ios[transfer], sorted.in_place.origins[transfer]);
+    let age = node.lru.workingset().age_by(io.frames.len());
     let run = sorted.in_place.runs[origin.run].as_mut().expect("held until all is written");
     for (index, pfn) in (origin.at..).zip(io.frames.iter()) {
         match (io.result, run.held.is_awaited(index)) {
@@ -133,7 +165,7 @@ fn settle<P: Platform>(transfer: usize, sorted: &mut Sorted<'_, P>) {
                 sorted.activated.push(pfn);
             }
             (Ok(()), false) => {
-                run.held.change(index, Entry::ABSENT);
+                run.held.change(index, gone(m, node, pfn, age));
                 sorted.freed.push(pfn);
             }
         }

@@ -110,7 +110,7 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, head: Pfn) -> Aged {
     let outcome = block.unmap(m);
     match outcome.iter().all(|page| *page == Unmapped::Yes) {
         true => block.held.release(|_, was| was.unmapped()),
-        false => block.split(m, &outcome, List::Active),
+        false => block.split(m, &outcome, List::ActiveAnon),
     }
     Aged::Asked
 }
@@ -121,19 +121,19 @@ pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, head: Pfn) -> u
     let back = |list| m.free(&node.lru.putback(&m.frames, &[head], list));
     let Some(block) = Block::lock(m, head) else {
         m.count(Counter::PgRotated, 1);
-        back(List::Active);
+        back(List::ActiveAnon);
         return 0;
     };
     if is_used(&block, m.platform.recency()) {
         drop(block);
         m.count(Counter::PgActivate, LARGE_PAGES as u64);
-        back(List::Active);
+        back(List::ActiveAnon);
         return 0;
     }
     let outcome = block.unmap(m);
     if outcome.iter().any(|page| *page != Unmapped::Yes) {
-        block.split(m, &outcome, List::Active);
-        back(List::Active);
+        block.split(m, &outcome, List::ActiveAnon);
+        back(List::ActiveAnon);
         return 0;
     }
     let phase = m.enter(Phase::SwapOut);
@@ -141,8 +141,8 @@ pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, head: Pfn) -> u
         drop(phase);
         m.count(Counter::ThpSwpOutFallback, 1);
         // They go next, one by one.
-        block.split(m, &outcome, List::Inactive);
-        back(List::Inactive);
+        block.split(m, &outcome, List::InactiveAnon);
+        back(List::InactiveAnon);
         return 0;
     };
     write_out(m, node, block, head, slot)
@@ -227,7 +227,7 @@ fn settle<P: Platform>(m: &Machine<P>, node: &Node<P>, frames: &[Pfn], fates: &[
             free = FrameBatch::default();
         }
         if listed.is_full() || index + 1 == frames.len() {
-            m.free(&node.lru.putback(&m.frames, &listed, List::Active));
+            m.free(&node.lru.putback(&m.frames, &listed, List::ActiveAnon));
             listed = FrameBatch::default();
         }
     }

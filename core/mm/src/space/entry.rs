@@ -1,8 +1,8 @@
 //! A page-table entry: one word says everything about a page.
 //!
 //! ```text
-//! 63 .............. 24 | 23 ... 8 |   7   |   6   |    5     |   4    |   3     |   2    | 1  0
-//!  payload (pfn, slot) |   pins   | LARGE | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
+//! 63 .... 24 | 23 . 9 |     8      |   7   |   6   |    5     |   4    |    3    |   2    | 1  0
+//!   payload  |  pins  | REFERENCED | LARGE | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
 //! 63: AHEAD, of a resident page
 //! ```
 //! Kind: Absent (reads as zeros; in a file's space: as the file), Resident (in a frame), Swapped
@@ -13,7 +13,10 @@
 //! holds the same bytes. LARGE: part of a block of 512 pages that came, and goes, whole
 //! ([`crate::large`]); of a swapped page it only says that its neighbours were swapped with it.
 //! AHEAD: it was read along with another page, and no use of it was seen yet.
+//! REFERENCED, of a file's page: it was used again after ACCESSED was set; or, where unmapping
+//! asks, it was asked. The payload is a frame, a slot, or a shadow of an absent page.
 
+use crate::frame::Shadow;
 use highwater_units::{Pfn, Slot};
 
 const KIND: u64 = 0b11;
@@ -27,8 +30,9 @@ const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 /// Frame numbers leave it free.
 pub(super) const AHEAD: u64 = 1 << 63;
-pub(super) const PIN: u64 = 1 << 8;
-pub(super) const PINS: u64 = 0xffff << 8;
+pub(super) const REFERENCED: u64 = 1 << 8;
+pub(super) const PIN: u64 = 1 << 9;
+pub(super) const PINS: u64 = 0x7fff << 9;
 const PAYLOAD_SHIFT: u32 = 24;
 
 /// What a page is.
@@ -60,14 +64,29 @@ impl Entry {
         Entry(slot.to_bits() << PAYLOAD_SHIFT | SWAPPED)
     }
 
-    /// The same, mapped and accessed.
+    /// A page of a file that was evicted, and when.
+    pub fn evicted(shadow: Shadow) -> Entry {
+        Entry(shadow.to_bits() << PAYLOAD_SHIFT)
+    }
+
+    /// The same, mapped.
     pub fn mapped(self) -> Entry {
-        Entry(self.0 & !AHEAD | MAPPED | ACCESSED)
+        Entry(self.0 & !AHEAD | MAPPED)
+    }
+
+    /// The same, accessed.
+    pub fn accessed(self) -> Entry {
+        Entry(self.0 & !AHEAD | ACCESSED)
+    }
+
+    /// The same, used again, or asked whether it is.
+    pub fn referenced(self) -> Entry {
+        Entry(self.0 | REFERENCED)
     }
 
     /// The same, no longer mapped nor accessed.
     pub fn unmapped(self) -> Entry {
-        Entry(self.0 & !(MAPPED | ACCESSED))
+        Entry(self.0 & !(MAPPED | ACCESSED | REFERENCED))
     }
 
     /// The same, not accessed since now.
@@ -134,6 +153,17 @@ impl Entry {
         self.0 & KIND == RESIDENT && self.0 & AHEAD != 0
     }
 
+    /// Whether it was used again, or asked whether it is.
+    pub fn is_referenced(self) -> bool {
+        self.0 & REFERENCED != 0
+    }
+
+    /// When an absent page was evicted, if that is known.
+    pub fn shadow(self) -> Option<Shadow> {
+        let absent = self.page() == Page::Absent;
+        absent.then(|| Shadow::from_bits(self.0 >> PAYLOAD_SHIFT)).flatten()
+    }
+
     /// Whether it may differ from its slot.
     pub fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
@@ -153,17 +183,24 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::History;
+    use highwater_units::NodeId;
 
     #[test]
     fn payloads_do_not_meet_the_flags() {
         let slot = Slot { device: 255, index: u32::MAX };
         let pfn = Pfn(u32::MAX);
         assert_eq!(Entry::swapped(slot).page(), Page::Swapped(slot));
-        let full = Entry(Entry::resident(pfn).mapped().dirty().large().0 | LOCKED | WAITERS | PINS);
+        let marked = Entry::resident(pfn).mapped().accessed().referenced().dirty().large();
+        let full = Entry(marked.0 | LOCKED | WAITERS | PINS);
         assert_eq!(full.page(), Page::Resident(pfn));
-        assert_eq!(full.pins(), 0xffff);
-        assert_eq!(full.settled(), Entry::resident(pfn).mapped().dirty().large());
+        assert_eq!(full.pins(), 0x7fff);
+        assert_eq!(full.settled(), marked);
         assert!(full.is_large_resident() && !full.small().is_large());
+        let shadow = Shadow::new(NodeId(255), u64::MAX, History::Active);
+        let evicted = Entry::evicted(shadow);
+        assert_eq!((evicted.page(), evicted.shadow()), (Page::Absent, Some(shadow)));
+        assert_eq!((Entry::ABSENT.shadow(), full.shadow()), (None, None));
         assert_eq!(Entry::ABSENT.page(), Page::Absent);
     }
 }

@@ -137,4 +137,4 @@ impl<P: Platform> Drop for Held<'_, P> {
     }
 }
 
-const _: () = assert!(PINS / PIN == 0xffff, "sixteen bits of pins");
+const _: () = assert!(PINS / PIN == 0x7fff, "fifteen bits of pins");

@@ -15,12 +15,12 @@ mod held;
 mod space_fuzz;
 mod table;
 
-pub use crate::frame::Owner;
+pub use crate::frame::{Kind, Owner};
 pub use block::{HeldBlock, block_of};
 pub use entry::{Entry, Page};
 pub use held::{Held, Pinned};
 
-use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, WAITERS};
+use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, REFERENCED, WAITERS};
 use highwater_platform::{Atomic, Event, Platform, Ticket};
 use highwater_units::{Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
@@ -73,6 +73,16 @@ pub enum FirstUse {
     No,
     /// It is.
     OfAhead,
+}
+
+impl Backing {
+    /// Which pages of memory its pages are aged with.
+    pub fn kind(self) -> Kind {
+        match self {
+            Backing::Anonymous => Kind::Anon,
+            Backing::File { .. } => Kind::File,
+        }
+    }
 }
 
 /// What came of asking for a page.
@@ -193,7 +203,9 @@ impl<P: Platform> Space<P> {
             if seen.is_locked() || !seen.is_mapped() || !allowed || seen.pins() == PINS / PIN {
                 return None;
             }
-            let pinned = ((seen.0 & !AHEAD) + PIN) | ACCESSED;
+            // Of a page that was accessed already, REFERENCED, too.
+            let again = (seen.0 & ACCESSED) * (REFERENCED / ACCESSED);
+            let pinned = ((seen.0 & !AHEAD) + PIN) | ACCESSED | again;
             match cell.compare_exchange(seen.0, pinned, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(now) => seen = Entry(now),
@@ -217,11 +229,11 @@ impl<P: Platform> Space<P> {
         }
     }
 
-    /// Clears the accessed bit of a page that still is in `pfn`.
+    /// Clears the accessed bits of a page that still is in `pfn`.
     pub fn clear_accessed(&self, vpn: Vpn, pfn: Pfn) {
         let clear = |now: u64| {
             let ours = Entry(now).page() == Page::Resident(pfn) && now & LOCKED == 0;
-            ours.then_some(now & !ACCESSED)
+            ours.then_some(now & !(ACCESSED | REFERENCED))
         };
         // A page that moved meanwhile keeps its bit: nothing to do.
         let _ = self.table.entry(vpn).fetch_update(AcqRel, Acquire, clear);

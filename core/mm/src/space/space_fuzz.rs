@@ -1,7 +1,7 @@
 //! Random operations against a map of entries; then by several threads: who holds an entry is
 //! alone, who waits goes on, and no pin is lost.
 
-use super::entry::ACCESSED;
+use super::entry::{ACCESSED, REFERENCED};
 use super::{Access, Backing, Claim, Entry, FirstUse, Held, Page, Pinned, Space};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_os::Os;
@@ -143,7 +143,10 @@ impl<'a> Model<'a> {
         assert_eq!(space.pin(vpn, access), expected);
         if expected.is_some() {
             state.pins += 1;
-            state.entry = state.entry.mapped();
+            state.entry = match state.entry.is_accessed() {
+                true => state.entry.accessed().referenced(),
+                false => state.entry.accessed(),
+            };
             self.pins.push(vpn);
         }
     }
@@ -165,7 +168,7 @@ impl<'a> Model<'a> {
             assert_eq!(space.entry(vpn).is_accessed(), state.entry.is_accessed());
             space.clear_accessed(vpn, pfn);
             if !state.held {
-                state.entry = Entry(state.entry.0 & !ACCESSED);
+                state.entry = Entry(state.entry.0 & !(ACCESSED | REFERENCED));
             }
         }
     }

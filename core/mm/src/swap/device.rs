@@ -108,6 +108,11 @@ impl<P: Platform> Device<P> {
         u64::from(self.usage.about()) * 2 > u64::from(self.info.pages)
     }
 
+    /// Whether the last search found no slot.
+    pub(super) fn is_full(&self) -> bool {
+        self.usage.is_full()
+    }
+
     /// Slots in use.
     pub fn in_use(&self) -> u32 {
         match self.config.slot_cache {

@@ -165,6 +165,12 @@ impl<P: Platform> Swap<P> {
         own.map(|device| (device.in_use().into(), device.info().pages.into())).collect()
     }
 
+    /// Whether the last search for a slot found none, and none of a full cluster was freed since.
+    pub fn is_full(&self) -> bool {
+        let mut own = self.devices.iter().filter(|device| device.info().gives_slots());
+        own.all(Device::is_full)
+    }
+
     /// Reads `batch` from a device and waits. The caller holds the entries of its pages.
     pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();

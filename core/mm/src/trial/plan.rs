@@ -203,7 +203,9 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let watermark_scale = 1 + random.below(1000) as u32;
     let window_max = 1 + random.below(16) as usize;
     let swap = SwapConfig::draw(random);
-    Config { min_free, watermark_scale, window_max, swap, ..usual }
+    let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
+    let shadows = [Switch::Off, Switch::On][random.below(2) as usize];
+    Config { min_free, watermark_scale, window_max, swappiness, shadows, swap, ..usual }
 }
 
 #[cfg(test)]

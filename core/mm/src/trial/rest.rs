@@ -45,7 +45,7 @@ fn stand(free: u32, low: u32, listed: u32, slots: u64) -> Stand {
 }
 
 fn stand_of<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> Stand {
-    let listed = node.lru.len(List::Active) + node.lru.len(List::Inactive);
+    let listed = node.lru.listed();
     let (used, all) = machine.swap.usage();
     stand(node.zone.free_frames(), node.zone.marks().low, listed, all - used)
 }
@@ -109,10 +109,10 @@ fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
 /// A zone, for a message.
 fn figures<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> String {
     let (zone, lru) = (&node.zone, &node.lru);
-    let (active, inactive) = (lru.len(List::Active), lru.len(List::Inactive));
+    let lists = List::ALL.map(|list| (list, lru.len(list)));
     let (used, all) = machine.swap.usage();
     let (free, marks) = (zone.free_frames(), zone.marks());
-    format!("{free} free, {marks:?}, {active} active, {inactive} inactive, {used} of {all} slots")
+    format!("{free} free, {marks:?}, {lists:?}, {used} of {all} slots")
 }
 
 /// Uses spare pages until a fault finds all zones at their low marks, and rings; returns how many.

@@ -262,7 +262,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         for node in &manager.machine().nodes {
             let (free, range) = (node.zone.free_frames(), node.zone.range());
             assert!(free <= range.frames, "{free} frames of {range:?} are free");
-            for list in [List::Active, List::Inactive] {
+            for list in List::ALL {
                 let listed = node.lru.len(list);
                 assert!(listed <= range.frames, "{listed} frames of {range:?} are {list:?}");
             }

@@ -1,0 +1,152 @@
+//! Anonymous pages against files' pages: whose are evicted, counted.
+
+mod common;
+
+use common::{device, machine, setup};
+use highwater_mm::config::Switch;
+use highwater_mm::stats::Counter;
+use highwater_mm::{Access, Config, Manager};
+use highwater_platform::{Memory, Recency};
+use highwater_sim::machine::{Answer, DeviceSpec, Role};
+use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
+use highwater_units::{SpaceId, Vpn};
+use std::sync::Arc;
+
+const FRAMES: u32 = 2048;
+const PAGES: u64 = 16 * FRAMES as u64;
+const ANON: SpaceId = SpaceId(0);
+const FILE: SpaceId = SpaceId(1);
+
+/// A manager with an anonymous space and a file's.
+struct World(Manager<Sim>);
+
+impl World {
+    fn new(vm: &Vm, recency: Recency, config: Config) -> World {
+        let swap = device(Answer::Asynchronous);
+        let file = DeviceSpec { name: "file".into(), role: Role::File, ..swap.clone() };
+        let devices = [swap, file].map(|spec| (spec, PAGES as u32)).into();
+        let troubles = Arc::new(Troubles::default());
+        let sim = SimConfig { frames: vec![FRAMES], devices, recency, troubles };
+        let manager = Manager::start(Sim::new(vm, sim), config).expect("threads");
+        assert_eq!(manager.add_space(PAGES).expect("a space"), ANON);
+        assert_eq!(manager.add_file_space(PAGES, 1).expect("a space"), FILE);
+        World(manager)
+    }
+
+    /// Writes a page of the anonymous space, reads one of the file's.
+    fn touch(&self, space: SpaceId, page: u64) {
+        if space == FILE {
+            return self.look(space, page);
+        }
+        let pin = self.0.pin(space, Vpn(page), Access::Write).expect("room for all");
+        self.0.platform().store(pin.pfn(), 3, page + 1);
+    }
+
+    /// Reads a page: a word that was written, or that of a file of zeros.
+    fn look(&self, space: SpaceId, page: u64) {
+        let pin = self.0.pin(space, Vpn(page), Access::Read).expect("room for all");
+        let expected = if space == FILE { 0 } else { page + 1 };
+        assert_eq!(self.0.platform().load(pin.pfn(), 3), expected, "page {page} of {space:?}");
+    }
+
+    fn pass(&self, space: SpaceId, pages: std::ops::Range<u64>) {
+        pages.for_each(|page| self.touch(space, page));
+    }
+
+    /// How much a counter grows while `act` acts.
+    fn grows<const N: usize>(&self, counters: [Counter; N], act: impl FnOnce()) -> [u64; N] {
+        let before = self.0.statistics();
+        act();
+        let after = self.0.statistics();
+        counters.map(|counter| after.get(counter) - before.get(counter))
+    }
+}
+
+/// Runs `main` in a world of either kind, then checks everything.
+fn run<R: 'static>(config: &Config, main: impl Fn(&World) -> R + Copy + 'static) -> [R; 2] {
+    [Recency::AccessedBit, Recency::Unmapping].map(|recency| {
+        let config = config.clone();
+        let whole = move |vm: &Vm| {
+            let mut world = World::new(vm, recency, config);
+            let result = main(&world);
+            world.0.stop_kswapd();
+            world.0.verify(&[]);
+            result
+        };
+        simulate(setup(machine(1, 2), 1), whole).expect("it ends").result
+    })
+}
+
+const STEALS: [Counter; 2] = [Counter::PgStealAnon, Counter::PgStealFile];
+
+#[test]
+fn swappiness_says_whose_pages_go() {
+    // Half of memory is anonymous, idle; then a file is read, of pages used twice.
+    let steals = |swappiness| {
+        run(&Config { swappiness, ..Config::default() }, |world| {
+            world.pass(ANON, 0..1000);
+            world.grows(STEALS, || {
+                for page in 0..1800 {
+                    world.touch(FILE, page);
+                    world.touch(FILE, page);
+                }
+            })
+        })
+    };
+    for (swappiness, least, most) in [(0, 0, 0), (60, 20, 50), (100, 45, 70), (200, 90, 100)] {
+        for [anon, file] in steals(swappiness) {
+            assert!(anon + file > 500, "{anon} anonymous and {file} of the file");
+            let percent = 100 * anon / (anon + file);
+            assert!((least..=most).contains(&percent), "{swappiness}: {anon} and {file}");
+        }
+    }
+}
+
+#[test]
+fn refaults_move_the_pressure() {
+    // One kind is used again and again, and would find room if the other, which is idle, went; but
+    // swappiness spares that. What is read again costs its kind, and so the idle one goes sooner.
+    let reads = |used: SpaceId, idle: SpaceId, swappiness, shadows| {
+        run(&Config { shadows, swappiness, ..Config::default() }, move |world| {
+            world.pass(used, 0..1601);
+            (0..2).for_each(|_| world.pass(idle, 0..1000));
+            let [file, anon] = world.grows([Counter::PgFileIn, Counter::PswpIn], || {
+                for index in 0..40 * 1601 {
+                    // Every third, so that no stream is seen; twice, so that it is used.
+                    (0..2).for_each(|_| world.look(used, index * 3 % 1601));
+                }
+            });
+            file + anon
+        })
+    };
+    for (used, idle, swappiness) in [(FILE, ANON, 10), (ANON, FILE, 190)] {
+        let [on, off] = [Switch::On, Switch::Off].map(|s| reads(used, idle, swappiness, s));
+        for (on, off) in on.into_iter().zip(off) {
+            assert!(on * 5 <= off * 4, "{used:?}: {on} pages read, {off} without");
+        }
+    }
+}
+
+#[test]
+fn what_is_read_once_does_not_push_out_what_is_used() {
+    let counted = run(&Config::default(), |world| {
+        for _ in 0..3 {
+            world.pass(FILE, 0..500);
+            world.pass(ANON, 0..500);
+        }
+        let counters = [Counter::PgFileIn, Counter::PgScanFile, Counter::PgStealFile];
+        world.grows(counters, || {
+            for round in 1..=20 {
+                world.pass(FILE, round * 1000..(round + 1) * 1000);
+                world.pass(FILE, 0..500);
+                world.pass(ANON, 0..500);
+            }
+        })
+    });
+    // With an accessed bit a page is looked at once; where unmapping asks, it is unmapped, and goes
+    // the next time.
+    for ([read, scanned, freed], scans) in counted.into_iter().zip([1, 2]) {
+        assert!(read < 20_200, "of the 500 that are used, {} were read again", read - 20_000);
+        assert!(scanned * 10 <= freed * (10 * scans + 1), "{scanned} scanned, {freed} freed");
+    }
+}
