@@ -22,6 +22,9 @@ pub struct Config {
     /// Whether pages that come back after eviction are noted: those of files that should have
     /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
     pub shadows: Switch,
+    /// Lanes in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
+    /// kernel. `None`: by the node's CPUs and frames.
+    pub lru_lanes: Option<u32>,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
 }
@@ -152,6 +155,9 @@ impl Default for SwapConfig {
 /// The largest [`Config::swappiness`].
 pub const SWAPPINESS_MAX: u32 = 200;
 
+/// Most lanes of a node's LRU lists.
+pub const LRU_LANES_MAX: u32 = 64;
+
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
@@ -165,6 +171,7 @@ impl Default for Config {
             large_pages: Switch::Off,
             swappiness: 60,
             shadows: Switch::On,
+            lru_lanes: None,
             swap: SwapConfig::default(),
         }
     }

@@ -84,7 +84,7 @@ impl<P: Platform> Machine<P> {
             let marks = Watermarks::new(range.frames, total, min_free, scale);
             Node {
                 zone: Zone::new(&platform, *range, marks),
-                lru: Lru::new(&platform, *range),
+                lru: Lru::new(&platform, *range, config.lru_lanes),
                 alarm: platform.new_event(),
             }
         });

@@ -1,6 +1,6 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
-use crate::config::{Config, KSWAPD_THREADS_MAX, SWAPPINESS_MAX};
+use crate::config::{Config, KSWAPD_THREADS_MAX, LRU_LANES_MAX, SWAPPINESS_MAX};
 use crate::error::FaultError;
 use crate::fault::{self, Fault, Served};
 use crate::machine::{Machine, SPACES_MAX};
@@ -66,6 +66,9 @@ impl<P: Platform> Manager<P> {
         }
         if config.swappiness > SWAPPINESS_MAX {
             return Err(StartError::Config("swappiness is 0 to 200"));
+        }
+        if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
+            return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
         }
         let machine = Arc::new(Machine::new(platform, config));
         let mut manager = Manager { machine, stop: Arc::new(StopFlag::new()), kswapd: Vec::new() };

@@ -27,6 +27,7 @@ const BASE: &[&str] = &[
     "cache_batch=off",
     "scan_base=shared",
     "swap_in=cached",
+    "lru_lanes=1",
 ];
 
 const TAGS: &[&str] = &["writeback_tags=off"];

@@ -22,6 +22,7 @@ const BASE: &[&str] = &[
     "slot_cache=on",
     "writeback_tags=off",
     "cache_batch=off",
+    "lru_lanes=1",
 ];
 /// Pages that come from a device that is no memory go through the swap cache.
 const CACHED: &[&str] = &["swap_in=cached"];

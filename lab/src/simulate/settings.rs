@@ -8,7 +8,8 @@
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
 use highwater_mm::config::{
-    CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch,
+    CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase,
+    SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -183,6 +184,16 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| name_in(&SWITCHES, s.config.shadows),
+    },
+    Key {
+        name: "lru_lanes",
+        values: "auto, or 1 to 64",
+        help: "into how many lanes, with a lock each, a node's LRU lists are divided",
+        take: |s, text| {
+            s.config.lru_lanes = auto_or(text, 1..=LRU_LANES_MAX)?;
+            Some(())
+        },
+        show: |s| auto(s.config.lru_lanes),
     },
     Key {
         name: "swap_cache",
@@ -478,6 +489,7 @@ mod tests {
             "watermark_scale=50",
             "window_max=8",
             "large_pages=on",
+            "lru_lanes=3",
             "swappiness=100",
             "shadows=off",
             "swap_cache=whole",

@@ -12,6 +12,8 @@ use highwater_units::{CpuId, Pfn, Vpn};
 
 /// Slots of each device.
 const SLOTS: u32 = 16_384;
+/// And where there must be many turns: each CPU may be a turn of 512 ahead with one device.
+const MANY_SLOTS: u32 = 8 * SLOTS;
 /// Frames of each of two nodes.
 const FRAMES: u32 = 2048;
 const THREADS: usize = 8;
@@ -21,8 +23,8 @@ fn spec(node: u8, priority: u16, seek: u64) -> DeviceSpec {
     DeviceSpec { node, priority, seek, ..device(answer) }
 }
 
-fn manager(vm: &Vm, specs: &[DeviceSpec], swap: SwapConfig) -> Manager<Sim> {
-    let sim = platform(vm, vec![FRAMES; 2], specs, SLOTS, Recency::AccessedBit);
+fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapConfig) -> Manager<Sim> {
+    let sim = platform(vm, vec![FRAMES; 2], specs, slots, Recency::AccessedBit);
     Manager::start(sim, Config { swap, ..Config::default() }).expect("virtual threads abound")
 }
 
@@ -32,9 +34,9 @@ fn used(manager: &Manager<Sim>) -> Vec<u64> {
 }
 
 /// Writes `pages` pages by threads on all CPUs, each a part in order; slots then used.
-fn written(specs: Vec<DeviceSpec>, swap: SwapConfig, pages: u64) -> Vec<u64> {
+fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapConfig, pages: u64) -> Vec<u64> {
     let main = move |vm: &Vm| {
-        let mut manager = manager(vm, &specs, swap);
+        let mut manager = manager(vm, &specs, slots, swap);
         let space = manager.add_space(pages).expect("room for a space");
         let beat = vm.beat();
         vm.scope(THREADS, "writer", &|thread| {
@@ -61,10 +63,10 @@ fn settings() -> [SwapConfig; 3] {
 #[test]
 fn equal_devices_fill_at_the_same_rate() {
     for (swap, seek) in settings().into_iter().flat_map(|swap| [(swap, 0), (swap, 4000)]) {
-        let found = written(vec![spec(0, 0, seek), spec(0, 0, seek)], swap, 24_000);
+        let found = written(vec![spec(0, 0, seek), spec(0, 0, seek)], MANY_SLOTS, swap, 192_000);
         let [least, most] = [found.iter().min(), found.iter().max()].map(|used| used.copied());
         let (least, most) = (least.expect("two"), most.expect("two"));
-        assert!(least + most > 19_000, "{swap:?}: {found:?}");
+        assert!(least + most > 180_000, "{swap:?}: {found:?}");
         assert!(most - least <= most / 10, "{swap:?}: {found:?}");
     }
 }
@@ -73,9 +75,9 @@ fn equal_devices_fill_at_the_same_rate() {
 fn a_higher_priority_is_full_before_a_lower_one_is_used() {
     for swap in settings() {
         let specs = || vec![spec(0, 1, 0), spec(1, 7, 0)];
-        let few = written(specs(), swap, 12_000);
+        let few = written(specs(), SLOTS, swap, 12_000);
         assert!(few[0] == 0 && few[1] > 7_000, "{swap:?}: {few:?}");
-        let many = written(specs(), swap, 28_000);
+        let many = written(specs(), SLOTS, swap, 28_000);
         assert!(many[0] > 5_000 && many[1] == u64::from(SLOTS), "{swap:?}: {many:?}");
     }
 }
@@ -84,7 +86,7 @@ fn a_higher_priority_is_full_before_a_lower_one_is_used() {
 fn among_equal_devices_the_near_one_is_full_first() {
     for swap in settings() {
         let main = move |vm: &Vm| {
-            let manager = manager(vm, &[spec(0, 3, 0), spec(1, 3, 0)], swap);
+            let manager = manager(vm, &[spec(0, 3, 0), spec(1, 3, 0)], SLOTS, swap);
             for (cpu, near) in [(0, 0), (5, 1), (7, 1), (3, 0)] {
                 let found = manager.machine().swap.alloc(CpuId(cpu), &[Pfn(0)]);
                 assert_eq!(found.expect("room").0.device, near, "CPU {cpu}");

@@ -3,17 +3,17 @@
 //!
 //! ```text
 //! Lru -- CPU batches: Lock<CpuBatch>     15 pages, then to their lists under one lock
-//!     |- Lock<IndexLists>                front = newest, back = next to scan
-//!     |- len[list]                       for decisions without the lock
-//!     \- Workingset                      refaults and costs                workingset.rs
+//!     |- Lanes                           the lists, in one lane or several   lanes.rs
+//!     \- Workingset                      refaults and costs                  workingset.rs
 //! ```
-//! Locking: a CPU's batch, then the lists (`LruBatch -> Lru`). Pages are taken off in batches of 32
-//! ([`Lru::isolate`]) and looked at without a lock. A page dropped meanwhile comes out of
-//! [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see
+//! Locking: a CPU's batch, then a lane of the lists (`LruBatch -> Lru`). Pages are taken off in
+//! batches of 32 ([`Lru::isolate`]) and looked at without a lock. A page dropped meanwhile comes
+//! out of [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see
 //! [`crate::frame::Place`]. New anonymous pages start active and must be found unused twice before
 //! they go (a second chance). New pages of files start inactive, and are activated when they are
 //! used again: what is read once goes soon.
 
+mod lanes;
 #[cfg(test)]
 mod lru_fuzz;
 mod workingset;
@@ -22,9 +22,9 @@ pub use crate::frame::Kind;
 pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
-use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, IndexLists, Pfn};
-use std::sync::atomic::Ordering::Relaxed;
+use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn};
+use lanes::{Lanes, lanes_for};
 
 /// Pages a CPU collects before it takes the lists' lock (folio_batch).
 const CPU_BATCH: usize = 15;
@@ -103,23 +103,21 @@ impl CpuBatch {
 
 /// The lists of one node.
 pub struct Lru<P: Platform> {
-    range: FrameRange,
-    lists: P::Lock<IndexLists>,
+    lanes: Lanes<P>,
     batches: Vec<P::Lock<CpuBatch>>,
-    len: [P::Atomic<u32>; 4],
     workingset: Workingset<P>,
 }
 
 impl<P: Platform> Lru<P> {
-    /// Empty lists for the frames of a node.
-    pub fn new(platform: &P, range: FrameRange) -> Lru<P> {
+    /// Empty lists for the frames of a node, in so many lanes; `None`: by its CPUs and frames.
+    pub fn new(platform: &P, range: FrameRange, lanes: Option<u32>) -> Lru<P> {
         let batch = |_| platform.new_lock(LockClass::LruBatch, CpuBatch::new());
-        let lists = IndexLists::new(4, range.frames as usize);
+        let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == range.node;
+        let cpus = (0..platform.cpus()).filter(own).count();
+        let lanes = lanes.map_or_else(|| lanes_for(cpus, range.frames), |lanes| lanes as usize);
         Lru {
-            range,
-            lists: platform.new_lock(LockClass::Lru, lists),
+            lanes: Lanes::new(platform, range, lanes),
             batches: (0..platform.cpus()).map(batch).collect(),
-            len: [0; 4].map(Atomic::new),
             workingset: Workingset::new(),
         }
     }
@@ -129,9 +127,9 @@ impl<P: Platform> Lru<P> {
         &self.workingset
     }
 
-    /// Pages on a list; those in batches do not count.
+    /// Pages on a list, with several lanes nearly; those in batches do not count.
     pub fn len(&self, list: List) -> u32 {
-        self.len[list as usize].load(Relaxed)
+        self.lanes.len(list)
     }
 
     /// Pages of a kind on its two lists.
@@ -158,16 +156,11 @@ impl<P: Platform> Lru<P> {
         }
         let mut batch = self.batches[usize::from(cpu.0)].lock();
         batch.visits(1);
-        let mut orphans = FrameBatch::default();
-        if batch.pages.len() + pages.len() >= CPU_BATCH {
-            let mut lists = self.lists.lock();
-            lists.visits(batch.pages.len() + pages.len());
-            self.link_batch(frames, &mut lists, &mut batch, &mut orphans);
-            self.link(frames, &mut lists, pages, Place::Batch, list, &mut orphans);
-        } else {
-            pages.iter().for_each(|pfn| batch.push(*pfn, list));
+        pages.iter().for_each(|pfn| batch.push(*pfn, list));
+        match batch.pages.len() < CPU_BATCH {
+            true => FrameBatch::default(),
+            false => self.empty(frames, &mut batch),
         }
-        orphans
     }
 
     /// Puts what CPUs hold in batches on the lists. Returns orphans to free, of one CPU at a time
@@ -180,41 +173,33 @@ impl<P: Platform> Lru<P> {
             if batch.pages.is_empty() {
                 continue;
             }
-            let mut orphans = FrameBatch::default();
-            let mut lists = self.lists.lock();
-            lists.visits(batch.pages.len());
-            self.link_batch(frames, &mut lists, &mut batch, &mut orphans);
-            drop(lists);
+            let orphans = self.empty(frames, &mut batch);
             drop(batch);
             orphaned(&orphans);
         }
     }
 
-    /// Takes up to `max` (at most 32) of the oldest pages off a list.
-    pub fn isolate(&self, frames: &Frames<P>, list: List, max: usize) -> FrameBatch {
-        let mut lists = self.lists.lock();
-        let mut taken = FrameBatch::default();
-        while taken.len() < max.min(BATCH_PAGES_MAX) {
-            let Some(index) = lists.pop_back(list as usize) else { break };
-            let pfn = self.range.first.offset(index);
-            let changed = frames.place(pfn).change(list.place(), Place::Isolated);
-            debug_assert_eq!(changed, Ok(()), "listed pages change place under this lock only");
-            taken.push(pfn);
-        }
-        lists.visits(taken.len());
-        self.count(&lists, list);
-        taken
+    /// Empties a CPU's batch. Returns orphans to free.
+    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch) -> FrameBatch {
+        let CpuBatch { pages, lists } = std::mem::replace(batch, CpuBatch::new());
+        self.link(frames, &pages, Place::Batch, |index| lists[index])
     }
 
-    /// Puts isolated pages back, as the newest of `list`. Returns orphans to free.
+    /// Takes up to `max` (at most 32) of the oldest pages of a list, of one lane: none only if
+    /// there are none.
+    pub fn isolate(&self, frames: &Frames<P>, cpu: CpuId, list: List, max: usize) -> FrameBatch {
+        let mut batch = FrameBatch::default();
+        self.lanes.pop(cpu, list, max.min(BATCH_PAGES_MAX), |pfn| {
+            let changed = frames.place(pfn).change(list.place(), Place::Isolated);
+            debug_assert_eq!(changed, Ok(()), "listed pages change place under this lock only");
+            batch.push(pfn);
+        });
+        batch
+    }
+
+    /// Puts isolated pages back (at most 32), as the newest of `list`. Returns orphans to free.
     pub fn putback(&self, frames: &Frames<P>, pages: &[Pfn], list: List) -> FrameBatch {
-        let mut orphans = FrameBatch::default();
-        if !pages.is_empty() {
-            let mut lists = self.lists.lock();
-            lists.visits(pages.len());
-            self.link(frames, &mut lists, pages, Place::Isolated, list, &mut orphans);
-        }
-        orphans
+        self.link(frames, pages, Place::Isolated, |_| list)
     }
 
     /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
@@ -242,58 +227,33 @@ impl<P: Platform> Lru<P> {
     }
 
     fn unlink(&self, frames: &Frames<P>, pfn: Pfn, list: List) -> Result<Removal, Place> {
-        let mut lists = self.lists.lock();
-        lists.visits(1);
-        frames.place(pfn).change(list.place(), Place::Off)?;
-        lists.remove(list as usize, pfn.0 - self.range.first.0);
-        self.count(&lists, list);
-        Ok(Removal::Taken)
+        let off = || frames.place(pfn).change(list.place(), Place::Off);
+        self.lanes.remove(pfn, list, off).map(|()| Removal::Taken)
     }
 
-    /// Empties a CPU's batch: stretches of pages that go to one list.
-    fn link_batch(
-        &self,
-        frames: &Frames<P>,
-        lists: &mut IndexLists,
-        batch: &mut CpuBatch,
-        orphans: &mut FrameBatch,
-    ) {
-        let kept = std::mem::replace(batch, CpuBatch::new());
-        let mut at = 0;
-        while at < kept.pages.len() {
-            let list = kept.lists[at];
-            let alike = kept.lists[at..kept.pages.len()].iter().take_while(|l| **l == list);
-            let end = at + alike.count();
-            self.link(frames, lists, &kept.pages[at..end], Place::Batch, list, orphans);
-            at = end;
-        }
-    }
-
-    /// Puts `pages`, whose place is `from`, on a list, except orphans.
+    /// Puts `pages` (at most 32), whose place is `from`, on their lists, except orphans, which it
+    /// returns.
     fn link(
         &self,
         frames: &Frames<P>,
-        lists: &mut IndexLists,
         pages: &[Pfn],
         from: Place,
-        list: List,
-        orphans: &mut FrameBatch,
-    ) {
-        for pfn in pages {
-            match frames.place(*pfn).change(from, list.place()) {
-                Ok(()) => lists.push_front(list as usize, pfn.0 - self.range.first.0),
+        list_of: impl Fn(usize) -> List,
+    ) -> FrameBatch {
+        let mut orphans = FrameBatch::default();
+        self.lanes.push(pages, |index| {
+            let (place, list) = (frames.place(pages[index]), list_of(index));
+            match place.change(from, list.place()) {
+                Ok(()) => Some(list),
                 Err(_) => {
-                    let freed = frames.place(*pfn).change(Place::Orphan, Place::Off);
+                    let freed = place.change(Place::Orphan, Place::Off);
                     debug_assert_eq!(freed, Ok(()), "only an orphan is not where it was");
-                    orphans.push(*pfn);
+                    orphans.push(pages[index]);
+                    None
                 }
             }
-        }
-        self.count(lists, list);
-    }
-
-    fn count(&self, lists: &IndexLists, list: List) {
-        self.len[list as usize].store(lists.len(list as usize), Relaxed);
+        });
+        orphans
     }
 
     /// Calls `found` with every page on a list or in a batch, for [`crate::verify`].
@@ -301,10 +261,6 @@ impl<P: Platform> Lru<P> {
         for batch in &self.batches {
             batch.lock().pages.iter().for_each(|pfn| found(*pfn, Place::Batch));
         }
-        let lists = self.lists.lock();
-        for list in List::ALL {
-            let pages = lists.iter(list as usize).map(|index| self.range.first.offset(index));
-            pages.for_each(|pfn| found(pfn, list.place()));
-        }
+        self.lanes.each(|pfn, list| found(pfn, list.place()));
     }
 }

@@ -75,7 +75,7 @@ fn scan_batch<P: Platform>(
     who: Reclaimer,
 ) -> Option<(u32, u32)> {
     refill_inactive(m, node, kind);
-    let batch = node.lru.isolate(&m.frames, List::inactive(kind), BATCH_PAGES_MAX);
+    let batch = node.lru.isolate(&m.frames, m.cpu(), List::inactive(kind), BATCH_PAGES_MAX);
     let scanned = batch.len() as u32;
     if scanned == 0 {
         return None;

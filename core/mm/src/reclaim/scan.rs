@@ -45,7 +45,7 @@ pub(super) fn decide(kind: Kind, entry: Entry, has_place: bool, recency: Recency
 /// Moves the oldest active pages of a kind to its inactive list, asking whether they are still
 /// used.
 pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
-    let batch = node.lru.isolate(&m.frames, List::active(kind), BATCH_PAGES_MAX);
+    let batch = node.lru.isolate(&m.frames, m.cpu(), List::active(kind), BATCH_PAGES_MAX);
     if kind == Kind::File {
         batch.iter().for_each(|pfn| m.frames.set_history(*pfn, History::Active));
     }
