@@ -196,17 +196,13 @@ impl Plan {
         let parts = match balance(f, priority) {
             Balance::Only(Kind::Anon) => [WHOLE, 0],
             Balance::Only(Kind::File) => [0, WHOLE],
-            Balance::Equal => [WHOLE / 2; 2],
+            Balance::Equal => [WHOLE; 2],
             Balance::Fraction => {
                 let anon = anon_share(f.swappiness, f.costs);
                 [anon, WHOLE - anon]
             }
         };
-        let both = matches!(balance(f, priority), Balance::Equal);
-        let scan = |kind: usize| match both {
-            true => u64::from(f.pages[kind]),
-            false => u64::from(f.pages[kind]) * parts[kind] / WHOLE,
-        };
+        let scan = |kind: usize| u64::from(f.pages[kind]) * parts[kind] / WHOLE;
         let (anon, file) = (scan(0), scan(1));
         let left = (((anon + file) >> priority) as u32).max(BATCH_PAGES_MAX as u32);
         let share = anon * WHOLE / (anon + file).max(1);
