@@ -5,23 +5,22 @@ use crate::error::FaultError;
 use crate::fault::{self, Fault, Served};
 use crate::machine::{Machine, SPACES_MAX};
 use crate::range;
-use crate::reclaim::kswapd::{self, StopFlag};
+use crate::reclaim::Crew;
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Backing, FirstUse, Page, Range, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
 use crate::verify::verify;
 use crate::write_back;
 use crate::zone::Level;
-use highwater_platform::{Event, Latency, LockStatistics, Platform, Thread};
-use highwater_units::{NodeId, Pfn, Slot, SpaceId, Vpn};
+use highwater_platform::{Latency, LockStatistics, Platform};
+use highwater_units::{Pfn, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
 
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
-    stop: Arc<StopFlag<P>>,
-    kswapd: Vec<P::Thread>,
+    kswapd: Crew<P>,
 }
 
 /// Why a manager or a space could not be made.
@@ -61,31 +60,34 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::Config`] and [`StartError::Thread`].
     pub fn start(platform: P, config: Config) -> Result<Manager<P>, StartError> {
-        if !(1..=KSWAPD_THREADS_MAX).contains(&config.kswapd_threads) {
-            return Err(StartError::Config("kswapd threads per node are 1 to 16"));
-        }
         if config.swappiness > SWAPPINESS_MAX {
             return Err(StartError::Config("swappiness is 0 to 200"));
         }
         if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
             return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
         }
+        let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
-        let mut manager = Manager { machine, stop: Arc::new(StopFlag::new()), kswapd: Vec::new() };
-        for node in 0..manager.machine.nodes.len() {
-            for thread in 0..manager.machine.config.kswapd_threads {
-                let kswapd = manager.spawn_kswapd(node, thread).map_err(StartError::Thread)?;
-                manager.kswapd.push(kswapd);
-            }
-        }
+        let manager = Manager { kswapd: Crew::new(machine.clone()), machine };
+        manager.set_kswapd_threads(threads)?;
         Ok(manager)
     }
 
-    fn spawn_kswapd(&self, node: usize, thread: usize) -> Result<P::Thread, std::io::Error> {
-        let (machine, stop) = (self.machine.clone(), self.stop.clone());
-        let body = Box::new(move || kswapd::run(&machine, node, &stop));
-        let name = format!("kswapd{node}:{thread}");
-        self.machine.platform.spawn(&name, NodeId(node as u8), body)
+    /// Gives every node so many kswapd threads, 1 to 16. Those that are too many have ended when
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`StartError::Config`] and [`StartError::Thread`].
+    pub fn set_kswapd_threads(&self, threads: usize) -> Result<(), StartError> {
+        if !(1..=KSWAPD_THREADS_MAX).contains(&threads) {
+            return Err(StartError::Config("kswapd threads per node are 1 to 16"));
+        }
+        self.kswapd.set(threads).map_err(StartError::Thread)
+    }
+
+    /// kswapd threads of each node, by [`highwater_units::NodeId`].
+    pub fn kswapd_threads(&self) -> Vec<usize> {
+        (0..self.machine.nodes.len()).map(|node| self.kswapd.threads(node)).collect()
     }
 
     /// What it works on.
@@ -264,9 +266,7 @@ impl<P: Platform> Manager<P> {
 
     /// Stops the kswapd threads; faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
-        self.stop.raise();
-        self.machine.nodes.iter().for_each(|node| node.alarm.notify_all());
-        self.kswapd.drain(..).for_each(Thread::join);
+        self.kswapd.set(0).expect("no thread is started");
     }
 }
 

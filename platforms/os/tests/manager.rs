@@ -105,6 +105,15 @@ fn one_thread_finds_what_it_wrote() {
 }
 
 #[test]
+fn kswapd_threads_come_and_go() {
+    seeds(4, |seed| {
+        let drawn = draw(seed, 3, 1500);
+        let plan = Plan { changes: 200, ..drawn.plan };
+        run("kswapd threads", seed, Case { plan, ..drawn });
+    });
+}
+
+#[test]
 fn large_pages_hold_what_was_written() {
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 3000);

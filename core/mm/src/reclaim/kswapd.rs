@@ -10,23 +10,22 @@ use crate::stats::Counter;
 use crate::zone::Level;
 use highwater_platform::{Atomic, Event, Phase, Platform, Ticket};
 use highwater_units::BATCH_PAGES_MAX;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// Fruitless rounds after which kswapd leaves it to direct reclaim (MAX_RECLAIM_RETRIES).
 const FAILURES_MAX: u32 = 16;
 
-/// Tells the kswapd threads of a manager to return.
-pub struct StopFlag<P: Platform>(P::Atomic<u8>);
+/// Tells a kswapd thread to return.
+pub(super) struct StopFlag<P: Platform>(P::Atomic<u8>);
 
 impl<P: Platform> StopFlag<P> {
-    /// They go on.
-    pub(crate) fn new() -> StopFlag<P> {
+    /// It goes on.
+    pub(super) fn new() -> StopFlag<P> {
         StopFlag(Atomic::new(0))
     }
 
-    /// They return, once the alarms are rung.
-    pub(crate) fn raise(&self) {
+    /// It returns, once its node's alarm is rung.
+    pub(super) fn raise(&self) {
         self.0.store(1, Release);
     }
 
@@ -36,7 +35,7 @@ impl<P: Platform> StopFlag<P> {
 }
 
 /// The body of a kswapd thread of node `index`; returns after `stop` was raised and the alarm rung.
-pub fn run<P: Platform>(m: &Arc<Machine<P>>, index: usize, stop: &StopFlag<P>) {
+pub(super) fn run<P: Platform>(m: &Machine<P>, index: usize, stop: &StopFlag<P>) {
     let _phase = m.enter(Phase::Reclaim);
     let node = &m.nodes[index];
     loop {

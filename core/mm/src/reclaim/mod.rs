@@ -6,16 +6,19 @@
 //!                    evict         acts: unmap, slot, write, free; runs of up to 16 pages
 //!                    in_place      the same for files: unmap, write, free
 //! kswapd          -- threads that call balance::shrink between the low and the high mark
+//! crew            -- how many of them each node has
 //! ```
 //! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers;
 //! so an allocation may reclaim while it holds entries. Isolated pages are in one thread's hands.
 
 mod balance;
+mod crew;
 mod evict;
 mod in_place;
-pub mod kswapd;
+mod kswapd;
 mod large;
 mod run;
 mod scan;
 
 pub use balance::{Reclaimer, shrink};
+pub use crew::Crew;

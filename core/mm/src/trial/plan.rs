@@ -153,6 +153,8 @@ pub struct Plan {
     pub steps: usize,
     /// What the users do.
     pub mix: Mix,
+    /// Of 1000 steps of the first user, before how many it changes the number of kswapd threads.
+    pub changes: u64,
     /// Whether accesses may fail.
     pub failures: Failures,
     /// The longest an access may take, and any other call for each page it goes over; `None`: no
@@ -176,8 +178,10 @@ impl Plan {
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
             config.large_pages = Switch::On;
         }
+        let mut apart = Prng::new(seed ^ 0x5ea7_0000);
+        let changes = if apart.percent(50) { 1 + apart.below(100) } else { 0 };
         let (failures, latency_max) = (Failures::None, None);
-        Plan { threads, config, pages, steps, mix, failures, latency_max }
+        Plan { threads, config, pages, steps, mix, changes, failures, latency_max }
     }
 
     /// Swap slots, in pages, with which accesses have no reason to fail: room for all spaces and as

@@ -24,6 +24,8 @@ pub(super) struct User<P: Platform, G> {
     world: Arc<World<P, G>>,
     thread: usize,
     random: Prng,
+    /// For changes of kswapd: drawn apart from all else.
+    changes: Prng,
     count: u64,
     known: Known,
 }
@@ -32,13 +34,15 @@ impl<P: Platform, G: Program<P>> User<P, G> {
     pub(super) fn new(world: Arc<World<P, G>>, thread: usize, seed: u64) -> User<P, G> {
         let random = Prng::new(seed << 8 | thread as u64);
         let known = Known::new(thread, world.plan.pages);
-        User { world, thread, random, count: 0, known }
+        let changes = Prng::new(seed ^ 0xc4a2_0000);
+        User { world, thread, random, changes, count: 0, known }
     }
 
     /// All steps; what is known afterwards goes to the world.
     pub(super) fn run(mut self) {
         for _ in 0..self.world.plan.steps {
             (self.world.beat)();
+            self.change_kswapd();
             self.step();
         }
         self.world.known().push(self.known);
@@ -64,6 +68,17 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             Operation::WriteBack => self.write_back(),
             Operation::DropFile => self.drop_file(page),
             Operation::Observe => self.observe(),
+        }
+    }
+
+    /// Now and then, the first user changes the number of kswapd threads.
+    fn change_kswapd(&mut self) {
+        if self.thread == 0 && self.changes.below(1000) < self.world.plan.changes {
+            let threads = 1 + self.changes.below(5) as usize;
+            let changed = self.world.manager.set_kswapd_threads(threads);
+            changed.expect("there are threads to be had");
+            let now = self.world.manager.kswapd_threads();
+            assert!(now.iter().all(|node| *node == threads), "{now:?} instead of {threads}");
         }
     }
 
