@@ -1,12 +1,14 @@
 //! Settings of a manager. Every policy is one; the defaults are the best known.
 
 use highwater_units::Prng;
+use std::fmt;
+use std::str::FromStr;
 
 /// How a manager behaves. Sizes come from the platform: its frames are the budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// kswapd threads per node, 1 to 16.
-    pub kswapd_threads: usize,
+    /// kswapd threads of each node.
+    pub kswapd_threads: KswapdThreads,
     /// Frames that all zones together keep free at least (min_free_kbytes); `None`: by formula.
     pub min_free: Option<u32>,
     /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor).
@@ -27,6 +29,39 @@ pub struct Config {
     pub lru_lanes: Option<u32>,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
+}
+
+/// How many kswapd threads each node has. As text: the number, or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KswapdThreads {
+    /// So many: 1 to 16.
+    Fixed(usize),
+    /// As many as it takes to spare allocations direct reclaim, and as leaves other threads their
+    /// CPUs: begins with one, or with those that there are.
+    Auto,
+}
+
+impl fmt::Display for KswapdThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KswapdThreads::Fixed(threads) => threads.fmt(f),
+            KswapdThreads::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl FromStr for KswapdThreads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KswapdThreads, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(KswapdThreads::Auto),
+            (_, Ok(threads)) if (1..=KSWAPD_THREADS_MAX).contains(&threads) => {
+                Ok(KswapdThreads::Fixed(threads))
+            }
+            _ => Err(format!("'{text}' is neither 1 to {KSWAPD_THREADS_MAX} nor auto")),
+        }
+    }
 }
 
 /// How slots are found and guarded. What is not the default is there to be compared with: kernels
@@ -164,7 +199,7 @@ pub const KSWAPD_THREADS_MAX: usize = 16;
 impl Default for Config {
     fn default() -> Config {
         Config {
-            kswapd_threads: 1,
+            kswapd_threads: KswapdThreads::Fixed(1),
             min_free: None,
             watermark_scale: 10,
             window_max: 16,
@@ -173,6 +208,21 @@ impl Default for Config {
             shadows: Switch::On,
             lru_lanes: None,
             swap: SwapConfig::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_kswapd_threads_survive_their_text() {
+        for threads in [KswapdThreads::Fixed(1), KswapdThreads::Fixed(16), KswapdThreads::Auto] {
+            assert_eq!(threads.to_string().parse(), Ok(threads));
+        }
+        for text in ["0", "17", "", "Auto", "-1", "1.5"] {
+            assert!(text.parse::<KswapdThreads>().is_err(), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
-use crate::config::{Config, KSWAPD_THREADS_MAX, LRU_LANES_MAX, SWAPPINESS_MAX};
+use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX};
 use crate::error::FaultError;
 use crate::fault::{self, Fault, Served};
 use crate::machine::{Machine, SPACES_MAX};
@@ -13,14 +13,14 @@ use crate::verify::verify;
 use crate::write_back;
 use crate::zone::Level;
 use highwater_platform::{Latency, LockStatistics, Platform};
-use highwater_units::{Pfn, Slot, SpaceId, Vpn};
+use highwater_units::{Nanos, Pfn, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
 
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
-    kswapd: Crew<P>,
+    kswapd: Arc<Crew<P>>,
 }
 
 /// Why a manager or a space could not be made.
@@ -73,21 +73,32 @@ impl<P: Platform> Manager<P> {
         Ok(manager)
     }
 
-    /// Gives every node so many kswapd threads, 1 to 16. Those that are too many have ended when
-    /// this returns.
+    /// Gives every node so many kswapd threads, or leaves that to the manager. Those that are too
+    /// many have ended when this returns.
     ///
     /// # Errors
     /// [`StartError::Config`] and [`StartError::Thread`].
-    pub fn set_kswapd_threads(&self, threads: usize) -> Result<(), StartError> {
-        if !(1..=KSWAPD_THREADS_MAX).contains(&threads) {
-            return Err(StartError::Config("kswapd threads per node are 1 to 16"));
+    pub fn set_kswapd_threads(&self, threads: KswapdThreads) -> Result<(), StartError> {
+        match threads {
+            KswapdThreads::Fixed(threads) if !(1..=KSWAPD_THREADS_MAX).contains(&threads) => {
+                Err(StartError::Config("kswapd threads per node are 1 to 16"))
+            }
+            _ => self.kswapd.set(threads).map_err(StartError::Thread),
         }
-        self.kswapd.set(threads).map_err(StartError::Thread)
     }
 
     /// kswapd threads of each node, by [`highwater_units::NodeId`].
     pub fn kswapd_threads(&self) -> Vec<usize> {
-        (0..self.machine.nodes.len()).map(|node| self.kswapd.threads(node)).collect()
+        self.nodes().map(|node| self.kswapd.threads(node)).collect()
+    }
+
+    /// CPU time that kswapd threads have used, by node and seat: kswapd1:3 is the fourth of node 1.
+    pub fn kswapd_times(&self) -> Vec<Vec<Nanos>> {
+        self.nodes().map(|node| self.kswapd.cpu_times(node)).collect()
+    }
+
+    fn nodes(&self) -> std::ops::Range<usize> {
+        0..self.machine.nodes.len()
     }
 
     /// What it works on.
@@ -253,6 +264,7 @@ impl<P: Platform> Manager<P> {
             (Counter::Frames, self.machine.frames.len() as u64),
             (Counter::SlotsUsed, used),
             (Counter::SlotsTotal, all),
+            (Counter::KswapdPeak, self.kswapd.peak() as u64),
             (Counter::Processes, 1),
         ];
         gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
@@ -266,7 +278,7 @@ impl<P: Platform> Manager<P> {
 
     /// Stops the kswapd threads; faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
-        self.kswapd.set(0).expect("no thread is started");
+        self.kswapd.stop();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which CPU a thread runs on, and how CPUs and memory nodes lie.
 
 use crate::Phase;
-use highwater_units::{CpuId, NodeId};
+use highwater_units::{CpuId, Nanos, NodeId};
 
 /// The processors of a platform.
 pub trait Cpu {
@@ -21,4 +21,12 @@ pub trait Cpu {
 
     /// Says what this thread does from now on; returns what it did.
     fn enter(&self, phase: Phase) -> Phase;
+
+    /// For how long the CPUs have idled so far, summed, that threads started for `node` may run on;
+    /// waiting for devices is idling. On a real system in steps of 10 ms, each CPU for itself.
+    /// `None` where it cannot be known.
+    fn idle_time(&self, node: NodeId) -> Option<Nanos>;
+
+    /// Notes a number that changes over time, where the platform keeps a trace.
+    fn trace_value(&self, _name: &str, _value: u64) {}
 }

@@ -15,6 +15,8 @@ mod table;
 
 use clap::{Args, Subcommand, ValueEnum};
 use highwater_lab::peer::keeper::{self, Plan, Ready};
+use highwater_mm::Config;
+use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
 use job::{Job, Pmbench, Usemem};
 use std::io::Write;
@@ -107,10 +109,9 @@ struct Common {
     /// Fixes contents and order of accesses
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Kswapd threads
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16),
-          default_value = "1")]
-    kswapd: u8,
+    /// Kswapd threads: 1 to 16, or auto for as many as it takes while CPUs idle
+    #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
+    kswapd: KswapdThreads,
     /// Give out blocks of 2 MiB, and swap them out and in whole
     #[arg(long)]
     large_pages: bool,

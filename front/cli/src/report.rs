@@ -22,7 +22,8 @@ pub(crate) struct Report {
     pub(crate) elapsed_seconds: f64,
     pub(crate) budget_bytes: u64,
     pub(crate) swap: Vec<String>,
-    pub(crate) kswapd_threads: u8,
+    /// As asked for.
+    pub(crate) kswapd_threads: String,
     /// Processes that had a manager.
     pub(crate) processes: usize,
     /// Processes ended because memory and swap were full.
@@ -145,7 +146,7 @@ impl Report {
             elapsed_seconds: observed.elapsed.as_secs_f64(),
             budget_bytes: observed.settings.memory.0,
             swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
-            kswapd_threads: observed.settings.kswapd,
+            kswapd_threads: observed.settings.kswapd.to_string(),
             processes: observed.processes.iter().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len(),
             out_of_memory: get(Counter::OutOfMemory),
             peak_resident: PeakResident::of(observed),
@@ -265,6 +266,7 @@ impl Latency {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use highwater_mm::config::KswapdThreads;
     use highwater_mm::stats::Stats;
     use highwater_session::Mapping;
     use highwater_units::{CpuId, Nanos};
@@ -283,7 +285,7 @@ pub(crate) mod tests {
         let settings = Settings {
             memory: Bytes(128 << 20),
             swap: vec![],
-            kswapd: 1,
+            kswapd: KswapdThreads::Fixed(1),
             mapping: Mapping::Auto,
             run_dir: None,
         };

@@ -10,7 +10,9 @@ use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
-use highwater_session::{KSWAPD_MAX, Mapping, Settings, read_all};
+use highwater_mm::Config;
+use highwater_mm::config::KswapdThreads;
+use highwater_session::{Mapping, Settings, read_all};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -36,10 +38,10 @@ pub(crate) struct Run {
     /// (may be repeated) [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
-    /// Threads that free memory in the background
-    #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u8).range(1..=i64::from(KSWAPD_MAX)))]
-    kswapd: u8,
+    /// Threads that free memory in the background: 1 to 16, or auto for as many as it takes while
+    /// CPUs idle
+    #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
+    kswapd: KswapdThreads,
     /// Write what happened as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,

@@ -140,8 +140,7 @@ impl Process {
         };
         let platform = Uffd::new(settings.memory, devices, mapping).map_err(refused)?;
         platform.place(SPACE, Placement { address, delivery: Delivery::Handler });
-        let threads = usize::from(settings.kswapd);
-        let config = Config { kswapd_threads: threads, ..Config::default() };
+        let config = Config { kswapd_threads: settings.kswapd, ..Config::default() };
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;

@@ -3,14 +3,13 @@
 //! Locks: none. The environment is read once, when a process starts its manager.
 
 use highwater_devices::Area;
+use highwater_mm::Config;
+use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// Most kswapd threads of a node, as in the kernel patch that made them many.
-pub const KSWAPD_MAX: u8 = 16;
 
 /// Budget in bytes. Its absence says: this process is not served.
 const MEMORY: &str = "HIGHWATER_MEMORY";
@@ -65,8 +64,8 @@ pub struct Settings {
     pub memory: Bytes,
     /// Swap devices; of those without a priority, the first is used first.
     pub swap: Vec<Area>,
-    /// kswapd threads per node, 1 to [`KSWAPD_MAX`].
-    pub kswapd: u8,
+    /// kswapd threads of each process.
+    pub kswapd: KswapdThreads,
     /// The way of userfaultfd.
     pub mapping: Mapping,
     /// Where processes leave their statistics; none: nowhere.
@@ -103,7 +102,9 @@ impl Settings {
         Ok(Some(Settings {
             memory: Bytes(parse(MEMORY, &memory)?),
             swap: areas(&text(SWAP)?.unwrap_or_default())?,
-            kswapd: kswapd(text(KSWAPD)?)?,
+            kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
+                text.parse().map_err(|told| format!("{KSWAPD}: {told}"))
+            })?,
             mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))
@@ -116,14 +117,6 @@ fn parse<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
 
 fn areas(text: &str) -> Result<Vec<Area>, String> {
     text.split(SWAP_SEPARATOR).filter(|area| !area.is_empty()).map(Area::parse).collect()
-}
-
-fn kswapd(text: Option<String>) -> Result<u8, String> {
-    let threads = text.map_or(Ok(1), |text| parse(KSWAPD, &text))?;
-    match threads {
-        1..=KSWAPD_MAX => Ok(threads),
-        _ => Err(format!("{KSWAPD}={threads} is not in 1..={KSWAPD_MAX}")),
-    }
 }
 
 #[cfg(test)]
@@ -142,7 +135,7 @@ mod tests {
             swap: ["ram:1G,priority=1", "dir:/var/tmp:2G"]
                 .map(|area| Area::parse(area).unwrap())
                 .into(),
-            kswapd: 3,
+            kswapd: KswapdThreads::Fixed(3),
             mapping: Mapping::Copy,
             run_dir: run_dir.map(PathBuf::from),
         }
@@ -163,7 +156,10 @@ mod tests {
     #[test]
     fn only_the_budget_is_needed() {
         let found = read(&[(MEMORY, "4194304".into())]).unwrap().unwrap();
-        assert_eq!((found.memory, found.kswapd), (Bytes(4 << 20), 1));
+        assert_eq!(
+            (found.memory, found.kswapd),
+            (Bytes(4 << 20), Config::default().kswapd_threads)
+        );
         assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
     }
 

@@ -8,8 +8,7 @@
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
 use highwater_mm::config::{
-    CacheSplit, DeviceLock, KSWAPD_THREADS_MAX, LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase,
-    SwapIn, Switch,
+    CacheSplit, DeviceLock, LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -117,10 +116,10 @@ pub struct Key {
 pub const KEYS: &[Key] = &[
     Key {
         name: "kswapd_threads",
-        values: "1 to 16",
-        help: "kswapd threads of each node",
+        values: "1 to 16, or auto",
+        help: "kswapd threads of each node; auto: as many as it takes, while CPUs idle",
         take: |s, text| {
-            s.config.kswapd_threads = number(text, 1..=KSWAPD_THREADS_MAX)?;
+            s.config.kswapd_threads = text.parse().ok()?;
             Some(())
         },
         show: |s| s.config.kswapd_threads.to_string(),
@@ -479,6 +478,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_mm::config::KswapdThreads;
 
     #[test]
     fn every_key_takes_what_it_shows() {
@@ -517,7 +517,7 @@ mod tests {
             let [(key, value)] = &new[..] else { panic!("{text} changed {new:?}") };
             assert_eq!(format!("{key}={value}"), text);
         }
-        assert_eq!(changed.config.kswapd_threads, 4);
+        assert_eq!(changed.config.kswapd_threads, KswapdThreads::Fixed(4));
         let mut again = Settings::default();
         for (key, value) in changed.shown() {
             again.set(&format!("{key}={value}")).expect(key);
@@ -534,8 +534,8 @@ mod tests {
         for (text, told) in [
             ("kswapd_threads", "give KEY=VALUE"),
             ("kswapd=4", "use kswapd_threads, min_free"),
-            ("kswapd_threads=17", "give 1 to 16"),
-            ("kswapd_threads=auto", "give 1 to 16"),
+            ("kswapd_threads=17", "give 1 to 16, or auto"),
+            ("kswapd_threads=many", "give 1 to 16, or auto"),
             ("swappiness=201", "give 0 to 200"),
             ("min_free=0", "give auto, or"),
             ("set=NaN", "from 0.01 to 16"),

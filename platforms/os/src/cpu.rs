@@ -2,8 +2,11 @@
 
 use crate::{Os, phase};
 use highwater_platform::{Cpu, Phase};
-use highwater_units::{CpuId, NodeId};
-use std::fs::read_to_string;
+use highwater_units::{CpuId, Nanos, NodeId};
+use std::fs::{File, read_to_string};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +60,61 @@ impl Topology {
     }
 }
 
+/// How long CPUs have idled, as the system counts it.
+pub struct IdleTimes {
+    /// Kept open: a program may count on the numbers of the descriptors that it opens itself.
+    stat: File,
+    nanos_per_tick: u64,
+}
+
+impl IdleTimes {
+    /// Opens the system's statistics.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn open() -> io::Result<IdleTimes> {
+        File::open("/proc/stat").map(|stat| IdleTimes::of(stat.into()))
+    }
+
+    /// Of statistics that are open.
+    pub fn of(stat: OwnedFd) -> IdleTimes {
+        // SAFETY: sysconf reads a system constant.
+        let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        IdleTimes { stat: stat.into(), nanos_per_tick: 1_000_000_000 / ticks_per_s.max(1) as u64 }
+    }
+
+    /// The descriptor that it needs.
+    pub fn descriptor(&self) -> RawFd {
+        self.stat.as_raw_fd()
+    }
+
+    /// Of the CPUs that this thread may run on, summed; `None`: they cannot be read.
+    pub fn of_this_thread(&self, cpus: usize) -> Option<Nanos> {
+        // SAFETY: all zeros are the empty set; sched_getaffinity fills it, or says that it cannot.
+        let allowed = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            let size = size_of::<libc::cpu_set_t>();
+            (libc::sched_getaffinity(0, size, &mut set) == 0).then_some(set)
+        }?;
+        // A line of ten numbers for each CPU, after one for all.
+        let mut text = vec![0; (cpus + 1) * 220];
+        let len = self.stat.read_at(&mut text, 0).ok()?;
+        let text = String::from_utf8_lossy(&text[..len]);
+        // SAFETY: CPU_ISSET looks at one bit of the set, within it.
+        let may = |cpu: usize| cpu < 1024 && unsafe { libc::CPU_ISSET(cpu, &allowed) };
+        Some(Nanos(idle_ticks(&text, may) * self.nanos_per_tick))
+    }
+}
+
+/// The idle ticks of those CPUs for which `counts`, with those in which they waited for devices.
+fn idle_ticks(stat: &str, counts: impl Fn(usize) -> bool) -> u64 {
+    let lines = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
+    let own = lines.filter(|(cpu, _)| cpu.parse().is_ok_and(&counts));
+    // user nice system idle iowait ...
+    let idle = own.flat_map(|(_, ticks)| ticks.split_ascii_whitespace().skip(3).take(2));
+    idle.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
 /// The numbers of a list such as "0-3,8"; what is no number is left out.
 fn numbers(list: &str) -> impl Iterator<Item = usize> + '_ {
     list.trim().split(',').flat_map(|part| {
@@ -97,12 +155,24 @@ impl Cpu for Os {
     fn enter(&self, phase: Phase) -> Phase {
         phase::enter(phase)
     }
+
+    fn idle_time(&self, _: NodeId) -> Option<Nanos> {
+        self.idle.as_ref()?.of_this_thread(self.topology.count())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::{create_dir, write};
+
+    #[test]
+    fn idle_ticks_are_those_of_the_cpus_that_count() {
+        let stat = "cpu  90 0 0 1110 22 0 0 0 0 0\ncpu0 40 1 2 1000 20 5 6 7 8 9\n\
+                    cpu1 50 1 2 100 1 5\ncpu12 0 0 0 10 1 0\nintr 500 1000 7 8 9\n";
+        let ticks = |cpus: &[usize]| idle_ticks(stat, |cpu| cpus.contains(&cpu));
+        assert_eq!([ticks(&[0]), ticks(&[0, 12]), ticks(&[1, 2])], [1020, 1031, 101]);
+    }
 
     #[test]
     fn cpus_are_on_the_nodes_that_list_them() {

@@ -24,7 +24,7 @@ mod thread;
 
 pub use block::Devices;
 pub use clock::{monotonic, thread_cpu_time};
-pub use cpu::{Topology, relax};
+pub use cpu::{IdleTimes, Topology, relax};
 pub use lock::{OsEvent, OsGuard, OsLock};
 pub use lock_table::LockTable;
 pub use memory::ArenaMapping;
@@ -37,6 +37,7 @@ use highwater_units::{Bytes, Pfn};
 /// The platform of guards.
 pub struct Os {
     topology: Topology,
+    idle: Option<IdleTimes>,
     locks: LockTable,
     memory: ArenaMapping,
     devices: Devices,
@@ -53,6 +54,7 @@ impl Os {
         Ok(Os {
             locks: LockTable::new(topology.clone()),
             topology,
+            idle: IdleTimes::open().ok(),
             memory: ArenaMapping::new(frames)?,
             devices: Devices::new(devices),
         })

@@ -2,7 +2,7 @@
 
 use crate::Sim;
 use highwater_platform::{Cpu, Phase};
-use highwater_units::{CpuId, NodeId};
+use highwater_units::{CpuId, Nanos, NodeId};
 
 /// Nanoseconds of one pause while spinning.
 const PAUSE: u64 = 20;
@@ -51,5 +51,12 @@ impl Cpu for Sim {
             engine.charge(engine.machine.costs.fault);
         }
         before
+    }
+    fn idle_time(&self, node: NodeId) -> Option<Nanos> {
+        Some(self.engine().idle_time(node))
+    }
+
+    fn trace_value(&self, name: &str, value: u64) {
+        self.engine().trace_value(name, value);
     }
 }

@@ -3,12 +3,13 @@
 mod common;
 
 use common::{device, machine, platform, setup};
+use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::machine::Answer;
 use highwater_sim::{Sim, Vm, simulate};
-use highwater_units::{SpaceId, Vpn};
+use highwater_units::{Nanos, SpaceId, Vpn};
 
 const FRAMES: u32 = 4096;
 const PAGES: u64 = 4 * FRAMES as u64;
@@ -38,20 +39,22 @@ fn write(vm: &Vm, manager: &Manager<Sim>, tasks: u64, pages: u64) {
 #[test]
 fn the_number_of_threads_changes_while_they_run() {
     let whole = |vm: &Vm| {
+        let set = |manager: &Manager<Sim>, threads| {
+            manager.set_kswapd_threads(KswapdThreads::Fixed(threads))
+        };
         let mut manager = manager(vm, 2, Config::default());
         let count = |counter| manager.statistics().get(counter);
         for threads in [1, 16, 3, 4, 1] {
             let before = count(Counter::PgStealKswapd);
             // At the same time: some threads are at work while their number changes.
             vm.scope(2, "either", &|which| match which {
-                0 => manager.set_kswapd_threads(threads).expect("threads"),
+                0 => set(&manager, threads).expect("threads"),
                 _ => write(vm, &manager, 3, PAGES / 3),
             });
             assert_eq!(manager.kswapd_threads(), [threads; 2]);
             assert!(count(Counter::PgStealKswapd) > before, "they work");
         }
-        assert!(manager.set_kswapd_threads(0).is_err());
-        assert!(manager.set_kswapd_threads(17).is_err());
+        assert!(set(&manager, 0).is_err() && set(&manager, 17).is_err());
         manager.stop_kswapd();
         assert_eq!(manager.kswapd_threads(), [0; 2]);
         manager.verify(&[]);
@@ -61,4 +64,66 @@ fn the_number_of_threads_changes_while_they_run() {
     // Started once at first, once in the steps to 16 and to 4, and never again.
     assert_eq!(["kswapd0:0", "kswapd1:3", "kswapd0:15"].map(named), [Some(1), Some(2), Some(1)]);
     assert_eq!(named("kswapd0:16"), None);
+}
+
+/// Tasks write pages of their own, over and over, for a time.
+fn write_for(vm: &Vm, manager: &Manager<Sim>, tasks: u64, time: Nanos) {
+    let end = Nanos(vm.now().0 + time.0);
+    vm.scope(tasks as usize, "task", &|task| {
+        for index in 0.. {
+            if vm.now() >= end {
+                break;
+            }
+            let page = (task as u64 * PAGES / tasks) + index % (PAGES / tasks);
+            let pin = manager.pin(SPACE, Vpn(page), Access::Write).expect("room for all");
+            manager.platform().store(pin.pfn(), 3, page + 1);
+        }
+    });
+}
+
+/// How kswapd fares on a node of some cores, under so many tasks, after and in times of work: most
+/// threads, how many were added, threads at the end of work and after a rest, direct reclaims.
+fn fare(cores: u16, tasks: u64, kswapd_threads: KswapdThreads, millis: [u64; 2]) -> [u64; 5] {
+    let whole = move |vm: &Vm| {
+        // Marks far apart, as on a large machine: kswapd has time to act.
+        let config = Config { kswapd_threads, watermark_scale: 1000, ..Config::default() };
+        let mut manager = manager(vm, 1, config);
+        let threads = || manager.kswapd_threads()[0] as u64;
+        let [_, stalls] = millis.map(|millis| {
+            let before = manager.statistics().get(Counter::AllocStall);
+            write_for(vm, &manager, tasks, Nanos(millis * 1_000_000));
+            manager.statistics().get(Counter::AllocStall) - before
+        });
+        let working = threads();
+        vm.sleep(Nanos(10_000_000_000));
+        let (rested, now) = (threads(), manager.statistics());
+        let counters = [Counter::KswapdPeak, Counter::KswapdGrown, Counter::KswapdShrunk];
+        let [peak, grown, shrunk] = counters.map(|counter| now.get(counter));
+        if kswapd_threads == KswapdThreads::Auto {
+            assert_eq!(1 + grown - shrunk, rested, "{grown} added, {shrunk} taken away");
+        }
+        manager.stop_kswapd();
+        manager.verify(&[]);
+        [peak, grown, working, rested, stalls]
+    };
+    simulate(setup(machine(1, cores), 1), whole).expect("it ends").result
+}
+
+#[test]
+fn threads_are_added_while_memory_is_short_and_go_when_it_is_not() {
+    let [peak, grown, working, rested, stalls] = fare(8, 3, KswapdThreads::Auto, [200, 20]);
+    assert!(peak >= 3 && grown + 1 >= peak, "{grown} were added, {peak} at most");
+    assert!(working >= 3, "{working}");
+    assert_eq!(rested, 1);
+    let one = fare(8, 3, KswapdThreads::Fixed(1), [20, 20]);
+    assert_eq!(one[..4], [1, 0, 1, 1]);
+    assert!(stalls * 4 < one[4], "{stalls} direct reclaims, {} with one thread", one[4]);
+}
+
+#[test]
+fn threads_are_not_added_where_others_need_the_cpus() {
+    for (cores, tasks) in [(2, 2), (4, 9)] {
+        let [peak, grown, ..] = fare(cores, tasks, KswapdThreads::Auto, [60, 60]);
+        assert_eq!((peak, grown), (1, 0), "{tasks} tasks on {cores} CPUs");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::Uffd;
 use highwater_platform::{Cpu, Phase};
-use highwater_units::{CpuId, NodeId};
+use highwater_units::{CpuId, Nanos, NodeId};
 
 impl Cpu for Uffd {
     fn cpu(&self) -> CpuId {
@@ -23,5 +23,9 @@ impl Cpu for Uffd {
 
     fn enter(&self, phase: Phase) -> Phase {
         highwater_os::enter(phase)
+    }
+
+    fn idle_time(&self, _: NodeId) -> Option<Nanos> {
+        self.idle.as_ref()?.of_this_thread(self.topology.count())
     }
 }

@@ -31,7 +31,7 @@ use api::{Userfaultfd, feature};
 use area::Areas;
 pub use area::{Delivery, Placement};
 use highwater_devices::Device;
-use highwater_os::{Devices, LockTable, Topology};
+use highwater_os::{Devices, IdleTimes, LockTable, Topology};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
 pub use memory::Populated;
 use memory::UffdArena;
@@ -51,6 +51,7 @@ pub enum Mapping {
 /// The platform of real faults.
 pub struct Uffd {
     topology: Topology,
+    idle: Option<IdleTimes>,
     locks: LockTable,
     mapping: Mapping,
     memory: UffdArena,
@@ -86,12 +87,19 @@ impl Uffd {
         Ok(Uffd {
             locks: LockTable::new(topology.clone()),
             topology,
+            idle: Uffd::idle_times(),
             mapping,
             memory: UffdArena::new(frames, mapping)?,
             areas: Areas::new(mapping),
             devices: Devices::new(devices),
             own_memory: api::raise(File::open("/proc/self/mem")?.into())?,
         })
+    }
+
+    /// Out of the way of descriptors that a program opens.
+    fn idle_times() -> Option<IdleTimes> {
+        let stat = api::raise(File::open("/proc/stat").ok()?.into()).ok()?;
+        Some(IdleTimes::of(stat))
     }
 
     /// Says where a space is to lie and how its faults are delivered, before it is made.
@@ -191,6 +199,7 @@ impl Uffd {
     /// Descriptors that must stay open: without them missing pages would read as zeros.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let own = [self.own_memory.as_raw_fd()];
-        own.into_iter().chain(self.memory.descriptors()).chain(self.areas.descriptors()).collect()
+        let own = own.into_iter().chain(self.idle.as_ref().map(IdleTimes::descriptor));
+        own.chain(self.memory.descriptors()).chain(self.areas.descriptors()).collect()
     }
 }

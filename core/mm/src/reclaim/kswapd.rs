@@ -5,74 +5,115 @@
 //! zone is at high. A node where it can free nothing is hopeless until the next alarm.
 
 use super::balance::{Reclaimer, shrink};
+use super::crew::Crew;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::Level;
 use highwater_platform::{Atomic, Event, Phase, Platform, Ticket};
-use highwater_units::BATCH_PAGES_MAX;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use highwater_units::{BATCH_PAGES_MAX, Nanos};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Fruitless rounds after which kswapd leaves it to direct reclaim (MAX_RECLAIM_RETRIES).
 const FAILURES_MAX: u32 = 16;
 
-/// Tells a kswapd thread to return.
-pub(super) struct StopFlag<P: Platform>(P::Atomic<u8>);
+/// What a kswapd thread is told, and what others see of it.
+pub(super) struct Duty<P: Platform> {
+    ended: P::Atomic<u8>,
+    /// Time it has slept, without the present sleep.
+    slept: AtomicU64,
+    /// When the present sleep began; 0: it is awake.
+    asleep_since: AtomicU64,
+}
 
-impl<P: Platform> StopFlag<P> {
+impl<P: Platform> Duty<P> {
     /// It goes on.
-    pub(super) fn new() -> StopFlag<P> {
-        StopFlag(Atomic::new(0))
+    pub(super) fn new() -> Duty<P> {
+        Duty { ended: Atomic::new(0), slept: AtomicU64::new(0), asleep_since: AtomicU64::new(0) }
     }
 
-    /// It returns, once its node's alarm is rung.
-    pub(super) fn raise(&self) {
-        self.0.store(1, Release);
+    /// The thread returns, once its node's alarm is rung.
+    pub(super) fn end(&self) {
+        self.ended.store(1, Release);
     }
 
-    fn is_raised(&self) -> bool {
-        self.0.load(Acquire) != 0
+    fn has_ended(&self) -> bool {
+        self.ended.load(Acquire) != 0
+    }
+
+    /// How long it had slept, about `now`.
+    pub(super) fn slept(&self, now: Nanos) -> Nanos {
+        let asleep = match self.asleep_since.load(Relaxed) {
+            0 => 0,
+            since => now.0.saturating_sub(since),
+        };
+        Nanos(self.slept.load(Relaxed) + asleep)
+    }
+
+    /// Sleeps by `wait`.
+    fn sleep(&self, platform: &P, wait: impl FnOnce()) {
+        let from = platform.now();
+        self.asleep_since.store(from.0.max(1), Relaxed);
+        wait();
+        self.asleep_since.store(0, Relaxed);
+        self.slept.fetch_add(platform.now().since(from).0, Relaxed);
     }
 }
 
-/// The body of a kswapd thread of node `index`; returns after `stop` was raised and the alarm rung.
-pub(super) fn run<P: Platform>(m: &Machine<P>, index: usize, stop: &StopFlag<P>) {
+/// The body of a kswapd thread of node `index`; returns after its duty was ended and the alarm
+/// rung.
+pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, duty: &Duty<P>) {
+    let m = &*crew.machine;
     let _phase = m.enter(Phase::Reclaim);
     let node = &m.nodes[index];
+    let sleep = |ticket| {
+        let patience = crew.patience(index);
+        duty.sleep(&m.platform, || node.alarm.wait(ticket, patience));
+        crew.review(index);
+    };
     loop {
         let ticket = node.alarm.ticket();
-        if stop.is_raised() {
+        if duty.has_ended() {
             return;
         }
         if node.zone.allows(Level::Low, 1) {
-            node.alarm.wait(ticket, None);
+            sleep(ticket);
             continue;
         }
         let before = m.platform.thread_cpu_time();
-        let outcome = balance(m, node, stop);
+        let outcome = balance(m, node, duty, || crew.review(index));
+        let used = m.platform.thread_cpu_time().since(before);
         m.count(Counter::PageOutRun, 1);
-        m.count(Counter::KswapdNanos, m.platform.thread_cpu_time().since(before).0);
+        m.count(Counter::KswapdNanos, used.0);
+        crew.used(index, seat, used);
         match outcome {
             Balance::Done => {}
-            Balance::GaveUp(ticket) => node.alarm.wait(ticket, None),
+            Balance::GaveUp(ticket) => sleep(ticket),
         }
     }
 }
 
 /// What came of balancing a node.
 enum Balance {
-    /// The zone is at its high mark, or the thread is to stop.
+    /// The zone is at its high mark, or the thread is to end.
     Done,
     /// Nothing could be freed. The ticket is from before the last attempt, and before the last look
-    /// at the stop flag: who has rung since then is heard.
+    /// at the duty: who has rung since then is heard.
     GaveUp(Ticket),
 }
 
 /// Frees until the zone is at its high mark.
-fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &StopFlag<P>) -> Balance {
+fn balance<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    duty: &Duty<P>,
+    review: impl Fn(),
+) -> Balance {
     let mut failures = 0;
     loop {
         let ticket = node.alarm.ticket();
-        if node.zone.allows(Level::High, 0) || stop.is_raised() {
+        if node.zone.allows(Level::High, 0) || duty.has_ended() {
             return Balance::Done;
         }
         let missing = node.zone.marks().high.saturating_sub(node.zone.free_frames());
@@ -85,5 +126,6 @@ fn balance<P: Platform>(m: &Machine<P>, node: &Node<P>, stop: &StopFlag<P>) -> B
             }
             _ => failures = 0,
         }
+        review();
     }
 }

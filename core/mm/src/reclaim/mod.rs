@@ -7,6 +7,7 @@
 //!                    in_place      the same for files: unmap, write, free
 //! kswapd          -- threads that call balance::shrink between the low and the high mark
 //! crew            -- how many of them each node has
+//!                    sizing: Sizing, if that is left to the manager: pure
 //! ```
 //! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers;
 //! so an allocation may reclaim while it holds entries. Isolated pages are in one thread's hands.
@@ -19,6 +20,7 @@ mod kswapd;
 mod large;
 mod run;
 mod scan;
+mod sizing;
 
 pub use balance::{Reclaimer, shrink};
 pub use crew::Crew;

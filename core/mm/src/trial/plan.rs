@@ -1,7 +1,7 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{Config, SwapConfig, Switch};
+use crate::config::{Config, KswapdThreads, SwapConfig, Switch};
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 
@@ -179,6 +179,9 @@ impl Plan {
             config.large_pages = Switch::On;
         }
         let mut apart = Prng::new(seed ^ 0x5ea7_0000);
+        if apart.percent(25) {
+            config.kswapd_threads = KswapdThreads::Auto;
+        }
         let changes = if apart.percent(50) { 1 + apart.below(100) } else { 0 };
         let (failures, latency_max) = (Failures::None, None);
         Plan { threads, config, pages, steps, mix, changes, failures, latency_max }
@@ -198,7 +201,7 @@ impl Plan {
 
 /// Settings: often the defaults, and marks of at most about half of the frames.
 fn draw_config(random: &mut Prng, frames: u64) -> Config {
-    let kswapd_threads = 1 + random.below(4) as usize;
+    let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
     let usual = Config { kswapd_threads, ..Config::default() };
     if random.percent(50) {
         return usual;

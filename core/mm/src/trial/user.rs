@@ -3,6 +3,7 @@
 use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
 use super::world::{SHARED, VOLATILE, World};
 use super::{Operation, Program, Reach};
+use crate::config::{KSWAPD_THREADS_MAX, KswapdThreads};
 use crate::lru::List;
 use crate::space::Access;
 use crate::space::Range;
@@ -74,11 +75,18 @@ impl<P: Platform, G: Program<P>> User<P, G> {
     /// Now and then, the first user changes the number of kswapd threads.
     fn change_kswapd(&mut self) {
         if self.thread == 0 && self.changes.below(1000) < self.world.plan.changes {
-            let threads = 1 + self.changes.below(5) as usize;
-            let changed = self.world.manager.set_kswapd_threads(threads);
-            changed.expect("there are threads to be had");
-            let now = self.world.manager.kswapd_threads();
-            assert!(now.iter().all(|node| *node == threads), "{now:?} instead of {threads}");
+            let threads = match self.changes.below(6) {
+                0 => KswapdThreads::Auto,
+                threads => KswapdThreads::Fixed(threads as usize),
+            };
+            let manager = &self.world.manager;
+            manager.set_kswapd_threads(threads).expect("there are threads to be had");
+            let now = manager.kswapd_threads();
+            let fits = |node: &usize| match threads {
+                KswapdThreads::Fixed(threads) => *node == threads,
+                KswapdThreads::Auto => (1..=KSWAPD_THREADS_MAX).contains(node),
+            };
+            assert!(now.iter().all(fits), "{now:?} instead of {threads}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::locks::on_threads;
 use crate::{Event, Platform};
-use highwater_units::{CpuId, Nanos};
+use highwater_units::{CpuId, Nanos, NodeId};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,6 +12,7 @@ pub(super) fn check<P: Platform>(platform: &Arc<P>) {
     work_takes_cpu_time_and_waiting_does_not(&**platform);
     every_cpu_has_a_number_and_a_node(platform);
     threads_run_at_once_and_end(platform);
+    cpus_idle_while_threads_sleep(&**platform);
 }
 
 fn time_never_steps_back<P: Platform>(platform: &P) {
@@ -75,4 +76,23 @@ fn threads_run_at_once_and_end<P: Platform>(platform: &Arc<P>) {
         count.fetch_add(100, SeqCst);
     });
     assert_eq!(started.1.load(SeqCst), THREADS * 101);
+}
+
+/// Idle time never shrinks, and is no longer than all CPUs have had time.
+fn cpus_idle_while_threads_sleep<P: Platform>(platform: &P) {
+    let idle = || platform.idle_time(NodeId(0)).expect("idle time is known");
+    let (start, before) = (platform.now(), idle());
+    let event = platform.new_event();
+    let (mut last, mut rounds) = (before, 0);
+    while platform.now().since(start) < Nanos(60_000_000) {
+        event.wait(event.ticket(), Some(Nanos(5_000_000)));
+        platform.trace_value("rounds", rounds);
+        let now = idle();
+        assert!(now >= last, "{now:?} comes after {last:?}");
+        (last, rounds) = (now, rounds + 1);
+    }
+    let (idled, passed) = (last.since(before), platform.now().since(start));
+    // Each CPU's count is rounded to ticks, before and after.
+    let most = Nanos((passed.0 + 20_000_000) * platform.cpus() as u64);
+    assert!(idled <= most, "{idled:?} in {passed:?}");
 }

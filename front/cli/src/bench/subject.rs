@@ -82,8 +82,7 @@ impl Common {
             swap.push(Area::new(Spec::Ram { size: Bytes(self.set.0.max(SIZE_MIN.0)) }));
         }
         let large_pages = if self.large_pages { Switch::On } else { Switch::Off };
-        let kswapd_threads = self.kswapd.into();
-        let config = Config { kswapd_threads, large_pages, ..Config::default() };
+        let config = Config { kswapd_threads: self.kswapd, large_pages, ..Config::default() };
         Ok(Setup { memory: self.memory, set: self.set, swap, config })
     }
 }

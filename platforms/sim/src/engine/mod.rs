@@ -401,6 +401,20 @@ impl Engine {
         Nanos(self.state.borrow().tasks.iter().map(|task| task.cpu_time).sum())
     }
 
+    /// For how long the CPUs of a node have idled, together.
+    pub(crate) fn idle_time(&self, node: NodeId) -> Nanos {
+        self.charge(self.machine.costs.atomic);
+        self.book();
+        self.state.borrow().idle_time(&self.machine, node, self.clock.get())
+    }
+
+    /// Notes a number in the trace, if there is one.
+    pub(crate) fn trace_value(&self, name: &str, value: u64) {
+        if let Some(trace) = &mut self.state.borrow_mut().trace {
+            trace.add_value(name, self.clock.get(), value);
+        }
+    }
+
     /// A number of the run's own sequence.
     pub(crate) fn draw(&self, below: u64) -> u64 {
         self.random.borrow_mut().below(below)

@@ -45,6 +45,8 @@ pub(super) enum CpuState {
 pub(super) struct Cpu {
     pub(super) state: CpuState,
     pub(super) clock: u64,
+    /// Time in which it did anything: tasks, interrupts, spinning.
+    pub(super) busy: u64,
     /// Tasks that wait for it.
     pub(super) queue: Vec<TaskId>,
     /// When the present task began its turn.
@@ -168,6 +170,7 @@ impl State {
         let cpu = |_| Cpu {
             state: CpuState::Idle,
             clock: 0,
+            busy: 0,
             queue: Vec::new(),
             turn: 0,
             stolen: 0,
@@ -373,6 +376,7 @@ impl State {
         if nanos == 0 {
             return;
         }
+        self.cpus[usize::from(cpu.0)].busy += nanos;
         let this = &mut self.tasks[task.index()];
         this.cpu_time += nanos;
         this.fair += nanos;
@@ -381,6 +385,16 @@ impl State {
         if let Some(trace) = &mut self.trace {
             trace.add(Bar::phase(cpu, &self.tasks[task.index()].name, phase, clock, nanos));
         }
+    }
+
+    /// For how long the CPUs of a node have idled at time `now`.
+    pub(super) fn idle_time(&self, machine: &Machine, node: NodeId, now: u64) -> Nanos {
+        let of = |(cpu, this): (usize, &Cpu)| match machine.node_of(CpuId(cpu as u16)) == node {
+            // Who runs ahead of the others is busy beyond now.
+            true => now.saturating_sub(this.busy),
+            false => 0,
+        };
+        Nanos(self.cpus.iter().enumerate().map(of).sum())
     }
 
     pub(super) fn record(&mut self, class: LockClass, phase: Phase, wait: Option<u64>, hold: u64) {

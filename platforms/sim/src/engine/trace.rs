@@ -54,9 +54,18 @@ impl Bar {
     }
 }
 
-/// The bars of a run.
+/// A number that changed.
+struct Value {
+    name: String,
+    at: u64,
+    value: u64,
+}
+
+/// The bars of a run, and the numbers that changed meanwhile.
 pub struct Trace {
     bars: Vec<Bar>,
+    /// Few: none is dropped.
+    values: Vec<Value>,
     /// The last bar of each row of CPUs.
     last: Vec<Option<usize>>,
     dropped: u64,
@@ -88,11 +97,26 @@ struct Args<'a> {
     name: &'a str,
 }
 
+/// A number at a time, as the format wants it: drawn as a curve.
+#[derive(Serialize)]
+struct Counted<'a> {
+    name: &'a str,
+    ph: &'a str,
+    ts: f64,
+    pid: u32,
+    args: Count,
+}
+
+#[derive(Serialize)]
+struct Count {
+    value: u64,
+}
+
 impl Trace {
     /// No bars yet; `threads` is when some are kept: while threads of that name run, or always.
     pub(crate) fn new(threads: Option<&'static str>) -> Trace {
         let kept = threads.map_or(Kept::Always, |name| Kept::While(name, 0));
-        Trace { bars: Vec::new(), last: Vec::new(), dropped: 0, kept }
+        Trace { bars: Vec::new(), values: Vec::new(), last: Vec::new(), dropped: 0, kept }
     }
 
     /// A thread was started.
@@ -125,6 +149,11 @@ impl Trace {
             self.last[row] = Some(self.bars.len());
         }
         self.bars.push(bar);
+    }
+
+    /// A number has changed.
+    pub(super) fn add_value(&mut self, name: &str, at: u64, value: u64) {
+        self.values.push(Value { name: name.to_owned(), at, value });
     }
 
     /// Makes the last bar of the row longer if `bar` only goes on with it.
@@ -163,6 +192,11 @@ impl Trace {
         for bar in &self.bars {
             to.write_all(b",\n")?;
             serde_json::to_writer(&mut *to, &bar.event())?;
+        }
+        for Value { name, at, value } in &self.values {
+            let (ph, ts, args) = ("C", *at as f64 / 1000.0, Count { value: *value });
+            to.write_all(b",\n")?;
+            serde_json::to_writer(&mut *to, &Counted { name, ph, ts, pid: CPUS, args })?;
         }
         writeln!(to, "]}}")
     }
@@ -215,16 +249,19 @@ mod tests {
         let mut trace = Trace::new(None);
         trace.add(bar(3, "task", Phase::Fault, 1000, 3500));
         trace.add(Bar::transfer(1, "read", 4, 2000, 3000));
+        trace.add_value("threads", 1500, 2);
         let mut text = Vec::new();
         trace.write(&mut text).expect("memory");
         let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         let events = json["traceEvents"].as_array().expect("a list");
         let names: Vec<_> = events.iter().map(|e| e["name"].as_str().expect("a name")).collect();
         let expected = ["process_name", "thread_name"];
-        assert_eq!(names, [&expected[..], &expected, &["fault", "read 4"]].concat());
+        assert_eq!(names, [&expected[..], &expected, &["fault", "read 4", "threads"]].concat());
         assert_eq!(events[1]["args"]["name"], "CPU 3");
         assert_eq!(events[3]["args"]["name"], "device 1");
         assert_eq!((events[4]["ts"].as_f64(), events[4]["dur"].as_f64()), (Some(1.0), Some(2.5)));
+        assert_eq!((events[6]["ph"].as_str(), events[6]["ts"].as_f64()), (Some("C"), Some(1.5)));
+        assert_eq!(events[6]["args"]["value"], 2);
     }
 
     #[test]
