@@ -166,18 +166,36 @@ impl<P: Platform> Machine<P> {
         self.count(Counter::Resident, frames as u64);
     }
 
-    /// Gives frames that are nobody's and on no list back to their zones.
+    /// Gives frames that are nobody's and on no list back to their zones, for this CPU first.
     pub fn free(&self, frames: &[Pfn]) {
-        let Some(first) = frames.first() else { return };
+        let cpu = self.cpu();
+        self.give_back(frames, |node, frames| node.zone.free(cpu, frames));
+    }
+
+    /// Likewise, for whoever needs them.
+    pub fn free_for_all(&self, frames: &[Pfn]) {
+        self.give_back(frames, |node, frames| node.zone.free_for_all(frames));
+    }
+
+    fn give_back(&self, frames: &[Pfn], to: impl Fn(&Node<P>, &[Pfn])) {
+        if frames.is_empty() {
+            return;
+        }
         debug_assert!(frames.iter().all(|pfn| self.frames.owner(*pfn).is_none()));
         debug_assert!(frames.iter().all(|pfn| self.frames.slot(*pfn).is_none()));
         let _phase = self.enter(Phase::Alloc);
-        let cpu = self.cpu();
-        self.stats.subtract(cpu, Counter::Resident, frames.len() as u64);
+        self.stats.subtract(self.cpu(), Counter::Resident, frames.len() as u64);
+        self.by_node(frames, to);
+    }
+
+    /// Calls `act` with each stretch of frames that lie on one node.
+    fn by_node(&self, frames: &[Pfn], act: impl Fn(&Node<P>, &[Pfn])) {
         match &self.nodes[..] {
-            [only] => only.zone.free(cpu, frames),
-            _ if frames.len() == 1 => self.node_of(*first).zone.free(cpu, frames),
-            _ => frames.iter().for_each(|pfn| self.node_of(*pfn).zone.free(cpu, &[*pfn])),
+            [only] => act(only, frames),
+            _ => {
+                let same = |a: &Pfn, b: &Pfn| std::ptr::eq(self.node_of(*a), self.node_of(*b));
+                frames.chunk_by(same).for_each(|frames| act(self.node_of(frames[0]), frames));
+            }
         }
     }
 
@@ -195,12 +213,9 @@ impl<P: Platform> Machine<P> {
     /// Puts pages that just came into use on a list of the LRU.
     pub fn add_to_lru(&self, pages: &[Pfn], list: List) {
         let cpu = self.cpu();
-        match &self.nodes[..] {
-            [only] => self.free(&only.lru.add(&self.frames, cpu, pages, list)),
-            _ => pages.iter().for_each(|pfn| {
-                self.free(&self.node_of(*pfn).lru.add(&self.frames, cpu, &[*pfn], list));
-            }),
-        }
+        self.by_node(pages, |node, pages| {
+            self.free(&node.lru.add(&self.frames, cpu, pages, list));
+        });
     }
 
     /// A page was read again that had been evicted: that costs its kind.

@@ -12,7 +12,7 @@
 mod ladder;
 
 use crate::large::block_frames;
-use crate::machine::{Machine, Node};
+use crate::machine::Machine;
 use crate::zone::Level;
 use highwater_platform::{Phase, Platform};
 use highwater_units::{FrameList, LARGE_PAGES, Pfn};
@@ -57,14 +57,6 @@ pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
 /// What the zones have above `level`, nearest node first.
 fn request<P: Platform>(m: &Machine<P>, wanted: usize, level: Level) -> Option<FrameList> {
     let cpu = m.cpu();
-    let of = |node: &Node<P>| {
-        if wanted > 1 {
-            let run = node.zone.alloc_run(wanted, level);
-            if !run.is_empty() {
-                return Some(run);
-            }
-        }
-        node.zone.alloc(cpu, level).map(FrameList::one)
-    };
-    m.nodes_from(cpu).find_map(|(_, node)| of(node))
+    let mut taken = m.nodes_from(cpu).map(|(_, node)| node.zone.alloc(cpu, wanted, level));
+    taken.find(|frames| !frames.is_empty())
 }

@@ -80,7 +80,7 @@ fn scan_batch<P: Platform>(
     if scanned == 0 {
         return None;
     }
-    let evicted = evict(m, node, kind, batch);
+    let evicted = evict(m, node, kind, batch, who);
     let (scan, steal) = who.counters();
     let (scan_kind, steal_kind) = match kind {
         Kind::Anon => (Counter::PgScanAnon, Counter::PgStealAnon),

@@ -15,6 +15,7 @@
 //! which waits for the device to be done with the frame. If a write fails the page becomes resident
 //! again.
 
+use super::balance::Reclaimer;
 use super::in_place::{InPlace, sort_file, write_in_place};
 use super::large;
 use super::run::{Run, Unmapped, each_run};
@@ -79,6 +80,7 @@ pub(super) fn evict<P: Platform>(
     node: &Node<P>,
     kind: Kind,
     batch: FrameBatch,
+    who: Reclaimer,
 ) -> Evicted {
     let (batch, heads) = large::take_large(m, batch);
     let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head)).sum();
@@ -90,18 +92,26 @@ pub(super) fn evict<P: Platform>(
     // First: entries are held until these are over.
     write_in_place(m, node, &mut sorted);
     write_out(m, &mut sorted);
-    finish(m, node, kind, &sorted);
+    free(m, &sorted.freed, who);
+    put_back(m, node, kind, &sorted);
     Evicted { freed: freed + sorted.freed.len() as u32, written }
 }
 
-/// Puts a batch's pages where they belong.
-fn finish<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, sorted: &Sorted<'_, P>) {
-    for pfn in sorted.freed.iter() {
+/// Frees frames, for who needs them.
+fn free<P: Platform>(m: &Machine<P>, frames: &[Pfn], who: Reclaimer) {
+    for pfn in frames {
         m.frames.set_owner(*pfn, None);
         let off = m.frames.place(*pfn).change(Place::Isolated, Place::Off);
         debug_assert_eq!(off, Ok(()), "{pfn:?} was evicted by the thread that isolated it");
     }
-    m.free(&sorted.freed);
+    match who {
+        Reclaimer::Kswapd => m.free_for_all(frames),
+        Reclaimer::Direct => m.free(frames),
+    }
+}
+
+/// Puts the pages that stay where they belong.
+fn put_back<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, sorted: &Sorted<'_, P>) {
     m.count(Counter::PgActivate, sorted.activated.len() as u64);
     m.count(Counter::PgRotated, (sorted.kept.len() + sorted.asked.len()) as u64);
     if kind == Kind::File {

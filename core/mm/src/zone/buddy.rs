@@ -17,13 +17,16 @@ pub struct Buddy {
     /// The order of the free block that starts at a frame.
     head: Vec<u8>,
     free: u32,
+    /// The fewest there ever were.
+    least_free: u32,
 }
 
 impl Buddy {
     /// All of `frames` frames from `first`, free.
     pub fn new(first: Pfn, frames: u32) -> Buddy {
         let lists = IndexLists::new(usize::from(Order::MAX.0) + 1, frames as usize);
-        let mut buddy = Buddy { first, lists, head: vec![NOT_FREE; frames as usize], free: 0 };
+        let head = vec![NOT_FREE; frames as usize];
+        let mut buddy = Buddy { first, lists, head, free: frames, least_free: frames };
         let mut at = 0;
         while at < frames {
             let fits = (frames - at).ilog2().min(u32::from(Order::MAX.0));
@@ -31,13 +34,17 @@ impl Buddy {
             buddy.insert_back(at, order);
             at += 1 << order;
         }
-        buddy.free = frames;
         buddy
     }
 
     /// Frames in free blocks.
     pub fn free_frames(&self) -> u32 {
         self.free
+    }
+
+    /// The fewest frames that were ever in free blocks.
+    pub fn least_free(&self) -> u32 {
+        self.least_free
     }
 
     /// The first frame of a block of `order`, splitting a larger one if need be.
@@ -49,7 +56,47 @@ impl Buddy {
             self.insert_front(block + (1 << smaller), smaller);
         }
         self.free -= order.frames();
+        self.least_free = self.least_free.min(self.free);
         Some(self.first.offset(block))
+    }
+
+    /// Takes up to `frames` frames, as many as there are, in blocks that cover `together` (at most
+    /// `frames`) while there are such; says of each block where it begins and its frames. Returns
+    /// how many blocks.
+    pub fn alloc_many(
+        &mut self,
+        frames: usize,
+        together: usize,
+        mut taken: impl FnMut(Pfn, u32),
+    ) -> usize {
+        let (mut left, mut blocks) = (frames as u32, 0);
+        let mut order = Order::covering(together as u32);
+        while left > 0 {
+            order.0 = order.0.min(left.ilog2() as u8);
+            match self.alloc(order) {
+                Some(first) => {
+                    taken(first, order.frames());
+                    left -= order.frames();
+                    blocks += 1;
+                }
+                None if order.0 > 0 => order.0 -= 1,
+                None => break,
+            }
+        }
+        blocks
+    }
+
+    /// Frees `frames` adjacent frames, in the largest blocks they make. Returns how many.
+    pub fn free_many(&mut self, first: Pfn, frames: u32) -> usize {
+        let (mut at, end) = (first.0 - self.first.0, first.0 - self.first.0 + frames);
+        let mut blocks = 0;
+        while at < end {
+            let order = (end - at).ilog2().min(at.trailing_zeros()).min(Order::MAX.0.into()) as u8;
+            self.free(self.first.offset(at), Order(order));
+            at += 1 << order;
+            blocks += 1;
+        }
+        blocks
     }
 
     /// Frees a block that was allocated, whole or as part of a larger one.

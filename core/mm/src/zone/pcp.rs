@@ -1,0 +1,192 @@
+//! How much lies on a CPU's list of free frames, and where an allocation takes its frames.
+//!
+//! ```text
+//! list of a CPU:  [oldest ........ newest]  <= high
+//!                  spilled: half    taken: the last ones, freed together by one run of pages
+//! ```
+//! The kernel's rules (mm/page_alloc.c, Linux 6.12): batch is zone_batchsize. High is
+//! zone_highsize, the low mark divided by the node's CPUs, or 4 batches if that is more; but not
+//! more than pcp->high_max, an eighth of the zone on all lists together, which a budget of some
+//! hundred frames needs.
+
+use super::watermark::Level;
+use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, adjacent};
+
+/// The part of the zone that may lie on all lists (MIN_PERCPU_PAGELIST_HIGH_FRACTION).
+const ZONE_SHARE: usize = 8;
+
+/// Adjacent pieces in which a run may come without a look for a better one.
+const PIECES_MAX: usize = 2;
+
+/// Frames on a CPU's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Moved from the buddy allocator to the list at a time.
+    pub(super) batch: usize,
+    /// On the list at most; at least `batch`.
+    pub(super) high: usize,
+}
+
+impl Limits {
+    /// Those of a zone of `frames` frames, used by `cpus` CPUs of its own.
+    pub(super) fn new(frames: u32, low: u32, cpus: usize) -> Limits {
+        let (batch, cpus) = (batch_of(frames), cpus.max(1));
+        let high = (low as usize / cpus).max(4 * batch);
+        Limits { batch, high: high.min(frames as usize / ZONE_SHARE / cpus).max(batch) }
+    }
+}
+
+/// The free frames at a CPU's hand.
+#[derive(Debug)]
+pub(super) struct CpuFrames {
+    /// The newest last.
+    frames: Vec<Pfn>,
+    /// How many come from the buddy allocator the next time: doubles while the CPU only takes.
+    batch: usize,
+}
+
+impl CpuFrames {
+    /// None yet.
+    pub(super) fn new(limits: Limits) -> CpuFrames {
+        let frames = Vec::with_capacity(2 * limits.high + RUN_PAGES_MAX);
+        CpuFrames { frames, batch: limits.batch }
+    }
+
+    /// All of them.
+    pub(super) fn frames(&self) -> &[Pfn] {
+        &self.frames
+    }
+
+    /// Where up to `wanted` frames come from. `spare`: what the zone has above `level`, looked at
+    /// only if the list does not do.
+    pub(super) fn source(
+        &mut self,
+        limits: &Limits,
+        wanted: usize,
+        level: Level,
+        spare: impl FnOnce() -> usize,
+    ) -> Source {
+        let list = &self.frames;
+        let newest = &list[list.len().saturating_sub(wanted)..];
+        if newest.len() == wanted && adjacent(newest).count() <= PIECES_MAX {
+            return Source::List;
+        }
+        let spare = spare();
+        // Adjacent frames are mapped with one call. Below low nobody can choose.
+        let chooses = level == Level::Low && spare >= wanted;
+        if !chooses && (spare == 0 || !list.is_empty()) {
+            return Source::List;
+        }
+        let batch = self.batch.min(limits.high.saturating_sub(list.len()));
+        self.batch = (2 * self.batch).min(limits.high);
+        // Whole runs: what follows is adjacent, too.
+        Source::Buddy { frames: (batch / wanted * wanted).max(wanted).min(spare) }
+    }
+
+    /// Adds frames as the newest.
+    pub(super) fn push(&mut self, frames: impl Iterator<Item = Pfn>) {
+        self.frames.extend(frames);
+    }
+
+    /// Takes the newest frames, up to `wanted`, in the order in which they were freed.
+    pub(super) fn pop(&mut self, wanted: usize) -> FrameList {
+        let rest = self.frames.len().saturating_sub(wanted);
+        self.frames.drain(rest..).collect()
+    }
+
+    /// Adds freed frames; of more than there is room for, `spilled` gets the oldest, until the list
+    /// is half full: nothing of them is left in the CPU's caches.
+    pub(super) fn free(&mut self, limits: &Limits, frames: &[Pfn], spilled: impl FnOnce(&[Pfn])) {
+        self.batch = (self.batch / 2).max(limits.batch);
+        self.frames.extend(frames);
+        if self.frames.len() > limits.high {
+            let excess = self.frames.len() - limits.high.div_ceil(2);
+            spilled(&self.frames[..excess]);
+            self.frames.drain(..excess);
+        }
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.frames.clear();
+    }
+}
+
+/// Where an allocation takes its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From the CPU's list, as far as it goes.
+    List,
+    /// From the list, after so many were added from the buddy allocator.
+    Buddy {
+        /// How many.
+        frames: usize,
+    },
+}
+
+/// The kernel's rule (zone_batchsize).
+fn batch_of(frames: u32) -> usize {
+    let quarter = ((frames >> 10).min(256) / 4).max(1) as usize;
+    ((quarter + quarter / 2 + 1).next_power_of_two() / 2).max(2) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_follow_the_kernel() {
+        // Frames of a zone -> batch: 1 for tiny zones, 63 from 1 GiB on.
+        for (frames, batch) in [(64, 1), (4096, 1), (65_536, 15), (1 << 18, 63), (1 << 22, 63)] {
+            assert_eq!(batch_of(frames), batch, "{frames} frames");
+        }
+    }
+
+    #[test]
+    fn lists_are_small_beside_their_zone() {
+        // Frames, low, CPUs -> high.
+        let table = [
+            (64, 5, 8, 1),
+            (4096, 160, 2, 80),
+            (65_536, 640, 2, 320),
+            (65_536, 640, 64, 60),
+            (1 << 17, 9083, 112, 124),
+            (1 << 25, 66_000, 112, 589),
+        ];
+        for (frames, low, cpus, high) in table {
+            let limits = Limits::new(frames, low, cpus);
+            assert_eq!(limits.high, high, "{frames} frames, {cpus} CPUs");
+            assert!(limits.high == limits.batch || limits.high * cpus * 8 <= frames as usize);
+        }
+    }
+
+    #[test]
+    fn who_can_choose_takes_adjacent_frames() {
+        let limits = Limits { batch: 15, high: 60 };
+        let run: Vec<Pfn> = (100..116).map(Pfn).collect();
+        let odd: Vec<Pfn> = (0..20).map(|i| Pfn(2 * i)).collect();
+        let many: Vec<Pfn> = (0..58).map(|i| Pfn(2 * i)).collect();
+        let buddy = |frames| Source::Buddy { frames };
+        let table = [
+            (&run[..], 16, Level::Low, 1000, Source::List),
+            (&run[..1], 1, Level::Low, 1000, Source::List),
+            (&odd[..], 1, Level::Low, 1000, Source::List),
+            (&odd[..], 16, Level::Low, 1000, buddy(16)),
+            (&many[..], 4, Level::Low, 1000, buddy(4)),
+            (&many[..], 1, Level::Low, 1000, Source::List),
+            (&odd[..], 16, Level::Low, 15, Source::List),
+            (&odd[..], 16, Level::Min, 1000, Source::List),
+            (&[][..], 1, Level::Low, 1000, buddy(15)),
+            (&[][..], 4, Level::Min, 1000, buddy(12)),
+            (&[][..], 16, Level::Min, 3, buddy(3)),
+            (&[][..], 1, Level::Low, 0, Source::List),
+        ];
+        for (list, wanted, level, spare, expected) in table {
+            let mut of_cpu = CpuFrames { frames: list.to_vec(), batch: 15 };
+            let source = of_cpu.source(&limits, wanted, level, || spare);
+            assert_eq!(source, expected, "{wanted} of {}, {spare} above {level:?}", list.len());
+        }
+        let mut of_cpu = CpuFrames { frames: run, batch: 15 };
+        of_cpu.source(&limits, 16, Level::Low, || panic!("looked for what was not needed"));
+    }
+}

@@ -1,0 +1,143 @@
+//! Random allocations and frees of several CPUs, against a set of the frames in use.
+
+use super::{Level, Watermarks, Zone};
+use highwater_os::Os;
+use highwater_platform::{FrameRange, Lock};
+use highwater_units::{Bytes, CpuId, FrameList, NodeId, Pfn, Prng};
+use std::collections::BTreeSet;
+
+/// How often the buddy allocator was asked: each time changes what it has.
+struct Watch<'a> {
+    zone: &'a Zone<Os>,
+    moves: u32,
+    moved: u32,
+}
+
+impl<'a> Watch<'a> {
+    fn new(zone: &'a Zone<Os>) -> Watch<'a> {
+        Watch { zone, moves: 0, moved: 0 }
+    }
+
+    fn during<R>(&mut self, act: impl FnOnce(&Zone<Os>) -> R) -> R {
+        let before = self.zone.free_frames();
+        let result = act(self.zone);
+        let moved = self.zone.free_frames().abs_diff(before);
+        self.moves += u32::from(moved > 0);
+        self.moved += moved;
+        result
+    }
+}
+
+fn zone_of(platform: &Os, first: u32, frames: u32) -> Zone<Os> {
+    let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };
+    Zone::new(platform, range, Watermarks::new(frames, frames, None, 10))
+}
+
+fn platform() -> Os {
+    Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena")
+}
+
+/// Everything is in one place; lists are no longer than they may be.
+fn check(zone: &Zone<Os>, used: &BTreeSet<Pfn>) {
+    let mut free = BTreeSet::new();
+    zone.each_free(|pfn| assert!(free.insert(pfn), "{pfn:?} is free twice"));
+    assert!(free.is_disjoint(used));
+    assert_eq!(free.len() + used.len(), zone.range().frames as usize);
+    assert!(zone.peak() as usize >= used.len());
+    for list in &zone.cpus {
+        assert!(list.lock().frames().len() <= zone.limits.high);
+    }
+}
+
+fn take(zone: &Zone<Os>, cpu: CpuId, random: &mut Prng, used: &mut BTreeSet<Pfn>) -> FrameList {
+    let level = [Level::Nothing, Level::Min, Level::Low][random.below(3) as usize];
+    let wanted = 1 + random.below(16) as usize;
+    let spare = zone.free_frames().saturating_sub(zone.marks().at(level)) as usize;
+    let at_hand = zone.cpus[usize::from(cpu.0)].lock().frames().len();
+    let taken = zone.alloc(cpu, wanted, level);
+    assert!(taken.len() <= wanted);
+    assert_eq!(taken.is_empty(), spare == 0 && at_hand == 0, "some, if there are some");
+    assert!(taken.len() == wanted || at_hand < wanted && spare < wanted || level != Level::Low);
+    // What is taken from the buddy allocator is above the level.
+    assert!(zone.free_frames() >= zone.marks().at(level) || spare == 0);
+    assert!(taken.iter().all(|pfn| used.insert(*pfn)), "in use already");
+    taken
+}
+
+fn fuzz(seed: u64, steps: usize) {
+    let mut random = Prng::new(seed);
+    let platform = platform();
+    let frames = [40 + random.below(200), 1 << 13][random.below(2) as usize] as u32;
+    let zone = zone_of(&platform, random.below(100) as u32, frames);
+    let cpus = zone.cpus.len() as u64;
+    let (mut used, mut held) = (BTreeSet::new(), Vec::new());
+    for step in 0..steps {
+        let cpu = CpuId(random.below(cpus) as u16);
+        match random.below(100) {
+            0..50 => held.push(take(&zone, cpu, &mut random, &mut used)),
+            50..98 if !held.is_empty() => {
+                let freed = held.swap_remove(random.below(held.len() as u64) as usize);
+                freed.iter().for_each(|pfn| assert!(used.remove(pfn)));
+                match random.below(4) {
+                    0 => zone.free_for_all(&freed),
+                    1 => freed.iter().for_each(|pfn| zone.free(cpu, &[*pfn])),
+                    _ => zone.free(cpu, &freed),
+                }
+            }
+            _ => {
+                zone.drain();
+                assert_eq!(zone.free_frames() as usize + used.len(), frames as usize);
+            }
+        }
+        if step % 16 == 0 {
+            check(&zone, &used);
+        }
+    }
+    check(&zone, &used);
+}
+
+#[test]
+fn random_operations_match_a_set_of_frames() {
+    crate::fuzz::seeds(100, |seed| fuzz(seed, 400));
+}
+
+#[test]
+fn who_reclaims_for_itself_leaves_the_zone_alone() {
+    let platform = platform();
+    let zone = zone_of(&platform, 0, 1 << 16);
+    let mut watch = Watch::new(&zone);
+    let mut used: Vec<FrameList> = Vec::new();
+    loop {
+        let taken = watch.during(|zone| zone.alloc(CpuId(0), 16, Level::Min));
+        if taken.len() < 16 {
+            zone.free(CpuId(0), &taken);
+            break;
+        }
+        used.push(taken);
+    }
+    assert!(watch.moved / watch.moves > 16, "batches grow: {} in {}", watch.moved, watch.moves);
+    let moves = watch.moves;
+    for round in 0..1000 {
+        let [one, other] = [round * 2, round * 2 + 1].map(|i| used[i % used.len()]);
+        let freed: Vec<Pfn> = one.iter().chain(other.iter()).copied().collect();
+        watch.during(|zone| zone.free(CpuId(0), &freed));
+        for index in [round * 2 + 1, round * 2] {
+            let at = index % used.len();
+            used[at] = watch.during(|zone| zone.alloc(CpuId(0), 16, Level::Nothing));
+            assert_eq!(used[at].len(), 16);
+        }
+    }
+    assert_eq!(watch.moves, moves, "32,000 frames freed and taken");
+}
+
+#[test]
+fn a_cpu_that_only_frees_moves_half_a_list_at_a_time() {
+    let platform = platform();
+    let zone = zone_of(&platform, 0, 1 << 16);
+    let taken: Vec<_> = (0..2000).map(|_| zone.alloc(CpuId(0), 16, Level::Nothing)).collect();
+    let mut watch = Watch::new(&zone);
+    taken.iter().for_each(|frames| watch.during(|zone| zone.free(CpuId(0), frames)));
+    assert!(watch.moves > 0 && watch.moved / watch.moves >= zone.limits.high as u32 / 2);
+    let kept = zone.cpus[0].lock().frames().len();
+    assert!(kept <= zone.limits.high, "{kept}");
+}
