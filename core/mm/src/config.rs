@@ -117,7 +117,9 @@ pub enum Switch {
 pub enum DeviceLock {
     /// One lock for all (the kernel's swap_info lock, to 4.10).
     Whole,
-    /// One for each cluster.
+    /// One for taking and giving back slots, one for each cluster for their counts (4.11 to 6.13).
+    Slots,
+    /// One for each cluster; lists of clusters have one of their own.
     Cluster,
 }
 
@@ -148,6 +150,8 @@ pub enum CacheSplit {
     Whole,
     /// One for each 64 MiB (Linux 4.11).
     Trunk,
+    /// Locks inside the tree: one for each leaf, 64 slots. What is above them never changes.
+    Leaf,
     /// A table for each cluster, changed under the cluster's lock, looked at without (6.18).
     Cluster,
 }
@@ -155,13 +159,22 @@ pub enum CacheSplit {
 impl SwapConfig {
     /// Any settings, each drawn alone: for tests that draw what they run.
     pub fn draw(random: &mut Prng) -> SwapConfig {
+        // Drawn apart, so that what seeds mean otherwise stays the same.
+        let mut apart = Prng::new(random.clone().below(u64::MAX));
+        let (leaf, slots) = (apart.percent(25), apart.percent(33));
         let mut of = |choices: u64| random.below(choices) as usize;
         SwapConfig {
-            device_lock: [DeviceLock::Whole, DeviceLock::Cluster][of(2)],
+            device_lock: match [DeviceLock::Whole, DeviceLock::Cluster][of(2)] {
+                _ if slots => DeviceLock::Slots,
+                lock => lock,
+            },
             scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
             node_aware: [Switch::Off, Switch::On][of(2)],
             slot_cache: [Switch::Off, Switch::On][of(2)],
-            cache: [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)],
+            cache: match [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)] {
+                _ if leaf => CacheSplit::Leaf,
+                cache => cache,
+            },
             writeback_tags: [Switch::Off, Switch::On][of(2)],
             cache_batch: [Switch::Off, Switch::On][of(2)],
             swap_in: [SwapIn::Direct, SwapIn::Cached][of(2)],

@@ -9,7 +9,7 @@ use crate::Refusal;
 use crate::simulate::{create, failed, refusal, write};
 use clap::Args;
 use highwater_lab::report::latency::bars;
-use highwater_lab::reproduce::{self, Curves, Experiment, Reproduced, table};
+use highwater_lab::reproduce::{self, Asked, Curves, Experiment, Reproduced, table};
 use highwater_lab::simulate::Trouble;
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,6 +25,10 @@ pub(crate) struct Reproduce {
     /// What memory and devices are divided by [default: the least this machine has memory for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     scale: Option<u64>,
+    /// Runs of each variant, with as many seeds: medians, and in the table the least and the most
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=99))]
+    seeds: u64,
     /// Print JSON instead of a table: an array of rows
     #[arg(long)]
     json: bool,
@@ -58,11 +62,12 @@ impl Reproduce {
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
         let plot = self.plot.as_deref().map(create).transpose()?;
         let curves = if plot.is_some() { Curves::Yes } else { Curves::No };
+        let asked = Asked { scale: self.scale, seeds: self.seeds, curves };
         let told = |name: &str, tasks| match tasks {
             1 => eprintln!("highwater: {name}, 1 task"),
             tasks => eprintln!("highwater: {name}, {tasks} tasks"),
         };
-        let reproduced = match self.experiment.reproduce(self.scale, curves, told) {
+        let reproduced = match self.experiment.reproduce(asked, told) {
             Ok(reproduced) => reproduced,
             Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
             Err(trouble) => return Ok(failed(&trouble)),

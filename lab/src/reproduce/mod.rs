@@ -16,14 +16,12 @@ pub use rows::{Role, Row, table};
 
 use crate::machines;
 use crate::report::latency::LatencyBucket;
+use crate::report::locks::LockRow;
 use crate::report::plot::{Plot, Series};
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::{self, BadSetting, Settings, Trouble, Workload};
 use highwater_sim::Traced;
 use highwater_units::Nanos;
-
-/// What fixes everything that is drawn.
-const SEED: u64 = 1;
 
 /// A published experiment.
 #[derive(Debug)]
@@ -133,6 +131,17 @@ pub enum Distribution {
     Shown,
 }
 
+/// What is asked of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// What memory and devices are divided by; none for the first that there is memory for.
+    pub scale: Option<u64>,
+    /// Runs of each variant, with the seeds from 1 on: the median of each quantity is told.
+    pub seeds: u64,
+    /// Whether there are to be runs for a plot, with the first seed.
+    pub curves: Curves,
+}
+
 /// Whether there are to be runs for a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curves {
@@ -150,18 +159,17 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.iter().find(|experiment| experiment.name == name).copied()
 }
 
-/// A variant that was run with the experiment's number of tasks.
-type Run<'a> = (&'a Variant, SimulationFigures);
+/// A variant that was run with the experiment's number of tasks, once for each seed.
+type Run<'a> = (&'a Variant, Vec<SimulationFigures>);
 
 impl Experiment {
-    /// Runs all variants, at a scale or at that of each part; `told` hears what begins.
+    /// Runs all variants; `told` hears what begins.
     ///
     /// # Errors
     /// This machine has too little memory for any of the scales, or a run fails.
     pub fn reproduce(
         &self,
-        scale: Option<u64>,
-        curves: Curves,
+        asked: Asked,
         told: impl Fn(&str, usize),
     ) -> Result<Reproduced, Trouble> {
         let mut all = Reproduced {
@@ -172,16 +180,16 @@ impl Experiment {
         };
         let file = published::rows(self.published);
         for part in self.parts {
-            let scale = scale.map_or_else(|| part.scale(), Ok).map_err(Trouble::Setup)?;
-            let runs = part.run(scale, &told)?;
+            let scale = asked.scale.map_or_else(|| part.scale(), Ok).map_err(Trouble::Setup)?;
+            let runs = part.run(scale, asked.seeds, &told)?;
             let (_, base) = runs.first().expect("an experiment has a base");
-            all.conditions.push(base.heading(crate::report::simulation::Tasks::One));
+            all.conditions.push(base[0].heading(crate::report::simulation::Tasks::One));
             all.rows.extend(rows::rows(&file, part.quantities, &runs));
             if part.distribution == Distribution::Shown {
-                let of = |(variant, figures): &Run<'_>| (variant.title(), figures.latency.clone());
+                let of = |(variant, runs): &Run<'_>| (variant.title(), runs[0].latency.clone());
                 all.latency.extend(runs.iter().map(of));
             }
-            if curves == Curves::Yes && all.plot.is_none() {
+            if asked.curves == Curves::Yes && all.plot.is_none() {
                 let (plot, points) = part.curves(scale, &runs, &told)?;
                 all.rows.extend(points);
                 all.plot = Some(plot);
@@ -191,21 +199,37 @@ impl Experiment {
     }
 }
 
+/// What a run of a variant is drawn with.
+#[derive(Clone, Copy)]
+struct Drawn {
+    tasks: usize,
+    scale: u64,
+    seed: u64,
+}
+
 impl Part {
-    fn run(&self, scale: u64, told: &impl Fn(&str, usize)) -> Result<Vec<Run<'static>>, Trouble> {
-        let run = |variant| Ok((variant, self.figures(variant, self.tasks, scale, told)?));
+    fn run(
+        &self,
+        scale: u64,
+        seeds: u64,
+        told: &impl Fn(&str, usize),
+    ) -> Result<Vec<Run<'static>>, Trouble> {
+        let run = |variant| {
+            let of = |seed| self.figures(variant, Drawn { tasks: self.tasks, scale, seed }, told);
+            Ok((variant, (1..=seeds.max(1)).map(of).collect::<Result<_, _>>()?))
+        };
         self.variants.iter().map(run).collect()
     }
 
     fn figures(
         &self,
         variant: &Variant,
-        tasks: usize,
-        scale: u64,
+        drawn: Drawn,
         told: &impl Fn(&str, usize),
     ) -> Result<SimulationFigures, Trouble> {
-        told(&format!("{} on {}", variant.title(), self.machine), tasks);
-        let experiment = self.at(variant, tasks, scale).map_err(Trouble::Setup)?;
+        let seed = if drawn.seed == 1 { String::new() } else { format!(", seed {}", drawn.seed) };
+        told(&format!("{} on {}{seed}", variant.title(), self.machine), drawn.tasks);
+        let experiment = self.at(variant, drawn).map_err(Trouble::Setup)?;
         simulate::run(&experiment).map(|simulation| simulation.figures)
     }
 
@@ -218,12 +242,15 @@ impl Part {
     ) -> Result<(Plot, Vec<Row>), Trouble> {
         let quantity = self.quantities.first().expect("an experiment measures something");
         let (mut series, mut rows) = (Vec::new(), Vec::new());
-        for (variant, figures) in runs.iter().filter(|(variant, _)| !variant.curve.is_empty()) {
+        for (variant, seeds) in runs.iter().filter(|(variant, _)| !variant.curve.is_empty()) {
             let mut points = Vec::new();
             for tasks in variant.curve {
                 let value = match *tasks == self.tasks {
-                    true => (quantity.take)(figures),
-                    false => (quantity.take)(&self.figures(variant, *tasks, scale, told)?),
+                    true => (quantity.take)(&seeds[0]),
+                    false => {
+                        let drawn = Drawn { tasks: *tasks, scale, seed: 1 };
+                        (quantity.take)(&self.figures(variant, drawn, told)?)
+                    }
                 };
                 points.push((*tasks as f64, value));
                 rows.push(rows::point(variant, quantity, *tasks, value));
@@ -243,7 +270,8 @@ impl Part {
     fn scale(&self) -> Result<u64, BadSetting> {
         let base = self.variants.first().expect("an experiment has a base");
         let tried = |scale: &u64| {
-            self.at(base, self.tasks, *scale).and_then(|e| simulate::check(&e)).map(|()| *scale)
+            let drawn = Drawn { tasks: self.tasks, scale: *scale, seed: 1 };
+            self.at(base, drawn).and_then(|e| simulate::check(&e)).map(|()| *scale)
         };
         let mut last = None;
         for scale in self.scales {
@@ -256,12 +284,8 @@ impl Part {
     }
 
     /// A variant as something to simulate.
-    fn at(
-        &self,
-        variant: &Variant,
-        tasks: usize,
-        scale: u64,
-    ) -> Result<simulate::Experiment, BadSetting> {
+    fn at(&self, variant: &Variant, drawn: Drawn) -> Result<simulate::Experiment, BadSetting> {
+        let Drawn { tasks, scale, seed } = drawn;
         let mut settings = Settings::default();
         settings.set(&format!("scale={scale}"))?;
         let texts = self.settings.iter().chain(variant.settings.iter().copied().flatten());
@@ -270,7 +294,7 @@ impl Part {
             machine: machines::find(self.machine).expect("a test finds them all"),
             workload: self.workload,
             tasks,
-            seed: SEED,
+            seed,
             time: self.time,
             settings,
             traced: Traced::Off,
@@ -286,9 +310,17 @@ impl Variant {
 
 /// Time waited for locks of these classes, in percent of all CPU time.
 fn lock_share(run: &SimulationFigures, classes: &[&str]) -> f64 {
-    let rows = run.figures.locks.iter().flatten();
-    let waits = rows.filter(|row| classes.contains(&row.class.as_str())).map(|row| row.wait_ns);
-    waits.sum::<u64>() as f64 / run.figures.cpu_ns.max(1) as f64 * 100.0
+    share(run, |row| classes.contains(&row.class.as_str()))
+}
+
+/// The same of one phase.
+fn lock_share_in(run: &SimulationFigures, phase: &str, classes: &[&str]) -> f64 {
+    share(run, |row| row.phase == phase && classes.contains(&row.class.as_str()))
+}
+
+fn share(run: &SimulationFigures, counts: impl Fn(&LockRow) -> bool) -> f64 {
+    let rows = run.figures.locks.iter().flatten().filter(|row| counts(row));
+    rows.map(|row| row.wait_ns).sum::<u64>() as f64 / run.figures.cpu_ns.max(1) as f64 * 100.0
 }
 
 #[cfg(test)]

@@ -42,8 +42,33 @@ pub struct Row {
     pub role: Role,
     /// As the document has it, if it does.
     pub published: Option<f64>,
-    /// As it came out here.
+    /// As it came out here: the median of all seeds.
     pub measured: f64,
+    /// The least and the most, where there were several.
+    #[serde(skip)]
+    pub spread: Option<[f64; 2]>,
+}
+
+/// What several seeds made of a quantity.
+#[derive(Clone, Copy)]
+struct Values {
+    median: f64,
+    spread: Option<[f64; 2]>,
+}
+
+impl Values {
+    /// None of none.
+    fn of(values: impl Iterator<Item = f64>) -> Option<Values> {
+        let mut all: Vec<f64> = values.collect();
+        all.sort_by(f64::total_cmp);
+        let (least, most) = (*all.first()?, *all.last()?);
+        let median = (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0;
+        Some(Values { median, spread: (all.len() > 1).then_some([least, most]) })
+    }
+
+    fn taken(quantity: &Quantity, runs: &[SimulationFigures]) -> Values {
+        Values::of(runs.iter().map(quantity.take)).expect("a variant was run")
+    }
 }
 
 /// The rows of runs, the base first.
@@ -51,11 +76,11 @@ pub(super) fn rows(file: &[Published], quantities: &[Quantity], runs: &[Run<'_>]
     let (base, improved) = runs.split_first().expect("an experiment has a base");
     let of_base = quantities.iter().map(|quantity| {
         let published = sum(file, quantity.published, |row| row.base);
-        row(base.0, quantity, published, (quantity.take)(&base.1))
+        row(base.0, quantity, published, Values::taken(quantity, &base.1))
     });
-    let of_others = improved.iter().flat_map(|(variant, figures)| {
+    let of_others = improved.iter().flat_map(|(variant, runs)| {
         let each = quantities.iter();
-        each.flat_map(|quantity| compared(file, quantity, variant, [&base.1, figures]))
+        each.flat_map(|quantity| compared(file, quantity, variant, [&base.1, runs]))
     });
     of_base.chain(of_others).collect()
 }
@@ -65,14 +90,14 @@ fn compared(
     file: &[Published],
     quantity: &Quantity,
     variant: &Variant,
-    figures: [&SimulationFigures; 2],
+    runs: [&[SimulationFigures]; 2],
 ) -> Vec<Row> {
     let of = |value: fn(&Published) -> Option<f64>| match variant.known {
         Known::Published => sum(file, quantity.published, value),
         Known::Beyond => None,
     };
     let (was, is) = (of(|row| row.base), of(|row| row.improved));
-    let [base, improved] = figures.map(quantity.take);
+    let improved = Values::taken(quantity, runs[1]);
     let change = match (quantity.change, variant.known) {
         (Change::None, _) => return vec![row(variant, quantity, is, improved)],
         (Change::Row(name), Known::Published) => sum(file, &[name], |row| row.improved),
@@ -81,11 +106,15 @@ fn compared(
         }
     };
     let improved_row = row(variant, quantity, is, improved);
-    let change_row = percent(base, improved).map(|measured| Row {
+    let pairs = runs[0].iter().zip(runs[1]);
+    let changes =
+        pairs.filter_map(|(base, run)| percent((quantity.take)(base), (quantity.take)(run)));
+    let change_row = Values::of(changes).map(|values| Row {
         unit: "percent".into(),
         role: Role::Change,
         published: change,
-        measured,
+        measured: values.median,
+        spread: values.spread,
         ..improved_row.clone()
     });
     [Some(improved_row), change_row].into_iter().flatten().collect()
@@ -95,17 +124,18 @@ fn compared(
 pub(super) fn point(variant: &Variant, quantity: &Quantity, tasks: usize, value: f64) -> Row {
     let processes = if tasks == 1 { "process" } else { "processes" };
     let name = format!("{}, {tasks} {processes}", quantity.name);
-    Row { quantity: name, ..row(variant, quantity, None, value) }
+    Row { quantity: name, ..row(variant, quantity, None, Values { median: value, spread: None }) }
 }
 
-fn row(variant: &Variant, quantity: &Quantity, published: Option<f64>, measured: f64) -> Row {
+fn row(variant: &Variant, quantity: &Quantity, published: Option<f64>, values: Values) -> Row {
     Row {
         experiment: variant.name.into(),
         quantity: quantity.name.into(),
         unit: quantity.unit.into(),
         role: variant.role,
         published,
-        measured,
+        measured: values.median,
+        spread: values.spread,
     }
 }
 
@@ -139,7 +169,7 @@ pub fn table(rows: &[Row]) -> String {
         let _ = write!(text, "{head:>12}");
     });
     for row in rows {
-        let Row { experiment, quantity, unit, role, published, measured } = row;
+        let Row { experiment, quantity, unit, role, published, measured, spread } = row;
         let role = role.name();
         let known = published.map_or("-".into(), shown);
         let measured = shown(*measured);
@@ -149,6 +179,9 @@ pub fn table(rows: &[Row]) -> String {
             "\n{experiment:22}{quantity:34}{role:10}{unit:9}{known:>12}{measured:>12}\
              {difference:>12}"
         );
+        if let Some([least, most]) = spread {
+            let _ = write!(text, "   {} to {}", shown(*least), shown(*most));
+        }
     }
     text
 }
@@ -176,7 +209,7 @@ mod tests {
 
     fn row(role: Role, published: Option<f64>, measured: f64) -> Row {
         let [experiment, quantity, unit] = ["swap", "swap in", "GB/s"].map(String::from);
-        Row { experiment, quantity, unit, role, published, measured }
+        Row { experiment, quantity, unit, role, published, measured, spread: None }
     }
 
     #[test]
@@ -186,6 +219,18 @@ mod tests {
         assert_eq!(told(Role::Change, Some(18.5), 16.0).as_deref(), Some("-2.5 pt"));
         assert_eq!(told(Role::Improved, None, 1.0), None);
         assert_eq!(told(Role::Improved, Some(0.0), 1.0), None, "of nothing");
+    }
+
+    #[test]
+    fn several_seeds_are_told_by_their_median_and_spread() {
+        let of = |values: &[f64]| Values::of(values.iter().copied());
+        let told = |values| of(values).map(|found| (found.median, found.spread));
+        assert_eq!(told(&[3.0]), Some((3.0, None)));
+        assert_eq!(told(&[3.0, 1.0, 9.0]), Some((3.0, Some([1.0, 9.0]))));
+        assert_eq!(told(&[4.0, 1.0]), Some((2.5, Some([1.0, 4.0]))));
+        assert_eq!(told(&[]), None);
+        let row = Row { spread: Some([1.0, 9.0]), ..row(Role::Base, None, 3.0) };
+        assert!(table(&[row]).ends_with("-   1.00 to 9.00"));
     }
 
     #[test]

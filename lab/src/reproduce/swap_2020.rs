@@ -8,7 +8,8 @@
 //! What a function of that kernel waited for is what its lock's class waits for here. Its locks for
 //! cgroup records have no counterpart.
 
-use super::{Change, Distribution, Experiment, Known, Part, Quantity, Role, Variant, lock_share};
+use super::{Change, Distribution, Experiment, Known, Part, Quantity, Role, Variant};
+use super::{lock_share, lock_share_in};
 use crate::simulate::Workload;
 use highwater_units::Nanos;
 
@@ -18,7 +19,7 @@ const NAME: &str = "swap-2020";
 const BASE: &[&str] = &[
     "scan_base=shared",
     "swap_cache=trunk",
-    "device_lock=cluster",
+    "device_lock=slots",
     "slot_cache=on",
     "writeback_tags=off",
     "cache_batch=off",
@@ -38,6 +39,8 @@ const BEFORE: Variant = Variant {
 const AFTER: Variant = Variant { role: Role::Improved, settings: &[BASE, OWN], ..BEFORE };
 const DEFAULTS: Variant =
     Variant { name: "swap-2020-defaults", known: Known::Beyond, settings: &[], ..AFTER };
+
+const SLOTS: &[&str] = &["swap_cluster", "swap_device", "swap_info"];
 
 const SETTINGS: &[&str] = &["read_percent=80", "pattern=uniform", "set=3.2", "warm_up=1"];
 
@@ -95,11 +98,18 @@ const RAM: Part = Part {
         OUT,
         CACHE_LOCKS,
         Quantity {
-            name: "lock share: slots",
+            name: "lock share: slots, freed",
             unit: "percent",
             published: &["lock share: swapcache_free_entries"],
             change: Change::None,
-            take: |run| lock_share(run, &["swap_cluster", "swap_device", "swap_info"]),
+            take: |run| lock_share_in(run, "swap_in", SLOTS),
+        },
+        Quantity {
+            name: "lock share: slots, taken",
+            unit: "percent",
+            published: &[],
+            change: Change::None,
+            take: |run| lock_share_in(run, "swap_out", SLOTS),
         },
         Quantity {
             name: "lock share: LRU lists",
@@ -118,8 +128,12 @@ const RAM: Part = Part {
     ],
 };
 
+/// SSDs pass fewer pages a second than RAM disks: it takes longer until no cluster is free.
 const OPTANE: Part = Part {
     machine: "xeon-48c-2-optane",
+    time: Some(Nanos(500_000_000)),
+    scales: &[32],
+    settings: &["read_percent=80", "pattern=uniform", "set=3.2", "warm_up=2"],
     variants: &[
         Variant { name: "swap-2020-optane", settings: &[BASE, CACHED], ..BEFORE },
         Variant { name: "swap-2020-optane", settings: &[BASE, CACHED, OWN], ..AFTER },
@@ -135,6 +149,8 @@ const OPTANE: Part = Part {
 
 const P3600: Part = Part {
     machine: "xeon-48c-2-p3600",
+    time: Some(Nanos(1_000_000_000)),
+    settings: &["read_percent=80", "pattern=uniform", "set=3.2", "warm_up=3"],
     variants: &[
         Variant { name: "swap-2020-p3600", settings: &[BASE, CACHED], ..BEFORE },
         Variant { name: "swap-2020-p3600", settings: &[BASE, CACHED, OWN], ..AFTER },
@@ -145,5 +161,5 @@ const P3600: Part = Part {
         Quantity { published: &[], ..OUT },
         Quantity { published: &[], ..CACHE_LOCKS },
     ],
-    ..RAM
+    ..OPTANE
 };

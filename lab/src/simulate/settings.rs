@@ -196,8 +196,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "swap_cache",
-        values: "whole, trunk or cluster",
-        help: "the swap cache: a tree for a device or for 64 MiB, or a table for a cluster",
+        values: "whole, trunk, leaf or cluster",
+        help: "the swap cache: a lock for a device, for 64 MiB, for 64 slots, or the cluster's",
         take: |s, text| {
             s.config.swap.cache = choice(text, &SWAP_CACHES)?;
             Some(())
@@ -206,8 +206,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "device_lock",
-        values: "whole or cluster",
-        help: "what guards the slots of a device",
+        values: "whole, slots or cluster",
+        help: "what guards the slots of a device; slots: a lock to take and give back",
         take: |s, text| {
             s.config.swap.device_lock = choice(text, &DEVICE_LOCKS)?;
             Some(())
@@ -397,11 +397,15 @@ const PATTERNS: [(&str, Pattern); 3] = [
     ("normal", Pattern::Normal),
     ("sequential", Pattern::Sequential),
 ];
-const SWAP_CACHES: [(&str, CacheSplit); 3] =
-    [("whole", CacheSplit::Whole), ("trunk", CacheSplit::Trunk), ("cluster", CacheSplit::Cluster)];
+const SWAP_CACHES: [(&str, CacheSplit); 4] = [
+    ("whole", CacheSplit::Whole),
+    ("trunk", CacheSplit::Trunk),
+    ("leaf", CacheSplit::Leaf),
+    ("cluster", CacheSplit::Cluster),
+];
 const SWAP_INS: [(&str, SwapIn); 2] = [("direct", SwapIn::Direct), ("cached", SwapIn::Cached)];
-const DEVICE_LOCKS: [(&str, DeviceLock); 2] =
-    [("whole", DeviceLock::Whole), ("cluster", DeviceLock::Cluster)];
+const DEVICE_LOCKS: [(&str, DeviceLock); 3] =
+    [("whole", DeviceLock::Whole), ("slots", DeviceLock::Slots), ("cluster", DeviceLock::Cluster)];
 const SCAN_BASES: [(&str, ScanBase); 3] =
     [("none", ScanBase::None), ("shared", ScanBase::Shared), ("per_cpu", ScanBase::PerCpu)];
 const READAHEADS: [(&str, Readahead); 4] = [

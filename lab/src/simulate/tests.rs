@@ -137,6 +137,44 @@ fn settings_of_old_wait_for_locks() {
     assert!(old > 2.0 * new, "{old} {new}");
 }
 
+/// What locks of a class were taken for, and waited for, in a run.
+fn locked(set: &[&str], class: &str) -> (u64, u64) {
+    let run = figures(&small(4, &[&["set=3", "cache_batch=off"], set].concat()));
+    let rows = run.figures.locks.iter().flatten().filter(|row| row.class == class);
+    rows.fold((0, 0), |sum, row| (sum.0 + row.acquisitions, sum.1 + row.contended))
+}
+
+/// Four CPUs on two devices; leaves of clusters that they have for themselves.
+#[test]
+fn a_lock_for_each_leaf_is_waited_for_less_than_one_for_the_tree() {
+    let [whole, leaf] = ["swap_cache=whole", "swap_cache=leaf"].map(|cache| {
+        let (taken, waited) = locked(&[cache], "swap_cache");
+        waited as f64 / taken as f64
+    });
+    assert!(whole > 0.02 && leaf < whole / 10.0, "{whole} {leaf}");
+}
+
+#[test]
+fn a_devices_lock_is_taken_for_counts_for_slots_or_not_at_all() {
+    let taken = |lock, cache| locked(&[lock, cache], "swap_info").0;
+    let each = ["whole", "slots", "cluster"].map(|lock| format!("device_lock={lock}"));
+    let [whole, slots, cluster] = each.each_ref().map(|lock| taken(lock, "slot_cache=off"));
+    assert!(whole > slots && slots > 0 && cluster == 0, "{whole} {slots} {cluster}");
+    let batches = taken(&each[1], "slot_cache=on");
+    assert!(batches > 0 && batches < slots / 4, "{batches} {slots}");
+}
+
+/// Where reads go through the swap cache, pages keep their slots on devices of memory too.
+#[test]
+fn pages_that_were_read_through_the_cache_are_dropped_clean() {
+    let dropped = |swap_in| {
+        let set = ["read_percent=100", "set=1.5", "warm_up=0.01", swap_in];
+        figures(&small(2, &set)).counters["pgdrop_clean"]
+    };
+    let (direct, cached) = (dropped("swap_in=direct"), dropped("swap_in=cached"));
+    assert!(direct == 0 && cached > 100, "{direct} {cached}");
+}
+
 /// Past the cache: into it, and out of it, once for each page.
 #[test]
 fn reads_through_the_swap_cache_take_its_lock_twice() {

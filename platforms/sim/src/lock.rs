@@ -115,7 +115,8 @@ impl<T: Send> SimLock<T> {
         let moved = last.filter(|last| *last != engine.running_cpu());
         let line = moved.map_or(0, |l| engine.by_distance(l, costs.line_near, costs.line_far));
         let guard = SimGuard { lock: self };
-        engine.charge(costs.sections.of(self.class).base + costs.section_lines * line);
+        let section = costs.sections.of(self.class);
+        engine.charge(section.base + section.lines.unwrap_or(costs.section_lines) * line);
         guard
     }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Tables   a word for each slot, made by cluster: changed under the cluster's lock, read without
-//! Trees    a locked tree for the device, or for each 64 MiB of it; words beside, to be looked at
+//! Trees    a locked tree for the device, or for each 64 MiB of it, or a lock for each leaf of 64
+//!          slots; words beside, to be looked at
 //! ```
 //! Beside the frame, a slot's record says that it is cached ([`super::cluster`]): a slot is free
 //! only when it is not. Locking: a tree's lock is taken alone, before or after the cluster's.
@@ -19,6 +20,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// log2 of the slots in a trunk: 64 MiB.
 pub(super) const TRUNK_SHIFT: u32 = 14;
 
+/// log2 of the slots in a leaf: what a node of the kernel's tree holds.
+const LEAF_SHIFT: u32 = 6;
+
 /// The swap cache of a device.
 pub(super) enum SwapCache<P: Platform> {
     Tables(Tables<P>),
@@ -31,6 +35,7 @@ impl<P: Platform> SwapCache<P> {
         let shift = match config.cache {
             CacheSplit::Cluster => return SwapCache::Tables(Tables::new(slots)),
             CacheSplit::Trunk => TRUNK_SHIFT,
+            CacheSplit::Leaf => LEAF_SHIFT,
             CacheSplit::Whole => 32,
         };
         let count = u64::from(slots).div_ceil(1 << shift).max(1);

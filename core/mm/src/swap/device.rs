@@ -7,7 +7,7 @@
 //!        |- Usage                 how many slots are used             usage.rs
 //!        |- SwapCache             frames of slots                     cache.rs
 //!        |- SlotCache             slots that CPUs keep                slot_cache.rs
-//!        \- Lock<()>              all of it, under DeviceLock::Whole
+//!        \- Lock<()>              all of it under DeviceLock::Whole, or taking and giving back
 //! ```
 //! Locking: `SlotCache -> SwapInfo -> SwapCpu -> SwapCluster -> SwapDevice`.
 
@@ -21,9 +21,12 @@ use super::slot_cache::SlotCache;
 use super::usage::Usage;
 use crate::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapConfig, SwapIn, Switch};
 use highwater_platform::{
-    Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Medium, Platform,
+    Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Locks, Medium, Platform,
 };
 use highwater_units::{CpuId, Pfn, RUN_PAGES_MAX, Slot};
+
+/// The lock of a whole device, held.
+type Whole<'a, P> = <<P as Locks>::Lock<()> as Lock<()>>::Guard<'a>;
 
 /// One swap device.
 pub struct Device<P: Platform> {
@@ -71,7 +74,7 @@ impl<P: Platform> Device<P> {
         // Clusters that are taken one after the other lie in different trees, where there are some.
         let apart = match config.cache {
             CacheSplit::Trunk => (1 << TRUNK_SHIFT) / CLUSTER_SLOTS as usize,
-            CacheSplit::Whole | CacheSplit::Cluster => 1,
+            CacheSplit::Whole | CacheSplit::Leaf | CacheSplit::Cluster => 1,
         };
         let lists = ClusterLists::new(count, all, apart);
         let lists = platform.new_lock(LockClass::SwapDevice, lists);
@@ -282,9 +285,12 @@ impl<P: Platform> Device<P> {
     /// One reference less. A slot that nobody uses any more is discarded before anybody else can
     /// take it.
     pub(super) fn release(&self, platform: &P, cpu: CpuId, slot: u32) {
-        let unused = match self.parks(cpu) {
-            true => Unused::Park,
-            false => Unused::Free,
+        let parks = self.parks(cpu);
+        let unused = match self.config.device_lock {
+            // To be given back under the device's lock, which is not held for counts.
+            DeviceLock::Slots => Unused::Park,
+            DeviceLock::Whole | DeviceLock::Cluster if parks => Unused::Park,
+            DeviceLock::Whole | DeviceLock::Cluster => Unused::Free,
         };
         let parked = self.with(cpu, slot, |map, at| {
             if map.is_last(at) {
@@ -292,8 +298,10 @@ impl<P: Platform> Device<P> {
             }
             map.release(at, unused)
         });
-        if parked {
-            self.park(cpu, slot);
+        match parked {
+            true if parks => self.park(cpu, slot),
+            true => self.free_parked(cpu, vec![slot]),
+            false => (),
         }
     }
 
@@ -302,10 +310,18 @@ impl<P: Platform> Device<P> {
         self.with(cpu, slot, |map, at| map.duplicate(at));
     }
 
-    /// The lock of the whole device, where there is one.
-    pub(super) fn lock_whole(&self) -> Option<<P::Lock<()> as Lock<()>>::Guard<'_>> {
+    /// The lock of the whole device, where it is for counts.
+    fn lock_counts(&self) -> Option<Whole<'_, P>> {
         match self.config.device_lock {
             DeviceLock::Whole => Some(self.whole.lock()),
+            DeviceLock::Slots | DeviceLock::Cluster => None,
+        }
+    }
+
+    /// The lock of the whole device, where slots are taken and given back under it.
+    pub(super) fn lock_slots(&self) -> Option<Whole<'_, P>> {
+        match self.config.device_lock {
+            DeviceLock::Whole | DeviceLock::Slots => Some(self.whole.lock()),
             DeviceLock::Cluster => None,
         }
     }
@@ -317,7 +333,7 @@ impl<P: Platform> Device<P> {
         slot: u32,
         act: impl FnOnce(&mut ClusterMap, u16) -> R,
     ) -> R {
-        let _whole = self.lock_whole();
+        let _whole = self.lock_counts();
         self.with_locked(cpu, slot, act)
     }
 

@@ -27,7 +27,7 @@ impl<P: Platform> Device<P> {
             return None;
         }
         let slot = {
-            let _whole = self.lock_whole();
+            let _whole = self.lock_slots();
             let cluster = self.with_lists(|lists| lists.take(List::Free))?;
             self.fill_cluster(cpu, cluster, first)?
         };

@@ -30,7 +30,7 @@ mod usage;
 pub use device::Device;
 pub use readahead::{Ahead, SlotWindows, Source, Streams};
 
-use crate::config::{SwapConfig, Switch};
+use crate::config::{SwapConfig, SwapIn, Switch};
 use crate::frame::Owner;
 use crate::stats::{Counter, Stats};
 use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Platform};
@@ -137,10 +137,14 @@ impl<P: Platform> Swap<P> {
     }
 
     /// Whether a clean page should keep its slot: worth it where a write costs more than the slot,
-    /// and slots are not scarce.
+    /// and slots are not scarce. Kernels that read through the swap cache keep it on any device.
     pub fn retains(&self, slot: Slot) -> bool {
         let device = self.device(slot);
-        device.info().latency == Latency::Asynchronous && !device.is_scarce()
+        let worth = match device.config.swap_in {
+            SwapIn::Cached => true,
+            SwapIn::Direct => device.info().latency == Latency::Asynchronous,
+        };
+        worth && !device.is_scarce()
     }
 
     /// Whether the device of a slot answers at memory speed.

@@ -60,7 +60,7 @@ impl<P: Platform> Order<P> {
         let all = || Whose::All(Atomic::new(1));
         let (whose, slots) = match (config.device_lock, config.slot_cache) {
             (_, Switch::On) => (all(), BATCH as u32),
-            (DeviceLock::Whole, Switch::Off) => (all(), 1),
+            (DeviceLock::Whole | DeviceLock::Slots, Switch::Off) => (all(), 1),
             (DeviceLock::Cluster, Switch::Off) => (Whose::Cpus, CLUSTER_SLOTS),
         };
         let first = |cpu| match whose {

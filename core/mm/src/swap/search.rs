@@ -85,12 +85,12 @@ type Found = (u32, usize);
 impl<P: Platform> Device<P> {
     /// Slots for frames, past the slot caches.
     pub(super) fn alloc_direct(&self, cpu: CpuId, frames: &[Pfn]) -> Option<Found> {
+        let _whole = self.lock_slots();
         self.search(Wanted { cpu, for_use: Use::Pages(frames) })
     }
 
-    /// Slots from anywhere. `None`: all are taken.
+    /// Slots from anywhere, under the device's lock if that is its. `None`: all are taken.
     pub(super) fn search(&self, wanted: Wanted<'_>) -> Option<Found> {
-        let _whole = self.lock_whole();
         let mine = usize::from(wanted.cpu.0) % self.cpus.len();
         let near = self.with_cpu(mine, |state| self.alloc_onwards(state, wanted));
         if near.is_some() || self.usage.is_full() {

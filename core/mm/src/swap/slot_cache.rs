@@ -107,12 +107,16 @@ impl<P: Platform> Device<P> {
 
     /// Parks up to a batch of slots; `None` if all are taken.
     fn refill(&self, cpu: CpuId, slots: &mut Vec<u32>) -> Option<()> {
+        let whole = self.lock_slots();
         let mut found = None;
         while slots.len() < BATCH {
             let for_use = Use::Park(BATCH - slots.len());
             let Some((first, taken)) = self.search(Wanted { cpu, for_use }) else { break };
             slots.extend(first..first + taken as u32);
             found = Some(());
+        }
+        if let Some(whole) = &whole {
+            whole.visits(slots.len());
         }
         // The lowest of what came last is taken first: runs stay runs.
         slots.reverse();
@@ -132,9 +136,12 @@ impl<P: Platform> Device<P> {
     }
 
     /// Frees parked slots, those of a cluster under one lock.
-    fn free_parked(&self, cpu: CpuId, mut slots: Vec<u32>) {
+    pub(super) fn free_parked(&self, cpu: CpuId, mut slots: Vec<u32>) {
         slots.sort_unstable();
-        let _whole = self.lock_whole();
+        let whole = self.lock_slots();
+        if let Some(whole) = &whole {
+            whole.visits(slots.len());
+        }
         for cluster in slots.chunk_by(|a, b| a / CLUSTER_SLOTS == b / CLUSTER_SLOTS) {
             self.with_locked(cpu, cluster[0], |map, _| {
                 cluster.iter().for_each(|slot| map.free_parked((slot % CLUSTER_SLOTS) as u16));

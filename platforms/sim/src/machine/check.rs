@@ -146,10 +146,13 @@ fn durations(costs: &Costs) -> [(&'static str, u64); 22] {
 
 fn sections(costs: &Costs, found: &mut Defects) {
     for class in LockClass::ALL {
-        let Section { base, item } = costs.sections.of(class);
+        let Section { base, item, lines } = costs.sections.of(class);
         let name = class.name();
         found.unless(base.max(item) <= COST_MAX, || {
             format!("costs.sections.{name}: more than a second; base and item are in ns")
+        });
+        found.unless(lines.is_none_or(|lines| lines <= LINES_MAX), || {
+            format!("costs.sections.{name}: lines are a number of lines, at most {LINES_MAX}")
         });
     }
 }
@@ -270,6 +273,7 @@ mod tests {
         assert_defect("remote_factor = 1.5", "remote_factor = 0.9", "remote_factor = 0.9");
         assert_defect("section_lines = 4", "section_lines = 65", "at most 64");
         assert_defect("lru = { base = 40", "lru = { base = 4000000000", "costs.sections.lru");
+        assert_defect("lru = { base", "lru = { lines = 65, base", "costs.sections.lru: lines");
     }
 
     #[test]

@@ -201,9 +201,13 @@ fn a_page_in_and_out_of_ram_disks_costs_what_the_base_leaves_beside_locks() {
     let other_work = 22_100.0 * 18.0 / 16.0 * (1.0 - 0.224);
     let paths = costs.fault + costs.map_page + costs.unmap_page;
     let clusters = 4 * hold(&costs, costs.sections.swap_cluster, 1);
-    let slots = hold(&costs, costs.sections.swap_cpu, 1);
-    // Frame records and entries, and what the four cluster locks protect, often another CPU's.
-    let lines = (8 + 4 * (1 + costs.section_lines) * 3 / 4) * line(&costs);
+    // Into a tree and out of it; taken and given back, 64 at a time.
+    let tree = 2 * hold(&costs, costs.sections.swap_cache, 1);
+    let batches = 2 * hold(&costs, costs.sections.swap_info, 64) / 64;
+    let slots = hold(&costs, costs.sections.swap_cpu, 1) + tree + batches;
+    // Frame records and entries, and what the four cluster locks protect, often another CPU's; and
+    // the tree's.
+    let lines = (8 + (4 * 3 / 4 + 2) * (1 + costs.section_lines)) * line(&costs);
     let lists = enlisted(&costs) + delisted(&costs);
     let whole = paths + flush(&costs, 15) + clusters + slots + lines + lists;
     let ns = whole as f64 + 2.0 * copied(&costs) + 1.5 * costs.memory as f64;

@@ -148,6 +148,9 @@ pub struct Section {
     pub base: u64,
     /// For each item the holder says it visits.
     pub item: u64,
+    /// Lines that come from the last holder; none for [`Costs::section_lines`].
+    #[serde(default)]
+    pub lines: Option<u64>,
 }
 
 impl Sections {
