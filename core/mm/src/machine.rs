@@ -19,11 +19,13 @@ use crate::config::Config;
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Kind, List, Lru, Removal};
 use crate::space::{Backing, Space};
-use crate::stats::{Counter, Stats};
+use crate::stats::{Counter, Pressure, Reading, Stats};
 use crate::swap::Swap;
 use crate::zone::{Watermarks, Zone};
-use highwater_platform::{Atomic, DeviceInfo, DeviceRole, Event, Phase, Platform, Ticket};
-use highwater_units::{CpuId, NodeId, Pfn, Slot, SpaceId};
+use highwater_platform::{
+    Atomic, DeviceInfo, DeviceRole, Event, IdleTime, Phase, Platform, Ticket,
+};
+use highwater_units::{CpuId, Nanos, NodeId, Pfn, Slot, SpaceId};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -38,6 +40,12 @@ pub struct Node<P: Platform> {
     pub lru: Lru<P>,
     /// Wakes the node's kswapd threads.
     pub alarm: P::Event,
+    /// Pages that threads have in their hands for reclaim, by kind.
+    pub isolated: [P::Atomic<u32>; 2],
+    /// Ends waits for fewer of them.
+    pub calm: P::Event,
+    /// 1: kswapd can do nothing for it, or there is none.
+    pub hopeless: P::Atomic<u8>,
 }
 
 /// Everything but the threads.
@@ -54,6 +62,8 @@ pub struct Machine<P: Platform> {
     pub nodes: Vec<Node<P>>,
     /// The swap devices.
     pub swap: Swap<P>,
+    /// Ends waits for kswapd to free enough that others may reclaim, too.
+    pub relief: P::Event,
     /// Ends waits for a frame's write.
     written: P::Event,
     /// By device: whether a space has it.
@@ -74,6 +84,38 @@ impl<P: Platform> Drop for InPhase<'_, P> {
     }
 }
 
+/// This thread cannot go on for lack of memory, until it is dropped.
+#[must_use]
+pub struct Stall<'a, P: Platform> {
+    machine: &'a Machine<P>,
+    cpu: CpuId,
+    kind: Stalling,
+    /// CPU time of the thread when it began; 0 where that does not matter.
+    used: Nanos,
+}
+
+/// Why a thread cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stalling {
+    /// It waits for a device.
+    Waits,
+    /// It frees memory itself.
+    Reclaims,
+}
+
+impl<P: Platform> Drop for Stall<'_, P> {
+    fn drop(&mut self) {
+        let m = self.machine;
+        let reclaiming = match self.kind {
+            Stalling::Waits => Nanos(0),
+            Stalling::Reclaims => m.platform.thread_cpu_time().since(self.used),
+        };
+        let now = m.platform.now();
+        m.stats.stall_ends(self.cpu, now, reclaiming);
+        m.look_at_pressure(now);
+    }
+}
+
 impl<P: Platform> Machine<P> {
     /// All frames and slots free, no spaces.
     pub fn new(platform: P, config: Config) -> Machine<P> {
@@ -86,19 +128,63 @@ impl<P: Platform> Machine<P> {
                 zone: Zone::new(&platform, *range, marks),
                 lru: Lru::new(&platform, *range, config.lru_lanes),
                 alarm: platform.new_event(),
+                isolated: [0; 2].map(Atomic::new),
+                calm: platform.new_event(),
+                hopeless: Atomic::new(1),
             }
         });
-        Machine {
+        let machine = Machine {
             nodes: nodes.collect(),
             config,
             stats: Stats::new(platform.cpus()),
             frames: Frames::new(total as usize),
             swap: Swap::new(&platform, settings),
+            relief: platform.new_event(),
             written: platform.new_event(),
             files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
             platform,
+        };
+        machine.stats.begin_pressure(machine.reading(machine.platform.now()));
+        machine
+    }
+
+    /// This thread cannot go on from `now` on, until the result is dropped.
+    pub fn stall(&self, kind: Stalling, now: Nanos) -> Stall<'_, P> {
+        let cpu = self.cpu();
+        let used = match kind {
+            Stalling::Waits => Nanos(0),
+            Stalling::Reclaims => self.platform.thread_cpu_time(),
+        };
+        self.stats.stall_begins(cpu, now);
+        Stall { machine: self, cpu, kind, used }
+    }
+
+    /// Updates the averages of pressure, if that is due.
+    pub fn look_at_pressure(&self, now: Nanos) {
+        if self.stats.pressure_is_due(now) {
+            self.stats.update_pressure(self.reading(now));
         }
+    }
+
+    /// Pressure: for how much of the time some threads stalled, and nothing else ran.
+    pub fn pressures(&self) -> [Pressure; 2] {
+        let now = self.platform.now();
+        self.look_at_pressure(now);
+        self.stats.pressures(&self.reading(now))
+    }
+
+    fn reading(&self, now: Nanos) -> Reading {
+        // Where idle time is not known, all CPUs count as in use.
+        let unknown = IdleTime { cpus: self.platform.cpus(), time: Nanos(0) };
+        let nodes = self.nodes.iter().map(|node| node.zone.range().node);
+        let idle = nodes.map(|node| self.platform.idle_time(node).unwrap_or(unknown));
+        let sum = |a: IdleTime, b: IdleTime| IdleTime {
+            cpus: a.cpus + b.cpus,
+            time: Nanos(a.time.0 + b.time.0),
+        };
+        let IdleTime { cpus, time } = idle.fold(IdleTime::default(), sum);
+        Reading { now, stalled: self.stats.stalled(now), cpus, idle: time }
     }
 
     /// Adds a space; `None` when there are 256 already.

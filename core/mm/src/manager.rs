@@ -3,7 +3,7 @@
 use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX};
 use crate::error::FaultError;
 use crate::fault::{self, Fault, Served};
-use crate::machine::{Machine, SPACES_MAX};
+use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
 use crate::reclaim::Crew;
 use crate::snapshot::{self, Snapshot};
@@ -149,7 +149,10 @@ impl<P: Platform> Manager<P> {
     /// The page stays as it was; see [`FaultError`].
     pub fn fault(&self, space: SpaceId, fault: Fault) -> Result<Served, FaultError> {
         let start = self.platform().now();
+        let stall =
+            self.is_elsewhere(space, fault.vpn).then(|| self.machine.stall(Stalling::Waits, start));
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
+        drop(stall);
         let took = self.platform().now().since(start);
         let (stats, cpu) = (&self.machine.stats, self.machine.cpu());
         match served {
@@ -158,6 +161,15 @@ impl<P: Platform> Manager<P> {
             Served::Major => stats.major_fault(cpu, took),
         }
         Ok(served)
+    }
+
+    /// Whether a page's contents are on a device.
+    fn is_elsewhere(&self, space: SpaceId, vpn: Vpn) -> bool {
+        let space = self.space(space);
+        match (space.entry(vpn).page(), space.backing()) {
+            (Page::Swapped(_), _) | (Page::Absent, Backing::File { .. }) => true,
+            (Page::Absent, Backing::Anonymous) | (Page::Resident(_), _) => false,
+        }
     }
 
     /// Whether a fault on a page may have to wait for a device: for one that holds the page, or for
@@ -267,7 +279,21 @@ impl<P: Platform> Manager<P> {
             (Counter::KswapdPeak, self.kswapd.peak() as u64),
             (Counter::Processes, 1),
         ];
-        gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
+        let [some, full] = self.machine.pressures();
+        let pressures = [
+            (Counter::PsiSome10, some.averages[0]),
+            (Counter::PsiSome60, some.averages[1]),
+            (Counter::PsiSome300, some.averages[2]),
+            (Counter::PsiSomeMicros, some.total.0 / 1000),
+            (Counter::PsiFull10, full.averages[0]),
+            (Counter::PsiFull60, full.averages[1]),
+            (Counter::PsiFull300, full.averages[2]),
+            (Counter::PsiFullMicros, full.total.0 / 1000),
+        ];
+        gauges
+            .into_iter()
+            .chain(pressures)
+            .for_each(|(gauge, value)| now.counters[gauge as usize] = value);
         now
     }
 

@@ -10,14 +10,17 @@ use crate::machine::Machine;
 use crate::range::{Large, each_present};
 use crate::snapshot::Snapshot;
 use crate::space::{Backing, Entry, Page, Range, block_of};
-use highwater_platform::Platform;
+use highwater_platform::{Atomic, Platform};
 use highwater_units::{LARGE_PAGES, Pfn, Slot};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Acquire;
 
 /// Checks a machine on which nothing runs. `snapshots`: those whose references are not given back.
 pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     let mut places = vec![None; m.frames.len()];
     for node in &m.nodes {
+        let isolated = node.isolated.each_ref().map(|kind| kind.load(Acquire));
+        assert_eq!(isolated, [0; 2], "no page is in a thread's hands");
         node.zone.each_free(|pfn| set_place(&mut places, pfn, Place::Off));
         node.lru.each(|pfn, place| {
             set_place(&mut places, pfn, check_place(m, pfn, place));

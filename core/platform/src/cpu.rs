@@ -3,6 +3,15 @@
 use crate::Phase;
 use highwater_units::{CpuId, Nanos, NodeId};
 
+/// What CPUs did not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdleTime {
+    /// How many CPUs.
+    pub cpus: usize,
+    /// For how long they have idled so far, summed.
+    pub time: Nanos,
+}
+
 /// The processors of a platform.
 pub trait Cpu {
     /// The CPU this thread runs on now. A hint: the thread may move before it returns, so per-CPU
@@ -22,10 +31,9 @@ pub trait Cpu {
     /// Says what this thread does from now on; returns what it did.
     fn enter(&self, phase: Phase) -> Phase;
 
-    /// For how long the CPUs have idled so far, summed, that threads started for `node` may run on;
-    /// waiting for devices is idling. On a real system in steps of 10 ms, each CPU for itself.
-    /// `None` where it cannot be known.
-    fn idle_time(&self, node: NodeId) -> Option<Nanos>;
+    /// Of the CPUs that threads started for `node` may run on; waiting for devices is idling. On a
+    /// real system in steps of 10 ms, each CPU for itself. `None` where it cannot be known.
+    fn idle_time(&self, node: NodeId) -> Option<IdleTime>;
 
     /// Notes a number that changes over time, where the platform keeps a trace.
     fn trace_value(&self, _name: &str, _value: u64) {}

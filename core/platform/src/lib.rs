@@ -28,7 +28,7 @@ mod thread;
 pub use atomic::{Atomic, Atomics, Int};
 pub use block::{Block, DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
 pub use clock::Clock;
-pub use cpu::Cpu;
+pub use cpu::{Cpu, IdleTime};
 pub use lock::{Event, Guard, Lock, LockClass, Locks, Ticket};
 pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};

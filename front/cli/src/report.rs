@@ -41,12 +41,33 @@ pub(crate) struct Report {
     pub(crate) tiers: Option<Tiers>,
     pub(crate) swap_io_errors: u64,
     pub(crate) direct_reclaims: u64,
+    /// For how long direct reclaims held threads up.
+    pub(crate) direct_reclaim_stall: Latency,
+    pub(crate) pressure: Pressure,
     pub(crate) kswapd_cpu_seconds: f64,
     pub(crate) handler_cpu_seconds: f64,
     pub(crate) fault_latency: Latency,
     pub(crate) fault_latency_major: Latency,
     /// Every counter by its name.
     pub(crate) vmstat: BTreeMap<&'static str, u64>,
+}
+
+/// For which part of the time threads stalled for lack of memory, as in /proc/pressure/memory.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Pressure {
+    /// Some thread did.
+    pub(crate) some: Stalls,
+    /// And nothing else ran.
+    pub(crate) full: Stalls,
+}
+
+/// Stall time in all, and in percent of the last 10, 60 and 300 seconds of a process.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Stalls {
+    pub(crate) total_seconds: f64,
+    pub(crate) avg10: f64,
+    pub(crate) avg60: f64,
+    pub(crate) avg300: f64,
 }
 
 /// The process that had the largest resident set, and what that was made of.
@@ -160,12 +181,27 @@ impl Report {
             tiers: Tiers::of(&all),
             swap_io_errors: get(Counter::SwapIoErrors),
             direct_reclaims: get(Counter::AllocStall),
+            direct_reclaim_stall: Latency::of(&all.reclaims),
+            pressure: Pressure { some: Stalls::of(&all, SOME), full: Stalls::of(&all, FULL) },
             kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
             handler_cpu_seconds: seconds(Counter::HandlerNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
+    }
+}
+
+const SOME: [Counter; 4] =
+    [Counter::PsiSomeMicros, Counter::PsiSome10, Counter::PsiSome60, Counter::PsiSome300];
+const FULL: [Counter; 4] =
+    [Counter::PsiFullMicros, Counter::PsiFull10, Counter::PsiFull60, Counter::PsiFull300];
+
+impl Stalls {
+    fn of(all: &Snapshot, counters: [Counter; 4]) -> Stalls {
+        let [micros, avg10, avg60, avg300] = counters.map(|counter| all.get(counter) as f64);
+        let [avg10, avg60, avg300] = [avg10, avg60, avg300].map(|average| average / 100.0);
+        Stalls { total_seconds: micros / 1e6, avg10, avg60, avg300 }
     }
 }
 

@@ -50,7 +50,8 @@ fn table(report: &Report) -> Vec<String> {
         ("faults", faults(report)),
         ("swapped in", transfer(&report.swap_in, "read")),
         ("swapped out", transfer(&report.swap_out, "write")),
-        ("direct reclaims", HumanCount(report.direct_reclaims).to_string()),
+        ("direct reclaims", direct_reclaims(report)),
+        ("pressure", pressure(report)),
         ("fault latency", latency(&report.fault_latency)),
         ("  major faults", latency(&report.fault_latency_major)),
         ("manager CPU", manager_cpu(report)),
@@ -107,6 +108,17 @@ fn peak(report: &Report) -> String {
     ];
     let [all, arena, manager, ram, elsewhere] = bytes.map(Bytes);
     format!("{all}: paged {arena}, manager {manager}, RAM swap {ram}, elsewhere {elsewhere}")
+}
+
+fn direct_reclaims(report: &Report) -> String {
+    let stalls = &report.direct_reclaim_stall;
+    let count = HumanCount(report.direct_reclaims).to_string();
+    if stalls.count == 0 { count } else { format!("{count}, {}", latency(stalls)) }
+}
+
+fn pressure(report: &Report) -> String {
+    let [some, full] = [&report.pressure.some, &report.pressure.full];
+    format!("some {:.2} s, full {:.2} s", some.total_seconds, full.total_seconds)
 }
 
 fn faults(report: &Report) -> String {

@@ -244,6 +244,9 @@ pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
         "{error}: the program is ended (memory {frames}, swap {used} of {slots} used); \
          run it with more --memory or --swap"
     ));
+    if let Some(shortage) = manager.machine().stats.shortage() {
+        say(&shortage.to_string());
+    }
     if let Some(process) = process::running() {
         let full = u64::from(error == FaultError::OutOfMemory);
         process.reporter.shared.out_of_memory.store(full, Relaxed);

@@ -1,7 +1,7 @@
 //! The CPUs of the host.
 
 use crate::{Os, phase};
-use highwater_platform::{Cpu, Phase};
+use highwater_platform::{Cpu, IdleTime, Phase};
 use highwater_units::{CpuId, Nanos, NodeId};
 use std::fs::{File, read_to_string};
 use std::io;
@@ -88,8 +88,8 @@ impl IdleTimes {
         self.stat.as_raw_fd()
     }
 
-    /// Of the CPUs that this thread may run on, summed; `None`: they cannot be read.
-    pub fn of_this_thread(&self, cpus: usize) -> Option<Nanos> {
+    /// Of the CPUs that this thread may run on; `None`: they cannot be read.
+    pub fn of_this_thread(&self, cpus: usize) -> Option<IdleTime> {
         // SAFETY: all zeros are the empty set; sched_getaffinity fills it, or says that it cannot.
         let allowed = unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -102,17 +102,20 @@ impl IdleTimes {
         let text = String::from_utf8_lossy(&text[..len]);
         // SAFETY: CPU_ISSET looks at one bit of the set, within it.
         let may = |cpu: usize| cpu < 1024 && unsafe { libc::CPU_ISSET(cpu, &allowed) };
-        Some(Nanos(idle_ticks(&text, may) * self.nanos_per_tick))
+        let (cpus, ticks) = idle_ticks(&text, may);
+        Some(IdleTime { cpus, time: Nanos(ticks * self.nanos_per_tick) })
     }
 }
 
-/// The idle ticks of those CPUs for which `counts`, with those in which they waited for devices.
-fn idle_ticks(stat: &str, counts: impl Fn(usize) -> bool) -> u64 {
+/// The CPUs for which `counts`, and their idle ticks, with those in which they waited for devices.
+fn idle_ticks(stat: &str, counts: impl Fn(usize) -> bool) -> (usize, u64) {
     let lines = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
     let own = lines.filter(|(cpu, _)| cpu.parse().is_ok_and(&counts));
-    // user nice system idle iowait ...
-    let idle = own.flat_map(|(_, ticks)| ticks.split_ascii_whitespace().skip(3).take(2));
-    idle.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    own.fold((0, 0), |(cpus, sum), (_, ticks)| {
+        // user nice system idle iowait ...
+        let idle = ticks.split_ascii_whitespace().skip(3).take(2);
+        (cpus + 1, sum + idle.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>())
+    })
 }
 
 /// The numbers of a list such as "0-3,8"; what is no number is left out.
@@ -156,7 +159,7 @@ impl Cpu for Os {
         phase::enter(phase)
     }
 
-    fn idle_time(&self, _: NodeId) -> Option<Nanos> {
+    fn idle_time(&self, _: NodeId) -> Option<IdleTime> {
         self.idle.as_ref()?.of_this_thread(self.topology.count())
     }
 }
@@ -171,7 +174,8 @@ mod tests {
         let stat = "cpu  90 0 0 1110 22 0 0 0 0 0\ncpu0 40 1 2 1000 20 5 6 7 8 9\n\
                     cpu1 50 1 2 100 1 5\ncpu12 0 0 0 10 1 0\nintr 500 1000 7 8 9\n";
         let ticks = |cpus: &[usize]| idle_ticks(stat, |cpu| cpus.contains(&cpu));
-        assert_eq!([ticks(&[0]), ticks(&[0, 12]), ticks(&[1, 2])], [1020, 1031, 101]);
+        let found = [ticks(&[0]), ticks(&[0, 12]), ticks(&[1, 2])];
+        assert_eq!(found, [(1, 1020), (2, 1031), (1, 101)]);
     }
 
     #[test]

@@ -59,7 +59,8 @@ fn pass(manager: &Manager<Os>, pages: impl Iterator<Item = u64>, access: Access)
 
 /// What was counted between two times; time itself is not.
 fn counted(before: &Snapshot, after: &Snapshot) -> Vec<(&'static str, u64)> {
-    let timeless = |counter: &Counter| !counter.name().ends_with("_ns");
+    let timeless =
+        |counter: &Counter| !counter.name().ends_with("_ns") && !counter.name().starts_with("psi_");
     let of = |c: Counter| (c.name(), after.get(c).wrapping_sub(before.get(c)));
     Counter::ALL.into_iter().filter(timeless).map(of).collect()
 }

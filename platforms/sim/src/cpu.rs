@@ -1,8 +1,8 @@
 //! The virtual CPUs.
 
 use crate::Sim;
-use highwater_platform::{Cpu, Phase};
-use highwater_units::{CpuId, Nanos, NodeId};
+use highwater_platform::{Cpu, IdleTime, Phase};
+use highwater_units::{CpuId, NodeId};
 
 /// Nanoseconds of one pause while spinning.
 const PAUSE: u64 = 20;
@@ -52,7 +52,7 @@ impl Cpu for Sim {
         }
         before
     }
-    fn idle_time(&self, node: NodeId) -> Option<Nanos> {
+    fn idle_time(&self, node: NodeId) -> Option<IdleTime> {
         Some(self.engine().idle_time(node))
     }
 

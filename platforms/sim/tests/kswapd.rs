@@ -5,11 +5,12 @@ mod common;
 use common::{device, machine, platform, setup};
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
+use highwater_mm::zone::Level;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::machine::Answer;
 use highwater_sim::{Sim, Vm, simulate};
-use highwater_units::{Nanos, SpaceId, Vpn};
+use highwater_units::{CpuId, Nanos, SpaceId, Vpn};
 
 const FRAMES: u32 = 4096;
 const PAGES: u64 = 4 * FRAMES as u64;
@@ -126,4 +127,101 @@ fn threads_are_not_added_where_others_need_the_cpus() {
         let [peak, grown, ..] = fare(cores, tasks, KswapdThreads::Auto, [60, 60]);
         assert_eq!((peak, grown), (1, 0), "{tasks} tasks on {cores} CPUs");
     }
+}
+
+#[test]
+fn many_direct_reclaims_wait_for_each_other() {
+    let counted = |cores, tasks| {
+        let whole = move |vm: &Vm| {
+            let mut manager = manager(vm, 1, Config::default());
+            write(vm, &manager, tasks, PAGES / tasks);
+            let now = manager.statistics();
+            let stalls = now.get(Counter::AllocStall);
+            assert_eq!(now.reclaims.count(), stalls, "each was timed");
+            manager.stop_kswapd();
+            manager.verify(&[]);
+            (stalls, now.get(Counter::ThrottleIsolated))
+        };
+        simulate(setup(machine(1, cores), 1), whole).expect("it ends").result
+    };
+    let (stalls, waits) = counted(2, 1);
+    assert!(stalls > 0 && waits == 0, "{stalls} direct reclaims, {waits} waits");
+    let (_, waits) = counted(16, 48);
+    assert!(waits > 0);
+}
+
+#[test]
+fn below_half_of_min_direct_reclaim_waits_for_kswapd() {
+    let whole = |vm: &Vm| {
+        let mut manager = manager(vm, 1, Config::default());
+        write(vm, &manager, 1, PAGES);
+        let zone = &manager.machine().nodes[0].zone;
+        // Somebody takes all frames but a few.
+        let take_most = || {
+            let mut taken = Vec::new();
+            loop {
+                // No CPU keeps any.
+                zone.drain();
+                if zone.free_frames() <= zone.marks().min / 2 {
+                    return taken;
+                }
+                taken.extend_from_slice(&zone.alloc(CpuId(0), 1, Level::Nothing));
+            }
+        };
+        let need_one = |vpn| drop(manager.pin(SPACE, Vpn(vpn), Access::Write).expect("room"));
+        let counts = || {
+            let now = manager.statistics();
+            [Counter::AllocStall, Counter::ThrottleDirect].map(|counter| now.get(counter))
+        };
+        let before = counts();
+        let taken = take_most();
+        need_one(1);
+        assert_eq!(counts(), [before[0] + 1, before[1] + 1], "kswapd had its turn");
+        zone.free_for_all(&taken);
+        let now = counts();
+        manager.stop_kswapd();
+        // With no kswapd to wait for, nobody does.
+        (0..PAGES).for_each(|vpn| {
+            drop(manager.pin(SPACE, Vpn(vpn), Access::Write).expect("room"));
+        });
+        let last = manager.statistics();
+        assert!(last.get(Counter::AllocStall) > now[0]);
+        assert_eq!(last.get(Counter::ThrottleDirect), now[1]);
+        manager.verify(&[]);
+    };
+    simulate(setup(machine(1, 4), 1), whole).expect("it ends");
+}
+
+#[test]
+fn pressure_is_the_time_in_which_threads_stall() {
+    let whole = |vm: &Vm| {
+        let slow = device(Answer::Asynchronous);
+        let sim = platform(vm, vec![512], &[slow], 1 << 14, Recency::AccessedBit);
+        let mut manager = Manager::start(sim, Config::default()).expect("threads");
+        manager.add_space(4096).expect("a space");
+        let percents = |counters: [Counter; 2]| {
+            let now = manager.statistics();
+            counters.map(|counter| now.get(counter) / 100)
+        };
+        let averages = || percents([Counter::PsiSome10, Counter::PsiFull10]);
+        assert_eq!(averages(), [0, 0]);
+        // Nearly every access waits for the device, and nothing else runs.
+        let end = Nanos(vm.now().0 + 4_100_000_000);
+        for turn in 0u64.. {
+            if vm.now() >= end {
+                break;
+            }
+            let page = Vpn(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52);
+            drop(manager.pin(SPACE, page, Access::Write).expect("room for all"));
+        }
+        let [some, full] = averages();
+        assert!((24..=33).contains(&some) && full <= some && full >= 20, "{some} {full}");
+        let totals = [Counter::PsiSomeMicros, Counter::PsiFullMicros];
+        let [some, full] = totals.map(|counter| manager.statistics().get(counter));
+        assert!(some <= 4_200_000 && some > 3_000_000 && full > 2_500_000, "{some} {full}");
+        vm.sleep(Nanos(50_000_000_000));
+        assert_eq!(averages(), [0, 0]);
+        manager.stop_kswapd();
+    };
+    simulate(setup(machine(1, 4), 1), whole).expect("it ends");
 }

@@ -1,8 +1,8 @@
 //! The host's CPUs, as platform `os` has them.
 
 use crate::Uffd;
-use highwater_platform::{Cpu, Phase};
-use highwater_units::{CpuId, Nanos, NodeId};
+use highwater_platform::{Cpu, IdleTime, Phase};
+use highwater_units::{CpuId, NodeId};
 
 impl Cpu for Uffd {
     fn cpu(&self) -> CpuId {
@@ -25,7 +25,7 @@ impl Cpu for Uffd {
         highwater_os::enter(phase)
     }
 
-    fn idle_time(&self, _: NodeId) -> Option<Nanos> {
+    fn idle_time(&self, _: NodeId) -> Option<IdleTime> {
         self.idle.as_ref()?.of_this_thread(self.topology.count())
     }
 }

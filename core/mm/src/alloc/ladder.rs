@@ -1,12 +1,14 @@
 //! What to try when memory is below low, in order. The only place that decides that.
 
 use super::{OutOfMemory, request};
-use crate::machine::Machine;
-use crate::reclaim::{Reclaimer, shrink};
-use crate::stats::Counter;
+use crate::lru::Kind;
+use crate::machine::{Machine, Node, Stalling};
+use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
+use crate::stats::{Counter, Shortage};
 use crate::zone::Level;
-use highwater_platform::{Event, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList, LARGE_PAGES, Nanos, Pfn};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Rounds of direct reclaim without a frame gained after which swap being full is believed.
 const RETRIES: u32 = 16;
@@ -26,7 +28,26 @@ pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameL
         return Ok(frames);
     }
     m.count(Counter::AllocStall, 1);
-    reclaim_until_some(m, wanted).ok_or(OutOfMemory)
+    let (cpu, start) = (m.cpu(), m.platform.now());
+    let stall = m.stall(Stalling::Reclaims, start);
+    let waited_for = match wait_for_relief(m) {
+        Throttled::No => None,
+        Throttled::Yes => request(m, wanted, Level::Min),
+    };
+    let frames = match waited_for {
+        Some(frames) => Ok(frames),
+        None => reclaim_until_some(m, wanted),
+    };
+    drop(stall);
+    m.stats.direct_reclaim(cpu, m.platform.now().since(start));
+    frames.map_err(|shortage| give_up(m, shortage))
+}
+
+/// The end of the ladder: says what was seen on it.
+fn give_up<P: Platform>(m: &Machine<P>, shortage: Shortage) -> OutOfMemory {
+    m.count(Counter::AllocOom, 1);
+    m.stats.note_shortage(shortage);
+    OutOfMemory
 }
 
 /// A large block from above low, or from above min after reclaiming as much.
@@ -46,7 +67,7 @@ pub(super) fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
 }
 
 /// Direct reclaim, until there is a frame or no hope for one.
-fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, Shortage> {
     let start = m.platform.now();
     let mut fruitless = 0;
     loop {
@@ -57,19 +78,38 @@ fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<Fram
             freed => (wanted.min(freed), Level::Nothing),
         };
         if let Some(frames) = request(m, most, level) {
-            return Some(frames);
+            return Ok(frames);
         }
         drain(m);
         if let Some(frames) = request(m, 1, Level::Nothing) {
-            return Some(frames);
+            return Ok(frames);
         }
         fruitless += 1;
         let (used, all) = m.swap.usage();
         let waited = m.platform.now().since(start);
         if fruitless >= RETRIES && (used >= all || waited > PATIENCE) {
-            return None;
+            return Err(shortage(m, fruitless, waited));
         }
         m.platform.relax(fruitless);
+    }
+}
+
+fn shortage<P: Platform>(m: &Machine<P>, rounds: u32, waited: Nanos) -> Shortage {
+    let sum = |of: &dyn Fn(&Node<P>) -> u32| m.nodes.iter().map(of).sum();
+    let listed = |kind| sum(&|node| node.lru.len_of(kind));
+    let (slots_used, slots) = m.swap.usage();
+    Shortage {
+        rounds,
+        waited,
+        frames: m.frames.len() as u32,
+        free: sum(&|node| node.zone.free_frames()),
+        anon: listed(Kind::Anon),
+        file: listed(Kind::File),
+        isolated: sum(&|node| node.isolated.iter().map(|kind| kind.load(Relaxed)).sum()),
+        hopeless: sum(&|node| node.hopeless.load(Relaxed).into()),
+        nodes: m.nodes.len() as u32,
+        slots_used,
+        slots,
     }
 }
 

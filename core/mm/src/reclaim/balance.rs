@@ -10,6 +10,7 @@
 
 use super::evict::evict;
 use super::scan::age;
+use super::throttle::{self, Crowd, Isolated};
 use crate::lru::{Kind, List, Lru};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
@@ -67,7 +68,7 @@ pub fn shrink<P: Platform>(m: &Machine<P>, node: &Node<P>, who: Reclaimer, targe
 }
 
 /// Looks at a batch of inactive pages of a kind; returns how many, and how many were freed. `None`:
-/// there are none.
+/// there are none, or too many are in other threads' hands.
 fn scan_batch<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
@@ -75,12 +76,17 @@ fn scan_batch<P: Platform>(
     who: Reclaimer,
 ) -> Option<(u32, u32)> {
     refill_inactive(m, node, kind);
+    if who == Reclaimer::Direct && throttle::enter(m, node, kind) == Crowd::Many {
+        return None;
+    }
     let batch = node.lru.isolate(&m.frames, m.cpu(), List::inactive(kind), BATCH_PAGES_MAX);
     let scanned = batch.len() as u32;
     if scanned == 0 {
         return None;
     }
+    let isolated = Isolated::note(node, kind, scanned);
     let evicted = evict(m, node, kind, batch, who);
+    drop(isolated);
     let (scan, steal) = who.counters();
     let (scan_kind, steal_kind) = match kind {
         Kind::Anon => (Counter::PgScanAnon, Counter::PgStealAnon),

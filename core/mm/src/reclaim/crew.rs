@@ -16,6 +16,7 @@
 
 use super::kswapd::{self, Duty};
 use super::sizing::{CALM_MIN, PERIOD, Sample, Sizing, Streaks, decide};
+use super::throttle;
 use crate::config::{KSWAPD_THREADS_MAX, KswapdThreads};
 use crate::machine::Machine;
 use crate::stats::Counter;
@@ -192,6 +193,9 @@ impl<P: Platform> Crew<P> {
             surplus.append(&mut roster.leaving);
             drop(roster);
             surplus.iter().for_each(|seat| seat.duty.end());
+            if *threads.end() == 0 {
+                throttle::give_up(&self.machine, node);
+            }
             // Also for those that stay: whether they wake to be reviewed has changed.
             node.alarm.notify_all();
             ended.append(&mut surplus);
@@ -239,11 +243,12 @@ impl<P: Platform> Crew<P> {
 
     /// Changes the size of a team, if it is automatic and its period over.
     pub(super) fn review(self: &Arc<Self>, node: usize) {
-        let team = &self.teams[node];
+        let (team, now) = (&self.teams[node], self.machine.platform.now());
+        self.machine.look_at_pressure(now);
         if !team.is_auto() {
             return;
         }
-        let (now, due) = (self.machine.platform.now().0, team.due.load(Relaxed));
+        let (now, due) = (now.0, team.due.load(Relaxed));
         let next = now + PERIOD.0;
         if now < due || team.due.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
             return;
@@ -270,7 +275,7 @@ impl<P: Platform> Crew<P> {
             freed: m.stats.get(Counter::PgStealKswapd),
             freed_directly: m.stats.get(Counter::PgStealDirect),
             stalls: m.stats.get(Counter::AllocStall),
-            idle: m.platform.idle_time(NodeId(node as u8)),
+            idle: m.platform.idle_time(NodeId(node as u8)).map(|idle| idle.time),
             free: zone.free_frames(),
             low: zone.marks().low,
             at: m.platform.now(),

@@ -6,6 +6,7 @@
 
 use super::balance::{Reclaimer, shrink};
 use super::crew::Crew;
+use super::throttle;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::Level;
@@ -119,12 +120,19 @@ fn balance<P: Platform>(
         let missing = node.zone.marks().high.saturating_sub(node.zone.free_frames());
         let target = missing.clamp(1, BATCH_PAGES_MAX as u32);
         match shrink(m, node, Reclaimer::Kswapd, target) {
-            0 if failures == FAILURES_MAX => return Balance::GaveUp(ticket),
+            0 if failures == FAILURES_MAX => {
+                m.count(Counter::KswapdHopeless, 1);
+                throttle::give_up(m, node);
+                return Balance::GaveUp(ticket);
+            }
             0 => {
                 m.platform.relax(failures);
                 failures += 1;
             }
-            _ => failures = 0,
+            _ => {
+                failures = 0;
+                throttle::relieve(m, node);
+            }
         }
         review();
     }

@@ -8,9 +8,11 @@
 //! kswapd          -- threads that call balance::shrink between the low and the high mark
 //! crew            -- how many of them each node has
 //!                    sizing: Sizing, if that is left to the manager: pure
+//! throttle        -- direct reclaims wait: for pages in other threads' hands, for kswapd
 //! ```
-//! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers;
-//! so an allocation may reclaim while it holds entries. Isolated pages are in one thread's hands.
+//! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers,
+//! and for others for a limited time; so an allocation may reclaim while it holds entries. Isolated
+//! pages are in one thread's hands.
 
 mod balance;
 mod crew;
@@ -21,6 +23,8 @@ mod large;
 mod run;
 mod scan;
 mod sizing;
+mod throttle;
 
 pub use balance::{Reclaimer, shrink};
 pub use crew::Crew;
+pub use throttle::{Throttled, wait_for_relief};

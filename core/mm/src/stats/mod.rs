@@ -2,25 +2,34 @@
 //!
 //! ```text
 //! Stats -- Shard per CPU: counters                            --- sums ---> Snapshot <---> words
-//!                      \- latency of minor and of major faults
+//!                      |- latency of minor and of major faults, of direct reclaims
+//!                      \- StallClock                      --- sums ---> Averages (pressure)
 //! ```
-//! No locks, and no cache line that CPUs share: relaxed adds to the CPU's own. So that no fault of
-//! hundreds of CPUs waits for a line, reading costs a walk over all of them. A snapshot is not one
-//! instant: counters that belong together may differ by what was under way. `words` is the form in
-//! which a snapshot crosses to another process.
+//! No locks but that of the averages, which is taken every 2 s, and no cache line that CPUs share:
+//! relaxed adds to the CPU's own. So that no fault of hundreds of CPUs waits for a line, reading
+//! costs a walk over all of them. A snapshot is not one instant: counters that belong together may
+//! differ by what was under way. `words` is the form in which a snapshot crosses to another
+//! process.
 
 mod counter;
 mod histogram;
+mod pressure;
+mod shortage;
 
 pub use counter::{COUNTERS, Counter};
 use histogram::Histogram;
 pub use histogram::HistogramSnapshot;
+pub use pressure::Pressure;
+pub(crate) use pressure::{Reading, Stalled};
+pub use shortage::Shortage;
 
 use highwater_units::{CpuId, Nanos};
+use pressure::{Averages, StallClock};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// First word of a snapshot: "HWSTAT" and a version; changed with any change of layout.
-const MAGIC: u64 = 0x4857_5354_4154_0001;
+const MAGIC: u64 = 0x4857_5354_4154_0002;
 
 /// What one CPU counts, on cache lines of its own.
 #[repr(align(128))]
@@ -28,6 +37,8 @@ struct Shard {
     counters: [AtomicU64; COUNTERS],
     minor: Histogram,
     major: Histogram,
+    reclaims: Histogram,
+    stalls: StallClock,
 }
 
 impl Shard {
@@ -36,21 +47,31 @@ impl Shard {
             counters: [const { AtomicU64::new(0) }; COUNTERS],
             minor: Histogram::new(),
             major: Histogram::new(),
+            reclaims: Histogram::new(),
+            stalls: StallClock::new(),
         }
     }
 }
 
 /// All statistics of one manager.
-pub struct Stats(Vec<Shard>);
+pub struct Stats {
+    shards: Vec<Shard>,
+    averages: Mutex<Averages>,
+    /// When they are to be updated, for who has no lock.
+    due: AtomicU64,
+    shortage: Mutex<Option<Shortage>>,
+}
 
 impl Stats {
     /// Zeros, for `cpus` CPUs.
     pub fn new(cpus: usize) -> Stats {
-        Stats((0..cpus).map(|_| Shard::new()).collect())
+        let shards = (0..cpus).map(|_| Shard::new()).collect();
+        let (averages, due) = (Mutex::default(), AtomicU64::new(u64::MAX));
+        Stats { shards, averages, due, shortage: Mutex::default() }
     }
 
     fn shard(&self, cpu: CpuId) -> &Shard {
-        &self.0[usize::from(cpu.0)]
+        &self.shards[usize::from(cpu.0)]
     }
 
     /// Adds to a counter, on the shard of `cpu`.
@@ -74,9 +95,67 @@ impl Stats {
         self.shard(cpu).major.record(took);
     }
 
+    /// Records how long a direct reclaim held its thread up, on the shard of `cpu`.
+    pub fn direct_reclaim(&self, cpu: CpuId, took: Nanos) {
+        self.shard(cpu).reclaims.record(took);
+    }
+
+    /// A thread on a CPU cannot go on for lack of memory.
+    pub(crate) fn stall_begins(&self, cpu: CpuId, now: Nanos) {
+        self.shard(cpu).stalls.begin(now);
+    }
+
+    /// The thread that was on this CPU then goes on, having used CPU time for reclaim.
+    pub(crate) fn stall_ends(&self, cpu: CpuId, now: Nanos, reclaiming: Nanos) {
+        self.shard(cpu).stalls.end(now, reclaiming);
+    }
+
+    /// An allocation has failed.
+    pub(crate) fn note_shortage(&self, shortage: Shortage) {
+        *self.shortage.lock().expect("no panic") = Some(shortage);
+    }
+
+    /// What the last allocation saw that failed, if one did.
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.shortage.lock().expect("no panic").clone()
+    }
+
+    /// Stall time so far, of all CPUs.
+    pub(crate) fn stalled(&self, now: Nanos) -> Stalled {
+        let mut sum = Stalled::default();
+        self.shards.iter().for_each(|shard| shard.stalls.add_to(&mut sum, now));
+        sum
+    }
+
+    /// Pressure is averaged from here on.
+    pub(crate) fn begin_pressure(&self, first: Reading) {
+        let averages = Averages::new(first);
+        self.due.store(averages.due().0, Relaxed);
+        *self.averages.lock().expect("no panic") = averages;
+    }
+
+    /// Whether averages of pressure are older than 2 s.
+    pub(crate) fn pressure_is_due(&self, now: Nanos) -> bool {
+        now.0 >= self.due.load(Relaxed)
+    }
+
+    /// Updates them, unless somebody has.
+    pub(crate) fn update_pressure(&self, reading: Reading) {
+        let mut averages = self.averages.lock().expect("no panic");
+        if reading.now >= averages.due() {
+            averages.update(reading);
+            self.due.store(averages.due().0, Relaxed);
+        }
+    }
+
+    /// Pressure, averages as of the last update: some threads stalled, nothing else ran.
+    pub(crate) fn pressures(&self, reading: &Reading) -> [Pressure; 2] {
+        self.averages.lock().expect("no panic").pressures(reading)
+    }
+
     /// The sum of one counter over all CPUs.
     pub fn get(&self, counter: Counter) -> u64 {
-        let values = self.0.iter().map(|shard| shard.counters[counter as usize].load(Relaxed));
+        let values = self.shards.iter().map(|shard| shard.counters[counter as usize].load(Relaxed));
         let sum = values.fold(0, u64::wrapping_add);
         // What was added on a CPU after it was looked at may be subtracted on one before.
         (sum as i64).max(0) as u64
@@ -89,9 +168,10 @@ impl Stats {
             counters[counter as usize] = self.get(counter);
         }
         let mut sums = Snapshot { counters, ..Snapshot::empty() };
-        for shard in &self.0 {
+        for shard in &self.shards {
             shard.minor.add_to(&mut sums.minor);
             shard.major.add_to(&mut sums.major);
+            shard.reclaims.add_to(&mut sums.reclaims);
         }
         sums
     }
@@ -106,16 +186,23 @@ pub struct Snapshot {
     pub minor: HistogramSnapshot,
     /// Latency of major faults.
     pub major: HistogramSnapshot,
+    /// For how long direct reclaims held threads up.
+    pub reclaims: HistogramSnapshot,
 }
 
 impl Snapshot {
     /// Words in [`Snapshot::to_words`].
-    pub const WORDS: usize = 1 + COUNTERS + 2 * HistogramSnapshot::WORDS;
+    pub const WORDS: usize = 1 + COUNTERS + 3 * HistogramSnapshot::WORDS;
 
     /// All zero.
     pub fn empty() -> Snapshot {
         let none = HistogramSnapshot::empty();
-        Snapshot { counters: [0; COUNTERS], minor: none.clone(), major: none }
+        Snapshot {
+            counters: [0; COUNTERS],
+            minor: none.clone(),
+            major: none.clone(),
+            reclaims: none,
+        }
     }
 
     /// One counter.
@@ -131,6 +218,7 @@ impl Snapshot {
         }
         self.minor.merge(&other.minor);
         self.major.merge(&other.major);
+        self.reclaims.merge(&other.reclaims);
     }
 
     /// The latency of all faults, minor and major together.
@@ -146,6 +234,7 @@ impl Snapshot {
         words.extend(self.counters);
         words.extend(self.minor.words());
         words.extend(self.major.words());
+        words.extend(self.reclaims.words());
         words
     }
 
@@ -154,11 +243,13 @@ impl Snapshot {
         let words = words.get(..Self::WORDS)?;
         let (magic, rest) = words.split_first()?;
         let (counters, rest) = rest.split_at(COUNTERS);
-        let (minor, major) = rest.split_at(HistogramSnapshot::WORDS);
+        let (minor, rest) = rest.split_at(HistogramSnapshot::WORDS);
+        let (major, reclaims) = rest.split_at(HistogramSnapshot::WORDS);
         (*magic == MAGIC).then(|| Snapshot {
             counters: counters.try_into().expect("split at COUNTERS"),
             minor: HistogramSnapshot::from_words(minor),
             major: HistogramSnapshot::from_words(major),
+            reclaims: HistogramSnapshot::from_words(reclaims),
         })
     }
 }
@@ -174,6 +265,7 @@ mod tests {
         stats.add(CpuId(1), Counter::PgFault, 4);
         stats.add(CpuId(1), Counter::ResidentPeak, 9);
         stats.major_fault(CpuId(0), Nanos(1000));
+        stats.direct_reclaim(CpuId(1), Nanos(9));
         let one = stats.snapshot();
         assert_eq!(Snapshot::from_words(&one.to_words()), Some(one.clone()));
         assert_eq!(Snapshot::from_words(&one.to_words()[1..]), None);
@@ -181,7 +273,7 @@ mod tests {
         sum.merge(&one);
         assert_eq!(sum.get(Counter::PgFault), 14);
         assert_eq!(sum.get(Counter::ResidentPeak), 9);
-        assert_eq!(sum.faults().count(), 2);
+        assert_eq!((sum.faults().count(), sum.reclaims.count()), (2, 2));
     }
 
     #[test]

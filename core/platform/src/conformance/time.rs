@@ -80,7 +80,7 @@ fn threads_run_at_once_and_end<P: Platform>(platform: &Arc<P>) {
 
 /// Idle time never shrinks, and is no longer than all CPUs have had time.
 fn cpus_idle_while_threads_sleep<P: Platform>(platform: &P) {
-    let idle = || platform.idle_time(NodeId(0)).expect("idle time is known");
+    let idle = || platform.idle_time(NodeId(0)).expect("idle time is known").time;
     let (start, before) = (platform.now(), idle());
     let event = platform.new_event();
     let (mut last, mut rounds) = (before, 0);
@@ -92,6 +92,8 @@ fn cpus_idle_while_threads_sleep<P: Platform>(platform: &P) {
         (last, rounds) = (now, rounds + 1);
     }
     let (idled, passed) = (last.since(before), platform.now().since(start));
+    let cpus = platform.idle_time(NodeId(0)).map(|idle| idle.cpus);
+    assert!(cpus.is_some_and(|cpus| (1..=platform.cpus()).contains(&cpus)), "{cpus:?}");
     // Each CPU's count is rounded to ticks, before and after.
     let most = Nanos((passed.0 + 20_000_000) * platform.cpus() as u64);
     assert!(idled <= most, "{idled:?} in {passed:?}");

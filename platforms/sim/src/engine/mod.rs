@@ -30,7 +30,7 @@ pub use trace::Trace;
 
 use crate::machine::Machine;
 use crate::order::Order;
-use highwater_platform::{LockClass, Phase};
+use highwater_platform::{IdleTime, LockClass, Phase};
 use highwater_units::{CpuId, Nanos, NodeId, Prng};
 use schedule::Holds;
 use state::{CpuState, State, Task, Timer};
@@ -401,8 +401,8 @@ impl Engine {
         Nanos(self.state.borrow().tasks.iter().map(|task| task.cpu_time).sum())
     }
 
-    /// For how long the CPUs of a node have idled, together.
-    pub(crate) fn idle_time(&self, node: NodeId) -> Nanos {
+    /// Of the CPUs of a node.
+    pub(crate) fn idle_time(&self, node: NodeId) -> IdleTime {
         self.charge(self.machine.costs.atomic);
         self.book();
         self.state.borrow().idle_time(&self.machine, node, self.clock.get())

@@ -5,7 +5,7 @@ use super::trace::{Bar, Trace};
 use super::{Engine, Limits, Next, Report, RoleTime, Stuck};
 use crate::machine::Machine;
 use corosensei::{Coroutine, Yielder};
-use highwater_platform::{LockClass, LockStatistics, Phase};
+use highwater_platform::{IdleTime, LockClass, LockStatistics, Phase};
 use highwater_units::{CpuId, Nanos, NodeId, Prng};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -387,14 +387,15 @@ impl State {
         }
     }
 
-    /// For how long the CPUs of a node have idled at time `now`.
-    pub(super) fn idle_time(&self, machine: &Machine, node: NodeId, now: u64) -> Nanos {
-        let of = |(cpu, this): (usize, &Cpu)| match machine.node_of(CpuId(cpu as u16)) == node {
+    /// Of the CPUs of a node, at time `now`.
+    pub(super) fn idle_time(&self, machine: &Machine, node: NodeId, now: u64) -> IdleTime {
+        let numbers = (0..self.cpus.len() as u16).map(CpuId);
+        let own = numbers.filter(|cpu| machine.node_of(*cpu) == node);
+        own.fold(IdleTime::default(), |sum, cpu| {
             // Who runs ahead of the others is busy beyond now.
-            true => now.saturating_sub(this.busy),
-            false => 0,
-        };
-        Nanos(self.cpus.iter().enumerate().map(of).sum())
+            let idle = now.saturating_sub(self.cpus[usize::from(cpu.0)].busy);
+            IdleTime { cpus: sum.cpus + 1, time: Nanos(sum.time.0 + idle) }
+        })
     }
 
     pub(super) fn record(&mut self, class: LockClass, phase: Phase, wait: Option<u64>, hold: u64) {
