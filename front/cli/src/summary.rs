@@ -181,10 +181,11 @@ mod tests {
             "  swapped in        16 MiB, 8.0 pages per read, 16 MiB/s",
             "  swapped out       0 B",
             "  direct reclaims   0",
+            "  pressure          some 0.00 s, full 0.00 s",
         ];
         assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
         assert!(text.contains("  manager CPU       kswapd 0.31 s"));
-        assert_eq!(text.lines().count(), 12);
+        assert_eq!(text.lines().count(), 13);
     }
 
     #[test]
