@@ -5,8 +5,9 @@
 //! file:  the given name made with O_EXCL and unlinked      ->  length, against what is free
 //! ```
 
-use crate::sys::{Direction, last_errno, raise, transfer};
+use crate::sys::{last_errno, raise, transfer};
 use crate::{Reason, Spec};
+use highwater_platform::Direction;
 use highwater_units::{Bytes, PAGE_SIZE};
 use libc::iovec;
 use std::fs::{File, OpenOptions, remove_file};

@@ -14,12 +14,11 @@
 //! fail with EFBIG, and the kernel sends SIGXFSZ to the thread that writes.
 
 use crate::disk::Disk;
-use crate::pool::{Held, Pool};
-use crate::sys::Direction;
+use crate::pool::{Held, Pool, Started};
 use crate::transfer::{admit, plain};
 use crate::uring::{DEPTH, Set, members};
 use crate::{Arena, Device, Reason, Spec, Submission, create};
-use highwater_platform::{DeviceInfo, DeviceRole, Io, Latency};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, Latency};
 use highwater_units::Bytes;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -54,6 +53,11 @@ impl FileDevice {
         Ok(FileDevice { info, file, pool })
     }
 
+    /// The rings that batches were left to.
+    fn rings(&self) -> &Pool {
+        self.pool.as_ref().expect("only a ring is left alone with a batch")
+    }
+
     /// # Safety
     /// As for [`Device::read`].
     unsafe fn transfer(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
@@ -69,11 +73,18 @@ impl FileDevice {
             if left != 0 {
                 ring.take().into_iter().for_each(Held::abandon);
             }
-            for index in members(left) {
-                let io = &mut chunk[index];
-                // SAFETY: as above.
-                io.result = unsafe { plain(direction, self.file.as_fd(), arena, io) };
-            }
+            // SAFETY: as above.
+            unsafe { self.make_plain(direction, arena, chunk, left) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`Device::read`]; the transfers of `left` were admitted.
+    unsafe fn make_plain(&self, direction: Direction, arena: Arena, chunk: &mut [Io], left: Set) {
+        for index in members(left) {
+            let io = &mut chunk[index];
+            // SAFETY: as the caller promises.
+            io.result = unsafe { plain(direction, self.file.as_fd(), arena, io) };
         }
     }
 
@@ -105,6 +116,45 @@ impl Device for FileDevice {
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: as the caller promises.
         unsafe { self.transfer(Direction::Write, arena, batch) }
+    }
+
+    unsafe fn start(
+        &self,
+        arena: Arena,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Option<Started> {
+        let pool = self.pool.as_ref().filter(|_| batch.len() <= DEPTH);
+        let Some(mut held) = pool.and_then(|pool| pool.take(self.file.as_fd())) else {
+            // SAFETY: as the caller promises.
+            unsafe { self.transfer(direction, arena, batch) };
+            return None;
+        };
+        let todo = self.admit_all(direction, arena, batch);
+        // SAFETY: admitted, and the caller vouches for the frames until `finish`.
+        unsafe { held.ring().start(direction, arena, batch, todo) };
+        Some(held.leave(direction, todo))
+    }
+
+    fn is_over(&self, started: &Started) -> bool {
+        let mut held = self.rings().back(started);
+        let over = held.ring().is_over(started.left);
+        let Started { direction, left, .. } = *started;
+        // The batch goes on.
+        let _ = held.leave(direction, left);
+        over
+    }
+
+    unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
+        let mut held = self.rings().back(&started);
+        let Started { direction, left, .. } = started;
+        // SAFETY: under way since `start`, and the caller vouches for batch and frames.
+        let left = unsafe { held.ring().finish(direction, arena, batch, left) };
+        if left != 0 {
+            held.abandon();
+        }
+        // SAFETY: as above.
+        unsafe { self.make_plain(direction, arena, batch, left) };
     }
 
     fn inherit(&self) -> Box<dyn Device> {

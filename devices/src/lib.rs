@@ -40,10 +40,11 @@ pub use area::Area;
 pub use arena::Arena;
 pub use compression::Compression;
 pub use error::{OpenError, Reason};
+pub use pool::Started;
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;
 
-use highwater_platform::{DeviceInfo, Io};
+use highwater_platform::{DeviceInfo, Direction, Io};
 use highwater_units::{Bytes, PAGE_SIZE};
 
 /// How transfers reach a file.
@@ -79,6 +80,40 @@ pub trait Device: Send + Sync {
     /// # Safety
     /// As for [`Device::read`].
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]);
+
+    /// Begins every transfer of the batch, and goes on without them where a queue takes them.
+    /// `None`: they were made at once, and every `result` is set.
+    ///
+    /// # Safety
+    /// As for [`Device::read`], until [`Device::finish`] has returned.
+    unsafe fn start(
+        &self,
+        arena: Arena,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Option<Started> {
+        match direction {
+            // SAFETY: as the caller promises.
+            Direction::Read => unsafe { self.read(arena, batch) },
+            // SAFETY: as the caller promises.
+            Direction::Write => unsafe { self.write(arena, batch) },
+        }
+        None
+    }
+
+    /// Whether finishing would not wait.
+    fn is_over(&self, _started: &Started) -> bool {
+        true
+    }
+
+    /// Waits for what this thread started here; sets every `result`. Every batch that was started
+    /// is to be finished: its queue is in use until then.
+    ///
+    /// # Safety
+    /// `batch` is what it was then, wherever it is now.
+    unsafe fn finish(&self, _arena: Arena, _started: Started, _batch: &mut [Io]) {
+        unreachable!("this device makes all transfers at once");
+    }
 
     /// The slots hold nothing any more: what they took may be used for others. Until they are
     /// written again they read as anything. Nobody else uses them meanwhile.

@@ -12,7 +12,8 @@
 //! pool of its own. Rings in use at the instant of the fork only lose their descriptor there.
 
 use crate::sys;
-use crate::uring::Ring;
+use crate::uring::{Ring, Set};
+use highwater_platform::Direction;
 use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{
@@ -80,6 +81,11 @@ impl Pool {
         None
     }
 
+    /// The ring of a batch that was left to it.
+    pub(crate) fn back(&self, started: &Started) -> Held<'_> {
+        Held { pool: self, index: started.index }
+    }
+
     /// Whether a descriptor is that of a ring here.
     pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
         descriptor != NO_DESCRIPTOR
@@ -102,6 +108,15 @@ impl Pool {
             }
         }
     }
+}
+
+/// A batch that a ring is at: its place stays in use.
+#[must_use]
+pub struct Started {
+    index: u32,
+    pub(crate) direction: Direction,
+    /// The transfers that went to the ring.
+    pub(crate) left: Set,
 }
 
 /// A place in the hands of one batch.
@@ -138,6 +153,13 @@ impl Held<'_> {
     /// The ring.
     pub(crate) fn ring(&mut self) -> &mut Ring {
         self.ring_mut().as_mut().expect("a place is handed out with its ring")
+    }
+
+    /// Leaves the transfers `left` to the ring. The place stays taken.
+    pub(crate) fn leave(self, direction: Direction, left: Set) -> Started {
+        let index = self.index;
+        std::mem::forget(self);
+        Started { index, direction, left }
     }
 
     /// Never uses the ring again, nor its place. The ring is not dropped, because its descriptor

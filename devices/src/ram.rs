@@ -17,10 +17,10 @@
 //! forked child: the kernel then gives it a copy.
 
 use crate::array::Array;
-use crate::sys::{Direction, Mapping, io_error};
+use crate::sys::{Mapping, io_error};
 use crate::transfer::admit;
 use crate::{Arena, Device, Reason, Spec};
-use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE};
 use std::ptr::copy_nonoverlapping;
 use std::sync::Arc;

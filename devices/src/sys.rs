@@ -4,7 +4,7 @@
 //! they would come back to the manager. preadv and pwritev are raw for another reason: in the C
 //! library they are points at which a thread can be cancelled, in the middle of a fault.
 
-use highwater_platform::IoError;
+use highwater_platform::{Direction, IoError};
 use libc::{c_int, c_long, iovec};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -101,15 +101,6 @@ impl Drop for Mapping {
         // SAFETY: the mapping is ours and nobody has a reference to it any more.
         unsafe { libc::syscall(libc::SYS_munmap, self.base.as_ptr(), self.len) };
     }
-}
-
-/// Which way pages go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From the device into frames.
-    Read,
-    /// From frames to the device.
-    Write,
 }
 
 /// One preadv or pwritev: the bytes moved.

@@ -5,8 +5,8 @@
 //! ```
 
 use crate::Arena;
-use crate::sys::{Direction, io_error, transfer};
-use highwater_platform::{DeviceInfo, Io, IoError};
+use crate::sys::{io_error, transfer};
+use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{PAGE_SHIFT, PAGE_SIZE, RUN_PAGES_MAX};
 use libc::iovec;
 use std::os::fd::BorrowedFd;

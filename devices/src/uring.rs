@@ -7,9 +7,9 @@
 //! reach it even if the program closes its descriptor.
 
 use crate::Arena;
-use crate::sys::{Direction, raise_copy};
+use crate::sys::raise_copy;
 use crate::transfer::{NO_VECTORS, Outcome, Vectors, fill_vectors, length, offset, outcome};
-use highwater_platform::Io;
+use highwater_platform::{Direction, Io};
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
@@ -61,19 +61,65 @@ impl Ring {
         chunk: &mut [Io],
         todo: Set,
     ) -> Set {
+        // SAFETY: as the caller promises, until `finish` has seen the completions.
+        unsafe { self.queue(direction, arena, chunk, todo) };
+        // SAFETY: as above.
+        unsafe { self.finish(direction, arena, chunk, todo) }
+    }
+
+    /// As [`Ring::transfer`], but waits for nothing: [`Ring::finish`] does, and it finds out what
+    /// the ring did not take.
+    ///
+    /// # Safety
+    /// As for [`Ring::transfer`], until `finish` has returned.
+    pub(crate) unsafe fn start(
+        &mut self,
+        direction: Direction,
+        arena: Arena,
+        chunk: &[Io],
+        todo: Set,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe { self.queue(direction, arena, chunk, todo) };
+        // Whatever is wrong is so when the ring is asked again.
+        let _ = self.ring.submit();
+    }
+
+    /// Whether as many transfers as went out have come back.
+    pub(crate) fn is_over(&mut self, left: Set) -> bool {
+        self.ring.completion().len() >= left.count_ones() as usize
+    }
+
+    /// # Safety
+    /// As for [`Ring::push`].
+    unsafe fn queue(&mut self, direction: Direction, arena: Arena, chunk: &[Io], todo: Set) {
         for index in members(todo) {
             self.work[index].done = 0;
-            // SAFETY: as the caller promises, until this function has seen the completion.
+            // SAFETY: as the caller promises.
             unsafe { self.push(direction, arena, &chunk[index], index) };
         }
-        let mut left = todo;
+    }
+
+    /// Waits for the transfers of `left`, and returns what [`Ring::transfer`] does.
+    ///
+    /// # Safety
+    /// They are under way, and `chunk` is what it was then.
+    pub(crate) unsafe fn finish(
+        &mut self,
+        direction: Direction,
+        arena: Arena,
+        chunk: &mut [Io],
+        left: Set,
+    ) -> Set {
+        // SAFETY: as the caller promises.
+        let mut left = unsafe { self.reap(direction, arena, chunk, left) };
         while left != 0 {
             match self.ring.submit_and_wait(left.count_ones() as usize) {
                 Ok(_) => {}
                 Err(error) if is_transient(&error) => {}
                 Err(_) => return self.settle(left),
             }
-            // SAFETY: as above.
+            // SAFETY: as the caller promises.
             left = unsafe { self.reap(direction, arena, chunk, left) };
         }
         left

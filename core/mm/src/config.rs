@@ -11,10 +11,16 @@ pub struct Config {
     pub kswapd_threads: KswapdThreads,
     /// Frames that all zones together keep free at least (min_free_kbytes); `None`: by formula.
     pub min_free: Option<u32>,
+    /// Batches of up to 32 pages that a kswapd thread has under write at once, 0 to 16; 0: it waits
+    /// for each. `None`: by the number of frames.
+    pub kswapd_writes: Option<usize>,
     /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor).
     pub watermark_scale: u32,
     /// Pages brought in or mapped at once for a sequential stream, 1 to 16.
     pub window_max: usize,
+    /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
+    /// that are memory there is nothing to gain.
+    pub prefetch: Switch,
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
     /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
     pub large_pages: Switch,
@@ -206,6 +212,9 @@ pub const SWAPPINESS_MAX: u32 = 200;
 /// Most lanes of a node's LRU lists.
 pub const LRU_LANES_MAX: u32 = 64;
 
+/// Most of [`Config::kswapd_writes`]: 2 MiB, what fast devices need to be busy.
+pub const KSWAPD_WRITES_MAX: usize = 16;
+
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
@@ -213,9 +222,11 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             kswapd_threads: KswapdThreads::Fixed(1),
+            kswapd_writes: None,
             min_free: None,
             watermark_scale: 10,
             window_max: 16,
+            prefetch: Switch::On,
             large_pages: Switch::Off,
             swappiness: 60,
             shadows: Switch::On,

@@ -9,12 +9,14 @@
 //!                                      Swapped   cached the swap cache has it: wait for its write
 //!                                                fetch  frames, device read, mapped
 //! ```
-//! What is fetched, and with what beside it, is decided in `swap_in`.
+//! What is fetched, and with what beside it, is decided in `swap_in`. What is fetched before it is
+//! used comes by a thread of its own, `ahead`.
 //!
 //! A fault holds its page's entry until the page is mapped, and with it those of the pages after it
 //! that come along when the fault continues a stream. It waits for devices and for memory while it
 //! holds them; it never waits for another entry meanwhile.
 
+pub mod ahead;
 mod around;
 mod large;
 mod swap_in;
@@ -30,7 +32,7 @@ use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Spa
 use crate::stats::Counter;
 use crate::swap::Source;
 use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
-use highwater_units::{FrameList, Pfn, Slot, Vpn};
+use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 use swap_in::{fetch, keep_or_free_slots, read_run};
 
 /// How a fault was served.
@@ -100,10 +102,10 @@ fn present<P: Platform>(
         (Page::Absent, Backing::Anonymous) => zero(m, held, window),
         (Page::Absent, Backing::File { device }) => load(m, held, device, fault.access, window),
         (Page::Resident(pfn), _) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, pfn)),
-        (Page::Resident(_), _) => Ok(remap(m, held, fault.access, window)),
+        (Page::Resident(_), _) => Ok(remap(m, held, fault, window)),
         (Page::Swapped(slot), _) => match m.swap.claim(m.cpu(), slot) {
             Some(pfn) => Ok(cached(m, held, slot, pfn, fault.access)),
-            None => fetch(m, held, slot, fault.access, window),
+            None => fetch(m, held, slot, fault, window),
         },
     }
 }
@@ -198,7 +200,7 @@ fn refault<P: Platform>(m: &Machine<P>, pfn: Pfn, entry: Entry) -> Refault {
 fn remap<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
-    access: Access,
+    fault: Fault,
     window: usize,
 ) -> Served {
     let dirty = held.entries()[0].is_dirty();
@@ -213,7 +215,7 @@ fn remap<P: Platform>(
     };
     let frames: FrameList = held.entries().iter().map(frame).collect();
     m.count(Counter::PgRefault, frames.len() as u64);
-    let protection = match access {
+    let protection = match fault.access {
         Access::Read if !dirty => Protection::ReadOnly,
         _ => Protection::ReadWrite,
     };
@@ -223,6 +225,9 @@ fn remap<P: Platform>(
     if held.entries()[0].is_ahead() {
         m.count(Counter::SwapRaHit, 1);
         m.swap.slot_windows.hit(m.cpu());
+        if window == RUN_PAGES_MAX {
+            ahead::go_on_from_marker(m, held.space().id(), fault);
+        }
     }
     map(m, held, &frames, protection, Served::Minor)
 }
@@ -267,11 +272,18 @@ fn install<P: Platform>(
     adopt(m, &held, frames);
     // Listed while the entries are held: who drops the page next finds the frame where it belongs.
     m.add_to_lru(frames, List::ActiveAnon);
-    if served == Served::Major && m.config.shadows == Switch::On {
+    if served == Served::Major {
+        note_refaults(m, frames);
+    }
+    map(m, held, frames, protection, served)
+}
+
+/// Anonymous pages were read again: that costs their kind.
+fn note_refaults<P: Platform>(m: &Machine<P>, frames: &FrameList) {
+    if m.config.shadows == Switch::On {
         m.count(Counter::RefaultAnon, frames.len() as u64);
         m.note_refault(m.node_of(frames[0]), Kind::Anon);
     }
-    map(m, held, frames, protection, served)
 }
 
 /// Gives frames to the held pages.

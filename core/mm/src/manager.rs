@@ -1,7 +1,10 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
-use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX};
+use crate::config::{
+    Config, KSWAPD_THREADS_MAX, KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX,
+};
 use crate::error::FaultError;
+use crate::fault::ahead::ReadAhead;
 use crate::fault::{self, Fault, Served};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
@@ -9,6 +12,7 @@ use crate::reclaim::Crew;
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Backing, FirstUse, Page, Range, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
+use crate::swap::Wish;
 use crate::verify::verify;
 use crate::write_back;
 use crate::zone::Level;
@@ -21,6 +25,8 @@ use std::sync::Arc;
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
     kswapd: Arc<Crew<P>>,
+    /// Reads ahead.
+    readahead: Option<ReadAhead<P>>,
 }
 
 /// Why a manager or a space could not be made.
@@ -63,13 +69,18 @@ impl<P: Platform> Manager<P> {
         if config.swappiness > SWAPPINESS_MAX {
             return Err(StartError::Config("swappiness is 0 to 200"));
         }
+        if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
+            return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 16"));
+        }
         if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
             return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
         }
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
-        let manager = Manager { kswapd: Crew::new(machine.clone()), machine };
+        let crew = Crew::new(machine.clone());
+        let mut manager = Manager { kswapd: crew, readahead: None, machine };
         manager.set_kswapd_threads(threads)?;
+        manager.readahead = ReadAhead::start(&manager.machine).map_err(StartError::Thread)?;
         Ok(manager)
     }
 
@@ -205,6 +216,16 @@ impl<P: Platform> Manager<P> {
         }
     }
 
+    /// Says that pages will be used soon: those on a device that is worth waiting for are read
+    /// meanwhile, by a thread of the manager, and mapped. A hint: it never waits, nor fails, and is
+    /// forgotten where there are too many (posix_madvise's WILLNEED).
+    pub fn prefetch(&self, space: SpaceId, pages: Range) {
+        if pages.first < pages.end && self.readahead.is_some() {
+            let Range { first, end } = pages;
+            self.machine.swap.wishes.ask(Wish { space, first, end, marker: None });
+        }
+    }
+
     /// Drops the contents of a range: it reads as zeros. A file's reads as the device has it: what
     /// was not written back is lost.
     pub fn discard(&self, space: SpaceId, range: Range) {
@@ -302,9 +323,10 @@ impl<P: Platform> Manager<P> {
         verify(&self.machine, snapshots);
     }
 
-    /// Stops the kswapd threads; faults still work, by direct reclaim.
+    /// Stops the kswapd threads, and who reads ahead; faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();
+        self.readahead.take().into_iter().for_each(ReadAhead::stop);
     }
 }
 

@@ -106,8 +106,30 @@ impl Io {
     }
 }
 
+/// Which way pages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the device into frames.
+    Read,
+    /// From frames to the device.
+    Write,
+}
+
+impl Direction {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Read => "read",
+            Direction::Write => "write",
+        }
+    }
+}
+
 /// The devices of a platform.
 pub trait Block {
+    /// A batch that a device is at. To be finished, by the thread that started it.
+    type Transfer;
+
     /// All devices. Constant; at most 255.
     fn devices(&self) -> Vec<DeviceInfo>;
 
@@ -117,6 +139,17 @@ pub trait Block {
 
     /// Writes likewise. After an error the slots of that transfer hold anything.
     fn write(&self, device: u8, batch: &mut [Io]);
+
+    /// Begins every transfer of the batch, all in flight at once, and goes on without them where
+    /// the device allows that. Until [`Block::finish`] the frames belong to the device.
+    fn start(&self, device: u8, direction: Direction, batch: &mut [Io]) -> Self::Transfer;
+
+    /// Whether finishing would not wait. Where that is unknown: no.
+    fn is_over(&self, transfer: &Self::Transfer) -> bool;
+
+    /// Waits for what was started. `batch` is what it was then, wherever it is now; every result is
+    /// filled in.
+    fn finish(&self, transfer: Self::Transfer, batch: &mut [Io]);
 
     /// Nobody will read the slot before it is written again: a device that would gain from that
     /// frees what it takes. Called under a cluster's lock, so nothing is waited for.

@@ -26,7 +26,7 @@ mod profile;
 mod thread;
 
 pub use atomic::{Atomic, Atomics, Int};
-pub use block::{Block, DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
+pub use block::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 pub use clock::Clock;
 pub use cpu::{Cpu, IdleTime};
 pub use lock::{Event, Guard, Lock, LockClass, Locks, Ticket};

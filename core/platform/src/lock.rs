@@ -27,13 +27,15 @@ pub enum LockClass {
     LruBatch,
     /// The LRU lists of a node.
     Lru,
+    /// Pages that are to be read before they are used.
+    Prefetch,
     /// Anything in a test.
     Test,
 }
 
 impl LockClass {
     /// All of them, in the order of their values.
-    pub const ALL: [LockClass; 11] = [
+    pub const ALL: [LockClass; 12] = [
         LockClass::SlotCache,
         LockClass::SwapInfo,
         LockClass::SwapCache,
@@ -44,6 +46,7 @@ impl LockClass {
         LockClass::Zone,
         LockClass::LruBatch,
         LockClass::Lru,
+        LockClass::Prefetch,
         LockClass::Test,
     ];
 
@@ -60,6 +63,7 @@ impl LockClass {
             LockClass::Zone => "zone",
             LockClass::LruBatch => "lru_batch",
             LockClass::Lru => "lru",
+            LockClass::Prefetch => "prefetch",
             LockClass::Test => "test",
         }
     }

@@ -7,12 +7,11 @@
 //! The fast level answers within the call, so there is nothing to gather there.
 
 use crate::Arena;
-use crate::sys::Direction;
 use crate::tier::Shared;
 use crate::tier::blocks::Near;
 use crate::tier::table::Place;
 use crate::transfer::admit;
-use highwater_platform::{DeviceInfo, Io, IoError};
+use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{FrameList, IoFrames, PAGE_SIZE, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -30,12 +30,11 @@ mod store;
 mod zstd;
 
 use crate::array::Array;
-use crate::sys::Direction;
 use crate::transfer::admit;
 use crate::{Algorithm, Arena, Compression, Device, Reason, Spec};
 use codec::{Codecs, Page};
 use content::{Content, Object};
-use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::ptr::copy_nonoverlapping;
 use std::slice::from_raw_parts;

@@ -13,11 +13,11 @@
 //! Objects never move, so a forked child, whose copy of all this is private, needs no lock and no
 //! bookkeeping to read what its slots said at the fork.
 
-use crate::sys::{Direction, Mapping, io_error};
+use crate::sys::{Mapping, io_error};
 use crate::zram::blocks::{Blocks, Found, Freed};
 use crate::zram::class::{BLOCK, Class};
 use crate::zram::content::Object;
-use highwater_platform::IoError;
+use highwater_platform::{Direction, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

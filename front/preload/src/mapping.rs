@@ -223,7 +223,13 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     match process::holding(address as usize) {
-        Some(_) => 0,
+        Some(process) => {
+            let range = range_of(process, address as usize, len);
+            if let Some(range) = range.filter(|_| advice == libc::POSIX_MADV_WILLNEED) {
+                process.prefetch(range);
+            }
+            0
+        }
         None if advice == libc::POSIX_MADV_DONTNEED => 0,
         // SAFETY: the program's own mapping, at its request.
         None => match unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) } {
@@ -244,11 +250,14 @@ fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
             populate(process, range);
             0
         }
+        libc::MADV_WILLNEED => {
+            process.prefetch(range);
+            0
+        }
         // What only speaks of speed, size or dumps may be heeded or not.
         libc::MADV_NORMAL
         | libc::MADV_RANDOM
         | libc::MADV_SEQUENTIAL
-        | libc::MADV_WILLNEED
         | libc::MADV_COLD
         | libc::MADV_PAGEOUT
         | libc::MADV_HUGEPAGE

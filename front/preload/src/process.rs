@@ -260,6 +260,15 @@ impl Process {
         self.manager.discard(SPACE, range);
     }
 
+    /// Says that a range will be used soon. Of a large one as much is read as may push other pages
+    /// out for it.
+    pub(crate) fn prefetch(&self, range: Range) {
+        let _blocked = Blocked::now();
+        let most = self.manager.machine().frames.len() as u64 / 4;
+        let end = Vpn(range.end.0.min(range.first.0 + most));
+        self.manager.prefetch(SPACE, Range { end, ..range });
+    }
+
     /// Gives pages added at the end of `old` the protection of its last page.
     pub(crate) fn extend_access(&self, old: Range, tail: Range) -> bool {
         let platform = self.manager.platform();

@@ -2,7 +2,7 @@
 
 use super::{Unavailable, file};
 use crate::workload::extent::Extent;
-use highwater_units::Bytes;
+use highwater_units::{Bytes, PAGE_SIZE};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -78,6 +78,13 @@ impl Mapping {
         let base = NonNull::new(base).expect("mmap does not return null");
         // SAFETY: mapped by the caller, unmapped by `drop` alone, and reached by atomics only.
         let extent = unsafe { Extent::new(base.cast(), Bytes(len as u64).pages()) };
+        let first = base.as_ptr().expose_provenance();
+        let extent = extent.telling(move |index| {
+            let page = std::ptr::with_exposed_provenance_mut(first + index as usize * PAGE_SIZE);
+            // SAFETY: advice on a page of this mapping, which outlives its extent. It may fail: it
+            // is a hint.
+            let _ = unsafe { rustix::mm::madvise(page, PAGE_SIZE, Advice::WillNeed) };
+        });
         Mapping { extent, base, len }
     }
 

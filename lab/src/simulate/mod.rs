@@ -168,7 +168,7 @@ enum Program {
 
 fn program(experiment: &Experiment) -> Program {
     let Experiment { tasks: threads, seed, .. } = *experiment;
-    let Settings { read_percent, pattern, warm_up, processes, .. } = experiment.settings;
+    let Settings { read_percent, pattern, ahead, warm_up, processes, .. } = experiment.settings;
     let time = experiment.time.map(|time| Duration::from_nanos(time.0));
     let soon = Some(time.unwrap_or(TIME));
     let usemem = |kind, time| Program::Usemem(Usemem { kind, threads, time, seed });
@@ -182,7 +182,8 @@ fn program(experiment: &Experiment) -> Program {
                 Processes::PerTask => Sharing::Private,
             };
             let (warm_up, time) = (Duration::from_secs_f64(warm_up), time.unwrap_or(TIME));
-            let config = Pmbench { threads, read_percent, pattern, sharing, warm_up, time, seed };
+            let config =
+                Pmbench { threads, read_percent, pattern, sharing, ahead, warm_up, time, seed };
             Program::Pmbench(config)
         }
     }

@@ -8,7 +8,8 @@
 use crate::workload::pattern::Pattern;
 use highwater_mm::Config;
 use highwater_mm::config::{
-    CacheSplit, DeviceLock, LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch,
+    CacheSplit, DeviceLock, KSWAPD_WRITES_MAX, LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase,
+    SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -52,6 +53,8 @@ pub struct Settings {
     pub set: f64,
     /// Seconds that pmbench runs before it is measured.
     pub warm_up: f64,
+    /// How many accesses before it is made pmbench says which page it will use.
+    pub ahead: usize,
     /// Whose it is.
     pub processes: Processes,
     /// How much memory.
@@ -74,6 +77,7 @@ impl Default for Settings {
             pattern: Pattern::Uniform,
             set: 2.0,
             warm_up: 0.0,
+            ahead: 0,
             processes: Processes::PerTask,
             scale: Scale::Auto,
             policy: Policy::SmallestClock,
@@ -183,6 +187,26 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| name_in(&SWITCHES, s.config.shadows),
+    },
+    Key {
+        name: "kswapd_writes",
+        values: "auto, or 0 to 16",
+        help: "batches that a kswapd thread has under write at once; 0: it waits for each",
+        take: |s, text| {
+            s.config.kswapd_writes = auto_or(text, 0..=KSWAPD_WRITES_MAX)?;
+            Some(())
+        },
+        show: |s| auto(s.config.kswapd_writes),
+    },
+    Key {
+        name: "prefetch",
+        values: "off or on",
+        help: "whether a thread reads what streams and callers are about to use",
+        take: |s, text| {
+            s.config.prefetch = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.config.prefetch),
     },
     Key {
         name: "lru_lanes",
@@ -313,6 +337,16 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| s.set.to_string(),
+    },
+    Key {
+        name: "ahead",
+        values: "0 to 256",
+        help: "how many accesses before it is made pmbench says which page it will use",
+        take: |s, text| {
+            s.ahead = number(text, 0..=256)?;
+            Some(())
+        },
+        show: |s| s.ahead.to_string(),
     },
     Key {
         name: "warm_up",
@@ -494,6 +528,8 @@ mod tests {
             "window_max=8",
             "large_pages=on",
             "lru_lanes=3",
+            "prefetch=off",
+            "kswapd_writes=3",
             "swappiness=100",
             "shadows=off",
             "swap_cache=whole",
@@ -509,6 +545,7 @@ mod tests {
             "pattern=sequential",
             "set=0.5",
             "warm_up=1.5",
+            "ahead=16",
             "processes=one",
             "scale=8",
             "policy=pct",

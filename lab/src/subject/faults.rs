@@ -61,6 +61,9 @@ impl Faults {
         // SAFETY: the space is mapped for as long as the manager lives, its faults are served for
         // as long as `_serving` lives, and both outlive the extent.
         let extent = unsafe { Extent::new(base, pages) };
+        let told = Arc::clone(&manager);
+        let page = |index| Range { first: Vpn(index), end: Vpn(index + 1) };
+        let extent = extent.telling(move |index| told.prefetch(SPACE, page(index)));
         Ok(Faults { extent, _serving: serving, manager })
     }
 }
@@ -153,9 +156,17 @@ mod tests {
             Err(reason) => panic!("{reason}"),
         };
         let time = Duration::from_millis(300);
-        let (sharing, warm_up) = (Sharing::Shared, Duration::ZERO);
-        let config =
-            Config { threads: 3, read_percent: 50, pattern, sharing, warm_up, time, seed: 5 };
+        let (sharing, ahead, warm_up) = (Sharing::Shared, 0, Duration::ZERO);
+        let config = Config {
+            threads: 3,
+            read_percent: 50,
+            pattern,
+            sharing,
+            ahead,
+            warm_up,
+            time,
+            seed: 5,
+        };
         let outcome = run(&faults, &config).unwrap_or_else(|failure| panic!("{failure}"));
         let swapped = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
         assert!(

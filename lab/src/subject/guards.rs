@@ -4,7 +4,7 @@ use super::{Setup, with_tiers};
 use crate::workload::host::Host;
 use crate::workload::{Access, Denied, Intent, Service, Target, Words};
 use highwater_mm::stats::Snapshot;
-use highwater_mm::{Access as Want, Manager, Pin};
+use highwater_mm::{Access as Want, Manager, Pin, Range};
 use highwater_os::Os;
 use highwater_platform::LockStatistics;
 use highwater_units::{SpaceId, Vpn};
@@ -82,6 +82,11 @@ impl Access for &Guards {
         let words = unsafe { &*self.manager.platform().frame(pin.pfn()).cast::<Words>() };
         Ok(Pinned { words, _pin: pin })
     }
+
+    fn ahead(&mut self, index: u64) {
+        let page = Range { first: Vpn(index), end: Vpn(index + 1) };
+        self.manager.prefetch(self.space, page);
+    }
 }
 
 /// A page that stays in its frame while this lives.
@@ -120,9 +125,17 @@ mod tests {
             })
             .expect("a small manager");
             let time = Duration::from_millis(300);
-            let (sharing, warm_up) = (Sharing::Shared, Duration::ZERO);
-            let config =
-                Config { threads, read_percent: 50, pattern, sharing, warm_up, time, seed: 5 };
+            let (sharing, ahead, warm_up) = (Sharing::Shared, 0, Duration::ZERO);
+            let config = Config {
+                threads,
+                read_percent: 50,
+                pattern,
+                sharing,
+                ahead,
+                warm_up,
+                time,
+                seed: 5,
+            };
             let outcome = run(&guards, &config).unwrap_or_else(|failure| panic!("{failure}"));
             let faults = |snapshot: &Snapshot| snapshot.get(Counter::PswpIn);
             assert!(

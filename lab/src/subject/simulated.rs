@@ -160,6 +160,11 @@ impl<'s> Access for &'s Simulated<'_> {
         };
         held.map_err(|reason| Denied(reason.to_string()))
     }
+
+    fn ahead(&mut self, index: u64) {
+        let (space, vpn) = self.place(index);
+        self.manager.prefetch(space, Range { first: vpn, end: vpn.offset(1) });
+    }
 }
 
 /// The words of a page, right now; under a pin the page stays in its frame while this lives.

@@ -1,13 +1,20 @@
 //! Memory reached through plain pointers: a mapping of the kernel, or of whoever serves its faults.
 
 use super::{Access, Denied, Intent, Target, Words};
+use std::fmt;
 use std::ptr::NonNull;
 
 /// A stretch of mapped pages.
-#[derive(Debug)]
 pub struct Extent {
     base: NonNull<Words>,
     pages: u64,
+    ahead: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extent").field("base", &self.base).field("pages", &self.pages).finish()
+    }
 }
 
 // SAFETY: all access to the pages is atomic.
@@ -22,7 +29,12 @@ impl Extent {
     /// For as long as the extent lives, `base` is page-aligned, that many pages are mapped readable
     /// and writable (a fault on them is served), and nobody reaches them but by atomics.
     pub unsafe fn new(base: NonNull<u8>, pages: u64) -> Extent {
-        Extent { base: base.cast(), pages }
+        Extent { base: base.cast(), pages, ahead: Box::new(|_| {}) }
+    }
+
+    /// Says whom to tell of pages that will be used soon.
+    pub fn telling(self, ahead: impl Fn(u64) + Send + Sync + 'static) -> Extent {
+        Extent { ahead: Box::new(ahead), ..self }
     }
 
     /// A page, below [`Target::pages`].
@@ -56,5 +68,9 @@ impl Access for &Extent {
 
     fn page(&mut self, index: u64, _intent: Intent) -> Result<&Words, Denied> {
         Ok(self.words(index))
+    }
+
+    fn ahead(&mut self, index: u64) {
+        (self.ahead)(index);
     }
 }

@@ -86,6 +86,9 @@ pub trait Access {
     /// # Errors
     /// The page cannot be served.
     fn page(&mut self, index: u64, intent: Intent) -> Result<Self::Page<'_>, Denied>;
+
+    /// Says that page `index` will be used soon. Nothing where there is nobody to tell.
+    fn ahead(&mut self, _index: u64) {}
 }
 
 /// Memory together with the counters of whoever manages it, and the world its users live in.

@@ -17,6 +17,7 @@ use super::tally::{Probe, TIMED_EVERY, TIMED_PER_BURST, Tally, Timed, Untimed};
 use super::ticks::Stopwatch;
 use super::world::World;
 use super::{Access, Intent, Service, Target};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub pattern: Pattern,
     /// Who uses which pages.
     pub sharing: Sharing,
+    /// How many accesses before each thread says which page it will use; 0: it does not.
+    pub ahead: usize,
     /// How long the threads run before that is measured.
     pub warm_up: Duration,
     /// How long the threads run.
@@ -111,6 +114,8 @@ struct Worker<'a, 'w, T: Target + 'a, W> {
     /// The first page it uses; the stream counts from there.
     first: u64,
     stream: Stream,
+    /// Drawn, and told of, but not made yet.
+    soon: VecDeque<(u64, Deed)>,
     tally: Tally,
     watch: &'w Stopwatch<'w, W>,
 }
@@ -135,7 +140,28 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
         let place = Seat { index: seat as u64, of: threads as u64 };
         let stream = Stream::new(pattern, pages.end - pages.start, read_percent, seed, place);
         let (access, first, tally) = (bench.crew.target.enter(), pages.start, Tally::new());
-        Worker { bench, access, seat, first, stream, tally, watch }
+        let soon = VecDeque::with_capacity(config.ahead + 1);
+        let mut worker = Worker { bench, access, seat, first, stream, soon, tally, watch };
+        (0..config.ahead).for_each(|_| worker.look_ahead());
+        worker
+    }
+
+    /// Draws an access and says which page it needs.
+    fn look_ahead(&mut self) {
+        let (page, deed) = self.stream.draw();
+        self.access.ahead(self.first + page);
+        self.soon.push_back((page, deed));
+    }
+
+    /// The next access.
+    fn next(&mut self) -> (u64, Deed) {
+        match self.soon.pop_front() {
+            None => self.stream.draw(),
+            Some(next) => {
+                self.look_ahead();
+                next
+            }
+        }
     }
 
     /// Accesses until `time` is up or any thread has failed.
@@ -153,7 +179,7 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
 
     /// One access.
     fn step<P: Probe>(&mut self) -> Result<(), Failure> {
-        let (page, deed) = self.stream.draw();
+        let (page, deed) = self.next();
         match deed {
             Deed::Load(word) => self.load::<P>(self.first + page, word),
             Deed::Store => self.store::<P>(self.first + page),

@@ -1,8 +1,8 @@
 //! Swap devices over the arena.
 
 use crate::Os;
-use highwater_devices::{Arena, Compression, Device, Tiering};
-use highwater_platform::{Block, DeviceInfo, Io};
+use highwater_devices::{Arena, Compression, Device, Started, Tiering};
+use highwater_platform::{Block, DeviceInfo, Direction, Io};
 use highwater_units::Bytes;
 
 /// The devices of a platform, in order of preference.
@@ -43,6 +43,33 @@ impl Devices {
         unsafe { self.0[usize::from(device)].write(arena, batch) };
     }
 
+    /// Begins to move a batch between frames of `arena` and a device.
+    pub fn start(
+        &self,
+        arena: Arena,
+        device: u8,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Transfer {
+        // SAFETY: as in `read`, until the batch is finished.
+        let started = unsafe { self.0[usize::from(device)].start(arena, direction, batch) };
+        Transfer { device, started }
+    }
+
+    /// Whether finishing a batch would not wait.
+    pub fn is_over(&self, transfer: &Transfer) -> bool {
+        let device = &self.0[usize::from(transfer.device)];
+        transfer.started.as_ref().is_none_or(|started| device.is_over(started))
+    }
+
+    /// Waits for a batch.
+    pub fn finish(&self, arena: Arena, transfer: Transfer, batch: &mut [Io]) {
+        if let Some(started) = transfer.started {
+            // SAFETY: as in `start`; the batch is the same (contract of Block).
+            unsafe { self.0[usize::from(transfer.device)].finish(arena, started, batch) };
+        }
+    }
+
     /// A slot of a device holds nothing any more.
     pub fn discard(&self, device: u8, slot: u32) {
         self.0[usize::from(device)].discard(slot, 1);
@@ -72,7 +99,16 @@ impl Devices {
     }
 }
 
+/// A batch that a device is at.
+pub struct Transfer {
+    device: u8,
+    /// `None`: it was made at once.
+    started: Option<Started>,
+}
+
 impl Block for Os {
+    type Transfer = Transfer;
+
     fn devices(&self) -> Vec<DeviceInfo> {
         self.devices.infos()
     }
@@ -83,6 +119,18 @@ impl Block for Os {
 
     fn write(&self, device: u8, batch: &mut [Io]) {
         self.devices.write(self.memory.arena(), device, batch);
+    }
+
+    fn start(&self, device: u8, direction: Direction, batch: &mut [Io]) -> Transfer {
+        self.devices.start(self.memory.arena(), device, direction, batch)
+    }
+
+    fn is_over(&self, transfer: &Transfer) -> bool {
+        self.devices.is_over(transfer)
+    }
+
+    fn finish(&self, transfer: Transfer, batch: &mut [Io]) {
+        self.devices.finish(self.memory.arena(), transfer, batch);
     }
 
     fn discard_slot(&self, device: u8, slot: u32) {

@@ -22,7 +22,7 @@ mod phase;
 pub mod sys;
 mod thread;
 
-pub use block::Devices;
+pub use block::{Devices, Transfer};
 pub use clock::{monotonic, thread_cpu_time};
 pub use cpu::{IdleTimes, Topology, relax};
 pub use lock::{OsEvent, OsGuard, OsLock};

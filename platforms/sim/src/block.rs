@@ -1,18 +1,18 @@
 //! Virtual devices: queues in time, slots with contents, an observer of both.
 //!
 //! ```text
-//! transfer: marked (frames, slots) -> timed (device.rs) -> waited for -> moved -> unmarked
+//! start: marked (frames, slots) -> timed (device.rs) ... finish: waited for -> moved -> unmarked
 //! ```
 //! A synchronous device is memory: the CPU copies, and waits for the bus if others are ahead. An
 //! asynchronous one works while the thread sleeps. A slot is read only after it was written, and is
 //! in one write or some reads at a time: the observer panics otherwise.
 
 use crate::Sim;
-use crate::device::{Device, Direction};
+use crate::device::Device;
 use crate::engine::{Bar, Engine};
 use crate::machine::{Answer, Role};
 use crate::memory::Words;
-use highwater_platform::{Block, DeviceInfo, DeviceRole, Io, IoError, Latency, Medium};
+use highwater_platform::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::NodeId;
 use std::sync::Arc;
 
@@ -29,6 +29,17 @@ struct Fate {
     delay: u64,
     /// What a write carries, where the device looks at its beginning.
     early: Vec<Arc<Words>>,
+}
+
+/// A batch that a device is at.
+pub struct Transfer {
+    device: u8,
+    direction: Direction,
+    answer: Answer,
+    begin: u64,
+    /// When the last page will have arrived; 0: it has.
+    done: u64,
+    fates: Vec<Fate>,
 }
 
 impl Sim {
@@ -61,32 +72,6 @@ impl Sim {
         Fate { outcome, pages, delay: slow * self.delay_unit() + stall, early }
     }
 
-    fn transfer(&self, index: u8, batch: &mut [Io], direction: Direction) {
-        let engine = self.engine();
-        self.flush();
-        engine.sync();
-        let device = &self.devices()[usize::from(index)];
-        let fates: Vec<Fate> = batch.iter().map(|io| self.fate(engine, io, direction)).collect();
-        for io in batch.iter() {
-            device.with(|device| device.begin(io, direction));
-            self.watch().with(|watch| match direction {
-                Direction::Read => watch.read_in(&io.frames),
-                Direction::Write => watch.write_out(&io.frames),
-            });
-            engine.event(64 + u64::from(index));
-        }
-        match device.with(|device| device.spec().answer) {
-            Answer::Synchronous => self.copy_through(index, batch, direction),
-            Answer::Asynchronous => self.queue_up(index, batch, &fates, direction),
-        }
-        for (io, fate) in batch.iter_mut().zip(fates) {
-            engine.event(320 + u64::from(index));
-            self.watch().with(|watch| watch.end(&io.frames));
-            self.move_contents(index, io, &fate, direction);
-            io.result = fate.outcome;
-        }
-    }
-
     /// The CPU moves the pages itself, and waits while the bus is busy.
     fn copy_through(&self, index: u8, batch: &[Io], direction: Direction) {
         let (engine, device) = (self.engine(), &self.devices()[usize::from(index)]);
@@ -107,11 +92,10 @@ impl Sim {
         }
     }
 
-    /// The device moves the pages; the thread sleeps until all have arrived.
-    fn queue_up(&self, index: u8, batch: &[Io], fates: &[Fate], direction: Direction) {
+    /// The device moves the pages; returns when all will have arrived.
+    fn queue_up(&self, index: u8, batch: &[Io], fates: &[Fate], direction: Direction) -> u64 {
         let (engine, device) = (self.engine(), &self.devices()[usize::from(index)]);
         let mut done = 0;
-        let begin = engine.now().0;
         for (io, fate) in batch.iter().zip(fates) {
             engine.charge(engine.machine.costs.io_submit);
             engine.sync();
@@ -119,12 +103,20 @@ impl Sim {
             let end = device.with(|device| device.queue(now, io, direction, fate.delay));
             done = done.max(end);
         }
+        done
+    }
+
+    /// The thread sleeps until all pages have arrived.
+    fn wait_for(&self, transfer: &Transfer, batch: &[Io]) {
+        let engine = self.engine();
         let now = engine.now().0;
-        if done > now {
-            engine.sleep(Some(done - now), "a device");
+        match transfer.done > now {
+            true => engine.sleep(Some(transfer.done - now), "a device"),
+            false => engine.sync(),
         }
         engine.charge(engine.machine.costs.io_complete * batch.len() as u64);
-        batch.iter().for_each(|io| self.trace_transfer(index, io, direction, begin));
+        let Transfer { device, direction, begin, .. } = *transfer;
+        batch.iter().for_each(|io| self.trace_transfer(device, io, direction, begin));
     }
 
     fn trace_transfer(&self, index: u8, io: &Io, direction: Direction, begin: u64) {
@@ -166,6 +158,8 @@ impl Sim {
 }
 
 impl Block for Sim {
+    type Transfer = Transfer;
+
     fn devices(&self) -> Vec<DeviceInfo> {
         let info = |device: &Device| DeviceInfo {
             name: device.spec().name.clone(),
@@ -190,10 +184,55 @@ impl Block for Sim {
     }
 
     fn read(&self, device: u8, batch: &mut [Io]) {
-        self.transfer(device, batch, Direction::Read);
+        let transfer = Block::start(self, device, Direction::Read, batch);
+        self.finish(transfer, batch);
     }
 
     fn write(&self, device: u8, batch: &mut [Io]) {
-        self.transfer(device, batch, Direction::Write);
+        let transfer = Block::start(self, device, Direction::Write, batch);
+        self.finish(transfer, batch);
+    }
+
+    fn start(&self, index: u8, direction: Direction, batch: &mut [Io]) -> Transfer {
+        let engine = self.engine();
+        self.flush();
+        engine.sync();
+        let device = &self.devices()[usize::from(index)];
+        let fates: Vec<Fate> = batch.iter().map(|io| self.fate(engine, io, direction)).collect();
+        for io in batch.iter() {
+            device.with(|device| device.begin(io, direction));
+            self.watch().with(|watch| match direction {
+                Direction::Read => watch.read_in(&io.frames),
+                Direction::Write => watch.write_out(&io.frames),
+            });
+            engine.event(64 + u64::from(index));
+        }
+        let (begin, answer) = (engine.now().0, device.with(|device| device.spec().answer));
+        let done = match answer {
+            Answer::Synchronous => {
+                self.copy_through(index, batch, direction);
+                0
+            }
+            Answer::Asynchronous => self.queue_up(index, batch, &fates, direction),
+        };
+        Transfer { device: index, direction, answer, begin, done, fates }
+    }
+
+    fn is_over(&self, transfer: &Transfer) -> bool {
+        transfer.done <= self.engine().now().0
+    }
+
+    fn finish(&self, transfer: Transfer, batch: &mut [Io]) {
+        let engine = self.engine();
+        if transfer.answer == Answer::Asynchronous {
+            self.wait_for(&transfer, batch);
+        }
+        let Transfer { device, direction, .. } = transfer;
+        for (io, fate) in batch.iter_mut().zip(transfer.fates) {
+            engine.event(320 + u64::from(device));
+            self.watch().with(|watch| watch.end(&io.frames));
+            self.move_contents(device, io, &fate, direction);
+            io.result = fate.outcome;
+        }
     }
 }

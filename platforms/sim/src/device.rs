@@ -8,27 +8,9 @@
 
 use crate::machine::{DeviceSpec, Role};
 use crate::memory::{Words, filled};
-use highwater_platform::{Io, IoError};
+use highwater_platform::{Direction, Io, IoError};
 use highwater_units::PAGE_SIZE;
 use std::sync::Arc;
-
-/// Which way a transfer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From slots to frames.
-    Read,
-    /// From frames to slots.
-    Write,
-}
-
-impl Direction {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Direction::Read => "read",
-            Direction::Write => "write",
-        }
-    }
-}
 
 /// What is behind a slot.
 #[derive(Clone)]

@@ -30,6 +30,7 @@ mod vm;
 mod watch;
 
 pub use atomic::SimAtomic;
+pub use block::Transfer;
 pub use engine::{Limits, Policy, Report, RoleTime, Stuck, Trace};
 pub use lock::{SimEvent, SimGuard, SimLock};
 pub use machine::Machine;

@@ -1,9 +1,12 @@
 //! Swap devices over the arena, as platform `os` has them.
 
 use crate::Uffd;
-use highwater_platform::{Block, DeviceInfo, Io};
+use highwater_os::Transfer;
+use highwater_platform::{Block, DeviceInfo, Direction, Io};
 
 impl Block for Uffd {
+    type Transfer = Transfer;
+
     fn devices(&self) -> Vec<DeviceInfo> {
         self.devices.infos()
     }
@@ -14,6 +17,18 @@ impl Block for Uffd {
 
     fn write(&self, device: u8, batch: &mut [Io]) {
         self.devices.write(self.memory.arena(), device, batch);
+    }
+
+    fn start(&self, device: u8, direction: Direction, batch: &mut [Io]) -> Transfer {
+        self.devices.start(self.memory.arena(), device, direction, batch)
+    }
+
+    fn is_over(&self, transfer: &Transfer) -> bool {
+        self.devices.is_over(transfer)
+    }
+
+    fn finish(&self, transfer: Transfer, batch: &mut [Io]) {
+        self.devices.finish(self.memory.arena(), transfer, batch);
     }
 
     fn discard_slot(&self, device: u8, slot: u32) {

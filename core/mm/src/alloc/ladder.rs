@@ -21,10 +21,7 @@ const PATIENCE: Nanos = Nanos(10_000_000_000);
 /// thread frees itself. It frees a batch even for one, and a stream whose window got one frame
 /// would start over with one page.
 pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
-    for (_, node) in m.nodes_from(m.cpu()) {
-        node.alarm.notify_all();
-    }
-    if let Some(frames) = request(m, wanted, Level::Min) {
+    if let Some(frames) = above_min(m, wanted) {
         return Ok(frames);
     }
     m.count(Counter::AllocStall, 1);
@@ -50,6 +47,24 @@ fn give_up<P: Platform>(m: &Machine<P>, shortage: Shortage) -> OutOfMemory {
     OutOfMemory
 }
 
+/// The same without patience.
+pub(super) fn first_rungs<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+    if let Some(frames) = above_min(m, wanted) {
+        return Some(frames);
+    }
+    m.count(Counter::AllocStall, 1);
+    let wanted = wanted.min(reclaim(m) as usize);
+    request(m, wanted.max(1), if wanted > 0 { Level::Nothing } else { Level::Min })
+}
+
+/// Wakes kswapd; up to `wanted` frames of those above min.
+fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+    for (_, node) in m.nodes_from(m.cpu()) {
+        node.alarm.notify_all();
+    }
+    request(m, wanted, Level::Min)
+}
+
 /// A large block from above low, or from above min after reclaiming as much.
 pub(super) fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
     let request = |level| m.nodes_from(m.cpu()).find_map(|(_, node)| node.zone.alloc_block(level));
@@ -58,7 +73,7 @@ pub(super) fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
     }
     for (_, node) in m.nodes_from(m.cpu()) {
         node.alarm.notify_all();
-        shrink(m, node, Reclaimer::Direct, LARGE_PAGES as u32);
+        shrink(m, node, &mut Reclaimer::Direct, LARGE_PAGES as u32);
         if let Some(first) = request(Level::Min) {
             return Some(first);
         }
@@ -116,7 +131,8 @@ fn shortage<P: Platform>(m: &Machine<P>, rounds: u32, waited: Nanos) -> Shortage
 /// One round over the nodes, nearest first, until one gains something.
 fn reclaim<P: Platform>(m: &Machine<P>) -> u32 {
     let target = BATCH_PAGES_MAX as u32;
-    let mut gains = m.nodes_from(m.cpu()).map(|(_, n)| shrink(m, n, Reclaimer::Direct, target));
+    let shrink = |node| shrink(m, node, &mut Reclaimer::Direct, target);
+    let mut gains = m.nodes_from(m.cpu()).map(|(_, node)| shrink(node));
     gains.find(|freed| *freed > 0).unwrap_or(0)
 }
 

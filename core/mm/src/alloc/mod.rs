@@ -32,12 +32,26 @@ pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, O
         Some(frames) => frames,
         None => ladder::climb(m, wanted)?,
     };
+    populated(m, taken).ok_or(OutOfMemory)
+}
+
+/// The same, for who can do without: there is one round of direct reclaim at most.
+pub fn at_hand<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+    let _phase = m.enter(Phase::Alloc);
+    let taken = match request(m, wanted, Level::Low) {
+        Some(frames) => frames,
+        None => ladder::first_rungs(m, wanted)?,
+    };
+    populated(m, taken)
+}
+
+fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList> {
     m.taken(taken.len());
     if m.platform.populate(&taken).is_err() {
         m.free(&taken);
-        return Err(OutOfMemory);
+        return None;
     }
-    Ok(taken)
+    Some(taken)
 }
 
 /// The first of 512 adjacent frames. Reclaims once for it; there is no more patience for what small

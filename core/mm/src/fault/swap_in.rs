@@ -8,7 +8,7 @@
 //! ```
 //! The entries of all of them are held meanwhile.
 
-use super::{Served, around, install};
+use super::{Fault, Served, ahead, around, install};
 use crate::alloc;
 use crate::error::FaultError;
 use crate::machine::Machine;
@@ -23,9 +23,10 @@ pub(super) fn fetch<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
     slot: Slot,
-    access: Access,
+    fault: Fault,
     window: usize,
 ) -> Result<Served, FaultError> {
+    let access = fault.access;
     let window = match m.swap.ahead(slot) {
         Ahead::Slot => return around::fetch(m, held, slot, access),
         Ahead::Off => 1,
@@ -41,12 +42,19 @@ pub(super) fn fetch<P: Platform>(
     let frames = read_run(m, &mut held, &slots, frames)?;
     m.count(Counter::PgMajFault, 1);
     m.count(Counter::SwapRa, frames.len() as u64 - 1);
+    if frames.len() == RUN_PAGES_MAX {
+        ahead::go_on(m, held.space().id(), fault, held.first().offset(RUN_PAGES_MAX as u64));
+    }
     let protection = keep_or_free_slots(m, &slots[..frames.len()], &frames, access);
     Ok(install(m, held, &frames, protection, Served::Major))
 }
 
 /// Holds the next page too, if it is on the device.
-fn extend_swapped<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, device: u8) -> Option<Slot> {
+pub(super) fn extend_swapped<P: Platform>(
+    m: &Machine<P>,
+    held: &mut Held<'_, P>,
+    device: u8,
+) -> Option<Slot> {
     let on_device = |page| match page {
         Page::Swapped(slot) if slot.device == device => Some(slot),
         _ => None,

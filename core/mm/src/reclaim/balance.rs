@@ -9,6 +9,7 @@
 //! frames are free. Kinds take turns by batches, in proportion. A list that is low is refilled.
 
 use super::evict::evict;
+use super::outbox::Outbox;
 use super::scan::age;
 use super::throttle::{self, Crowd, Isolated};
 use crate::lru::{Kind, List, Lru};
@@ -23,26 +24,39 @@ const PRIORITY_MAX: u32 = 12;
 /// Parts that the shares of kinds are given in.
 const WHOLE: u64 = 1 << 10;
 
-/// Who reclaims, for the counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reclaimer {
-    /// A kswapd thread.
-    Kswapd,
-    /// A thread that needs a frame itself.
+/// Who reclaims.
+pub enum Reclaimer<'a, P: Platform> {
+    /// A kswapd thread, and what it has under write.
+    Kswapd(&'a mut Outbox<P>),
+    /// A thread that needs a frame itself: it waits for what it writes.
     Direct,
 }
 
-impl Reclaimer {
-    fn counters(self) -> (Counter, Counter) {
+impl<P: Platform> Reclaimer<'_, P> {
+    /// Waits until none of its writes is under way.
+    pub(super) fn finish_all(&mut self, m: &Machine<P>, node: &Node<P>) {
         match self {
-            Reclaimer::Kswapd => (Counter::PgScanKswapd, Counter::PgStealKswapd),
+            Reclaimer::Kswapd(outbox) => outbox.finish_all(m, node),
+            Reclaimer::Direct => {}
+        }
+    }
+
+    fn counters(&self) -> (Counter, Counter) {
+        match self {
+            Reclaimer::Kswapd(_) => (Counter::PgScanKswapd, Counter::PgStealKswapd),
             Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
         }
     }
 }
 
-/// Frees at least `target` frames of a node if it can; returns how many.
-pub fn shrink<P: Platform>(m: &Machine<P>, node: &Node<P>, who: Reclaimer, target: u32) -> u32 {
+/// Frees at least `target` frames of a node if it can; returns how many, with those that will be
+/// free when writes of the outbox are over.
+pub fn shrink<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    who: &mut Reclaimer<'_, P>,
+    target: u32,
+) -> u32 {
     let _phase = m.enter(Phase::Reclaim);
     let mut freed = 0;
     for priority in (0..=PRIORITY_MAX).rev() {
@@ -67,16 +81,17 @@ pub fn shrink<P: Platform>(m: &Machine<P>, node: &Node<P>, who: Reclaimer, targe
     freed
 }
 
-/// Looks at a batch of inactive pages of a kind; returns how many, and how many were freed. `None`:
-/// there are none, or too many are in other threads' hands.
+/// Looks at a batch of inactive pages of a kind; returns how many, and how many were freed or are
+/// about to be. `None`: there are none, or too many are in other threads' hands.
 fn scan_batch<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     kind: Kind,
-    who: Reclaimer,
+    who: &mut Reclaimer<'_, P>,
 ) -> Option<(u32, u32)> {
     refill_inactive(m, node, kind);
-    if who == Reclaimer::Direct && throttle::enter(m, node, kind) == Crowd::Many {
+    let direct = matches!(who, Reclaimer::Direct);
+    if direct && throttle::enter(m, node, kind) == Crowd::Many {
         return None;
     }
     let batch = node.lru.isolate(&m.frames, m.cpu(), List::inactive(kind), BATCH_PAGES_MAX);
@@ -95,9 +110,10 @@ fn scan_batch<P: Platform>(
     [scan, scan_kind].into_iter().for_each(|counter| m.count(counter, u64::from(scanned)));
     [steal, steal_kind].into_iter().for_each(|counter| m.count(counter, evicted.freed.into()));
     // A large page is looked at as one, and frees many.
-    let (rotated, listed) = (scanned.saturating_sub(evicted.freed), node.lru.listed());
+    let gone = evicted.freed + evicted.under_way;
+    let (rotated, listed) = (scanned.saturating_sub(gone), node.lru.listed());
     node.lru.workingset().note_cost(kind, evicted.written, rotated, listed);
-    Some((scanned, evicted.freed))
+    Some((scanned, gone))
 }
 
 /// What the decision rests on: pages, at one time.

@@ -6,7 +6,8 @@
 //!                        |--> Drop:  entry = Swapped(slot), frame free
 //!                        \--> Write: unmap, take slots, frame in the swap cache,
 //!                                    entry = Swapped(slot), unlock
-//!                                    ... device write, no lock held ...
+//!                                    ... device write, no lock held: waited for (direct),
+//!                                        or left to kswapd's outbox.rs ...
 //!                                    out of the swap cache, frame free
 //!      of a file:           Drop:  entry = Absent, frame free
 //!                           Write: in_place.rs
@@ -30,7 +31,8 @@ use highwater_platform::{Io, Phase, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
 /// Where the pages of a batch go.
-pub(super) struct Sorted<'a, P: Platform> {
+#[derive(Default)]
+pub(super) struct Piles {
     /// Their frames are free.
     pub(super) freed: FrameBatch,
     /// Used, or wanted while they were written.
@@ -39,12 +41,17 @@ pub(super) struct Sorted<'a, P: Platform> {
     pub(super) kept: FrameBatch,
     /// Unmapped, to see whether they are used.
     pub(super) asked: FrameBatch,
+}
+
+/// A batch once it is decided: what is done, and what is to be written first.
+pub(super) struct Sorted<'a, P: Platform> {
+    pub(super) piles: Piles,
     writes: Writes,
     pub(super) in_place: InPlace<'a, P>,
 }
 
 /// Transfers to make; never more than pages in a batch.
-struct Writes {
+pub(super) struct Writes {
     ios: [Io; BATCH_PAGES_MAX],
     devices: [u8; BATCH_PAGES_MAX],
     len: usize,
@@ -52,9 +59,7 @@ struct Writes {
 
 impl<P: Platform> Sorted<'_, P> {
     fn new() -> Self {
-        let [freed, activated, kept, asked] = [FrameBatch::default(); 4];
-        let (writes, in_place) = (Writes::none(), InPlace::new());
-        Sorted { freed, activated, kept, asked, writes, in_place }
+        Sorted { piles: Piles::default(), writes: Writes::none(), in_place: InPlace::new() }
     }
 }
 
@@ -62,6 +67,36 @@ impl Writes {
     fn none() -> Writes {
         let none = Io::new(0, FrameList::default());
         Writes { ios: [none; BATCH_PAGES_MAX], devices: [0; BATCH_PAGES_MAX], len: 0 }
+    }
+
+    fn pages(&self) -> u32 {
+        self.ios[..self.len].iter().map(|io| io.frames.len() as u32).sum()
+    }
+
+    /// The devices they go to.
+    pub(super) fn devices(&self) -> impl Iterator<Item = u8> {
+        let all = &self.devices[..self.len];
+        let new = |index: &usize| !all[..*index].contains(&all[*index]);
+        (0..self.len).filter(new).map(|index| all[index])
+    }
+
+    /// The transfers to a device.
+    pub(super) fn to(&self, device: u8) -> impl Iterator<Item = &Io> {
+        let ios = self.ios.iter().zip(&self.devices).take(self.len);
+        ios.filter(move |(_, of)| **of == device).map(|(io, _)| io)
+    }
+
+    /// The transfers, a stretch of them to one device at a time.
+    fn by_device(&mut self) -> impl Iterator<Item = (u8, &mut [Io])> {
+        let (devices, mut rest) = (&self.devices, &mut self.ios[..self.len]);
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let device = *devices.get(at).filter(|_| !rest.is_empty())?;
+            let same = devices[at..at + rest.len()].iter().take_while(|d| **d == device).count();
+            let (group, others) = std::mem::take(&mut rest).split_at_mut(same);
+            (rest, at) = (others, at + same);
+            Some((device, group))
+        })
     }
 }
 
@@ -72,55 +107,71 @@ pub(super) struct Evicted {
     pub(super) freed: u32,
     /// Pages that were to be written.
     pub(super) written: u32,
+    /// Of these, pages that still are under way: their frames follow.
+    pub(super) under_way: u32,
 }
 
-/// Evicts what it can of `batch`, isolated from `node`'s inactive list of `kind`.
+/// Evicts what it can of `batch`, isolated from `node`'s inactive list of `kind`. What is written
+/// to slots is waited for, or left to the outbox of who reclaims.
 pub(super) fn evict<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     kind: Kind,
     batch: FrameBatch,
-    who: Reclaimer,
+    who: &mut Reclaimer<'_, P>,
 ) -> Evicted {
+    if let Reclaimer::Kswapd(outbox) = who {
+        outbox.make_room(m, node);
+    }
     let (batch, heads) = large::take_large(m, batch);
-    let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head)).sum();
+    let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head, who)).sum();
     let mut sorted = Sorted::new();
     let locked_by_others = each_run(m, batch, |run| sort_out(m, node, run, &mut sorted));
-    locked_by_others.iter().for_each(|pfn| sorted.activated.push(*pfn));
-    let ios = sorted.writes.ios[..sorted.writes.len].iter();
-    let written = ios.map(|io| io.frames.len() as u32).sum::<u32>() + sorted.in_place.pages();
+    locked_by_others.iter().for_each(|pfn| sorted.piles.activated.push(*pfn));
+    let to_slots = sorted.writes.pages();
+    let written = to_slots + sorted.in_place.pages();
     // First: entries are held until these are over.
     write_in_place(m, node, &mut sorted);
-    write_out(m, &mut sorted);
-    free(m, &sorted.freed, who);
-    put_back(m, node, kind, &sorted);
-    Evicted { freed: freed + sorted.freed.len() as u32, written }
+    let Sorted { mut piles, mut writes, .. } = sorted;
+    let under_way = match who {
+        Reclaimer::Kswapd(outbox) if outbox.is_open() => {
+            outbox.send(m, node, &writes);
+            to_slots
+        }
+        Reclaimer::Kswapd(_) | Reclaimer::Direct => {
+            write_out(m, &mut writes, &mut piles);
+            0
+        }
+    };
+    disown(m, &piles.freed);
+    match who {
+        Reclaimer::Kswapd(_) => m.free_for_all(&piles.freed),
+        Reclaimer::Direct => m.free(&piles.freed),
+    }
+    put_back(m, node, kind, &piles);
+    Evicted { freed: freed + piles.freed.len() as u32, written, under_way }
 }
 
-/// Frees frames, for who needs them.
-fn free<P: Platform>(m: &Machine<P>, frames: &[Pfn], who: Reclaimer) {
+/// Evicted frames are nobody's, and on no list.
+pub(super) fn disown<P: Platform>(m: &Machine<P>, frames: &[Pfn]) {
     for pfn in frames {
         m.frames.set_owner(*pfn, None);
         let off = m.frames.place(*pfn).change(Place::Isolated, Place::Off);
         debug_assert_eq!(off, Ok(()), "{pfn:?} was evicted by the thread that isolated it");
     }
-    match who {
-        Reclaimer::Kswapd => m.free_for_all(frames),
-        Reclaimer::Direct => m.free(frames),
-    }
 }
 
 /// Puts the pages that stay where they belong.
-fn put_back<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, sorted: &Sorted<'_, P>) {
-    m.count(Counter::PgActivate, sorted.activated.len() as u64);
-    m.count(Counter::PgRotated, (sorted.kept.len() + sorted.asked.len()) as u64);
+pub(super) fn put_back<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, piles: &Piles) {
+    m.count(Counter::PgActivate, piles.activated.len() as u64);
+    m.count(Counter::PgRotated, (piles.kept.len() + piles.asked.len()) as u64);
     if kind == Kind::File {
-        node.lru.workingset().age_by(sorted.activated.len());
+        node.lru.workingset().age_by(piles.activated.len());
     }
     for (pages, list) in [
-        (&sorted.activated, List::active(kind)),
-        (&sorted.kept, List::active(kind)),
-        (&sorted.asked, List::inactive(kind)),
+        (&piles.activated, List::active(kind)),
+        (&piles.kept, List::active(kind)),
+        (&piles.asked, List::inactive(kind)),
     ] {
         m.free(&node.lru.putback(&m.frames, pages, list));
     }
@@ -157,24 +208,25 @@ fn swap_out<P: Platform>(
     unmapped: &[Unmapped],
     sorted: &mut Sorted<'_, P>,
 ) {
-    let slots = take_slots(m, &run, fates, unmapped, &mut sorted.writes);
+    let Sorted { piles, writes, .. } = sorted;
+    let slots = take_slots(m, &run, fates, unmapped, writes);
     let mut entries = [Entry::ABSENT; RUN_PAGES_MAX];
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
         let (list, entry) = match (fates[index], unmapped[index], slots[index]) {
-            (Fate::Activate, _, _) => (&mut sorted.activated, was),
-            (_, Unmapped::Busy, _) => (&mut sorted.kept, was),
+            (Fate::Activate, _, _) => (&mut piles.activated, was),
+            (_, Unmapped::Busy, _) => (&mut piles.kept, was),
             (_, Unmapped::Vanished, _) => {
                 run.disown(m, index);
-                (&mut sorted.kept, Entry::ABSENT)
+                (&mut piles.kept, Entry::ABSENT)
             }
-            (Fate::Ask, Unmapped::Yes, _) => (&mut sorted.asked, was.unmapped().referenced()),
+            (Fate::Ask, Unmapped::Yes, _) => (&mut piles.asked, was.unmapped().referenced()),
             (Fate::Drop, Unmapped::Yes, _) => {
                 m.count(Counter::PgDropClean, 1);
                 let slot = m.frames.take_slot(*pfn).expect("only pages with a slot are dropped");
-                (&mut sorted.freed, Entry::swapped(slot))
+                (&mut piles.freed, Entry::swapped(slot))
             }
-            (Fate::Write, Unmapped::Yes, None) => (&mut sorted.kept, was.unmapped()),
+            (Fate::Write, Unmapped::Yes, None) => (&mut piles.kept, was.unmapped()),
             (Fate::Write, Unmapped::Yes, Some(slot)) => {
                 entries[index] = Entry::swapped(slot);
                 continue;
@@ -222,49 +274,53 @@ fn take_slots<P: Platform>(
 }
 
 /// Makes the transfers, all to one device at a time, and frees the frames nobody wanted meanwhile.
-fn write_out<P: Platform>(m: &Machine<P>, sorted: &mut Sorted<'_, P>) {
+fn write_out<P: Platform>(m: &Machine<P>, writes: &mut Writes, piles: &mut Piles) {
     let _phase = m.enter(Phase::SwapOut);
-    let Writes { mut ios, devices, len } = std::mem::replace(&mut sorted.writes, Writes::none());
-    let mut at = 0;
-    while at < len {
-        let device = devices[at];
-        let same = devices[at..len].iter().take_while(|d| **d == device).count();
-        m.swap.write(&m.platform, &m.stats, device, &mut ios[at..at + same]);
-        for io in &ios[at..at + same] {
-            match io.result {
-                Ok(()) => settle(m, device, io, sorted),
-                Err(_) => m.set_written(io.frames.iter(), Writeback::Failed),
-            }
-        }
-        at += same;
+    for (device, batch) in writes.by_device() {
+        m.swap.write(&m.platform, &m.stats, device, batch);
+        settle(m, device, batch, piles);
     }
     // Only now, with every write of the batch over: who holds the entry of one of its pages may be
     // waiting for another of them.
-    for (io, device) in ios[..len].iter().zip(devices).filter(|(io, _)| io.result.is_err()) {
-        take_back(m, device, io, sorted);
+    for (device, batch) in writes.by_device() {
+        take_back(m, device, batch, piles);
     }
 }
 
-fn settle<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted<'_, P>) {
+/// After the write of a batch: says how it went to who waits for its frames. What was written goes
+/// to `piles`; what was not is to be taken back.
+pub(super) fn settle<P: Platform>(m: &Machine<P>, device: u8, batch: &[Io], piles: &mut Piles) {
+    for io in batch {
+        match io.result {
+            Ok(()) => settle_one(m, device, io, piles),
+            Err(_) => m.set_written(io.frames.iter(), Writeback::Failed),
+        }
+    }
+}
+
+fn settle_one<P: Platform>(m: &Machine<P>, device: u8, io: &Io, piles: &mut Piles) {
     // Out of the cache before those who claimed a frame go on: afterwards they may give slot and
     // frame back to each other, and the frame would be taken from them.
     for (at, frames) in io.frames.lists() {
         let first = Slot { device, index: io.slot + at as u32 };
         m.swap.uncache(&m.platform, first, &frames, |index, cached| match cached {
-            Cached::Removed => sorted.freed.push(frames[index]),
-            Cached::Claimed => sorted.activated.push(frames[index]),
+            Cached::Removed => piles.freed.push(frames[index]),
+            Cached::Claimed => piles.activated.push(frames[index]),
         });
     }
     m.set_written(io.frames.iter(), Writeback::Idle);
 }
 
-fn take_back<P: Platform>(m: &Machine<P>, device: u8, io: &Io, sorted: &mut Sorted<'_, P>) {
-    for (index, pfn) in io.frames.iter().enumerate() {
-        let slot = Slot { device, index: io.slot + index as u32 };
-        match restore(m, slot, pfn) {
-            Unwritten::Dropped => sorted.freed.push(pfn),
-            Unwritten::Claimed => sorted.activated.push(pfn),
-            Unwritten::Restored => sorted.kept.push(pfn),
+/// Pages whose write failed are resident again. The thread has no other write under way.
+pub(super) fn take_back<P: Platform>(m: &Machine<P>, device: u8, batch: &[Io], piles: &mut Piles) {
+    for io in batch.iter().filter(|io| io.result.is_err()) {
+        for (index, pfn) in io.frames.iter().enumerate() {
+            let slot = Slot { device, index: io.slot + index as u32 };
+            match restore(m, slot, pfn) {
+                Unwritten::Dropped => piles.freed.push(pfn),
+                Unwritten::Claimed => piles.activated.push(pfn),
+                Unwritten::Restored => piles.kept.push(pfn),
+            }
         }
     }
 }

@@ -73,17 +73,17 @@ pub(super) fn sort_file<'a, P: Platform>(
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
         let (list, entry) = match (fates[index], unmapped[index]) {
-            (Fate::Activate, _) => (&mut sorted.activated, was),
-            (_, Unmapped::Busy) => (&mut sorted.kept, was),
+            (Fate::Activate, _) => (&mut sorted.piles.activated, was),
+            (_, Unmapped::Busy) => (&mut sorted.piles.kept, was),
             (_, Unmapped::Vanished) => {
                 run.disown(m, index);
-                (&mut sorted.kept, Entry::ABSENT)
+                (&mut sorted.piles.kept, Entry::ABSENT)
             }
             (Fate::Drop, Unmapped::Yes) => {
                 m.count(Counter::PgDropClean, 1);
-                (&mut sorted.freed, gone(m, node, *pfn, age))
+                (&mut sorted.piles.freed, gone(m, node, *pfn, age))
             }
-            (Fate::Ask, Unmapped::Yes) => (&mut sorted.asked, was.unmapped().referenced()),
+            (Fate::Ask, Unmapped::Yes) => (&mut sorted.piles.asked, was.unmapped().referenced()),
             (Fate::Write, Unmapped::Yes) => {
                 run.held.change(index, was.unmapped());
                 continue;
@@ -159,14 +159,14 @@ fn settle<P: Platform>(
     let run = sorted.in_place.runs[origin.run].as_mut().expect("held until all is written");
     for (index, pfn) in (origin.at..).zip(io.frames.iter()) {
         match (io.result, run.held.is_awaited(index)) {
-            (Err(_), _) => sorted.kept.push(pfn),
+            (Err(_), _) => sorted.piles.kept.push(pfn),
             (Ok(()), true) => {
                 run.held.change(index, Entry::resident(pfn));
-                sorted.activated.push(pfn);
+                sorted.piles.activated.push(pfn);
             }
             (Ok(()), false) => {
                 run.held.change(index, gone(m, node, pfn, age));
-                sorted.freed.push(pfn);
+                sorted.piles.freed.push(pfn);
             }
         }
     }

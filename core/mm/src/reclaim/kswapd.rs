@@ -6,6 +6,7 @@
 
 use super::balance::{Reclaimer, shrink};
 use super::crew::Crew;
+use super::outbox::Outbox;
 use super::throttle;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
@@ -73,6 +74,7 @@ pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, d
         duty.sleep(&m.platform, || node.alarm.wait(ticket, patience));
         crew.review(index);
     };
+    let mut outbox = Outbox::new(m);
     loop {
         let ticket = node.alarm.ticket();
         if duty.has_ended() {
@@ -83,7 +85,8 @@ pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, d
             continue;
         }
         let before = m.platform.thread_cpu_time();
-        let outcome = balance(m, node, duty, || crew.review(index));
+        let outcome = balance(m, node, duty, &mut outbox, || crew.review(index));
+        outbox.close(m, node);
         let used = m.platform.thread_cpu_time().since(before);
         m.count(Counter::PageOutRun, 1);
         m.count(Counter::KswapdNanos, used.0);
@@ -109,6 +112,7 @@ fn balance<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     duty: &Duty<P>,
+    outbox: &mut Outbox<P>,
     review: impl Fn(),
 ) -> Balance {
     let mut failures = 0;
@@ -119,7 +123,7 @@ fn balance<P: Platform>(
         }
         let missing = node.zone.marks().high.saturating_sub(node.zone.free_frames());
         let target = missing.clamp(1, BATCH_PAGES_MAX as u32);
-        match shrink(m, node, Reclaimer::Kswapd, target) {
+        match shrink(m, node, &mut Reclaimer::Kswapd(outbox), target) {
             0 if failures == FAILURES_MAX => {
                 m.count(Counter::KswapdHopeless, 1);
                 throttle::give_up(m, node);

@@ -10,6 +10,7 @@
 //! A page that is wanted while its block is written is claimed from the swap cache by the fault,
 //! and is a page of its own from then on.
 
+use super::balance::Reclaimer;
 use super::evict::{Unwritten, restore};
 use super::run::{Unmapped, unmap_stretches};
 use crate::config::Switch;
@@ -117,7 +118,12 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, head: Pfn) -> Aged {
 
 /// Evicts a large page, whose first frame the caller has isolated from the inactive list; returns
 /// the frames freed.
-pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, head: Pfn) -> u32 {
+pub(super) fn evict<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    head: Pfn,
+    who: &mut Reclaimer<'_, P>,
+) -> u32 {
     let back = |list| m.free(&node.lru.putback(&m.frames, &[head], list));
     let Some(block) = Block::lock(m, head) else {
         m.count(Counter::PgRotated, 1);
@@ -145,7 +151,7 @@ pub(super) fn evict<P: Platform>(m: &Machine<P>, node: &Node<P>, head: Pfn) -> u
         back(List::InactiveAnon);
         return 0;
     };
-    write_out(m, node, block, head, slot)
+    write_out(m, node, block, head, slot, who)
 }
 
 fn is_used<P: Platform>(block: &Block<'_, P>, recency: Recency) -> bool {
@@ -162,6 +168,7 @@ fn write_out<P: Platform>(
     block: Block<'_, P>,
     head: Pfn,
     slot: Slot,
+    who: &mut Reclaimer<'_, P>,
 ) -> u32 {
     let at = |index: usize| Slot { index: slot.index + index as u32, ..slot };
     let frames = block.frames;
@@ -185,6 +192,8 @@ fn write_out<P: Platform>(
         }
         Err(_) => {
             m.set_written(frames.into_iter(), Writeback::Failed);
+            // Who holds an entry of the block may be waiting for a page under way.
+            who.finish_all(m, node);
             for (index, pfn) in frames.iter().enumerate() {
                 fates[index] = match restore(m, at(index), *pfn) {
                     Unwritten::Dropped => Fate::Free,

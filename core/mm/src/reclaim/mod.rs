@@ -5,6 +5,7 @@
 //!                 \- scan::decide  Fate of an inactive page: pure
 //!                    evict         acts: unmap, slot, write, free; runs of up to 16 pages
 //!                    in_place      the same for files: unmap, write, free
+//!                    outbox        writes to slots that kswapd does not wait for at once
 //! kswapd          -- threads that call balance::shrink between the low and the high mark
 //! crew            -- how many of them each node has
 //!                    sizing: Sizing, if that is left to the manager: pure
@@ -20,6 +21,7 @@ mod evict;
 mod in_place;
 mod kswapd;
 mod large;
+mod outbox;
 mod run;
 mod scan;
 mod sizing;

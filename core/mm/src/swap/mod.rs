@@ -5,7 +5,8 @@
 //! Swap -- Device x n   slots: counts, who allocates from where, what CPUs keep     device.rs
 //!      |    \- SwapCache   frames of slots that are being written                  cache.rs
 //!      |- Order        which device is next                                        order.rs
-//!      \- Streams      who reads sequentially, and how far ahead                   readahead.rs
+//!      |- Streams      who reads sequentially, and how far ahead                   readahead.rs
+//!      \- Wishes       what is to be read before it is used                        wishes.rs
 //! ```
 //! How a device guards and finds its slots is a setting ([`crate::config::SwapConfig`]); what it
 //! does is not. By default one lock for a cluster of 2 MiB covers counts and cache (the design of
@@ -26,14 +27,16 @@ mod slot_cache;
 #[cfg(test)]
 mod swap_fuzz;
 mod usage;
+mod wishes;
 
 pub use device::Device;
 pub use readahead::{Ahead, SlotWindows, Source, Streams};
+pub use wishes::{Asked, Wish, Wishes};
 
 use crate::config::{SwapConfig, SwapIn, Switch};
 use crate::frame::Owner;
 use crate::stats::{Counter, Stats};
-use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency, Platform};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
 use order::Order;
 
@@ -46,6 +49,20 @@ pub enum Cached {
     Claimed,
 }
 
+/// A batch that a device is at.
+pub struct InFlight<P: Platform> {
+    device: u8,
+    start: Nanos,
+    transfer: P::Transfer,
+}
+
+impl<P: Platform> InFlight<P> {
+    /// Whether finishing it would not wait.
+    pub fn is_over(&self, platform: &P) -> bool {
+        platform.is_over(&self.transfer)
+    }
+}
+
 /// All swap devices.
 pub struct Swap<P: Platform> {
     devices: Vec<Device<P>>,
@@ -54,6 +71,8 @@ pub struct Swap<P: Platform> {
     pub streams: Streams<P>,
     /// Readers of slots around others.
     pub slot_windows: SlotWindows,
+    /// What is to be read before it is used.
+    pub wishes: Wishes<P>,
 }
 
 impl<P: Platform> Swap<P> {
@@ -68,6 +87,7 @@ impl<P: Platform> Swap<P> {
             order,
             streams: Streams::new(),
             slot_windows: SlotWindows::new(platform.cpus()),
+            wishes: Wishes::new(platform),
         }
     }
 
@@ -195,7 +215,26 @@ impl<P: Platform> Swap<P> {
         }
         platform.read(device, batch);
         batch.iter().for_each(|io| own.leave(platform, io.slot, io.frames.len()));
-        let counters = match own.info().role {
+        self.have_read(platform, stats, device, start, batch);
+    }
+
+    /// Begins to read `batch` from a device, past the swap cache whatever the settings say. The
+    /// caller holds the entries of its pages.
+    pub fn start_read(&self, platform: &P, device: u8, batch: &mut [Io]) -> InFlight<P> {
+        let start = platform.now();
+        let transfer = platform.start(device, Direction::Read, batch);
+        InFlight { device, start, transfer }
+    }
+
+    /// Waits for a batch that was begun, and is the same.
+    pub fn finish_read(&self, platform: &P, stats: &Stats, begun: InFlight<P>, batch: &mut [Io]) {
+        let InFlight { device, start, transfer } = begun;
+        platform.finish(transfer, batch);
+        self.have_read(platform, stats, device, start, batch);
+    }
+
+    fn have_read(&self, platform: &P, stats: &Stats, device: u8, start: Nanos, batch: &[Io]) {
+        let counters = match self.devices[usize::from(device)].info().role {
             DeviceRole::Swap => [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn],
             DeviceRole::File => [Counter::FileInNanos, Counter::FileInIos, Counter::PgFileIn],
         };
@@ -204,23 +243,40 @@ impl<P: Platform> Swap<P> {
 
     /// Writes `batch` to a device and waits.
     pub fn write(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
-        let (own, start) = (&self.devices[usize::from(device)], platform.now());
-        match own.info().role {
-            DeviceRole::File => {
-                platform.write(device, batch);
-                let counters = [Counter::FileOutNanos, Counter::FileOutIos, Counter::PgFileOut];
-                account(platform, stats, counters, start, batch);
-            }
-            DeviceRole::Swap => {
-                let tag = |batch: &[Io], writeback| {
-                    batch.iter().for_each(|io| own.tag(io.slot, io.frames.len(), writeback));
-                };
-                tag(batch, Switch::On);
-                platform.write(device, batch);
-                tag(batch, Switch::Off);
-                let counters = [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut];
-                account(platform, stats, counters, start, batch);
-            }
+        let start = platform.now();
+        self.tag(device, batch, Switch::On);
+        platform.write(device, batch);
+        self.written(platform, stats, device, start, batch);
+    }
+
+    /// Begins to write `batch` to a device.
+    pub fn start_write(&self, platform: &P, device: u8, batch: &mut [Io]) -> InFlight<P> {
+        let start = platform.now();
+        self.tag(device, batch, Switch::On);
+        let transfer = platform.start(device, Direction::Write, batch);
+        InFlight { device, start, transfer }
+    }
+
+    /// Waits for a batch that was begun, and is the same.
+    pub fn finish_write(&self, platform: &P, stats: &Stats, begun: InFlight<P>, batch: &mut [Io]) {
+        let InFlight { device, start, transfer } = begun;
+        platform.finish(transfer, batch);
+        self.written(platform, stats, device, start, batch);
+    }
+
+    fn written(&self, platform: &P, stats: &Stats, device: u8, start: Nanos, batch: &[Io]) {
+        self.tag(device, batch, Switch::Off);
+        let counters = match self.devices[usize::from(device)].info().role {
+            DeviceRole::Swap => [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut],
+            DeviceRole::File => [Counter::FileOutNanos, Counter::FileOutIos, Counter::PgFileOut],
+        };
+        account(platform, stats, counters, start, batch);
+    }
+
+    fn tag(&self, device: u8, batch: &[Io], writeback: Switch) {
+        let own = &self.devices[usize::from(device)];
+        if own.info().role == DeviceRole::Swap {
+            batch.iter().for_each(|io| own.tag(io.slot, io.frames.len(), writeback));
         }
     }
 

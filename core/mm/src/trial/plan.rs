@@ -183,6 +183,11 @@ impl Plan {
             config.kswapd_threads = KswapdThreads::Auto;
         }
         let changes = if apart.percent(50) { 1 + apart.below(100) } else { 0 };
+        let mut writes = Prng::new(seed ^ 0x0b0c);
+        config.kswapd_writes = writes.percent(75).then(|| writes.below(4) as usize);
+        if Prng::new(seed ^ 0x9ead).percent(25) {
+            config.prefetch = Switch::Off;
+        }
         let (failures, latency_max) = (Failures::None, None);
         Plan { threads, config, pages, steps, mix, changes, failures, latency_max }
     }

@@ -1,7 +1,7 @@
 //! Devices: what was written is read, whatever frames it came from and goes to.
 
 use super::frames::{assert_filled, fill};
-use crate::{Io, Platform};
+use crate::{Direction, Io, Platform};
 use highwater_units::{FrameList, Pfn, Prng, RUN_PAGES_MAX};
 
 /// Frames written from, and as many read into.
@@ -18,6 +18,42 @@ pub(super) fn check<P: Platform>(platform: &P) {
         let mut random = Prng::new(device as u64);
         (0..30)
             .for_each(|round| round_trip(platform, device as u8, info.pages, round, &mut random));
+        (0..10).for_each(|round| in_flight(platform, device as u8, round));
+    }
+}
+
+/// Two batches are under way at once, and finished in any order; what they move is elsewhere then.
+fn in_flight<P: Platform>(platform: &P, device: u8, round: u64) {
+    let mut random = Prng::new(round);
+    let (from, to) = (shuffled(0, &mut random), shuffled(FRAMES, &mut random));
+    from.iter().for_each(|pfn| fill(platform, *pfn, round));
+    to.iter().for_each(|pfn| fill(platform, *pfn, round + 2000));
+    for (direction, frames) in [(Direction::Write, &from), (Direction::Read, &to)] {
+        let half = (FRAMES / 2) as usize;
+        let mut low = cut(0, &frames[..half], &mut random);
+        let mut high = cut(3 * FRAMES, &frames[half..], &mut random);
+        let begun = [&mut low, &mut high].map(|batch| platform.start(device, direction, batch));
+        let (mut low, mut high) = (low.clone(), high.clone());
+        let [first, second] = begun;
+        match round % 2 {
+            0 => {
+                platform.finish(first, &mut low);
+                platform.finish(second, &mut high);
+            }
+            _ => {
+                platform.finish(second, &mut high);
+                // With patience or without, and whatever is said meanwhile.
+                let patience = if round.is_multiple_of(3) { 1000 } else { 0 };
+                (0..patience).take_while(|_| !platform.is_over(&first)).for_each(|attempt| {
+                    platform.relax(attempt.min(8));
+                });
+                platform.finish(first, &mut low);
+            }
+        }
+        assert!(low.iter().chain(&high).all(|io| io.result.is_ok()), "{low:?} {high:?}");
+    }
+    for (origin, pfn) in from.iter().zip(&to) {
+        assert_filled(platform, *pfn, *origin, round);
     }
 }
 

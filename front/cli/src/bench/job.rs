@@ -70,6 +70,10 @@ pub(super) struct Pmbench {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
           default_value = "5")]
     time: u64,
+    /// How many accesses before each thread says which page it will use (prefetch); 0: it does not
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=256),
+          default_value = "0")]
+    ahead: u64,
     /// How long the threads run before that is measured
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400),
           default_value = "0")]
@@ -132,6 +136,7 @@ impl Job for Pmbench {
             ("--pattern", name_of(&self.pattern)),
             ("--time", self.time.to_string()),
             ("--warm-up", self.warm_up.to_string()),
+            ("--ahead", self.ahead.to_string()),
         ]
     }
 
@@ -165,6 +170,7 @@ impl Job for Pmbench {
             read_percent: self.read,
             pattern: self.pattern.pattern(),
             sharing: pmbench::Sharing::Shared,
+            ahead: self.ahead as usize,
             warm_up: Duration::from_secs(self.warm_up),
             time: Duration::from_secs(self.time),
             seed: self.common.seed,

@@ -10,8 +10,8 @@ const PAGES: usize = 64;
 
 fn config(threads: usize, pattern: Pattern) -> Config {
     let time = Duration::from_millis(50);
-    let (sharing, warm_up) = (Sharing::Shared, Duration::ZERO);
-    Config { threads, read_percent: 50, pattern, sharing, warm_up, time, seed: 11 }
+    let (sharing, ahead, warm_up) = (Sharing::Shared, 0, Duration::ZERO);
+    Config { threads, read_percent: 50, pattern, sharing, ahead, warm_up, time, seed: 11 }
 }
 
 fn run_with(threads: usize, fault: Fault) -> Result<Outcome, Failure> {

@@ -51,6 +51,7 @@ swap_cpu = { base = 20, item = 5 }
 per_cpu_frames = { base = 20, item = 10 }
 zone = { base = 50, item = 45 }
 lru_batch = { base = 15, item = 5 }
+prefetch = { base = 15, item = 5 }
 lru = { base = 40, item = 30 }
 test = { base = 100, item = 10 }
 [[device]]

@@ -136,6 +136,8 @@ pub struct Sections {
     pub lru_batch: Section,
     /// The LRU lists.
     pub lru: Section,
+    /// Pages that are to be read ahead.
+    pub prefetch: Section,
     /// Tests.
     pub test: Section,
 }
@@ -167,6 +169,7 @@ impl Sections {
             LockClass::Zone => self.zone,
             LockClass::LruBatch => self.lru_batch,
             LockClass::Lru => self.lru,
+            LockClass::Prefetch => self.prefetch,
             LockClass::Test => self.test,
         }
     }

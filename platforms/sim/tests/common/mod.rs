@@ -55,6 +55,7 @@ swap_cpu = { base = 20, item = 10 }
 per_cpu_frames = { base = 20, item = 10 }
 zone = { base = 20, item = 10 }
 lru_batch = { base = 20, item = 10 }
+prefetch = { base = 20, item = 10 }
 lru = { base = 20, item = 10 }
 test = { base = 200, item = 100 }
 ";
