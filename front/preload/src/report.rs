@@ -240,13 +240,12 @@ pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
     let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
     let used = of_pages(Counter::SlotsUsed);
+    let shortage = manager.machine().stats.shortage();
+    let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
     say(&format!(
-        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used); \
+        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used{seen}); \
          run it with more --memory or --swap"
     ));
-    if let Some(shortage) = manager.machine().stats.shortage() {
-        say(&shortage.to_string());
-    }
     if let Some(process) = process::running() {
         let full = u64::from(error == FaultError::OutOfMemory);
         process.reporter.shared.out_of_memory.store(full, Relaxed);
