@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! FileDevice -> Arc<File>   shared with what forked children inherit
+//!            -> Room        which parts of it have blocks
 //!            -> Pool        rings of this process; absent where every transfer is plain
 //! ```
 //! Locks: none. Slots are apart on the file, so batches of several threads run side by side.
@@ -15,6 +16,7 @@
 
 use crate::disk::Disk;
 use crate::pool::{Held, Pool, Started};
+use crate::room::Room;
 use crate::transfer::{admit, plain};
 use crate::uring::{DEPTH, Set, members};
 use crate::{Arena, Device, Reason, Spec, Submission, create};
@@ -28,6 +30,7 @@ use std::sync::Arc;
 pub(crate) struct FileDevice {
     info: DeviceInfo,
     file: Arc<File>,
+    room: Room,
     pool: Option<Pool>,
 }
 
@@ -50,7 +53,8 @@ impl FileDevice {
             Submission::Auto if !create::is_in_memory(&file) => Some(Pool::new()),
             Submission::Auto | Submission::Plain => None,
         };
-        Ok(FileDevice { info, file, pool })
+        let room = Room::none(info.pages);
+        Ok(FileDevice { info, file, room, pool })
     }
 
     /// The rings that batches were left to.
@@ -88,12 +92,15 @@ impl FileDevice {
         }
     }
 
-    /// Sets the result of each transfer; those that may be made.
+    /// Sets the result of each transfer; those that may be made, and have room.
     fn admit_all(&self, direction: Direction, arena: Arena, chunk: &mut [Io]) -> Set {
         let mut admitted = 0;
         for (index, io) in chunk.iter_mut().enumerate() {
             io.result = admit(&self.info, direction, arena, io);
             admitted |= Set::from(io.result.is_ok()) << index;
+        }
+        if direction == Direction::Write {
+            self.room.take(self.file.as_fd(), chunk.iter().filter(|io| io.result.is_ok()));
         }
         admitted
     }
@@ -161,7 +168,9 @@ impl Device for FileDevice {
         self.pool.iter().for_each(Pool::leave_to_parent);
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let pool = self.pool.as_ref().map(|_| Pool::new());
-        Box::new(FileDevice { info, file: Arc::clone(&self.file), pool })
+        // Nobody writes there.
+        let room = Room::none(0);
+        Box::new(FileDevice { info, file: Arc::clone(&self.file), room, pool })
     }
 
     /// Nothing: neither the few KiB of a ring nor what the file system caches are contents.

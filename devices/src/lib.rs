@@ -8,6 +8,7 @@
 //!                 |- FileDevice       unlinked sparse file (create)
 //!                 |   |- Disk         what the system says of the disk below it
 //!                 |   |- Pool         rings of this process (uring), one per batch in flight
+//!                 |   |- Room         blocks of the file system, taken before they are written
 //!                 |   '- plain        preadv and pwritev, where there is no ring (transfer)
 //!                 '- Tier             one of the first two over one of the third, and a thread
 //! ```
@@ -28,6 +29,7 @@ mod error;
 mod file;
 mod pool;
 mod ram;
+mod room;
 mod spec;
 mod sys;
 mod tier;

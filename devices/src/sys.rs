@@ -128,6 +128,16 @@ pub(crate) unsafe fn transfer(
     Ok(moved as usize)
 }
 
+/// Takes blocks for a part of a file that lies within its length (fallocate).
+///
+/// # Errors
+/// The system's error number: there are none, or the file system does not know how.
+pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), i32> {
+    let (file, mode) = (c_long::from(file.as_raw_fd()), c_long::from(0));
+    // SAFETY: numbers only; the descriptor is borrowed, so open.
+    check(unsafe { libc::syscall(libc::SYS_fallocate, file, mode, offset, len) }).map(drop)
+}
+
 /// The same file under a number far above those that programs expect to be given; under its old
 /// one if there is no room above.
 pub(crate) fn raise(descriptor: OwnedFd) -> OwnedFd {

@@ -11,7 +11,7 @@ pub struct Config {
     pub kswapd_threads: KswapdThreads,
     /// Frames that all zones together keep free at least (min_free_kbytes); `None`: by formula.
     pub min_free: Option<u32>,
-    /// Batches of up to 32 pages that a kswapd thread has under write at once, 0 to 16; 0: it waits
+    /// Batches of up to 32 pages that a kswapd thread has under write at once, 0 to 32; 0: it waits
     /// for each. `None`: by the number of frames.
     pub kswapd_writes: Option<usize>,
     /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor).
@@ -212,8 +212,8 @@ pub const SWAPPINESS_MAX: u32 = 200;
 /// Most lanes of a node's LRU lists.
 pub const LRU_LANES_MAX: u32 = 64;
 
-/// Most of [`Config::kswapd_writes`]: 2 MiB, what fast devices need to be busy.
-pub const KSWAPD_WRITES_MAX: usize = 16;
+/// Most of [`Config::kswapd_writes`]: 4 MiB, some 64 transfers, what fast devices need to be busy.
+pub const KSWAPD_WRITES_MAX: usize = 32;
 
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;

@@ -70,7 +70,7 @@ impl<P: Platform> Manager<P> {
             return Err(StartError::Config("swappiness is 0 to 200"));
         }
         if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
-            return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 16"));
+            return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
         }
         if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
             return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));

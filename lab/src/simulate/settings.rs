@@ -190,7 +190,7 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "kswapd_writes",
-        values: "auto, or 0 to 16",
+        values: "auto, or 0 to 32",
         help: "batches that a kswapd thread has under write at once; 0: it waits for each",
         take: |s, text| {
             s.config.kswapd_writes = auto_or(text, 0..=KSWAPD_WRITES_MAX)?;

@@ -19,8 +19,8 @@ use crate::swap::InFlight;
 use highwater_platform::{Io, Phase, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList};
 
-/// Frames of a budget for each batch: even 16 threads have an eighth of it under way at most.
-const FRAMES_PER_BATCH: usize = 4096;
+/// Frames of a budget for each batch: even 16 threads have a quarter of it under way at most.
+const FRAMES_PER_BATCH: usize = 2048;
 
 /// What a thread has under write.
 pub struct Outbox<P: Platform> {
@@ -123,17 +123,12 @@ impl<P: Platform> Outbox<P> {
     /// Waits for all that is under way.
     pub(super) fn finish_all(&mut self, m: &Machine<P>, node: &Node<P>) {
         let _phase = m.enter(Phase::SwapOut);
-        let places = |index| (self.first + index) % self.flights.len();
-        let all: [usize; KSWAPD_WRITES_MAX] = std::array::from_fn(|index| match index < self.len {
-            true => places(index),
-            false => usize::MAX,
-        });
-        let all = &all[..self.len];
-        all.iter().for_each(|at| {
-            let _ = self.land(m, node, *at);
-        });
-        for at in all {
-            let Flight { ios, len, device, .. } = &self.flights[*at];
+        for index in 0..self.len {
+            let _ = self.land(m, node, (self.first + index) % self.flights.len());
+        }
+        for index in 0..self.len {
+            let at = (self.first + index) % self.flights.len();
+            let Flight { ios, len, device, .. } = &self.flights[at];
             let mut piles = Piles::default();
             take_back(m, *device, &ios[..*len], &mut piles);
             give_out(m, node, &piles);
