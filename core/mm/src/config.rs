@@ -14,8 +14,9 @@ pub struct Config {
     /// Batches of up to 32 pages that a kswapd thread has under write at once, 0 to 32; 0: it waits
     /// for each. `None`: by the number of frames.
     pub kswapd_writes: Option<usize>,
-    /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor).
-    pub watermark_scale: u32,
+    /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor); `None`: as the
+    /// kernel's, but 8 MiB or 1/64 of the zone at least.
+    pub watermark_scale: Option<u32>,
     /// Pages brought in or mapped at once for a sequential stream, 1 to 16.
     pub window_max: usize,
     /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
@@ -224,7 +225,7 @@ impl Default for Config {
             kswapd_threads: KswapdThreads::Fixed(1),
             kswapd_writes: None,
             min_free: None,
-            watermark_scale: 10,
+            watermark_scale: None,
             window_max: 16,
             prefetch: Switch::On,
             large_pages: Switch::Off,

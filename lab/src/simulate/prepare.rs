@@ -68,7 +68,7 @@ impl Prepared {
             swap_bytes: Bytes::of_pages(pages).0,
             set_bytes: Bytes::of_pages(set).0,
             min_free: self.config.min_free.unwrap_or_default(),
-            watermark_scale: self.config.watermark_scale,
+            watermark_scale: self.config.watermark_scale.unwrap_or_default(),
         }
     }
 }
@@ -188,6 +188,7 @@ fn config(settings: &Settings, whole: &Machine, machine: &Machine) -> Result<Con
         return Err(bad(what, format!("give {most} or less")));
     }
     let watermark_scale = settings.watermark_scale.unwrap_or(marks.watermark_scale);
+    let watermark_scale = Some(watermark_scale);
     Ok(Config { min_free: Some(min_free), watermark_scale, ..settings.config.clone() })
 }
 

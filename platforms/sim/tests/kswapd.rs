@@ -87,7 +87,7 @@ fn write_for(vm: &Vm, manager: &Manager<Sim>, tasks: u64, time: Nanos) {
 fn fare(cores: u16, tasks: u64, kswapd_threads: KswapdThreads, millis: [u64; 2]) -> [u64; 5] {
     let whole = move |vm: &Vm| {
         // Marks far apart, as on a large machine: kswapd has time to act.
-        let config = Config { kswapd_threads, watermark_scale: 1000, ..Config::default() };
+        let config = Config { kswapd_threads, watermark_scale: Some(1000), ..Config::default() };
         let mut manager = manager(vm, 1, config);
         let threads = || manager.kswapd_threads()[0] as u64;
         let [_, stalls] = millis.map(|millis| {

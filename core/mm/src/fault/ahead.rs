@@ -36,9 +36,9 @@ const BATCH: usize = 32;
 /// Most batches in flight.
 const DEPTH_MAX: usize = 16;
 
-/// Most pages that a stream asks for at a time: half a megabyte, and as much is on its way when it
-/// asks again.
-const STRETCH_MAX: u64 = 128;
+/// Most pages that a stream asks for at a time: 1 MiB, and as much is on its way when it asks
+/// again. One stream keeps a disk as busy as 64 transfers do; with half of it, three quarters.
+const STRETCH_MAX: u64 = 256;
 
 /// Whether anything is read ahead of use.
 fn is_on<P: Platform>(m: &Machine<P>) -> bool {
@@ -68,7 +68,7 @@ pub(super) fn go_on_from_marker<P: Platform>(m: &Machine<P>, space: SpaceId, fau
 
 /// Pages that a stream asks for; none with a budget of which they would be much.
 fn stretch<P: Platform>(m: &Machine<P>) -> u64 {
-    let pages = (m.frames.len() as u64 / 256).min(STRETCH_MAX);
+    let pages = (m.frames.len() as u64 / 128).min(STRETCH_MAX);
     if pages < RUN_PAGES_MAX as u64 { 0 } else { pages }
 }
 

@@ -212,7 +212,7 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
         return usual;
     }
     let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
-    let watermark_scale = 1 + random.below(1000) as u32;
+    let watermark_scale = Some(1 + random.below(1000) as u32);
     let window_max = 1 + random.below(16) as usize;
     let swap = SwapConfig::draw(random);
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];

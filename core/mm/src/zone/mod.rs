@@ -172,7 +172,7 @@ mod tests {
     fn the_peak_is_what_was_taken_at_once_to_within_a_batch() {
         let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
-        let zone = Zone::new(&platform, range, Watermarks::new(1 << 15, 1 << 15, None, 10));
+        let zone = Zone::new(&platform, range, Watermarks::new(1 << 15, 1 << 15, None, Some(10)));
         let take = |count| -> Vec<Pfn> {
             (0..count).flat_map(|_| zone.alloc(CpuId(0), 1, Level::Nothing).to_vec()).collect()
         };

@@ -30,7 +30,7 @@ impl<'a> Watch<'a> {
 
 fn zone_of(platform: &Os, first: u32, frames: u32) -> Zone<Os> {
     let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };
-    Zone::new(platform, range, Watermarks::new(frames, frames, None, 10))
+    Zone::new(platform, range, Watermarks::new(frames, frames, None, Some(10)))
 }
 
 fn platform() -> Os {

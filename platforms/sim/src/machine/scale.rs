@@ -61,8 +61,8 @@ impl Machine {
         Ok(scaled)
     }
 
-    /// The settings that give `scaled`, made of this full machine, this machine's watermarks. For
-    /// the full machine itself they are the defaults.
+    /// The settings that give `scaled`, made of this full machine, the kernel's watermarks for this
+    /// machine.
     pub fn watermarks(&self, scaled: &Machine) -> MarkSettings {
         let (full, memory) = (pages(self.memory()), pages(scaled.memory()));
         let min = kernel_min(full);
@@ -100,35 +100,32 @@ fn kernel_min(frames: u64) -> u64 {
 mod tests {
     use super::super::files::{self, SMALL};
     use super::*;
-    use highwater_mm::Config;
     use highwater_mm::zone::Watermarks;
 
     /// The marks that the manager makes for all memory of a machine, with these settings.
-    fn marks(machine: &Machine, min_free: Option<u32>, scale: u32) -> Watermarks {
+    fn marks(machine: &Machine, min_free: Option<u32>, scale: u64) -> Watermarks {
         let frames = pages(machine.memory()) as u32;
-        Watermarks::new(frames, frames, min_free, scale)
+        Watermarks::new(frames, frames, min_free, Some(scale as u32))
     }
 
     #[test]
     fn a_whole_machine_needs_no_settings() {
-        let default = Config::default();
         for machine in files::all() {
             let settings = machine.watermarks(&machine.scaled(1).unwrap());
-            let formula = marks(&machine, default.min_free, default.watermark_scale);
+            let formula = marks(&machine, None, SCALE_FACTOR);
             assert_eq!(settings.min_free, formula.min, "{}", machine.name);
-            assert_eq!(settings.watermark_scale, default.watermark_scale, "{}", machine.name);
+            assert_eq!(u64::from(settings.watermark_scale), SCALE_FACTOR, "{}", machine.name);
             assert_eq!(settings.kept, 1.0, "{}", machine.name);
         }
     }
 
     #[test]
     fn a_scaled_machine_keeps_the_reserve_in_frames() {
-        let default = Config::default();
         for machine in files::all() {
-            let full = marks(&machine, None, default.watermark_scale);
+            let full = marks(&machine, None, SCALE_FACTOR);
             let scaled = machine.scaled(8).unwrap();
             let settings = machine.watermarks(&scaled);
-            let kept = marks(&scaled, Some(settings.min_free), settings.watermark_scale);
+            let kept = marks(&scaled, Some(settings.min_free), u64::from(settings.watermark_scale));
             let rounding = pages(scaled.memory()) as u32 / 10_000 + 1;
             assert_eq!((settings.kept, kept.min), (1.0, full.min), "{}", machine.name);
             let (was, is) = (full.low - full.min, kept.low - kept.min);
@@ -142,7 +139,8 @@ mod tests {
             for by in [64, 1000, 1 << 20] {
                 let scaled = machine.scaled(by).unwrap();
                 let settings = machine.watermarks(&scaled);
-                let marks = marks(&scaled, Some(settings.min_free), settings.watermark_scale);
+                let marks =
+                    marks(&scaled, Some(settings.min_free), u64::from(settings.watermark_scale));
                 let frames = pages(scaled.memory()) as u32;
                 let most = frames / 8 + 2 * (frames / 10_000 + 1);
                 assert!(marks.high <= most, "{} / {by}: {marks:?}", machine.name);
