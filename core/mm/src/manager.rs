@@ -1,7 +1,8 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
 use crate::config::{
-    Config, KSWAPD_THREADS_MAX, KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX,
+    Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, KSWAPD_THREADS_MAX, KSWAPD_WRITES_MAX,
+    KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX,
 };
 use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
@@ -74,6 +75,9 @@ impl<P: Platform> Manager<P> {
         }
         if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
             return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
+        }
+        if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
+            return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
         }
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));

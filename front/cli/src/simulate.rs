@@ -76,6 +76,8 @@ enum Workload {
     UsememRand,
     /// Tasks that read what was swapped out, in the order of the setting pattern
     Swapin,
+    /// Tasks that read files from end to end in blocks of 4 MiB, as dd does
+    Streams,
 }
 
 /// The settings, for --help.
@@ -131,6 +133,7 @@ impl Simulate {
             Workload::UsememSeq => simulate::Workload::UsememSeq,
             Workload::UsememRand => simulate::Workload::UsememRand,
             Workload::Swapin => simulate::Workload::SwapIn,
+            Workload::Streams => simulate::Workload::Streams,
         };
         let traced = if self.trace.is_some() { Traced::While(TASK) } else { Traced::Off };
         let experiment = |tasks: &usize| Experiment {

@@ -74,7 +74,8 @@ pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Tro
     };
     let tally = disk.tally.clone();
     let sweep = disk.measure(&mut Sequence::new(Way::Read, disk.pages))?.run;
-    Ok(Outcome { pages: disk.pages, threads: 1, fill, sweep, tally, passes: None, measured })
+    let (pages, threads, swept, passes, small) = (disk.pages, 1, disk.pages, None, None);
+    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, measured })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

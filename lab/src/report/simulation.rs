@@ -9,7 +9,7 @@ use super::latency::{self, LatencyBucket};
 use super::locks::table_of;
 use super::unit::Unit;
 use crate::simulate::{Conditions, Experiment};
-use crate::workload::figures::{Figures, TaskRates};
+use crate::workload::figures::{Figures, SmallWaits, TaskRates};
 use crate::workload::outcome::{Measured, Outcome};
 use highwater_mm::stats::Counter;
 use highwater_sim::Report;
@@ -204,7 +204,8 @@ impl SimulationFigures {
             ("access latency p50", Unit::Time, Some(f.access_p50_ns as f64)),
             ("access latency p99", Unit::Time, Some(f.access_p99_ns as f64)),
         ];
-        let tasks = f.tasks.iter().flat_map(TaskRates::rows);
+        let small = f.small.iter().flat_map(SmallWaits::rows);
+        let tasks = f.tasks.iter().flat_map(TaskRates::rows).chain(small);
         let line = |(name, unit, figure): (&str, Unit, Option<f64>)| {
             format!("{name:32}{:>14}\n", unit.show(figure))
         };

@@ -15,9 +15,11 @@ pub use settings::{BadSetting, KEYS, Key, Processes, Scale, Settings};
 
 use crate::report::simulation::SimulationFigures;
 use crate::subject::Simulated;
+use crate::workload::content::Content;
 use crate::workload::history::History;
 use crate::workload::outcome::{Failure, Outcome};
 use crate::workload::pmbench::{self, Config as Pmbench, Sharing};
+use crate::workload::streams::{self, Config as Streams, Layout};
 use crate::workload::usemem::{self, Config as Usemem, Kind};
 use highwater_sim::{Finished, Limits, Machine, Setup, Sim, SimConfig, Trace, Traced, Troubles};
 use highwater_sim::{Stuck, Vm, simulate};
@@ -25,6 +27,7 @@ use highwater_units::Nanos;
 use prepare::{Prepared, prepare};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// How long tasks run that would go on without end, or nearly so.
@@ -41,6 +44,8 @@ pub enum Workload {
     UsememRand,
     /// Tasks that read what was swapped out, in the order of `pattern`.
     SwapIn,
+    /// Tasks that read files from end to end.
+    Streams,
 }
 
 impl Workload {
@@ -51,16 +56,19 @@ impl Workload {
             Workload::UsememSeq => "usemem-seq",
             Workload::UsememRand => "usemem-rand",
             Workload::SwapIn => "swapin",
+            Workload::Streams => "streams",
         }
     }
 
-    /// Bytes of this machine that it takes to know what the set must hold.
+    /// Bytes of this machine that it takes to know what the set must hold; of files also what they
+    /// hold, and which pages are where.
     fn bookkeeping_bytes(self, tasks: usize, pages: u64) -> u64 {
         match self {
             Workload::Pmbench => History::bytes(tasks, pages),
             Workload::UsememSeq | Workload::UsememRand | Workload::SwapIn => {
                 usemem::bookkeeping_bytes(pages)
             }
+            Workload::Streams => pages * streams::BOOKS_BYTES,
         }
     }
 }
@@ -147,14 +155,18 @@ pub fn run(experiment: &Experiment) -> Result<Simulation, Trouble> {
 /// The experiment's main thread.
 fn carry_out(vm: &Vm, experiment: &Experiment, prepared: Prepared) -> Result<Outcome, Failure> {
     let recency = experiment.settings.recency;
-    let Prepared { frames, config, devices, spaces, pages_each, .. } = prepared;
+    let Prepared { frames, config, devices, rooms, streams, .. } = prepared;
     let troubles = Arc::new(Troubles::default());
     let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
-    let subject = Simulated::start(vm, sim, config, spaces, pages_each);
+    if let Some(layout) = streams {
+        write_files(&sim, layout, experiment.seed);
+    }
+    let subject = Simulated::start(vm, sim, config, &rooms);
     let subject = subject.expect("settings and spaces were checked, and virtual threads abound");
-    let outcome = match program(experiment) {
+    let outcome = match program(experiment, streams) {
         Program::Pmbench(config) => pmbench::run(&subject, &config),
         Program::Usemem(config) => usemem::run(&subject, &config),
+        Program::Streams(config) => streams::run(&subject, &config),
     };
     // Wrong contents are the better message of the two.
     outcome.inspect(|_| subject.verify())
@@ -164,15 +176,35 @@ fn carry_out(vm: &Vm, experiment: &Experiment, prepared: Prepared) -> Result<Out
 enum Program {
     Pmbench(Pmbench),
     Usemem(Usemem),
+    Streams(Streams),
 }
 
-fn program(experiment: &Experiment) -> Program {
+/// Gives the files of streams their contents: pages of a kind are one in this machine's memory.
+fn write_files(sim: &Sim, layout: Layout, seed: u64) {
+    let content = Content::new(seed);
+    let word = |kind, word| AtomicU64::new(streams::word_of(content, kind, word));
+    let page = |kind| Arc::new(std::array::from_fn(|at| word(kind, at)));
+    let kinds: Vec<_> = (0..streams::KINDS).map(page).collect();
+    for device in 0..layout.devices {
+        let first = device as u64 * layout.device_pages;
+        let kind = |slot: u32| streams::kind_of(first + u64::from(slot)) as usize;
+        sim.preset(device as u8, |slot| kinds[kind(slot)].clone());
+    }
+}
+
+fn program(experiment: &Experiment, files: Option<Layout>) -> Program {
     let Experiment { tasks: threads, seed, .. } = *experiment;
     let Settings { read_percent, pattern, ahead, warm_up, processes, .. } = experiment.settings;
     let time = experiment.time.map(|time| Duration::from_nanos(time.0));
     let soon = Some(time.unwrap_or(TIME));
     let usemem = |kind, time| Program::Usemem(Usemem { kind, threads, time, seed });
     match experiment.workload {
+        Workload::Streams => {
+            let Settings { way, span, .. } = experiment.settings;
+            let (warm_up, time) = (Duration::from_secs_f64(warm_up), time.unwrap_or(TIME));
+            let layout = files.expect("streams have files");
+            Program::Streams(Streams { threads, layout, way, span, warm_up, time, seed })
+        }
         Workload::UsememSeq => usemem(Kind::WriteSequential, time),
         Workload::UsememRand => usemem(Kind::WriteRandom, soon),
         Workload::SwapIn => usemem(Kind::SwapIn(pattern), soon),

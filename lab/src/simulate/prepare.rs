@@ -1,14 +1,18 @@
 //! From an experiment to what the simulator is given, if it fits together.
 
-use super::{BadSetting, Experiment, Processes, Scale, Settings};
+use super::{BadSetting, Experiment, Processes, Scale, Settings, Workload};
+use crate::subject::Room;
 use crate::workload::history::History;
+use crate::workload::streams::{self, Layout};
 use highwater_mm::Config;
+use highwater_mm::config::Switch;
 use highwater_mm::machine::SPACES_MAX;
 use highwater_sim::Machine;
 use highwater_sim::machine::{DeviceSpec, Role};
 use highwater_units::{Bytes, PAGE_SIZE};
 use procfs::Current;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Memory that [`Scale::Auto`] leaves at most, where the machine's floors allow it.
 const AUTO_MEMORY: Bytes = Bytes(1 << 30);
@@ -30,8 +34,10 @@ pub(super) struct Prepared {
     /// In pages.
     pub(super) devices: Vec<(DeviceSpec, u32)>,
     pub(super) config: Config,
-    pub(super) spaces: usize,
-    pub(super) pages_each: u64,
+    /// The set.
+    pub(super) rooms: Vec<Room>,
+    /// The same to streams: files come first, on the first devices.
+    pub(super) streams: Option<Layout>,
 }
 
 /// What a run took place in.
@@ -58,8 +64,8 @@ pub struct Conditions {
 impl Prepared {
     /// For reports.
     pub(super) fn conditions(&self) -> Conditions {
-        let pages = self.devices.iter().map(|(_, pages)| u64::from(*pages)).sum();
-        let set = self.pages_each * self.spaces as u64;
+        let pages = swap_pages(&self.devices, self.streams);
+        let set = self.rooms.iter().map(|room| room.pages).sum();
         Conditions {
             cpus: self.machine.cpus(),
             scale: self.scale,
@@ -81,19 +87,78 @@ pub(super) fn prepare(experiment: &Experiment) -> Result<Prepared, BadSetting> {
         Scale::Auto => AUTO_SCALE.max(whole.memory().0.div_ceil(AUTO_MEMORY.0)),
     };
     let machine = whole.scaled(scale).map_err(|what| bad(what, "give a scale from 1"))?;
-    let spaces = spaces(*tasks, settings.processes)?;
-    let devices = devices(&machine, settings.devices.as_deref())?;
-    let memory = machine.memory();
-    let set = (memory.pages() as f64 * settings.set) as u64;
-    let pages_each = (set / spaces as u64).max(1);
-    let set = Bytes::of_pages(pages_each * spaces as u64);
-    let swap = Bytes::of_pages(devices.iter().map(|(_, pages)| u64::from(*pages)).sum());
-    fits(set, memory, swap)?;
-    let books = experiment.workload.bookkeeping_bytes(*tasks, set.pages());
-    enough_host_memory(Bytes(set.0 + memory.0 + books))?;
+    let set = (machine.memory().pages() as f64 * settings.set) as u64;
+    let room = match experiment.workload {
+        Workload::Streams => of_streams(&machine, experiment, set)?,
+        _ => {
+            let spaces = spaces(*tasks, settings.processes)?;
+            let room = Room { pages: (set / spaces as u64).max(1), file: None };
+            let devices = devices(&machine, settings.devices.as_deref())?;
+            Rooms { rooms: vec![room; spaces], devices, streams: None }
+        }
+    };
+    has_room(experiment, &machine, &room)?;
+    let Rooms { rooms, devices, streams } = room;
     let config = config(settings, whole, &machine)?;
     let frames = machine.node_mib.iter().map(|mib| pages(*mib)).collect();
-    Ok(Prepared { machine, scale, frames, devices, config, spaces, pages_each })
+    Ok(Prepared { machine, scale, frames, devices, config, rooms, streams })
+}
+
+/// The set, and the devices behind it.
+struct Rooms {
+    rooms: Vec<Room>,
+    devices: Vec<(DeviceSpec, u32)>,
+    streams: Option<Layout>,
+}
+
+/// The files that streams read, as large as `set` pages together, and what is beside them.
+fn of_streams(machine: &Machine, experiment: &Experiment, set: u64) -> Result<Rooms, BadSetting> {
+    let Experiment { settings, tasks, time, .. } = experiment;
+    let most = History::THREADS_MAX;
+    if !(1..=most).contains(tasks) {
+        return Err(bad(format!("{tasks} tasks cannot be"), format!("give 1 to {most} of them")));
+    }
+    let all: Vec<String> = machine.devices.iter().map(|device| device.name.clone()).collect();
+    let names = settings.devices.as_deref().unwrap_or(&all);
+    let (mut files, swap): (Vec<_>, Vec<_>) =
+        devices(machine, Some(names))?.into_iter().partition(|(spec, _)| spec.role == Role::File);
+    let Some(smallest) = files.iter().map(|(_, pages)| *pages).min() else {
+        let what = format!("streams: {} has no device for files", machine.name);
+        return Err(bad(what, "use another machine"));
+    };
+    let device_pages = (set / files.len() as u64).clamp(1, smallest.into());
+    files.iter_mut().for_each(|(_, pages)| *pages = device_pages as u32);
+    let time = time.map_or(super::TIME, |time| Duration::from_nanos(time.0));
+    let small = match settings.small {
+        Switch::On => streams::small_pages(time + Duration::from_secs_f64(settings.warm_up)),
+        Switch::Off => 0,
+    };
+    let anon_pages = (machine.memory().pages() as f64 * settings.anon) as u64;
+    let layout = Layout { devices: files.len(), device_pages, anon_pages, small_pages: small };
+    let on = |device| Room { pages: device_pages, file: Some(device as u8) };
+    let beside = [anon_pages, small].into_iter().filter(|pages| *pages > 0);
+    let rooms = (0..files.len()).map(on).chain(beside.map(|pages| Room { pages, file: None }));
+    let rooms = rooms.collect();
+    Ok(Rooms { rooms, devices: files.into_iter().chain(swap).collect(), streams: Some(layout) })
+}
+
+/// Pages to swap to: all devices but those of streams' files, which come first.
+fn swap_pages(devices: &[(DeviceSpec, u32)], streams: Option<Layout>) -> u64 {
+    let files = streams.map_or(0, |layout| layout.devices);
+    devices[files..].iter().map(|(_, pages)| u64::from(*pages)).sum()
+}
+
+/// Whether the set finds room on the simulated machine, and its contents on this one: of files each
+/// kind of page is there once.
+fn has_room(experiment: &Experiment, machine: &Machine, room: &Rooms) -> Result<(), BadSetting> {
+    let set: u64 = room.rooms.iter().map(|room| room.pages).sum();
+    let anon = room.rooms.iter().filter(|room| room.file.is_none()).map(|room| room.pages).sum();
+    let (anon, memory) = (Bytes::of_pages(anon), machine.memory());
+    let swap = Bytes::of_pages(swap_pages(&room.devices, room.streams));
+    fits(anon, memory, swap)?;
+    let books = experiment.workload.bookkeeping_bytes(experiment.tasks, set);
+    let copies = if room.streams.is_some() { anon.0 } else { memory.0 };
+    enough_host_memory(Bytes(anon.0 + copies + books))
 }
 
 fn bad(what: impl Into<String>, remedy: impl Into<String>) -> BadSetting {
@@ -196,7 +261,6 @@ fn config(settings: &Settings, whole: &Machine, machine: &Machine) -> Result<Con
 mod tests {
     use super::*;
     use crate::machines;
-    use crate::simulate::Workload;
     use highwater_sim::Traced;
 
     fn experiment(machine: &str, tasks: usize, set: &[&str]) -> Experiment {
@@ -246,7 +310,7 @@ mod tests {
     fn memory_is_scaled_and_shared_out() {
         let prepared = prepare(&experiment("xeon-48c-2-ramdisks", 3, &["set=1"])).expect("it fits");
         assert_eq!(prepared.frames, [65_536, 65_536], "32 GiB / 64, two nodes");
-        assert_eq!((prepared.spaces, prepared.pages_each), (3, 131_072 / 3));
+        assert_eq!(prepared.rooms, [Room { pages: 131_072 / 3, file: None }; 3]);
         let conditions = prepared.conditions();
         assert_eq!(conditions.devices, ["pmem0", "pmem1"]);
         assert_eq!(conditions.swap_bytes, (2 * 768) << 20);

@@ -6,10 +6,11 @@
 //! ```
 
 use crate::workload::pattern::Pattern;
+use crate::workload::streams::{Span, Way};
 use highwater_mm::Config;
 use highwater_mm::config::{
-    CacheSplit, DeviceLock, KSWAPD_WRITES_MAX, LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase,
-    SwapIn, Switch,
+    CacheSplit, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, DeviceLock, KSWAPD_WRITES_MAX,
+    LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -55,6 +56,14 @@ pub struct Settings {
     pub warm_up: f64,
     /// How many accesses before it is made pmbench says which page it will use.
     pub ahead: usize,
+    /// How streams read files.
+    pub way: Way,
+    /// What of streams is measured.
+    pub span: Span,
+    /// Anonymous pages that are in use beside streams, in parts of memory.
+    pub anon: f64,
+    /// Whether a small task beside streams needs pages.
+    pub small: Switch,
     /// Whose it is.
     pub processes: Processes,
     /// How much memory.
@@ -78,6 +87,10 @@ impl Default for Settings {
             set: 2.0,
             warm_up: 0.0,
             ahead: 0,
+            way: Way::Cached,
+            span: Span::Full,
+            anon: 0.0,
+            small: Switch::Off,
             processes: Processes::PerTask,
             scale: Scale::Auto,
             policy: Policy::SmallestClock,
@@ -217,6 +230,16 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| auto(s.config.lru_lanes),
+    },
+    Key {
+        name: "direct_reclaim",
+        values: "32 to 1048576",
+        help: "pages that a direct reclaim frees before it goes back to its allocation",
+        take: |s, text| {
+            s.config.direct_reclaim = number(text, DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX)?;
+            Some(())
+        },
+        show: |s| s.config.direct_reclaim.to_string(),
     },
     Key {
         name: "swap_cache",
@@ -359,6 +382,46 @@ pub const KEYS: &[Key] = &[
         show: |s| s.warm_up.to_string(),
     },
     Key {
+        name: "way",
+        values: "cached or direct",
+        help: "how streams read files: through memory, or past it in blocks of 4 MiB (O_DIRECT)",
+        take: |s, text| {
+            s.way = choice(text, &WAYS)?;
+            Some(())
+        },
+        show: |s| name_in(&WAYS, s.way),
+    },
+    Key {
+        name: "span",
+        values: "filling or full",
+        help: "when streams are measured: until pages are first reclaimed, or from then on",
+        take: |s, text| {
+            s.span = choice(text, &SPANS)?;
+            Some(())
+        },
+        show: |s| name_in(&SPANS, s.span),
+    },
+    Key {
+        name: "anon",
+        values: "0 to 16, in parts of memory",
+        help: "anonymous pages that four tasks use all the time beside streams",
+        take: |s, text| {
+            s.anon = number(text, 0.0..=16.0)?;
+            Some(())
+        },
+        show: |s| s.anon.to_string(),
+    },
+    Key {
+        name: "small",
+        values: "off or on",
+        help: "whether a small task beside streams needs a page each millisecond, and is timed",
+        take: |s, text| {
+            s.small = choice(text, &SWITCHES)?;
+            Some(())
+        },
+        show: |s| name_in(&SWITCHES, s.small),
+    },
+    Key {
         name: "processes",
         values: "one or per_task",
         help: "one process of threads that share the set, or a process and a part for each task",
@@ -449,6 +512,8 @@ const READAHEADS: [(&str, Readahead); 4] = [
     ("auto", Readahead::Auto),
 ];
 const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
+const WAYS: [(&str, Way); 2] = [("cached", Way::Cached), ("direct", Way::Direct)];
+const SPANS: [(&str, Span); 2] = [("filling", Span::Filling), ("full", Span::Full)];
 const PROCESSES: [(&str, Processes); 2] =
     [("one", Processes::One), ("per_task", Processes::PerTask)];
 const POLICIES: [(&str, Policy); 4] = [
@@ -514,82 +579,4 @@ impl Settings {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use highwater_mm::config::KswapdThreads;
-
-    #[test]
-    fn every_key_takes_what_it_shows() {
-        let mut changed = Settings::default();
-        for text in [
-            "kswapd_threads=4",
-            "min_free=1000",
-            "watermark_scale=50",
-            "window_max=8",
-            "large_pages=on",
-            "lru_lanes=3",
-            "prefetch=off",
-            "kswapd_writes=3",
-            "swappiness=100",
-            "shadows=off",
-            "swap_cache=whole",
-            "device_lock=whole",
-            "slot_cache=on",
-            "scan_base=per_cpu",
-            "node_aware=off",
-            "writeback_tags=on",
-            "cache_batch=off",
-            "swap_in=cached",
-            "readahead=slot",
-            "read_percent=0",
-            "pattern=sequential",
-            "set=0.5",
-            "warm_up=1.5",
-            "ahead=16",
-            "processes=one",
-            "scale=8",
-            "policy=pct",
-            "recency=unmapping",
-            "devices=pmem0,pmem1",
-        ] {
-            let before = changed.shown();
-            changed.set(text).expect(text);
-            let new: Vec<_> = changed.shown().into_iter().filter(|p| !before.contains(p)).collect();
-            let [(key, value)] = &new[..] else { panic!("{text} changed {new:?}") };
-            assert_eq!(format!("{key}={value}"), text);
-        }
-        assert_eq!(changed.config.kswapd_threads, KswapdThreads::Fixed(4));
-        let mut again = Settings::default();
-        for (key, value) in changed.shown() {
-            again.set(&format!("{key}={value}")).expect(key);
-        }
-        assert_eq!(again, changed);
-        for (key, value) in Settings::default().shown() {
-            again.set(&format!("{key}={value}")).expect(key);
-        }
-        assert_eq!(again, Settings::default());
-    }
-
-    #[test]
-    fn what_cannot_be_says_what_can() {
-        for (text, told) in [
-            ("kswapd_threads", "give KEY=VALUE"),
-            ("kswapd=4", "use kswapd_threads, min_free"),
-            ("kswapd_threads=17", "give 1 to 16, or auto"),
-            ("kswapd_threads=many", "give 1 to 16, or auto"),
-            ("swappiness=201", "give 0 to 200"),
-            ("min_free=0", "give auto, or"),
-            ("set=NaN", "from 0.01 to 16"),
-            ("scan_base=own", "none, shared or per_cpu"),
-            ("warm_up=-1", "from 0 to 60"),
-            ("pattern=zigzag", "uniform, normal or sequential"),
-            ("scale=0", "a number from 1"),
-            ("devices=", "names of the machine's devices"),
-            ("=1", "use kswapd_threads"),
-        ] {
-            let mut settings = Settings::default();
-            let bad = settings.set(text).expect_err(text).to_string();
-            assert!(bad.contains(told), "{text}: {bad}");
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::machines;
+use highwater_sim::machine::{Answer, Role};
 
 /// 4 CPUs of 2020 with 32 MiB and two RAM disks.
 fn small(tasks: usize, set: &[&str]) -> Experiment {
@@ -201,4 +202,46 @@ fn readahead_is_counted() {
         assert!(hits + wasted <= ahead, "{readahead}: {hits} and {wasted} of {ahead}");
         assert!(hits >= ahead / 2, "{readahead}: {hits} of {ahead}");
     }
+}
+
+/// The same machine, with files on the first of its devices.
+fn files(tasks: usize, set: &[&str]) -> SimulationFigures {
+    let mut experiment = small(tasks, set);
+    let device = &mut experiment.machine.devices[0];
+    (device.role, device.answer) = (Role::File, Answer::Asynchronous);
+    (device.read_latency, device.write_latency) = (20_000, 20_000);
+    figures(&Experiment { workload: Workload::Streams, ..experiment })
+}
+
+#[test]
+fn streams_are_measured_before_or_after_memory_is_full() {
+    let full = files(3, &["warm_up=0.005"]);
+    assert!(full.counters["pgscan_kswapd"] > 1000, "{full:?}");
+    let filling = files(3, &["span=filling"]);
+    let scanned = filling.counters["pgscan_kswapd"] + filling.counters["pgscan_direct"];
+    assert!((1..1000).contains(&scanned), "{scanned}: it ends where reclaim begins");
+    for run in [full, filling] {
+        let bytes = run.figures.tasks.expect("a pass of each").sum_kib_per_s * 1024.0;
+        let read = run.counters["pgfile_in"] as f64 * 4096.0 / run.figures.seconds;
+        assert!((0.85..1.15).contains(&(bytes / read)), "{bytes} and {read}");
+        assert!(run.figures.checked_reads > 10_000);
+    }
+}
+
+#[test]
+fn a_direct_stream_leaves_memory_alone() {
+    let run = files(2, &["way=direct", "set=1"]);
+    assert!(run.figures.tasks.expect("a pass of each").sum_kib_per_s > 1e6, "{run:?}");
+    assert_eq!([run.counters["pgfile_in"], run.counters["pgfault"]], [0, 0]);
+}
+
+#[test]
+fn what_is_in_use_stays_while_streams_go_by() {
+    let run = files(3, &["anon=0.25", "set=2", "small=on", "warm_up=0.02"]);
+    assert!(run.counters["pgsteal_file"] > 1000, "{run:?}");
+    assert_eq!(run.counters["pswpin"], 0, "an anonymous page was pushed out and missed");
+    assert_eq!(run.figures.swept_words, 2048 * 512);
+    let small = run.figures.small.expect("a small task");
+    assert!(small.pages >= 10 && small.p50_ns <= small.p99_ns, "{small:?}");
+    assert!(run.text().contains("\nsmall task's pages, p99 "));
 }

@@ -12,7 +12,7 @@ mod simulated;
 
 pub use faults::Faults;
 pub use guards::Guards;
-pub use simulated::{Held, Simulated, Virtual};
+pub use simulated::{Held, Room, Simulated, Virtual};
 
 use highwater_devices::{Area, Device};
 use highwater_mm::Config;

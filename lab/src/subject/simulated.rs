@@ -1,7 +1,7 @@
 //! Spaces on a virtual machine, and that machine as the world of a workload.
 //!
 //! ```text
-//! pages 0 1 2 ... | n n+1 ... | ...       spaces of n pages each, one after the other
+//! pages 0 1 2 ... | n n+1 ... | ...       rooms, one after the other: a space each
 //! page(i): Recency::AccessedBit  a pin, as guards do       \ charge, then the frame's words
 //!          Recency::Unmapping    the virtual page tables   /
 //! ```
@@ -16,36 +16,62 @@ use highwater_mm::stats::Snapshot;
 use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, Range, StartError};
 use highwater_platform::{LockStatistics, Mmu, Protection, Recency};
 use highwater_sim::{Seen, Sim, Vm};
-use highwater_units::{Nanos, SpaceId, Vpn};
+use highwater_units::{Nanos, Pfn, SpaceId, Vpn};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// A manager on [`Sim`] with spaces of equal size.
+/// What a part of the set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// How large it is.
+    pub pages: u64,
+    /// The device whose file it is; none for anonymous memory.
+    pub file: Option<u8>,
+}
+
+/// A room with its space.
+struct Let {
+    /// The number of its first page in the set.
+    first: u64,
+    space: SpaceId,
+    room: Room,
+}
+
+/// A manager on [`Sim`] with a space for each room.
 pub struct Simulated<'a> {
     world: Virtual<'a>,
     manager: Manager<Sim>,
-    spaces: Vec<SpaceId>,
-    pages_each: u64,
+    rooms: Vec<Let>,
     /// Says that there is progress: the simulator ends runs that get nowhere.
     beat: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl<'a> Simulated<'a> {
-    /// Starts a manager with `spaces` spaces of `pages_each` pages.
+    /// Starts a manager with these rooms.
     ///
     /// # Errors
-    /// A setting is out of its bounds, or there are too many spaces.
+    /// A setting is out of its bounds, there are too many spaces, or a file does not fit its
+    /// device.
     pub fn start(
         vm: &'a Vm,
         sim: Sim,
         config: Config,
-        spaces: usize,
-        pages_each: u64,
+        rooms: &[Room],
     ) -> Result<Simulated<'a>, StartError> {
         let manager = Manager::start(sim, config)?;
-        let added = (0..spaces).map(|_| manager.add_space(pages_each));
-        let spaces = added.collect::<Result<Vec<_>, _>>()?;
-        Ok(Simulated { world: Virtual(vm), manager, spaces, pages_each, beat: vm.beat() })
+        let mut first = 0;
+        let add = |room: &Room| {
+            let space = match room.file {
+                Some(device) => manager.add_file_space(room.pages, device)?,
+                None => manager.add_space(room.pages)?,
+            };
+            let added = Let { first, space, room: *room };
+            first += room.pages;
+            Ok(added)
+        };
+        let rooms = rooms.iter().map(add).collect::<Result<Vec<_>, StartError>>()?;
+        Ok(Simulated { world: Virtual(vm), manager, rooms, beat: vm.beat() })
     }
 
     /// Stops the manager's threads and checks all its structures.
@@ -57,10 +83,15 @@ impl<'a> Simulated<'a> {
         self.manager.verify(&[]);
     }
 
+    /// The room that a page of the set is in.
+    fn room(&self, index: u64) -> &Let {
+        &self.rooms[self.rooms.partition_point(|room| room.first <= index) - 1]
+    }
+
     /// Which page of which space a page of the set is.
     fn place(&self, index: u64) -> (SpaceId, Vpn) {
-        let space = self.spaces[(index / self.pages_each) as usize];
-        (space, Vpn(index % self.pages_each))
+        let room = self.room(index);
+        (room.space, Vpn(index - room.first))
     }
 
     /// A page through a guard.
@@ -75,9 +106,14 @@ impl<'a> Simulated<'a> {
     }
 
     /// A page through the page tables. It may go while the access is charged for: then once more.
-    fn mapped(&self, space: SpaceId, vpn: Vpn, want: Want) -> Result<Held<'_>, FaultError> {
-        let sim = self.manager.platform();
-        let within = Range { first: Vpn(0), end: Vpn(self.pages_each) };
+    fn mapped(
+        &self,
+        index: u64,
+        want: Want,
+        charge: impl Fn(SpaceId, Pfn),
+    ) -> Result<Held<'_>, FaultError> {
+        let (sim, (space, vpn)) = (self.manager.platform(), self.place(index));
+        let within = Range { first: Vpn(0), end: Vpn(self.room(index).room.pages) };
         let protection = match want {
             Want::Read => Protection::ReadOnly,
             Want::Write => Protection::ReadWrite,
@@ -93,7 +129,7 @@ impl<'a> Simulated<'a> {
                     return Ok(Held { words, _pin: None });
                 }
                 Seen::Page(pfn) => {
-                    sim.charge_access(space, pfn);
+                    charge(space, pfn);
                     charged = Some(pfn);
                 }
                 Seen::Fault => {
@@ -132,7 +168,7 @@ impl<'a> Target for Simulated<'a> {
         Self: 'b;
 
     fn pages(&self) -> u64 {
-        self.pages_each * self.spaces.len() as u64
+        self.rooms.iter().map(|room| room.room.pages).sum()
     }
 
     fn enter(&self) -> &Simulated<'a> {
@@ -156,9 +192,44 @@ impl<'s> Access for &'s Simulated<'_> {
         };
         let held = match self.manager.platform().recency() {
             Recency::AccessedBit => self.pinned(space, vpn, want),
-            Recency::Unmapping => self.mapped(space, vpn, want),
+            Recency::Unmapping => {
+                let sim = self.manager.platform();
+                self.mapped(index, want, |space, pfn| sim.charge_access(space, pfn))
+            }
         };
         held.map_err(|reason| Denied(reason.to_string()))
+    }
+
+    fn copy(&mut self, index: u64, see: &mut dyn FnMut(&Words)) -> Result<(), Denied> {
+        (self.beat)();
+        let (sim, (space, vpn)) = (self.manager.platform(), self.place(index));
+        let denied = |reason: FaultError| Denied(reason.to_string());
+        match sim.recency() {
+            Recency::AccessedBit => {
+                let pin = self.manager.pin(space, vpn, Want::Read).map_err(denied)?;
+                sim.charge_copy(pin.pfn());
+                see(&sim.words(pin.pfn()));
+            }
+            Recency::Unmapping => {
+                let held = self.mapped(index, Want::Read, |_, pfn| sim.charge_copy(pfn));
+                see(&*held.map_err(denied)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_past(
+        &mut self,
+        pages: std::ops::Range<u64>,
+        see: &mut dyn FnMut(u64, &Words),
+    ) -> Result<(), Denied> {
+        (self.beat)();
+        let Let { first, room, .. } = *self.room(pages.start);
+        let Some(device) = room.file else { return Err(Denied("no file".into())) };
+        let slots = (pages.start - first) as u32..(pages.end - first) as u32;
+        let sim = self.manager.platform();
+        sim.read_past(device, slots, |slot, words| see(first + u64::from(slot), words));
+        Ok(())
     }
 
     fn ahead(&mut self, index: u64) {
@@ -197,6 +268,10 @@ impl World for Virtual<'_> {
 
     fn now(&self) -> Nanos {
         self.0.now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.0.sleep(Nanos(time.as_nanos() as u64));
     }
 
     fn ticks(&self) -> u64 {

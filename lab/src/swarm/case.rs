@@ -186,6 +186,8 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
         read_mb_per_s: 100 << random.below(7),
         write_mb_per_s: 100 << random.below(7),
         channels: 1 << random.below(7),
+        buses: 1,
+        stripe_kib: 0,
         seek: if turns { 4_000_000 } else { 0 },
         priority: random.below(3) as u16,
     }

@@ -5,6 +5,7 @@ use super::outcome::{Measured, Outcome, Pass};
 use super::tally::Tally;
 use crate::report::locks::{LockRow, lock_rows};
 use crate::report::unit::Unit;
+use hdrhistogram::Histogram;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -57,12 +58,14 @@ pub struct Figures {
     pub sweep_gb_per_s: f64,
     /// Loads that were checked while the threads ran.
     pub checked_reads: u64,
-    /// Words that were checked at the end: all of the set.
+    /// Words that were checked at the end: all of the set, but for files that are only read.
     pub swept_words: u64,
     /// CPU time of the process while the threads ran.
     pub cpu_ns: u64,
     /// What each task reached, where the workload is a pass of each.
     pub tasks: Option<TaskRates>,
+    /// How long a small task beside the streams waited for pages; none where there is none.
+    pub small: Option<SmallWaits>,
     /// What devices of two levels did; none where there is none.
     pub tiers: Option<TierFigures>,
     /// What locks cost meanwhile; none where the kernel manages the memory.
@@ -111,12 +114,47 @@ impl Figures {
             fill_gb_per_s: outcome.fill.map(|fill| gb_per_s(set, fill.as_secs_f64())),
             sweep_gb_per_s: gb_per_s(set, outcome.sweep.as_secs_f64()),
             checked_reads: *loads,
-            swept_words: outcome.pages * WORDS as u64,
+            swept_words: outcome.swept * WORDS as u64,
             cpu_ns: cpu.total().0,
             tasks: outcome.passes.as_deref().map(TaskRates::of),
+            small: outcome.small.as_ref().map(|waits| SmallWaits::of(waits, *nanos_per_tick)),
             tiers: TierFigures::of(&gained, seconds),
             locks: locks.as_ref().map(lock_rows),
         }
+    }
+}
+
+/// How long a task waited for pages that it needed now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SmallWaits {
+    /// How many pages it needed.
+    pub pages: u64,
+    /// Half of them it had within this.
+    pub p50_ns: u64,
+    /// 99 % of them.
+    pub p99_ns: u64,
+    /// All of them.
+    pub max_ns: u64,
+}
+
+impl SmallWaits {
+    fn of(waits: &Histogram<u64>, nanos_per_tick: f64) -> SmallWaits {
+        let nanos = |ticks: u64| (ticks as f64 * nanos_per_tick) as u64;
+        SmallWaits {
+            pages: waits.len(),
+            p50_ns: nanos(waits.value_at_quantile(0.5)),
+            p99_ns: nanos(waits.value_at_quantile(0.99)),
+            max_ns: nanos(waits.max()),
+        }
+    }
+
+    /// As rows of a table.
+    pub fn rows(&self) -> [(&'static str, Unit, f64); 3] {
+        [
+            ("small task's pages, p50", Unit::Time, self.p50_ns as f64),
+            ("small task's pages, p99", Unit::Time, self.p99_ns as f64),
+            ("small task's pages, longest", Unit::Time, self.max_ns as f64),
+        ]
     }
 }
 
@@ -254,8 +292,10 @@ mod tests {
             threads: 4,
             fill: Some(Duration::from_secs(1)),
             sweep: Duration::from_secs(1),
+            swept: 1000,
             tally: Tally { loads: 6000, stores: 2000, latency },
             passes: None,
+            small: None,
             measured,
         });
         assert_eq!(figures.accesses_per_s, 4000.0);

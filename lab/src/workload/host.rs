@@ -4,6 +4,7 @@ use super::world::{CpuUse, RoleTime, World};
 use highwater_units::Nanos;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::thread;
+use std::time::Duration;
 
 /// Threads of this process and the clocks of this machine. CPU time is the whole process's:
 /// workers, handlers, kswapd, and the kernel on their behalf.
@@ -30,6 +31,10 @@ impl World for Host {
 
     fn now(&self) -> Nanos {
         nanos(clock_gettime(ClockId::Monotonic))
+    }
+
+    fn sleep(&self, time: Duration) {
+        thread::sleep(time);
     }
 
     /// Nanoseconds: there is no cheaper counter here.

@@ -6,7 +6,8 @@
 //! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
 //!          content + history: the value that must be there
 //! usemem:  every page once, or pages at random; content, and a mark for each word that was written
-//! crew: the threads of either; outcome: what they measured; figures: the same as numbers to print
+//! streams: files from end to end, copied page by page or past memory
+//! crew: the threads of each; outcome: what they measured; figures: the same as numbers to print
 //! ```
 //! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
 //! share the target, the history (atomics) and a flag that stops them at the first failure.
@@ -22,6 +23,7 @@ pub mod host;
 pub mod outcome;
 pub mod pattern;
 pub mod pmbench;
+pub mod streams;
 pub mod tally;
 mod ticks;
 pub mod usemem;
@@ -31,7 +33,7 @@ use highwater_mm::stats::Snapshot;
 use highwater_platform::LockStatistics;
 use highwater_units::PAGE_SIZE;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 use world::World;
 
@@ -86,6 +88,29 @@ pub trait Access {
     /// # Errors
     /// The page cannot be served.
     fn page(&mut self, index: u64, intent: Intent) -> Result<Self::Page<'_>, Denied>;
+
+    /// Reads page `index` as a whole into memory of the reader's own, as read(2) does, and shows
+    /// it.
+    ///
+    /// # Errors
+    /// The page cannot be served.
+    fn copy(&mut self, index: u64, see: &mut dyn FnMut(&Words)) -> Result<(), Denied> {
+        see(&*self.page(index, Intent::Read)?);
+        Ok(())
+    }
+
+    /// The same with pages of one file at once, past whoever keeps them in memory (O_DIRECT); where
+    /// there is no such way, not past him. Shows each with its number.
+    ///
+    /// # Errors
+    /// A page cannot be served.
+    fn copy_past(
+        &mut self,
+        mut pages: Range<u64>,
+        see: &mut dyn FnMut(u64, &Words),
+    ) -> Result<(), Denied> {
+        pages.try_for_each(|index| self.copy(index, &mut |words| see(index, words)))
+    }
 
     /// Says that page `index` will be used soon. Nothing where there is nobody to tell.
     fn ahead(&mut self, _index: u64) {}

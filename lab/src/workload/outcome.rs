@@ -4,6 +4,7 @@ use super::Denied;
 use super::content::Mismatch;
 use super::tally::Tally;
 use super::world::CpuUse;
+use hdrhistogram::Histogram;
 use highwater_mm::stats::Snapshot;
 use highwater_platform::LockStatistics;
 use std::fmt;
@@ -38,10 +39,14 @@ pub struct Outcome {
     pub fill: Option<Duration>,
     /// Time to check every word of the set.
     pub sweep: Duration,
+    /// Pages of which every word was checked at the end.
+    pub swept: u64,
     /// What the threads did.
     pub tally: Tally,
     /// The passes of the tasks, where the workload is a pass of each task.
     pub passes: Option<Vec<Pass>>,
+    /// How long a small task beside them waited for pages, in ticks, where there is one.
+    pub small: Option<Histogram<u64>>,
     /// What was measured meanwhile.
     pub measured: Measured,
 }

@@ -9,6 +9,7 @@
 
 use highwater_platform::Phase;
 use highwater_units::Nanos;
+use std::time::Duration;
 
 /// What the threads are called that a workload measures.
 pub const TASK: &str = "task";
@@ -26,6 +27,9 @@ pub trait World: Sync {
 
     /// Monotonic time.
     fn now(&self) -> Nanos;
+
+    /// The calling thread does nothing for a time.
+    fn sleep(&self, time: Duration);
 
     /// A counter that rises evenly with time, and costs less to read than most accesses take. Its
     /// unit follows from [`World::now`].

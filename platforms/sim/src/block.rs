@@ -14,12 +14,16 @@ use crate::machine::{Answer, Role};
 use crate::memory::Words;
 use highwater_platform::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::NodeId;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The error number of a failed transfer: EIO.
 const EIO: i32 = 5;
 /// How long a device stands still.
 const STALL: u64 = 20_000_000;
+
+/// Pages that a program's own read asks a device for at once: a bio of the kernel.
+const DIRECT_PART: u64 = 256;
 
 /// What is going to happen to a transfer.
 struct Fate {
@@ -81,7 +85,7 @@ impl Sim {
             let away = device.with(|device| device.spec().node) != own.0;
             engine.sync();
             let begin = engine.now().0;
-            let free = device.with(|device| device.bus(begin, io.frames.len(), direction));
+            let free = device.with(|device| device.carry(begin, slots(io), direction));
             let page = |pfn: highwater_units::Pfn| match away {
                 true => (costs.copy_page as f64 * costs.remote_factor) as u64,
                 false => self.remote(pfn, costs.copy_page),
@@ -100,7 +104,7 @@ impl Sim {
             engine.charge(engine.machine.costs.io_submit);
             engine.sync();
             let now = engine.now().0;
-            let end = device.with(|device| device.queue(now, io, direction, fate.delay));
+            let end = device.with(|device| device.queue(now, slots(io), direction, fate.delay));
             done = done.max(end);
         }
         done
@@ -149,6 +153,29 @@ impl Sim {
                 device.with(|device| device.end_write(io, words, fate.outcome));
             }
         }
+    }
+
+    /// Says what the slots of a device hold before anything happens.
+    pub fn preset(&self, device: u8, page: impl Fn(u32) -> Arc<Words>) {
+        self.devices()[usize::from(device)].with(|device| device.preset(page));
+    }
+
+    /// A program's read of slots into memory of its own, past all frames, as one transfer
+    /// (O_DIRECT). `see` is shown the contents of each slot. CPU time: finding and holding the
+    /// program's pages, and the parts of 1 MiB in which the device is asked. Never fails, and moves
+    /// nothing on a device that the CPU copies from.
+    pub fn read_past(&self, device: u8, slots: Range<u32>, mut see: impl FnMut(u32, &Words)) {
+        let (engine, device) = (self.engine(), &self.devices()[usize::from(device)]);
+        let costs = &engine.machine.costs;
+        let parts = u64::from(slots.end - slots.start).div_ceil(DIRECT_PART);
+        let pages = u64::from(slots.end - slots.start);
+        engine.charge(costs.io_submit * parts + 2 * costs.atomic * pages);
+        engine.sync();
+        let now = engine.now().0;
+        let done = device.with(|device| device.queue(now, slots.clone(), Direction::Read, 0));
+        engine.sleep(Some(done.saturating_sub(now)), "a device");
+        engine.charge(costs.io_complete * parts);
+        slots.for_each(|slot| see(slot, &device.with(|device| device.page(slot))));
     }
 
     /// How long a transfer that is delayed takes, per hundredth.
@@ -235,4 +262,9 @@ impl Block for Sim {
             io.result = fate.outcome;
         }
     }
+}
+
+/// The slots of a transfer.
+fn slots(io: &Io) -> Range<u32> {
+    io.slot..io.slot + io.frames.len() as u32
 }

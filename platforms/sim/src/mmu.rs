@@ -92,6 +92,12 @@ impl Sim {
         engine.charge(self.remote(pfn, engine.machine.costs.memory));
     }
 
+    /// CPU time of copying a page to the program's own memory.
+    pub fn charge_copy(&self, pfn: Pfn) {
+        let engine = self.engine();
+        engine.charge(self.remote(pfn, engine.machine.costs.copy_page));
+    }
+
     /// A program's load of a word; `None` faults.
     pub fn program_load(&self, space: SpaceId, vpn: Vpn, word: usize) -> Option<u64> {
         match self.access(space, vpn, Protection::ReadOnly) {

@@ -225,3 +225,19 @@ fn pressure_is_the_time_in_which_threads_stall() {
     };
     simulate(setup(machine(1, 4), 1), whole).expect("it ends");
 }
+
+#[test]
+fn a_direct_reclaim_frees_as_many_pages_as_it_is_told() {
+    for (told, within) in [(32, 32.0..40.0), (512, 500.0..560.0)] {
+        let whole = move |vm: &Vm| {
+            let mut manager = manager(vm, 1, Config { direct_reclaim: told, ..Config::default() });
+            manager.stop_kswapd();
+            write(vm, &manager, 1, PAGES);
+            let count = |counter| manager.statistics().get(counter) as f64;
+            let each = count(Counter::PgStealDirect) / count(Counter::AllocStall);
+            assert!(within.contains(&each), "{each} pages instead of {told}");
+            manager.verify(&[]);
+        };
+        simulate(setup(machine(1, 2), 1), whole).expect("it ends");
+    }
+}

@@ -6,7 +6,9 @@
 //!                          \- a batch at a time: refill its inactive list, evict
 //! ```
 //! Each round scans 1/2^priority of the lists, as the kernel does, and stops as soon as enough
-//! frames are free. Kinds take turns by batches, in proportion. A list that is low is refilled.
+//! frames are free. How many a direct reclaim frees is a setting: its first round goes that far,
+//! and the next ones only if it found not even a batch. Kinds take turns by batches, in
+//! proportion. A list that is low is refilled.
 
 use super::evict::evict;
 use super::outbox::Outbox;
@@ -60,8 +62,15 @@ pub fn shrink<P: Platform>(
     let _phase = m.enter(Phase::Reclaim);
     let mut freed = 0;
     for priority in (0..=PRIORITY_MAX).rev() {
+        let enough = match (&who, priority) {
+            (Reclaimer::Direct, PRIORITY_MAX) => target.max(m.config.direct_reclaim),
+            _ => target,
+        };
         let mut plan = Plan::new(&Figures::of(m, node), priority);
-        while plan.left > 0 && freed < target {
+        if enough > target {
+            plan.left = plan.left.max(enough);
+        }
+        while plan.left > 0 && freed < enough {
             let Some(kind) = plan.next(|share| node.lru.workingset().next_turn(share)) else {
                 break;
             };

@@ -206,8 +206,11 @@ impl Plan {
 
 /// Settings: often the defaults, and marks of at most about half of the frames.
 fn draw_config(random: &mut Prng, frames: u64) -> Config {
+    // Drawn apart, so that what seeds mean otherwise stays the same.
+    let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
+    let direct_reclaim = if apart.percent(20) { 32 << apart.below(6) } else { 32 };
     let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
-    let usual = Config { kswapd_threads, ..Config::default() };
+    let usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
     if random.percent(50) {
         return usual;
     }

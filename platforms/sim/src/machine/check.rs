@@ -5,6 +5,7 @@
 
 use super::{Answer, CPUS_MAX, Costs, DEVICES_MAX, DeviceSpec, Machine, NODES_MAX, Section};
 use highwater_platform::LockClass;
+use highwater_units::PAGE_SIZE;
 use std::collections::HashSet;
 
 /// Memory and devices are smaller than this: numbers of frames and slots have 32 bits.
@@ -186,6 +187,14 @@ fn size_and_speed(device: &DeviceSpec, found: &mut Defects) {
     found.unless(*channels > 0, || {
         format!("device {name}: channels = 0, nothing would ever be transferred: at least 1")
     });
+    let DeviceSpec { buses, stripe_kib, .. } = device;
+    found.unless(*buses > 0, || {
+        format!("device {name}: buses = 0, nothing would ever be carried: at least 1")
+    });
+    let whole_pages = *stripe_kib > 0 && stripe_kib * 1024 % PAGE_SIZE as u64 == 0;
+    found.unless(*buses <= 1 || whole_pages, || {
+        format!("device {name}: stripe_kib = {stripe_kib}, with several buses: pages of 4 KiB")
+    });
     let speeds =
         [("read_mb_per_s", device.read_mb_per_s), ("write_mb_per_s", device.write_mb_per_s)];
     for (key, speed) in speeds {
@@ -282,6 +291,8 @@ mod tests {
         assert_defect("name = \"b\"", "name = \"\"", "name is empty");
         assert_defect("node = 1", "node = 2", "device b: node = 2, but node_mib has 2");
         assert_defect("mib = 96", "mib = 0", "device a: mib = 0");
+        assert_defect("channels = 7", "channels = 7\nbuses = 0", "device b: buses = 0");
+        assert_defect("channels = 7", "channels = 7\nbuses = 2", "device b: stripe_kib = 0");
         assert_defect("channels = 7", "channels = 0", "device b: channels = 0");
         assert_defect("read_mb_per_s = 2400", "read_mb_per_s = 0", "b: read_mb_per_s = 0");
         assert_defect("write_mb_per_s = 2048", "write_mb_per_s = 0", "b: write_mb_per_s = 0");

@@ -136,7 +136,8 @@ fn one_machine_with_three_kinds_of_disks_differs_in_nothing_else() {
 #[track_caller]
 fn assert_reads(device: &DeviceSpec, alone_us: f64, thousands: f64) {
     let bus = 4096.0 * 1000.0 / device.read_mb_per_s as f64;
-    let alone = (device.read_latency as f64 + bus) / 1000.0;
+    let own_bus = bus * f64::from(device.buses);
+    let alone = (device.read_latency as f64 + own_bus) / 1000.0;
     let channels = f64::from(device.channels) * 1e6 / device.read_latency as f64;
     let most = channels.min(1e6 / bus);
     assert!((alone / alone_us - 1.0).abs() < 0.02, "{}: {alone} us", device.name);

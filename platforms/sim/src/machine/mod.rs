@@ -220,6 +220,14 @@ pub struct DeviceSpec {
     pub write_mb_per_s: u64,
     /// Transfers at work at once; more wait.
     pub channels: u16,
+    /// Buses that share what `read_mb_per_s` and `write_mb_per_s` say: flash behind each of them is
+    /// read by itself, so that a single transfer has them all only if its stripes lie so.
+    #[serde(default = "one")]
+    pub buses: u16,
+    /// How much of a device lies behind one bus before the next one, drawn, has its turn: KiB.
+    /// Asked for where there are several.
+    #[serde(default)]
+    pub stripe_kib: u64,
     /// Time of a random seek, ns, for a device that turns; 0 for others.
     #[serde(default)]
     pub seek: u64,
@@ -227,6 +235,10 @@ pub struct DeviceSpec {
     /// of the CPU's node first.
     #[serde(default)]
     pub priority: u16,
+}
+
+fn one() -> u16 {
+    1
 }
 
 impl Machine {

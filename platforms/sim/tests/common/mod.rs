@@ -73,6 +73,8 @@ pub(crate) fn device(answer: Answer) -> DeviceSpec {
         read_mb_per_s: 100_000_000,
         write_mb_per_s: 100_000_000,
         channels: 1,
+        buses: 1,
+        stripe_kib: 0,
         seek: 0,
         priority: 0,
     }
