@@ -37,6 +37,9 @@ pub struct Config {
     /// Pages that a direct reclaim frees before it goes back to its allocation, 32 to 2^20. The
     /// kernel looks at 1/4096 of the lists, however soon it has a batch: 24,192 of 378 GiB.
     pub direct_reclaim: u32,
+    /// Parts in which a node's free frames are divided, each with its lock, 1 to 64; 1: as in the
+    /// kernel. `None`: by the node's CPUs and frames.
+    pub zone_parts: Option<u32>,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
 }
@@ -221,6 +224,9 @@ pub const DIRECT_RECLAIM_MIN: u32 = highwater_units::BATCH_PAGES_MAX as u32;
 /// See there.
 pub const DIRECT_RECLAIM_MAX: u32 = 1 << 20;
 
+/// Most parts of a node's free frames.
+pub const ZONE_PARTS_MAX: u32 = 64;
+
 /// Most of [`Config::kswapd_writes`]: 4 MiB, some 64 transfers, what fast devices need to be busy.
 pub const KSWAPD_WRITES_MAX: usize = 32;
 
@@ -241,6 +247,7 @@ impl Default for Config {
             shadows: Switch::On,
             lru_lanes: None,
             direct_reclaim: DIRECT_RECLAIM_MIN,
+            zone_parts: None,
             swap: SwapConfig::default(),
         }
     }

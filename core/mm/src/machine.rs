@@ -44,6 +44,8 @@ pub struct Node<P: Platform> {
     pub isolated: [P::Atomic<u32>; 2],
     /// Ends waits for fewer of them.
     pub calm: P::Event,
+    /// Threads that wait so, or are about to.
+    pub held_up: P::Atomic<u32>,
     /// 1: kswapd can do nothing for it, or there is none.
     pub hopeless: P::Atomic<u8>,
 }
@@ -125,11 +127,12 @@ impl<P: Platform> Machine<P> {
             let (min_free, scale) = (config.min_free, config.watermark_scale);
             let marks = Watermarks::new(range.frames, total, min_free, scale);
             Node {
-                zone: Zone::new(&platform, *range, marks),
+                zone: Zone::new(&platform, *range, marks, config.zone_parts),
                 lru: Lru::new(&platform, *range, config.lru_lanes),
                 alarm: platform.new_event(),
                 isolated: [0; 2].map(Atomic::new),
                 calm: platform.new_event(),
+                held_up: Atomic::new(0),
                 hopeless: Atomic::new(1),
             }
         });

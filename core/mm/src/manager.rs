@@ -2,7 +2,7 @@
 
 use crate::config::{
     Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, KSWAPD_THREADS_MAX, KSWAPD_WRITES_MAX,
-    KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX,
+    KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
 };
 use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
@@ -78,6 +78,9 @@ impl<P: Platform> Manager<P> {
         }
         if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
             return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
+        }
+        if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
+            return Err(StartError::Config("parts of a node's free frames are 1 to 64"));
         }
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));

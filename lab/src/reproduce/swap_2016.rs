@@ -29,6 +29,7 @@ const BASE: &[&str] = &[
     "scan_base=shared",
     "swap_in=cached",
     "lru_lanes=1",
+    "zone_parts=1",
 ];
 
 const TAGS: &[&str] = &["writeback_tags=off"];

@@ -24,6 +24,7 @@ const BASE: &[&str] = &[
     "writeback_tags=off",
     "cache_batch=off",
     "lru_lanes=1",
+    "zone_parts=1",
 ];
 /// Pages that come from a device that is no memory go through the swap cache.
 const CACHED: &[&str] = &["swap_in=cached"];

@@ -10,7 +10,7 @@ use crate::workload::streams::{Span, Way};
 use highwater_mm::Config;
 use highwater_mm::config::{
     CacheSplit, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, DeviceLock, KSWAPD_WRITES_MAX,
-    LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch,
+    LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch, ZONE_PARTS_MAX,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -240,6 +240,16 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| s.config.direct_reclaim.to_string(),
+    },
+    Key {
+        name: "zone_parts",
+        values: "auto, or 1 to 64",
+        help: "into how many parts, with a lock each, a node's free frames are divided",
+        take: |s, text| {
+            s.config.zone_parts = auto_or(text, 1..=ZONE_PARTS_MAX)?;
+            Some(())
+        },
+        show: |s| auto(s.config.zone_parts),
     },
     Key {
         name: "swap_cache",

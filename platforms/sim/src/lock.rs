@@ -155,16 +155,19 @@ impl<T: Send> Lock<T> for SimLock<T> {
     fn try_lock(&self) -> Option<SimGuard<'_, T>> {
         let engine = self.state.engine();
         engine.sync();
-        let now = engine.now().0;
-        let free = self.state.with(|queue| {
+        let (now, costs) = (engine.now().0, &engine.machine.costs);
+        let (free, last) = self.state.with(|queue| {
             let free = !queue.held && queue.free_at <= now;
             queue.held |= free;
-            free
+            (free, queue.last)
         });
         if free {
             engine.order.took(engine.running_task(), self.class);
         }
-        engine.charge(engine.machine.costs.lock);
+        // Also to see that it is held, the lock's line must come.
+        let moved = last.filter(|last| *last != engine.running_cpu());
+        let line = moved.map_or(0, |l| engine.by_distance(l, costs.line_near, costs.line_far));
+        engine.charge(costs.lock + line);
         free.then(|| self.hold(engine, None))
     }
 }

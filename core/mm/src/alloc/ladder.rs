@@ -67,11 +67,12 @@ fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
 
 /// A large block from above low, or from above min after reclaiming as much.
 pub(super) fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
-    let request = |level| m.nodes_from(m.cpu()).find_map(|(_, node)| node.zone.alloc_block(level));
+    let cpu = m.cpu();
+    let request = |level| m.nodes_from(cpu).find_map(|(_, node)| node.zone.alloc_block(cpu, level));
     if let Some(first) = request(Level::Low) {
         return Some(first);
     }
-    for (_, node) in m.nodes_from(m.cpu()) {
+    for (_, node) in m.nodes_from(cpu) {
         node.alarm.notify_all();
         shrink(m, node, &mut Reclaimer::Direct, LARGE_PAGES as u32);
         if let Some(first) = request(Level::Min) {

@@ -21,16 +21,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Frames that are together in a lane: about a CPU's batch of the zone.
 const BLOCK: u32 = 64;
-/// CPUs of a node that share a lane.
-const CPUS_PER_LANE: usize = 4;
+/// CPUs of a node that are too many for one lane: from here on there is one for each.
+const CPUS_MANY: usize = 8;
 /// Frames that a lane should have.
-const FRAMES_MIN: u32 = 4096;
+const FRAMES_MIN: u32 = 2048;
 /// Most pages that a lane's list has gained or lost before it says so.
 const UNTOLD_MAX: u32 = 64;
 
 /// How many lanes suit so many frames, used by so many CPUs.
 pub(super) fn lanes_for(cpus: usize, frames: u32) -> usize {
-    (cpus / CPUS_PER_LANE).min((frames / FRAMES_MIN) as usize).clamp(1, LRU_LANES_MAX as usize)
+    let lanes = if cpus < CPUS_MANY { 1 } else { cpus };
+    lanes.min((frames / FRAMES_MIN) as usize).clamp(1, LRU_LANES_MAX as usize)
 }
 
 /// The lists of one lane.
@@ -45,6 +46,15 @@ pub(super) struct Lists {
 struct Lane<P: Platform> {
     lists: P::Lock<Lists>,
     len: [P::Atomic<u32>; 4],
+}
+
+/// Whether a thread waits for a lane that others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It goes elsewhere, or comes again.
+    None,
+    /// It does.
+    Waits,
 }
 
 /// A CPU's next lane, on a cache line of its own. A hint: threads may share it.
@@ -110,48 +120,74 @@ impl<P: Platform> Lanes<P> {
     }
 
     /// Calls `act` for each of `pages` (at most 32) with its index and under its lane's lock, a
-    /// lane after the other; `Some(list)`: the page is now at the front of that list.
-    pub(super) fn push(&self, pages: &[Pfn], mut act: impl FnMut(usize) -> Option<List>) {
-        let mut left = (1u64 << pages.len()) - 1;
+    /// lane after the other; `Some(list)`: the page is now at the front of that list. Returns those
+    /// whose lane others had, a bit each.
+    pub(super) fn push(
+        &self,
+        pages: &[Pfn],
+        patience: Patience,
+        mut act: impl FnMut(usize) -> Option<List>,
+    ) -> u64 {
+        let (mut left, mut busy) = ((1u64 << pages.len()) - 1, 0);
         while left != 0 {
             let lane = self.lane_of(pages[left.trailing_zeros() as usize]);
-            let mut lists = self.lanes[lane].lists.lock();
-            let before = left;
-            for (index, pfn) in pages.iter().enumerate() {
-                if before >> index & 1 == 1 && self.lane_of(*pfn) == lane {
-                    left &= !(1 << index);
-                    if let Some(list) = act(index) {
-                        lists.lists.push_front(list as usize, self.item(*pfn));
-                    }
+            let own = |index: &usize| left >> index & 1 == 1 && self.lane_of(pages[*index]) == lane;
+            let own = (0..pages.len()).filter(own).fold(0, |own, index| own | 1 << index);
+            left &= !own;
+            let Some(mut lists) = self.enter(lane, patience) else {
+                busy |= own;
+                continue;
+            };
+            for index in (0..pages.len()).filter(|index| own >> index & 1 == 1) {
+                if let Some(list) = act(index) {
+                    lists.lists.push_front(list as usize, self.item(pages[index]));
                 }
             }
-            lists.visits((before ^ left).count_ones() as usize);
+            lists.visits(own.count_ones() as usize);
             self.tell(lane, &mut lists);
         }
+        busy
     }
 
     /// Takes up to `max` of the oldest pages of a list, of one lane; calls `taken` with each under
-    /// the lane's lock. A CPU goes round the lanes.
+    /// the lane's lock. A CPU goes round the lanes, and past those that others have.
     pub(super) fn pop(&self, cpu: CpuId, list: List, max: usize, mut taken: impl FnMut(Pfn)) {
         let first = self.turns[usize::from(cpu.0)].0.fetch_add(1, Relaxed) as usize;
-        for step in 0..self.lanes.len() {
-            let index = (first + step) % self.lanes.len();
-            let lane = &self.lanes[index];
-            if self.lanes.len() > 1 && lane.len[list as usize].load(Relaxed) == 0 {
-                continue;
+        let several = self.lanes.len() > 1;
+        let ways =
+            if several { &[Patience::None, Patience::Waits][..] } else { &[Patience::Waits] };
+        for patience in ways {
+            for step in 0..self.lanes.len() {
+                let lane = (first + step) % self.lanes.len();
+                if several && self.lanes[lane].len[list as usize].load(Relaxed) == 0 {
+                    continue;
+                }
+                let Some(mut lists) = self.enter(lane, *patience) else { continue };
+                let mut count = 0;
+                while count < max {
+                    let Some(item) = lists.lists.pop_back(list as usize) else { break };
+                    taken(self.pfn(lane, item));
+                    count += 1;
+                }
+                lists.visits(count);
+                self.tell(lane, &mut lists);
+                if count > 0 {
+                    return;
+                }
             }
-            let mut lists = lane.lists.lock();
-            let mut count = 0;
-            while count < max {
-                let Some(item) = lists.lists.pop_back(list as usize) else { break };
-                taken(self.pfn(index, item));
-                count += 1;
-            }
-            lists.visits(count);
-            self.tell(index, &mut lists);
-            if count > 0 {
-                return;
-            }
+        }
+    }
+
+    /// A lane's lists, if they can be had. With one lane there is nowhere else to go.
+    fn enter(
+        &self,
+        lane: usize,
+        patience: Patience,
+    ) -> Option<<P::Lock<Lists> as Lock<Lists>>::Guard<'_>> {
+        let lists = &self.lanes[lane].lists;
+        match patience {
+            Patience::None if self.lanes.len() > 1 => lists.try_lock(),
+            Patience::None | Patience::Waits => Some(lists.lock()),
         }
     }
 
@@ -224,7 +260,7 @@ mod tests {
 
     #[test]
     fn lanes_are_for_many_cpus_and_much_memory() {
-        let table = [(2, 1 << 20, 1), (8, 1 << 20, 2), (112, 1 << 20, 28), (112, 8192, 2)];
+        let table = [(7, 1 << 20, 1), (8, 1 << 20, 8), (112, 1 << 20, 64), (112, 8192, 4)];
         for (cpus, frames, lanes) in table {
             assert_eq!(lanes_for(cpus, frames), lanes, "{cpus} CPUs, {frames} frames");
         }

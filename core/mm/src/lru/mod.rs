@@ -23,11 +23,14 @@ pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
 use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn};
-use lanes::{Lanes, lanes_for};
+use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
+use lanes::{Lanes, Patience, lanes_for};
 
 /// Pages a CPU collects before it takes the lists' lock (folio_batch).
 const CPU_BATCH: usize = 15;
+
+/// With so many there is room for a run more: pages whose lane others have may wait for it.
+const ROOM_LEFT: usize = BATCH_PAGES_MAX - RUN_PAGES_MAX;
 
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,9 +160,10 @@ impl<P: Platform> Lru<P> {
         let mut batch = self.batches[usize::from(cpu.0)].lock();
         batch.visits(1);
         pages.iter().for_each(|pfn| batch.push(*pfn, list));
-        match batch.pages.len() < CPU_BATCH {
-            true => FrameBatch::default(),
-            false => self.empty(frames, &mut batch),
+        match batch.pages.len() {
+            0..CPU_BATCH => FrameBatch::default(),
+            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Patience::None),
+            _ => self.empty(frames, &mut batch, Patience::Waits),
         }
     }
 
@@ -173,16 +177,22 @@ impl<P: Platform> Lru<P> {
             if batch.pages.is_empty() {
                 continue;
             }
-            let orphans = self.empty(frames, &mut batch);
+            let orphans = self.empty(frames, &mut batch, Patience::Waits);
             drop(batch);
             orphaned(&orphans);
         }
     }
 
-    /// Empties a CPU's batch. Returns orphans to free.
-    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch) -> FrameBatch {
+    /// Empties a CPU's batch, but for pages whose lane others have where nobody waits for them.
+    /// Returns orphans to free.
+    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, patience: Patience) -> FrameBatch {
         let CpuBatch { pages, lists } = std::mem::replace(batch, CpuBatch::new());
-        self.link(frames, &pages, Place::Batch, |index| lists[index])
+        let from = Place::Batch;
+        let (orphans, busy) = self.link(frames, &pages, from, patience, |index| lists[index]);
+        (0..pages.len())
+            .filter(|index| busy >> index & 1 == 1)
+            .for_each(|index| batch.push(pages[index], lists[index]));
+        orphans
     }
 
     /// Takes up to `max` (at most 32) of the oldest pages of a list, of one lane: none only if
@@ -199,7 +209,7 @@ impl<P: Platform> Lru<P> {
 
     /// Puts isolated pages back (at most 32), as the newest of `list`. Returns orphans to free.
     pub fn putback(&self, frames: &Frames<P>, pages: &[Pfn], list: List) -> FrameBatch {
-        self.link(frames, pages, Place::Isolated, |_| list)
+        self.link(frames, pages, Place::Isolated, Patience::Waits, |_| list).0
     }
 
     /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
@@ -232,16 +242,17 @@ impl<P: Platform> Lru<P> {
     }
 
     /// Puts `pages` (at most 32), whose place is `from`, on their lists, except orphans, which it
-    /// returns.
+    /// returns, and pages whose lane others have, a bit each.
     fn link(
         &self,
         frames: &Frames<P>,
         pages: &[Pfn],
         from: Place,
+        patience: Patience,
         list_of: impl Fn(usize) -> List,
-    ) -> FrameBatch {
+    ) -> (FrameBatch, u64) {
         let mut orphans = FrameBatch::default();
-        self.lanes.push(pages, |index| {
+        let busy = self.lanes.push(pages, patience, |index| {
             let (place, list) = (frames.place(pages[index]), list_of(index));
             match place.change(from, list.place()) {
                 Ok(()) => Some(list),
@@ -253,7 +264,7 @@ impl<P: Platform> Lru<P> {
                 }
             }
         });
-        orphans
+        (orphans, busy)
     }
 
     /// Calls `found` with every page on a list or in a batch, for [`crate::verify`].

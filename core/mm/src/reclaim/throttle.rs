@@ -15,7 +15,7 @@ use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{BATCH_PAGES_MAX, Nanos};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 
 /// How long a batch waits for others.
 const ROOM_WAIT: Nanos = Nanos(20_000_000);
@@ -39,18 +39,23 @@ fn crowd(inactive: u32, isolated: u32) -> Crowd {
 }
 
 fn crowd_of<P: Platform>(node: &Node<P>, kind: Kind) -> Crowd {
-    let isolated = node.isolated[kind as usize].load(Acquire);
+    let isolated = node.isolated[kind as usize].load(SeqCst);
     crowd(node.lru.len(List::inactive(kind)), isolated)
 }
 
 /// Waits until a batch may be isolated, once.
 pub(super) fn enter<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> Crowd {
-    let ticket = node.calm.ticket();
     if crowd_of(node, kind) == Crowd::Few {
         return Crowd::Few;
     }
     m.count(Counter::ThrottleIsolated, 1);
-    node.calm.wait(ticket, Some(ROOM_WAIT));
+    let ticket = node.calm.ticket();
+    // Before the next look: who makes it fewer afterwards sees that somebody waits.
+    node.held_up.fetch_add(1, SeqCst);
+    if crowd_of(node, kind) == Crowd::Many {
+        node.calm.wait(ticket, Some(ROOM_WAIT));
+    }
+    node.held_up.fetch_sub(1, SeqCst);
     crowd_of(node, kind)
 }
 
@@ -73,8 +78,9 @@ impl<P: Platform> Isolated<'_, P> {
 impl<P: Platform> Drop for Isolated<'_, P> {
     fn drop(&mut self) {
         let Isolated { node, kind, pages } = *self;
-        let before = node.isolated[kind as usize].fetch_sub(pages, AcqRel);
-        if crowd(node.lru.len(List::inactive(kind)), before) == Crowd::Many {
+        node.isolated[kind as usize].fetch_sub(pages, SeqCst);
+        // Not only who makes it few: it also becomes so as the list grows, and nobody tells.
+        if node.held_up.load(SeqCst) > 0 && crowd_of(node, kind) == Crowd::Few {
             node.calm.notify_all();
         }
     }
@@ -149,6 +155,31 @@ pub(super) fn give_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use highwater_os::Os;
+    use highwater_units::{Bytes, Pfn};
+
+    /// A task was found asleep for 20 ms, with nothing isolated: the inactive list had grown, so
+    /// that to the last thread with pages in hand they had been few already, and it said nothing.
+    #[test]
+    fn who_waits_is_told_though_it_was_the_list_that_grew() {
+        let platform = Os::new(Bytes::of_pages(512), Vec::new()).expect("an arena");
+        let m = Machine::new(platform, Config::default());
+        let node = &m.nodes[0];
+        let isolated = Isolated::note(node, Kind::Anon, 40);
+        assert_eq!(crowd_of(node, Kind::Anon), Crowd::Many);
+        let ticket = node.calm.ticket();
+        node.held_up.fetch_add(1, SeqCst);
+        let grown: Vec<Pfn> = (0..400).map(Pfn).collect();
+        for pages in grown.chunks(16) {
+            node.lru.add(&m.frames, m.cpu(), pages, List::InactiveAnon);
+        }
+        node.lru.drain(&m.frames, |_| ());
+        assert_eq!(crowd_of(node, Kind::Anon), Crowd::Few);
+        assert_eq!(node.calm.ticket(), ticket);
+        drop(isolated);
+        assert_ne!(node.calm.ticket(), ticket);
+    }
 
     #[test]
     fn an_eighth_of_the_inactive_list_may_be_in_hand_or_a_batch_and_the_next() {

@@ -85,7 +85,7 @@ impl<P: Platform> Swap<P> {
         Swap {
             devices,
             order,
-            streams: Streams::new(),
+            streams: Streams::new(platform.cpus()),
             slot_windows: SlotWindows::new(platform.cpus()),
             wishes: Wishes::new(platform),
         }

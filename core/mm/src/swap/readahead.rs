@@ -52,8 +52,10 @@ pub struct Stream {
     pub read_ahead: usize,
 }
 
-/// Expectations kept at a time.
-const STREAMS: usize = 1024;
+/// Expectations kept at a time for each CPU, and at least: with few to a stream, those of 224 CPUs
+/// that write at once often make each other start over, and what starts over needs more of them.
+const STREAMS_PER_CPU: usize = 64;
+const STREAMS_MIN: usize = 1024;
 
 /// Windows are at most 16 pages: 7 bits, and one for their source. Above them the page, then 16
 /// bits of the space.
@@ -67,14 +69,15 @@ const VPN_BITS: u32 = 40;
 pub struct Streams<P: Platform>(Vec<P::Atomic<u64>>);
 
 impl<P: Platform> Streams<P> {
-    /// No expectations.
-    pub fn new() -> Streams<P> {
-        Streams((0..STREAMS).map(|_| Atomic::new(0)).collect())
+    /// No expectations; room for those of so many CPUs.
+    pub fn new(cpus: usize) -> Streams<P> {
+        let places = (STREAMS_PER_CPU * cpus).next_power_of_two().max(STREAMS_MIN);
+        Streams((0..places).map(|_| Atomic::new(0)).collect())
     }
 
     /// What a fault at `vpn` is.
     pub fn window(&self, space: SpaceId, vpn: Vpn) -> Stream {
-        let place = &self.0[place(space, vpn)];
+        let place = self.place(space, vpn);
         let expected = place.load(Relaxed);
         if expected >> WINDOW_BITS != key(space, vpn) {
             return Stream { pages: 1, read_ahead: 0 };
@@ -96,22 +99,17 @@ impl<P: Platform> Streams<P> {
             Source::Device | Source::Memory => 0,
         };
         let expected = key(space, next) << WINDOW_BITS | from | pages as u64;
-        self.0[place(space, next)].store(expected, Relaxed);
+        self.place(space, next).store(expected, Relaxed);
     }
-}
 
-impl<P: Platform> Default for Streams<P> {
-    fn default() -> Streams<P> {
-        Streams::new()
+    fn place(&self, space: SpaceId, vpn: Vpn) -> &P::Atomic<u64> {
+        let hash = key(space, vpn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.0[hash as usize % self.0.len()]
     }
 }
 
 fn key(space: SpaceId, vpn: Vpn) -> u64 {
     u64::from(space.0) << VPN_BITS | (vpn.0 & ((1 << VPN_BITS) - 1))
-}
-
-fn place(space: SpaceId, vpn: Vpn) -> usize {
-    (key(space, vpn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % STREAMS
 }
 
 /// What a CPU read last by slots, on a cache line of its own. Hints: threads may share a CPU.
@@ -223,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_stream_doubles_its_window() {
-        let streams: Streams<Os> = Streams::new();
+        let streams: Streams<Os> = Streams::new(2);
         assert_eq!(sequential(&streams, SpaceId(3), 500, 7), [1, 2, 4, 8, 16, 16, 16]);
     }
 
     #[test]
     fn streams_in_two_spaces_are_apart() {
-        let streams: Streams<Os> = Streams::new();
+        let streams: Streams<Os> = Streams::new(2);
         sequential(&streams, SpaceId(1), 0, 5);
         assert_eq!(streams.window(SpaceId(2), Vpn(31)).pages, 1);
         assert_eq!(streams.window(SpaceId(1), Vpn(31)).pages, 16);
@@ -238,7 +236,7 @@ mod tests {
     /// No thread is part of an expectation, and none disturbs another.
     #[test]
     fn threads_that_take_turns_have_streams_of_their_own() {
-        let streams: Streams<Os> = Streams::new();
+        let streams: Streams<Os> = Streams::new(2);
         let mut places = [0, 1000, 5000, 1 << 20].map(Vpn);
         let mut random = Prng::new(1);
         for round in 0..7 {
@@ -254,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_was_read_ahead_counts_once_and_when_the_stream_goes_on() {
-        let streams: Streams<Os> = Streams::new();
+        let streams: Streams<Os> = Streams::new(2);
         let space = SpaceId(0);
         streams.expect(space, Vpn(8), 8, Source::Device);
         assert_eq!(streams.window(space, Vpn(8)), Stream { pages: 16, read_ahead: 7 });
@@ -265,7 +263,7 @@ mod tests {
 
     #[test]
     fn random_faults_hardly_read_ahead() {
-        let streams: Streams<Os> = Streams::new();
+        let streams: Streams<Os> = Streams::new(2);
         let mut random = Prng::new(9);
         let mut pages = 0;
         for _ in 0..10_000 {

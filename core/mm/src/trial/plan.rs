@@ -182,6 +182,8 @@ impl Plan {
         if apart.percent(25) {
             config.kswapd_threads = KswapdThreads::Auto;
         }
+        let mut parts = Prng::new(seed ^ 0x20e5);
+        config.zone_parts = parts.percent(75).then(|| 1 + parts.below(6) as u32);
         let changes = if apart.percent(50) { 1 + apart.below(100) } else { 0 };
         let mut writes = Prng::new(seed ^ 0x0b0c);
         config.kswapd_writes = writes.percent(75).then(|| writes.below(4) as usize);

@@ -10,15 +10,13 @@ use highwater_units::{IndexLists, Order, Pfn};
 /// Not the head of a free block.
 const NOT_FREE: u8 = u8::MAX;
 
-/// The buddy allocator of one range of frames. Its zone's lock protects it.
+/// The buddy allocator of one range of frames. Its part's lock protects it.
 pub struct Buddy {
     first: Pfn,
     lists: IndexLists,
     /// The order of the free block that starts at a frame.
     head: Vec<u8>,
     free: u32,
-    /// The fewest there ever were.
-    least_free: u32,
 }
 
 impl Buddy {
@@ -26,7 +24,7 @@ impl Buddy {
     pub fn new(first: Pfn, frames: u32) -> Buddy {
         let lists = IndexLists::new(usize::from(Order::MAX.0) + 1, frames as usize);
         let head = vec![NOT_FREE; frames as usize];
-        let mut buddy = Buddy { first, lists, head, free: frames, least_free: frames };
+        let mut buddy = Buddy { first, lists, head, free: frames };
         let mut at = 0;
         while at < frames {
             let fits = (frames - at).ilog2().min(u32::from(Order::MAX.0));
@@ -42,11 +40,6 @@ impl Buddy {
         self.free
     }
 
-    /// The fewest frames that were ever in free blocks.
-    pub fn least_free(&self) -> u32 {
-        self.least_free
-    }
-
     /// The first frame of a block of `order`, splitting a larger one if need be.
     pub fn alloc(&mut self, order: Order) -> Option<Pfn> {
         let from = (order.0..=Order::MAX.0).find(|o| !self.lists.is_empty(usize::from(*o)))?;
@@ -56,7 +49,6 @@ impl Buddy {
             self.insert_front(block + (1 << smaller), smaller);
         }
         self.free -= order.frames();
-        self.least_free = self.least_free.min(self.free);
         Some(self.first.offset(block))
     }
 

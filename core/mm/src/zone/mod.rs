@@ -2,19 +2,20 @@
 //!
 //! ```text
 //! Zone -- frames of this CPU: Lock<CpuFrames>   at most `high`, moved in batches      pcp.rs
-//!      |- Lock<Buddy>                           blocks of order 0 to 10               buddy.rs
-//!      \- free: frames in the buddy             compared with min, low, high without a lock
+//!      \- Parts: Lock<Buddy> for each           blocks of order 0 to 10     parts.rs, buddy.rs
+//!               free: frames in all of them     compared with min, low, high without a lock
 //! ```
 //! Who frees memory for itself, or frees its own, does it into its CPU's list, and takes from there
 //! again without the zone's lock; what kswapd frees is for all ([`Zone::free_for_all`]).
 //!
-//! Locking: a CPU's list, then the buddy's (`PerCpuFrames -> Zone`). As in the kernel, frames on
+//! Locking: a CPU's list, then a part's (`PerCpuFrames -> Zone`). As in the kernel, frames on
 //! per-CPU lists do not count as free; [`Zone::drain`] gives them back when memory is short.
-//! Conservation: buddy + per-CPU lists + frames handed out = frames of the range.
+//! Conservation: parts + per-CPU lists + frames handed out = frames of the range.
 
 mod buddy;
 #[cfg(test)]
 mod buddy_fuzz;
+mod parts;
 mod pcp;
 mod watermark;
 #[cfg(test)]
@@ -23,34 +24,33 @@ mod zone_fuzz;
 pub use buddy::Buddy;
 pub use watermark::{Level, Watermarks};
 
-use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{CpuId, FrameList, LARGE_PAGES, Order, Pfn, adjacent};
+use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use highwater_units::{CpuId, FrameList, Pfn};
+use parts::{Parts, Wish, parts_for};
 use pcp::{CpuFrames, Limits, Source};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The free frames of a node.
 pub struct Zone<P: Platform> {
     range: FrameRange,
     marks: Watermarks,
     limits: Limits,
-    free: P::Atomic<u32>,
-    buddy: P::Lock<Buddy>,
+    parts: Parts<P>,
     cpus: Vec<P::Lock<CpuFrames>>,
 }
 
 impl<P: Platform> Zone<P> {
-    /// A zone whose frames are all free.
-    pub fn new(platform: &P, range: FrameRange, marks: Watermarks) -> Zone<P> {
+    /// A zone whose frames are all free, in so many parts; `None`: by its CPUs and frames.
+    pub fn new(platform: &P, range: FrameRange, marks: Watermarks, parts: Option<u32>) -> Zone<P> {
         let own = |cpu: &u16| platform.node_of(CpuId(*cpu)) == range.node;
         let local = (0..platform.cpus() as u16).filter(own).count();
         let limits = Limits::new(range.frames, marks.low, local);
+        let parts = parts.map_or_else(|| parts_for(local, range.frames), |parts| parts as usize);
         let list = |_| platform.new_lock(LockClass::PerCpuFrames, CpuFrames::new(limits));
         Zone {
             range,
             marks,
             limits,
-            free: Atomic::new(range.frames),
-            buddy: platform.new_lock(LockClass::Zone, Buddy::new(range.first, range.frames)),
+            parts: Parts::new(platform, range, parts),
             cpus: (0..platform.cpus()).map(list).collect(),
         }
     }
@@ -65,14 +65,14 @@ impl<P: Platform> Zone<P> {
         self.marks
     }
 
-    /// Frames in the buddy allocator.
+    /// Frames in the buddy allocators, but for those that threads are about to take.
     pub fn free_frames(&self) -> u32 {
-        self.free.load(Relaxed)
+        self.parts.free()
     }
 
-    /// Most frames that were out of the buddy allocator at once: in use, or on a CPU's list.
+    /// Most frames that were out of the buddy allocators at once: in use, or on a CPU's list.
     pub fn peak(&self) -> u32 {
-        self.range.frames - self.buddy.lock().least_free()
+        self.parts.peak()
     }
 
     /// Whether `frames` could be taken and the zone stay at or above `level`.
@@ -85,34 +85,25 @@ impl<P: Platform> Zone<P> {
     pub fn alloc(&self, cpu: CpuId, wanted: usize, level: Level) -> FrameList {
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
         mine.visits(1);
-        // Another CPU may take frames between a look at the count and the next: one look.
-        let spare = || self.free_frames().saturating_sub(self.marks.at(level)) as usize;
+        let mark = self.marks.at(level);
+        let spare = || self.free_frames().saturating_sub(mark) as usize;
         match mine.source(&self.limits, wanted, level, spare) {
             Source::List => {}
             Source::Buddy { frames } => {
-                let mut buddy = self.buddy.lock();
                 // Single frames fill gaps, and leave blocks to who wants adjacent ones.
                 let together = if wanted > 1 { frames } else { 1 };
-                let blocks = buddy.alloc_many(frames, together, |first, frames| {
+                let wish = Wish { frames, least: wanted, together, mark };
+                self.parts.take(cpu, wish, |first, frames| {
                     mine.push((0..frames).map(|i| first.offset(i)));
                 });
-                buddy.visits(blocks);
-                self.count_free(&buddy);
             }
         }
         mine.pop(wanted)
     }
 
     /// The first frame of a free large block, if the zone stays above `level` without it.
-    pub fn alloc_block(&self, level: Level) -> Option<Pfn> {
-        if !self.allows(level, LARGE_PAGES as u32) {
-            return None;
-        }
-        let mut buddy = self.buddy.lock();
-        buddy.visits(1);
-        let block = buddy.alloc(Order::LARGE);
-        self.count_free(&buddy);
-        block
+    pub fn alloc_block(&self, cpu: CpuId, level: Level) -> Option<Pfn> {
+        self.parts.take_block(cpu, self.marks.at(level))
     }
 
     /// Gives frames back: to the CPU's list, and half of it to the buddy allocator when it is full.
@@ -127,11 +118,7 @@ impl<P: Platform> Zone<P> {
 
     /// Gives frames back to the buddy allocator, for whoever needs them.
     pub fn free_for_all(&self, frames: &[Pfn]) {
-        let mut buddy = self.buddy.lock();
-        let blocks = adjacent(frames).map(|(_, first, len)| buddy.free_many(first, len as u32));
-        let blocks = blocks.sum();
-        buddy.visits(blocks);
-        self.count_free(&buddy);
+        self.parts.give(frames);
     }
 
     /// Gives the frames of all per-CPU lists back to the buddy allocator.
@@ -146,19 +133,12 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Says what is free by now to who has no lock. The caller has the buddy's.
-    fn count_free(&self, buddy: &Buddy) {
-        self.free.store(buddy.free_frames(), Relaxed);
-    }
-
     /// Calls `found` with every free frame, for [`crate::verify`].
     pub(crate) fn each_free(&self, mut found: impl FnMut(Pfn)) {
         for list in &self.cpus {
             list.lock().frames().iter().for_each(|pfn| found(*pfn));
         }
-        let buddy = self.buddy.lock();
-        assert_eq!(buddy.free_frames(), self.free_frames(), "the free count matches the buddy");
-        buddy.each_block(|first, order| (0..order.frames()).for_each(|i| found(first.offset(i))));
+        self.parts.each_free(found);
     }
 }
 
@@ -172,7 +152,8 @@ mod tests {
     fn the_peak_is_what_was_taken_at_once_to_within_a_batch() {
         let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
-        let zone = Zone::new(&platform, range, Watermarks::new(1 << 15, 1 << 15, None, Some(10)));
+        let marks = Watermarks::new(1 << 15, 1 << 15, None, Some(10));
+        let zone = Zone::new(&platform, range, marks, None);
         let take = |count| -> Vec<Pfn> {
             (0..count).flat_map(|_| zone.alloc(CpuId(0), 1, Level::Nothing).to_vec()).collect()
         };

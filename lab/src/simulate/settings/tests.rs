@@ -14,6 +14,7 @@ fn every_key_takes_what_it_shows() {
         "large_pages=on",
         "lru_lanes=3",
         "direct_reclaim=24192",
+        "zone_parts=5",
         "prefetch=off",
         "kswapd_writes=3",
         "swappiness=100",
