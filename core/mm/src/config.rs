@@ -17,6 +17,11 @@ pub struct Config {
     /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor); `None`: as the
     /// kernel's, but 8 MiB or 1/64 of the zone at least.
     pub watermark_scale: Option<u32>,
+    /// Percent of the memory that could hold files' pages that are changed before the flusher
+    /// writes them, but for those that expire.
+    pub dirty_background_ratio: u32,
+    /// Percent of it beyond which who changes more waits for the flusher.
+    pub dirty_ratio: u32,
     /// Pages brought in or mapped at once for a sequential stream, 1 to 16.
     pub window_max: usize,
     /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
@@ -240,6 +245,8 @@ impl Default for Config {
             kswapd_writes: None,
             min_free: None,
             watermark_scale: None,
+            dirty_background_ratio: 10,
+            dirty_ratio: 20,
             window_max: 16,
             prefetch: Switch::On,
             large_pages: Switch::Off,

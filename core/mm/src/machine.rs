@@ -50,6 +50,16 @@ pub struct Node<P: Platform> {
     pub hopeless: P::Atomic<u8>,
 }
 
+/// How the flusher hears, and is heard.
+pub struct Flushing<P: Platform> {
+    /// Wakes it.
+    pub alarm: P::Event,
+    /// 1: nothing is dirty, as far as it knows, and it sleeps until it is told.
+    pub sleeps: P::Atomic<u8>,
+    /// Ends waits for it to have written something.
+    pub cleaned: P::Event,
+}
+
 /// Everything but the threads.
 pub struct Machine<P: Platform> {
     /// The world.
@@ -66,6 +76,8 @@ pub struct Machine<P: Platform> {
     pub swap: Swap<P>,
     /// Ends waits for kswapd to free enough that others may reclaim, too.
     pub relief: P::Event,
+    /// Between those who change files' pages and the flusher.
+    pub flushing: Flushing<P>,
     /// Ends waits for a frame's write.
     written: P::Event,
     /// By device: whether a space has it.
@@ -143,6 +155,11 @@ impl<P: Platform> Machine<P> {
             frames: Frames::new(total as usize),
             swap: Swap::new(&platform, settings),
             relief: platform.new_event(),
+            flushing: Flushing {
+                alarm: platform.new_event(),
+                sleeps: Atomic::new(0),
+                cleaned: platform.new_event(),
+            },
             written: platform.new_event(),
             files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
@@ -207,6 +224,11 @@ impl<P: Platform> Machine<P> {
         };
         self.swap.info(device).is_some_and(fits)
             && self.files[usize::from(device)].swap(1, Relaxed) == 0
+    }
+
+    /// Whether there are devices for files.
+    pub fn has_files(&self) -> bool {
+        self.platform.devices().iter().any(|info| info.role == DeviceRole::File)
     }
 
     /// A space that was added.

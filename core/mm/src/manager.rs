@@ -16,6 +16,7 @@ use crate::stats::{Counter, Snapshot as Statistics};
 use crate::swap::Wish;
 use crate::verify::verify;
 use crate::write_back;
+use crate::write_back::flusher::{self, Flusher};
 use crate::zone::Level;
 use highwater_platform::{Latency, LockStatistics, Platform};
 use highwater_units::{Nanos, Pfn, Slot, SpaceId, Vpn};
@@ -28,6 +29,8 @@ pub struct Manager<P: Platform> {
     kswapd: Arc<Crew<P>>,
     /// Reads ahead.
     readahead: Option<ReadAhead<P>>,
+    /// Writes files' changed pages.
+    flusher: Option<Flusher<P>>,
 }
 
 /// Why a manager or a space could not be made.
@@ -67,27 +70,14 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::Config`] and [`StartError::Thread`].
     pub fn start(platform: P, config: Config) -> Result<Manager<P>, StartError> {
-        if config.swappiness > SWAPPINESS_MAX {
-            return Err(StartError::Config("swappiness is 0 to 200"));
-        }
-        if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
-            return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
-        }
-        if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
-            return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
-        }
-        if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
-            return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
-        }
-        if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
-            return Err(StartError::Config("parts of a node's free frames are 1 to 64"));
-        }
+        check(&config)?;
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
         let crew = Crew::new(machine.clone());
-        let mut manager = Manager { kswapd: crew, readahead: None, machine };
+        let mut manager = Manager { kswapd: crew, readahead: None, flusher: None, machine };
         manager.set_kswapd_threads(threads)?;
         manager.readahead = ReadAhead::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.flusher = Flusher::start(&manager.machine).map_err(StartError::Thread)?;
         Ok(manager)
     }
 
@@ -138,7 +128,8 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Adds a space whose pages have their places on a device of role File: page `n` is slot `n`.
-    /// It is read when it is first used, and written back by reclaim or [`Manager::write_back`].
+    /// It is read when it is first used. Changed pages are written by the flusher, by reclaim and
+    /// by [`Manager::write_back`]; who changes too many waits (docs/reclaim.md).
     /// The device is the space's alone.
     ///
     /// # Errors
@@ -167,10 +158,18 @@ impl<P: Platform> Manager<P> {
     /// The page stays as it was; see [`FaultError`].
     pub fn fault(&self, space: SpaceId, fault: Fault) -> Result<Served, FaultError> {
         let start = self.platform().now();
+        let backing = self.space(space).backing();
+        let changes_file = fault.access == Access::Write && backing != Backing::Anonymous;
+        if changes_file {
+            flusher::balance(&self.machine);
+        }
         let stall =
             self.is_elsewhere(space, fault.vpn).then(|| self.machine.stall(Stalling::Waits, start));
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         drop(stall);
+        if changes_file {
+            flusher::tell(&self.machine);
+        }
         let took = self.platform().now().since(start);
         let (stats, cpu) = (&self.machine.stats, self.machine.cpu());
         match served {
@@ -305,6 +304,7 @@ impl<P: Platform> Manager<P> {
             (Counter::SlotsUsed, used),
             (Counter::SlotsTotal, all),
             (Counter::KswapdPeak, self.kswapd.peak() as u64),
+            (Counter::Dirty, self.machine.spaces().map(Space::dirty).sum()),
             (Counter::Processes, 1),
         ];
         let [some, full] = self.machine.pressures();
@@ -330,11 +330,46 @@ impl<P: Platform> Manager<P> {
         verify(&self.machine, snapshots);
     }
 
-    /// Stops the kswapd threads, and who reads ahead; faults still work, by direct reclaim.
+    /// Makes the devices equal to all files' spaces.
+    ///
+    /// # Errors
+    /// As of [`Manager::write_back`]; the rest is written all the same.
+    pub fn sync(&self) -> Result<(), FaultError> {
+        let is_file = |space: &&Space<P>| space.backing() != Backing::Anonymous;
+        let write = |space| write_back::write_back(&self.machine, space, Range::whole(space));
+        self.machine.spaces().filter(is_file).map(write).fold(Ok(()), Result::and)
+    }
+
+    /// Stops the kswapd threads, the flusher, and who reads ahead; faults still work, by direct
+    /// reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();
+        self.flusher.take().into_iter().for_each(Flusher::stop);
         self.readahead.take().into_iter().for_each(ReadAhead::stop);
     }
+}
+
+/// Whether the settings are within their bounds.
+fn check(config: &Config) -> Result<(), StartError> {
+    if config.swappiness > SWAPPINESS_MAX {
+        return Err(StartError::Config("swappiness is 0 to 200"));
+    }
+    if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
+        return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
+    }
+    if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
+        return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
+    }
+    if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
+        return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
+    }
+    if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
+        return Err(StartError::Config("parts of a node's free frames are 1 to 64"));
+    }
+    if config.dirty_background_ratio.max(config.dirty_ratio) > 100 {
+        return Err(StartError::Config("parts of memory that may be dirty are 0 to 100 percent"));
+    }
+    Ok(())
 }
 
 impl<P: Platform> Drop for Manager<P> {

@@ -28,6 +28,7 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     }
     let mut references = snapshot_references(snapshots);
     for space in m.spaces() {
+        let mut dirty = 0;
         each_present(space, Range::whole(space), Large::Leave, |held| {
             for (index, entry) in held.entries().iter().enumerate() {
                 match entry.page() {
@@ -37,12 +38,16 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
                         *references.entry(slot).or_insert(0) += 1;
                     }
                     Page::Resident(pfn) => {
+                        dirty += u64::from(entry.is_dirty());
                         check_resident(m, &places, held.owner(index), *entry, pfn, &mut references);
                         places[pfn.index()] = Some(Place::Off);
                     }
                 }
             }
         });
+        if let Backing::File { .. } = space.backing() {
+            assert_eq!(space.dirty(), dirty, "changed pages of {:?} are counted", space.id());
+        }
     }
     let accounted =
         |place: &Option<Place>| matches!(place, None | Some(Place::Off | Place::Orphan));

@@ -8,7 +8,7 @@ use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError, alloc
 use highwater_platform::{Block, Io, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
 use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
-use highwater_units::{SpaceId, Vpn};
+use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,17 +25,19 @@ struct World {
 }
 
 impl World {
-    fn new(vm: &Vm, recency: Recency) -> World {
+    fn new(vm: &Vm, recency: Recency, dirty_ratios: [u32; 2]) -> World {
         let (swap, troubles) = (device(Answer::Asynchronous), Arc::new(Troubles::default()));
         let file = DeviceSpec { name: "file".into(), role: Role::File, ..swap.clone() };
         let pages = PAGES as u32;
+        let [dirty_background_ratio, dirty_ratio] = dirty_ratios;
+        let settings = Config { dirty_background_ratio, dirty_ratio, ..Config::default() };
         let config = SimConfig {
             frames: vec![FRAMES],
             devices: vec![(swap, pages), (file, pages)],
             recency,
             troubles: troubles.clone(),
         };
-        let manager = Manager::start(Sim::new(vm, config), Config::default()).expect("threads");
+        let manager = Manager::start(Sim::new(vm, config), settings).expect("threads");
         let space = manager.add_file_space(PAGES, FILE).expect("a space");
         World { manager, space, troubles }
     }
@@ -71,12 +73,17 @@ impl World {
     }
 }
 
-/// Runs `main` with a world, then checks everything.
+/// Runs `main` with a world, without a flusher but for what expires, then checks everything.
 fn run(main: impl Fn(&World) + Copy + 'static) {
+    run_flushing([100; 2], move |_, world| main(world));
+}
+
+/// The same, with so much of memory that may be dirty, in percent.
+fn run_flushing(dirty_ratios: [u32; 2], main: impl Fn(&Vm, &World) + Copy + 'static) {
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
         let whole = move |vm: &Vm| {
-            let mut world = World::new(vm, recency);
-            main(&world);
+            let mut world = World::new(vm, recency, dirty_ratios);
+            main(vm, &world);
             world.manager.stop_kswapd();
             world.manager.verify(&[]);
         };
@@ -161,6 +168,74 @@ fn what_cannot_be_written_stays() {
         assert!(world.count(Counter::SwapIoErrors) > 0);
         world.troubles.end();
         assert_eq!(world.write_back(0, 64), Ok(()));
+        (0..64).for_each(|page| assert_eq!(world.on_device(page), page + 1));
+    });
+}
+
+#[test]
+fn the_flusher_writes_what_is_beyond_the_background_ratio() {
+    run_flushing([10, 100], |vm, world| {
+        (0..200).for_each(|page| world.store(page, page + 1));
+        vm.sleep(Nanos(100_000_000));
+        let (dirty, flushed) = (world.count(Counter::Dirty), world.count(Counter::Flushed));
+        assert!(dirty <= u64::from(FRAMES) / 10, "{dirty} pages are dirty");
+        assert!(flushed >= 200 - dirty, "{flushed} pages were flushed");
+        let ios = world.count(Counter::FileOutIos);
+        assert!(ios * 8 <= flushed, "{ios} writes of {flushed} pages");
+        let clean = (0..200).filter(|page| world.on_device(*page) == page + 1).count() as u64;
+        assert!(clean >= 200 - dirty, "{clean} pages are on the device");
+        assert_eq!(world.count(Counter::PgStealFile), 0, "the pages are still in memory");
+        assert_eq!(world.count(Counter::DirtyThrottle), 0, "nobody waited");
+    });
+}
+
+#[test]
+fn changed_pages_expire() {
+    run_flushing([10, 20], |vm, world| {
+        let sleep = |seconds: u64| {
+            vm.beat()();
+            vm.sleep(Nanos(seconds * 1_000_000_000));
+        };
+        (0..20).for_each(|page| world.store(page, page + 1));
+        sleep(25);
+        assert_eq!((world.count(Counter::Flushed), world.on_device(3)), (0, 0));
+        sleep(6);
+        assert_eq!((world.count(Counter::Dirty), world.on_device(3)), (0, 4));
+        // And the next ones, after the flusher has slept for want of any.
+        world.store(3, 9);
+        sleep(31);
+        assert_eq!((world.count(Counter::Dirty), world.on_device(3)), (0, 9));
+    });
+}
+
+#[test]
+fn who_changes_too_much_waits_for_the_flusher() {
+    run_flushing([3, 4], |_, world| {
+        let mut most = 0;
+        for page in 0..PAGES {
+            world.store(page, page + 1);
+            most = most.max(world.count(Counter::Dirty));
+        }
+        // A window more, that was made writable when there was room for one page.
+        let limit = u64::from(FRAMES) / 25 + 16;
+        assert!((limit / 2..=limit).contains(&most), "{most} pages were dirty");
+        assert!(world.count(Counter::DirtyThrottle) > 0);
+        assert_eq!(world.manager.sync(), Ok(()));
+        assert_eq!(world.count(Counter::Dirty), 0);
+        (0..PAGES).for_each(|page| assert_eq!(world.on_device(page), page + 1));
+    });
+}
+
+#[test]
+fn a_flusher_that_cannot_write_holds_up_nobody_for_ever() {
+    run_flushing([1, 2], |vm, world| {
+        world.troubles.writes.store(1_000_000, Relaxed);
+        (0..64).for_each(|page| world.store(page, page + 1));
+        assert!(matches!(world.manager.sync(), Err(FaultError::Write(_))));
+        (0..64).for_each(|page| assert_eq!(world.load(page), Ok(page + 1)));
+        world.troubles.end();
+        assert_eq!(world.manager.sync(), Ok(()));
+        vm.sleep(Nanos(1_000_000_000));
         (0..64).for_each(|page| assert_eq!(world.on_device(page), page + 1));
     });
 }

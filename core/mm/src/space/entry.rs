@@ -89,6 +89,16 @@ impl Entry {
         Entry(self.0 & !(MAPPED | ACCESSED | REFERENCED))
     }
 
+    /// The same, no longer mapped; what is known of its use stays.
+    pub fn revoked(self) -> Entry {
+        Entry(self.0 & !MAPPED)
+    }
+
+    /// The same, equal to its place.
+    pub fn clean(self) -> Entry {
+        Entry(self.0 & !DIRTY)
+    }
+
     /// The same, not accessed since now.
     pub fn idle(self) -> Entry {
         Entry(self.0 & !ACCESSED)

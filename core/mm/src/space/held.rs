@@ -125,6 +125,7 @@ impl<'a, P: Platform> Held<'a, P> {
         let unlock = |now: u64| Some(value.settled().0 | now & PINS);
         let before = cell.fetch_update(AcqRel, Acquire, unlock).expect("always some");
         debug_assert!(before & LOCKED != 0, "{vpn:?} was not locked");
+        self.space.note_dirty(Entry(before), value);
         if before & WAITERS != 0 {
             self.space.notify(vpn);
         }

@@ -4,6 +4,7 @@
 //! Space -- Table: leaves of 4096 entries, one atomic word each
 //!      \-- Event x 64: where threads wait for a locked entry, by page number
 //! ```
+//! Of a file's space, `dirty` is the number of its dirty entries.
 //! Locking: an entry is its page's lock ([`Held`]); it comes first in the lock order. Frames of
 //! resident pages are found back through [`crate::frame::Owner`] (the reverse map). Guards pin:
 //! while a page has pins its frame stays.
@@ -102,13 +103,15 @@ pub struct Space<P: Platform> {
     backing: Backing,
     table: Table<P>,
     events: Vec<P::Event>,
+    /// Pages of a file that are dirty; 0 of anonymous memory.
+    dirty: P::Atomic<u64>,
 }
 
 impl<P: Platform> Space<P> {
     /// A space of absent pages.
     pub fn new(platform: &P, id: SpaceId, pages: u64, backing: Backing) -> Space<P> {
         let events = (0..EVENTS).map(|_| platform.new_event()).collect();
-        Space { id, pages, backing, table: Table::new(pages), events }
+        Space { id, pages, backing, table: Table::new(pages), events, dirty: Atomic::new(0) }
     }
 
     /// Its name in frames' owners.
@@ -124,6 +127,20 @@ impl<P: Platform> Space<P> {
     /// Where its pages are that are in no frame.
     pub fn backing(&self) -> Backing {
         self.backing
+    }
+
+    /// Pages of the file that differ from their places; 0 of anonymous memory.
+    pub fn dirty(&self) -> u64 {
+        self.dirty.load(SeqCst)
+    }
+
+    /// An entry was changed.
+    fn note_dirty(&self, before: Entry, now: Entry) {
+        match (self.backing, before.is_dirty(), now.is_dirty()) {
+            (Backing::File { .. }, false, true) => self.dirty.fetch_add(1, SeqCst),
+            (Backing::File { .. }, true, false) => self.dirty.fetch_sub(1, SeqCst),
+            _ => return,
+        };
     }
 
     /// The entry now. `vpn` is inside the space.

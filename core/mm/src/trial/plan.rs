@@ -223,8 +223,16 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
     let shadows = [Switch::Off, Switch::On][random.below(2) as usize];
     let lru_lanes = random.percent(50).then(|| 1 + random.below(6) as u32);
-    let usual = Config { lru_lanes, ..usual };
+    let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
+    let usual = Config { lru_lanes, dirty_background_ratio, dirty_ratio, ..usual };
     Config { min_free, watermark_scale, window_max, swappiness, shadows, swap, ..usual }
+}
+
+/// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.
+fn draw_dirty_ratios(random: &Prng) -> [u32; 2] {
+    let mut own = Prng::new(random.clone().next_u64() ^ 0xd127);
+    [[10, 20], [0, 1], [100, 100], [own.below(101) as u32, own.below(101) as u32]]
+        [own.below(4) as usize]
 }
 
 #[cfg(test)]

@@ -6,7 +6,11 @@
 //! ```
 //! The entries are held until the write is over, so that no page changes meanwhile: who wants one
 //! waits. A page that the system has pinned may change at any time, and stays dirty. Reclaim writes
-//! pages of files, too (`reclaim/in_place.rs`), in the same way.
+//! pages of files, too (`reclaim/in_place.rs`), in the same way; and so does the [`flusher`], in
+//! the background, so that memory is not full of changed pages ([`dirty`]).
+
+mod dirty;
+pub mod flusher;
 
 use crate::alloc;
 use crate::error::FaultError;

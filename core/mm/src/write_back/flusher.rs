@@ -1,0 +1,279 @@
+//! The flusher: a thread that writes files' changed pages before memory is full of them.
+//!
+//! ```text
+//! who will change a page -> balance: go on | ring | ring, and wait until pages were written
+//! who has changed one    -> tell: ring, if it knows of none
+//! run: review -> Sleep, SleepFor | pass: some of each file, from where the last pass ended
+//!   gather: 32 runs held, unmapped -> write, all under way together -> clean, released
+//! ```
+//! Entries are only tried for, and held until their write is over: who wants such a page waits.
+//! What is pinned or busy is left for a later pass. A page that could not be written stays dirty:
+//! [`super::write_back`] tries again, and says why not; who waits here goes on when nothing more is
+//! written.
+
+use super::dirty::{EXPIRE, Flush, Limits, Writer};
+use super::frame;
+use crate::lru::Kind;
+use crate::machine::Machine;
+use crate::space::{Backing, Entry, Held, Pinned, Range, Space};
+use crate::stats::Counter;
+use highwater_platform::{Atomic, Event, Io, Phase, Platform, Stop, Thread};
+use highwater_units::{FrameList, Nanos, NodeId, Vpn};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+
+/// Runs under write together.
+const BATCH: usize = 32;
+
+/// Pages of a file that a pass writes before it goes on to the next file.
+const PASS_PAGES: usize = 1024;
+
+/// How long who changes pages waits for one more to be written (the kernel's MAX_PAUSE).
+const PAUSE_MAX: Nanos = Nanos(200_000_000);
+
+/// How long the flusher rests when it could write nothing.
+const REST: Nanos = Nanos(20_000_000);
+
+/// Changed pages of all files.
+fn dirty_pages<P: Platform>(m: &Machine<P>) -> u64 {
+    m.spaces().map(Space::dirty).sum()
+}
+
+fn limits<P: Platform>(m: &Machine<P>) -> Limits {
+    let room = m
+        .nodes
+        .iter()
+        .map(|node| u64::from(node.zone.free_frames()) + u64::from(node.lru.len_of(Kind::File)));
+    Limits::new(room.sum(), m.config.dirty_background_ratio, m.config.dirty_ratio)
+}
+
+/// This thread has changed a page of a file.
+pub fn tell<P: Platform>(m: &Machine<P>) {
+    if m.flushing.sleeps.load(SeqCst) != 0 {
+        m.flushing.alarm.notify_all();
+    }
+}
+
+/// This thread, which holds no entries, is about to change a page of a file: waits for the flusher
+/// where too many are. Not after the page is mapped: the flusher might unmap it before it is used.
+pub fn balance<P: Platform>(m: &Machine<P>) {
+    match limits(m).writer(dirty_pages(m)) {
+        Writer::GoOn => {}
+        Writer::Wake => m.flushing.alarm.notify_all(),
+        Writer::Wait => wait(m),
+    }
+}
+
+/// Waits until fewer pages are dirty, or none was cleaned for a while.
+fn wait<P: Platform>(m: &Machine<P>) {
+    m.count(Counter::DirtyThrottle, 1);
+    loop {
+        let (ticket, before) = (m.flushing.cleaned.ticket(), dirty_pages(m));
+        m.flushing.alarm.notify_all();
+        if limits(m).writer(before) != Writer::Wait {
+            return;
+        }
+        m.flushing.cleaned.wait(ticket, Some(PAUSE_MAX));
+        if dirty_pages(m) >= before {
+            return;
+        }
+    }
+}
+
+/// The thread, as long as it is to run.
+pub struct Flusher<P: Platform> {
+    machine: Arc<Machine<P>>,
+    stopped: Arc<P::Atomic<u8>>,
+    thread: P::Thread,
+}
+
+impl<P: Platform> Flusher<P> {
+    /// Starts it, if there are devices for files.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<Flusher<P>>> {
+        if !machine.has_files() {
+            return Ok(None);
+        }
+        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
+        let (m, flag) = (machine.clone(), stopped.clone());
+        let body = Box::new(move || run(&m, &flag));
+        let thread = machine.platform.spawn("flush", NodeId(0), body)?;
+        Ok(Some(Flusher { machine: machine.clone(), stopped, thread }))
+    }
+
+    /// Ends it; what is dirty stays so.
+    pub fn stop(self) {
+        self.stopped.store(1, Release);
+        self.machine.flushing.alarm.notify_all();
+        self.thread.join();
+    }
+}
+
+/// Where the flusher is in a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// The next page to look at.
+    at: u64,
+    /// Since when the file is known to have changed pages; all changed before are written when the
+    /// oldest expires.
+    since: Option<Nanos>,
+}
+
+/// The body of the thread.
+fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
+    let _phase = m.enter(Phase::Range);
+    let mut rounds: Vec<Round> = Vec::new();
+    loop {
+        let ticket = m.flushing.alarm.ticket();
+        if stopped.load(Acquire) != 0 {
+            return;
+        }
+        let now = m.platform.now();
+        rounds.resize(m.spaces().count(), Round::default());
+        let oldest = m.spaces().zip(&mut rounds).map(|(space, round)| age(space, round, now));
+        let oldest = oldest.max().unwrap_or(Nanos(0));
+        if oldest >= EXPIRE {
+            flush_expired(m, &mut rounds, now);
+            continue;
+        }
+        match limits(m).flusher(dirty_pages(m), oldest) {
+            Flush::Sleep => {
+                m.flushing.sleeps.store(1, SeqCst);
+                if dirty_pages(m) == 0 {
+                    m.flushing.alarm.wait(ticket, None);
+                }
+                m.flushing.sleeps.store(0, SeqCst);
+            }
+            Flush::SleepFor(time) => m.flushing.alarm.wait(ticket, Some(time)),
+            Flush::Some => {
+                let pass = |(space, round)| flush_some(m, space, round, PASS_PAGES);
+                let written: usize = m.spaces().zip(&mut rounds).map(pass).sum();
+                if written == 0 {
+                    m.flushing.alarm.wait(ticket, Some(REST));
+                }
+            }
+        }
+    }
+}
+
+/// For how long a file is known to have changed pages.
+fn age<P: Platform>(space: &Space<P>, round: &mut Round, now: Nanos) -> Nanos {
+    match space.dirty() {
+        0 => round.since = None,
+        _ => round.since = round.since.or(Some(now)),
+    }
+    round.since.map_or(Nanos(0), |since| now.since(since))
+}
+
+/// Writes what expired files have changed, each once from its beginning to its end.
+fn flush_expired<P: Platform>(m: &Machine<P>, rounds: &mut [Round], now: Nanos) {
+    for (space, round) in m.spaces().zip(rounds) {
+        if age(space, round, now) >= EXPIRE {
+            *round = Round { at: 0, since: Some(m.platform.now()) };
+            while flush_some(m, space, round, PASS_PAGES) > 0 && round.at > 0 {}
+        }
+    }
+}
+
+/// Writes changed pages of a file from where it stands on, up to its end, and about as many as said
+/// at most; says how many. At the end it begins again.
+fn flush_some<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    round: &mut Round,
+    most: usize,
+) -> usize {
+    let Backing::File { device } = space.backing() else { return 0 };
+    let mut written = 0;
+    while written < most && space.dirty() > 0 {
+        let (next, batch) = gather(m, space, Vpn(round.at));
+        written += write_batch(m, device, batch);
+        m.flushing.cleaned.notify_all();
+        match next {
+            Some(next) => round.at = next.0,
+            None => {
+                round.at = 0;
+                break;
+            }
+        }
+    }
+    written
+}
+
+/// Runs to write, held and unmapped.
+struct Batch<'a, P: Platform> {
+    runs: [Option<Held<'a, P>>; BATCH],
+    len: usize,
+}
+
+/// Holds changed pages from `from` on, as many runs as fit. Says where to go on; `None`: the file
+/// is at its end.
+fn gather<'a, P: Platform>(
+    m: &Machine<P>,
+    space: &'a Space<P>,
+    from: Vpn,
+) -> (Option<Vpn>, Batch<'a, P>) {
+    let mut batch = Batch { runs: [const { None }; BATCH], len: 0 };
+    let end = Range::whole(space).end;
+    let mut at = from;
+    while let Some(vpn) = space.next_made(at, end) {
+        if batch.len == BATCH {
+            return (Some(vpn), batch);
+        }
+        at = vpn.offset(1);
+        if let Some(held) = take_run(m, space, vpn) {
+            at = vpn.offset(held.len() as u64);
+            batch.runs[batch.len] = Some(held);
+            batch.len += 1;
+        }
+    }
+    (None, batch)
+}
+
+/// Holds and unmaps changed pages from `vpn` on, if nobody is at work on the first.
+fn take_run<'a, P: Platform>(m: &Machine<P>, space: &'a Space<P>, vpn: Vpn) -> Option<Held<'a, P>> {
+    if !space.entry(vpn).is_dirty() {
+        return None;
+    }
+    let mut held = Held::lock(space, vpn, Pinned::Refuse)?;
+    let first = held.entries()[0];
+    if !first.is_dirty() {
+        return None;
+    }
+    let alike = |entry: Entry| entry.is_dirty() && entry.is_mapped() == first.is_mapped();
+    while held.extend(Pinned::Refuse, alike) {}
+    if first.is_mapped() {
+        let frames: FrameList = held.entries().iter().map(frame).collect();
+        let progress = m.platform.unmap(space.id(), vpn, &frames);
+        if progress.stop == Some(Stop::Vanished) {
+            m.abandon(frames[progress.done]);
+            held.change(progress.done, Entry::ABSENT);
+        }
+        (0..progress.done).for_each(|index| held.change(index, held.entries()[index].revoked()));
+        held.truncate(progress.done);
+    }
+    (!held.is_empty()).then_some(held)
+}
+
+/// Writes the runs, all under way together; says how many pages.
+fn write_batch<P: Platform>(m: &Machine<P>, device: u8, batch: Batch<'_, P>) -> usize {
+    let mut ios = [Io::new(0, FrameList::default()); BATCH];
+    for (io, held) in ios.iter_mut().zip(batch.runs.iter().flatten()) {
+        *io = Io::new(held.first().0 as u32, held.entries().iter().map(frame).collect());
+    }
+    if batch.len > 0 {
+        m.swap.write(&m.platform, &m.stats, device, &mut ios[..batch.len]);
+    }
+    let mut written = 0;
+    for (io, held) in ios.iter().zip(batch.runs.into_iter().flatten()) {
+        if io.result.is_ok() {
+            written += held.len();
+            held.release(|_, was| was.clean());
+        }
+    }
+    m.count(Counter::Flushed, written as u64);
+    written
+}
