@@ -1,7 +1,7 @@
 //! `highwater bench`, as its users see it: small runs on guards.
 
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Runs to a good end in 4 MiB; what it printed.
 fn bench(args: &[&str]) -> String {
@@ -27,6 +27,17 @@ fn a_sequential_pass_swaps_out_and_not_in() {
     assert!(out > 11e6, "{out} of the 12 MiB that do not fit");
     let sum = run["figures"]["tasks"]["sum_kib_per_s"].as_f64().unwrap();
     assert!(sum * figure("seconds") >= 16.0 * 1024.0, "{sum} KB/s over the tasks' own times");
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    command.args(["bench", "usemem", "--platform", "os", "--memory", "4M", "--set", "16M"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
 }
 
 #[test]

@@ -52,6 +52,10 @@ pub struct Figures {
     pub swap_in_gb_per_s: f64,
     /// 10^9 bytes written to swap per second.
     pub swap_out_gb_per_s: f64,
+    /// Direct reclaims per second; none where the kernel manages the memory.
+    pub direct_reclaims_per_s: Option<f64>,
+    /// Part of the time in which a thread could not go on for lack of memory; likewise.
+    pub stalled: Option<f64>,
     /// 10^9 bytes per second of the pass that wrote the whole set first; none without such a pass.
     pub fill_gb_per_s: Option<f64>,
     /// 10^9 bytes per second of the pass that checked the whole set at the end.
@@ -89,6 +93,7 @@ impl Figures {
         let fault_ns = |share| (faults.count() > 0).then(|| faults.quantile(share).0);
         let access_ns = |share| (latency.value_at_quantile(share) as f64 * nanos_per_tick) as u64;
         let pages_in = gained.count(Counter::PswpIn);
+        let ours = |figure: f64| locks.as_ref().map(|_| figure);
         let gb_per_s = |bytes: u64, seconds: f64| bytes as f64 / 1e9 / seconds;
         Figures {
             threads: outcome.threads,
@@ -111,6 +116,8 @@ impl Figures {
             pages_in_per_s: pages_in as f64 / seconds,
             swap_in_gb_per_s: gb_per_s(Bytes::of_pages(pages_in).0, seconds),
             swap_out_gb_per_s: gb_per_s(Bytes::of_pages(gained.count(Counter::PswpOut)).0, seconds),
+            direct_reclaims_per_s: ours(gained.count(Counter::AllocStall) as f64 / seconds),
+            stalled: ours(gained.count(Counter::PsiSomeMicros) as f64 / 1e6 / seconds),
             fill_gb_per_s: outcome.fill.map(|fill| gb_per_s(set, fill.as_secs_f64())),
             sweep_gb_per_s: gb_per_s(set, outcome.sweep.as_secs_f64()),
             checked_reads: *loads,

@@ -29,6 +29,8 @@ const ROWS: &[Row] = &[
     ("pages in/s", Unit::Rate, |f| Some(f.pages_in_per_s)),
     ("swap in", Unit::Speed, |f| Some(f.swap_in_gb_per_s)),
     ("swap out", Unit::Speed, |f| Some(f.swap_out_gb_per_s)),
+    ("direct reclaims/s", Unit::Rate, |f| f.direct_reclaims_per_s),
+    ("time in which threads stall", Unit::Share, |f| f.stalled),
     ("tasks' KB/s, sum", Unit::Rate, |f| f.tasks.map(|tasks| tasks.sum_kib_per_s)),
     ("tasks' KB/s, median", Unit::Rate, |f| f.tasks.map(|tasks| tasks.median_kib_per_s)),
     ("tasks' KB/s, deviation", Unit::Rate, |f| f.tasks.map(|tasks| tasks.stddev_kib_per_s)),

@@ -6,6 +6,7 @@
 
 use clap::Args;
 use highwater_lab::swarm;
+use std::io::Write;
 use std::panic;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -113,7 +114,7 @@ impl Shared {
                 self.operations.fetch_add(summary.operations, Relaxed);
                 self.events.fetch_add(summary.events, Relaxed);
                 if self.verbosity == Verbosity::Run {
-                    println!("{summary}");
+                    let _ = writeln!(std::io::stdout(), "{summary}");
                 }
             }
             Err(stuck) => {
@@ -134,7 +135,9 @@ impl Shared {
         let [runs, operations, events] =
             [&self.runs, &self.operations, &self.events].map(|sum| sum.load(Relaxed));
         let (seconds, plural) = (took.as_secs_f64(), if runs == 1 { "" } else { "s" });
-        println!(
+        // A closed standard output is no failure of the runs.
+        let _ = writeln!(
+            std::io::stdout(),
             "{runs} seed{plural}, {operations} operations, {events} events in {seconds:.1} s: \
              nothing wrong"
         );
