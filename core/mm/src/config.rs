@@ -27,6 +27,12 @@ pub struct Config {
     /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
     /// that are memory there is nothing to gain.
     pub prefetch: Switch,
+    /// Most pages of a window that is read ahead of who reads a file sequentially, 0 to 256
+    /// (read_ahead_kb). 0: what a fault reads itself is all, as for anonymous memory. Files on
+    /// devices that are memory have nothing to gain.
+    pub file_readahead: usize,
+    /// Threads of each node that read ahead, 1 to 16; `None`: by the node's CPUs.
+    pub readahead_threads: Option<usize>,
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
     /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
     pub large_pages: Switch,
@@ -235,6 +241,12 @@ pub const ZONE_PARTS_MAX: u32 = 64;
 /// Most of [`Config::kswapd_writes`]: 4 MiB, some 64 transfers, what fast devices need to be busy.
 pub const KSWAPD_WRITES_MAX: usize = 32;
 
+/// Most of [`Config::file_readahead`]: 1 MiB.
+pub const FILE_WINDOW_MAX: usize = 256;
+
+/// Most of [`Config::readahead_threads`].
+pub const READAHEAD_THREADS_MAX: usize = 16;
+
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
@@ -249,6 +261,8 @@ impl Default for Config {
             dirty_ratio: 20,
             window_max: 16,
             prefetch: Switch::On,
+            file_readahead: FILE_WINDOW_MAX,
+            readahead_threads: None,
             large_pages: Switch::Off,
             swappiness: 60,
             shadows: Switch::On,

@@ -4,7 +4,8 @@
 //! resolve -- claim the entry --> Mapped: done (or the program dropped the page: start over)
 //!                            |-> Busy: wait, start over
 //!                            \-> Held: Absent    zero   frames, zeroed, mapped
-//!                                                load   of a file: frames, device read, mapped
+//!                                                load   of a file: frames, device read, mapped;
+//!                                                       what it reads beside it: file.rs
 //!                                      Resident  remap  still in memory: map, or allow writing
 //!                                      Swapped   cached the swap cache has it: wait for its write
 //!                                                fetch  frames, device read, mapped
@@ -18,22 +19,23 @@
 
 pub mod ahead;
 mod around;
+mod file;
 mod large;
 mod swap_in;
 
 use crate::alloc::{self, OutOfMemory};
 use crate::config::Switch;
 use crate::error::FaultError;
-use crate::frame::{History, Writeback};
+use crate::frame::Writeback;
 use crate::large::split;
 use crate::lru::{Kind, List};
-use crate::machine::{Machine, Node};
+use crate::machine::Machine;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use crate::swap::Source;
 use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
-use swap_in::{fetch, keep_or_free_slots, read_run};
+use swap_in::{fetch, keep_or_free_slots};
 
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,13 @@ pub struct Fault {
     pub access: Access,
     /// What the page belongs to: others are not brought along.
     pub within: Range,
+}
+
+impl Fault {
+    /// Pages from the one that faulted to the end of what it belongs to, at least one.
+    fn room(&self) -> usize {
+        self.within.end.0.saturating_sub(self.vpn.0).max(1) as usize
+    }
 }
 
 /// Makes a page present for an access.
@@ -95,13 +104,12 @@ fn present<P: Platform>(
         m.count(Counter::SwapRaHit, stream.read_ahead as u64);
     }
     let pages = stream.pages.min(m.config.window_max);
-    let room = (fault.within.end.0.saturating_sub(fault.vpn.0)).max(1);
-    let window = pages.min(room as usize).min(most_at_once(m));
+    let window = pages.min(fault.room()).min(most_at_once(m));
     m.count(Counter::PgFault, 1);
     match (held.page(), held.space().backing()) {
         (Page::Absent, Backing::Anonymous) => zero(m, held, window),
-        (Page::Absent, Backing::File { device }) => load(m, held, device, fault.access, window),
-        (Page::Resident(pfn), _) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, pfn)),
+        (Page::Absent, Backing::File { device }) => file::load(m, held, device, fault, window),
+        (Page::Resident(_), _) if held.entries()[0].is_mapped() => Ok(allow_write(m, held, window)),
         (Page::Resident(_), _) => Ok(remap(m, held, fault, window)),
         (Page::Swapped(slot), _) => match m.swap.claim(m.cpu(), slot) {
             Some(pfn) => Ok(cached(m, held, slot, pfn, fault.access)),
@@ -129,73 +137,6 @@ fn zero<P: Platform>(
     Ok(install(m, held, &frames, Protection::ReadWrite, Served::Minor))
 }
 
-/// A file's page, from its place, with the pages after it.
-fn load<P: Platform>(
-    m: &Machine<P>,
-    mut held: Held<'_, P>,
-    device: u8,
-    access: Access,
-    window: usize,
-) -> Result<Served, FaultError> {
-    while held.len() < window && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {}
-    let frames = alloc::frames(m, held.len())?;
-    let first = held.first().0 as u32;
-    let places =
-        std::array::from_fn(|index| Slot { device, index: first.wrapping_add(index as u32) });
-    let frames = read_run(m, &mut held, &places, frames)?;
-    m.count(Counter::PgMajFault, 1);
-    m.count(Counter::FileRa, frames.len() as u64 - 1);
-    let protection = match access {
-        Access::Read => Protection::ReadOnly,
-        Access::Write => Protection::ReadWrite,
-    };
-    let (mut new, mut missed) = (FrameList::default(), FrameList::default());
-    for (pfn, entry) in frames.iter().zip(held.entries()) {
-        match refault(m, *pfn, *entry) {
-            Refault::New => new.push(*pfn),
-            Refault::Missed => missed.push(*pfn),
-        }
-    }
-    adopt(m, &held, &frames);
-    m.add_to_lru(&new, List::InactiveFile);
-    m.add_to_lru(&missed, List::ActiveFile);
-    Ok(map(m, held, &frames, protection, Served::Major))
-}
-
-/// What a page of a file is that was just read.
-enum Refault {
-    /// It never was in memory, or has been away for long.
-    New,
-    /// It should not have gone: it is part of the working set.
-    Missed,
-}
-
-/// Decides: a page should have stayed if fewer pages have come into use since it went than there
-/// are beside the inactive files' pages, among which it was. They could have gone instead.
-fn refault<P: Platform>(m: &Machine<P>, pfn: Pfn, entry: Entry) -> Refault {
-    m.frames.set_history(pfn, History::New);
-    let Some(shadow) = entry.shadow() else { return Refault::New };
-    m.count(Counter::RefaultFile, 1);
-    let at = |node: &&Node<P>| node.zone.range().node == shadow.node();
-    let Some(node) = m.nodes.iter().find(at) else { return Refault::New };
-    let anon = match m.swap.is_full() {
-        true => 0,
-        false => node.lru.len_of(Kind::Anon),
-    };
-    let competing = node.lru.len(List::ActiveFile) + anon;
-    if node.lru.workingset().distance(shadow) > u64::from(competing) {
-        return Refault::New;
-    }
-    m.count(Counter::ActivateFile, 1);
-    node.lru.workingset().miss();
-    if shadow.history() == History::Active {
-        m.count(Counter::RestoreFile, 1);
-        m.frames.set_history(pfn, History::Active);
-        m.note_refault(node, Kind::File);
-    }
-    Refault::Missed
-}
-
 /// In memory, unmapped to see whether it is used: it is.
 fn remap<P: Platform>(
     m: &Machine<P>,
@@ -203,6 +144,7 @@ fn remap<P: Platform>(
     fault: Fault,
     window: usize,
 ) -> Served {
+    let window = first_use(m, &held, fault, window);
     let dirty = held.entries()[0].is_dirty();
     let alike = |entry: Entry| {
         let unmapped = matches!(entry.page(), Page::Resident(_)) && !entry.is_mapped();
@@ -222,20 +164,57 @@ fn remap<P: Platform>(
     if protection == Protection::ReadWrite {
         frames.iter().for_each(|pfn| m.forget_slot(*pfn));
     }
-    if held.entries()[0].is_ahead() {
-        m.count(Counter::SwapRaHit, 1);
-        m.swap.slot_windows.hit(m.cpu());
-        if window == RUN_PAGES_MAX {
-            ahead::go_on_from_marker(m, held.space().id(), fault);
-        }
-    }
     map(m, held, &frames, protection, Served::Minor)
 }
 
-/// A write to a page that equals its slot, until now.
-fn allow_write<P: Platform>(m: &Machine<P>, held: Held<'_, P>, pfn: Pfn) -> Served {
-    m.forget_slot(pfn);
-    m.platform.allow_write(held.space().id(), held.first());
+/// If the page was read ahead: notes that it is used, and reads on. Returns how many pages to map.
+fn first_use<P: Platform>(
+    m: &Machine<P>,
+    held: &Held<'_, P>,
+    fault: Fault,
+    window: usize,
+) -> usize {
+    match held.space().backing() {
+        _ if !held.entries()[0].is_ahead() => window,
+        Backing::Anonymous => {
+            m.count(Counter::SwapRaHit, 1);
+            m.swap.slot_windows.hit(m.cpu());
+            if window == RUN_PAGES_MAX {
+                ahead::go_on_from_marker(m, held.space().id(), fault);
+            }
+            window
+        }
+        Backing::File { device } => {
+            file::at_marker(m, held.space(), fault, device);
+            // All that were left unmapped with it, so that none of them is taken for a marker.
+            RUN_PAGES_MAX.min(fault.room())
+        }
+    }
+}
+
+/// A write to a page that equals its slot or its place, until now. Who writes a file sequentially
+/// gets the pages after it, too: they were mapped to be read.
+fn allow_write<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>, window: usize) -> Served {
+    let clean = |entry: Entry| {
+        let there = matches!(entry.page(), Page::Resident(_)) && entry.is_mapped();
+        there && !entry.is_dirty()
+    };
+    let window = match held.space().backing().kind() {
+        Kind::Anon => 1,
+        Kind::File => window,
+    };
+    while held.len() < window && held.extend(Pinned::Refuse, clean) {}
+    let space = held.space().id();
+    for (index, entry) in held.entries().iter().enumerate() {
+        if let Page::Resident(pfn) = entry.page() {
+            m.forget_slot(pfn);
+        }
+        m.platform.allow_write(space, held.first().offset(index as u64));
+    }
+    if held.space().backing().kind() == Kind::File {
+        let next = held.first().offset(held.len() as u64);
+        m.swap.streams.expect(space, next, held.len(), Source::Memory);
+    }
     held.release(|_, was| was.dirty());
     Served::Minor
 }
@@ -302,22 +281,36 @@ fn map<P: Platform>(
     protection: Protection,
     served: Served,
 ) -> Served {
-    let (space, first) = (held.space().id(), held.first());
-    let progress = m.platform.map(space, first, frames, protection);
+    map_first(m, held, frames, frames.len(), protection, served)
+}
+
+/// The same, for the first `count` of them. The others are left in memory as read ahead.
+fn map_first<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    frames: &FrameList,
+    count: usize,
+    protection: Protection,
+    served: Served,
+) -> Served {
+    let (space, first, count) = (held.space().id(), held.first(), count.min(frames.len()));
+    let progress = m.platform.map(space, first, &frames[..count], protection);
     if let Some(stop) = progress.stop {
         debug_assert!(stop == Stop::Vanished, "page {first:?} cannot be mapped: {stop:?}");
         m.count(Counter::MapRefused, 1);
     }
-    let swapped_in = served == Served::Major && held.space().backing() == Backing::Anonymous;
-    let source = if swapped_in { Source::Device } else { Source::Memory };
-    m.swap.streams.expect(space, first.offset(frames.len() as u64), frames.len(), source);
+    let kind = held.space().backing().kind();
+    let source = match (served, kind) {
+        (Served::Major, Kind::Anon) => Source::Device,
+        _ => Source::Memory,
+    };
+    m.swap.streams.expect(space, first.offset(count as u64), count, source);
     // Where a use is seen, page by page.
     let marks = m.platform.recency() == Recency::AccessedBit;
-    let kind = held.space().backing().kind();
     held.release(|index, was| {
         let entry = match protection {
-            Protection::ReadOnly => Entry::resident(frames[index]),
-            Protection::ReadWrite => Entry::resident(frames[index]).dirty(),
+            Protection::ReadWrite if index < count => Entry::resident(frames[index]).dirty(),
+            Protection::ReadOnly | Protection::ReadWrite => Entry::resident(frames[index]),
         };
         // One page of a large one is mapped again: it stays part of it.
         let entry = if was.is_large_resident() { entry.large() } else { entry };
@@ -328,7 +321,8 @@ fn map<P: Platform>(
             (true, Kind::File) => entry.mapped(),
             (false, _) => entry,
         };
-        match index > 0 && marks && (swapped_in || was.is_ahead()) {
+        let unused = index > 0 && marks && (served == Served::Major || was.is_ahead());
+        match unused || index >= count {
             true => entry.ahead(),
             false => entry,
         }

@@ -5,7 +5,8 @@
 //!         |- Frames                 one record per frame
 //!         |- Node x n               Zone (free frames), Lru (used ones), kswapd's alarm clock
 //!         |- Space x m              page tables, added and never removed
-//!         \- Swap                   slots, swap cache, transfers; files
+//!         |- Swap                   slots, swap cache, transfers; files
+//!         \- Wishes x threads       what is to be read ahead
 //! ```
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
@@ -15,15 +16,15 @@
 //! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].
 
-use crate::config::Config;
+use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Kind, List, Lru, Removal};
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
-use crate::swap::Swap;
+use crate::swap::{Asked, Swap, Wish, Wishes};
 use crate::zone::{Watermarks, Zone};
 use highwater_platform::{
-    Atomic, DeviceInfo, DeviceRole, Event, IdleTime, Phase, Platform, Ticket,
+    Atomic, DeviceInfo, DeviceRole, Event, FrameRange, IdleTime, Phase, Platform, Ticket,
 };
 use highwater_units::{CpuId, Nanos, NodeId, Pfn, Slot, SpaceId};
 use std::sync::OnceLock;
@@ -74,6 +75,8 @@ pub struct Machine<P: Platform> {
     pub nodes: Vec<Node<P>>,
     /// The swap devices.
     pub swap: Swap<P>,
+    /// What is to be read before it is used: of each node, of each thread that does so.
+    pub wishes: Vec<Vec<Wishes<P>>>,
     /// Ends waits for kswapd to free enough that others may reclaim, too.
     pub relief: P::Event,
     /// Between those who change files' pages and the flusher.
@@ -83,6 +86,15 @@ pub struct Machine<P: Platform> {
     /// By device: whether a space has it.
     files: Vec<P::Atomic<u8>>,
     spaces: Vec<OnceLock<Space<P>>>,
+}
+
+/// CPUs of a node that share a thread which reads ahead.
+const CPUS_PER_READER: usize = 8;
+
+/// Threads of a node that read ahead, by its CPUs.
+fn readahead_threads<P: Platform>(platform: &P, node: NodeId) -> usize {
+    let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == node;
+    ((0..platform.cpus()).filter(own).count() / CPUS_PER_READER).clamp(1, CPUS_PER_READER)
 }
 
 /// A phase of this thread, until it is dropped: then it does again what it did before.
@@ -148,12 +160,18 @@ impl<P: Platform> Machine<P> {
                 hopeless: Atomic::new(1),
             }
         });
+        let threads = |range: &FrameRange| {
+            config.readahead_threads.unwrap_or_else(|| readahead_threads(&platform, range.node))
+        };
+        let queues = |count| (0..count).map(|_| Wishes::new(&platform)).collect();
+        let wishes = ranges.iter().map(|range| queues(threads(range))).collect();
         let machine = Machine {
             nodes: nodes.collect(),
             config,
             stats: Stats::new(platform.cpus()),
             frames: Frames::new(total as usize),
             swap: Swap::new(&platform, settings),
+            wishes,
             relief: platform.new_event(),
             flushing: Flushing {
                 alarm: platform.new_event(),
@@ -234,6 +252,15 @@ impl<P: Platform> Machine<P> {
     /// A space that was added.
     pub fn space(&self, id: SpaceId) -> &Space<P> {
         self.spaces[usize::from(id.0)].get().expect("spaces are named by add_space")
+    }
+
+    /// Says that pages are wanted soon, to a thread of this CPU's node. Windows take turns between
+    /// its threads.
+    pub fn wish(&self, wish: Wish) -> Asked {
+        let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
+        let queues = &self.wishes[node];
+        let turn = wish.first.0 / FILE_WINDOW_MAX as u64 + u64::from(wish.space.0);
+        queues[turn as usize % queues.len()].ask(wish)
     }
 
     /// All spaces.

@@ -1,8 +1,9 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
 use crate::config::{
-    Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, KSWAPD_THREADS_MAX, KSWAPD_WRITES_MAX,
-    KswapdThreads, LRU_LANES_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
+    Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_THREADS_MAX,
+    KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch,
+    ZONE_PARTS_MAX,
 };
 use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
@@ -214,7 +215,7 @@ impl<P: Platform> Manager<P> {
         loop {
             if let Some((pfn, first_use)) = space_ref.pin(vpn, access) {
                 if first_use == FirstUse::OfAhead {
-                    self.machine.count(Counter::SwapRaHit, 1);
+                    self.machine.count(hits(space_ref.backing()), 1);
                 }
                 return Ok(Pin { space: space_ref, vpn, pfn });
             }
@@ -224,11 +225,12 @@ impl<P: Platform> Manager<P> {
 
     /// Says that pages will be used soon: those on a device that is worth waiting for are read
     /// meanwhile, by a thread of the manager, and mapped. A hint: it never waits, nor fails, and is
-    /// forgotten where there are too many (posix_madvise's WILLNEED).
+    /// forgotten where there are too many (posix_madvise's WILLNEED), or with `prefetch=off`.
     pub fn prefetch(&self, space: SpaceId, pages: Range) {
-        if pages.first < pages.end && self.readahead.is_some() {
+        let on = self.machine.config.prefetch == Switch::On && self.readahead.is_some();
+        if pages.first < pages.end && on {
             let Range { first, end } = pages;
-            self.machine.swap.wishes.ask(Wish { space, first, end, marker: None });
+            self.machine.wish(Wish { space, first, end, marker: None });
         }
     }
 
@@ -366,6 +368,13 @@ fn check(config: &Config) -> Result<(), StartError> {
     if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
         return Err(StartError::Config("parts of a node's free frames are 1 to 64"));
     }
+    if config.file_readahead > FILE_WINDOW_MAX {
+        return Err(StartError::Config("pages read ahead of a file's readers are 0 to 256"));
+    }
+    let readers = config.readahead_threads;
+    if readers.is_some_and(|threads| !(1..=READAHEAD_THREADS_MAX).contains(&threads)) {
+        return Err(StartError::Config("threads of a node that read ahead are 1 to 16"));
+    }
     if config.dirty_background_ratio.max(config.dirty_ratio) > 100 {
         return Err(StartError::Config("parts of memory that may be dirty are 0 to 100 percent"));
     }
@@ -375,6 +384,14 @@ fn check(config: &Config) -> Result<(), StartError> {
 impl<P: Platform> Drop for Manager<P> {
     fn drop(&mut self) {
         self.stop_kswapd();
+    }
+}
+
+/// Counts uses of pages read ahead.
+fn hits(backing: Backing) -> Counter {
+    match backing {
+        Backing::Anonymous => Counter::SwapRaHit,
+        Backing::File { .. } => Counter::FileRaHit,
     }
 }
 

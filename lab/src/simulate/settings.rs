@@ -5,19 +5,20 @@
 //!                                               its text again  <── Settings::shown
 //! ```
 
+mod words;
+
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
 use highwater_mm::Config;
 use highwater_mm::config::{
-    CacheSplit, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, DeviceLock, KSWAPD_WRITES_MAX,
-    LRU_LANES_MAX, Readahead, SWAPPINESS_MAX, ScanBase, SwapIn, Switch, ZONE_PARTS_MAX,
+    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_LANES_MAX,
+    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch, ZONE_PARTS_MAX,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use highwater_units::RUN_PAGES_MAX;
 use std::fmt;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
+use words::*;
 
 /// How much of a machine's memory there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +221,26 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| name_in(&SWITCHES, s.config.prefetch),
+    },
+    Key {
+        name: "file_readahead",
+        values: "0 to 256",
+        help: "most pages of a window read ahead of a file's readers; 0: none",
+        take: |s, text| {
+            s.config.file_readahead = number(text, 0..=FILE_WINDOW_MAX)?;
+            Some(())
+        },
+        show: |s| s.config.file_readahead.to_string(),
+    },
+    Key {
+        name: "readahead_threads",
+        values: "auto, or 1 to 16",
+        help: "threads of each node that read ahead; auto: one for 8 CPUs, up to 8",
+        take: |s, text| {
+            s.config.readahead_threads = auto_or(text, 1..=READAHEAD_THREADS_MAX)?;
+            Some(())
+        },
+        show: |s| auto(s.config.readahead_threads),
     },
     Key {
         name: "lru_lanes",
@@ -492,72 +513,6 @@ pub const KEYS: &[Key] = &[
         show: |s| s.devices.as_ref().map_or(AUTO.into(), |names| names.join(",")),
     },
 ];
-
-/// The value by which a key is chosen for its user.
-const AUTO: &str = "auto";
-
-/// Words for values of a key.
-type Words<T> = [(&'static str, T)];
-
-const PATTERNS: [(&str, Pattern); 3] = [
-    ("uniform", Pattern::Uniform),
-    ("normal", Pattern::Normal),
-    ("sequential", Pattern::Sequential),
-];
-const SWAP_CACHES: [(&str, CacheSplit); 4] = [
-    ("whole", CacheSplit::Whole),
-    ("trunk", CacheSplit::Trunk),
-    ("leaf", CacheSplit::Leaf),
-    ("cluster", CacheSplit::Cluster),
-];
-const SWAP_INS: [(&str, SwapIn); 2] = [("direct", SwapIn::Direct), ("cached", SwapIn::Cached)];
-const DEVICE_LOCKS: [(&str, DeviceLock); 3] =
-    [("whole", DeviceLock::Whole), ("slots", DeviceLock::Slots), ("cluster", DeviceLock::Cluster)];
-const SCAN_BASES: [(&str, ScanBase); 3] =
-    [("none", ScanBase::None), ("shared", ScanBase::Shared), ("per_cpu", ScanBase::PerCpu)];
-const READAHEADS: [(&str, Readahead); 4] = [
-    ("off", Readahead::Off),
-    ("virtual", Readahead::Virtual),
-    ("slot", Readahead::Slot),
-    ("auto", Readahead::Auto),
-];
-const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
-const WAYS: [(&str, Way); 2] = [("cached", Way::Cached), ("direct", Way::Direct)];
-const SPANS: [(&str, Span); 2] = [("filling", Span::Filling), ("full", Span::Full)];
-const PROCESSES: [(&str, Processes); 2] =
-    [("one", Processes::One), ("per_task", Processes::PerTask)];
-const POLICIES: [(&str, Policy); 4] = [
-    ("clock", Policy::SmallestClock),
-    ("random", Policy::Random { period: 8 }),
-    ("round_robin", Policy::RoundRobin { quantum: 8 }),
-    ("pct", Policy::Pct { changes: 20, steps: 1_000_000 }),
-];
-const RECENCIES: [(&str, Recency); 2] =
-    [("accessed_bit", Recency::AccessedBit), ("unmapping", Recency::Unmapping)];
-
-fn choice<T: Copy>(text: &str, words: &Words<T>) -> Option<T> {
-    words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
-}
-
-fn name_in<T: PartialEq>(words: &Words<T>, value: T) -> String {
-    let found = words.iter().find(|(_, other)| *other == value);
-    found.expect("every value of a setting has a word").0.to_owned()
-}
-
-fn number<T: FromStr + PartialOrd>(text: &str, within: RangeInclusive<T>) -> Option<T> {
-    text.parse().ok().filter(|number| within.contains(number))
-}
-
-fn auto_or<T: FromStr + PartialOrd>(text: &str, within: RangeInclusive<T>) -> Option<Option<T>> {
-    match text {
-        AUTO => Some(None),
-        _ => number(text, within).map(Some),
-    }
-}
-
-fn auto<T: ToString>(value: Option<T>) -> String {
-    value.map_or(AUTO.into(), |value| value.to_string())
-}
 
 impl Settings {
     /// Changes a setting, given as `key=value`.

@@ -58,7 +58,7 @@ pub(super) fn first_rungs<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<
 }
 
 /// Wakes kswapd; up to `wanted` frames of those above min.
-fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     for (_, node) in m.nodes_from(m.cpu()) {
         node.alarm.notify_all();
     }

@@ -45,6 +45,14 @@ pub fn at_hand<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> 
     populated(m, taken)
 }
 
+/// Frames above min, if there are any: nobody reclaims for them but kswapd. For who only guesses
+/// that they are needed (the kernel's __GFP_NORETRY, without its one round of reclaim).
+pub fn spare<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+    let _phase = m.enter(Phase::Alloc);
+    let taken = request(m, wanted, Level::Low).or_else(|| ladder::above_min(m, wanted))?;
+    populated(m, taken)
+}
+
 fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList> {
     m.taken(taken.len());
     if m.platform.populate(&taken).is_err() {

@@ -2,36 +2,37 @@
 //! and not only as many as threads wait.
 //!
 //! ```text
-//! stream at full speed, Manager::prefetch --> swap::Wishes --> run: the thread of this file
+//! stream at full speed, Manager::prefetch --> swap::Wishes --> run: a thread of this file
+//! reader of a file (file.rs) ---------------------^
 //!   gather: entries held, frames taken -> started ... over, or no room -> land: mapped, released
-//! flights  [ oldest | ... | newest |   |   ]   a ring of batches, each to one device
+//! flights  [ oldest | ... | newest |   |   ]   a ring of batches, each to one device: flight.rs
 //! ```
 //! A stream that reads full windows asks for the pages after its window, and is seen again at the
 //! first of these, which is left unmapped (the kernel's PG_readahead): then the next stretch is
 //! asked for, while the pages in between are there or on their way. Who comes to a page on its way
 //! waits for its entry, as for any other fault.
 //!
-//! The thread holds entries while their pages are read. It only tries to lock them; it waits for
-//! devices, and for memory only while it holds one run. Pages that cannot be read stay where they
-//! are: the fault that wants them says why.
+//! A thread has wishes of its own, and what it started it finishes. It holds entries while their
+//! pages are read. It only tries to lock them; it waits for devices, and for memory only while it
+//! holds one run of swapped pages: of files, what finds no memory is not read. Pages that cannot be
+//! read stay where they are: the fault that wants them says why.
 
-use super::swap_in::{extend_swapped, keep_or_free_slots};
-use super::{Fault, adopt, most_at_once, note_refaults};
+mod flight;
+
+use super::swap_in::extend_swapped;
+use super::{Fault, file, most_at_once};
 use crate::alloc;
 use crate::config::{Readahead, SwapIn, Switch};
-use crate::lru::List;
 use crate::machine::Machine;
-use crate::space::{Access, Entry, Held, Page, Pinned};
+use crate::space::{Backing, Held, Page, Pinned};
 use crate::stats::Counter;
-use crate::swap::{Ahead, InFlight, Source, Wish};
-use highwater_platform::{Atomic, Io, Latency, Phase, Platform, Protection, Recency, Thread};
-use highwater_units::{FrameList, NodeId, Pfn, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use crate::swap::{Ahead, Wish, Wishes};
+use flight::{Flight, Run};
+use highwater_platform::{Atomic, Latency, Platform, Recency, Thread};
+use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
-
-/// Transfers of a batch.
-const BATCH: usize = 32;
 
 /// Most batches in flight.
 const DEPTH_MAX: usize = 16;
@@ -40,7 +41,11 @@ const DEPTH_MAX: usize = 16;
 /// again. One stream keeps a disk as busy as 64 transfers do; with half of it, three quarters.
 const STRETCH_MAX: u64 = 256;
 
-/// Whether anything is read ahead of use.
+/// Pages of files in a batch: a quarter of a window, so that its first pages are there, and the
+/// next window is asked for, while the device is at the others.
+const FILE_BATCH: usize = 64;
+
+/// Whether anything of swap is read ahead of use.
 fn is_on<P: Platform>(m: &Machine<P>) -> bool {
     let direct = m.config.swap.swap_in == SwapIn::Direct;
     m.config.prefetch == Switch::On && direct && m.swap.any_asynchronous()
@@ -52,7 +57,7 @@ pub(super) fn go_on<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault, e
     let end_of_all = fault.within.end;
     let (first, end) = (end, Vpn((end.0 + stretch(m)).min(end_of_all.0)));
     if readahead && is_on(m) && first < end {
-        m.swap.wishes.ask(Wish { space, first, end, marker: Some(first) });
+        m.wish(Wish { space, first, end, marker: Some(first) });
     }
 }
 
@@ -72,48 +77,66 @@ fn stretch<P: Platform>(m: &Machine<P>) -> u64 {
     if pages < RUN_PAGES_MAX as u64 { 0 } else { pages }
 }
 
-/// The thread, as long as it is to run.
+/// The threads, as long as they are to run.
 pub struct ReadAhead<P: Platform> {
     machine: Arc<Machine<P>>,
     stopped: Arc<P::Atomic<u8>>,
-    thread: P::Thread,
+    threads: Vec<P::Thread>,
 }
 
 impl<P: Platform> ReadAhead<P> {
-    /// Starts it, if there is anything to gain.
+    /// Starts those of all nodes, if there is anything to gain.
     ///
     /// # Errors
     /// The system has no thread to give.
     pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<ReadAhead<P>>> {
-        if !is_on(machine) {
+        let devices = machine.swap.devices();
+        let files = devices.iter().any(|device| file::is_on(machine, Some(device.info())));
+        if !is_on(machine) && !files {
             return Ok(None);
         }
-        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
-        let (m, flag) = (machine.clone(), stopped.clone());
-        let body = Box::new(move || run(&m, &flag));
-        let thread = machine.platform.spawn("readahead", NodeId(0), body)?;
-        Ok(Some(ReadAhead { machine: machine.clone(), stopped, thread }))
+        let stopped = Arc::new(Atomic::new(0));
+        let mut all = ReadAhead { machine: machine.clone(), stopped, threads: Vec::new() };
+        for (node, wishes) in machine.wishes.iter().enumerate() {
+            for seat in 0..wishes.len() {
+                match all.spawn(node, seat) {
+                    Ok(thread) => all.threads.push(thread),
+                    Err(error) => {
+                        all.stop();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(Some(all))
     }
 
-    /// Ends it. What it has not begun to read stays where it is.
+    fn spawn(&self, node: usize, seat: usize) -> io::Result<P::Thread> {
+        let (m, flag) = (self.machine.clone(), self.stopped.clone());
+        let body = Box::new(move || run(&m, &m.wishes[node][seat], &flag));
+        let on = self.machine.nodes[node].zone.range().node;
+        self.machine.platform.spawn("readahead", on, body)
+    }
+
+    /// Ends them. What they have not begun to read stays where it is.
     pub fn stop(self) {
         self.stopped.store(1, Release);
-        self.machine.swap.wishes.ring();
-        self.thread.join();
+        self.machine.wishes.iter().flatten().for_each(Wishes::ring);
+        self.threads.into_iter().for_each(Thread::join);
     }
 }
 
-/// The body of the thread.
-fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
-    let mut reader = Reader::new(m);
+/// The body of a thread.
+fn run<P: Platform>(m: &Machine<P>, wishes: &Wishes<P>, stopped: &P::Atomic<u8>) {
+    let mut reader = Reader::new(m, wishes);
     loop {
-        let ticket = m.swap.wishes.ticket();
+        let ticket = wishes.ticket();
         if stopped.load(Acquire) != 0 {
             return reader.land_all();
         }
         match reader.step() {
             Step::Done => {}
-            Step::Idle => m.swap.wishes.wait(ticket),
+            Step::Idle => wishes.wait(ticket),
         }
     }
 }
@@ -129,6 +152,7 @@ enum Step {
 /// What the thread has in flight.
 struct Reader<'a, P: Platform> {
     m: &'a Machine<P>,
+    wishes: &'a Wishes<P>,
     flights: Box<[Flight<'a, P>]>,
     /// The oldest one.
     first: usize,
@@ -137,35 +161,11 @@ struct Reader<'a, P: Platform> {
     wish: Option<Wish>,
 }
 
-/// Runs of pages that one device reads. While it is gathered it is the one after the newest.
-struct Flight<'a, P: Platform> {
-    runs: [Option<Run<'a, P>>; BATCH],
-    run_count: usize,
-    ios: [Io; BATCH],
-    io_count: usize,
-    reading: Option<InFlight<P>>,
-}
-
-/// Pages one after the other, their entries held, their frames being filled.
-struct Run<'a, P: Platform> {
-    held: Held<'a, P>,
-    slots: [Slot; RUN_PAGES_MAX],
-    frames: FrameList,
-    marker: Option<Vpn>,
-}
-
 impl<'a, P: Platform> Reader<'a, P> {
-    fn new(m: &'a Machine<P>) -> Self {
-        let ios = [Io::new(0, FrameList::default()); BATCH];
-        let flight = |_| Flight {
-            runs: [const { None }; BATCH],
-            run_count: 0,
-            ios,
-            io_count: 0,
-            reading: None,
-        };
+    fn new(m: &'a Machine<P>, wishes: &'a Wishes<P>) -> Self {
         let depth = (m.frames.len() / 1024).clamp(1, DEPTH_MAX);
-        Reader { m, flights: (0..depth).map(flight).collect(), first: 0, len: 0, wish: None }
+        let flights = (0..depth).map(|_| Flight::new()).collect();
+        Reader { m, wishes, flights, first: 0, len: 0, wish: None }
     }
 
     fn step(&mut self) -> Step {
@@ -186,28 +186,26 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 
     fn oldest_is_over(&self) -> bool {
-        let oldest = &self.flights[self.first].reading;
-        self.len > 0 && oldest.as_ref().is_some_and(|reading| reading.is_over(&self.m.platform))
+        self.len > 0 && self.flights[self.first].is_over(self.m)
     }
 
     /// Takes runs of pages from the wishes until a batch is full; returns how many.
     fn gather(&mut self) -> usize {
         let at = (self.first + self.len) % self.flights.len();
-        let pages_max = (self.m.frames.len() / 64).clamp(1, BATCH);
         let mut pages = 0;
-        while pages < pages_max && self.flights[at].has_room() {
+        while pages < self.flights[at].pages_max(self.m) && self.flights[at].has_room() {
             let Some(run) = self.next_run(self.flights[at].device()) else { break };
             pages += run.frames.len();
             self.flights[at].add(run);
         }
-        self.flights[at].run_count
+        self.flights[at].runs()
     }
 
     /// The next pages that are wanted, and are on the device, with frames for them.
     fn next_run(&mut self, device: Option<u8>) -> Option<Run<'a, P>> {
         let m = self.m;
         loop {
-            let wish = self.wish.take().or_else(|| m.swap.wishes.next())?;
+            let wish = self.wish.take().or_else(|| self.wishes.next())?;
             let Some((held, slots)) = hold(m, &wish) else {
                 self.wish = wish.without(1);
                 continue;
@@ -217,9 +215,13 @@ impl<'a, P: Platform> Reader<'a, P> {
                 self.wish = Some(wish);
                 return None;
             }
-            let Some(frames) = self.frames_for(&held, device) else {
-                self.wish = Some(wish);
-                return None;
+            let frames = match self.frames_for(&held, device) {
+                Got::Frames(frames) => frames,
+                Got::Later => {
+                    self.wish = Some(wish);
+                    return None;
+                }
+                Got::Never => continue,
             };
             let mut held = held;
             held.truncate(frames.len());
@@ -229,14 +231,22 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 
     /// Frames for the first held pages. Has patience only when nothing is in flight nor gathered:
-    /// who waits for these would wait for that, too.
-    fn frames_for(&mut self, held: &Held<'a, P>, gathered: Option<u8>) -> Option<FrameList> {
+    /// who waits for these would wait for that, too. And not for files.
+    fn frames_for(&mut self, held: &Held<'a, P>, gathered: Option<u8>) -> Got {
+        let (m, backing) = (self.m, held.space().backing());
         loop {
-            match (alloc::at_hand(self.m, held.len()), self.len, gathered) {
-                (Some(frames), _, _) => return Some(frames),
-                (None, _, Some(_)) => return None,
-                (None, 0, None) => return alloc::frames(self.m, held.len()).ok(),
-                (None, _, None) => self.land_oldest(),
+            let at_hand = match backing {
+                Backing::Anonymous => alloc::at_hand(m, held.len()),
+                Backing::File { .. } => alloc::spare(m, held.len()),
+            };
+            match (at_hand, self.len, gathered, backing) {
+                (Some(frames), ..) => return Got::Frames(frames),
+                (None, _, Some(_), _) => return Got::Later,
+                (None, 0, None, Backing::File { .. }) => return Got::Never,
+                (None, 0, None, Backing::Anonymous) => {
+                    return alloc::frames(m, held.len()).map_or(Got::Later, Got::Frames);
+                }
+                (None, _, None, _) => self.land_oldest(),
             }
         }
     }
@@ -244,11 +254,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     /// Begins to read what was gathered.
     fn send(&mut self) {
         let at = (self.first + self.len) % self.flights.len();
-        let _phase = self.m.enter(Phase::SwapIn);
-        let device = self.flights[at].device().expect("not sent empty");
-        let flight = &mut self.flights[at];
-        let batch = &mut flight.ios[..flight.io_count];
-        flight.reading = Some(self.m.swap.start_read(&self.m.platform, device, batch));
+        self.flights[at].send(self.m);
         self.len += 1;
     }
 
@@ -273,6 +279,16 @@ impl Wish {
     }
 }
 
+/// What came of asking for frames.
+enum Got {
+    /// These.
+    Frames(FrameList),
+    /// None now.
+    Later,
+    /// None, and it is not worth waiting.
+    Never,
+}
+
 /// Holds the first pages of a wish, if they are on a device that is slow enough.
 fn hold<'a, P: Platform>(
     m: &'a Machine<P>,
@@ -280,21 +296,28 @@ fn hold<'a, P: Platform>(
 ) -> Option<(Held<'a, P>, [Slot; RUN_PAGES_MAX])> {
     let space = m.space(wish.space);
     let mut held = Held::lock(space, wish.first, Pinned::Refuse)?;
-    let entry = held.entries()[0];
-    let slot = match entry.page() {
-        Page::Swapped(slot) if !entry.is_large() && !m.swap.is_cached(slot) => slot,
-        Page::Absent | Page::Resident(_) | Page::Swapped(_) => return None,
-    };
+    let slot = place(m, &held)?;
     if m.swap.latency(slot) == Latency::Synchronous {
         return None;
     }
+    let wanted = match wish.marker {
+        Some(marker) if marker > wish.first => marker.min(wish.end),
+        Some(_) | None => wish.end,
+    };
+    let wanted = ((wanted.0 - wish.first.0) as usize).min(RUN_PAGES_MAX);
     let mut slots = [slot; RUN_PAGES_MAX];
-    let wanted = (wish.end.0 - wish.first.0) as usize;
+    if let Backing::File { .. } = space.backing() {
+        while held.len() < wanted && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {
+            let at = held.len() - 1;
+            slots[at].index += at as u32;
+        }
+        return Some((held, slots));
+    }
     let most = match m.swap.ahead(slot) {
         Ahead::Virtual => wanted.min(most_at_once(m)),
         Ahead::Off | Ahead::Slot => 1,
     };
-    while held.len() < most.min(RUN_PAGES_MAX)
+    while held.len() < most
         && let Some(next) = extend_swapped(m, &mut held, slot.device)
     {
         slots[held.len() - 1] = next;
@@ -302,96 +325,14 @@ fn hold<'a, P: Platform>(
     Some((held, slots))
 }
 
-impl<'a, P: Platform> Flight<'a, P> {
-    fn device(&self) -> Option<u8> {
-        self.runs[..self.run_count].first().and_then(|run| Some(run.as_ref()?.slots[0].device))
-    }
-
-    /// Whether a run fits, wherever its slots are.
-    fn has_room(&self) -> bool {
-        self.io_count + RUN_PAGES_MAX <= BATCH
-    }
-
-    fn add(&mut self, run: Run<'a, P>) {
-        let slots = &run.slots[..run.frames.len()];
-        let mut at = 0;
-        for stretch in slots.chunk_by(|a, b| a.index + 1 == b.index) {
-            let frames = run.frames[at..at + stretch.len()].iter().copied().collect();
-            self.ios[self.io_count] = Io::new(stretch[0].index, frames);
-            (self.io_count, at) = (self.io_count + 1, at + stretch.len());
+/// Where a held page is on a device, if it is only there.
+fn place<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) -> Option<Slot> {
+    let entry = held.entries()[0];
+    match (entry.page(), held.space().backing()) {
+        (Page::Swapped(slot), _) if !entry.is_large() && !m.swap.is_cached(slot) => Some(slot),
+        (Page::Absent, Backing::File { device }) => {
+            Some(Slot { device, index: held.first().0 as u32 })
         }
-        self.runs[self.run_count] = Some(run);
-        self.run_count += 1;
+        (Page::Absent | Page::Resident(_) | Page::Swapped(_), _) => None,
     }
-
-    /// Waits for the batch and makes its pages present.
-    fn land(&mut self, m: &Machine<P>) {
-        let _phase = m.enter(Phase::SwapIn);
-        let reading = self.reading.take().expect("only what was sent lands");
-        let batch = &mut self.ios[..self.io_count];
-        m.swap.finish_read(&m.platform, &m.stats, reading, batch);
-        let mut results = batch.iter().flat_map(|io| io.frames.iter().map(|_| io.result));
-        for run in self.runs[..self.run_count].iter_mut().filter_map(Option::take) {
-            let of_run = results.by_ref().take(run.frames.len());
-            let good = of_run.fold((0, true), |(good, all), result| match all && result.is_ok() {
-                true => (good + 1, true),
-                false => (good, false),
-            });
-            present(m, run, good.0);
-        }
-        (self.run_count, self.io_count) = (0, 0);
-    }
-}
-
-/// The first `good` pages of a run are in their frames; the others stay on the device.
-fn present<P: Platform>(m: &Machine<P>, run: Run<'_, P>, good: usize) {
-    let Run { mut held, slots, mut frames, marker } = run;
-    m.free(&frames[good..]);
-    if good == 0 {
-        return;
-    }
-    frames.truncate(good);
-    held.truncate(good);
-    m.count(Counter::SwapRa, good as u64);
-    let protection = keep_or_free_slots(m, &slots[..good], &frames, Access::Read);
-    adopt(m, &held, &frames);
-    m.add_to_lru(&frames, List::ActiveAnon);
-    note_refaults(m, &frames);
-    match marker {
-        Some(marker) if marker == held.first() => leave_unmapped(m, held, &frames, protection),
-        Some(_) | None => map(m, held, &frames, protection),
-    }
-}
-
-/// The entry of a page that was read, not mapped.
-fn entry_of(pfn: Pfn, protection: Protection) -> Entry {
-    match protection {
-        Protection::ReadOnly => Entry::resident(pfn),
-        Protection::ReadWrite => Entry::resident(pfn).dirty(),
-    }
-}
-
-/// A stream is expected at these pages, and is to be seen.
-fn leave_unmapped<P: Platform>(
-    m: &Machine<P>,
-    held: Held<'_, P>,
-    frames: &FrameList,
-    protection: Protection,
-) {
-    m.swap.streams.expect(held.space().id(), held.first(), RUN_PAGES_MAX, Source::Memory);
-    held.release(|index, _| entry_of(frames[index], protection).ahead());
-}
-
-/// Nobody is to notice that these pages came only now.
-fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, protection: Protection) {
-    let progress = m.platform.map(held.space().id(), held.first(), frames, protection);
-    let marks = m.platform.recency() == Recency::AccessedBit;
-    held.release(|index, _| {
-        let entry = entry_of(frames[index], protection);
-        match (index < progress.done, marks) {
-            (true, true) => entry.mapped().ahead(),
-            (true, false) => entry.mapped().accessed(),
-            (false, _) => entry.ahead(),
-        }
-    });
 }

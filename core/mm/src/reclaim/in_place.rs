@@ -81,7 +81,7 @@ pub(super) fn sort_file<'a, P: Platform>(
             }
             (Fate::Drop, Unmapped::Yes) => {
                 m.count(Counter::PgDropClean, 1);
-                (&mut sorted.piles.freed, gone(m, node, *pfn, age))
+                (&mut sorted.piles.freed, gone(m, node, *pfn, was, age))
             }
             (Fate::Ask, Unmapped::Yes) => (&mut sorted.piles.asked, was.unmapped().referenced()),
             (Fate::Write, Unmapped::Yes) => {
@@ -96,7 +96,10 @@ pub(super) fn sort_file<'a, P: Platform>(
 }
 
 /// The entry of an evicted page.
-fn gone<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, age: u64) -> Entry {
+fn gone<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, age: u64) -> Entry {
+    if was.is_ahead() {
+        m.count(Counter::FileRaWasted, 1);
+    }
     match m.config.shadows {
         Switch::Off => Entry::ABSENT,
         Switch::On => {
@@ -165,7 +168,8 @@ fn settle<P: Platform>(
                 sorted.piles.activated.push(pfn);
             }
             (Ok(()), false) => {
-                run.held.change(index, gone(m, node, pfn, age));
+                let was = run.held.entries()[index];
+                run.held.change(index, gone(m, node, pfn, was, age));
                 sorted.piles.freed.push(pfn);
             }
         }

@@ -6,7 +6,8 @@
 //!      |    \- SwapCache   frames of slots that are being written                  cache.rs
 //!      |- Order        which device is next                                        order.rs
 //!      |- Streams      who reads sequentially, and how far ahead                   readahead.rs
-//!      \- Wishes       what is to be read before it is used                        wishes.rs
+//!      \- FileStreams  the same, of files                                          file_streams.rs
+//! Wishes -- what is to be read before it is used                                   wishes.rs
 //! ```
 //! How a device guards and finds its slots is a setting ([`crate::config::SwapConfig`]); what it
 //! does is not. By default one lock for a cluster of 2 MiB covers counts and cache (the design of
@@ -18,6 +19,7 @@
 mod cache;
 mod cluster;
 mod device;
+mod file_streams;
 mod large;
 mod lists;
 mod order;
@@ -30,6 +32,7 @@ mod usage;
 mod wishes;
 
 pub use device::Device;
+pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 pub use readahead::{Ahead, SlotWindows, Source, Streams};
 pub use wishes::{Asked, Wish, Wishes};
 
@@ -71,8 +74,8 @@ pub struct Swap<P: Platform> {
     pub streams: Streams<P>,
     /// Readers of slots around others.
     pub slot_windows: SlotWindows,
-    /// What is to be read before it is used.
-    pub wishes: Wishes<P>,
+    /// Sequential readers of files.
+    pub file_streams: FileStreams<P>,
 }
 
 impl<P: Platform> Swap<P> {
@@ -87,7 +90,7 @@ impl<P: Platform> Swap<P> {
             order,
             streams: Streams::new(platform.cpus()),
             slot_windows: SlotWindows::new(platform.cpus()),
-            wishes: Wishes::new(platform),
+            file_streams: FileStreams::new(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Pages that are wanted soon: a queue of hints between faults and the thread that reads ahead.
+//! Pages that are wanted soon: a queue of hints between faults and a thread that reads ahead.
 //!
 //! ```text
 //! fault of a stream, Manager::prefetch -- ask --> [Wish, ...] -- next --> fault/ahead.rs
@@ -21,7 +21,7 @@ pub struct Wish {
     pub first: Vpn,
     /// The page after the last; there is one at least.
     pub end: Vpn,
-    /// This one is to be left unmapped, so that it is seen when it is used.
+    /// From this one on a run is to be left unmapped, so that it is seen when it is used.
     pub marker: Option<Vpn>,
 }
 
@@ -42,7 +42,7 @@ pub struct Wishes<P: Platform> {
 
 impl<P: Platform> Wishes<P> {
     /// None.
-    pub(super) fn new(platform: &P) -> Wishes<P> {
+    pub fn new(platform: &P) -> Wishes<P> {
         let queue = VecDeque::with_capacity(WISHES_MAX);
         let queue = platform.new_lock(LockClass::Prefetch, queue);
         Wishes { queue, rung: platform.new_event() }

@@ -1,7 +1,7 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{Config, KswapdThreads, SwapConfig, Switch};
+use crate::config::{Config, FILE_WINDOW_MAX, KswapdThreads, SwapConfig, Switch};
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 
@@ -42,7 +42,7 @@ pub enum Operation {
     Copy,
     /// Uses a page of the file.
     File,
-    /// Uses 16 pages of the file one after the other.
+    /// Uses pages of the file one after the other ([`Plan::file_stream`]).
     FileStream,
     /// Writes a range of the file back.
     WriteBack,
@@ -155,6 +155,8 @@ pub struct Plan {
     pub mix: Mix,
     /// Of 1000 steps of the first user, before how many it changes the number of kswapd threads.
     pub changes: u64,
+    /// Pages of a stream in the file.
+    pub file_stream: u64,
     /// Whether accesses may fail.
     pub failures: Failures,
     /// The longest an access may take, and any other call for each page it goes over; `None`: no
@@ -190,8 +192,14 @@ impl Plan {
         if Prng::new(seed ^ 0x9ead).percent(25) {
             config.prefetch = Switch::Off;
         }
+        let mut files = Prng::new(seed ^ 0xf11e);
+        if files.percent(50) {
+            config.file_readahead = files.below(1 + FILE_WINDOW_MAX as u64) as usize;
+        }
+        config.readahead_threads = files.percent(25).then(|| 1 + files.below(3) as usize);
+        let file_stream = if files.percent(50) { 16 } else { 16 + files.below(100) };
         let (failures, latency_max) = (Failures::None, None);
-        Plan { threads, config, pages, steps, mix, changes, failures, latency_max }
+        Plan { threads, config, pages, steps, mix, changes, file_stream, failures, latency_max }
     }
 
     /// Swap slots, in pages, with which accesses have no reason to fail: room for all spaces and as

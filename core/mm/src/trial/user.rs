@@ -65,7 +65,10 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             Operation::HoldTwo => self.hold_two(page),
             Operation::Copy => self.copy(),
             Operation::File => self.use_file(page),
-            Operation::FileStream => stream.for_each(|page| self.use_file(page)),
+            Operation::FileStream => {
+                let stream = (page..page + self.world.plan.file_stream).map(|page| page % pages);
+                stream.for_each(|page| self.use_file(page));
+            }
             Operation::WriteBack => self.write_back(),
             Operation::DropFile => self.drop_file(page),
             Operation::Observe => self.observe(),

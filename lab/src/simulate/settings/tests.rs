@@ -16,6 +16,8 @@ fn every_key_takes_what_it_shows() {
         "direct_reclaim=24192",
         "zone_parts=5",
         "prefetch=off",
+        "file_readahead=64",
+        "readahead_threads=2",
         "kswapd_writes=3",
         "swappiness=100",
         "shadows=off",

@@ -1,0 +1,216 @@
+//! Readers of files: what is read ahead of them, in how many transfers, and what is left to wait
+//! for. Counted; virtual time, one seed.
+
+mod common;
+
+use common::{device, machine, setup};
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_mm::{Access, Config, Manager};
+use highwater_platform::{Clock, Event, Locks, Memory, Recency};
+use highwater_sim::machine::{Answer, DeviceSpec, Role};
+use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
+use highwater_units::{Nanos, PAGE_SIZE, Prng, SpaceId, Vpn};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const FRAMES: u32 = 16_384;
+const PAGES: u64 = 4 * FRAMES as u64;
+const RECENCIES: [Recency; 2] = [Recency::AccessedBit, Recency::Unmapping];
+
+/// An NVMe disk: 3.2 GB/s, 85 us, 55 transfers at once.
+fn nvme() -> DeviceSpec {
+    DeviceSpec {
+        name: "nvme".into(),
+        role: Role::File,
+        read_latency: 85_000,
+        read_mb_per_s: 3_200,
+        write_mb_per_s: 1_800,
+        channels: 55,
+        ..device(Answer::Asynchronous)
+    }
+}
+
+fn with(pages: usize) -> Config {
+    Config { file_readahead: pages, ..Config::default() }
+}
+
+struct World {
+    manager: Manager<Sim>,
+    spaces: Vec<SpaceId>,
+    troubles: Arc<Troubles>,
+}
+
+impl World {
+    fn load(&self, space: SpaceId, page: u64) -> Result<(), highwater_mm::FaultError> {
+        let pin = self.manager.pin(space, Vpn(page), Access::Read)?;
+        assert_eq!(self.manager.platform().load(pin.pfn(), 7), 0);
+        Ok(())
+    }
+}
+
+/// Runs `main` over `files` files, then checks everything; the time it took, and the counters.
+fn run(
+    recency: Recency,
+    config: Config,
+    files: u8,
+    main: impl Fn(&World, &dyn Fn()) + Copy + 'static,
+) -> (Nanos, Snapshot) {
+    let whole = move |vm: &Vm| {
+        let troubles = Arc::new(Troubles::default());
+        let swap = (device(Answer::Asynchronous), FRAMES);
+        let file = |_| (nvme(), PAGES as u32);
+        let platform = SimConfig {
+            frames: vec![FRAMES],
+            devices: [swap].into_iter().chain((0..files).map(file)).collect(),
+            recency,
+            troubles: troubles.clone(),
+        };
+        let manager = Manager::start(Sim::new(vm, platform), config.clone()).expect("threads");
+        let add = |device| manager.add_file_space(PAGES, device).expect("a space");
+        let spaces = (1..=files).map(add).collect();
+        let mut world = World { manager, spaces, troubles };
+        let start = world.manager.platform().now();
+        main(&world, &*vm.beat());
+        let took = world.manager.platform().now().since(start);
+        let counted = world.manager.statistics();
+        world.manager.stop_kswapd();
+        world.manager.verify(&[]);
+        (took, counted)
+    };
+    simulate(setup(machine(1, 4), 3), whole).expect("it ends").result
+}
+
+/// One reader, from the first page to the last.
+fn read_through(world: &World, beat: &dyn Fn()) {
+    for page in 0..PAGES {
+        world.load(world.spaces[0], page).expect("all is well");
+        beat();
+    }
+}
+
+fn rate(took: Nanos) -> u64 {
+    PAGES * PAGE_SIZE as u64 * 1000 / took.0
+}
+
+#[test]
+fn a_sequential_reader_keeps_the_disk_busy() {
+    for (recency, percent) in [(Recency::AccessedBit, 95), (Recency::Unmapping, 80)] {
+        let (alone, _) = run(recency, with(0), 1, read_through);
+        let (ahead, counted) = run(recency, with(256), 1, read_through);
+        let get = |counter| counted.get(counter);
+        assert!(rate(ahead) * 100 >= 3200 * percent, "{recency:?}: {} MB/s", rate(ahead));
+        assert!(rate(ahead) >= 4 * rate(alone), "{recency:?}: {} MB/s alone", rate(alone));
+        assert!(get(Counter::PgMajFault) <= 20, "{recency:?}: reads that a fault made itself");
+        let windows = get(Counter::PgFault);
+        assert!(windows <= PAGES / 256 + 32, "{recency:?}: {windows} faults");
+        // A transfer has up to 16 pages.
+        let ios = get(Counter::FileInIos);
+        assert!(ios <= PAGES / 16 + PAGES / 256, "{recency:?}: {ios} transfers");
+        let [ra, hits] = [Counter::FileRa, Counter::FileRaHit].map(get);
+        assert!(hits <= ra && hits * 100 >= ra * 98, "{recency:?}: {hits} of {ra}");
+        assert_eq!(get(Counter::FileRaWasted), 0, "{recency:?}");
+    }
+}
+
+/// 5 us of work with each page: a quarter of what the disk gives.
+fn read_slowly(world: &World, beat: &dyn Fn()) {
+    let pause = world.manager.platform().new_event();
+    for page in 0..PAGES / 2 {
+        world.load(world.spaces[0], page).expect("all is well");
+        pause.wait(pause.ticket(), Some(Nanos(5_000)));
+        beat();
+    }
+}
+
+#[test]
+fn who_is_slower_than_the_disk_does_not_wait() {
+    for recency in RECENCIES {
+        let (_, counted) = run(recency, with(256), 1, read_slowly);
+        let waits = [Counter::PgMajFault, Counter::FaultWait].map(|c| counted.get(c));
+        assert!(waits.iter().sum::<u64>() <= 12, "{recency:?}: {waits:?}");
+    }
+}
+
+fn read_anywhere(world: &World, beat: &dyn Fn()) {
+    let mut random = Prng::new(7);
+    for _ in 0..20_000 {
+        world.load(world.spaces[0], 1 + random.below(PAGES - 1)).expect("all is well");
+        beat();
+    }
+}
+
+#[test]
+fn random_reads_read_nothing_ahead() {
+    for recency in RECENCIES {
+        let (_, counted) = run(recency, with(256), 1, read_anywhere);
+        let [read, ra] = [Counter::PgFileIn, Counter::FileRa].map(|c| counted.get(c));
+        assert!(read > 10_000 && ra * 100 <= read, "{recency:?}: {ra} of {read} pages");
+    }
+}
+
+/// Readers of parts of two files, who take turns.
+fn take_turns<const READERS: u64>(world: &World, beat: &dyn Fn()) {
+    let (each, pages) = (PAGES / READERS, 4000);
+    for page in 0..pages.min(each) {
+        for reader in 0..READERS {
+            let space = world.spaces[reader as usize % 2];
+            world.load(space, reader * each + page).expect("all is well");
+            beat();
+        }
+    }
+}
+
+#[test]
+fn readers_that_take_turns_do_not_disturb_each_other() {
+    for recency in RECENCIES {
+        let (_, counted) = run(recency, with(256), 2, take_turns::<16>);
+        let [read, major, wasted] = [Counter::PgFileIn, Counter::PgMajFault, Counter::FileRaWasted]
+            .map(|counter| counted.get(counter));
+        assert!(major * 200 <= read, "{recency:?}: {major} faults read, of {read} pages");
+        assert!(wasted * 100 <= read, "{recency:?}: {wasted} wasted of {read}");
+    }
+}
+
+/// What readers of 65536 pages, who take turns over two files, twice, read.
+fn read_in_turns<const READERS: u64>(recency: Recency) -> u64 {
+    let main = |world: &World, beat: &dyn Fn()| {
+        (0..2).for_each(|_| take_turns::<READERS>(world, beat));
+    };
+    run(recency, with(256), 2, main).1.get(Counter::PgFileIn)
+}
+
+/// Two windows of 256 pages for each of 64 readers are twice the memory. With windows that do not
+/// heed that, 1.5 and 2 times as much is read as is used, or more.
+#[test]
+fn more_readers_than_memory_has_room_for_read_less_ahead() {
+    for recency in RECENCIES {
+        let used = 2 * PAGES;
+        let read = read_in_turns::<64>(recency);
+        assert!(read * 100 <= used * 115, "{recency:?}: {read} read, {used} used");
+        let read = read_in_turns::<128>(recency);
+        assert!(read * 100 <= used * 150, "{recency:?}: {read} read, {used} used");
+    }
+}
+
+/// Transfers fail, some after their first pages: every page can be read all the same, if it is
+/// tried again.
+fn read_through_failures(world: &World, beat: &dyn Fn()) {
+    world.troubles.reads.store(100, Relaxed);
+    world.troubles.short.store(500, Relaxed);
+    for page in 0..PAGES / 8 {
+        let read = (0..100).find(|_| world.load(world.spaces[0], page).is_ok());
+        assert!(read.is_some(), "page {page} cannot be read");
+        beat();
+    }
+    world.troubles.end();
+}
+
+#[test]
+fn what_could_not_be_read_ahead_is_read_by_who_wants_it() {
+    for recency in RECENCIES {
+        let (_, counted) = run(recency, with(256), 1, read_through_failures);
+        assert!(counted.get(Counter::SwapIoErrors) > 50, "{recency:?}");
+        let [read, ra] = [Counter::PgFileIn, Counter::FileRa].map(|c| counted.get(c));
+        assert!(ra * 2 > read, "{recency:?}: {ra} of {read} pages are read ahead all the same");
+    }
+}
