@@ -8,7 +8,7 @@ use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError, alloc
 use highwater_platform::{Block, Io, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
 use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
-use highwater_units::{Nanos, SpaceId, Vpn};
+use highwater_units::{Nanos, RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -178,7 +178,9 @@ fn the_flusher_writes_what_is_beyond_the_background_ratio() {
         (0..200).for_each(|page| world.store(page, page + 1));
         vm.sleep(Nanos(100_000_000));
         let (dirty, flushed) = (world.count(Counter::Dirty), world.count(Counter::Flushed));
-        assert!(dirty <= u64::from(FRAMES) / 10, "{dirty} pages are dirty");
+        // Who changes pages looks before: what the last fault made writable may come on top.
+        let most = u64::from(FRAMES) / 10 + RUN_PAGES_MAX as u64;
+        assert!(dirty <= most, "{dirty} pages are dirty");
         assert!(flushed >= 200 - dirty, "{flushed} pages were flushed");
         let ios = world.count(Counter::FileOutIos);
         assert!(ios * 8 <= flushed, "{ios} writes of {flushed} pages");
