@@ -9,10 +9,12 @@ use crate::Refusal;
 use crate::simulate::{create, failed, refusal, write};
 use clap::Args;
 use highwater_lab::report::latency::bars;
+use highwater_lab::report::plot::Plot;
 use highwater_lab::reproduce::{self, Asked, Curves, Experiment, Reproduced, table};
 use highwater_lab::simulate::Trouble;
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run a published experiment on a simulated machine, beside the published values
@@ -32,7 +34,8 @@ pub(crate) struct Reproduce {
     /// Print JSON instead of a table: an array of rows
     #[arg(long)]
     json: bool,
-    /// Plot throughput against the number of processes, as SVG: takes a run for each
+    /// Plot throughput against the number of processes, as SVG: takes a run for each; of tables
+    /// also system CPU and direct reclaims, in FILE-system.svg and FILE-stalls.svg
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
@@ -57,11 +60,24 @@ fn text(reproduced: &Reproduced) -> String {
     format!("{}\n\n{}\n{latency}", reproduced.conditions.join("\n"), table(&reproduced.rows))
 }
 
+/// Writes the first plot to `first`, the others to files beside it.
+fn draw(path: &Path, first: File, plots: &[(String, Plot)]) -> Result<(), Refusal> {
+    let mut first = Some(first);
+    for (suffix, plot) in plots {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let beside = path.with_file_name(format!("{stem}{suffix}.svg"));
+        let file = first.take().map_or_else(|| create(&beside), Ok)?;
+        let svg = plot.svg().expect("a plot of sound figures can be drawn");
+        write("plot", &file, |to| to.write_all(svg.as_bytes()));
+    }
+    Ok(())
+}
+
 impl Reproduce {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
-        let plot = self.plot.as_deref().map(create).transpose()?;
-        let curves = if plot.is_some() { Curves::Yes } else { Curves::No };
+        let first = self.plot.as_deref().map(create).transpose()?;
+        let curves = if first.is_some() { Curves::Yes } else { Curves::No };
         let asked = Asked { scale: self.scale, seeds: self.seeds, curves };
         let told = |name: &str, tasks| match tasks {
             1 => eprintln!("highwater: {name}, 1 task"),
@@ -72,9 +88,8 @@ impl Reproduce {
             Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
             Err(trouble) => return Ok(failed(&trouble)),
         };
-        if let Some((file, plot)) = plot.zip(reproduced.plot.as_ref()) {
-            let svg = plot.svg().expect("a plot of sound figures can be drawn");
-            write("plot", &file, |to| to.write_all(svg.as_bytes()));
+        if let Some((path, first)) = self.plot.as_deref().zip(first) {
+            draw(path, first, &reproduced.plots)?;
         }
         let text = match self.json {
             true => serde_json::to_string_pretty(&reproduced.rows).expect("rows have text keys"),

@@ -3,16 +3,20 @@
 //! ```text
 //! Experiment -- Part: machine, workload, settings ── a run for each Variant ──> figures
 //!     Quantity: taken from the figures  beside  published/*.csv ──> rows: base, improved, change
+//!            \- Tables: a run for each row of published tables
 //! ```
 //! One file for each experiment; it says where its settings come from. Nothing is shared between
 //! runs. docs/reproduction.md has what came of them.
 
+mod kswapd_2018;
 mod published;
 mod rows;
 mod swap_2016;
 mod swap_2020;
+mod tables;
 
 pub use rows::{Role, Row, table};
+pub use tables::{Column, Table, Tables};
 
 use crate::machines;
 use crate::report::latency::LatencyBucket;
@@ -32,6 +36,8 @@ pub struct Experiment {
     pub about: &'static str,
     /// What it consists of; the first is what a plot shows.
     pub parts: &'static [Part],
+    /// What it consists of instead, where tables were published.
+    pub tables: Option<Tables>,
     /// The published values, as CSV.
     pub published: &'static str,
 }
@@ -114,8 +120,8 @@ pub enum Change {
 pub struct Reproduced {
     /// Published and measured, side by side; then the points of curves, if these were asked for.
     pub rows: Vec<Row>,
-    /// The first quantity by tasks, likewise.
-    pub plot: Option<Plot>,
+    /// The first quantity by tasks, likewise; of tables several, with what their files' names add.
+    pub plots: Vec<(String, Plot)>,
     /// What each part took place in.
     pub conditions: Vec<String>,
     /// How long accesses took, by what that was of.
@@ -152,7 +158,12 @@ pub enum Curves {
 }
 
 /// All experiments.
-pub const ALL: &[&Experiment] = &[&swap_2016::EXPERIMENT, &swap_2020::EXPERIMENT];
+pub const ALL: &[&Experiment] = &[
+    &swap_2016::EXPERIMENT,
+    &swap_2020::EXPERIMENT,
+    &kswapd_2018::EXPERIMENT,
+    &kswapd_2018::THREADS,
+];
 
 /// An experiment by name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
@@ -174,7 +185,7 @@ impl Experiment {
     ) -> Result<Reproduced, Trouble> {
         let mut all = Reproduced {
             rows: Vec::new(),
-            plot: None,
+            plots: Vec::new(),
             conditions: Vec::new(),
             latency: Vec::new(),
         };
@@ -189,11 +200,14 @@ impl Experiment {
                 let of = |(variant, runs): &Run<'_>| (variant.title(), runs[0].latency.clone());
                 all.latency.extend(runs.iter().map(of));
             }
-            if asked.curves == Curves::Yes && all.plot.is_none() {
+            if asked.curves == Curves::Yes && all.plots.is_empty() {
                 let (plot, points) = part.curves(scale, &runs, &told)?;
                 all.rows.extend(points);
-                all.plot = Some(plot);
+                all.plots.push((String::new(), plot));
             }
+        }
+        if let Some(tables) = &self.tables {
+            tables.reproduce(asked, &mut all, &told)?;
         }
         Ok(all)
     }

@@ -51,14 +51,14 @@ pub struct Row {
 
 /// What several seeds made of a quantity.
 #[derive(Clone, Copy)]
-struct Values {
-    median: f64,
-    spread: Option<[f64; 2]>,
+pub(super) struct Values {
+    pub(super) median: f64,
+    pub(super) spread: Option<[f64; 2]>,
 }
 
 impl Values {
     /// None of none.
-    fn of(values: impl Iterator<Item = f64>) -> Option<Values> {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Values> {
         let mut all: Vec<f64> = values.collect();
         all.sort_by(f64::total_cmp);
         let (least, most) = (*all.first()?, *all.last()?);
@@ -140,7 +140,7 @@ fn row(variant: &Variant, quantity: &Quantity, published: Option<f64>, values: V
 }
 
 /// The change from one value to another; none from nothing.
-fn percent(base: f64, improved: f64) -> Option<f64> {
+pub(super) fn percent(base: f64, improved: f64) -> Option<f64> {
     (base > 0.0).then(|| (improved / base - 1.0) * 100.0)
 }
 
@@ -164,7 +164,7 @@ fn sum(
 /// changes in points.
 pub fn table(rows: &[Row]) -> String {
     let heads = ["published", "measured", "difference"];
-    let mut text = format!("{:22}{:34}{:10}{:9}", "experiment", "quantity", "role", "unit");
+    let mut text = format!("{:24}{:34}{:10}{:9}", "experiment", "quantity", "role", "unit");
     heads.iter().for_each(|head| {
         let _ = write!(text, "{head:>12}");
     });
@@ -176,7 +176,7 @@ pub fn table(rows: &[Row]) -> String {
         let difference = difference(row).unwrap_or_else(|| "-".into());
         let _ = write!(
             text,
-            "\n{experiment:22}{quantity:34}{role:10}{unit:9}{known:>12}{measured:>12}\
+            "\n{experiment:24}{quantity:34}{role:10}{unit:9}{known:>12}{measured:>12}\
              {difference:>12}"
         );
         if let Some([least, most]) = spread {

@@ -8,6 +8,7 @@ const TINY: Experiment = Experiment {
     name: "tiny",
     about: "kswapd threads on a machine of 2012",
     parts: &[PART],
+    tables: None,
     published: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
 };
 
@@ -74,7 +75,7 @@ fn drawn(tasks: usize, scale: u64) -> Drawn {
 #[test]
 fn rows_are_base_then_improved_and_change_of_each_variant() {
     let reproduced = TINY.reproduce(asked(None, 1, Curves::No), |_, _| ()).expect("a small run");
-    assert_eq!(reproduced.plot, None);
+    assert_eq!(reproduced.plots, []);
     let rows: Vec<_> = reproduced
         .rows
         .iter()
@@ -109,7 +110,7 @@ fn rows_are_base_then_improved_and_change_of_each_variant() {
 fn curves_are_of_variants_that_have_one_and_of_the_first_quantity() {
     let reproduced =
         TINY.reproduce(asked(Some(256), 1, Curves::Yes), |_, _| ()).expect("small runs");
-    let plot = reproduced.plot.expect("asked for");
+    let (_, plot) = reproduced.plots.first().expect("asked for");
     assert_eq!(plot.y_label, "threads, 1");
     let series: Vec<_> = plot.series.iter().map(|s| (s.name.as_str(), &s.points[..])).collect();
     assert_eq!(
@@ -149,6 +150,7 @@ fn every_experiment_fits_together() {
             assert_runs(part);
             assert_known(part, &rows);
         }
+        experiment.tables.iter().for_each(assert_tables);
     }
 }
 
@@ -202,4 +204,81 @@ fn a_page_is_back_sooner_with_divided_locks() {
 #[test]
 fn no_experiment_is_called_by_another_name() {
     assert!(find("swap").is_none());
+}
+
+/// They run at their smallest scale, with every number of tasks; published headings are found.
+fn assert_tables(tables: &Tables) {
+    let scale = *tables.scales.last().expect("a scale");
+    for table in tables.tables {
+        for tasks in tables::rows_of(table) {
+            let made = tables.at(table, drawn(tasks, scale)).expect("settings");
+            simulate::check(&made).expect("it fits");
+            let known = |column: &Column| tables::published(table, tasks, column).is_some();
+            let first = tables.columns.first().expect("something is measured");
+            assert_eq!(known(first), table.known == Known::Published, "{} {tasks}", table.name);
+        }
+    }
+}
+
+#[test]
+fn tables_have_their_published_values_beside_them() {
+    let csv = "dd,throughput,stalls\n2,10,0\n4,30,7\n";
+    let base = Table { name: "one", role: Role::Base, settings: &[], csv, known: Known::Published };
+    let tables = Tables {
+        machine: "desktop-2012-kvm",
+        workload: Workload::Pmbench,
+        time: Nanos(2_000_000),
+        scales: &[256],
+        settings: &["set=0.5"],
+        tables: Box::leak(Box::new([
+            Table { ..base },
+            Table { name: "two", role: Role::Improved, settings: &["kswapd_threads=2"], ..base },
+        ])),
+        columns: &[
+            Column {
+                name: "throughput",
+                unit: "1/s",
+                heading: "throughput",
+                take: |run| run.tasks as f64,
+                plot: Some(""),
+            },
+            Column {
+                name: "other",
+                unit: "1",
+                heading: "",
+                take: |run| run.settings["kswapd_threads"].parse().expect("a number"),
+                plot: None,
+            },
+        ],
+    };
+    let experiment = Experiment { parts: &[], tables: Some(tables), ..TINY };
+    let reproduced =
+        experiment.reproduce(asked(None, 1, Curves::Yes), |_, _| ()).expect("small runs");
+    let rows: Vec<_> = reproduced
+        .rows
+        .iter()
+        .map(|row| (row.experiment.as_str(), row.quantity.as_str(), row.published, row.measured))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("one", "throughput, 2 tasks", Some(10.0), 2.0),
+            ("one", "other, 2 tasks", None, 1.0),
+            ("one", "throughput, 4 tasks", Some(30.0), 4.0),
+            ("one", "other, 4 tasks", None, 1.0),
+            ("one", "throughput, peak", Some(30.0), 4.0),
+            ("two", "throughput, 2 tasks", Some(10.0), 2.0),
+            ("two", "other, 2 tasks", None, 2.0),
+            ("two", "throughput, 4 tasks", Some(30.0), 4.0),
+            ("two", "other, 4 tasks", None, 2.0),
+            ("two", "throughput, peak", Some(30.0), 4.0),
+            ("two", "throughput, peak", Some(0.0), 0.0),
+        ]
+    );
+    let [(suffix, plot)] = &reproduced.plots[..] else { panic!("one column is plotted") };
+    let names: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).collect();
+    assert_eq!(
+        (suffix.as_str(), names),
+        ("", vec!["one", "one, published", "two", "two, published"])
+    );
 }

@@ -445,7 +445,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "small",
         values: "off or on",
-        help: "whether a small task beside streams needs a page each millisecond, and is timed",
+        help: "whether a small task beside streams needs a page each 200 us, and is timed",
         take: |s, text| {
             s.small = choice(text, &SWITCHES)?;
             Some(())

@@ -219,7 +219,7 @@ fn streams_are_measured_before_or_after_memory_is_full() {
     assert!(full.counters["pgscan_kswapd"] > 1000, "{full:?}");
     let filling = files(3, &["span=filling"]);
     let scanned = filling.counters["pgscan_kswapd"] + filling.counters["pgscan_direct"];
-    assert!((1..1000).contains(&scanned), "{scanned}: it ends where reclaim begins");
+    assert!((1..5000).contains(&scanned), "{scanned}: it ends where reclaim begins");
     for run in [full, filling] {
         let bytes = run.figures.tasks.expect("a pass of each").sum_kib_per_s * 1024.0;
         let read = run.counters["pgfile_in"] as f64 * 4096.0 / run.figures.seconds;
@@ -242,6 +242,6 @@ fn what_is_in_use_stays_while_streams_go_by() {
     assert_eq!(run.counters["pswpin"], 0, "an anonymous page was pushed out and missed");
     assert_eq!(run.figures.swept_words, 2048 * 512);
     let small = run.figures.small.expect("a small task");
-    assert!(small.pages >= 10 && small.p50_ns <= small.p99_ns, "{small:?}");
+    assert!(small.pages >= 50 && small.p50_ns <= small.p99_ns, "{small:?}");
     assert!(run.text().contains("\nsmall task's pages, p99 "));
 }

@@ -42,8 +42,10 @@ const CHECKED_WORDS: u64 = 4;
 pub const ANON_TASKS: usize = 4;
 /// Pages between two pauses of such a task.
 const ANON_BURST: u64 = 1024;
-/// How long it pauses, and how often the small task needs a page.
+/// How long it pauses.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often the small task needs a page, in microseconds.
+const SMALL_MICROS: u64 = 200;
 /// Pages between two looks at the clock.
 const CLOCK_PAGES: u64 = 16;
 
@@ -116,7 +118,7 @@ pub struct Config {
 
 /// Pages that a small task may come to need in a run of so long, in each of three phases.
 pub fn small_pages(time: Duration) -> u64 {
-    3 * (time.as_millis() as u64 + 1000)
+    3 * (time.as_micros() as u64 / SMALL_MICROS + 100)
 }
 
 /// The kind of a page of the files.
@@ -390,7 +392,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         let mine = small.start + third * (until.phase - 1)..small.start + third * until.phase;
         let (mut access, mut waits) = (self.crew.target.enter(), Tally::new().latency);
         for page in mine {
-            self.crew.world.sleep(PAUSE);
+            self.crew.world.sleep(Duration::from_micros(SMALL_MICROS));
             if self.is_over(seat, watch, until) {
                 break;
             }

@@ -150,7 +150,8 @@ fn devices_answer_as_fast_as_measured() {
     assert_reads(&load("xeon-48c-2-optane").devices[0], 8.9 - 1.0, 585.0);
     assert_reads(&load("xeon-48c-2-p3600").devices[1], 78.0 - 1.4, 450.0);
     let nvme = load("x7-2l-52c-8nvme").devices;
-    assert_reads(&nvme[7], 85.0 + 1.2, 645.0);
+    // In sequence.
+    assert_reads(&nvme[7], 50.0 + 9.8, 645.0);
     let direct_io: u64 = nvme.iter().map(|device| device.read_mb_per_s * 1_000_000).sum();
     let measured = 26_253_781.0 * 1024.0;
     assert!((direct_io as f64 / measured - 1.0).abs() < 0.01, "{direct_io}");
@@ -241,12 +242,15 @@ fn a_page_read_costs_what_the_base_without_reclaim_measured() {
     assert_within("a page read", whole as f64, measured * 0.9, measured * 1.1);
 }
 
-/// kswapd alone on its node, 2018: 97 % of a CPU for 1182591373 pages in 300 s on two nodes.
+/// kswapd alone on its node, 2018, with 10 and with 16 dd: pages in 300 s on two nodes. An entry,
+/// and the frame's owner, place and history come from the CPU that read the page.
 #[test]
 fn a_clean_page_costs_kswapd_what_the_base_measured() {
     let costs = load("x7-2l-52c-8nvme").costs;
-    let measured = 0.9725 * 2.0 * 300.0 * 1e9 / 1_182_591_373.0;
-    let whole = costs.unmap_page + delisted(&costs) + costs.line_near;
+    let each = |busy: f64, pages: f64| busy * 300.0 * 1e9 / pages;
+    let few = each(0.2856 + 0.2703, 459_316_976.0);
+    let measured = f64::midpoint(few, each(0.6933 + 0.6966, 872_661_643.0));
+    let whole = costs.unmap_page + delisted(&costs) + 3 * line(&costs);
     assert_within("a page freed", whole as f64, measured * 0.9, measured * 1.1);
 }
 

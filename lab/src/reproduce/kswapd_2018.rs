@@ -1,0 +1,204 @@
+//! "mm: multiple kswapd" (Buddy Lumpkin, 2018): dd tasks that read files from eight NVMe drives, on
+//! 104 threads with 756 GiB.
+//!
+//! - **direct-io**: past memory, for what the drives can do.
+//! - **no-reclaim**: through memory, until kswapd begins to scan.
+//! - **1-thread**, **4-threads**: from then on, with so many kswapd threads for each node.
+//!
+//! Shadow entries were off; a node's LRU lists and its free frames had one lock each. Tables are of
+//! five minutes; what is counted here in less is scaled to that. What threads that read ahead do is
+//! dd's there, and so it is in its share of a CPU here. A direct reclaim looked at 1/4096 of a
+//! node's lists: of 99,090,432 pages, whatever part of them is simulated. Readahead was 128 KiB,
+//! the kernel's default. Files: as many on each drive as its tasks, so that no two read the same
+//! (the document has eleven, and with 90 tasks does not say).
+
+use super::tables::{Column, Table, Tables};
+use super::{Experiment, Known, Role};
+use crate::report::simulation::SimulationFigures;
+use crate::simulate::Workload;
+use highwater_units::Nanos;
+
+/// Seconds that the tables are of.
+const SECONDS: f64 = 300.0;
+
+const DIRECT: &str = include_str!("../../reproduce/published/kswapd-2018-direct-io.csv");
+const NO_RECLAIM: &str = include_str!("../../reproduce/published/kswapd-2018-no-reclaim.csv");
+const ONE: &str = include_str!("../../reproduce/published/kswapd-2018-1-thread.csv");
+const FOUR: &str = include_str!("../../reproduce/published/kswapd-2018-4-threads.csv");
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "kswapd-2018",
+    about: "several kswapd threads: dd of files on 104 threads and eight NVMe drives",
+    parts: &[],
+    tables: Some(TABLES),
+    published: "",
+};
+
+/// Some of these rows with this manager's own settings. They read ahead as far as the document's.
+pub(super) const THREADS: Experiment = Experiment {
+    name: "kswapd-threads",
+    about: "such rows with our defaults: 1, 2, 4 and 8 kswapd threads, and auto",
+    tables: Some(Tables {
+        settings: &["file_readahead=32", "small=on", "warm_up=0.3"],
+        tables: &[
+            Table { name: "kswapd-threads-none", settings: &["span=filling"], ..OURS },
+            Table { name: "kswapd-threads-1", settings: &["kswapd_threads=1"], ..OURS },
+            Table { name: "kswapd-threads-2", settings: &["kswapd_threads=2"], ..OURS },
+            Table { name: "kswapd-threads-4", settings: &["kswapd_threads=4"], ..OURS },
+            Table { name: "kswapd-threads-8", settings: &["kswapd_threads=8"], ..OURS },
+            Table { name: "kswapd-threads-auto", settings: &["kswapd_threads=auto"], ..OURS },
+        ],
+        columns: OUR_COLUMNS,
+        ..TABLES
+    }),
+    ..EXPERIMENT
+};
+
+const OURS: Table =
+    Table { name: "", role: Role::Base, settings: &[], csv: SOME, known: Known::Beyond };
+
+const SOME: &str = "dd\n10\n28\n46\n64\n88\n";
+
+const TABLES: Tables = Tables {
+    machine: "x7-2l-52c-8nvme",
+    workload: Workload::Streams,
+    time: Nanos(200_000_000),
+    scales: &[64],
+    settings: &[
+        "shadows=off",
+        "lru_lanes=1",
+        "zone_parts=1",
+        "file_readahead=32",
+        "direct_reclaim=24192",
+    ],
+    tables: &[
+        Table {
+            name: "kswapd-2018-direct-io",
+            role: Role::Base,
+            settings: &["way=direct", "warm_up=0.05"],
+            csv: DIRECT,
+            known: Known::Published,
+        },
+        Table {
+            name: "kswapd-2018-no-reclaim",
+            role: Role::Base,
+            settings: &["span=filling", "warm_up=0.02"],
+            csv: NO_RECLAIM,
+            known: Known::Published,
+        },
+        Table {
+            name: "kswapd-2018-1-thread",
+            role: Role::Base,
+            settings: &["kswapd_threads=1", "warm_up=0.2"],
+            csv: ONE,
+            known: Known::Published,
+        },
+        Table {
+            name: "kswapd-2018-4-threads",
+            role: Role::Improved,
+            settings: &["kswapd_threads=4", "warm_up=0.2"],
+            csv: FOUR,
+            known: Known::Published,
+        },
+    ],
+    columns: &[
+        THROUGHPUT,
+        SYSTEM,
+        Column {
+            name: "dd",
+            unit: "percent",
+            heading: "dd_cpu_percent",
+            take: |run| {
+                let readers = run.roles.iter().filter(|role| role.name == "readahead");
+                let cpus: f64 = readers.map(|role| role.cpus).sum();
+                each_of(run, "task") + cpus / run.tasks as f64 * 100.0
+            },
+            plot: None,
+        },
+        Column {
+            name: "kswapd0",
+            unit: "percent",
+            heading: "kswapd0_percent",
+            take: |run| each_of(run, "kswapd0:"),
+            plot: None,
+        },
+        Column {
+            name: "kswapd1",
+            unit: "percent",
+            heading: "kswapd1_percent",
+            take: |run| each_of(run, "kswapd1:"),
+            plot: None,
+        },
+        STALLS,
+        Column {
+            name: "pgscan_kswapd",
+            unit: "/5 min",
+            heading: "pgscan_kswapd",
+            take: |run| in_five_minutes(run, "pgscan_kswapd"),
+            plot: None,
+        },
+        Column {
+            name: "pgscan_direct",
+            unit: "/5 min",
+            heading: "pgscan_direct",
+            take: |run| in_five_minutes(run, "pgscan_direct"),
+            plot: None,
+        },
+    ],
+};
+
+const THROUGHPUT: Column = Column {
+    name: "throughput",
+    unit: "KB/s",
+    heading: "throughput_kB_per_s",
+    take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
+    plot: Some(""),
+};
+
+const SYSTEM: Column = Column {
+    name: "system CPU",
+    unit: "percent",
+    heading: "sy_percent",
+    take: |run| run.cpus_busy() / run.conditions.cpus as f64 * 100.0,
+    plot: Some("-system"),
+};
+
+const STALLS: Column = Column {
+    name: "direct reclaims",
+    unit: "/5 min",
+    heading: "direct_reclaims",
+    take: |run| in_five_minutes(run, "allocstall"),
+    plot: Some("-stalls"),
+};
+
+const OUR_COLUMNS: &[Column] = &[
+    THROUGHPUT,
+    SYSTEM,
+    STALLS,
+    Column {
+        name: "kswapd threads",
+        unit: "1",
+        heading: "",
+        take: |run| run.counters["kswapd_threads_peak"] as f64,
+        plot: None,
+    },
+    Column {
+        name: "small task, p99",
+        unit: "us",
+        heading: "",
+        take: |run| run.figures.small.map_or(0.0, |small| small.p99_ns as f64 / 1000.0),
+        plot: None,
+    },
+];
+
+/// The mean share of a CPU that threads used whose names begin so.
+fn each_of(run: &SimulationFigures, name: &str) -> f64 {
+    let of = || run.roles.iter().filter(|role| role.name.starts_with(name));
+    let threads: usize = of().map(|role| role.threads).sum();
+    of().map(|role| role.cpus).sum::<f64>() / threads.max(1) as f64 * 100.0
+}
+
+/// A counter, as if it had gone on like that.
+fn in_five_minutes(run: &SimulationFigures, counter: &str) -> f64 {
+    run.counters[counter] as f64 * SECONDS / run.figures.seconds
+}
