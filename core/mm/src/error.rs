@@ -8,6 +8,8 @@ use std::fmt;
 pub enum FaultError {
     /// No frame: memory is in use and swap is full, or cannot be written.
     OutOfMemory,
+    /// It is beyond the end of its file, which was truncated.
+    BeyondEnd,
     /// Its contents could not be read from their device.
     Read(IoError),
     /// Its contents could not be written: to swap, for a forked child to read, or to their file.
@@ -18,6 +20,7 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FaultError::OutOfMemory => write!(f, "memory and swap are full"),
+            FaultError::BeyondEnd => write!(f, "a page is beyond the end of its file"),
             FaultError::Read(error) => write!(f, "a page could not be read: {error}"),
             FaultError::Write(error) => write!(f, "a page could not be written: {error}"),
         }

@@ -254,6 +254,24 @@ impl<P: Platform> Manager<P> {
         write_back::write_back(&self.machine, self.space(space), range)
     }
 
+    /// Ends a file's space at `end`, for good: what is beyond is dropped, written or not, and an
+    /// access there fails ([`FaultError::BeyondEnd`]). Waits for pins of pages beyond. The device
+    /// keeps what it has; a space that ended before stays as it is.
+    ///
+    /// # Panics
+    /// If the space is no file's.
+    pub fn truncate(&self, space: SpaceId, end: Vpn) {
+        let space = self.space(space);
+        assert_ne!(space.backing(), Backing::Anonymous, "the space is no file's");
+        let range = Range { first: end, end: space.cut(end) };
+        range::discard(&self.machine, space, range);
+    }
+
+    /// The first page that a file's space no longer has.
+    pub fn end_of(&self, space: SpaceId) -> Vpn {
+        self.space(space).end()
+    }
+
     /// Moves the contents of a range to the absent pages from `to` on, without copying.
     ///
     /// # Panics

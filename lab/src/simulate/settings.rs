@@ -163,6 +163,26 @@ pub const KEYS: &[Key] = &[
         show: |s| auto(s.watermark_scale),
     },
     Key {
+        name: "dirty_background_ratio",
+        values: "0 to 100",
+        help: "percent of memory for files' pages that may be changed before they are written",
+        take: |s, text| {
+            s.config.dirty_background_ratio = number(text, 0..=100)?;
+            Some(())
+        },
+        show: |s| s.config.dirty_background_ratio.to_string(),
+    },
+    Key {
+        name: "dirty_ratio",
+        values: "0 to 100",
+        help: "percent of it beyond which who changes more waits",
+        take: |s, text| {
+            s.config.dirty_ratio = number(text, 0..=100)?;
+            Some(())
+        },
+        show: |s| s.config.dirty_ratio.to_string(),
+    },
+    Key {
         name: "window_max",
         values: "1 to 16",
         help: "pages brought in or mapped at once for a stream",

@@ -311,6 +311,7 @@ fn hold<'a, P: Platform>(
             let at = held.len() - 1;
             slots[at].index += at as u32;
         }
+        file::within_end(&mut held).ok()?;
         return Some((held, slots));
     }
     let most = match m.swap.ahead(slot) {

@@ -54,6 +54,7 @@ pub(super) fn load<P: Platform>(
         false => Own { pages: window, mapped: window },
     };
     while held.len() < own.pages && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {}
+    within_end(&mut held)?;
     let frames = alloc::frames(m, held.len())?;
     let first = held.first().0 as u32;
     let places =
@@ -68,6 +69,20 @@ pub(super) fn load<P: Platform>(
     adopt(m, &held, &frames);
     list(m, &held, &frames);
     Ok(map_first(m, held, &frames, own.mapped, protection, Served::Major))
+}
+
+/// Lets go of held pages that the file no longer has.
+///
+/// # Errors
+/// The first of them is one; all are still held.
+pub(super) fn within_end<P: Platform>(held: &mut Held<'_, P>) -> Result<(), FaultError> {
+    match held.space().end().0.saturating_sub(held.first().0) {
+        0 => Err(FaultError::BeyondEnd),
+        left => {
+            held.truncate(left.min(RUN_PAGES_MAX as u64) as usize);
+            Ok(())
+        }
+    }
 }
 
 /// Puts pages that were just read on the LRU.

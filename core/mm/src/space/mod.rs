@@ -105,13 +105,16 @@ pub struct Space<P: Platform> {
     events: Vec<P::Event>,
     /// Pages of a file that are dirty; 0 of anonymous memory.
     dirty: P::Atomic<u64>,
+    /// Pages of a file that it still has.
+    end: P::Atomic<u64>,
 }
 
 impl<P: Platform> Space<P> {
     /// A space of absent pages.
     pub fn new(platform: &P, id: SpaceId, pages: u64, backing: Backing) -> Space<P> {
         let events = (0..EVENTS).map(|_| platform.new_event()).collect();
-        Space { id, pages, backing, table: Table::new(pages), events, dirty: Atomic::new(0) }
+        let (table, dirty, end) = (Table::new(pages), Atomic::new(0), Atomic::new(pages));
+        Space { id, pages, backing, table, events, dirty, end }
     }
 
     /// Its name in frames' owners.
@@ -127,6 +130,19 @@ impl<P: Platform> Space<P> {
     /// Where its pages are that are in no frame.
     pub fn backing(&self) -> Backing {
         self.backing
+    }
+
+    /// The first page that the file does not have. Who reads pages in asks when it holds their
+    /// entries: after a truncation it sees the new end, or is waited for.
+    pub fn end(&self) -> Vpn {
+        Vpn(self.end.load(SeqCst))
+    }
+
+    /// The file ends here from now on, unless it ended before. The caller then drops what is
+    /// beyond. Returns where it ended.
+    pub fn cut(&self, end: Vpn) -> Vpn {
+        let shorter = |now: u64| (end.0 < now).then_some(end.0);
+        Vpn(self.end.fetch_update(SeqCst, SeqCst, shorter).unwrap_or(end.0))
     }
 
     /// Pages of the file that differ from their places; 0 of anonymous memory.

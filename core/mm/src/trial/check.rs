@@ -91,7 +91,11 @@ fn check_words<P: Platform, G: Program<P>>(
 pub(super) fn file<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let Some(file) = &world.file else { return };
     let threads = 0..world.plan.threads;
-    for page in 0..file.pages {
+    let end = world.manager.end_of(file.space).0;
+    for page in end..file.pages {
+        assert_eq!(world.load(file.space, page, 0), [None; 2], "file page {page} is cut off");
+    }
+    for page in 0..end {
         (world.beat)();
         for thread in threads.clone() {
             let found = world.load(file.space, page, thread).map(|word| word.expect("all is well"));
@@ -101,7 +105,7 @@ pub(super) fn file<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let machine = world.manager.machine();
     world.manager.write_back(file.space, file.all()).expect("all is well");
     let frame = alloc::frames(machine, 1).expect("all is well");
-    for page in 0..file.pages {
+    for page in 0..end {
         (world.beat)();
         let mut io = [Io::new(page as u32, frame)];
         machine.platform.read(file.device, &mut io);

@@ -157,6 +157,8 @@ pub struct Plan {
     pub changes: u64,
     /// Pages of a stream in the file.
     pub file_stream: u64,
+    /// Of 1000 steps of the first user, before how many it cuts a page or more off the file.
+    pub truncations: u64,
     /// Whether accesses may fail.
     pub failures: Failures,
     /// The longest an access may take, and any other call for each page it goes over; `None`: no
@@ -198,8 +200,20 @@ impl Plan {
         }
         config.readahead_threads = files.percent(25).then(|| 1 + files.below(3) as usize);
         let file_stream = if files.percent(50) { 16 } else { 16 + files.below(100) };
-        let (failures, latency_max) = (Failures::None, None);
-        Plan { threads, config, pages, steps, mix, changes, file_stream, failures, latency_max }
+        let mut cuts = Prng::new(seed ^ 0x7c07);
+        let truncations = if cuts.percent(25) { 1 + cuts.below(20) } else { 0 };
+        Plan {
+            threads,
+            config,
+            pages,
+            steps,
+            mix,
+            changes,
+            file_stream,
+            truncations,
+            failures: Failures::None,
+            latency_max: None,
+        }
     }
 
     /// Swap slots, in pages, with which accesses have no reason to fail: room for all spaces and as

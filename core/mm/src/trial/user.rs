@@ -2,7 +2,7 @@
 
 use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
 use super::world::{SHARED, VOLATILE, World};
-use super::{Operation, Program, Reach};
+use super::{Failures, Operation, Program, Reach};
 use crate::config::{KSWAPD_THREADS_MAX, KswapdThreads};
 use crate::lru::List;
 use crate::space::Access;
@@ -11,6 +11,7 @@ use crate::stats::Counter;
 use highwater_platform::Platform;
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Pages of a stream.
 const STREAM: u64 = 16;
@@ -27,6 +28,8 @@ pub(super) struct User<P: Platform, G> {
     random: Prng,
     /// For changes of kswapd: drawn apart from all else.
     changes: Prng,
+    /// For truncations, likewise.
+    cuts: Prng,
     count: u64,
     known: Known,
 }
@@ -36,7 +39,8 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let random = Prng::new(seed << 8 | thread as u64);
         let known = Known::new(thread, world.plan.pages);
         let changes = Prng::new(seed ^ 0xc4a2_0000);
-        User { world, thread, random, changes, count: 0, known }
+        let cuts = Prng::new(seed ^ 0xc075);
+        User { world, thread, random, changes, cuts, count: 0, known }
     }
 
     /// All steps; what is known afterwards goes to the world.
@@ -44,6 +48,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         for _ in 0..self.world.plan.steps {
             (self.world.beat)();
             self.change_kswapd();
+            self.truncate_file();
             self.step();
         }
         self.world.known().push(self.known);
@@ -93,6 +98,19 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
+    /// Now and then, the first user makes the file shorter, by a tenth at most.
+    fn truncate_file(&mut self) {
+        if self.thread == 0 && self.cuts.below(1000) < self.world.plan.truncations {
+            let Some(file) = &self.world.file else { return };
+            let end = self.world.manager.end_of(file.space).0;
+            let off = 1 + self.cuts.below(1 + end / 10);
+            let end = Vpn(end.saturating_sub(off).max(1));
+            self.world.call("truncate", file.pages, |m| m.truncate(file.space, end));
+            assert_eq!(self.world.manager.end_of(file.space), end);
+            file.cut.store(end.0, Relaxed);
+        }
+    }
+
     fn own_space(&self) -> SpaceId {
         self.world.own_space(self.thread)
     }
@@ -136,6 +154,22 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let Some(file) = &world.file else { return };
         let page = file.page(page, self.thread, world.plan.threads);
         self.use_common(file.space, &file.stored, page);
+        self.look_beyond_end(page);
+    }
+
+    /// A page that the file no longer has is an error, and one that it has is none.
+    fn look_beyond_end(&mut self, page: u64) {
+        let world = self.world.clone();
+        let Some(file) = world.file.as_ref().filter(|_| world.plan.truncations > 0) else { return };
+        // While it is truncated, pages that are in memory go one after the other.
+        let was_there = page < file.cut.load(Relaxed);
+        let found = world.load(file.space, page, self.thread);
+        let is_there = page < world.manager.end_of(file.space).0;
+        match (was_there, is_there, world.plan.failures) {
+            (false, ..) => assert_eq!(found, [None; 2], "file page {page} is beyond the end"),
+            (_, true, Failures::None) => assert!(found[0].is_some(), "file page {page} is there"),
+            _ => {}
+        }
     }
 
     fn write_back(&mut self) {

@@ -22,6 +22,8 @@ pub(super) struct TheFile {
     pub(super) space: SpaceId,
     pub(super) device: u8,
     pub(super) pages: u64,
+    /// The first page that it surely does not have any more.
+    pub(super) cut: AtomicU64,
     /// What was stored.
     pub(super) stored: Shared,
 }
@@ -37,7 +39,7 @@ impl TheFile {
         let device = device as u8;
         let space = manager.add_file_space(pages, device).expect("a space for a file");
         let stored = Shared::new(plan.threads, pages);
-        Some(TheFile { space, device, pages, stored })
+        Some(TheFile { space, device, pages, cut: AtomicU64::new(pages), stored })
     }
 
     /// A page that the thread may use: of the first half, or one that is its own.
@@ -163,6 +165,12 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         call: impl FnOnce(&'a Manager<P>) -> Result<T, FaultError>,
     ) -> Option<T> {
         let failed = |error| {
+            if error == FaultError::BeyondEnd {
+                let cut =
+                    self.file.as_ref().is_some_and(|f| self.manager.end_of(f.space).0 < f.pages);
+                assert!(cut, "no file was truncated, but to {what}: {error}");
+                return;
+            }
             let allowed = self.plan.failures == Failures::Allowed;
             assert!(allowed, "nothing is wrong, but to {what}: {error}");
             self.failures.fetch_add(1, Relaxed);

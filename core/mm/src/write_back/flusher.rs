@@ -1,8 +1,8 @@
 //! The flusher: a thread that writes files' changed pages before memory is full of them.
 //!
 //! ```text
-//! who will change a page -> balance: go on | ring | ring, and wait until pages were written
-//! who has changed one    -> tell: ring, if it knows of none
+//! who will change a page -> balance: go on | ring, and wait until pages were written
+//! who has changed one    -> tell: ring, if too many are dirty, or the flusher knows of none
 //! run: review -> Sleep, SleepFor | pass: some of each file, from where the last pass ended
 //!   gather: 32 runs held, unmapped -> write, all under way together -> clean, released
 //! ```
@@ -50,7 +50,8 @@ fn limits<P: Platform>(m: &Machine<P>) -> Limits {
 
 /// This thread has changed a page of a file.
 pub fn tell<P: Platform>(m: &Machine<P>) {
-    if m.flushing.sleeps.load(SeqCst) != 0 {
+    let knows_of_none = m.flushing.sleeps.load(SeqCst) != 0;
+    if knows_of_none || limits(m).writer(dirty_pages(m)) != Writer::GoOn {
         m.flushing.alarm.notify_all();
     }
 }
@@ -58,10 +59,8 @@ pub fn tell<P: Platform>(m: &Machine<P>) {
 /// This thread, which holds no entries, is about to change a page of a file: waits for the flusher
 /// where too many are. Not after the page is mapped: the flusher might unmap it before it is used.
 pub fn balance<P: Platform>(m: &Machine<P>) {
-    match limits(m).writer(dirty_pages(m)) {
-        Writer::GoOn => {}
-        Writer::Wake => m.flushing.alarm.notify_all(),
-        Writer::Wait => wait(m),
+    if limits(m).writer(dirty_pages(m)) == Writer::Wait {
+        wait(m);
     }
 }
 

@@ -10,6 +10,8 @@ fn every_key_takes_what_it_shows() {
         "kswapd_threads=4",
         "min_free=1000",
         "watermark_scale=50",
+        "dirty_background_ratio=5",
+        "dirty_ratio=50",
         "window_max=8",
         "large_pages=on",
         "lru_lanes=3",
