@@ -141,7 +141,7 @@ fn choose_caching(file: &File) -> Result<(), Reason> {
     set_direct(file, 0).and_then(|()| probe(file)).map_err(failed)
 }
 
-fn set_direct(file: &File, direct: libc::c_int) -> Result<(), i32> {
+pub(crate) fn set_direct(file: &File, direct: libc::c_int) -> Result<(), i32> {
     // SAFETY: asks about an open descriptor.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     let flags = flags & !libc::O_DIRECT | direct;

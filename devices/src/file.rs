@@ -1,8 +1,9 @@
-//! Swap in a file: `file:` and `dir:`.
+//! Swap in a file, `file:` and `dir:`; or a file that existed, whose pages a space has.
 //!
 //! ```text
 //! FileDevice -> Arc<File>   shared with what forked children inherit
-//!            -> Room        which parts of it have blocks
+//!            -> Room        which parts of it have blocks; not of a file that existed
+//!            -> Tail        the last page of such a file, if it is partial
 //!            -> Pool        rings of this process; absent where every transfer is plain
 //! ```
 //! Locks: none. Slots are apart on the file, so batches of several threads run side by side.
@@ -15,22 +16,25 @@
 //! fail with EFBIG, and the kernel sends SIGXFSZ to the thread that writes.
 
 use crate::disk::Disk;
+use crate::existing::{self, Opened, Tail};
 use crate::pool::{Held, Pool, Started};
 use crate::room::Room;
 use crate::transfer::{admit, plain};
 use crate::uring::{DEPTH, Set, members};
-use crate::{Arena, Device, Reason, Spec, Submission, create};
-use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, Latency};
+use crate::{Arena, Device, FileAccess, Reason, Spec, Submission, create};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency};
 use highwater_units::Bytes;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Slots in a file.
 pub(crate) struct FileDevice {
     info: DeviceInfo,
     file: Arc<File>,
-    room: Room,
+    room: Option<Room>,
+    tail: Option<Tail>,
     pool: Option<Pool>,
 }
 
@@ -50,11 +54,29 @@ impl FileDevice {
             read_only: false,
         };
         let pool = match submission {
-            Submission::Auto if !create::is_in_memory(&file) => Some(Pool::new()),
-            Submission::Auto | Submission::Plain => None,
+            Submission::Auto => pool_of(&file),
+            Submission::Plain => None,
         };
-        let room = Room::none(info.pages);
-        Ok(FileDevice { info, file, room, pool })
+        let room = Some(Room::none(info.pages));
+        Ok(FileDevice { info, file, room, tail: None, pool })
+    }
+
+    /// Over a file that existed.
+    pub(crate) fn existing(path: &Path, access: FileAccess, opened: Opened) -> FileDevice {
+        let Opened { file, pages, tail } = opened;
+        let disk = Disk::of(&file);
+        let info = DeviceInfo {
+            name: path.display().to_string(),
+            pages,
+            latency: Latency::Asynchronous,
+            medium: disk.medium,
+            node: disk.node,
+            priority: None,
+            role: DeviceRole::File,
+            read_only: access == FileAccess::Read,
+        };
+        let pool = pool_of(&file);
+        FileDevice { info, file: Arc::new(file), room: None, tail, pool }
     }
 
     /// The rings that batches were left to.
@@ -68,7 +90,8 @@ impl FileDevice {
         let pool = self.pool.as_ref().filter(|_| batch.len() > 1);
         let mut ring = pool.and_then(|pool| pool.take(self.file.as_fd()));
         for chunk in batch.chunks_mut(DEPTH) {
-            let todo = self.admit_all(direction, arena, chunk);
+            // SAFETY: as the caller promises.
+            let todo = unsafe { self.admit_all(direction, arena, chunk) };
             let left = match &mut ring {
                 // SAFETY: admitted, and the caller vouches for the frames.
                 Some(held) => unsafe { held.ring().transfer(direction, arena, chunk, todo) },
@@ -93,14 +116,24 @@ impl FileDevice {
     }
 
     /// Sets the result of each transfer; those that may be made, and have room.
-    fn admit_all(&self, direction: Direction, arena: Arena, chunk: &mut [Io]) -> Set {
+    ///
+    /// # Safety
+    /// As for [`Device::read`]: a partial page is moved at once.
+    unsafe fn admit_all(&self, direction: Direction, arena: Arena, chunk: &mut [Io]) -> Set {
         let mut admitted = 0;
         for (index, io) in chunk.iter_mut().enumerate() {
             io.result = admit(&self.info, direction, arena, io);
+            if let Some(tail) =
+                self.tail.as_ref().filter(|tail| io.result.is_ok() && tail.is_in(io))
+            {
+                // SAFETY: admitted, and the caller vouches for the frames.
+                io.result = unsafe { tail.transfer(direction, self.file.as_fd(), arena, io) };
+                continue;
+            }
             admitted |= Set::from(io.result.is_ok()) << index;
         }
-        if direction == Direction::Write {
-            self.room.take(self.file.as_fd(), chunk.iter().filter(|io| io.result.is_ok()));
+        if let (Some(room), Direction::Write) = (&self.room, direction) {
+            room.take(self.file.as_fd(), chunk.iter().filter(|io| io.result.is_ok()));
         }
         admitted
     }
@@ -137,7 +170,8 @@ impl Device for FileDevice {
             unsafe { self.transfer(direction, arena, batch) };
             return None;
         };
-        let todo = self.admit_all(direction, arena, batch);
+        // SAFETY: as the caller promises.
+        let todo = unsafe { self.admit_all(direction, arena, batch) };
         // SAFETY: admitted, and the caller vouches for the frames until `finish`.
         unsafe { held.ring().start(direction, arena, batch, todo) };
         Some(held.leave(direction, todo))
@@ -169,8 +203,12 @@ impl Device for FileDevice {
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let pool = self.pool.as_ref().map(|_| Pool::new());
         // Nobody writes there.
-        let room = Room::none(0);
-        Box::new(FileDevice { info, file: Arc::clone(&self.file), room, pool })
+        let (file, tail) = (Arc::clone(&self.file), self.tail.clone());
+        Box::new(FileDevice { info, file, room: None, tail, pool })
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        existing::sync(&self.file)
     }
 
     /// Nothing: neither the few KiB of a ring nor what the file system caches are contents.
@@ -180,6 +218,12 @@ impl Device for FileDevice {
 
     fn owns_descriptor(&self, descriptor: i32) -> bool {
         descriptor == self.file.as_raw_fd()
+            || self.tail.as_ref().is_some_and(|tail| tail.owns_descriptor(descriptor))
             || self.pool.as_ref().is_some_and(|pool| pool.owns_descriptor(descriptor))
     }
+}
+
+/// Rings for a file; none for one in memory.
+fn pool_of(file: &File) -> Option<Pool> {
+    (!create::is_in_memory(file)).then(Pool::new)
 }

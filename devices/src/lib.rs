@@ -8,6 +8,7 @@
 //!                 |- FileDevice       unlinked sparse file (create)
 //!                 |   |- Disk         what the system says of the disk below it
 //!                 |   |- Pool         rings of this process (uring), one per batch in flight
+//!                 |   |- Tail         of a file that existed: its last page, if partial (existing)
 //!                 |   |- Room         blocks of the file system, taken before they are written
 //!                 |   '- plain        preadv and pwritev, where there is no ring (transfer)
 //!                 '- Tier             one of the first two over one of the third, and a thread
@@ -26,6 +27,7 @@ mod compression;
 mod create;
 mod disk;
 mod error;
+mod existing;
 mod file;
 mod pool;
 mod ram;
@@ -42,11 +44,12 @@ pub use area::Area;
 pub use arena::Arena;
 pub use compression::Compression;
 pub use error::{OpenError, Reason};
+pub use existing::{FileAccess, FileError, open_file};
 pub use pool::Started;
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;
 
-use highwater_platform::{DeviceInfo, Direction, Io};
+use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
 
 /// How transfers reach a file.
@@ -124,6 +127,15 @@ pub trait Device: Send + Sync {
     /// Bytes that discarding a slot would free.
     fn footprint(&self, _slot: u32) -> usize {
         PAGE_SIZE
+    }
+
+    /// Makes what was written durable: it is there after a loss of power. Nothing for a device
+    /// whose contents end with the process.
+    ///
+    /// # Errors
+    /// The system's; what was written before may be lost.
+    fn sync(&self) -> Result<(), IoError> {
+        Ok(())
     }
 
     /// From now on the device moves no contents of its own accord, until [`Device::resume`]. To be

@@ -10,6 +10,8 @@ pub enum FaultError {
     OutOfMemory,
     /// It is beyond the end of its file, which was truncated.
     BeyondEnd,
+    /// It is to be changed, but its file is open for reading only.
+    ReadOnly,
     /// Its contents could not be read from their device.
     Read(IoError),
     /// Its contents could not be written: to swap, for a forked child to read, or to their file.
@@ -21,6 +23,7 @@ impl fmt::Display for FaultError {
         match self {
             FaultError::OutOfMemory => write!(f, "memory and swap are full"),
             FaultError::BeyondEnd => write!(f, "a page is beyond the end of its file"),
+            FaultError::ReadOnly => write!(f, "a page of a file that is open for reading only"),
             FaultError::Read(error) => write!(f, "a page could not be read: {error}"),
             FaultError::Write(error) => write!(f, "a page could not be written: {error}"),
         }

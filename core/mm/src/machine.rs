@@ -237,9 +237,8 @@ impl<P: Platform> Machine<P> {
     /// Takes a device of role File for a space of `pages` pages. Says whether it is one, is large
     /// enough, and nobody has it.
     pub fn take_file(&self, device: u8, pages: u64) -> bool {
-        let fits = |info: &DeviceInfo| {
-            info.role == DeviceRole::File && !info.read_only && pages <= u64::from(info.pages)
-        };
+        let fits =
+            |info: &DeviceInfo| info.role == DeviceRole::File && pages <= u64::from(info.pages);
         self.swap.info(device).is_some_and(fits)
             && self.files[usize::from(device)].swap(1, Relaxed) == 0
     }

@@ -162,6 +162,7 @@ impl<P: Platform> Manager<P> {
         let backing = self.space(space).backing();
         let changes_file = fault.access == Access::Write && backing != Backing::Anonymous;
         if changes_file {
+            self.may_change(backing)?;
             flusher::balance(&self.machine);
         }
         let stall =
@@ -179,6 +180,13 @@ impl<P: Platform> Manager<P> {
             Served::Major => stats.major_fault(cpu, took),
         }
         Ok(served)
+    }
+
+    /// Refuses to change pages that can never be written.
+    fn may_change(&self, backing: Backing) -> Result<(), FaultError> {
+        let Backing::File { device } = backing else { return Ok(()) };
+        let info = self.machine.swap.info(device);
+        if info.is_some_and(|info| info.read_only) { Err(FaultError::ReadOnly) } else { Ok(()) }
     }
 
     /// Whether a page's contents are on a device.

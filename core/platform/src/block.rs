@@ -151,6 +151,14 @@ pub trait Block {
     /// filled in.
     fn finish(&self, transfer: Self::Transfer, batch: &mut [Io]);
 
+    /// Makes what was written to a device durable.
+    ///
+    /// # Errors
+    /// What was written before may be lost with the next loss of power.
+    fn sync(&self, _device: u8) -> Result<(), IoError> {
+        Ok(())
+    }
+
     /// Nobody will read the slot before it is written again: a device that would gain from that
     /// frees what it takes. Called under a cluster's lock, so nothing is waited for.
     fn discard_slot(&self, _device: u8, _slot: u32) {}

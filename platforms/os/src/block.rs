@@ -2,7 +2,7 @@
 
 use crate::Os;
 use highwater_devices::{Arena, Compression, Device, Started, Tiering};
-use highwater_platform::{Block, DeviceInfo, Direction, Io};
+use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
 
 /// The devices of a platform, in order of preference.
@@ -70,6 +70,14 @@ impl Devices {
         }
     }
 
+    /// Makes what was written to a device durable.
+    ///
+    /// # Errors
+    /// What was written before may be lost.
+    pub fn sync(&self, device: u8) -> Result<(), IoError> {
+        self.0[usize::from(device)].sync()
+    }
+
     /// A slot of a device holds nothing any more.
     pub fn discard(&self, device: u8, slot: u32) {
         self.0[usize::from(device)].discard(slot, 1);
@@ -131,6 +139,10 @@ impl Block for Os {
 
     fn finish(&self, transfer: Transfer, batch: &mut [Io]) {
         self.devices.finish(self.memory.arena(), transfer, batch);
+    }
+
+    fn sync(&self, device: u8) -> Result<(), IoError> {
+        self.devices.sync(device)
     }
 
     fn discard_slot(&self, device: u8, slot: u32) {

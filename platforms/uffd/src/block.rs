@@ -2,7 +2,7 @@
 
 use crate::Uffd;
 use highwater_os::Transfer;
-use highwater_platform::{Block, DeviceInfo, Direction, Io};
+use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError};
 
 impl Block for Uffd {
     type Transfer = Transfer;
@@ -29,6 +29,10 @@ impl Block for Uffd {
 
     fn finish(&self, transfer: Transfer, batch: &mut [Io]) {
         self.devices.finish(self.memory.arena(), transfer, batch);
+    }
+
+    fn sync(&self, device: u8) -> Result<(), IoError> {
+        self.devices.sync(device)
     }
 
     fn discard_slot(&self, device: u8, slot: u32) {

@@ -22,7 +22,7 @@ use crate::swap::first_error;
 use highwater_platform::{Io, Phase, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, Vpn};
 
-/// Makes the device equal to a range of a file's space.
+/// Makes the device equal to a range of a file's space, and what was written to it durable.
 ///
 /// # Errors
 /// The first one. The rest is written all the same; what was not stays dirty.
@@ -42,7 +42,7 @@ pub fn write_back<P: Platform>(
             outcome = outcome.and(written);
         }
     });
-    outcome
+    outcome.and(m.platform.sync(device).map_err(FaultError::Write))
 }
 
 /// Writes pages from `at` on that are all mapped or all not; returns how many, and the outcome.

@@ -1,0 +1,212 @@
+//! Opens a file that exists, or a block device, for a space whose pages have their places there.
+//!
+//! ```text
+//! path -> File past the page cache where that works      all pages but a last one that is partial
+//!     \-> Tail: the same file through it                 that one, byte by byte as long as it is
+//! ```
+//! The file keeps its length: nothing is ever written behind its end. What follows the end in the
+//! last page reads as zeros. A file that others make shorter meanwhile gives errors for what it
+//! has lost, never other data.
+
+use crate::create::set_direct;
+use crate::sys::{last_errno, raise, transfer};
+use crate::transfer::{Outcome, offset, outcome, plain};
+use crate::{Arena, Device, boxed, file::FileDevice};
+use highwater_platform::{Direction, Io, IoError};
+use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
+use libc::iovec;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What may be done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Its pages cannot be changed.
+    Read,
+    /// Changed pages are written to it.
+    ReadWrite,
+}
+
+/// A file that cannot be opened; one line for whoever named it.
+#[derive(Debug)]
+pub struct FileError {
+    path: PathBuf,
+    problem: Problem,
+}
+
+#[derive(Debug)]
+enum Problem {
+    /// The system's reason.
+    Failed(io::Error),
+    /// A directory, a pipe, a terminal.
+    NoFile,
+    Empty,
+    TooLarge,
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::Failed(error)
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Quoted with escapes: a path may hold a line break, the message may not.
+        write!(f, "file {:?}: ", self.path)?;
+        match &self.problem {
+            Problem::Failed(error) => write!(f, "{error}"),
+            Problem::NoFile => f.write_str("neither a file nor a block device: give one of these"),
+            Problem::Empty => {
+                f.write_str("empty: there is nothing to read; give it its size first")
+            }
+            Problem::TooLarge => f.write_str("larger than 16 TiB: give a smaller one"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Opens a file or block device that exists as a device of role File: page n of a space is at byte
+/// n * 4096 (`Manager::add_file_space`). The last page may be partial. The file is not locked: who
+/// else writes to it is not seen in pages that are in memory.
+///
+/// # Errors
+/// Why it cannot be used, in one line.
+pub fn open_file(path: &Path, access: FileAccess) -> Result<Box<dyn Device>, FileError> {
+    let failed = |problem| FileError { path: path.to_owned(), problem };
+    let opened = opened(path, access).map_err(failed)?;
+    Ok(boxed(FileDevice::existing(path, access, opened)))
+}
+
+/// A file, and how long it is.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) pages: u32,
+    pub(crate) tail: Option<Tail>,
+}
+
+fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == FileAccess::ReadWrite);
+    let mut through = options.open(path)?;
+    let kind = through.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Problem::NoFile);
+    }
+    let bytes = through.seek(SeekFrom::End(0))?;
+    let pages = match u32::try_from(bytes.div_ceil(PAGE_SIZE as u64)) {
+        Ok(0) => return Err(Problem::Empty),
+        Ok(pages) => pages,
+        Err(_) => return Err(Problem::TooLarge),
+    };
+    // The same file, whatever has its name by now.
+    let file = options.open(format!("/proc/self/fd/{}", through.as_raw_fd()))?;
+    let file = File::from(raise(OwnedFd::from(file)));
+    if set_direct(&file, libc::O_DIRECT).is_err() || !reads(&file, bytes) {
+        set_direct(&file, 0).map_err(io::Error::from_raw_os_error)?;
+    }
+    let tail = (bytes % PAGE_SIZE as u64 > 0).then(|| Tail {
+        file: Arc::new(File::from(raise(OwnedFd::from(through)))),
+        page: pages - 1,
+        bytes: (bytes % PAGE_SIZE as u64) as usize,
+    });
+    Ok(Opened { file, pages, tail })
+}
+
+/// Whether the page that such reads are most likely refused for can be read: the second one, since
+/// blocks of more than 4 KiB start at the first. Of a file without, nothing is read that way.
+fn reads(file: &File, bytes: u64) -> bool {
+    #[repr(align(4096))]
+    struct Page([u8; PAGE_SIZE]);
+    let mut page = Page([0; PAGE_SIZE]);
+    let vector = iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE_SIZE };
+    let at = if bytes >= 2 * PAGE_SIZE as u64 { PAGE_SIZE as u64 } else { 0 };
+    // SAFETY: the vector names the page, which is borrowed here alone.
+    unsafe { transfer(Direction::Read, file.as_fd(), &[vector], at) }.is_ok()
+}
+
+/// The last page of a file that ends within it.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    file: Arc<File>,
+    page: u32,
+    /// The file's.
+    bytes: usize,
+}
+
+impl Tail {
+    /// Whether a transfer has it.
+    pub(crate) fn is_in(&self, io: &Io) -> bool {
+        u64::from(io.slot) + io.frames.len() as u64 > u64::from(self.page)
+    }
+
+    /// Whether it is reached through this descriptor.
+    pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
+        descriptor == self.file.as_raw_fd()
+    }
+
+    /// Makes an admitted transfer that has it, of a run; its other pages go by `file`.
+    ///
+    /// # Safety
+    /// As for [`Device::read`].
+    pub(crate) unsafe fn transfer(
+        &self,
+        direction: Direction,
+        file: BorrowedFd<'_>,
+        arena: Arena,
+        io: &Io,
+    ) -> Result<(), IoError> {
+        let last = io.frames.len() - 1;
+        debug_assert!(last < RUN_PAGES_MAX, "files have no large pages");
+        if last > 0 {
+            let front = Io::new(io.slot, (0..last).map(|index| io.frames.at(index)).collect());
+            // SAFETY: as the caller promises.
+            unsafe { plain(direction, file, arena, &front) }?;
+        }
+        let address = arena.address(io.frames.at(last));
+        // SAFETY: likewise; it is one page.
+        unsafe { self.move_bytes(direction, address, offset(io, last * PAGE_SIZE)) }?;
+        if direction == Direction::Read {
+            // SAFETY: likewise: what is left of the page.
+            unsafe { address.add(self.bytes).write_bytes(0, PAGE_SIZE - self.bytes) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// A page at `address` that nobody else touches meanwhile.
+    unsafe fn move_bytes(
+        &self,
+        direction: Direction,
+        address: *mut u8,
+        at: u64,
+    ) -> Result<(), IoError> {
+        let mut done = 0;
+        loop {
+            let base = address.wrapping_add(done).cast();
+            let vector = iovec { iov_base: base, iov_len: self.bytes - done };
+            // SAFETY: the vector names a part of the page.
+            let moved =
+                unsafe { transfer(direction, self.file.as_fd(), &[vector], at + done as u64) };
+            match outcome(direction, done, self.bytes, moved) {
+                Outcome::Finished(result) => return result,
+                Outcome::Again(bytes) => done = bytes,
+            }
+        }
+    }
+}
+
+/// Makes what was written durable.
+pub(crate) fn sync(file: &File) -> Result<(), IoError> {
+    // SAFETY: an open descriptor.
+    match unsafe { libc::fdatasync(file.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(IoError::Failed(last_errno())),
+    }
+}
