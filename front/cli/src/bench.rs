@@ -1,7 +1,7 @@
 //! `highwater bench`: the lab's workloads on Highwater, beside the kernel's way where asked.
 //!
 //! ```text
-//! job: pmbench, usemem   what runs, on whatever memory
+//! job: pmbench, usemem, streams   what runs, on whatever memory
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
 //! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
@@ -18,7 +18,7 @@ use highwater_lab::peer::keeper::{self, Plan, Ready};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
-use job::{Job, Pmbench, Usemem};
+use job::{Job, Pmbench, Streams, Usemem};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +37,8 @@ enum Workload {
     Pmbench(Pmbench),
     /// Tasks that write memory once, or read back what was swapped out
     Usemem(Usemem),
+    /// Tasks that read a file from end to end in blocks of 4 MiB, as dd does (os)
+    Streams(Streams),
     /// Hold the set-up of a peer until standard input closes
     #[command(hide = true)]
     Keep(Keep),
@@ -58,6 +60,12 @@ enum Platform {
     /// Nobody: transfers of a file
     #[value(hide = true)]
     IoUring,
+    /// The kernel: a file read through the page cache
+    #[value(hide = true)]
+    Buffered,
+    /// Nobody: a file read past the page cache
+    #[value(hide = true)]
+    Direct,
 }
 
 /// What Highwater is compared with.
@@ -71,6 +79,10 @@ enum Peer {
     Mmap,
     /// The bare disk: transfers of the same sizes, 64 in flight (reads or writes alone)
     IoUring,
+    /// read(2) in blocks of 4 MiB, under a memory cgroup where that is allowed (streams)
+    Buffered,
+    /// The same past the page cache, with O_DIRECT (streams)
+    Direct,
 }
 
 /// How pages are mapped and unmapped by userfaultfd.
@@ -125,7 +137,7 @@ struct Common {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99),
           default_value = "1")]
     rounds: u32,
-    /// Where the file of --peer mmap and io-uring is
+    /// Where the file of streams, and of --peer mmap and io-uring, is
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Print JSON instead of a table
@@ -178,6 +190,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let done = match args.workload {
         Workload::Pmbench(job) => bench(&job),
         Workload::Usemem(job) => bench(&job),
+        Workload::Streams(job) => bench(&job),
         Workload::Keep(args) => keep(&args),
     };
     done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)

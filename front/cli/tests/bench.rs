@@ -30,6 +30,38 @@ fn a_sequential_pass_swaps_out_and_not_in() {
 }
 
 #[test]
+fn streams_read_a_file_beside_others() {
+    let dir = env!("CARGO_TARGET_TMPDIR");
+    let args = ["streams", "--time", "1", "--warm-up", "0", "--dir", dir];
+    let peers = ["--peer", "buffered", "--peer", "direct"];
+    let text = bench(&[&args[..], &peers].concat());
+    for told in ["os: contents checked: ", "buffered: contents checked", "direct: contents checked"]
+    {
+        assert!(text.contains(told), "{told}\n{text}");
+    }
+    let run: Value = serde_json::from_str(&bench(&[&args[..], &["--json"]].concat())).unwrap();
+    let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+    let read = figure("pages_in_per_s") * figure("seconds");
+    assert!(read >= 3072.0, "{read} pages were read: the 12 MiB that do not fit at least");
+    assert!(figure("checked_reads") >= read * 4.0 * 0.9, "four words of every page are checked");
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for (args, told) in [
+        (&["pmbench", "--peer", "buffered"][..], "give it to bench streams"),
+        (&["streams", "--peer", "mmap"], "give --platform os, and --peer buffered or direct"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(["bench"]).args(args).args(["--platform", "os", "--memory", "4M"]);
+        let Output { status, stderr, .. } = command.args(["--set", "8M"]).output().unwrap();
+        let text = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(2), "{text}");
+        assert!(text.contains(told) && text.lines().count() == 1, "{text}");
+    }
+}
+
+#[test]
 fn a_reader_that_is_gone_is_no_failure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
     command.args(["bench", "usemem", "--platform", "os", "--memory", "4M", "--set", "16M"]);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Mapping ── anonymous() or of a file() ──> Kernel: Service, counters from /proc
+//! Reads: a file read in blocks, through the page cache or past it: Service
 //! disk::run: transfers of a file through io_uring, no memory manager at all
 //! Keeper process: zram + swapon, memory cgroup; undone when its input closes, however that comes
 //! ```
@@ -12,10 +13,13 @@ mod file;
 pub mod keeper;
 mod kernel;
 mod mapping;
+mod reader;
 mod zram;
 
 pub use kernel::{Kernel, Traffic};
 pub use mapping::{Mapping, Order};
+pub(crate) use reader::Block;
+pub use reader::{Cache, Prepared, Reads};
 
 /// A set-up that this machine or user does not allow. The text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,17 @@
 //! A space on the os platform: a page is reached through a pin that holds it in its frame.
 
 use super::{Setup, with_tiers};
+use crate::peer::Block;
 use crate::workload::host::Host;
 use crate::workload::{Access, Denied, Intent, Service, Target, Words};
+use highwater_devices::{FileAccess, open_file};
 use highwater_mm::stats::Snapshot;
 use highwater_mm::{Access as Want, Manager, Pin, Range};
 use highwater_os::Os;
 use highwater_platform::LockStatistics;
 use highwater_units::{SpaceId, Vpn};
 use std::ops::Deref;
+use std::path::Path;
 
 /// A manager on [`Os`] with one space.
 pub struct Guards {
@@ -71,6 +74,17 @@ impl Access for &Guards {
         Self: 'a;
 
     fn page(&mut self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
+        self.reach(index, intent)
+    }
+
+    fn ahead(&mut self, index: u64) {
+        let page = Range { first: Vpn(index), end: Vpn(index + 1) };
+        self.manager.prefetch(self.space, page);
+    }
+}
+
+impl Guards {
+    fn reach(&self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
         let want = match intent {
             Intent::Read => Want::Read,
             Intent::Write => Want::Write,
@@ -82,10 +96,87 @@ impl Access for &Guards {
         let words = unsafe { &*self.manager.platform().frame(pin.pfn()).cast::<Words>() };
         Ok(Pinned { words, _pin: pin })
     }
+}
 
-    fn ahead(&mut self, index: u64) {
-        let page = Range { first: Vpn(index), end: Vpn(index + 1) };
-        self.manager.prefetch(self.space, page);
+/// A manager on [`Os`] with the space of a file, for readers that copy what they read.
+pub struct Copies(Guards);
+
+impl Copies {
+    /// Starts a manager over a file that exists.
+    ///
+    /// # Errors
+    /// As of [`Guards::start`]; or the file cannot be opened.
+    pub fn start(setup: &Setup, file: &Path) -> Result<Copies, String> {
+        let mut devices = setup.open_devices()?;
+        devices.push(open_file(file, FileAccess::Read).map_err(|e| e.to_string())?);
+        let (pages, device) = (setup.set.pages(), (devices.len() - 1) as u8);
+        let platform = Os::new(setup.memory, devices).map_err(|e| e.to_string())?;
+        let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
+        let space = manager.add_file_space(pages, device).map_err(|e| e.to_string())?;
+        Ok(Copies(Guards { manager, space, pages }))
+    }
+}
+
+impl Service for Copies {
+    type Target = Copies;
+    type World = Host;
+
+    fn target(&self) -> &Copies {
+        self
+    }
+
+    fn world(&self) -> &Host {
+        &Host
+    }
+
+    fn counters(&self) -> Snapshot {
+        self.0.counters()
+    }
+
+    fn locks(&self) -> Option<LockStatistics> {
+        self.0.locks()
+    }
+}
+
+impl Target for Copies {
+    type Access<'a> = Copying<'a>;
+
+    fn pages(&self) -> u64 {
+        self.0.pages
+    }
+
+    fn enter(&self) -> Copying<'_> {
+        Copying { guards: &self.0, block: Block::new() }
+    }
+}
+
+/// One reader, and the block that it copies to, as a reader by system calls has one.
+pub struct Copying<'a> {
+    guards: &'a Guards,
+    block: Block,
+}
+
+impl Access for Copying<'_> {
+    type Page<'a>
+        = Pinned<'a>
+    where
+        Self: 'a;
+
+    fn page(&mut self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
+        self.guards.reach(index, intent)
+    }
+
+    fn copy(&mut self, index: u64, see: &mut dyn FnMut(&Words)) -> Result<(), Denied> {
+        let page = self.guards.reach(index, Intent::Read)?;
+        let own = self.block.page(index);
+        // SAFETY: the pin keeps the page where it is, and the file's pages are only read; the block
+        // is this reader's alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(&raw const *page, own.as_ptr().cast_mut().cast(), 1)
+        };
+        drop(page);
+        see(own);
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Highwater as a service for workloads: a manager with one space, and the way to its pages.
 //!
 //! ```text
-//! Guards     Manager<Os>: a pin for each access
+//! Guards     Manager<Os>: a pin for each access; Copies: a file's space, for readers that copy
 //! Faults     Manager<Uffd>: plain memory, page faults served by handlers or in the thread
 //! Simulated  Manager<Sim>: pins, or virtual page tables, on a virtual machine
 //! ```
@@ -11,7 +11,7 @@ mod guards;
 mod simulated;
 
 pub use faults::Faults;
-pub use guards::Guards;
+pub use guards::{Copies, Guards};
 pub use simulated::{Held, Room, Simulated, Virtual};
 
 use highwater_devices::{Area, Device};

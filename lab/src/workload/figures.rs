@@ -46,8 +46,10 @@ pub struct Figures {
     pub access_p50_ns: u64,
     /// 99% of all accesses took at most this.
     pub access_p99_ns: u64,
-    /// Pages read from swap (or from the file) per second.
+    /// Pages read from swap, or from the file, per second.
     pub pages_in_per_s: f64,
+    /// CPUs that the process kept busy. The kernel's own threads are not in it.
+    pub cpus: f64,
     /// 10^9 bytes read from swap per second.
     pub swap_in_gb_per_s: f64,
     /// 10^9 bytes written to swap per second.
@@ -58,8 +60,8 @@ pub struct Figures {
     pub stalled: Option<f64>,
     /// 10^9 bytes per second of the pass that wrote the whole set first; none without such a pass.
     pub fill_gb_per_s: Option<f64>,
-    /// 10^9 bytes per second of the pass that checked the whole set at the end.
-    pub sweep_gb_per_s: f64,
+    /// 10^9 bytes per second of the pass that checked the whole set at the end; none without.
+    pub sweep_gb_per_s: Option<f64>,
     /// Loads that were checked while the threads ran.
     pub checked_reads: u64,
     /// Words that were checked at the end: all of the set, but for files that are only read.
@@ -93,6 +95,7 @@ impl Figures {
         let fault_ns = |share| (faults.count() > 0).then(|| faults.quantile(share).0);
         let access_ns = |share| (latency.value_at_quantile(share) as f64 * nanos_per_tick) as u64;
         let pages_in = gained.count(Counter::PswpIn);
+        let read = pages_in + gained.count(Counter::PgFileIn);
         let ours = |figure: f64| locks.as_ref().map(|_| figure);
         let gb_per_s = |bytes: u64, seconds: f64| bytes as f64 / 1e9 / seconds;
         Figures {
@@ -113,13 +116,15 @@ impl Figures {
             fault_p99_ns: fault_ns(0.99),
             access_p50_ns: access_ns(0.5),
             access_p99_ns: access_ns(0.99),
-            pages_in_per_s: pages_in as f64 / seconds,
+            pages_in_per_s: read as f64 / seconds,
+            cpus: cpu.total().0 as f64 / 1e9 / seconds,
             swap_in_gb_per_s: gb_per_s(Bytes::of_pages(pages_in).0, seconds),
             swap_out_gb_per_s: gb_per_s(Bytes::of_pages(gained.count(Counter::PswpOut)).0, seconds),
             direct_reclaims_per_s: ours(gained.count(Counter::AllocStall) as f64 / seconds),
             stalled: ours(gained.count(Counter::PsiSomeMicros) as f64 / 1e6 / seconds),
             fill_gb_per_s: outcome.fill.map(|fill| gb_per_s(set, fill.as_secs_f64())),
-            sweep_gb_per_s: gb_per_s(set, outcome.sweep.as_secs_f64()),
+            sweep_gb_per_s: (!outcome.sweep.is_zero())
+                .then(|| gb_per_s(set, outcome.sweep.as_secs_f64())),
             checked_reads: *loads,
             swept_words: outcome.swept * WORDS as u64,
             cpu_ns: cpu.total().0,

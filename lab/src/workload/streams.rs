@@ -7,6 +7,7 @@
 //!      Direct  a block at a time from the device into the task's own memory       O_DIRECT
 //! Span::Filling  from the first block until pages are looked for to reclaim
 //!      Full      from then on: warm-up, measured time
+//!      Timed     warm-up, measured time, whatever memory is like: where nobody can be asked
 //! ```
 //! Beside them, where asked for: tasks whose anonymous pages are in use all the time, and a small
 //! task that needs a page now and then, whose waits are recorded.
@@ -65,6 +66,8 @@ pub enum Span {
     Filling,
     /// After that, and a warm-up. Of direct reads, after the warm-up alone.
     Full,
+    /// After the warm-up alone.
+    Timed,
 }
 
 /// What the set consists of, in pages.
@@ -249,7 +252,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
     fn measured(&self) -> Until {
         let scanning = match self.config.span {
             Span::Filling => Scanning::Ends,
-            Span::Full => Scanning::Nothing,
+            Span::Full | Span::Timed => Scanning::Nothing,
         };
         Until { time: self.config.time, scanning, phase: 3 }
     }

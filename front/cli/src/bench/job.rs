@@ -7,7 +7,7 @@ use highwater_lab::workload::Service;
 use highwater_lab::workload::history::History;
 use highwater_lab::workload::outcome::{Failure, Outcome};
 use highwater_lab::workload::pattern::Pattern;
-use highwater_lab::workload::{pmbench, usemem};
+use highwater_lab::workload::{pmbench, streams, usemem};
 use highwater_units::Bytes;
 use std::time::Duration;
 
@@ -37,11 +37,25 @@ pub(super) trait Job {
     /// How long it runs at most, passes over the set aside.
     fn seconds(&self) -> u64;
 
+    /// What the set is.
+    fn data(&self) -> Data {
+        Data::Memory
+    }
+
     /// What it takes to know what the set must hold.
     fn bookkeeping(&self) -> Bytes;
 
     /// Runs it.
-    fn run<S: Service>(&self, service: &S) -> Result<Outcome, Failure>;
+    fn run<S: Service + Sync>(&self, service: &S) -> Result<Outcome, Failure>;
+}
+
+/// What a set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// Memory, zeros at first.
+    Memory,
+    /// A file on a disk.
+    File,
 }
 
 /// The order in which pages are visited.
@@ -164,7 +178,7 @@ impl Job for Pmbench {
         Bytes(History::bytes(self.common.threads as usize, self.common.set.pages()))
     }
 
-    fn run<S: Service>(&self, service: &S) -> Result<Outcome, Failure> {
+    fn run<S: Service + Sync>(&self, service: &S) -> Result<Outcome, Failure> {
         let config = pmbench::Config {
             threads: self.common.threads as usize,
             read_percent: self.read,
@@ -239,7 +253,7 @@ impl Job for Usemem {
         Bytes(usemem::bookkeeping_bytes(self.common.set.pages()))
     }
 
-    fn run<S: Service>(&self, service: &S) -> Result<Outcome, Failure> {
+    fn run<S: Service + Sync>(&self, service: &S) -> Result<Outcome, Failure> {
         let config = usemem::Config {
             kind: match self.kind {
                 Kind::Seq => usemem::Kind::WriteSequential,
@@ -251,5 +265,69 @@ impl Job for Usemem {
             seed: self.common.seed,
         };
         usemem::run(service, &config)
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct Streams {
+    #[command(flatten)]
+    common: Common,
+    /// How long the tasks are measured
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
+          default_value = "5")]
+    time: u64,
+    /// How long they run before that
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400),
+          default_value = "1")]
+    warm_up: u64,
+}
+
+impl Job for Streams {
+    const NAME: &'static str = "streams";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn options(&self) -> Vec<(&'static str, String)> {
+        vec![("--time", self.time.to_string()), ("--warm-up", self.warm_up.to_string())]
+    }
+
+    fn told(&self) -> String {
+        format!("a file in blocks of 4 MiB, {} s", self.time)
+    }
+
+    fn order(&self) -> Order {
+        Order::Ascending
+    }
+
+    fn disk_pass(&self) -> Option<disk::Pass> {
+        None
+    }
+
+    fn seconds(&self) -> u64 {
+        self.warm_up + self.time
+    }
+
+    fn data(&self) -> Data {
+        Data::File
+    }
+
+    fn bookkeeping(&self) -> Bytes {
+        Bytes::of_pages(u64::from(self.common.threads) * streams::BLOCK_PAGES + streams::KINDS)
+    }
+
+    fn run<S: Service + Sync>(&self, service: &S) -> Result<Outcome, Failure> {
+        let device_pages = self.common.set.pages();
+        let config = streams::Config {
+            threads: self.common.threads as usize,
+            layout: streams::Layout { devices: 1, device_pages, anon_pages: 0, small_pages: 0 },
+            way: streams::Way::Cached,
+            span: streams::Span::Timed,
+            warm_up: Duration::from_secs(self.warm_up),
+            time: Duration::from_secs(self.time),
+            seed: self.common.seed,
+        };
+        streams::run(service, &config)
     }
 }

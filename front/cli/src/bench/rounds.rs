@@ -127,6 +127,8 @@ fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsSt
         Peer::None | Peer::KernelSwap => Platform::None,
         Peer::Mmap => Platform::Mmap,
         Peer::IoUring => Platform::IoUring,
+        Peer::Buffered => Platform::Buffered,
+        Peer::Direct => Platform::Direct,
     };
     let mut line = arguments(job, platform);
     if let Some(Ready { cgroup, swap }) = ready {
@@ -193,14 +195,14 @@ impl Stage {
     fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, Trouble> {
         let set = job.common().set;
         let zram = match peer {
-            Peer::None | Peer::IoUring => return Ok(Stage::Bare(None)),
+            Peer::None | Peer::IoUring | Peer::Direct => return Ok(Stage::Bare(None)),
             Peer::KernelSwap => Some(Bytes(set.0 + set.0 / 8)),
-            Peer::Mmap => None,
+            Peer::Mmap | Peer::Buffered => None,
         };
         let limit = limit(job);
         match (Keeper::start(limit, zram, time_limit(job) + GRACE)?, peer) {
             (Ok((keeper, ready)), _) => Ok(Stage::Kept { keeper, ready, limit }),
-            (Err(reason), Peer::Mmap) => Ok(Stage::Bare(Some(reason))),
+            (Err(reason), Peer::Mmap | Peer::Buffered) => Ok(Stage::Bare(Some(reason))),
             (Err(reason), _) => Err(Trouble::Setup(format!("--peer kernel-swap: {reason}"))),
         }
     }
@@ -221,6 +223,7 @@ impl Stage {
                     disk::DEPTH
                 )
             }
+            Stage::Bare(None) if peer == Peer::Direct => format!("{name}: no page cache"),
             Stage::Bare(None) => format!("{name}: no memory limit"),
             Stage::Bare(Some(reason)) => format!("{name}: NO memory limit ({reason})"),
             Stage::Kept { ready, limit, .. } => {

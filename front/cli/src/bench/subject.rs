@@ -1,9 +1,12 @@
 //! One run in this process: whatever manages the memory, the same workload.
 
+use super::job::Data;
 use super::{Common, Job, Platform, Trouble, name_of};
 use highwater_devices::{Area, SIZE_MIN, Spec};
-use highwater_lab::peer::{Kernel, Mapping, Order, Traffic, Unavailable, cgroup, disk};
-use highwater_lab::subject::{Faults, Guards, ServedBy, Setup};
+use highwater_lab::peer::{
+    Cache, Kernel, Mapping, Order, Prepared, Reads, Traffic, Unavailable, cgroup, disk,
+};
+use highwater_lab::subject::{Copies, Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
 use highwater_mm::Config;
@@ -26,12 +29,39 @@ pub(super) fn run(job: &impl Job) -> Result<Run, Trouble> {
     if let Some(dir) = &args.join_cgroup {
         cgroup::join(dir).map_err(setup)?;
     }
+    if job.data() == Data::File {
+        return of_file(job);
+    }
     match args.platform {
         Platform::Os => measure(job, &Guards::start(&args.setup()?).map_err(Trouble::Setup)?),
         Platform::Uffd => measure(job, &faults(args)?),
         Platform::None => measure(job, &anonymous(args).map_err(setup)?),
         Platform::Mmap => measure(job, &file(args, job.order()).map_err(setup)?),
         Platform::IoUring => bare_disk(job),
+        Platform::Buffered | Platform::Direct => {
+            let name = name_of(&args.platform);
+            Err(Trouble::Setup(format!("--peer {name} reads files: give it to bench streams")))
+        }
+    }
+}
+
+/// A run over a file that is made for it.
+fn of_file(job: &impl Job) -> Result<Run, Trouble> {
+    let args = job.common();
+    let prepared = || Prepared::new(&args.dir, args.set, args.seed).map_err(setup);
+    let read = |cache| Reads::new(prepared()?, cache).map_err(setup);
+    match args.platform {
+        Platform::Os => {
+            let file = prepared()?;
+            let started = Copies::start(&args.setup()?, &file.path());
+            measure(job, &started.map_err(Trouble::Setup)?)
+        }
+        Platform::Buffered => measure(job, &read(Cache::Through)?),
+        Platform::Direct => measure(job, &read(Cache::Past)?),
+        other => Err(Trouble::Setup(format!(
+            "streams on {}: give --platform os, and --peer buffered or direct",
+            name_of(&other)
+        ))),
     }
 }
 
@@ -87,7 +117,7 @@ impl Common {
     }
 }
 
-fn measure<S: Service>(job: &impl Job, service: &S) -> Result<Run, Trouble> {
+fn measure<S: Service + Sync>(job: &impl Job, service: &S) -> Result<Run, Trouble> {
     let outcome = job.run(service).map_err(|failure| Trouble::Run(failure.to_string()))?;
     Ok(Run { subject: name_of(&job.common().platform), figures: Figures::of(&outcome) })
 }

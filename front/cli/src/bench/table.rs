@@ -26,6 +26,7 @@ const ROWS: &[Row] = &[
     ("fault latency p99", Unit::Time, |f| f.fault_p99_ns.map(|ns| ns as f64)),
     ("access latency p50", Unit::Time, |f| Some(f.access_p50_ns as f64)),
     ("access latency p99", Unit::Time, |f| Some(f.access_p99_ns as f64)),
+    ("CPUs kept busy", Unit::Share, |f| Some(f.cpus)),
     ("pages in/s", Unit::Rate, |f| Some(f.pages_in_per_s)),
     ("swap in", Unit::Speed, |f| Some(f.swap_in_gb_per_s)),
     ("swap out", Unit::Speed, |f| Some(f.swap_out_gb_per_s)),
@@ -35,7 +36,7 @@ const ROWS: &[Row] = &[
     ("tasks' KB/s, median", Unit::Rate, |f| f.tasks.map(|tasks| tasks.median_kib_per_s)),
     ("tasks' KB/s, deviation", Unit::Rate, |f| f.tasks.map(|tasks| tasks.stddev_kib_per_s)),
     ("fill of the whole set", Unit::Speed, |f| f.fill_gb_per_s),
-    ("check of the whole set", Unit::Speed, |f| Some(f.sweep_gb_per_s)),
+    ("check of the whole set", Unit::Speed, |f| f.sweep_gb_per_s),
 ];
 
 /// The table of one run.
@@ -111,9 +112,11 @@ fn heading<J: Job>(job: &J) -> String {
 fn checked(run: &Run) -> String {
     let Figures { checked_reads, swept_words, .. } = run.figures;
     let subject = &run.subject;
-    format!(
-        "{subject}: contents checked: {checked_reads} reads, full pass of {swept_words} words ok"
-    )
+    let pass = match swept_words {
+        0 => String::new(),
+        words => format!(", full pass of {words} words"),
+    };
+    format!("{subject}: contents checked: {checked_reads} reads{pass} ok")
 }
 
 fn ratio(ours: Option<f64>, peers: Option<f64>) -> String {
