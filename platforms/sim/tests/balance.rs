@@ -107,7 +107,9 @@ fn refaults_move_the_pressure() {
     // One kind is used again and again, and would find room if the other, which is idle, went; but
     // swappiness spares that. What is read again costs its kind, and so the idle one goes sooner.
     let reads = |used: SpaceId, idle: SpaceId, swappiness, shadows| {
-        run(&Config { shadows, swappiness, ..Config::default() }, move |world| {
+        // What is read ahead would be counted, too.
+        let config = Config { shadows, swappiness, file_readahead: 0, ..Config::default() };
+        run(&config, move |world| {
             world.pass(used, 0..1601);
             (0..2).for_each(|_| world.pass(idle, 0..1000));
             let [file, anon] = world.grows([Counter::PgFileIn, Counter::PswpIn], || {

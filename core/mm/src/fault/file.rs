@@ -21,8 +21,10 @@ use crate::swap::{ALONE, Expected, Seen, TRACE_MIN, Window, Wish, lasting, windo
 use highwater_platform::{DeviceInfo, DeviceRole, Latency, Platform, Protection, Recency};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
-/// Parts of memory of which a window is one at most: two of a stream are in memory.
-const PARTS_OF_MEMORY: usize = 16;
+/// Parts of memory of which a window is one at most: two of a stream are in memory. With a 16th,
+/// 8 MiB that were used again and again lost half of their pages to one stream beside them, where
+/// unmapping asks.
+const PARTS_OF_MEMORY: usize = 32;
 
 /// Parts of the memory that gives way to what is read, of which a window is one at most.
 const PARTS_OF_USABLE: u32 = 4;
