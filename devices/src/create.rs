@@ -150,28 +150,34 @@ pub(crate) fn set_direct(file: &File, direct: libc::c_int) -> Result<(), i32> {
     if set == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// Memory for a probe, aligned as O_DIRECT wants it.
 #[repr(align(4096))]
-struct Page([u8; PAGE_SIZE]);
+pub(crate) struct Page(pub(crate) [u8; PAGE_SIZE]);
 
 /// Writes a page and reads it back, at the second page: where a device has blocks of more than
 /// 4 KiB, that offset is what it refuses.
 fn probe(file: &File) -> Result<(), i32> {
     let mut written = Page(std::array::from_fn(|i| i as u8 ^ 0x5a));
-    move_probe(file, Direction::Write, &mut written)?;
+    let at = PAGE_SIZE as u64;
+    let write = move_probe(file, Direction::Write, &mut written, at)?;
     let mut read = Page([0; PAGE_SIZE]);
-    move_probe(file, Direction::Read, &mut read)?;
-    if read.0 == written.0 { Ok(()) } else { Err(libc::EIO) }
+    let whole = [write, move_probe(file, Direction::Read, &mut read, at)?] == [PAGE_SIZE; 2];
+    if whole && read.0 == written.0 { Ok(()) } else { Err(libc::EIO) }
 }
 
-fn move_probe(file: &File, direction: Direction, page: &mut Page) -> Result<(), i32> {
+/// Moves a page, or what of it lies in the file; returns how many bytes.
+pub(crate) fn move_probe(
+    file: &File,
+    direction: Direction,
+    page: &mut Page,
+    at: u64,
+) -> Result<usize, i32> {
     let vector = iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE_SIZE };
     loop {
         // SAFETY: the vector names the page, which is borrowed here alone.
-        match unsafe { transfer(direction, file.as_fd(), &[vector], PAGE_SIZE as u64) } {
-            Ok(PAGE_SIZE) => return Ok(()),
-            Ok(_) => return Err(libc::EIO),
+        match unsafe { transfer(direction, file.as_fd(), &[vector], at) } {
             Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
-            Err(errno) => return Err(errno),
+            moved => return moved,
         }
     }
 }

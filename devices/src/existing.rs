@@ -8,7 +8,7 @@
 //! last page reads as zeros. A file that others make shorter meanwhile gives errors for what it
 //! has lost, never other data.
 
-use crate::create::set_direct;
+use crate::create::{Page, move_probe, set_direct};
 use crate::sys::{last_errno, raise, transfer};
 use crate::transfer::{Outcome, offset, outcome, plain};
 use crate::{Arena, Device, boxed, file::FileDevice};
@@ -122,13 +122,8 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
 /// Whether the page that such reads are most likely refused for can be read: the second one, since
 /// blocks of more than 4 KiB start at the first. Of a file without, nothing is read that way.
 fn reads(file: &File, bytes: u64) -> bool {
-    #[repr(align(4096))]
-    struct Page([u8; PAGE_SIZE]);
-    let mut page = Page([0; PAGE_SIZE]);
-    let vector = iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE_SIZE };
     let at = if bytes >= 2 * PAGE_SIZE as u64 { PAGE_SIZE as u64 } else { 0 };
-    // SAFETY: the vector names the page, which is borrowed here alone.
-    unsafe { transfer(Direction::Read, file.as_fd(), &[vector], at) }.is_ok()
+    move_probe(file, Direction::Read, &mut Page([0; PAGE_SIZE]), at).is_ok()
 }
 
 /// The last page of a file that ends within it.

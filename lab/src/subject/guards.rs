@@ -4,9 +4,9 @@ use super::{Setup, with_tiers};
 use crate::peer::Block;
 use crate::workload::host::Host;
 use crate::workload::{Access, Denied, Intent, Service, Target, Words};
-use highwater_devices::{FileAccess, open_file};
+use highwater_devices::{Device, FileAccess, open_file};
 use highwater_mm::stats::Snapshot;
-use highwater_mm::{Access as Want, Manager, Pin, Range};
+use highwater_mm::{Access as Want, Manager, Pin, Range, StartError};
 use highwater_os::Os;
 use highwater_platform::LockStatistics;
 use highwater_units::{SpaceId, Vpn};
@@ -26,10 +26,19 @@ impl Guards {
     /// # Errors
     /// One line: a device cannot be opened, or the system refuses memory or threads.
     pub fn start(setup: &Setup) -> Result<Guards, String> {
-        let platform = Os::new(setup.memory, setup.open_devices()?).map_err(|e| e.to_string())?;
+        Guards::over(setup, setup.open_devices()?, Manager::add_space)
+    }
+
+    /// Starts a manager with these devices, and the space that `add` makes of so many pages.
+    fn over(
+        setup: &Setup,
+        devices: Vec<Box<dyn Device>>,
+        add: impl FnOnce(&Manager<Os>, u64) -> Result<SpaceId, StartError>,
+    ) -> Result<Guards, String> {
+        let platform = Os::new(setup.memory, devices).map_err(|e| e.to_string())?;
         let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
         let pages = setup.set.pages();
-        let space = manager.add_space(pages).map_err(|e| e.to_string())?;
+        let space = add(&manager, pages).map_err(|e| e.to_string())?;
         Ok(Guards { manager, space, pages })
     }
 }
@@ -109,11 +118,8 @@ impl Copies {
     pub fn start(setup: &Setup, file: &Path) -> Result<Copies, String> {
         let mut devices = setup.open_devices()?;
         devices.push(open_file(file, FileAccess::Read).map_err(|e| e.to_string())?);
-        let (pages, device) = (setup.set.pages(), (devices.len() - 1) as u8);
-        let platform = Os::new(setup.memory, devices).map_err(|e| e.to_string())?;
-        let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
-        let space = manager.add_file_space(pages, device).map_err(|e| e.to_string())?;
-        Ok(Copies(Guards { manager, space, pages }))
+        let device = (devices.len() - 1) as u8;
+        Guards::over(setup, devices, |m, pages| m.add_file_space(pages, device)).map(Copies)
     }
 }
 
