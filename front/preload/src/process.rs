@@ -15,7 +15,7 @@ use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_session::{Mapping as Wanted, Settings};
-use highwater_uffd::handler::{Owner, Server};
+use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
@@ -318,17 +318,17 @@ struct Program {
 }
 
 impl Owner for Program {
-    fn region(&self, vpn: Vpn) -> Option<Range> {
+    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.find(vpn).map(|region| region.range)
+        regions.find(vpn).map(|region| Part { space, vpn, within: region.range })
     }
 
-    fn failed(&self, _: Vpn, error: FaultError) {
+    fn failed(&self, _: Part, error: FaultError) {
         report::end_for(error, &self.manager);
     }
 
     /// The page is of no region: as the program's error it becomes a SIGSEGV.
-    fn stray(&self, vpn: Vpn) {
+    fn stray(&self, _: SpaceId, vpn: Vpn) {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         if regions.find(vpn).is_some() {
             return;

@@ -7,7 +7,7 @@ use crate::workload::host::Host;
 use highwater_mm::stats::Snapshot;
 use highwater_mm::{FaultError, Manager, Range};
 use highwater_platform::LockStatistics;
-use highwater_uffd::handler::{Owner, Server};
+use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd, sigbus};
 use highwater_units::{SpaceId, Vpn};
 use std::ptr::NonNull;
@@ -113,15 +113,16 @@ struct OneRegion {
 }
 
 impl Owner for OneRegion {
-    fn region(&self, vpn: Vpn) -> Option<Range> {
-        (vpn.0 < self.pages).then_some(Range { first: Vpn(0), end: Vpn(self.pages) })
+    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
+        let within = Range { first: Vpn(0), end: Vpn(self.pages) };
+        (vpn.0 < self.pages).then_some(Part { space, vpn, within })
     }
 
-    fn failed(&self, vpn: Vpn, error: FaultError) {
-        cannot_go_on(vpn, error);
+    fn failed(&self, part: Part, error: FaultError) {
+        cannot_go_on(part.vpn, error);
     }
 
-    fn stray(&self, vpn: Vpn) {
+    fn stray(&self, _: SpaceId, vpn: Vpn) {
         unreachable!("workloads stay in their extent, and {vpn:?} is outside");
     }
 }

@@ -139,6 +139,16 @@ impl Areas {
         (offset < area.len as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
     }
 
+    /// The space whose faults are messages, and its page, at an address.
+    pub(crate) fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
+        let made = self.areas.iter().enumerate().filter_map(|(id, area)| Some((id, area.get()?)));
+        let mut served = made.filter(|(_, area)| area.delivery == Delivery::Handler);
+        served.find_map(|(id, _)| {
+            let space = SpaceId(id as u16);
+            Some((space, self.page_at(space, address)?))
+        })
+    }
+
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         [&self.messages, &self.signals]
             .into_iter()

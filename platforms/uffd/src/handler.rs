@@ -1,4 +1,4 @@
-//! Threads that serve the faults of a space.
+//! Threads that serve the faults of a platform's spaces.
 //!
 //! ```text
 //! Server -- Lead: who may read messages        thread: take the lead -> read -> serve -> again
@@ -32,17 +32,34 @@ const BATCH: usize = 16;
 /// Threads of a server at most: faults that wait for devices at once.
 const THREADS_MAX: usize = 32;
 
-/// What the owner of a space knows and decides.
+/// A page that faulted, and what it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The space that has the page: the one whose address it is, or one that lies within it.
+    pub space: SpaceId,
+    /// Its number there.
+    pub vpn: Vpn,
+    /// Others are not brought along.
+    pub within: Range,
+}
+
+/// What the owner of the spaces knows and decides.
 pub trait Owner: Send + Sync + 'static {
-    /// The region that a page belongs to; `None` if it belongs to none, and touching it is the
-    /// program's error.
-    fn region(&self, vpn: Vpn) -> Option<Range>;
+    /// What a page belongs to; `None` if to nothing, and touching it is the program's error.
+    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part>;
 
-    /// A fault that cannot be served: the thread waits for ever unless this ends the process.
-    fn failed(&self, vpn: Vpn, error: FaultError);
+    /// Calls `act` with what [`Owner::find`] finds, if anything, and says whether it did. Who takes
+    /// parts away while others fault keeps it as it is until `act` has returned.
+    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        self.find(space, vpn).map(act).is_some()
+    }
 
-    /// An access to a page that belongs to no region. The thread will look again afterwards.
-    fn stray(&self, vpn: Vpn);
+    /// A fault that cannot be served. The thread will look again afterwards: this ends the process,
+    /// or sees to it that the system answers the access.
+    fn failed(&self, part: Part, error: FaultError);
+
+    /// An access to a page that belongs to nothing. The thread will look again afterwards.
+    fn stray(&self, space: SpaceId, vpn: Vpn);
 }
 
 /// Adds a thread's CPU time to the statistics, now and then: asking costs a system call.
@@ -65,15 +82,14 @@ impl Meter {
     }
 }
 
-/// Serves a space until it is stopped. It reads the messages of all spaces of its platform whose
-/// faults are messages, so there must be no other: one such space to a platform.
+/// Serves all spaces of a platform whose faults are messages, until it is stopped. One to a
+/// platform.
 pub struct Server {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     manager: Arc<Manager<Uffd>>,
-    space: SpaceId,
     owner: Arc<dyn Owner>,
     lead: Mutex<Lead>,
     changed: Condvar,
@@ -83,7 +99,7 @@ struct Shared {
     /// Messages read at a time.
     batch: usize,
     /// A page of no use but to be touched: that wakes a reader.
-    bell: Vpn,
+    bell: (SpaceId, Vpn),
 }
 
 /// Whose message was served.
@@ -105,7 +121,8 @@ struct Lead {
 }
 
 impl Server {
-    /// Starts serving. The last page of the space is the server's own: no region may have it.
+    /// Starts serving. The last page of `space`, which is anonymous, is the server's own: no part
+    /// may have it.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -114,14 +131,13 @@ impl Server {
         space: SpaceId,
         owner: Arc<dyn Owner>,
     ) -> io::Result<Server> {
-        let bell = Vpn(manager.machine().space(space).pages() - 1);
+        let bell = (space, Vpn(manager.machine().space(space).pages() - 1));
         let lead = Lead { readers: 0, idle: 0, threads: Vec::new() };
         // With slow devices every message may be another thread's to wait for.
         let slow = manager.machine().swap.any_asynchronous();
         let crowd = Crowd::new(manager.platform().cpus());
         let shared = Arc::new(Shared {
             manager,
-            space,
             owner,
             lead: Mutex::new(lead),
             changed: Condvar::new(),
@@ -159,9 +175,9 @@ impl Shared {
         if readers == 0 {
             return false;
         }
-        let range = Range { first: self.bell, end: self.bell.offset(1) };
-        self.manager.discard(self.space, range);
-        let bell = self.manager.platform().address(self.space, self.bell);
+        let (space, page) = self.bell;
+        self.manager.discard(space, Range { first: page, end: page.offset(1) });
+        let bell = self.manager.platform().address(space, page);
         // SAFETY: a page of the space; the load waits until a reader has mapped the page.
         unsafe { bell.cast::<u64>().read_volatile() };
         // Nobody tells when a reader has gone that gave its lead away: look now and then.
@@ -211,7 +227,7 @@ impl Shared {
     ) {
         loop {
             seat.take(self.crowd.size());
-            let Ok(read) = self.manager.platform().uffd(self.space).read(messages) else { break };
+            let Ok(read) = self.manager.platform().uffd(self.bell.0).read(messages) else { break };
             let (mut leading, mut dismissed) = (true, false);
             for message in &messages[..read] {
                 if leading && self.may_wait(message) {
@@ -275,47 +291,50 @@ impl Shared {
 
     /// Whether serving a message may have to wait for a device.
     fn may_wait(&self, message: &Message) -> bool {
-        match message.event() {
-            Event::Fault { address, .. } => self
-                .manager
-                .platform()
-                .page_at(self.space, address)
-                .is_some_and(|vpn| self.manager.may_wait(self.space, vpn)),
-            Event::Other => false,
-        }
+        let Event::Fault { address, .. } = message.event() else { return false };
+        let part = self.manager.platform().locate(address);
+        let part = part.and_then(|(space, vpn)| self.owner.find(space, vpn));
+        part.is_some_and(|part| self.manager.may_wait(part.space, part.vpn))
     }
 
     fn serve(&self, message: &Message) -> Served {
         let Event::Fault { address, write } = message.event() else { return Served::Program };
-        let platform = self.manager.platform();
-        let Some(vpn) = platform.page_at(self.space, address) else { return Served::Program };
+        let Some((space, vpn)) = self.manager.platform().locate(address) else {
+            return Served::Program;
+        };
         let access = if write { Access::Write } else { Access::Read };
-        if vpn == self.bell {
+        if (space, vpn) == self.bell {
             let within = Range { first: vpn, end: vpn.offset(1) };
-            self.serve_region(Fault { vpn, access, within });
+            self.fault(Part { space, vpn, within }, access, address);
             return Served::Bell;
         }
-        match self.owner.region(vpn) {
-            Some(within) => self.serve_region(Fault { vpn, access, within }),
-            None => {
-                self.owner.stray(vpn);
-                self.wake(vpn);
-            }
+        let mut failed = None;
+        let found = self.owner.keep(space, vpn, &mut |part| {
+            failed = self.fault(part, access, address).map(|error| (part, error));
+        });
+        match (found, failed) {
+            (true, None) => return Served::Program,
+            (true, Some((part, error))) => self.owner.failed(part, error),
+            (false, _) => self.owner.stray(space, vpn),
         }
+        self.wake(address);
         Served::Program
     }
 
-    fn serve_region(&self, fault: Fault) {
-        match self.manager.fault(self.space, fault) {
-            Ok(How::Again) => self.wake(fault.vpn),
+    /// Serves a fault; returns why that failed.
+    fn fault(&self, part: Part, access: Access, address: u64) -> Option<FaultError> {
+        let Part { space, vpn, within } = part;
+        match self.manager.fault(space, Fault { vpn, access, within }) {
+            Ok(How::Again) => self.wake(address),
             Ok(How::Minor | How::Major) => {}
-            Err(error) => self.owner.failed(fault.vpn, error),
+            Err(error) => return Some(error),
         }
+        None
     }
 
     /// Lets the threads that wait for a page look again.
-    fn wake(&self, vpn: Vpn) {
-        let address = self.manager.platform().address(self.space, vpn) as u64;
-        self.manager.platform().uffd(self.space).wake(address, PAGE_SIZE);
+    fn wake(&self, address: u64) {
+        let page = address / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+        self.manager.platform().uffd(self.bell.0).wake(page, PAGE_SIZE);
     }
 }

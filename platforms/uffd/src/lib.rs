@@ -117,6 +117,11 @@ impl Uffd {
         self.areas.page_at(space, address)
     }
 
+    /// The space whose faults are messages, and its page, at an address.
+    pub fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
+        self.areas.locate(address)
+    }
+
     /// Makes pages that something else was mapped over the space's again, empty and ordinary.
     ///
     /// # Errors

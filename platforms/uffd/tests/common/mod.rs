@@ -4,7 +4,7 @@
 use highwater_devices::{Device, Spec, open};
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_platform::conformance::Watchdog;
-use highwater_uffd::handler::{Owner, Server};
+use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::sigbus::Service;
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
 use highwater_units::{Bytes, Prng, SpaceId, Vpn};
@@ -27,16 +27,16 @@ pub(crate) struct Setup {
 struct Regions(u64);
 
 impl Owner for Regions {
-    fn region(&self, vpn: Vpn) -> Option<Range> {
+    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
         let first = Vpn(vpn.0 / self.0 * self.0);
-        Some(Range { first, end: first.offset(self.0) })
+        Some(Part { space, vpn, within: Range { first, end: first.offset(self.0) } })
     }
 
-    fn failed(&self, vpn: Vpn, error: FaultError) {
-        fail(vpn, error);
+    fn failed(&self, part: Part, error: FaultError) {
+        fail(part.vpn, error);
     }
 
-    fn stray(&self, vpn: Vpn) {
+    fn stray(&self, _: SpaceId, vpn: Vpn) {
         panic!("{vpn:?} is in the space");
     }
 }
