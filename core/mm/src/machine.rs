@@ -22,11 +22,11 @@ use crate::lru::{Kind, List, Lru, Removal};
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
 use crate::swap::{Asked, Swap, Wish, Wishes};
-use crate::zone::{Watermarks, Zone};
+use crate::zone::{Mobility, Watermarks, Zone};
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Event, FrameRange, IdleTime, Phase, Platform, Ticket,
 };
-use highwater_units::{CpuId, Nanos, NodeId, Pfn, Slot, SpaceId};
+use highwater_units::{CpuId, Nanos, NodeId, Order, Pfn, Slot, SpaceId};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -312,6 +312,14 @@ impl<P: Platform> Machine<P> {
     /// Likewise, for whoever needs them.
     pub fn free_for_all(&self, frames: &[Pfn]) {
         self.give_back(frames, |node, frames| node.zone.free_for_all(frames));
+    }
+
+    /// Gives the 2^order frames from `first` on back that [`Zone::alloc_block`] gave.
+    pub fn free_run(&self, first: Pfn, order: Order, mobility: Mobility) {
+        let _phase = self.enter(Phase::Alloc);
+        let cpu = self.cpu();
+        self.stats.subtract(cpu, Counter::Resident, order.frames().into());
+        self.node_of(first).zone.free_block(cpu, first, order, mobility);
     }
 
     fn give_back(&self, frames: &[Pfn], to: impl Fn(&Node<P>, &[Pfn])) {

@@ -1,5 +1,6 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
+use crate::alloc;
 use crate::config::{
     Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_THREADS_MAX,
     KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch,
@@ -18,9 +19,9 @@ use crate::swap::Wish;
 use crate::verify::verify;
 use crate::write_back;
 use crate::write_back::flusher::{self, Flusher};
-use crate::zone::Level;
+use crate::zone::{Blocks, Level, Mobility};
 use highwater_platform::{Latency, LockStatistics, Platform};
-use highwater_units::{Nanos, Pfn, Slot, SpaceId, Vpn};
+use highwater_units::{Nanos, Order, Pfn, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
 
@@ -307,6 +308,29 @@ impl<P: Platform> Manager<P> {
     /// Fills an empty space with a snapshot, in the child.
     pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) {
         snapshot::restore(&self.machine, self.space(space), snapshot);
+    }
+
+    /// 2^order adjacent frames outside all spaces, populated, until [`Manager::free_run`]: the
+    /// first of them (alloc_pages). Nothing is evicted from them. Tries what docs/compaction.md
+    /// says, but `None` is an answer to be ready for, with any order but 0.
+    pub fn alloc_run(&self, order: Order, mobility: Mobility) -> Option<Pfn> {
+        let first = alloc::run(&self.machine, order, mobility)?;
+        self.machine.frames.set_run(first, order, mobility);
+        Some(first)
+    }
+
+    /// Gives the frames back that [`Manager::alloc_run`] gave.
+    ///
+    /// # Panics
+    /// If no run begins with `first`.
+    pub fn free_run(&self, first: Pfn) {
+        let (order, mobility) = self.machine.frames.end_run(first);
+        self.machine.free_run(first, order, mobility);
+    }
+
+    /// How free memory lies, by node: /proc/buddyinfo, /proc/pagetypeinfo.
+    pub fn blocks(&self) -> Vec<Blocks> {
+        self.machine.nodes.iter().map(|node| node.zone.blocks()).collect()
     }
 
     /// Frames free or in use, and free slots: what could still be given out, in pages.

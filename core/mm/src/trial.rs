@@ -26,6 +26,7 @@ mod model;
 mod plan;
 mod program;
 mod rest;
+mod runs;
 mod user;
 mod world;
 

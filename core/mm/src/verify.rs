@@ -26,6 +26,7 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
             set_place(&mut places, pfn, check_place(m, pfn, place));
         });
     }
+    set_runs(m, &mut places);
     let mut references = snapshot_references(snapshots);
     for space in m.spaces() {
         let mut dirty = 0;
@@ -66,6 +67,19 @@ fn check_place<P: Platform>(m: &Machine<P>, pfn: Pfn, found: Place) -> Place {
     }
     assert_eq!(place, found, "{pfn:?} is where its record says");
     place
+}
+
+/// Frames that were given out as runs.
+fn set_runs<P: Platform>(m: &Machine<P>, places: &mut [Option<Place>]) {
+    for first in (0..m.frames.len() as u32).map(Pfn) {
+        let Some((order, _)) = m.frames.run(first) else { continue };
+        for pfn in (0..order.frames()).map(|index| first.offset(index)) {
+            let place = m.frames.place(pfn).get();
+            assert_eq!(place == Place::Run, pfn == first, "{pfn:?} of the run of {first:?}");
+            assert_eq!(m.frames.owner(pfn), None, "{pfn:?} of a run is no page's");
+            set_place(places, pfn, Place::Off);
+        }
+    }
 }
 
 fn set_place(places: &mut [Option<Place>], pfn: Pfn, place: Place) {

@@ -64,7 +64,7 @@ impl Order {
     pub const LARGE: Order = Order(LARGE_PAGES.trailing_zeros() as u8);
 
     /// Frames in a block of this order.
-    pub fn frames(self) -> u32 {
+    pub const fn frames(self) -> u32 {
         1 << self.0
     }
 

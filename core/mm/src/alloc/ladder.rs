@@ -5,9 +5,9 @@ use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
 use crate::stats::{Counter, Shortage};
-use crate::zone::Level;
+use crate::zone::{Level, Mobility};
 use highwater_platform::{Atomic, Event, Platform};
-use highwater_units::{BATCH_PAGES_MAX, FrameList, LARGE_PAGES, Nanos, Pfn};
+use highwater_units::{BATCH_PAGES_MAX, FrameList, Nanos, Order, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Rounds of direct reclaim without a frame gained after which swap being full is believed.
@@ -65,21 +65,18 @@ pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<Fr
     request(m, wanted, Level::Min)
 }
 
-/// A large block from above low, or from above min after reclaiming as much.
-pub(super) fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
+/// 2^order adjacent frames from above low, or from above min after reclaiming as many.
+pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
     let cpu = m.cpu();
-    let request = |level| m.nodes_from(cpu).find_map(|(_, node)| node.zone.alloc_block(cpu, level));
-    if let Some(first) = request(Level::Low) {
+    let of = |node: &Node<P>, level| node.zone.alloc_block(cpu, order, mobility, level);
+    if let Some(first) = m.nodes_from(cpu).find_map(|(_, node)| of(node, Level::Low)) {
         return Some(first);
     }
-    for (_, node) in m.nodes_from(cpu) {
+    m.nodes_from(cpu).find_map(|(_, node)| {
         node.alarm.notify_all();
-        shrink(m, node, &mut Reclaimer::Direct, LARGE_PAGES as u32);
-        if let Some(first) = request(Level::Min) {
-            return Some(first);
-        }
-    }
-    None
+        shrink(m, node, &mut Reclaimer::Direct, order.frames());
+        m.nodes_from(cpu).find_map(|(_, node)| of(node, Level::Min))
+    })
 }
 
 /// Direct reclaim, until there is a frame or no hope for one.

@@ -6,16 +6,16 @@
 //!                       direct reclaim, retry
 //!                       drain per-CPU lists and batches
 //!                       OutOfMemory
+//! run(order) -- above low; ring kswapd, direct reclaim of as many, above min -----> 2^order frames
 //! ```
 //! Frames come populated, on no list, nobody's. The caller may hold entries, and no other lock.
 
 mod ladder;
 
-use crate::large::block_frames;
 use crate::machine::Machine;
-use crate::zone::Level;
+use crate::zone::{Level, Mobility};
 use highwater_platform::{Phase, Platform};
-use highwater_units::{FrameList, LARGE_PAGES, Pfn};
+use highwater_units::{FrameList, Order, Pfn};
 
 /// No frame can be had: memory is in use and nothing can be swapped out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,18 +62,24 @@ fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList>
     Some(taken)
 }
 
-/// The first of 512 adjacent frames. Reclaims once for it; there is no more patience for what small
-/// pages can do as well.
-pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
+/// The first of 2^order adjacent frames. Reclaims once for it; there is no more patience for what
+/// single pages can do as well.
+pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
     let _phase = m.enter(Phase::Alloc);
-    let first = ladder::block(m)?;
-    m.taken(LARGE_PAGES);
-    let frames = block_frames(first);
-    if m.platform.populate(&frames).is_err() {
-        m.free(&frames);
+    let first = ladder::run(m, order, mobility)?;
+    m.taken(order.frames() as usize);
+    let frames: [Pfn; Order::MAX.frames() as usize] =
+        std::array::from_fn(|index| Pfn(first.0 + index as u32));
+    if m.platform.populate(&frames[..order.frames() as usize]).is_err() {
+        m.free_run(first, order, mobility);
         return None;
     }
     Some(first)
+}
+
+/// The first frame of a large page's block.
+pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
+    run(m, Order::LARGE, Mobility::Movable)
 }
 
 /// What the zones have above `level`, nearest node first.

@@ -9,14 +9,16 @@
 //! exactly one place: free in its zone, in a per-CPU batch, on a list, or in the hands of one
 //! thread.
 
+mod mobility;
 mod place;
 mod shadow;
 
+pub use mobility::Mobility;
 pub use place::{Kind, Place, PlaceCell};
 pub use shadow::{History, Shadow};
 
 use highwater_platform::{Atomic, Platform};
-use highwater_units::{Pfn, Slot, SpaceId, Vpn};
+use highwater_units::{Order, Pfn, Slot, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 
 /// Whose page a frame holds.
@@ -51,7 +53,7 @@ struct Frame<P: Platform> {
     slot: P::Atomic<u64>,
     place: PlaceCell<P>,
     writeback: P::Atomic<u8>,
-    /// Of a file's page: 1 if it was active once.
+    /// Of a file's page: 1 if it was active once. Of a run's first frame: order << 2 | mobility.
     history: P::Atomic<u8>,
 }
 
@@ -127,6 +129,33 @@ impl<P: Platform> Frames<P> {
     /// Notes that, by who has the page's entry or the frame isolated.
     pub fn set_history(&self, pfn: Pfn, history: History) {
         self.0[pfn.index()].history.store(u8::from(history == History::Active), Relaxed);
+    }
+
+    /// Notes that a run begins with a frame that the caller has ([`Place::Off`]).
+    pub fn set_run(&self, first: Pfn, order: Order, mobility: Mobility) {
+        self.0[first.index()].history.store(order.0 << 2 | mobility as u8, Relaxed);
+        let changed = self.place(first).change(Place::Off, Place::Run);
+        debug_assert_eq!(changed, Ok(()), "{first:?} is in the hands of this thread");
+    }
+
+    /// The run that begins with a frame, if one does.
+    pub fn run(&self, first: Pfn) -> Option<(Order, Mobility)> {
+        (self.place(first).get() == Place::Run).then(|| {
+            let bits = self.0[first.index()].history.load(Relaxed);
+            (Order(bits >> 2), Mobility::ALL[usize::from(bits & 3)])
+        })
+    }
+
+    /// Ends it: the frames are the caller's.
+    ///
+    /// # Panics
+    /// If no run begins there.
+    pub fn end_run(&self, first: Pfn) -> (Order, Mobility) {
+        let run = self.run(first);
+        let ended = self.place(first).change(Place::Run, Place::Off);
+        assert_eq!(ended, Ok(()), "no run begins with {first:?}");
+        self.0[first.index()].history.store(0, Relaxed);
+        run.expect("it has not ended before")
     }
 
     /// How its write stands.

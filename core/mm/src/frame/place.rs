@@ -8,7 +8,7 @@
 //!                    +--------> Orphan <----+------ abandon ------------+
 //! ```
 //! The frames of a large page but the first are tails instead: Off -> Tail -> Isolated (split) or
-//! Off (evicted).
+//! Off (evicted). A run for who has no space: Off -> Run -> Off; it is said of its first frame.
 //!
 //! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
 //! it becomes an orphan, and that thread frees it when it would put it on a list.
@@ -38,9 +38,11 @@ pub enum Place {
     Orphan,
     /// Part of a large page, but its first frame: that one is listed for all.
     Tail,
+    /// The first of 2^order frames that were given out as a run; the others are off.
+    Run,
 }
 
-const ALL: [Place; 9] = [
+const ALL: [Place; 10] = [
     Place::Off,
     Place::Batch,
     Place::InactiveAnon,
@@ -50,6 +52,7 @@ const ALL: [Place; 9] = [
     Place::Isolated,
     Place::Orphan,
     Place::Tail,
+    Place::Run,
 ];
 
 /// Whose pages: the two kinds are aged apart.

@@ -227,7 +227,9 @@ impl<P: Platform> Lru<P> {
                 Place::Batch | Place::Isolated | Place::Tail => {
                     frames.place(pfn).change(place, Place::Orphan).map(|()| Removal::Abandoned)
                 }
-                Place::Orphan => unreachable!("an orphan has no entry to be removed through"),
+                Place::Orphan | Place::Run => {
+                    unreachable!("{place:?}: no entry to be removed through")
+                }
             };
             // A change of place between the look and the act: look again.
             if let Ok(removal) = outcome {

@@ -159,6 +159,10 @@ pub struct Plan {
     pub file_stream: u64,
     /// Of 1000 steps of the first user, before how many it cuts a page or more off the file.
     pub truncations: u64,
+    /// Of 1000 steps of a user, before how many it takes a run of frames, or gives one back.
+    pub runs: u64,
+    /// Frames in runs that all users together keep.
+    pub run_frames: u64,
     /// Whether accesses may fail.
     pub failures: Failures,
     /// The longest an access may take, and any other call for each page it goes over; `None`: no
@@ -202,6 +206,8 @@ impl Plan {
         let file_stream = if files.percent(50) { 16 } else { 16 + files.below(100) };
         let mut cuts = Prng::new(seed ^ 0x7c07);
         let truncations = if cuts.percent(25) { 1 + cuts.below(20) } else { 0 };
+        let mut blocks = Prng::new(seed ^ 0xb10c);
+        let runs = if blocks.percent(50) { 1 + blocks.below(200) } else { 0 };
         Plan {
             threads,
             config,
@@ -211,6 +217,8 @@ impl Plan {
             changes,
             file_stream,
             truncations,
+            runs,
+            run_frames: frames / 8,
             failures: Failures::None,
             latency_max: None,
         }

@@ -1,6 +1,7 @@
 //! A user of the manager: random operations, and what it expects to find.
 
 use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
+use super::runs::Runs;
 use super::world::{SHARED, VOLATILE, World};
 use super::{Failures, Operation, Program, Reach};
 use crate::config::{KSWAPD_THREADS_MAX, KswapdThreads};
@@ -30,6 +31,8 @@ pub(super) struct User<P: Platform, G> {
     changes: Prng,
     /// For truncations, likewise.
     cuts: Prng,
+    /// Beside the pages.
+    runs: Runs,
     count: u64,
     known: Known,
 }
@@ -40,7 +43,8 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let known = Known::new(thread, world.plan.pages);
         let changes = Prng::new(seed ^ 0xc4a2_0000);
         let cuts = Prng::new(seed ^ 0xc075);
-        User { world, thread, random, changes, cuts, count: 0, known }
+        let runs = Runs::new(seed, thread, world.plan.run_frames / world.plan.threads as u64);
+        User { world, thread, random, changes, cuts, runs, count: 0, known }
     }
 
     /// All steps; what is known afterwards goes to the world.
@@ -49,8 +53,11 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             (self.world.beat)();
             self.change_kswapd();
             self.truncate_file();
+            let (manager, frames) = (&self.world.manager, self.world.frames());
+            self.runs.step(manager, self.world.plan.runs, frames);
             self.step();
         }
+        self.runs.end(&self.world.manager);
         self.world.known().push(self.known);
     }
 

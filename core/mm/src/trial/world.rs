@@ -104,6 +104,11 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         }
     }
 
+    /// Frames of the platform.
+    pub(super) fn frames(&self) -> u32 {
+        self.manager.machine().frames.len() as u32
+    }
+
     /// The space of a user's own.
     pub(super) fn own_space(&self, thread: usize) -> SpaceId {
         SpaceId(2 + thread as u16)

@@ -1,36 +1,98 @@
 //! Free blocks of 2^order frames, split and merged with their buddies.
 //!
+//! ```text
+//! Buddy -- lists of free blocks, by mobility and order      filled: which of them have any
+//!       |- map    heads of free blocks, types of pageblocks    map.rs
+//!       \- used   by pageblock: frames handed out that cannot be moved
+//! ```
 //! A block of order `o` starts at a multiple of 2^o, counted from the range's first frame; its
 //! buddy is the block that differs in that one bit. Free frames are in exactly one block, always of
-//! the largest order possible. Freed blocks are handed out before untouched ones (front of the
-//! list), so that memory that was never used stays unused.
+//! the largest order possible, on a list of its pageblock's type. Freed blocks are handed out
+//! before untouched ones (front of the list), so that memory that was never used stays unused.
+//!
+//! An allocation whose type has no block steals one ([`super::mobility`]): the largest, so that it
+//! does not have to come again soon, and with it the pageblock if most of that is free or alike.
+//! Where it departs from the kernel: a block that is used alone leaves the rest of itself on its
+//! pageblock's list (as Linux does from 6.10 on).
 
+use super::map::Map;
+use super::mobility::{PAGEBLOCK, Steal, alike, fallbacks, steal};
+use crate::frame::Mobility;
 use highwater_units::{IndexLists, Order, Pfn};
+use std::sync::Arc;
 
-/// Not the head of a free block.
-const NOT_FREE: u8 = u8::MAX;
+/// Orders of blocks.
+pub(super) const ORDERS: usize = Order::MAX.0 as usize + 1;
+/// Types of blocks.
+pub(super) const TYPES: usize = Mobility::ALL.len();
+
+/// Which lists have blocks, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled(pub u64);
+
+impl Filled {
+    /// Bits that are used.
+    pub const BITS: u32 = (ORDERS * TYPES) as u32;
+
+    /// The smallest order, from `order` on, of which the type has a block.
+    pub fn smallest(self, order: Order, mobility: Mobility) -> Option<Order> {
+        let of_type = self.0 >> (mobility as usize * ORDERS) & ((1 << ORDERS) - 1);
+        let fits = of_type >> order.0 << order.0;
+        (fits != 0).then(|| Order(fits.trailing_zeros() as u8))
+    }
+
+    /// Whether any type has a block of `order` or more.
+    pub fn fits(self, order: Order) -> bool {
+        Mobility::ALL.into_iter().any(|mobility| self.smallest(order, mobility).is_some())
+    }
+}
+
+/// Which blocks an allocation may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Those of its type.
+    Own,
+    /// Others too.
+    Any,
+}
 
 /// The buddy allocator of one range of frames. Its part's lock protects it.
 pub struct Buddy {
     first: Pfn,
+    map: Arc<Map>,
     lists: IndexLists,
-    /// The order of the free block that starts at a frame.
-    head: Vec<u8>,
+    filled: Filled,
+    /// Frames that are out as unmovable and as reclaimable.
+    used: Vec<[u16; TYPES - 1]>,
     free: u32,
+    /// Frames gone over since [`Buddy::take_visits`], beside what callers count.
+    visits: usize,
+}
+
+fn list_of(mobility: Mobility, order: Order) -> usize {
+    mobility as usize * ORDERS + usize::from(order.0)
 }
 
 impl Buddy {
-    /// All of `frames` frames from `first`, free.
+    /// All of `frames` frames from `first`, free, in movable pageblocks.
     pub fn new(first: Pfn, frames: u32) -> Buddy {
-        let lists = IndexLists::new(usize::from(Order::MAX.0) + 1, frames as usize);
-        let head = vec![NOT_FREE; frames as usize];
-        let mut buddy = Buddy { first, lists, head, free: frames };
+        let map = Arc::new(Map::new(frames));
+        let mut buddy = Buddy {
+            first,
+            lists: IndexLists::new(ORDERS * TYPES, frames as usize),
+            filled: Filled::default(),
+            used: vec![[0; 2]; map.pageblocks() as usize],
+            free: frames,
+            visits: 0,
+            map,
+        };
         let mut at = 0;
         while at < frames {
             let fits = (frames - at).ilog2().min(u32::from(Order::MAX.0));
-            let order = fits.min(at.trailing_zeros()) as u8;
-            buddy.insert_back(at, order);
-            at += 1 << order;
+            let order = Order(fits.min(at.trailing_zeros()) as u8);
+            buddy.note_insert(at, order);
+            buddy.lists.push_back(list_of(Mobility::Movable, order), at);
+            at += order.frames();
         }
         buddy
     }
@@ -40,21 +102,54 @@ impl Buddy {
         self.free
     }
 
+    /// Which lists have blocks.
+    pub fn filled(&self) -> Filled {
+        self.filled
+    }
+
+    /// Blocks on a list.
+    pub fn blocks(&self, mobility: Mobility, order: Order) -> u32 {
+        self.lists.len(list_of(mobility, order))
+    }
+
+    /// Pageblocks of each type.
+    pub fn pageblocks(&self) -> [u32; TYPES] {
+        let mut counts = [0; TYPES];
+        let all = 0..self.map.pageblocks();
+        all.for_each(|block| counts[self.map.mobility(block) as usize] += 1);
+        counts
+    }
+
+    /// The type of a frame's pageblock.
+    pub fn mobility(&self, pfn: Pfn) -> Mobility {
+        self.map.mobility((pfn.0 - self.first.0) / PAGEBLOCK)
+    }
+
+    /// Frames that were gone over since the last call, to find out what a pageblock holds.
+    pub fn take_visits(&mut self) -> usize {
+        std::mem::take(&mut self.visits)
+    }
+
     /// The first frame of a block of `order`, splitting a larger one if need be.
-    pub fn alloc(&mut self, order: Order) -> Option<Pfn> {
-        let from = (order.0..=Order::MAX.0).find(|o| !self.lists.is_empty(usize::from(*o)))?;
-        let block = self.lists.pop_front(usize::from(from))?;
-        self.head[block as usize] = NOT_FREE;
-        for smaller in (order.0..from).rev() {
-            self.insert_front(block + (1 << smaller), smaller);
+    pub fn alloc(&mut self, order: Order, mobility: Mobility, reach: Reach) -> Option<Pfn> {
+        let block = match (self.filled.smallest(order, mobility), reach) {
+            (Some(from), _) => self.pop(from, mobility),
+            (None, Reach::Own) => return None,
+            (None, Reach::Any) => self.steal(order, mobility)?,
+        };
+        let from = self.map.head(block).expect("a free block");
+        self.map.set_head(block, None);
+        for smaller in (order.0..from.0).rev().map(Order) {
+            self.insert(block + smaller.frames(), smaller);
         }
         self.free -= order.frames();
+        self.note_used(block, order, mobility, u16::wrapping_add);
         Some(self.first.offset(block))
     }
 
-    /// Takes up to `frames` frames, as many as there are, in blocks that cover `together` (at most
-    /// `frames`) while there are such; says of each block where it begins and its frames. Returns
-    /// how many blocks.
+    /// Takes up to `frames` frames for movable contents, as many as there are, in blocks that cover
+    /// `together` (at most `frames`) while there are such; says of each block where it begins and
+    /// its frames. Returns how many blocks.
     pub fn alloc_many(
         &mut self,
         frames: usize,
@@ -65,7 +160,7 @@ impl Buddy {
         let mut order = Order::covering(together as u32);
         while left > 0 {
             order.0 = order.0.min(left.ilog2() as u8);
-            match self.alloc(order) {
+            match self.alloc(order, Mobility::Movable, Reach::Any) {
                 Some(first) => {
                     taken(first, order.frames());
                     left -= order.frames();
@@ -84,49 +179,175 @@ impl Buddy {
         let mut blocks = 0;
         while at < end {
             let order = (end - at).ilog2().min(at.trailing_zeros()).min(Order::MAX.0.into()) as u8;
-            self.free(self.first.offset(at), Order(order));
+            self.free(self.first.offset(at), Order(order), Mobility::Movable);
             at += 1 << order;
             blocks += 1;
         }
         blocks
     }
 
-    /// Frees a block that was allocated, whole or as part of a larger one.
-    pub fn free(&mut self, pfn: Pfn, order: Order) {
+    /// Frees a block that was allocated for `mobility`, whole or as part of a larger one.
+    pub fn free(&mut self, pfn: Pfn, order: Order, mobility: Mobility) {
         let mut block = pfn.0 - self.first.0;
-        let mut merged = order.0;
-        assert!(self.head[block as usize] == NOT_FREE, "frame {pfn:?} is freed twice");
-        while merged < Order::MAX.0 {
-            let buddy = block ^ (1 << merged);
-            if self.head.get(buddy as usize) != Some(&merged) {
+        let mut merged = order;
+        assert!(self.map.head(block).is_none(), "frame {pfn:?} is freed twice");
+        self.note_used(block, order, mobility, u16::wrapping_sub);
+        while merged < Order::MAX {
+            let buddy = block ^ merged.frames();
+            if self.map.head(buddy) != Some(merged) {
                 break;
             }
-            self.lists.remove(usize::from(merged), buddy);
-            self.head[buddy as usize] = NOT_FREE;
-            block &= !(1 << merged);
-            merged += 1;
+            self.remove(buddy, merged);
+            if merged >= Order::LARGE {
+                // Both are free throughout: one type for the whole block.
+                let own = self.map.mobility(block / PAGEBLOCK);
+                self.set_types(buddy, merged, own);
+            }
+            block &= !merged.frames();
+            merged.0 += 1;
         }
-        self.insert_front(block, merged);
+        self.insert(block, merged);
         self.free += order.frames();
     }
 
-    /// Calls `found` with every free block.
+    /// Calls `found` with every free block; checks what must hold of each.
     pub fn each_block(&self, mut found: impl FnMut(Pfn, Order)) {
-        for order in 0..=Order::MAX.0 {
-            for block in self.lists.iter(usize::from(order)) {
-                assert_eq!(self.head[block as usize], order, "block {block} is on the wrong list");
-                found(self.first.offset(block), Order(order));
+        for mobility in Mobility::ALL {
+            for order in (0..=Order::MAX.0).map(Order) {
+                let list = list_of(mobility, order);
+                let filled = self.filled.0 >> list & 1 == 1;
+                assert_eq!(filled, !self.lists.is_empty(list), "{mobility:?} {order:?}");
+                for block in self.lists.iter(list) {
+                    assert_eq!(self.map.head(block), Some(order), "block {block}, wrong list");
+                    let mut own = self.map.pageblocks_of(block, order);
+                    assert!(own.all(|own| self.map.mobility(own) == mobility), "block {block}");
+                    found(self.first.offset(block), order);
+                }
             }
         }
     }
 
-    fn insert_front(&mut self, block: u32, order: u8) {
-        self.head[block as usize] = order;
-        self.lists.push_front(usize::from(order), block);
+    /// A block for `mobility` from another type's lists; it is off its list, and still a head.
+    fn steal(&mut self, order: Order, mobility: Mobility) -> Option<u32> {
+        let filled = self.filled;
+        let other = |from: Order| {
+            let mut others = fallbacks(mobility).into_iter();
+            others.find(|other| filled.0 >> list_of(*other, from) & 1 == 1)
+        };
+        let orders = (order.0..=Order::MAX.0).map(Order);
+        let (from, was) = orders.clone().rev().find_map(|from| Some((from, other(from)?)))?;
+        match steal(from, mobility) {
+            Steal::Whole => Some(self.take_over(from, was, mobility)),
+            Steal::Vote if self.most_agree(from, was, mobility) => {
+                Some(self.take_over(from, was, mobility))
+            }
+            Steal::Vote => Some(self.pop(from, was)),
+            Steal::Smallest => {
+                let (from, was) = orders.clone().find_map(|from| Some((from, other(from)?)))?;
+                Some(self.pop(from, was))
+            }
+        }
     }
 
-    fn insert_back(&mut self, block: u32, order: u8) {
-        self.head[block as usize] = order;
-        self.lists.push_back(usize::from(order), block);
+    /// Whether at least half of the pageblock of the next block of a list is free, or alike to
+    /// `wanted`.
+    fn most_agree(&mut self, order: Order, was: Mobility, wanted: Mobility) -> bool {
+        let Some(block) = self.lists.iter(list_of(was, order)).next() else { return false };
+        let pageblock = block / PAGEBLOCK;
+        let frames = self.map.frames_of(pageblock);
+        let (all, mut free) = (frames.len() as u32, 0);
+        self.each_head(pageblock, |_, order| free += order.frames());
+        self.visits += all as usize;
+        let others = self.used[pageblock as usize].iter().map(|used| u32::from(*used)).sum();
+        free + alike(wanted, was, all - free - others, others) >= all / 2
+    }
+
+    /// Gives the pageblocks of the next block of a list, and all their free blocks, to `mobility`.
+    /// Returns the block, off its list.
+    fn take_over(&mut self, order: Order, was: Mobility, mobility: Mobility) -> u32 {
+        let block = self.pop(order, was);
+        if order < Order::LARGE {
+            let mut frames = self.map.frames_of(block / PAGEBLOCK);
+            while let Some(at) = frames.next() {
+                let Some(order) = self.map.head(at) else { continue };
+                frames.start = at + order.frames();
+                if at != block {
+                    self.lists.remove(list_of(was, order), at);
+                    self.note_gone(list_of(was, order));
+                    self.filled.0 |= 1 << list_of(mobility, order);
+                    self.lists.push_front(list_of(mobility, order), at);
+                    self.visits += 1;
+                }
+            }
+        }
+        self.set_types(block, order, mobility);
+        block
+    }
+
+    /// Calls `found` with the free blocks of a pageblock, in ascending order.
+    fn each_head(&self, pageblock: u32, mut found: impl FnMut(u32, Order)) {
+        let mut frames = self.map.frames_of(pageblock);
+        while let Some(at) = frames.next() {
+            if let Some(order) = self.map.head(at) {
+                found(at, order);
+                frames.start = at + order.frames();
+            }
+        }
+    }
+
+    fn set_types(&mut self, block: u32, order: Order, mobility: Mobility) {
+        let own = self.map.pageblocks_of(block, order);
+        own.for_each(|pageblock| self.map.set_mobility(pageblock, mobility));
+    }
+
+    /// Notes frames that come or go for who cannot move them.
+    fn note_used(
+        &mut self,
+        block: u32,
+        order: Order,
+        mobility: Mobility,
+        change: fn(u16, u16) -> u16,
+    ) {
+        let Some(kind) = (mobility as usize).checked_sub(1) else { return };
+        for pageblock in self.map.pageblocks_of(block, order) {
+            let frames = order.frames().min(PAGEBLOCK) as u16;
+            let used = &mut self.used[pageblock as usize][kind];
+            *used = change(*used, frames);
+            let within = self.map.frames_of(pageblock).len();
+            debug_assert!(usize::from(*used) <= within, "{mobility:?} frames of {pageblock}");
+        }
+    }
+
+    /// The next block of a list, off it and still a head.
+    fn pop(&mut self, order: Order, mobility: Mobility) -> u32 {
+        let list = list_of(mobility, order);
+        let block = self.lists.pop_front(list).expect("the list is filled");
+        self.note_gone(list);
+        block
+    }
+
+    fn insert(&mut self, block: u32, order: Order) {
+        let list = self.note_insert(block, order);
+        self.lists.push_front(list, block);
+    }
+
+    fn note_insert(&mut self, block: u32, order: Order) -> usize {
+        self.map.set_head(block, Some(order));
+        let list = list_of(self.map.mobility(block / PAGEBLOCK), order);
+        self.filled.0 |= 1 << list;
+        list
+    }
+
+    fn remove(&mut self, block: u32, order: Order) {
+        let list = list_of(self.map.mobility(block / PAGEBLOCK), order);
+        self.lists.remove(list, block);
+        self.map.set_head(block, None);
+        self.note_gone(list);
+    }
+
+    fn note_gone(&mut self, list: usize) {
+        if self.lists.is_empty(list) {
+            self.filled.0 &= !(1 << list);
+        }
     }
 }

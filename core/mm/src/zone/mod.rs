@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! Zone -- frames of this CPU: Lock<CpuFrames>   at most `high`, moved in batches      pcp.rs
-//!      \- Parts: Lock<Buddy> for each           blocks of order 0 to 10     parts.rs, buddy.rs
+//!      \- Parts: Lock<Buddy> for each           blocks of order 0 to 10, by mobility
 //!               free: frames in all of them     compared with min, low, high without a lock
+//! parts.rs -> buddy.rs, map.rs, mobility.rs     blocks.rs says how free memory lies
 //! ```
 //! Who frees memory for itself, or frees its own, does it into its CPU's list, and takes from there
 //! again without the zone's lock; what kswapd frees is for all ([`Zone::free_for_all`]).
@@ -12,22 +13,30 @@
 //! per-CPU lists do not count as free; [`Zone::drain`] gives them back when memory is short.
 //! Conservation: parts + per-CPU lists + frames handed out = frames of the range.
 
+mod blocks;
 mod buddy;
 #[cfg(test)]
 mod buddy_fuzz;
+mod map;
+mod mobility;
 mod parts;
 mod pcp;
+mod pcp_blocks;
 mod watermark;
 #[cfg(test)]
 mod zone_fuzz;
 
+pub use crate::frame::Mobility;
+pub use blocks::{Blocks, ByType, Fragmentation};
 pub use buddy::Buddy;
+pub use mobility::PAGEBLOCK;
 pub use watermark::{Level, Watermarks};
 
 use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{CpuId, FrameList, Pfn};
-use parts::{Parts, Wish, parts_for};
+use highwater_units::{CpuId, FrameList, Order, Pfn};
+use parts::{BlockWish, Parts, Wish, parts_for};
 use pcp::{CpuFrames, Limits, Source};
+use pcp_blocks::BlockList;
 
 /// The free frames of a node.
 pub struct Zone<P: Platform> {
@@ -101,9 +110,60 @@ impl<P: Platform> Zone<P> {
         mine.pop(wanted)
     }
 
-    /// The first frame of a free large block, if the zone stays above `level` without it.
-    pub fn alloc_block(&self, cpu: CpuId, level: Level) -> Option<Pfn> {
-        self.parts.take_block(cpu, self.marks.at(level))
+    /// Whether a block of `order` is free, and could be taken with the zone at or above `level`.
+    pub fn allows_block(&self, level: Level, order: Order) -> bool {
+        self.allows(level, order.frames()) && self.parts.fits(order)
+    }
+
+    /// The first of 2^order adjacent frames: those the CPU has at hand, or what the zone has above
+    /// `level`.
+    pub fn alloc_block(
+        &self,
+        cpu: CpuId,
+        order: Order,
+        mobility: Mobility,
+        level: Level,
+    ) -> Option<Pfn> {
+        let mark = self.marks.at(level);
+        let mut first = None;
+        match BlockList::of(order, mobility) {
+            None => {
+                let wish = BlockWish { order, mobility, count: 1, mark };
+                self.parts.take_blocks(cpu, wish, |block| first = Some(block));
+            }
+            Some(list) => {
+                let mut mine = self.cpus[usize::from(cpu.0)].lock();
+                mine.visits(1);
+                first = mine.pop_block(list);
+                if first.is_none() {
+                    let count = mine.batch_for(&self.limits, order);
+                    let wish = BlockWish { order, mobility, count, mark };
+                    self.parts.take_blocks(cpu, wish, |block| match first {
+                        None => first = Some(block),
+                        Some(_) => mine.push_block(list, block),
+                    });
+                }
+            }
+        }
+        first
+    }
+
+    /// Gives back what [`Zone::alloc_block`] gave, or 2^order frames of a free list's that were
+    /// taken one by one.
+    pub fn free_block(&self, cpu: CpuId, first: Pfn, order: Order, mobility: Mobility) {
+        if let Some(list) = BlockList::of(order, mobility) {
+            let mut mine = self.cpus[usize::from(cpu.0)].lock();
+            mine.visits(1);
+            if mine.room_for(&self.limits, order) > 0 {
+                return mine.push_block(list, first);
+            }
+        }
+        self.parts.give_block(first, order, mobility);
+    }
+
+    /// How the free frames lie, but for those on CPUs' lists.
+    pub fn blocks(&self) -> Blocks {
+        self.parts.blocks()
     }
 
     /// Gives frames back: to the CPU's list, and half of it to the buddy allocator when it is full.
@@ -126,8 +186,10 @@ impl<P: Platform> Zone<P> {
         for list in &self.cpus {
             let mut list = list.lock();
             list.visits(1);
-            if !list.frames().is_empty() {
+            if list.len() > 0 {
                 self.free_for_all(list.frames());
+                let give = |first, order, mobility| self.parts.give_block(first, order, mobility);
+                list.blocks().each(give);
                 list.clear();
             }
         }
@@ -136,7 +198,11 @@ impl<P: Platform> Zone<P> {
     /// Calls `found` with every free frame, for [`crate::verify`].
     pub(crate) fn each_free(&self, mut found: impl FnMut(Pfn)) {
         for list in &self.cpus {
-            list.lock().frames().iter().for_each(|pfn| found(*pfn));
+            let list = list.lock();
+            list.frames().iter().for_each(|pfn| found(*pfn));
+            list.blocks().each(|first, order, _| {
+                (0..order.frames()).for_each(|index| found(first.offset(index)));
+            });
         }
         self.parts.each_free(found);
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Parts -- [Part]  Lock<Buddy>   a contiguous stretch of whole blocks of the largest order
-//!       |          free          a look at it without the lock: whether to go there at all
+//!       |          standing      a look at it without the lock: whether to go there at all
 //!       |- free                  frames that nobody has, and nobody was promised
 //!       \- peak                  most frames that were out at once
 //! ```
@@ -15,8 +15,11 @@
 //! Locking: one part at a time.
 
 use super::Buddy;
+use super::blocks::Blocks;
+use super::buddy::{Filled, Reach};
+use crate::frame::Mobility;
 use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{CpuId, LARGE_PAGES, Order, Pfn, adjacent};
+use highwater_units::{CpuId, Order, Pfn, adjacent};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// CPUs of a node that share a part.
@@ -40,18 +43,40 @@ fn frames_of_part(frames: u32, parts: usize) -> u32 {
     frames.div_ceil(parts as u32).next_multiple_of(unit)
 }
 
+/// What a part has: free frames above a bit for each list of blocks that is not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing(u64);
+
+impl Standing {
+    fn of(buddy: &Buddy) -> Standing {
+        Standing(u64::from(buddy.free_frames()) << Filled::BITS | buddy.filled().0)
+    }
+
+    fn free(self) -> u32 {
+        (self.0 >> Filled::BITS) as u32
+    }
+
+    fn filled(self) -> Filled {
+        Filled(self.0 & ((1 << Filled::BITS) - 1))
+    }
+}
+
 struct Part<P: Platform> {
     buddy: P::Lock<Buddy>,
-    free: P::Atomic<u32>,
+    standing: P::Atomic<u64>,
 }
 
 impl<P: Platform> Part<P> {
     /// Acts on the allocator. `act` returns what it visited.
     fn with(&self, act: impl FnOnce(&mut Buddy) -> usize) {
         let mut buddy = self.buddy.lock();
-        let visited = act(&mut buddy);
+        let visited = act(&mut buddy) + buddy.take_visits();
         buddy.visits(visited);
-        self.free.store(buddy.free_frames(), Relaxed);
+        self.standing.store(Standing::of(&buddy).0, Relaxed);
+    }
+
+    fn standing(&self) -> Standing {
+        Standing(self.standing.load(Relaxed))
     }
 }
 
@@ -64,6 +89,19 @@ pub(super) struct Wish {
     pub(super) least: usize,
     /// Adjacent, where there are such.
     pub(super) together: usize,
+    /// Frames to leave free in the zone.
+    pub(super) mark: u32,
+}
+
+/// What a CPU wants that is to be in one piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockWish {
+    /// Of each block.
+    pub(super) order: Order,
+    /// Of what it is for.
+    pub(super) mobility: Mobility,
+    /// Blocks, at most.
+    pub(super) count: usize,
     /// Frames to leave free in the zone.
     pub(super) mark: u32,
 }
@@ -86,7 +124,8 @@ impl<P: Platform> Parts<P> {
         let part = |first: u32| {
             let frames = each.min(range.frames - first);
             let buddy = Buddy::new(range.first.offset(first), frames);
-            Part { buddy: platform.new_lock(LockClass::Zone, buddy), free: Atomic::new(frames) }
+            let standing = Atomic::new(Standing::of(&buddy).0);
+            Part { buddy: platform.new_lock(LockClass::Zone, buddy), standing }
         };
         let parts: Vec<_> = (0..range.frames).step_by(each as usize).map(part).collect();
         // CPUs of the node one after the other, so that few of them are apart; others as they come.
@@ -136,25 +175,68 @@ impl<P: Platform> Parts<P> {
         self.release(left);
     }
 
-    /// The first frame of a free large block, if `mark` frames stay free without it.
-    pub(super) fn take_block(&self, cpu: CpuId, mark: u32) -> Option<Pfn> {
-        let large = LARGE_PAGES as u32;
-        let promised = self.reserve(mark, |spare| if spare < large { 0 } else { large });
-        if promised == 0 {
-            return None;
+    /// Takes blocks; calls `taken` with the first frame of each. Other types' blocks are taken
+    /// where no part has one of the wanted type.
+    pub(super) fn take_blocks(&self, cpu: CpuId, wish: BlockWish, mut taken: impl FnMut(Pfn)) {
+        let BlockWish { order, mobility, count, mark } = wish;
+        if !self.fits(order) {
+            return;
         }
-        let mut block = None;
-        for part in self.round(cpu, 1) {
-            part.with(|buddy| {
-                block = buddy.alloc(Order::LARGE);
-                1
-            });
-            if block.is_some() {
-                return block;
+        let promised = self.reserve(mark, |spare| (spare >> order.0).min(count as u32) << order.0);
+        let mut left = promised;
+        let alone = self.parts.len() == 1;
+        let reaches = if alone { &[Reach::Any][..] } else { &[Reach::Own, Reach::Any] };
+        for reach in reaches {
+            for part in self.round(cpu, 1) {
+                let filled = part.standing().filled();
+                let has = match reach {
+                    Reach::Own => filled.smallest(order, mobility).is_some(),
+                    Reach::Any => filled.fits(order),
+                };
+                // One block will do: the others are for later.
+                if left < promised || promised == 0 {
+                    return self.release(left);
+                }
+                if has {
+                    part.with(|buddy| {
+                        let mut blocks = 0;
+                        while left > 0 {
+                            let Some(first) = buddy.alloc(order, mobility, *reach) else { break };
+                            taken(first);
+                            left -= order.frames();
+                            blocks += 1;
+                        }
+                        blocks.max(1)
+                    });
+                }
             }
         }
-        self.release(promised);
-        None
+        self.release(left);
+    }
+
+    /// Whether a part has a block of `order` or more.
+    pub(super) fn fits(&self, order: Order) -> bool {
+        self.parts.iter().any(|part| part.standing().filled().fits(order))
+    }
+
+    /// Gives a block back that was taken for `mobility`.
+    pub(super) fn give_block(&self, first: Pfn, order: Order, mobility: Mobility) {
+        self.parts[self.part_of(first)].with(|buddy| {
+            buddy.free(first, order, mobility);
+            1
+        });
+        self.release(order.frames());
+    }
+
+    /// All free blocks, a part after the other.
+    pub(super) fn blocks(&self) -> Blocks {
+        let mut blocks = Blocks::none(self.range.node);
+        self.parts.iter().for_each(|part| {
+            let buddy = part.buddy.lock();
+            buddy.visits(1);
+            blocks.add(&buddy);
+        });
+        blocks
     }
 
     /// Gives frames back, those of a part under one lock.
@@ -183,7 +265,7 @@ impl<P: Platform> Parts<P> {
         let mut sum = 0;
         for (index, part) in self.parts.iter().enumerate() {
             let buddy = part.buddy.lock();
-            assert_eq!(buddy.free_frames(), part.free.load(Relaxed), "a part's count");
+            assert_eq!(part.standing(), Standing::of(&buddy), "what a part shows");
             sum += buddy.free_frames();
             buddy.each_block(|first, order| {
                 let last = first.offset(order.frames() - 1);
@@ -203,7 +285,7 @@ impl<P: Platform> Parts<P> {
         let count = self.parts.len();
         let home = self.homes[usize::from(cpu.0)];
         let all = (0..count * rounds).map(move |step| &self.parts[(home + step) % count]);
-        all.filter(move |part| count == 1 || part.free.load(Relaxed) > 0)
+        all.filter(move |part| count == 1 || part.standing().free() > 0)
     }
 
     /// Takes off `free` what `wanted` makes of what is above `mark`.
@@ -232,6 +314,7 @@ impl<P: Platform> Parts<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_units::LARGE_PAGES;
 
     #[test]
     fn parts_are_for_many_cpus_and_much_memory() {

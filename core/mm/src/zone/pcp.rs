@@ -9,8 +9,9 @@
 //! more than pcp->high_max, an eighth of the zone on all lists together, which a budget of some
 //! hundred frames needs.
 
+use super::pcp_blocks::{BlockList, CpuBlocks};
 use super::watermark::Level;
-use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, adjacent};
+use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, adjacent};
 
 /// The part of the zone that may lie on all lists (MIN_PERCPU_PAGELIST_HIGH_FRACTION).
 const ZONE_SHARE: usize = 8;
@@ -43,18 +44,51 @@ pub(super) struct CpuFrames {
     frames: Vec<Pfn>,
     /// How many come from the buddy allocator the next time: doubles while the CPU only takes.
     batch: usize,
+    /// Beside them.
+    blocks: CpuBlocks,
 }
 
 impl CpuFrames {
     /// None yet.
     pub(super) fn new(limits: Limits) -> CpuFrames {
         let frames = Vec::with_capacity(2 * limits.high + RUN_PAGES_MAX);
-        CpuFrames { frames, batch: limits.batch }
+        CpuFrames { frames, batch: limits.batch, blocks: CpuBlocks::default() }
     }
 
-    /// All of them.
+    /// The single ones.
     pub(super) fn frames(&self) -> &[Pfn] {
         &self.frames
+    }
+
+    /// The blocks.
+    pub(super) fn blocks(&self) -> &CpuBlocks {
+        &self.blocks
+    }
+
+    /// Single frames, and those in blocks.
+    pub(super) fn len(&self) -> usize {
+        self.frames.len() + self.blocks.frames()
+    }
+
+    /// Takes a block.
+    pub(super) fn pop_block(&mut self, list: BlockList) -> Option<Pfn> {
+        self.blocks.pop(list)
+    }
+
+    /// Adds a block.
+    pub(super) fn push_block(&mut self, list: BlockList, first: Pfn) {
+        self.blocks.push(list, first);
+    }
+
+    /// How many blocks of an order there is room for. Single frames may have half of the list.
+    pub(super) fn room_for(&self, limits: &Limits, order: Order) -> usize {
+        let free = (limits.high / 2).saturating_sub(self.blocks.frames());
+        free.min(limits.high.saturating_sub(self.len())) >> order.0
+    }
+
+    /// How many blocks of an order to take from the buddy allocator, for one that is wanted.
+    pub(super) fn batch_for(&self, limits: &Limits, order: Order) -> usize {
+        (limits.batch >> order.0).min(self.room_for(limits, order)).max(1)
     }
 
     /// Where up to `wanted` frames come from. `spare`: what the zone has above `level`, looked at
@@ -77,7 +111,7 @@ impl CpuFrames {
         if !chooses && (spare == 0 || !list.is_empty()) {
             return Source::List;
         }
-        let batch = self.batch.min(limits.high.saturating_sub(list.len()));
+        let batch = self.batch.min(limits.high.saturating_sub(self.len()));
         self.batch = (2 * self.batch).min(limits.high);
         // Whole runs: what follows is adjacent, too.
         Source::Buddy { frames: (batch / wanted * wanted).max(wanted).min(spare) }
@@ -99,8 +133,9 @@ impl CpuFrames {
     pub(super) fn free(&mut self, limits: &Limits, frames: &[Pfn], spilled: impl FnOnce(&[Pfn])) {
         self.batch = (self.batch / 2).max(limits.batch);
         self.frames.extend(frames);
-        if self.frames.len() > limits.high {
-            let excess = self.frames.len() - limits.high.div_ceil(2);
+        if self.len() > limits.high {
+            // Blocks have no more than the other half.
+            let excess = self.len() - limits.high.div_ceil(2);
             spilled(&self.frames[..excess]);
             self.frames.drain(..excess);
         }
@@ -109,6 +144,7 @@ impl CpuFrames {
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.frames.clear();
+        self.blocks.clear();
     }
 }
 
@@ -133,6 +169,7 @@ fn batch_of(frames: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zone::Mobility;
 
     #[test]
     fn batches_follow_the_kernel() {
@@ -161,6 +198,27 @@ mod tests {
     }
 
     #[test]
+    fn blocks_leave_half_of_the_list_to_single_frames() {
+        let limits = Limits { batch: 15, high: 60 };
+        let mut of_cpu = CpuFrames::new(limits);
+        let list = BlockList::of(Order(3), Mobility::Unmovable).expect("order 3 has a list");
+        assert_eq!(
+            (of_cpu.batch_for(&limits, Order(3)), of_cpu.room_for(&limits, Order(3))),
+            (1, 3)
+        );
+        (0..3).for_each(|block| of_cpu.push_block(list, Pfn(8 * block)));
+        assert_eq!((of_cpu.len(), of_cpu.room_for(&limits, Order(3))), (24, 0));
+        assert_eq!(
+            (of_cpu.batch_for(&limits, Order(1)), of_cpu.room_for(&limits, Order(9))),
+            (3, 0)
+        );
+        let singles: Vec<Pfn> = (100..137).map(Pfn).collect();
+        let mut spilled = 0;
+        of_cpu.free(&limits, &singles, |oldest| spilled = oldest.len());
+        assert_eq!((spilled, of_cpu.len()), (31, 30), "and these half of it to blocks");
+    }
+
+    #[test]
     fn who_can_choose_takes_adjacent_frames() {
         let limits = Limits { batch: 15, high: 60 };
         let run: Vec<Pfn> = (100..116).map(Pfn).collect();
@@ -182,11 +240,11 @@ mod tests {
             (&[][..], 1, Level::Low, 0, Source::List),
         ];
         for (list, wanted, level, spare, expected) in table {
-            let mut of_cpu = CpuFrames { frames: list.to_vec(), batch: 15 };
+            let mut of_cpu = CpuFrames { frames: list.to_vec(), ..CpuFrames::new(limits) };
             let source = of_cpu.source(&limits, wanted, level, || spare);
             assert_eq!(source, expected, "{wanted} of {}, {spare} above {level:?}", list.len());
         }
-        let mut of_cpu = CpuFrames { frames: run, batch: 15 };
+        let mut of_cpu = CpuFrames { frames: run, ..CpuFrames::new(limits) };
         of_cpu.source(&limits, 16, Level::Low, || panic!("looked for what was not needed"));
     }
 }

@@ -1,9 +1,9 @@
 //! Random allocations and frees of several CPUs, against a set of the frames in use.
 
-use super::{Level, Watermarks, Zone};
+use super::{Level, Mobility, Watermarks, Zone};
 use highwater_os::Os;
 use highwater_platform::{FrameRange, Lock};
-use highwater_units::{Bytes, CpuId, FrameList, NodeId, Pfn, Prng};
+use highwater_units::{Bytes, CpuId, FrameList, NodeId, Order, Pfn, Prng};
 use std::collections::BTreeSet;
 
 /// How often the buddy allocator was asked: each time changes what it has.
@@ -45,7 +45,7 @@ fn check(zone: &Zone<Os>, used: &BTreeSet<Pfn>) {
     assert_eq!(free.len() + used.len(), zone.range().frames as usize);
     assert!(zone.peak() as usize >= used.len());
     for list in &zone.cpus {
-        assert!(list.lock().frames().len() <= zone.limits.high);
+        assert!(list.lock().len() <= zone.limits.high);
     }
 }
 
@@ -64,6 +64,30 @@ fn take(zone: &Zone<Os>, cpu: CpuId, random: &mut Prng, used: &mut BTreeSet<Pfn>
     taken
 }
 
+type Block = (Pfn, Order, Mobility);
+
+fn take_block(
+    zone: &Zone<Os>,
+    cpu: CpuId,
+    random: &mut Prng,
+    used: &mut BTreeSet<Pfn>,
+) -> Option<Block> {
+    let level = [Level::Nothing, Level::Min, Level::Low][random.below(3) as usize];
+    let (order, mobility) =
+        (Order(random.below(11) as u8), Mobility::ALL[random.below(3) as usize]);
+    let could = zone.allows_block(level, order);
+    let at_hand = zone.cpus[usize::from(cpu.0)].lock().len();
+    let Some(first) = zone.alloc_block(cpu, order, mobility, level) else {
+        assert!(!could, "a block was free");
+        return None;
+    };
+    let after = zone.cpus[usize::from(cpu.0)].lock().len();
+    assert!(could || at_hand == after + order.frames() as usize, "nothing allowed it");
+    assert_eq!((first.0 - zone.range().first.0) % order.frames(), 0);
+    (0..order.frames()).for_each(|index| assert!(used.insert(first.offset(index)), "in use"));
+    Some((first, order, mobility))
+}
+
 fn fuzz(seed: u64, steps: usize) {
     let mut random = Prng::new(seed);
     let platform = platform();
@@ -73,7 +97,23 @@ fn fuzz(seed: u64, steps: usize) {
     let zone = zone_of(&platform, random.below(100) as u32, frames, parts);
     let cpus = zone.cpus.len() as u64;
     let (mut used, mut held) = (BTreeSet::new(), Vec::new());
+    let (mut blocks, mut apart): (Vec<Block>, _) = (Vec::new(), Prng::new(seed ^ 0xb10c));
+    let with_blocks = apart.percent(75);
     for step in 0..steps {
+        if with_blocks {
+            let cpu = CpuId(apart.below(cpus) as u16);
+            match apart.below(4) {
+                0 => blocks.extend(take_block(&zone, cpu, &mut apart, &mut used)),
+                1 if !blocks.is_empty() => {
+                    let at = apart.below(blocks.len() as u64) as usize;
+                    let (first, order, mobility) = blocks.swap_remove(at);
+                    let own = (0..order.frames()).map(|index| first.offset(index));
+                    own.for_each(|pfn| assert!(used.remove(&pfn)));
+                    zone.free_block(cpu, first, order, mobility);
+                }
+                _ => {}
+            }
+        }
         let cpu = CpuId(random.below(cpus) as u16);
         match random.below(100) {
             0..50 => held.push(take(&zone, cpu, &mut random, &mut used)),
@@ -96,6 +136,8 @@ fn fuzz(seed: u64, steps: usize) {
         }
     }
     check(&zone, &used);
+    let lying = zone.blocks();
+    assert_eq!(lying.frames(), zone.free_frames());
 }
 
 #[test]

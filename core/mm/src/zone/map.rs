@@ -1,0 +1,76 @@
+//! What the frames and pageblocks of a part are, for its buddy allocator, and for who only looks.
+//!
+//! ```text
+//! Map -- heads   by frame: the order of the free block that starts there
+//!     \- types   by pageblock: its mobility
+//! ```
+//! Locking: changed under the part's lock only. Who looks without it sees what was so a moment ago,
+//! and looks again under the lock before it acts. These are no words of the platform: compaction
+//! goes over hundreds at a time, and says so itself.
+
+use super::mobility::PAGEBLOCK;
+use crate::frame::Mobility;
+use highwater_units::Order;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Not the head of a free block.
+const NOT_FREE: u8 = u8::MAX;
+
+/// The frames and pageblocks of one part, by number from its first frame on.
+pub(super) struct Map {
+    heads: Box<[AtomicU8]>,
+    types: Box<[AtomicU8]>,
+}
+
+impl Map {
+    /// Of `frames` frames, none of them free, in movable pageblocks.
+    pub(super) fn new(frames: u32) -> Map {
+        let bytes = |len: u32, value| (0..len).map(|_| AtomicU8::new(value)).collect();
+        let blocks = frames.div_ceil(PAGEBLOCK);
+        Map { heads: bytes(frames, NOT_FREE), types: bytes(blocks, Mobility::Movable as u8) }
+    }
+
+    /// Frames.
+    pub(super) fn frames(&self) -> u32 {
+        self.heads.len() as u32
+    }
+
+    /// Pageblocks; the last one may be shorter.
+    pub(super) fn pageblocks(&self) -> u32 {
+        self.types.len() as u32
+    }
+
+    /// The order of the free block that starts with a frame; `None` also beyond the end.
+    pub(super) fn head(&self, frame: u32) -> Option<Order> {
+        let order = self.heads.get(frame as usize)?.load(Relaxed);
+        (order != NOT_FREE).then_some(Order(order))
+    }
+
+    /// A free block starts with a frame, or no longer does.
+    pub(super) fn set_head(&self, frame: u32, order: Option<Order>) {
+        self.heads[frame as usize].store(order.map_or(NOT_FREE, |order| order.0), Relaxed);
+    }
+
+    /// The type of a pageblock.
+    pub(super) fn mobility(&self, pageblock: u32) -> Mobility {
+        Mobility::ALL[usize::from(self.types[pageblock as usize].load(Relaxed))]
+    }
+
+    /// Changes it.
+    pub(super) fn set_mobility(&self, pageblock: u32, mobility: Mobility) {
+        self.types[pageblock as usize].store(mobility as u8, Relaxed);
+    }
+
+    /// The frames of a pageblock.
+    pub(super) fn frames_of(&self, pageblock: u32) -> std::ops::Range<u32> {
+        pageblock * PAGEBLOCK..((pageblock + 1) * PAGEBLOCK).min(self.frames())
+    }
+
+    /// Whether a frame is the first of a free block, or the pageblock's type says where it is: the
+    /// pageblocks of a block.
+    pub(super) fn pageblocks_of(&self, frame: u32, order: Order) -> std::ops::Range<u32> {
+        let first = frame / PAGEBLOCK;
+        first..first + order.frames().div_ceil(PAGEBLOCK)
+    }
+}
