@@ -4,14 +4,15 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! snapshot, write_back -> fault, range -> alloc -> reclaim -> large -> machine
-//!                      -> space, swap, lru, zone -> frame
+//! snapshot, write_back -> fault, range -> alloc -> reclaim, compact -> large, run
+//!                      -> machine -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+pub mod compact;
 pub mod config;
 pub mod error;
 pub mod fault;
@@ -24,6 +25,7 @@ pub mod machine;
 mod manager;
 pub mod range;
 pub mod reclaim;
+mod run;
 pub mod snapshot;
 pub mod space;
 pub mod stats;

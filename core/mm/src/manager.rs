@@ -1,6 +1,7 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
 use crate::alloc;
+use crate::compact::migrate_batch;
 use crate::config::{
     Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_THREADS_MAX,
     KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch,
@@ -9,6 +10,7 @@ use crate::config::{
 use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
 use crate::fault::{self, Fault, Served};
+use crate::lru::{List, Mode};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
 use crate::reclaim::Crew;
@@ -21,7 +23,7 @@ use crate::write_back;
 use crate::write_back::flusher::{self, Flusher};
 use crate::zone::{Blocks, Level, Mobility};
 use highwater_platform::{Latency, LockStatistics, Platform};
-use highwater_units::{Nanos, Order, Pfn, Slot, SpaceId, Vpn};
+use highwater_units::{FrameBatch, Nanos, Order, Pfn, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
 
@@ -331,6 +333,27 @@ impl<P: Platform> Manager<P> {
     /// How free memory lies, by node: /proc/buddyinfo, /proc/pagetypeinfo.
     pub fn blocks(&self) -> Vec<Blocks> {
         self.machine.nodes.iter().map(|node| node.zone.blocks()).collect()
+    }
+
+    /// Moves pages out of up to 16 frames from `first` on, which lie on one node, to frames that
+    /// are to be had without reclaim; returns how many were moved. What is in use stays.
+    pub fn migrate(&self, first: Pfn, frames: usize, mode: Mode) -> usize {
+        let m = &self.machine;
+        let Some(to) = alloc::spare(m, frames.min(RUN_PAGES_MAX)) else { return 0 };
+        let mut batches = [FrameBatch::default(); List::ALL.len()];
+        for pfn in (0..to.len() as u32).map(|index| first.offset(index)) {
+            if let Some(list) = m.node_of(pfn).lru.isolate_frame(&m.frames, pfn, mode) {
+                batches[list as usize].push(pfn);
+            }
+        }
+        let mut filled = 0;
+        for (list, batch) in List::ALL.into_iter().zip(batches) {
+            let moves = migrate_batch(m, batch, list, &to[filled..], mode);
+            filled += moves.filled;
+            m.free(&moves.vacated);
+        }
+        m.free(&to[filled..]);
+        filled
     }
 
     /// Frames free or in use, and free slots: what could still be given out, in pages.

@@ -28,6 +28,9 @@ pub trait Memory {
     /// Fills populated frames with zeros.
     fn zero(&self, frames: &[Pfn]);
 
+    /// Copies the contents of a populated frame to another.
+    fn copy_frame(&self, from: Pfn, to: Pfn);
+
     /// The `word`th 8-byte word of a populated frame: for checkers and tests.
     fn load(&self, pfn: Pfn, word: usize) -> u64;
 

@@ -52,6 +52,16 @@ impl ArenaMapping {
         }
     }
 
+    /// Copies one frame to another.
+    pub fn copy(&self, from: Pfn, to: Pfn) {
+        assert_ne!(from, to, "a frame is copied to another");
+        // SAFETY: two frames of the arena, the caller's for the call (contract of Memory).
+        unsafe {
+            let (from, to) = (self.arena.address(from), self.arena.address(to));
+            to.copy_from_nonoverlapping(from, PAGE_SIZE);
+        }
+    }
+
     /// The word of a frame, as an atomic: a test may read what another thread writes.
     pub fn word(&self, pfn: Pfn, word: usize) -> &AtomicU64 {
         assert!(word < WORDS_PER_FRAME, "a frame has {WORDS_PER_FRAME} words");
@@ -78,6 +88,10 @@ impl Memory for Os {
 
     fn zero(&self, frames: &[Pfn]) {
         self.memory.zero(frames);
+    }
+
+    fn copy_frame(&self, from: Pfn, to: Pfn) {
+        self.memory.copy(from, to);
     }
 
     fn load(&self, pfn: Pfn, word: usize) -> u64 {

@@ -5,7 +5,7 @@
 
 use crate::Os;
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};
-use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn};
+use highwater_units::{Pfn, SpaceId, Vpn};
 
 impl Mmu for Os {
     fn recency(&self) -> Recency {
@@ -27,11 +27,7 @@ impl Mmu for Os {
     fn discard(&self, _: SpaceId, _: Vpn, _: Pfn) {}
 
     fn copy(&self, _: SpaceId, _: Vpn, from: Pfn, to: Pfn) {
-        let arena = self.memory.arena();
-        // SAFETY: two frames of the arena, different, held by the caller for the call.
-        unsafe {
-            arena.address(to).copy_from_nonoverlapping(arena.address(from), PAGE_SIZE);
-        }
+        self.memory.copy(from, to);
     }
 
     fn allow_write(&self, _: SpaceId, _: Vpn) {}

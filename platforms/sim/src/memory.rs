@@ -74,6 +74,17 @@ impl Sim {
         self.contents().with(|contents| contents.get_mut(pfn).clone())
     }
 
+    /// Copies a frame, at the costs of the one that is further away.
+    pub(crate) fn copy_contents(&self, from: Pfn, to: Pfn) {
+        let engine = self.engine();
+        self.contents().with(|contents| {
+            let words = contents.get(from).clone();
+            contents.set(to, words);
+        });
+        let cost = engine.machine.costs.copy_page;
+        engine.charge(self.remote(from, cost).max(self.remote(to, cost)));
+    }
+
     /// By how much bulk work on a frame takes longer than on one of this CPU's node.
     pub(crate) fn remote(&self, pfn: Pfn, nanos: u64) -> u64 {
         let engine = self.engine();
@@ -105,6 +116,16 @@ impl Memory for Sim {
             self.contents().with(|contents| contents.clear(*pfn));
             engine.charge(self.remote(*pfn, engine.machine.costs.zero_page));
         }
+    }
+
+    fn copy_frame(&self, from: Pfn, to: Pfn) {
+        let engine = self.engine();
+        engine.sync();
+        self.watch().with(|watch| {
+            watch.touch(from, "copied");
+            watch.touch(to, "copied to");
+        });
+        self.copy_contents(from, to);
     }
 
     fn load(&self, pfn: Pfn, word: usize) -> u64 {

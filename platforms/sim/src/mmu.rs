@@ -244,11 +244,7 @@ impl Mmu for Sim {
         let page = self.spaces().with(|spaces| *spaces.page(space, vpn));
         assert_eq!(page.map(|(pfn, _)| pfn), Some(from), "a busy page is still mapped");
         self.watch().with(|watch| watch.touch(to, "copied to"));
-        self.contents().with(|contents| {
-            let words = contents.get(from).clone();
-            contents.set(to, words);
-        });
-        engine.charge(self.remote(to, engine.machine.costs.copy_page));
+        self.copy_contents(from, to);
     }
 
     fn allow_write(&self, space: SpaceId, vpn: Vpn) {

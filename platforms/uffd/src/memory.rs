@@ -171,6 +171,10 @@ impl Memory for Uffd {
         self.memory.mapping.zero(frames);
     }
 
+    fn copy_frame(&self, from: Pfn, to: Pfn) {
+        self.memory.mapping.copy(from, to);
+    }
+
     fn load(&self, pfn: Pfn, word: usize) -> u64 {
         self.memory.mapping.word(pfn, word).load(Relaxed)
     }

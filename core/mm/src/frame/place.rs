@@ -9,6 +9,8 @@
 //! ```
 //! The frames of a large page but the first are tails instead: Off -> Tail -> Isolated (split) or
 //! Off (evicted). A run for who has no space: Off -> Run -> Off; it is said of its first frame.
+//! Where a page is moved to another frame, its old one goes from Isolated to Off, and the new one
+//! from Off to Batch.
 //!
 //! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
 //! it becomes an orphan, and that thread frees it when it would put it on a list.
@@ -32,7 +34,7 @@ pub enum Place {
     InactiveFile,
     /// Of a file, used again lately.
     ActiveFile,
-    /// Taken off by reclaim, which has it now.
+    /// Taken off by reclaim, or by who moves pages, which has it now.
     Isolated,
     /// In a batch, isolated or a tail, and nobody's page any more.
     Orphan,

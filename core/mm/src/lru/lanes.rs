@@ -14,7 +14,7 @@
 
 use super::List;
 use crate::config::LRU_LANES_MAX;
-use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
+use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Locks, Platform};
 use highwater_units::{CpuId, IndexLists, Pfn};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,6 +42,9 @@ pub(super) struct Lists {
     /// What `total` knows.
     told: [u32; 4],
 }
+
+/// A lane's lists, held.
+type Locked<'a, P> = <<P as Locks>::Lock<Lists> as Lock<Lists>>::Guard<'a>;
 
 struct Lane<P: Platform> {
     lists: P::Lock<Lists>,
@@ -179,11 +182,7 @@ impl<P: Platform> Lanes<P> {
     }
 
     /// A lane's lists, if they can be had. With one lane there is nowhere else to go.
-    fn enter(
-        &self,
-        lane: usize,
-        patience: Patience,
-    ) -> Option<<P::Lock<Lists> as Lock<Lists>>::Guard<'_>> {
+    fn enter(&self, lane: usize, patience: Patience) -> Option<Locked<'_, P>> {
         let lists = &self.lanes[lane].lists;
         match patience {
             Patience::None if self.lanes.len() > 1 => lists.try_lock(),
@@ -198,12 +197,31 @@ impl<P: Platform> Lanes<P> {
         list: List,
         act: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let lane = self.lane_of(pfn);
-        let mut lists = self.lanes[lane].lists.lock();
+        self.remove_from(self.lanes[self.lane_of(pfn)].lists.lock(), pfn, list, act)
+    }
+
+    /// The same, unless others have the lane.
+    pub(super) fn try_remove<E>(
+        &self,
+        pfn: Pfn,
+        list: List,
+        act: impl FnOnce() -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let lists = self.lanes[self.lane_of(pfn)].lists.try_lock()?;
+        Some(self.remove_from(lists, pfn, list, act))
+    }
+
+    fn remove_from<E>(
+        &self,
+        mut lists: Locked<'_, P>,
+        pfn: Pfn,
+        list: List,
+        act: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         lists.visits(1);
         act()?;
         lists.lists.remove(list as usize, self.item(pfn));
-        self.tell(lane, &mut lists);
+        self.tell(self.lane_of(pfn), &mut lists);
         Ok(())
     }
 

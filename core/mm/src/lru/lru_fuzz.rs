@@ -1,7 +1,7 @@
 //! Random operations against four deques and a place per frame, in one lane and in several; then by
 //! several threads, against the rule that a frame is in one place.
 
-use super::{CPU_BATCH, Kind, List, Lru, Removal};
+use super::{CPU_BATCH, Kind, List, Lru, Mode, Removal};
 use crate::frame::{Frames, Place};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_os::Os;
@@ -75,6 +75,14 @@ impl Model {
         pages.retain(|pfn| !taken.contains(pfn));
         taken.iter().for_each(|pfn| self.set(*pfn, Place::Isolated));
         self.isolated.extend(taken);
+    }
+
+    fn isolate_one(&mut self, pfn: Pfn) -> Option<List> {
+        let list = List::ALL.into_iter().find(|list| list.place() == self.at(pfn))?;
+        self.lists[list as usize].retain(|other| *other != pfn);
+        self.set(pfn, Place::Isolated);
+        self.isolated.push(pfn);
+        Some(list)
     }
 
     fn remove(&mut self, pfn: Pfn) -> Removal {
@@ -177,7 +185,7 @@ fn fuzz(seed: u64) {
 fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames<Os>, model: &mut Model) {
     let any = Pfn(model.first + random.below(model.place.len() as u64) as u32);
     let list = any_list(random);
-    match random.below(10) {
+    match random.below(11) {
         0..3 => {
             let all = (model.first..model.first + model.place.len() as u32).map(Pfn);
             let off = all.filter(|pfn| model.at(*pfn) == Place::Off && random.percent(30));
@@ -204,6 +212,10 @@ fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames<Os>, model: &mut Model
             let mut orphans: Vec<Pfn> = Vec::new();
             lru.drain(frames, |some| orphans.extend(some));
             assert_eq!(sorted(&orphans), sorted(&model.drain()));
+        }
+        10 => {
+            let mode = if random.percent(50) { Mode::Async } else { Mode::Sync };
+            assert_eq!(lru.isolate_frame(frames, any, mode), model.isolate_one(any));
         }
         _ => evict_one(frames, model),
     }
@@ -305,13 +317,22 @@ impl Users {
         self.free(&self.lru.putback(&self.frames, &kept, any_list(random)));
     }
 
+    fn reclaim_frame(&self, pfn: Pfn, mode: Mode) {
+        if let Some(list) = self.lru.isolate_frame(&self.frames, pfn, mode) {
+            self.free(&self.lru.putback(&self.frames, &[pfn], list));
+        }
+    }
+
     fn run(&self, seed: u64) {
         let mut random = Prng::new(seed);
         for _ in 0..4000 {
             self.watchdog.beat();
-            match random.below(20) {
+            let any = Pfn(random.below(self.used.len() as u64) as u32);
+            match random.below(23) {
                 0..6 => self.add(&mut random),
-                6..13 => self.drop_page(Pfn(random.below(self.used.len() as u64) as u32)),
+                6..13 => self.drop_page(any),
+                19..21 => self.reclaim_frame(any, Mode::Async),
+                21 => self.reclaim_frame(any, Mode::Sync),
                 13..19 => self.reclaim(&mut random),
                 _ => self.lru.drain(&self.frames, |orphans| self.free(orphans)),
             }

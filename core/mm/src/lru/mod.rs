@@ -66,6 +66,11 @@ impl List {
         }
     }
 
+    /// The list that is a place; `None` if that is none.
+    fn of(place: Place) -> Option<List> {
+        List::ALL.into_iter().find(|list| list.place() == place)
+    }
+
     /// Where its pages say they are.
     pub fn place(self) -> Place {
         match self {
@@ -84,6 +89,15 @@ pub enum Removal {
     Taken,
     /// Another thread has it in its hands and will free it.
     Abandoned,
+}
+
+/// Whether who moves pages between frames waits for others (migrate_mode).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It does not, not even for a lock: what is in use is left alone.
+    Async,
+    /// It waits for locks, and some time for pages in use.
+    Sync,
 }
 
 /// Pages of a CPU on their way to lists.
@@ -205,6 +219,18 @@ impl<P: Platform> Lru<P> {
             batch.push(pfn);
         });
         batch
+    }
+
+    /// Takes a page off its list by its frame, and says which list that was; `None` if it is on
+    /// none just now, or its lane is held and `mode` is [`Mode::Async`].
+    pub fn isolate_frame(&self, frames: &Frames<P>, pfn: Pfn, mode: Mode) -> Option<List> {
+        let list = List::of(frames.place(pfn).get())?;
+        let isolate = || frames.place(pfn).change(list.place(), Place::Isolated);
+        let outcome = match mode {
+            Mode::Async => self.lanes.try_remove(pfn, list, isolate)?,
+            Mode::Sync => self.lanes.remove(pfn, list, isolate),
+        };
+        outcome.ok().map(|()| list)
     }
 
     /// Puts isolated pages back (at most 32), as the newest of `list`. Returns orphans to free.

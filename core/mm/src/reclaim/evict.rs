@@ -19,11 +19,11 @@
 use super::balance::Reclaimer;
 use super::in_place::{InPlace, sort_file, write_in_place};
 use super::large;
-use super::run::{Run, Unmapped, each_run};
 use super::scan::{Fate, decide};
 use crate::frame::{Place, Writeback};
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
+use crate::run::{Run, Unmapped, each_run};
 use crate::space::{Backing, Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::Cached;

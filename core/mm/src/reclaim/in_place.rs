@@ -11,11 +11,11 @@
 //! page. Reclaim waits for nothing else while it holds them.
 
 use super::evict::Sorted;
-use super::run::{Run, Unmapped};
 use super::scan::Fate;
 use crate::config::Switch;
 use crate::frame::Shadow;
 use crate::machine::{Machine, Node};
+use crate::run::{Run, Unmapped};
 use crate::space::Entry;
 use crate::stats::Counter;
 use highwater_platform::{Io, Platform};

@@ -12,12 +12,12 @@
 
 use super::balance::Reclaimer;
 use super::evict::{Unwritten, restore};
-use super::run::{Unmapped, unmap_stretches};
 use crate::config::Switch;
 use crate::frame::{Owner, Place, Writeback};
 use crate::large::{Tails, block_frames};
 use crate::lru::List;
 use crate::machine::{Machine, Node};
+use crate::run::{Unmapped, unmap_stretches};
 use crate::space::{Entry, HeldBlock, Page, Pinned, block_of};
 use crate::stats::Counter;
 use crate::swap::Cached;

@@ -22,7 +22,6 @@ mod in_place;
 mod kswapd;
 mod large;
 mod outbox;
-mod run;
 mod scan;
 mod sizing;
 mod throttle;

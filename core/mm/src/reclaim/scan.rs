@@ -1,10 +1,10 @@
 //! Which pages go: asks whether they are used, and decides.
 
 use super::large::{self, Aged, take_large};
-use super::run::{Run, Unmapped, each_run};
 use crate::frame::History;
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
+use crate::run::{Run, Unmapped, each_run};
 use crate::space::Entry;
 use crate::stats::Counter;
 use highwater_platform::{Platform, Recency};

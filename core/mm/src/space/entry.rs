@@ -59,6 +59,13 @@ impl Entry {
         Entry(u64::from(pfn.0) << PAYLOAD_SHIFT | RESIDENT)
     }
 
+    /// The same resident page in another frame; all that is known of it stays.
+    pub fn moved_to(self, pfn: Pfn) -> Entry {
+        debug_assert!(matches!(self.page(), Page::Resident(_)), "only pages in frames are moved");
+        let rest = self.0 & (AHEAD | ((1 << PAYLOAD_SHIFT) - 1));
+        Entry(rest | u64::from(pfn.0) << PAYLOAD_SHIFT)
+    }
+
     /// A page in a slot.
     pub fn swapped(slot: Slot) -> Entry {
         Entry(slot.to_bits() << PAYLOAD_SHIFT | SWAPPED)
@@ -207,6 +214,9 @@ mod tests {
         assert_eq!(full.pins(), 0x7fff);
         assert_eq!(full.settled(), marked);
         assert!(full.is_large_resident() && !full.small().is_large());
+        let ahead = Entry(marked.0 | AHEAD);
+        assert_eq!(ahead.moved_to(Pfn(7)).page(), Page::Resident(Pfn(7)));
+        assert_eq!(ahead.moved_to(Pfn(7)).moved_to(pfn), ahead);
         let shadow = Shadow::new(NodeId(255), u64::MAX, History::Active);
         let evicted = Entry::evicted(shadow);
         assert_eq!((evicted.page(), evicted.shadow()), (Page::Absent, Some(shadow)));

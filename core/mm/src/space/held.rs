@@ -1,7 +1,8 @@
 //! Entries that this thread has locked: a run of up to 16 consecutive pages.
 //!
 //! A thread that waits for a device holds entries meanwhile; others wait for the space's event, or
-//! leave the page alone. Who holds entries only ever *tries* for more: there is no deadlock.
+//! leave the page alone. Who holds entries only *tries* for more, or waits for a bounded time
+//! ([`Space::hold_until`]): there is no deadlock.
 
 use super::entry::{Entry, LOCKED, PIN, PINS, WAITERS};
 use super::{Owner, Page, Space};

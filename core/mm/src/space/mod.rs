@@ -23,7 +23,7 @@ pub use held::{Held, Pinned};
 
 use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, REFERENCED, WAITERS};
 use highwater_platform::{Atomic, Event, Platform, Ticket};
-use highwater_units::{Pfn, SpaceId, Vpn};
+use highwater_units::{Nanos, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 use table::Table;
 
@@ -195,6 +195,23 @@ impl<P: Platform> Space<P> {
             let seen = self.entry(vpn);
             if seen.is_locked() || (pinned == Pinned::Refuse && seen.pins() > 0) {
                 self.wait(vpn, ticket);
+            }
+        }
+    }
+
+    /// Locks a page's entry, waiting until `deadline` at most for others and for pins to go: so
+    /// who holds entries may wait for one more.
+    pub fn hold_until(&self, clock: &P, vpn: Vpn, deadline: Nanos) -> Option<Held<'_, P>> {
+        loop {
+            let held = Held::lock(self, vpn, Pinned::Refuse);
+            let left = deadline.since(clock.now());
+            if held.is_some() || left == Nanos(0) {
+                return held;
+            }
+            let ticket = self.announce(vpn);
+            let seen = self.entry(vpn);
+            if seen.is_locked() || seen.pins() > 0 {
+                self.event(vpn).wait(ticket, Some(left));
             }
         }
     }

@@ -72,6 +72,8 @@ counters! {
     PgActivate "pgactivate" sum "Pages moved to the active list because they were used again."
     PgDeactivate "pgdeactivate" sum "Pages moved from the active to the inactive list."
     PgRotated "pgrotated" sum "Pages put back because they could not be evicted then."
+    PgMigrateSuccess "pgmigrate_success" sum "Pages moved from one frame to another."
+    PgMigrateFail "pgmigrate_fail" sum "Pages that were to be moved, but were in use."
     AllocStall "allocstall" sum "Direct reclaims: an allocation had to free pages itself."
     ThrottleDirect "pgscan_direct_throttle" sum "Direct reclaims that waited for kswapd first."
     ThrottleIsolated "pgscan_isolated_throttle" sum "Waits for pages in other threads' hands."

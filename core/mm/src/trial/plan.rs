@@ -155,6 +155,8 @@ pub struct Plan {
     pub mix: Mix,
     /// Of 1000 steps of the first user, before how many it changes the number of kswapd threads.
     pub changes: u64,
+    /// Of 1000 steps of each user, before how many it moves the pages of some frames to others.
+    pub migrations: u64,
     /// Pages of a stream in the file.
     pub file_stream: u64,
     /// Of 1000 steps of the first user, before how many it cuts a page or more off the file.
@@ -208,6 +210,8 @@ impl Plan {
         let truncations = if cuts.percent(25) { 1 + cuts.below(20) } else { 0 };
         let mut blocks = Prng::new(seed ^ 0xb10c);
         let runs = if blocks.percent(50) { 1 + blocks.below(200) } else { 0 };
+        let mut moves = Prng::new(seed ^ 0x3160);
+        let migrations = if moves.percent(60) { 1 + moves.below(400) } else { 0 };
         Plan {
             threads,
             config,
@@ -215,6 +219,7 @@ impl Plan {
             steps,
             mix,
             changes,
+            migrations,
             file_stream,
             truncations,
             runs,

@@ -5,12 +5,12 @@ use super::runs::Runs;
 use super::world::{SHARED, VOLATILE, World};
 use super::{Failures, Operation, Program, Reach};
 use crate::config::{KSWAPD_THREADS_MAX, KswapdThreads};
-use crate::lru::List;
+use crate::lru::{List, Mode};
 use crate::space::Access;
 use crate::space::Range;
 use crate::stats::Counter;
 use highwater_platform::Platform;
-use highwater_units::{Prng, SpaceId, Vpn};
+use highwater_units::{Pfn, Prng, RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,6 +33,8 @@ pub(super) struct User<P: Platform, G> {
     cuts: Prng,
     /// Beside the pages.
     runs: Runs,
+    /// For moves of pages between frames, likewise.
+    moves: Prng,
     count: u64,
     known: Known,
 }
@@ -44,7 +46,8 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let changes = Prng::new(seed ^ 0xc4a2_0000);
         let cuts = Prng::new(seed ^ 0xc075);
         let runs = Runs::new(seed, thread, world.plan.run_frames / world.plan.threads as u64);
-        User { world, thread, random, changes, cuts, runs, count: 0, known }
+        let moves = Prng::new(seed << 8 ^ 0x3160_0000 ^ thread as u64);
+        User { world, thread, random, changes, cuts, runs, moves, count: 0, known }
     }
 
     /// All steps; what is known afterwards goes to the world.
@@ -55,6 +58,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             self.truncate_file();
             let (manager, frames) = (&self.world.manager, self.world.frames());
             self.runs.step(manager, self.world.plan.runs, frames);
+            self.migrate();
             self.step();
         }
         self.runs.end(&self.world.manager);
@@ -116,6 +120,20 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             assert_eq!(self.world.manager.end_of(file.space), end);
             file.cut.store(end.0, Relaxed);
         }
+    }
+
+    /// Now and then, moves what is in a stretch of frames elsewhere.
+    fn migrate(&mut self) {
+        if self.moves.below(1000) >= self.world.plan.migrations {
+            return;
+        }
+        let machine = self.world.manager.machine();
+        let first = self.moves.below(machine.frames.len() as u64) as u32;
+        let range = machine.node_of(Pfn(first)).zone.range();
+        let most = u64::from(range.first.0 + range.frames - first).min(RUN_PAGES_MAX as u64);
+        let frames = 1 + self.moves.below(most) as usize;
+        let mode = if self.moves.percent(50) { Mode::Async } else { Mode::Sync };
+        self.world.manager.migrate(Pfn(first), frames, mode);
     }
 
     fn own_space(&self) -> SpaceId {

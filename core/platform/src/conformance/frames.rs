@@ -27,6 +27,7 @@ pub(super) fn check<P: Platform>(platform: &P) {
     let all: Vec<Pfn> = (0..frames).map(Pfn).collect();
     platform.populate(&all).expect("memory within the budget");
     contents_stay(platform, &all);
+    contents_are_copied(platform, &all);
 }
 
 /// Returns the number of frames.
@@ -61,4 +62,25 @@ fn contents_stay<P: Platform>(platform: &P, all: &[Pfn]) {
             false => assert_filled(platform, *pfn, *pfn, 1),
         }
     }
+}
+
+fn contents_are_copied<P: Platform>(platform: &P, all: &[Pfn]) {
+    all.iter().for_each(|pfn| fill(platform, *pfn, 2));
+    for (from, to) in [(7, 8), (8, 3), (50, 2), (2, 60)].map(|(from, to)| (Pfn(from), Pfn(to))) {
+        platform.copy_frame(from, to);
+    }
+    for pfn in all {
+        let origin = match pfn.0 {
+            8 | 3 => Pfn(7),
+            2 | 60 => Pfn(50),
+            _ => *pfn,
+        };
+        assert_filled(platform, *pfn, origin, 2);
+    }
+    // Neither shows what is stored to the other from now on.
+    platform.store(Pfn(60), 0, 1);
+    platform.store(Pfn(50), 1, 2);
+    assert_filled(platform, Pfn(2), Pfn(50), 2);
+    assert_eq!(platform.load(Pfn(60), 1), pattern(2, 50, 1));
+    assert_eq!(platform.load(Pfn(50), 0), pattern(2, 50, 0));
 }

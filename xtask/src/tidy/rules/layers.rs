@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],
-    &["large"],
+    &["large", "run"],
     &["machine"],
     &["space", "swap", "lru", "zone"],
     &["frame"],

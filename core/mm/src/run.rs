@@ -1,4 +1,11 @@
-//! Isolated pages, sorted into runs of neighbours, locked, and unmapped together.
+//! Isolated pages, sorted into runs of neighbours, locked, and unmapped together: for reclaim, and
+//! for who moves them to other frames.
+//!
+//! ```text
+//! batch of isolated frames -> by owner -> Run: held entries, and their frames -> unmapped, each
+//! ```
+//! Locking: entries are only tried for. A run's frames are in the hands of the thread that isolated
+//! them; their records change under their entries.
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;
@@ -7,16 +14,16 @@ use highwater_platform::{Platform, Stop};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX};
 
 /// A run of neighbouring pages, locked, with their frames.
-pub(super) struct Run<'a, P: Platform> {
+pub(crate) struct Run<'a, P: Platform> {
     /// Their entries.
-    pub(super) held: Held<'a, P>,
+    pub(crate) held: Held<'a, P>,
     /// Their frames, isolated by this thread.
-    pub(super) frames: FrameList,
+    pub(crate) frames: FrameList,
 }
 
 /// What came of unmapping a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unmapped {
+pub(crate) enum Unmapped {
     /// The program cannot reach it; the frame has its contents.
     Yes,
     /// It is pinned by the system, or shared: still mapped.
@@ -27,7 +34,7 @@ pub(super) enum Unmapped {
 
 /// Groups a batch by owner and locks each group's entries. Calls `act` with every run, one at a
 /// time, and returns the pages that could not be locked or are nobody's any more.
-pub(super) fn each_run<'a, P: Platform>(
+pub(crate) fn each_run<'a, P: Platform>(
     m: &'a Machine<P>,
     mut batch: FrameBatch,
     mut act: impl FnMut(Run<'a, P>),
@@ -82,7 +89,7 @@ fn lock_next<P: Platform>(m: &Machine<P>, run: &mut Run<'_, P>, pfn: Pfn) -> boo
 
 /// Unmaps the `mapped` pages from `first` on, whose entries are held, each stretch of them with one
 /// call; says of those what came of it.
-pub(super) fn unmap_stretches<P: Platform>(
+pub(crate) fn unmap_stretches<P: Platform>(
     m: &Machine<P>,
     first: Owner,
     frames: &[Pfn],
@@ -107,7 +114,7 @@ pub(super) fn unmap_stretches<P: Platform>(
 
 impl<P: Platform> Run<'_, P> {
     /// Unmaps the `wanted` pages of the run, each stretch of them with one call.
-    pub(super) fn unmap(
+    pub(crate) fn unmap(
         &self,
         m: &Machine<P>,
         wanted: impl Fn(usize, Entry) -> bool,
@@ -120,7 +127,7 @@ impl<P: Platform> Run<'_, P> {
     }
 
     /// Makes the frame of a vanished page an orphan: whoever puts it back on a list frees it.
-    pub(super) fn disown(&self, m: &Machine<P>, index: usize) {
+    pub(crate) fn disown(&self, m: &Machine<P>, index: usize) {
         let pfn = self.frames[index];
         m.frames.set_owner(pfn, None);
         m.forget_slot(pfn);
