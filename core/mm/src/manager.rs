@@ -314,7 +314,7 @@ impl<P: Platform> Manager<P> {
 
     /// 2^order adjacent frames outside all spaces, populated, until [`Manager::free_run`]: the
     /// first of them (alloc_pages). Nothing is evicted from them. Tries what docs/compaction.md
-    /// says, but `None` is an answer to be ready for, with any order but 0.
+    /// says, but `None` is an answer to be ready for.
     pub fn alloc_run(&self, order: Order, mobility: Mobility) -> Option<Pfn> {
         let first = alloc::run(&self.machine, order, mobility)?;
         self.machine.frames.set_run(first, order, mobility);

@@ -31,6 +31,11 @@ pub trait Cpu {
     /// Says what this thread does from now on; returns what it did.
     fn enter(&self, phase: Phase) -> Phase;
 
+    /// Says that this thread looks at the records of so many frames, one after the other and
+    /// without words of the platform. So the simulator knows what that takes; elsewhere it costs
+    /// nothing.
+    fn scans(&self, _frames: usize) {}
+
     /// Of the CPUs that threads started for `node` may run on; waiting for devices is idling. On a
     /// real system in steps of 10 ms, each CPU for itself. `None` where it cannot be known.
     fn idle_time(&self, node: NodeId) -> Option<IdleTime>;

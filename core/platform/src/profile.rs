@@ -25,11 +25,13 @@ pub enum Phase {
     SwapIn,
     /// Dropping and moving ranges, copying spaces.
     Range,
+    /// Moving pages so that free frames come together.
+    Compact,
 }
 
 impl Phase {
     /// All of them, in the order of their values.
-    pub const ALL: [Phase; 7] = [
+    pub const ALL: [Phase; 8] = [
         Phase::Program,
         Phase::Fault,
         Phase::Alloc,
@@ -37,6 +39,7 @@ impl Phase {
         Phase::SwapOut,
         Phase::SwapIn,
         Phase::Range,
+        Phase::Compact,
     ];
 
     /// The name in reports.
@@ -49,6 +52,7 @@ impl Phase {
             Phase::SwapOut => "swap_out",
             Phase::SwapIn => "swap_in",
             Phase::Range => "range",
+            Phase::Compact => "compact",
         }
     }
 }

@@ -293,6 +293,16 @@ pub const KEYS: &[Key] = &[
         show: |s| auto(s.config.zone_parts),
     },
     Key {
+        name: "compact",
+        values: "off, vanilla, lesslock, revert, cachefail, skipuseless or fast",
+        help: "how memory is compacted for large blocks: the kernels of 2012, or the best known",
+        take: |s, text| {
+            s.config.compact = choice(text, &COMPACTS)?;
+            Some(())
+        },
+        show: |s| name_in(&COMPACTS, s.config.compact),
+    },
+    Key {
         name: "swap_cache",
         values: "whole, trunk, leaf or cluster",
         help: "the swap cache: a lock for a device, for 64 MiB, for 64 slots, or the cluster's",

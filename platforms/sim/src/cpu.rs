@@ -52,6 +52,12 @@ impl Cpu for Sim {
         }
         before
     }
+
+    fn scans(&self, frames: usize) {
+        let engine = self.engine();
+        engine.charge(engine.machine.costs.scan * frames as u64);
+    }
+
     fn idle_time(&self, node: NodeId) -> Option<IdleTime> {
         Some(self.engine().idle_time(node))
     }

@@ -1,6 +1,7 @@
 //! What to try when memory is below low, in order. The only place that decides that.
 
 use super::{OutOfMemory, request};
+use crate::compact::{self, Had, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
@@ -12,6 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Rounds of direct reclaim without a frame gained after which swap being full is believed.
 const RETRIES: u32 = 16;
+
+/// Blocks of a larger order are not worth more than one round (PAGE_ALLOC_COSTLY_ORDER).
+const COSTLY: u8 = 3;
 
 /// How long an allocation keeps trying while others hold all frames, swap not being full: frames
 /// can be in flight to a slow device.
@@ -65,18 +69,66 @@ pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<Fr
     request(m, wanted, Level::Min)
 }
 
-/// 2^order adjacent frames from above low, or from above min after reclaiming as many.
+/// 2^order adjacent frames. Single ones can be had by reclaim alone; blocks up to order 3 are worth
+/// some rounds of reclaim and compaction, larger ones one of each.
 pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
-    let cpu = m.cpu();
-    let of = |node: &Node<P>, level| node.zone.alloc_block(cpu, order, mobility, level);
-    if let Some(first) = m.nodes_from(cpu).find_map(|(_, node)| of(node, Level::Low)) {
+    if let Some(first) = block(m, order, mobility, Level::Low) {
         return Some(first);
     }
-    m.nodes_from(cpu).find_map(|(_, node)| {
-        node.alarm.notify_all();
-        shrink(m, node, &mut Reclaimer::Direct, order.frames());
-        m.nodes_from(cpu).find_map(|(_, node)| of(node, Level::Min))
+    m.nodes_from(m.cpu()).for_each(|(_, node)| node.alarm.notify_all());
+    if let Some(first) = block(m, order, mobility, Level::Min) {
+        return Some(first);
+    }
+    let _stall = m.stall(Stalling::Reclaims, m.platform.now());
+    if let Some(first) = compacted(m, order, mobility, Mode::Async) {
+        return Some(first);
+    }
+    let rounds = if order.0 <= COSTLY { RETRIES } else { 1 };
+    (0..rounds).find_map(|round| {
+        if round > 0 {
+            m.platform.relax(round);
+        }
+        reclaimed(m, order, mobility).or_else(|| compacted(m, order, mobility, Mode::Sync))
     })
+}
+
+/// What a zone has above `level`, nearest first.
+fn block<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    mobility: Mobility,
+    level: Level,
+) -> Option<Pfn> {
+    let cpu = m.cpu();
+    let mut nodes = m.nodes_from(cpu);
+    nodes.find_map(|(_, node)| node.zone.alloc_block(cpu, order, mobility, level))
+}
+
+/// Frees as many frames as the block has, a node after the other.
+fn reclaimed<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
+    m.count(Counter::AllocStall, 1);
+    m.nodes_from(m.cpu()).find_map(|(_, node)| {
+        shrink(m, node, &mut Reclaimer::Direct, order.frames());
+        block(m, order, mobility, Level::Min)
+    })
+}
+
+fn compacted<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    mobility: Mobility,
+    mode: Mode,
+) -> Option<Pfn> {
+    let outcome = compact::direct(m, order, mobility, mode);
+    let first = match outcome {
+        Outcome::Skipped | Outcome::Deferred => None,
+        Outcome::Complete | Outcome::Partial | Outcome::Contended => {
+            block(m, order, mobility, Level::Min)
+        }
+    };
+    let had = if first.is_some() { Had::Block } else { Had::Nothing };
+    compact::settle(m, order, mode, outcome, had);
+    first
 }
 
 /// Direct reclaim, until there is a frame or no hope for one.

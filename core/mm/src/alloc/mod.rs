@@ -6,7 +6,8 @@
 //!                       direct reclaim, retry
 //!                       drain per-CPU lists and batches
 //!                       OutOfMemory
-//! run(order) -- above low; ring kswapd, direct reclaim of as many, above min -----> 2^order frames
+//! run(order) -- above low; ring kswapd, above min; compact without waiting
+//!            \- rounds, one for large orders: direct reclaim of as many, compact -> 2^order frames
 //! ```
 //! Frames come populated, on no list, nobody's. The caller may hold entries, and no other lock.
 
@@ -62,8 +63,8 @@ fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList>
     Some(taken)
 }
 
-/// The first of 2^order adjacent frames. Reclaims once for it; there is no more patience for what
-/// single pages can do as well.
+/// The first of 2^order adjacent frames, reclaimed and compacted for. There is little patience for
+/// what single pages can do as well.
 pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
     let _phase = m.enter(Phase::Alloc);
     let first = ladder::run(m, order, mobility)?;

@@ -1,9 +1,28 @@
-//! Moving pages between frames, so that free frames come together.
+//! Moving pages between frames, so that free frames come together: blocks on demand.
 //!
 //! ```text
-//! migrate   a page from one frame to another, whoever uses it          migrate.rs
+//! direct            an allocation makes its block: node by node      Outcome
+//!   \- defer        not right after it failed: pure
+//!   \- pass         one zone: the scanners, until they meet          Control
+//!        |- migrate_scanner   upwards: pages that could move         decide: pure
+//!        |- free_scanner      downwards: frames for them
+//!        |- migrate           a page from one frame to another, whoever uses it
+//!        \- method            what kernels did differently, as data
 //! ```
+//! docs/compaction.md says why. Locking: a lane of the LRU, or a part of the zone, one at a time;
+//! moving takes entries. Who holds entries may compact: entries are only tried for, or waited for
+//! for a limited time. Conservation: frames in a run's hands are pages it isolated, and targets;
+//! both are back on lists or in the zone when it ends.
 
+mod control;
+mod defer;
+mod direct;
+mod free_scanner;
+mod method;
 mod migrate;
+mod migrate_scanner;
+mod pass;
 
+pub use control::Outcome;
+pub use direct::{Had, direct, settle};
 pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};

@@ -12,8 +12,9 @@
 //! Conservation: `told` of all lanes add up to `total`; `len` is what the lists have.
 //! Locking: one lane at a time.
 
-use super::List;
+use super::{List, Mode};
 use crate::config::LRU_LANES_MAX;
+use crate::frame::{Frames, Place};
 use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Locks, Platform};
 use highwater_units::{CpuId, IndexLists, Pfn};
 use std::sync::atomic::AtomicU32;
@@ -49,6 +50,36 @@ type Locked<'a, P> = <<P as Locks>::Lock<Lists> as Lock<Lists>>::Guard<'a>;
 struct Lane<P: Platform> {
     lists: P::Lock<Lists>,
     len: [P::Atomic<u32>; 4],
+}
+
+/// A lane that is held.
+pub struct LaneHold<'a, P: Platform> {
+    lanes: &'a Lanes<P>,
+    lane: usize,
+    lists: Locked<'a, P>,
+}
+
+impl<P: Platform> LaneHold<'_, P> {
+    /// Whether it is the lane of a frame, too.
+    pub fn covers(&self, pfn: Pfn) -> bool {
+        self.lanes.lane_of(pfn) == self.lane
+    }
+
+    /// Takes the page in a frame of the lane off its list, and says which that was; `None` if it is
+    /// on none.
+    pub fn isolate(&mut self, frames: &Frames<P>, pfn: Pfn) -> Option<List> {
+        let list = List::of(frames.place(pfn).get())?;
+        self.lists.visits(1);
+        frames.place(pfn).change(list.place(), Place::Isolated).ok()?;
+        self.lists.lists.remove(list as usize, self.lanes.item(pfn));
+        Some(list)
+    }
+}
+
+impl<P: Platform> Drop for LaneHold<'_, P> {
+    fn drop(&mut self) {
+        self.lanes.tell(self.lane, &mut self.lists);
+    }
 }
 
 /// Whether a thread waits for a lane that others have.
@@ -188,6 +219,16 @@ impl<P: Platform> Lanes<P> {
             Patience::None if self.lanes.len() > 1 => lists.try_lock(),
             Patience::None | Patience::Waits => Some(lists.lock()),
         }
+    }
+
+    /// The lane of a frame, to take several pages off its lists.
+    pub(super) fn hold(&self, pfn: Pfn, mode: Mode) -> Option<LaneHold<'_, P>> {
+        let lane = self.lane_of(pfn);
+        let lists = match mode {
+            Mode::Async => self.lanes[lane].lists.try_lock()?,
+            Mode::Sync => self.lanes[lane].lists.lock(),
+        };
+        Some(LaneHold { lanes: self, lane, lists })
     }
 
     /// Takes one page off its list, if `act`, under the lane's lock, says so.

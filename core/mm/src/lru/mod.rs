@@ -19,6 +19,7 @@ mod lru_fuzz;
 mod workingset;
 
 pub use crate::frame::Kind;
+pub use lanes::LaneHold;
 pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
@@ -219,6 +220,12 @@ impl<P: Platform> Lru<P> {
             batch.push(pfn);
         });
         batch
+    }
+
+    /// The lane of a frame, to take several pages off its lists; `None` if others have it and
+    /// `mode` is [`Mode::Async`].
+    pub fn hold_lane(&self, pfn: Pfn, mode: Mode) -> Option<LaneHold<'_, P>> {
+        self.lanes.hold(pfn, mode)
     }
 
     /// Takes a page off its list by its frame, and says which list that was; `None` if it is on

@@ -1,7 +1,7 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{Config, FILE_WINDOW_MAX, KswapdThreads, SwapConfig, Switch};
+use crate::config::{Compact, Config, FILE_WINDOW_MAX, KswapdThreads, SwapConfig, Switch};
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 
@@ -212,6 +212,9 @@ impl Plan {
         let runs = if blocks.percent(50) { 1 + blocks.below(200) } else { 0 };
         let mut moves = Prng::new(seed ^ 0x3160);
         let migrations = if moves.percent(60) { 1 + moves.below(400) } else { 0 };
+        if blocks.percent(50) {
+            config.compact = Compact::ALL[blocks.below(Compact::ALL.len() as u64) as usize];
+        }
         Plan {
             threads,
             config,

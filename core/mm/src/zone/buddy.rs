@@ -147,6 +147,19 @@ impl Buddy {
         Some(self.first.offset(block))
     }
 
+    /// What is known of frames and pageblocks, also without the lock.
+    pub(super) fn map(&self) -> Arc<Map> {
+        self.map.clone()
+    }
+
+    /// Takes a free block away, for movable contents.
+    pub(super) fn take(&mut self, pfn: Pfn, order: Order) {
+        let block = pfn.0 - self.first.0;
+        assert_eq!(self.map.head(block), Some(order), "a free block starts with {pfn:?}");
+        self.remove(block, order);
+        self.free -= order.frames();
+    }
+
     /// Takes up to `frames` frames for movable contents, as many as there are, in blocks that cover
     /// `together` (at most `frames`) while there are such; says of each block where it begins and
     /// its frames. Returns how many blocks.

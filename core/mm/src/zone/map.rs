@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Map -- heads   by frame: the order of the free block that starts there
-//!     \- types   by pageblock: its mobility
+//!     |- types   by pageblock: its mobility
+//!     \- skips   by pageblock: compaction found nothing there
 //! ```
 //! Locking: changed under the part's lock only. Who looks without it sees what was so a moment ago,
 //! and looks again under the lock before it acts. These are no words of the platform: compaction
@@ -21,6 +22,7 @@ const NOT_FREE: u8 = u8::MAX;
 pub(super) struct Map {
     heads: Box<[AtomicU8]>,
     types: Box<[AtomicU8]>,
+    skips: Box<[AtomicU8]>,
 }
 
 impl Map {
@@ -28,7 +30,11 @@ impl Map {
     pub(super) fn new(frames: u32) -> Map {
         let bytes = |len: u32, value| (0..len).map(|_| AtomicU8::new(value)).collect();
         let blocks = frames.div_ceil(PAGEBLOCK);
-        Map { heads: bytes(frames, NOT_FREE), types: bytes(blocks, Mobility::Movable as u8) }
+        Map {
+            heads: bytes(frames, NOT_FREE),
+            types: bytes(blocks, Mobility::Movable as u8),
+            skips: bytes(blocks, 0),
+        }
     }
 
     /// Frames.
@@ -60,6 +66,21 @@ impl Map {
     /// Changes it.
     pub(super) fn set_mobility(&self, pageblock: u32, mobility: Mobility) {
         self.types[pageblock as usize].store(mobility as u8, Relaxed);
+    }
+
+    /// Whether compaction leaves a pageblock out. Changed without a lock: a hint.
+    pub(super) fn skips(&self, pageblock: u32) -> bool {
+        self.skips[pageblock as usize].load(Relaxed) != 0
+    }
+
+    /// It does from now on.
+    pub(super) fn set_skip(&self, pageblock: u32) {
+        self.skips[pageblock as usize].store(1, Relaxed);
+    }
+
+    /// It leaves none out.
+    pub(super) fn clear_skips(&self) {
+        self.skips.iter().for_each(|skip| skip.store(0, Relaxed));
     }
 
     /// The frames of a pageblock.

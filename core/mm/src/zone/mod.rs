@@ -22,6 +22,7 @@ mod mobility;
 mod parts;
 mod pcp;
 mod pcp_blocks;
+mod scan;
 mod watermark;
 #[cfg(test)]
 mod zone_fuzz;
@@ -30,13 +31,16 @@ pub use crate::frame::Mobility;
 pub use blocks::{Blocks, ByType, Fragmentation};
 pub use buddy::Buddy;
 pub use mobility::PAGEBLOCK;
+pub use parts::{Contention, FreeScan, Hold};
+pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
 use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
-use highwater_units::{CpuId, FrameList, Order, Pfn};
+use highwater_units::{CpuId, FrameList, Nanos, Order, Pfn};
 use parts::{BlockWish, Parts, Wish, parts_for};
 use pcp::{CpuFrames, Limits, Source};
 use pcp_blocks::BlockList;
+use std::ops::Range;
 
 /// The free frames of a node.
 pub struct Zone<P: Platform> {
@@ -45,6 +49,7 @@ pub struct Zone<P: Platform> {
     limits: Limits,
     parts: Parts<P>,
     cpus: Vec<P::Lock<CpuFrames>>,
+    scanners: Scanners<P>,
 }
 
 impl<P: Platform> Zone<P> {
@@ -55,11 +60,14 @@ impl<P: Platform> Zone<P> {
         let limits = Limits::new(range.frames, marks.low, local);
         let parts = parts.map_or_else(|| parts_for(local, range.frames), |parts| parts as usize);
         let list = |_| platform.new_lock(LockClass::PerCpuFrames, CpuFrames::new(limits));
+        let parts = Parts::new(platform, range, parts);
+        let last = Pfn(parts.frames_of(parts.pageblocks() - 1).start);
         Zone {
             range,
             marks,
             limits,
-            parts: Parts::new(platform, range, parts),
+            parts,
+            scanners: Scanners::new(range, last),
             cpus: (0..platform.cpus()).map(list).collect(),
         }
     }
@@ -146,6 +154,74 @@ impl<P: Platform> Zone<P> {
             }
         }
         first
+    }
+
+    /// Whether an allocation of that kind would find a block, whatever the marks say.
+    pub fn has_block(&self, order: Order, mobility: Mobility) -> bool {
+        self.parts.has_block(order, mobility)
+    }
+
+    /// What compaction remembers.
+    pub fn scanners(&self) -> &Scanners<P> {
+        &self.scanners
+    }
+
+    /// Compaction looks into all pageblocks again, from the ends on, if the last time is 5 s ago.
+    pub fn reset_skips(&self, now: Nanos) {
+        if self.scanners.reset(now) {
+            self.parts.clear_skips();
+        }
+    }
+
+    /// Pageblocks of the zone.
+    pub fn pageblocks(&self) -> u32 {
+        self.parts.pageblocks()
+    }
+
+    /// The pageblock of a frame.
+    pub fn pageblock_of(&self, pfn: Pfn) -> u32 {
+        self.parts.pageblock_of(pfn)
+    }
+
+    /// The frames of a pageblock, by number.
+    pub fn frames_of(&self, pageblock: u32) -> Range<u32> {
+        self.parts.frames_of(pageblock)
+    }
+
+    /// The type of a pageblock, as of a moment ago.
+    pub fn mobility(&self, pageblock: u32) -> Mobility {
+        let (map, own) = self.parts.map_of(pageblock);
+        map.mobility(own)
+    }
+
+    /// Whether compaction found nothing in a pageblock.
+    pub fn skips(&self, pageblock: u32) -> bool {
+        let (map, own) = self.parts.map_of(pageblock);
+        map.skips(own)
+    }
+
+    /// It did.
+    pub fn set_skip(&self, pageblock: u32) {
+        let (map, own) = self.parts.map_of(pageblock);
+        map.set_skip(own);
+    }
+
+    /// The order of the free block that starts with a frame, as of a moment ago.
+    pub fn free_at(&self, pfn: Pfn) -> Option<Order> {
+        self.parts.free_at(pfn)
+    }
+
+    /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
+    /// free; calls `taken` with each.
+    pub fn isolate_free(
+        &self,
+        platform: &P,
+        frames: Range<u32>,
+        how: (Hold, Contention),
+        mark: u32,
+        taken: impl FnMut(Pfn, Order),
+    ) -> FreeScan {
+        self.parts.isolate(platform, frames, how, mark, taken)
     }
 
     /// Gives back what [`Zone::alloc_block`] gave, or 2^order frames of a free list's that were

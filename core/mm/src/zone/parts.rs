@@ -14,12 +14,18 @@
 //! Conservation: free frames of all parts = `free` + what was promised and is being taken.
 //! Locking: one part at a time.
 
+mod isolate;
+
+pub use isolate::{Contention, FreeScan, Hold};
+
 use super::Buddy;
 use super::blocks::Blocks;
 use super::buddy::{Filled, Reach};
+use super::map::Map;
 use crate::frame::Mobility;
 use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
 use highwater_units::{CpuId, Order, Pfn, adjacent};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// CPUs of a node that share a part.
@@ -64,6 +70,7 @@ impl Standing {
 struct Part<P: Platform> {
     buddy: P::Lock<Buddy>,
     standing: P::Atomic<u64>,
+    map: Arc<Map>,
 }
 
 impl<P: Platform> Part<P> {
@@ -125,7 +132,8 @@ impl<P: Platform> Parts<P> {
             let frames = each.min(range.frames - first);
             let buddy = Buddy::new(range.first.offset(first), frames);
             let standing = Atomic::new(Standing::of(&buddy).0);
-            Part { buddy: platform.new_lock(LockClass::Zone, buddy), standing }
+            let map = buddy.map();
+            Part { buddy: platform.new_lock(LockClass::Zone, buddy), standing, map }
         };
         let parts: Vec<_> = (0..range.frames).step_by(each as usize).map(part).collect();
         // CPUs of the node one after the other, so that few of them are apart; others as they come.
@@ -217,6 +225,15 @@ impl<P: Platform> Parts<P> {
     /// Whether a part has a block of `order` or more.
     pub(super) fn fits(&self, order: Order) -> bool {
         self.parts.iter().any(|part| part.standing().filled().fits(order))
+    }
+
+    /// Whether an allocation of that kind would find a block: any, if it is of a pageblock or more.
+    pub(super) fn has_block(&self, order: Order, mobility: Mobility) -> bool {
+        self.parts.iter().any(|part| {
+            let filled = part.standing().filled();
+            let own = filled.smallest(order, mobility).is_some();
+            own || order >= Order::LARGE && filled.fits(order)
+        })
     }
 
     /// Gives a block back that was taken for `mobility`.

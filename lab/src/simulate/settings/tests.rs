@@ -17,6 +17,7 @@ fn every_key_takes_what_it_shows() {
         "lru_lanes=3",
         "direct_reclaim=24192",
         "zone_parts=5",
+        "compact=skipuseless",
         "prefetch=off",
         "file_readahead=64",
         "readahead_threads=2",

@@ -3,7 +3,7 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapIn, Switch};
+use highwater_mm::config::{CacheSplit, Compact, DeviceLock, Readahead, ScanBase, SwapIn, Switch};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use std::ops::RangeInclusive;
@@ -19,6 +19,15 @@ pub(super) const PATTERNS: [(&str, Pattern); 3] = [
     ("uniform", Pattern::Uniform),
     ("normal", Pattern::Normal),
     ("sequential", Pattern::Sequential),
+];
+pub(super) const COMPACTS: [(&str, Compact); 7] = [
+    ("off", Compact::Off),
+    ("vanilla", Compact::Vanilla),
+    ("lesslock", Compact::LessLock),
+    ("revert", Compact::Revert),
+    ("cachefail", Compact::CacheFail),
+    ("skipuseless", Compact::SkipUseless),
+    ("fast", Compact::Fast),
 ];
 pub(super) const SWAP_CACHES: [(&str, CacheSplit); 4] = [
     ("whole", CacheSplit::Whole),

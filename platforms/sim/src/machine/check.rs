@@ -118,7 +118,7 @@ fn costs(costs: &Costs, found: &mut Defects) {
     });
 }
 
-fn durations(costs: &Costs) -> [(&'static str, u64); 22] {
+fn durations(costs: &Costs) -> [(&'static str, u64); 23] {
     [
         ("atomic", costs.atomic),
         ("line_near", costs.line_near),
@@ -132,6 +132,7 @@ fn durations(costs: &Costs) -> [(&'static str, u64); 22] {
         ("copy_page", costs.copy_page),
         ("map_page", costs.map_page),
         ("unmap_page", costs.unmap_page),
+        ("scan", costs.scan),
         ("shootdown", costs.shootdown),
         ("shootdown_target", costs.shootdown_target),
         ("shootdown_interrupt", costs.shootdown_interrupt),

@@ -31,6 +31,7 @@ zero_page = 250
 copy_page = 450
 map_page = 400
 unmap_page = 300
+scan = 8
 shootdown = 1000
 shootdown_target = 200
 shootdown_interrupt = 500

@@ -90,6 +90,8 @@ pub struct Costs {
     pub map_page: u64,
     /// Unmapping a page: reverse map walk, entry, asking whether it was used.
     pub unmap_page: u64,
+    /// Looking at a frame's record after the one before it: lines come in order.
+    pub scan: u64,
     /// Asking the first other CPU to flush its TLB, and waiting for the answer.
     pub shootdown: u64,
     /// Each CPU more.

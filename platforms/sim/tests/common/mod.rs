@@ -34,6 +34,7 @@ zero_page = 200
 copy_page = 300
 map_page = 50
 unmap_page = 150
+scan = 8
 shootdown = 1000
 shootdown_target = 200
 shootdown_interrupt = 500

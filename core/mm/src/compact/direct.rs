@@ -1,0 +1,78 @@
+//! Compaction by who needs a block, over the nodes, nearest first (try_to_compact_pages).
+
+use super::control::Outcome;
+use super::defer::{self, Verdict};
+use super::method::Method;
+use super::pass;
+use crate::lru::Mode;
+use crate::machine::Machine;
+use crate::stats::Counter;
+use crate::zone::{Level, Mobility};
+use highwater_platform::{Phase, Platform};
+use highwater_units::Order;
+
+/// Compacts until a node has a block of `order` above its low mark; says how the last run ended.
+/// The caller may hold entries, and no other lock.
+pub fn direct<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    mobility: Mobility,
+    mode: Mode,
+) -> Outcome {
+    let Some(method) = Method::of(m.config.compact).filter(|_| order.0 > 0) else {
+        return Outcome::Skipped;
+    };
+    let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).peekable();
+    let first = nodes.peek().expect("a machine has nodes");
+    let verdict = defer::consider::<P>(&first.zone.scanners().deferral, order);
+    if verdict == Verdict::Deferred {
+        return Outcome::Deferred;
+    }
+    let _phase = m.enter(Phase::Compact);
+    m.count(Counter::CompactStall, 1);
+    let mut last = Outcome::Skipped;
+    for node in nodes {
+        if mode == Mode::Sync {
+            // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
+            node.lru.drain(&m.frames, |orphans| m.free(orphans));
+            node.zone.drain();
+        }
+        let outcome = pass::compact(m, node, (order, mobility), mode, method, verdict);
+        if outcome != Outcome::Skipped {
+            last = outcome;
+        }
+        if node.zone.allows_block(Level::Low, order) {
+            break;
+        }
+    }
+    last
+}
+
+/// Notes whether an allocation had its block after a run.
+pub fn settle<P: Platform>(m: &Machine<P>, order: Order, mode: Mode, outcome: Outcome, had: Had) {
+    let (_, node) = m.nodes_from(m.cpu()).next().expect("a machine has nodes");
+    let deferral = &node.zone.scanners().deferral;
+    match (outcome, had) {
+        (Outcome::Skipped | Outcome::Deferred, _) => {}
+        (_, Had::Block) => {
+            m.count(Counter::CompactSuccess, 1);
+            defer::succeed::<P>(deferral, order);
+        }
+        (_, Had::Nothing) => {
+            m.count(Counter::CompactFail, 1);
+            // What does not wait fails for many reasons that pass.
+            if mode == Mode::Sync {
+                defer::fail::<P>(deferral, order);
+            }
+        }
+    }
+}
+
+/// What the allocation that compacted had of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Had {
+    /// Its block.
+    Block,
+    /// Nothing.
+    Nothing,
+}

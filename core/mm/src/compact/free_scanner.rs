@@ -1,0 +1,92 @@
+//! Goes downwards through a zone, a pageblock at a time, and takes free frames for pages to go to.
+
+use super::control::{Control, Round};
+use super::method::{Contended, Start};
+use crate::config::Switch;
+use crate::lru::Mode;
+use crate::machine::Machine;
+use crate::zone::{Contention, Level, Mobility, PAGEBLOCK, Scanner};
+use highwater_platform::Platform;
+use highwater_units::{Order, Pfn};
+
+/// Whether pages may go to a pageblock: where pages are, or where all is free.
+fn suits(mobility: Mobility, free: Option<Order>, skip: bool) -> bool {
+    !skip && (mobility == Mobility::Movable || free.is_some_and(|order| order >= Order::LARGE))
+}
+
+/// Takes free frames until there are `wanted` in hand, or the other scanner is near.
+pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, wanted: usize) {
+    let zone = &cc.node.zone;
+    // Two pageblocks apart: the next scan of the other one is not to come among its own targets.
+    let low = Pfn((cc.migrate.0 + PAGEBLOCK).min(cc.free.0));
+    let (mut high, mut at) = (low, cc.free);
+    let contention = match cc.mode {
+        Mode::Async => Contention::Aborts,
+        Mode::Sync => Contention::Waits,
+    };
+    let mark = zone.marks().at(Level::Low);
+    while at > low && cc.targets.len() < wanted && !cc.contended {
+        let pageblock = zone.pageblock_of(at);
+        let frames = zone.frames_of(pageblock);
+        let first = Pfn(frames.start);
+        let skip = cc.method.skips == Switch::On && zone.skips(pageblock);
+        if suits(zone.mobility(pageblock), zone.free_at(first), skip) {
+            let targets = &mut cc.targets;
+            let how = (cc.method.hold, contention);
+            let scan = zone.isolate_free(&m.platform, frames, how, mark, |block, order| {
+                targets.extend((0..order.frames()).map(|index| block.offset(index)));
+            });
+            m.taken(scan.isolated as usize);
+            Control::count(m, Scanner::Free, scan.scanned, scan.isolated);
+            cc.contended = scan.contended;
+            match scan.isolated {
+                0 if !scan.contended => cc.found_nothing(Scanner::Free, first),
+                0 => {}
+                _ => {
+                    high = high.max(first);
+                    cc.found[Scanner::Free as usize] = true;
+                }
+            }
+        }
+        at = match first == zone.range().first {
+            true => low,
+            false => Pfn(zone.frames_of(zone.pageblock_of(Pfn(first.0 - 1))).start),
+        };
+    }
+    // What was moved away meanwhile, and came back, is nearest to the end: from there on again.
+    cc.free = high;
+    if cc.method.start == Start::FreeCached && !cc.targets.is_empty() {
+        note(cc, high);
+    }
+    if cc.contended && cc.method.contended == Contended::GoesOn {
+        cc.contended = false;
+    }
+}
+
+/// Where the free scanner of the next run starts, of the method that goes round.
+fn note<P: Platform>(cc: &Control<'_, P>, high: Pfn) {
+    let scanners = cc.node.zone.scanners();
+    let never = scanners.cached(Scanner::Free) == scanners.start(Scanner::Free);
+    if cc.round == Round::Second || never {
+        scanners.cache(Scanner::Free, high);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_go_where_pages_are() {
+        let table = [
+            (Mobility::Movable, None, false, true),
+            (Mobility::Movable, None, true, false),
+            (Mobility::Unmovable, None, false, false),
+            (Mobility::Unmovable, Some(Order(8)), false, false),
+            (Mobility::Unmovable, Some(Order(9)), false, true),
+        ];
+        for (mobility, free, skip, expected) in table {
+            assert_eq!(suits(mobility, free, skip), expected, "{mobility:?} {free:?} {skip}");
+        }
+    }
+}

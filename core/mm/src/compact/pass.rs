@@ -1,0 +1,176 @@
+//! A run over a zone: the two scanners towards each other, until there is a block.
+//!
+//! ```text
+//! suitable -- too little memory, a block is there ---> Skipped
+//! finished -- scanners met, a block is there --------> Complete, Partial
+//!    \- isolate pages -> isolate free frames -> move -> finished
+//! ```
+
+use super::control::{Control, Isolated, Outcome, Round};
+use super::defer::Verdict;
+use super::free_scanner;
+use super::method::{Method, Start};
+use super::migrate::migrate_batch;
+use super::migrate_scanner::{self, Isolation};
+use crate::lru::{List, Mode};
+use crate::machine::{Machine, Node};
+use crate::zone::{Fragmentation, Level, Mobility, Scanner, Zone};
+use highwater_platform::Platform;
+use highwater_units::{Order, Pfn};
+
+/// Above it a failure is for want of a block; below, for want of memory (sysctl_extfrag_threshold).
+const EXTFRAG: i32 = 500;
+
+/// Whether a run can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suitable {
+    /// It can.
+    Yes,
+    /// Memory is what is missing.
+    TooLittle,
+    /// There is a block.
+    HasBlock,
+}
+
+/// Decides (compaction_suitable): free frames and low mark of the zone, whether its marks allow a
+/// block with as much again beside it, and how free memory lies.
+fn suitable(order: Order, free: u32, low: u32, lies: Fragmentation) -> Suitable {
+    let room = free >= low + 2 * order.frames();
+    match lies {
+        _ if !room => Suitable::TooLittle,
+        Fragmentation::Index(index) if (0..=EXTFRAG).contains(&index) => Suitable::TooLittle,
+        Fragmentation::Fits => Suitable::HasBlock,
+        Fragmentation::Index(_) => Suitable::Yes,
+    }
+}
+
+/// Compacts a zone for a block of an order.
+pub(super) fn compact<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    wanted: (Order, Mobility),
+    mode: Mode,
+    method: Method,
+    verdict: Verdict,
+) -> Outcome {
+    let (zone, order) = (&node.zone, wanted.0);
+    let lies = zone.blocks().fragmentation(order);
+    match suitable(order, zone.free_frames(), zone.marks().low, lies) {
+        Suitable::Yes => {}
+        Suitable::TooLittle => return Outcome::Skipped,
+        Suitable::HasBlock => return Outcome::Partial,
+    }
+    if verdict == Verdict::Restart {
+        zone.reset_skips(m.platform.now());
+    }
+    let mut cc = Control::new(node, wanted, mode, method);
+    let outcome = run(m, &mut cc);
+    cc.release(m);
+    outcome
+}
+
+fn run<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Outcome {
+    let mut fruitless = 0;
+    loop {
+        if let Some(outcome) = finished(m, cc) {
+            return outcome;
+        }
+        let isolated = match migrate_scanner::isolate(m, cc) {
+            Isolation::Aborted => return Outcome::Contended,
+            Isolation::Pages(isolated) => isolated,
+        };
+        if cc.contended && isolated.len == 0 {
+            // The loop that vanilla goes round in.
+            m.platform.relax(fruitless);
+            fruitless += 1;
+            continue;
+        }
+        fruitless = 0;
+        if isolated.len > 0 && migrate(m, cc, isolated) == Moved::NoTarget {
+            return if cc.contended { Outcome::Contended } else { Outcome::Partial };
+        }
+    }
+}
+
+/// Whether the run is over, and how.
+fn finished<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Option<Outcome> {
+    let (zone, rounds) = (&cc.node.zone, cc.method.start == Start::FreeCached);
+    if cc.free <= cc.migrate {
+        if rounds && cc.round == Round::First {
+            cc.free = zone.scanners().start(Scanner::Free);
+            zone.scanners().cache(Scanner::Free, cc.free);
+            cc.round = Round::Second;
+            return None;
+        }
+        zone.reset_skips(m.platform.now());
+        return Some(Outcome::Complete);
+    }
+    if cc.round == Round::Second && cc.free <= cc.start_free {
+        return Some(Outcome::Complete);
+    }
+    has_block(zone, cc.order, cc.mobility).then_some(Outcome::Partial)
+}
+
+/// Whether an allocation would have its block.
+fn has_block<P: Platform>(zone: &Zone<P>, order: Order, mobility: Mobility) -> bool {
+    zone.allows(Level::Low, 2 * order.frames()) && zone.has_block(order, mobility)
+}
+
+/// What came of moving pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moved {
+    /// Those that could be moved were.
+    Some,
+    /// There was no free frame for one.
+    NoTarget,
+}
+
+fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isolated) -> Moved {
+    if cc.targets.len() < isolated.len {
+        free_scanner::isolate(m, cc, isolated.len);
+    }
+    let Some(first) = cc.targets.len().checked_sub(isolated.len) else {
+        isolated.put_back(m, cc.node);
+        return Moved::NoTarget;
+    };
+    let to: Vec<Pfn> = cc.targets.drain(first..).collect();
+    if m.platform.populate(&to).is_err() {
+        isolated.put_back(m, cc.node);
+        cc.targets.extend(to);
+        return Moved::NoTarget;
+    }
+    let mut filled = 0;
+    for (list, batch) in List::ALL.into_iter().zip(isolated.batches) {
+        let moves = migrate_batch(m, batch, list, &to[filled..], cc.mode);
+        filled += moves.filled;
+        m.free_for_all(&moves.vacated);
+    }
+    cc.targets.extend(&to[filled..]);
+    Moved::Some
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_helps_where_memory_is_there_but_in_pieces() {
+        use Fragmentation::{Fits, Index};
+        // Order, free, low, how it lies.
+        let table = [
+            (9, 2000, 900, Index(900), Suitable::Yes),
+            (9, 1900, 900, Index(900), Suitable::TooLittle),
+            (9, 2000, 900, Index(500), Suitable::TooLittle),
+            (9, 2000, 900, Fits, Suitable::HasBlock),
+            (9, 1900, 900, Fits, Suitable::TooLittle),
+            (3, 20, 4, Index(-1), Suitable::Yes),
+        ];
+        for (order, free, low, lies, expected) in table {
+            assert_eq!(
+                suitable(Order(order), free, low, lies),
+                expected,
+                "{order} {free} {lies:?}"
+            );
+        }
+    }
+}
