@@ -45,3 +45,12 @@ fn the_commit_is_a_seed() {
     eprintln!("HIGHWATER_SEED={seed} from commit {hash}");
     run(seed);
 }
+
+/// Slabs alone: of these seeds more, for each takes some milliseconds.
+#[test]
+fn slabs_survive_the_swarm() {
+    seeds(3 * SEEDS, |seed| {
+        let seed = seed + (2 << 32);
+        swarm::run_objects(seed).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    });
+}

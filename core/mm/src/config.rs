@@ -55,6 +55,8 @@ pub struct Config {
     pub compact: Compact,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
+    /// Objects smaller than pages.
+    pub slab: SlabConfig,
 }
 
 /// How memory is compacted. What is not the default is there to be compared with: the kernels of
@@ -149,6 +151,58 @@ pub struct SwapConfig {
     pub swap_in: SwapIn,
     /// Which pages are read along with one that is read.
     pub readahead: Readahead,
+}
+
+/// How slabs of objects are sized and kept. `None`: by the number of CPUs; below 32 as Linux 6.5
+/// has it (S4). What a setting changes is the document's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlabConfig {
+    /// How many pages a slab has.
+    pub order: Option<SlabOrder>,
+    /// How many objects a CPU's partial slabs are to have.
+    pub cpu_partial: Option<CpuPartial>,
+    /// How many partial slabs a node keeps though they are empty.
+    pub node_partial: Option<NodePartial>,
+}
+
+/// How many pages a slab has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlabOrder {
+    /// Up to 8, for 4 objects for each doubling of CPUs.
+    Base,
+    /// Up to 16, for twice as many objects.
+    Large,
+}
+
+/// How many objects a CPU's partial slabs are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuPartial {
+    /// By size: 6 to 120.
+    Single,
+    /// Twice as many.
+    Double,
+    /// Four times as many.
+    Quadruple,
+}
+
+impl CpuPartial {
+    /// As a number.
+    pub fn factor(self) -> usize {
+        match self {
+            CpuPartial::Single => 1,
+            CpuPartial::Double => 2,
+            CpuPartial::Quadruple => 4,
+        }
+    }
+}
+
+/// How many partial slabs a node keeps though they are empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePartial {
+    /// 5 to 10, by size.
+    Fixed,
+    /// As many as it has CPUs, rounded down to a power of two.
+    Cpus,
 }
 
 /// Which pages are read along with one that is read.
@@ -308,6 +362,7 @@ impl Default for Config {
             zone_parts: None,
             compact: Compact::Fast,
             swap: SwapConfig::default(),
+            slab: SlabConfig::default(),
         }
     }
 }

@@ -31,3 +31,23 @@ impl fmt::Display for FaultError {
 }
 
 impl std::error::Error for FaultError {}
+
+/// An object was not given back. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeError {
+    /// No object begins there.
+    Foreign,
+    /// It is free: it was given back already.
+    Free,
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreeError::Foreign => write!(f, "no object begins there"),
+            FreeError::Free => write!(f, "the object is free already"),
+        }
+    }
+}
+
+impl std::error::Error for FreeError {}

@@ -4,7 +4,7 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! snapshot, write_back -> fault, range -> alloc -> reclaim, compact -> large, run
+//! snapshot, write_back -> fault, slab, range -> alloc -> reclaim, compact -> large, run
 //!                      -> machine -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
@@ -26,6 +26,7 @@ mod manager;
 pub mod range;
 pub mod reclaim;
 mod run;
+pub mod slab;
 pub mod snapshot;
 pub mod space;
 pub mod stats;

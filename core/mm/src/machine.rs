@@ -10,8 +10,9 @@
 //! ```
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
-//! entry -> Prefetch. The chains do not meet: no lock of one is taken under a lock of another, and
-//! no device I/O happens under any lock but entries.
+//! entry -> Prefetch; of slabs, SlabCpu -> SlabNode and SlabCpu -> SlabRecords. The chains do not
+//! meet: no lock of one is taken under a lock of another, and no device I/O happens under any lock
+//! but entries.
 //!
 //! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].

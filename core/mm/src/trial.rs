@@ -23,6 +23,7 @@
 
 mod check;
 mod model;
+mod objects;
 mod plan;
 mod program;
 mod rest;
@@ -30,6 +31,7 @@ mod runs;
 mod user;
 mod world;
 
+pub use objects::{ObjectsPlan, run_objects};
 pub use plan::{Failures, LARGE_FRAMES_MIN, Mix, Operation, Plan, THREADS_MAX};
 pub use program::{Pins, Program, Reach};
 

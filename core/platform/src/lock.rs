@@ -29,13 +29,19 @@ pub enum LockClass {
     Lru,
     /// Pages that are to be read before they are used.
     Prefetch,
+    /// What a CPU has of a cache of objects.
+    SlabCpu,
+    /// The partial slabs of a node (list_lock).
+    SlabNode,
+    /// Records that no slab has.
+    SlabRecords,
     /// Anything in a test.
     Test,
 }
 
 impl LockClass {
     /// All of them, in the order of their values.
-    pub const ALL: [LockClass; 12] = [
+    pub const ALL: [LockClass; 15] = [
         LockClass::SlotCache,
         LockClass::SwapInfo,
         LockClass::SwapCache,
@@ -47,6 +53,9 @@ impl LockClass {
         LockClass::LruBatch,
         LockClass::Lru,
         LockClass::Prefetch,
+        LockClass::SlabCpu,
+        LockClass::SlabNode,
+        LockClass::SlabRecords,
         LockClass::Test,
     ];
 
@@ -64,6 +73,9 @@ impl LockClass {
             LockClass::LruBatch => "lru_batch",
             LockClass::Lru => "lru",
             LockClass::Prefetch => "prefetch",
+            LockClass::SlabCpu => "slab_cpu",
+            LockClass::SlabNode => "list_lock",
+            LockClass::SlabRecords => "slab_records",
             LockClass::Test => "test",
         }
     }

@@ -12,10 +12,10 @@ mod case;
 
 pub use case::{Case, Room, Way};
 
-use highwater_mm::trial::{self, Outcome, Pins, Program, Reach};
+use highwater_mm::trial::{self, ObjectsPlan, Outcome, Pins, Program, Reach};
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
-use highwater_sim::{Sim, SimConfig, Stuck, Vm, simulate};
-use highwater_units::{SpaceId, Vpn};
+use highwater_sim::{Sim, SimConfig, Stuck, Troubles, Vm, simulate};
+use highwater_units::{Prng, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,7 +58,52 @@ pub fn run(seed: u64) -> Result<Summary, Stuck> {
     let (Outcome { operations, failures, .. }, report) = (finished.result, finished.report);
     let seconds = report.time.0 as f64 / 1e9;
     let (events, hash) = (report.events, report.hash);
-    Ok(Summary { case: text, operations, failures, seconds, events, hash })
+    let whole = Summary { case: text, operations, failures, seconds, events, hash };
+    match Prng::new(seed ^ 0x51ab).percent(OBJECTS_PERCENT) {
+        true => run_objects(seed).map(|objects| whole.and(&objects)),
+        false => Ok(whole),
+    }
+}
+
+/// Of 100 seeds, how many try slabs, too: on the same machine, alone.
+const OBJECTS_PERCENT: u64 = 50;
+/// Steps of all its users together.
+const OBJECTS_STEPS: usize = 3000;
+
+/// Runs the trial of slabs that a seed draws.
+///
+/// # Errors
+/// As of [`run`].
+///
+/// # Panics
+/// Likewise.
+pub fn run_objects(seed: u64) -> Result<Summary, Stuck> {
+    let case = Case::draw(seed);
+    let plan = ObjectsPlan::draw(seed, OBJECTS_STEPS);
+    let text = format!("{plan:?}");
+    let (frames, recency) = (case.frames.clone(), case.recency);
+    let finished = simulate(case.setup(), move |vm| {
+        let troubles = Arc::new(Troubles::default());
+        let sim = Sim::new(vm, SimConfig { frames, devices: Vec::new(), recency, troubles });
+        trial::run_objects(Arc::new(sim), &plan, seed, vm.beat())
+    })?;
+    let (operations, report) = (finished.result, finished.report);
+    let seconds = report.time.0 as f64 / 1e9;
+    let (events, hash) = (report.events, report.hash);
+    Ok(Summary { case: text, operations, failures: 0, seconds, events, hash })
+}
+
+impl Summary {
+    /// Both runs of a seed.
+    fn and(self, other: &Summary) -> Summary {
+        Summary {
+            operations: self.operations + other.operations,
+            seconds: self.seconds + other.seconds,
+            events: self.events + other.events,
+            hash: self.hash ^ other.hash.rotate_left(1),
+            ..self
+        }
+    }
 }
 
 /// The trial of a case, on its platform.

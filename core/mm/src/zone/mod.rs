@@ -29,7 +29,7 @@ mod zone_fuzz;
 
 pub use crate::frame::Mobility;
 pub use blocks::{Blocks, ByType, Fragmentation};
-pub use buddy::Buddy;
+pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
 pub use parts::{Contention, FreeScan, Hold};
 pub use scan::{Scanner, Scanners};

@@ -54,6 +54,9 @@ zone = { base = 50, item = 45 }
 lru_batch = { base = 15, item = 5 }
 prefetch = { base = 15, item = 5 }
 lru = { base = 40, item = 30 }
+slab_cpu = { base = 15, item = 5 }
+slab_node = { base = 30, item = 20 }
+slab_records = { base = 20, item = 5 }
 test = { base = 100, item = 10 }
 [[device]]
 name = "a"

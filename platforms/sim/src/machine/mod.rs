@@ -140,6 +140,12 @@ pub struct Sections {
     pub lru: Section,
     /// Pages that are to be read ahead.
     pub prefetch: Section,
+    /// What a CPU has of a cache of objects.
+    pub slab_cpu: Section,
+    /// The partial slabs of a node.
+    pub slab_node: Section,
+    /// Records that no slab has.
+    pub slab_records: Section,
     /// Tests.
     pub test: Section,
 }
@@ -172,6 +178,9 @@ impl Sections {
             LockClass::LruBatch => self.lru_batch,
             LockClass::Lru => self.lru,
             LockClass::Prefetch => self.prefetch,
+            LockClass::SlabCpu => self.slab_cpu,
+            LockClass::SlabNode => self.slab_node,
+            LockClass::SlabRecords => self.slab_records,
             LockClass::Test => self.test,
         }
     }

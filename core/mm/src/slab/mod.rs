@@ -1,0 +1,178 @@
+//! Objects smaller than pages, from slabs: runs of pages cut into objects of one size (SLUB).
+//!
+//! ```text
+//! Slabs -- Cache x n   objects of one size                               cache.rs sizing.rs
+//!       |     |- each CPU: a slab, its own free objects; partial slabs   alloc.rs free.rs
+//!       |     \- each node: Lock<list of partial slabs>                  node.rs
+//!       |- Table       records of slabs: free lists, counts, bits        table.rs record.rs
+//!       |- PageMap     page ──> slab                                     table.rs
+//!       |- Deferred    objects that wait for a grace period              deferred.rs
+//!       \- S: SlabPages   where pages come from                          source.rs range.rs
+//! ```
+//! An object is a number: the byte of its source at which it begins. Nothing here reads or writes a
+//! page: all that is known of an object lies in the record of its slab, so an object is freed, and
+//! its place given out again, while its page is swapped out.
+//!
+//! Lock order: a CPU's lock (`SlabCpu`), then a node's (`SlabNode`) or that of spare records
+//! (`SlabRecords`). No lock is held when the source is asked for pages or given some.
+//!
+//! Conservation: see `record.rs`; [`Slabs::verify`] walks everything.
+
+mod alloc;
+mod cache;
+mod check;
+mod deferred;
+mod free;
+mod node;
+mod range;
+mod record;
+mod report;
+mod shrink;
+mod size_class;
+mod sizing;
+#[cfg(test)]
+mod slab_fuzz;
+mod source;
+mod table;
+
+pub use cache::{CacheId, CacheSpec, Callers, EVENTS, Event};
+pub use range::PageRange;
+pub use report::{CacheReport, Held};
+pub use size_class::{SIZE_CLASSES, size_class};
+pub use sizing::{Resolved, Sizing};
+pub use source::SlabPages;
+
+use crate::config::SlabConfig;
+use crate::error::FreeError;
+use cache::Cache;
+use deferred::Deferred;
+use highwater_platform::Cpu;
+use highwater_units::CpuId;
+use std::sync::OnceLock;
+use table::{PageMap, Table};
+
+/// Caches at most.
+pub const CACHES_MAX: usize = 256;
+
+/// Least and most bytes of an object.
+pub const OBJECT_MIN: u32 = 8;
+/// See there.
+pub const OBJECT_MAX: u32 = 64 << 10;
+
+/// An object: the byte of its source at which it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object(pub u64);
+
+/// Why there is no such cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheError {
+    /// Objects are of 8 bytes to 64 KiB.
+    Size,
+    /// There are 256 caches.
+    Caches,
+}
+
+/// Caches, and all their slabs.
+pub struct Slabs<S: SlabPages> {
+    source: S,
+    config: Resolved,
+    nodes: usize,
+    caches: Vec<OnceLock<Cache<S::Platform>>>,
+    table: Table<S::Platform>,
+    map: PageMap<S::Platform>,
+    deferred: Deferred<S::Platform>,
+}
+
+impl<S: SlabPages> Slabs<S> {
+    /// No caches yet. What `config` leaves open follows from the number of CPUs.
+    pub fn new(source: S, config: SlabConfig) -> Slabs<S> {
+        let platform = source.platform();
+        let cpus = 0..platform.cpus() as u16;
+        let last = cpus.map(|cpu| platform.node_of(CpuId(cpu)).0).max();
+        Slabs {
+            config: Resolved::new(config, platform.cpus()),
+            nodes: usize::from(last.expect("there is a CPU")) + 1,
+            caches: (0..CACHES_MAX).map(|_| OnceLock::new()).collect(),
+            table: Table::new(),
+            map: PageMap::new(source.pages()),
+            deferred: Deferred::new(platform),
+            source,
+        }
+    }
+
+    /// Makes a cache.
+    ///
+    /// # Errors
+    /// See [`CacheError`].
+    pub fn create(&self, spec: CacheSpec) -> Result<CacheId, CacheError> {
+        if !(OBJECT_MIN..=OBJECT_MAX).contains(&spec.size) {
+            return Err(CacheError::Size);
+        }
+        let platform = self.platform();
+        let sizing = Sizing::new(spec.size, platform.cpus(), self.nodes, self.config);
+        for (index, place) in self.caches.iter().enumerate() {
+            if place.get().is_some() {
+                continue;
+            }
+            let id = CacheId(index as u16);
+            if place.set(Cache::new(platform, id, spec.clone(), sizing, self.nodes)).is_ok() {
+                return Ok(id);
+            }
+        }
+        Err(CacheError::Caches)
+    }
+
+    /// Makes a cache for each of [`SIZE_CLASSES`], in their order.
+    ///
+    /// # Errors
+    /// There are too many caches.
+    pub fn create_size_classes(&self) -> Result<Vec<CacheId>, CacheError> {
+        let make = |size: &u32| {
+            let name = format!("kmalloc-{size}");
+            self.create(CacheSpec { name, size: *size, callers: Callers::Unknown })
+        };
+        SIZE_CLASSES.iter().map(make).collect()
+    }
+
+    /// The settings, none of them left open.
+    pub fn config(&self) -> Resolved {
+        self.config
+    }
+
+    /// What a cache was computed to be.
+    pub fn sizing(&self, cache: CacheId) -> Sizing {
+        self.cache(cache).sizing
+    }
+
+    /// Bytes from the beginning of an object that are its own.
+    ///
+    /// # Errors
+    /// It is none, or free.
+    pub fn size_of(&self, object: Object) -> Result<u32, FreeError> {
+        let (id, index) = self.find(object)?;
+        let slab = self.table.get(id);
+        if slab.is_used(index) {
+            Ok(self.cache(slab.cache).sizing.size)
+        } else {
+            Err(FreeError::Free)
+        }
+    }
+
+    /// Where pages come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// The world.
+    pub fn platform(&self) -> &S::Platform {
+        self.source.platform()
+    }
+
+    fn cache(&self, id: CacheId) -> &Cache<S::Platform> {
+        self.caches[usize::from(id.0)].get().expect("numbers are of caches that were made")
+    }
+
+    fn caches(&self) -> impl Iterator<Item = &Cache<S::Platform>> {
+        self.caches.iter().map_while(OnceLock::get)
+    }
+}

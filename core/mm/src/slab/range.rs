@@ -1,0 +1,185 @@
+//! Runs of pages from ranges of numbers: addresses that somebody else maps, or simulated memory.
+//!
+//! ```text
+//! PageRange -- CPU: Lock<Runs>     runs of order 0 to 3, the newest last     class PerCpuFrames
+//!           \- node: Lock<Buddy>   all others                                class Zone
+//! ```
+//! As the kernel's page allocator has it: a run of up to 8 pages comes from the CPU's list, which
+//! is filled and emptied some 63 pages at a time; larger ones come from the node's buddy allocator.
+//! Locking: a CPU's list, then a node's. Conservation: buddies + lists + runs handed out = pages of
+//! the ranges.
+
+use super::source::{SlabPages, page_count};
+use crate::zone::{Buddy, Mobility, Reach};
+use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use highwater_units::{CpuId, NodeId, Order, Pfn};
+use std::sync::Arc;
+
+/// The largest order that CPUs keep (PAGE_ALLOC_COSTLY_ORDER).
+const KEPT_MAX: usize = 3;
+/// Pages moved between a CPU and a node at a time (zone_batchsize).
+const BATCH: usize = 63;
+/// The part of a node that may lie on all its CPUs' lists.
+const SHARE: usize = 8;
+
+/// A source of runs of numbers.
+pub struct PageRange<P: Platform> {
+    platform: Arc<P>,
+    nodes: Vec<Node<P>>,
+    cpus: Vec<P::Lock<Runs>>,
+    /// Pages on a CPU's list at most.
+    high: usize,
+}
+
+struct Node<P: Platform> {
+    range: FrameRange,
+    buddy: P::Lock<Buddy>,
+}
+
+/// What a CPU keeps.
+#[derive(Default)]
+struct Runs {
+    of: [Vec<u32>; KEPT_MAX + 1],
+    pages: usize,
+}
+
+impl<P: Platform> PageRange<P> {
+    /// All pages of `ranges`, ascending, without holes, free.
+    pub fn new(platform: Arc<P>, ranges: &[FrameRange]) -> PageRange<P> {
+        assert!(!ranges.is_empty(), "a source has pages");
+        let node = |range: &FrameRange| {
+            let buddy = Buddy::new(range.first, range.frames);
+            Node { range: *range, buddy: platform.new_lock(LockClass::Zone, buddy) }
+        };
+        let all: usize = ranges.iter().map(|range| range.frames as usize).sum();
+        let high = all / SHARE / platform.cpus();
+        PageRange {
+            nodes: ranges.iter().map(node).collect(),
+            cpus: (0..platform.cpus())
+                .map(|_| platform.new_lock(LockClass::PerCpuFrames, Runs::default()))
+                .collect(),
+            high: high.min(10 * BATCH),
+            platform,
+        }
+    }
+
+    /// Pages that are not handed out.
+    pub fn free_pages(&self) -> u64 {
+        let kept: usize = self.cpus.iter().map(|cpu| cpu.lock().pages).sum();
+        let free = self.nodes.iter().map(|node| u64::from(node.buddy.lock().free_frames()));
+        kept as u64 + free.sum::<u64>()
+    }
+
+    /// Nodes from the CPU's own on.
+    fn nodes_from(&self, cpu: CpuId) -> impl Iterator<Item = &Node<P>> {
+        let own = self.platform.node_of(cpu);
+        let first = self.nodes.iter().position(|node| node.range.node == own).unwrap_or(0);
+        (0..self.nodes.len()).map(move |step| &self.nodes[(first + step) % self.nodes.len()])
+    }
+
+    fn node(&self, page: u64) -> &Node<P> {
+        let at = self.nodes.partition_point(|node| u64::from(node.range.first.0) <= page);
+        &self.nodes[at - 1]
+    }
+
+    /// Up to `count` runs of a node.
+    fn take_runs(node: &Node<P>, order: Order, count: usize) -> Vec<u32> {
+        let mut buddy = node.buddy.lock();
+        let runs: Vec<u32> = (0..count)
+            .map_while(|_| buddy.alloc(order, Mobility::Movable, Reach::Any))
+            .map(|first| first.0)
+            .collect();
+        buddy.visits(runs.len().max(1));
+        runs
+    }
+
+    fn try_take(&self, order: Order) -> Option<u64> {
+        let cpu = self.platform.cpu();
+        if usize::from(order.0) > KEPT_MAX {
+            let mut taken = self.nodes_from(cpu).flat_map(|node| Self::take_runs(node, order, 1));
+            return taken.next().map(u64::from);
+        }
+        let mut mine = self.cpus[usize::from(cpu.0)].lock();
+        mine.visits(1);
+        if mine.of[usize::from(order.0)].is_empty() {
+            let room = self.high.saturating_sub(mine.pages) >> order.0;
+            let count = batch(order).min(room).max(1);
+            let mut runs = self.nodes_from(cpu).map(|node| Self::take_runs(node, order, count));
+            let mut runs = runs.find(|runs| !runs.is_empty())?;
+            runs.reverse();
+            mine.pages += runs.len() << order.0;
+            mine.of[usize::from(order.0)] = runs;
+        }
+        mine.pages -= page_count(order) as usize;
+        mine.of[usize::from(order.0)].pop().map(u64::from)
+    }
+
+    /// Gives what CPUs keep to the nodes, so that it merges.
+    fn drain(&self) {
+        for cpu in &self.cpus {
+            let mut kept = cpu.lock();
+            for order in 0..=KEPT_MAX as u8 {
+                self.give_runs(Order(order), &kept.of[usize::from(order)]);
+                kept.of[usize::from(order)].clear();
+            }
+            kept.pages = 0;
+        }
+    }
+
+    fn give_runs(&self, order: Order, runs: &[u32]) {
+        let node_of = |run: u32| std::ptr::from_ref(self.node(run.into()));
+        for same in runs.chunk_by(|a, b| node_of(*a) == node_of(*b)) {
+            let mut buddy = self.node(same[0].into()).buddy.lock();
+            buddy.visits(same.len());
+            same.iter().for_each(|run| buddy.free(Pfn(*run), order, Mobility::Movable));
+        }
+    }
+}
+
+/// Runs of an order in a batch.
+fn batch(order: Order) -> usize {
+    (BATCH >> order.0).max(1)
+}
+
+impl<P: Platform> SlabPages for PageRange<P> {
+    type Platform = P;
+
+    fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    fn pages(&self) -> u64 {
+        let last = self.nodes.last().expect("there is one").range;
+        u64::from(last.first.0) + u64::from(last.frames)
+    }
+
+    fn take(&self, order: Order) -> Option<u64> {
+        let taken = self.try_take(order);
+        if taken.is_some() {
+            return taken;
+        }
+        self.drain();
+        self.try_take(order)
+    }
+
+    fn give(&self, first: u64, order: Order) {
+        if usize::from(order.0) > KEPT_MAX {
+            return self.give_runs(order, &[first as u32]);
+        }
+        let mut mine = self.cpus[usize::from(self.platform.cpu().0)].lock();
+        mine.visits(1);
+        mine.pages += page_count(order) as usize;
+        mine.of[usize::from(order.0)].push(first as u32);
+        if mine.pages > self.high {
+            let list = &mut mine.of[usize::from(order.0)];
+            let count = batch(order).min(list.len());
+            let oldest: Vec<u32> = list.drain(..count).collect();
+            mine.pages -= count << order.0;
+            self.give_runs(order, &oldest);
+        }
+    }
+
+    fn node_of(&self, page: u64) -> NodeId {
+        self.node(page).range.node
+    }
+}

@@ -1,0 +1,38 @@
+//! Where slabs get their pages.
+//!
+//! ```text
+//! SlabPages -- PageRange   numbers of an address range, or of memory: a buddy allocator for each
+//!                          node, and runs that CPUs keep                      range.rs
+//! ```
+//! A source knows nothing of slabs. It may wait for memory, so no lock of a slab is held when it is
+//! asked.
+
+use highwater_platform::Platform;
+use highwater_units::{NodeId, Order};
+
+/// A source of runs of adjacent pages.
+pub trait SlabPages: Send + Sync + 'static {
+    /// The world that locks and words come from.
+    type Platform: Platform;
+
+    /// It.
+    fn platform(&self) -> &Self::Platform;
+
+    /// Every page's number is below. Constant; at most 2^36.
+    fn pages(&self) -> u64;
+
+    /// The first page of a run of 2^order, of this CPU's node where there is one; `None`: there is
+    /// none, or not in one piece.
+    fn take(&self, order: Order) -> Option<u64>;
+
+    /// Gives a run back.
+    fn give(&self, first: u64, order: Order);
+
+    /// The memory node of a page that was taken.
+    fn node_of(&self, page: u64) -> NodeId;
+}
+
+/// Pages of a run.
+pub(super) fn page_count(order: Order) -> u64 {
+    order.frames().into()
+}
