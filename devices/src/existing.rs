@@ -12,7 +12,7 @@ use crate::create::{Page, move_probe, set_direct};
 use crate::sys::{last_errno, raise, transfer};
 use crate::transfer::{Outcome, offset, outcome, plain};
 use crate::{Arena, Device, boxed, file::FileDevice};
-use highwater_platform::{Direction, Io, IoError};
+use highwater_platform::{Direction, FileAccess, Io, IoError};
 use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
 use libc::iovec;
 use std::fmt;
@@ -22,15 +22,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// What may be done to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileAccess {
-    /// Its pages cannot be changed.
-    Read,
-    /// Changed pages are written to it.
-    ReadWrite,
-}
 
 /// A file that cannot be opened; one line for whoever named it.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! snapshot, write_back -> fault, slab, range -> alloc -> reclaim, compact -> large, run
+//! files -> snapshot, write_back -> fault, slab, range -> alloc -> reclaim, compact -> large, run
 //!                      -> machine -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
@@ -16,6 +16,7 @@ pub mod compact;
 pub mod config;
 pub mod error;
 pub mod fault;
+pub mod files;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;

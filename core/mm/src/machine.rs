@@ -29,7 +29,7 @@ use highwater_platform::{
 };
 use highwater_units::{CpuId, Nanos, NodeId, Order, Pfn, Slot, SpaceId};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Spaces a manager can have.
 pub const SPACES_MAX: usize = 256;
@@ -235,18 +235,38 @@ impl<P: Platform> Machine<P> {
         })
     }
 
-    /// Takes a device of role File for a space of `pages` pages. Says whether it is one, is large
-    /// enough, and nobody has it.
-    pub fn take_file(&self, device: u8, pages: u64) -> bool {
+    /// Whether a device is of role File and large enough for a space of `pages` pages.
+    pub fn fits_file(&self, device: u8, pages: u64) -> bool {
         let fits =
             |info: &DeviceInfo| info.role == DeviceRole::File && pages <= u64::from(info.pages);
         self.swap.info(device).is_some_and(fits)
-            && self.files[usize::from(device)].swap(1, Relaxed) == 0
+    }
+
+    /// Takes a device for a space of files' pages. Says whether nobody has it.
+    pub fn take_file(&self, device: u8) -> bool {
+        self.files[usize::from(device)].swap(1, Acquire) == 0
+    }
+
+    /// Gives such a device back.
+    pub fn give_file_back(&self, device: u8) {
+        self.files[usize::from(device)].store(0, Release);
+    }
+
+    /// Whether a space has such a device.
+    pub fn has_file(&self, device: u8) -> bool {
+        self.files[usize::from(device)].load(Relaxed) != 0
+    }
+
+    /// The devices for files that come and go.
+    pub fn places(&self) -> impl Iterator<Item = u8> + '_ {
+        let devices = 0..self.files.len() as u8;
+        let is_place = |info: &DeviceInfo| info.role == DeviceRole::Place;
+        devices.filter(move |device| self.swap.info(*device).is_some_and(is_place))
     }
 
     /// Whether there are devices for files.
     pub fn has_files(&self) -> bool {
-        self.platform.devices().iter().any(|info| info.role == DeviceRole::File)
+        self.platform.devices().iter().any(DeviceInfo::is_for_files)
     }
 
     /// A space that was added.

@@ -10,6 +10,7 @@ use crate::config::{
 use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
 use crate::fault::{self, Fault, Served};
+use crate::files::{self, NoSpace};
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
@@ -22,7 +23,7 @@ use crate::verify::verify;
 use crate::write_back;
 use crate::write_back::flusher::{self, Flusher};
 use crate::zone::{Blocks, Level, Mobility};
-use highwater_platform::{Latency, LockStatistics, Platform};
+use highwater_platform::{AttachError, FileAccess, Latency, LockStatistics, Platform};
 use highwater_units::{FrameBatch, Nanos, Order, Pfn, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub enum StartError {
     Spaces,
     /// A device that is not for files, or too small, or taken by another space.
     File(u8),
+    /// All places for files that come and go are taken.
+    Places,
 }
 
 impl fmt::Display for StartError {
@@ -61,12 +64,19 @@ impl fmt::Display for StartError {
             StartError::File(device) => {
                 write!(f, "device {device} is no file for a space of this size, or has one")
             }
+            StartError::Places => write!(f, "there is no place for a further file"),
             StartError::Spaces => write!(f, "a manager has at most {SPACES_MAX} spaces"),
         }
     }
 }
 
 impl std::error::Error for StartError {}
+
+impl StartError {
+    fn refused(error: AttachError) -> StartError {
+        StartError::Attach(std::io::Error::from_raw_os_error(error.0))
+    }
+}
 
 impl<P: Platform> Manager<P> {
     /// Starts a manager over all frames and devices of the platform.
@@ -139,16 +149,41 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::File`], [`StartError::Attach`] and [`StartError::Spaces`].
     pub fn add_file_space(&self, pages: u64, device: u8) -> Result<SpaceId, StartError> {
-        if !self.machine.take_file(device, pages) {
+        if !self.machine.fits_file(device, pages) || !self.machine.take_file(device) {
             return Err(StartError::File(device));
         }
         self.add(pages, Backing::File { device })
     }
 
+    /// Gives a file a space, as long as it is open. It needs one of the places that the platform
+    /// was made with; the pages are used as those of [`Manager::add_file_space`].
+    ///
+    /// # Errors
+    /// [`StartError::Places`] and [`StartError::Attach`].
+    pub fn open_file(&self, file: P::File) -> Result<SpaceId, StartError> {
+        files::open(&self.machine, file).map(Space::id).map_err(|refused| match refused {
+            NoSpace::Places => StartError::Places,
+            NoSpace::Refused(error) => StartError::refused(error),
+        })
+    }
+
+    /// Writes the changes of a file that was opened, and gives its space and place up. Nobody uses
+    /// the space any more, or does so before it is given to another file.
+    ///
+    /// # Errors
+    /// As of [`Manager::write_back`]. Then the file stays open: closing can be tried again, after a
+    /// [`Manager::discard`] without what could not be written.
+    ///
+    /// # Panics
+    /// If the space is not that of a file that was opened.
+    pub fn close_file(&self, space: SpaceId) -> Result<(), FaultError> {
+        files::close(&self.machine, self.space(space))
+    }
+
     fn add(&self, pages: u64, backing: Backing) -> Result<SpaceId, StartError> {
         let space = self.machine.add_space(pages, backing).ok_or(StartError::Spaces)?;
         let attached = self.machine.platform.attach(space.id(), pages);
-        attached.map_err(|error| StartError::Attach(std::io::Error::from_raw_os_error(error.0)))?;
+        attached.map_err(StartError::refused)?;
         Ok(space.id())
     }
 
@@ -165,7 +200,7 @@ impl<P: Platform> Manager<P> {
         let backing = self.space(space).backing();
         let changes_file = fault.access == Access::Write && backing != Backing::Anonymous;
         if changes_file {
-            self.may_change(backing)?;
+            self.may_change(space)?;
             flusher::balance(&self.machine);
         }
         let stall =
@@ -186,10 +221,14 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Refuses to change pages that can never be written.
-    fn may_change(&self, backing: Backing) -> Result<(), FaultError> {
-        let Backing::File { device } = backing else { return Ok(()) };
+    fn may_change(&self, space: SpaceId) -> Result<(), FaultError> {
+        let Backing::File { device } = self.space(space).backing() else { return Ok(()) };
         let info = self.machine.swap.info(device);
-        if info.is_some_and(|info| info.read_only) { Err(FaultError::ReadOnly) } else { Ok(()) }
+        let whole = info.is_some_and(|info| info.read_only);
+        match whole || self.space(space).access() == FileAccess::Read {
+            true => Err(FaultError::ReadOnly),
+            false => Ok(()),
+        }
     }
 
     /// Whether a page's contents are on a device.

@@ -28,6 +28,8 @@ pub enum DeviceRole {
     /// The pages of one space, each at the slot of its number. A page never written reads as what
     /// the device began with.
     File,
+    /// Likewise, of one space after the other: files come and go ([`crate::Files`]).
+    Place,
 }
 
 /// What the manager needs to know of a device.
@@ -57,6 +59,11 @@ impl DeviceInfo {
     /// Whether pages that are swapped out may go there.
     pub fn gives_slots(&self) -> bool {
         self.role == DeviceRole::Swap && !self.read_only
+    }
+
+    /// Whether it holds pages of a file, each at the slot of its number.
+    pub fn is_for_files(&self) -> bool {
+        self.role != DeviceRole::Swap
     }
 
     /// Its size in bytes.

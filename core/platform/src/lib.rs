@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Manager<P: Platform>            core/mm: decides, holds no unsafe
-//!   Cpu Clock Locks Atomics Threads Memory Mmu Block     this crate
+//!   Cpu Clock Locks Atomics Threads Memory Mmu Block Files    this crate
 //!     os (guards)      uffd (real faults)      sim (virtual machine)
 //! ```
 //! One trait per file, the same file names in every platform. A platform is a value: two managers
@@ -19,6 +19,7 @@ mod block;
 mod clock;
 pub mod conformance;
 mod cpu;
+mod files;
 mod lock;
 mod memory;
 mod mmu;
@@ -29,6 +30,7 @@ pub use atomic::{Atomic, Atomics, Int};
 pub use block::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 pub use clock::Clock;
 pub use cpu::{Cpu, IdleTime};
+pub use files::{FileAccess, FileInfo, Files};
 pub use lock::{Event, Guard, Lock, LockClass, Locks, Ticket};
 pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};
@@ -37,11 +39,22 @@ pub use thread::{Thread, Threads};
 
 /// A world the manager can run in.
 pub trait Platform:
-    Cpu + Clock + Locks + Atomics + Threads + Memory + Mmu + Block + Send + Sync + 'static
+    Cpu + Clock + Locks + Atomics + Threads + Memory + Mmu + Block + Files + Send + Sync + 'static
 {
 }
 
 impl<T> Platform for T where
-    T: Cpu + Clock + Locks + Atomics + Threads + Memory + Mmu + Block + Send + Sync + 'static
+    T: Cpu
+        + Clock
+        + Locks
+        + Atomics
+        + Threads
+        + Memory
+        + Mmu
+        + Block
+        + Files
+        + Send
+        + Sync
+        + 'static
 {
 }

@@ -129,7 +129,7 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     // SAFETY: the range was not inherited: nothing lies there.
     unsafe { sys::map_anonymous(Some(base as *mut u8), len) }.map_err(|error| error.to_string())?;
     let (read, hold) = saved.pipe.map_err(|e| io::Error::from_raw_os_error(e).to_string())?;
-    let theirs = old.manager.platform().devices().all();
+    let theirs = old.manager.platform().devices().fixed();
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
     // What is open of the parent's: the pipes of its other children stay, so that a grandparent
     // learns of this process too.

@@ -178,8 +178,7 @@ impl Process {
 
     /// Whether a descriptor belongs to what serves this process.
     pub(crate) fn owns_descriptor(&self, descriptor: RawFd) -> bool {
-        let devices = self.manager.platform().devices().all();
-        devices.iter().any(|device| device.owns_descriptor(descriptor))
+        self.manager.platform().devices().owns_descriptor(descriptor)
             || self.reporter.children().owns_descriptor(descriptor)
     }
 

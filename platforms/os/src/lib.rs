@@ -6,7 +6,8 @@
 //!    |- LockTable  futex mutexes and events   lock.rs, lock_table.rs
 //!    |- Arena      frames, lazily backed      memory.rs
 //!    |- nothing    the entry is the page table mmu.rs
-//!    \- [Device]   swap                       block.rs
+//!    |- [Device]   swap, files                block.rs
+//!    \- [Place]    files that come and go     files.rs
 //! ```
 //! The pieces are public: `uffd` is this platform with another memory and another MMU.
 
@@ -14,6 +15,7 @@ mod atomic;
 mod block;
 mod clock;
 mod cpu;
+mod files;
 mod lock;
 mod lock_table;
 mod memory;
@@ -25,6 +27,7 @@ mod thread;
 pub use block::{Devices, Transfer};
 pub use clock::{monotonic, thread_cpu_time};
 pub use cpu::{IdleTimes, Topology, relax};
+pub use files::{Place, describe};
 pub use lock::{OsEvent, OsGuard, OsLock};
 pub use lock_table::LockTable;
 pub use memory::ArenaMapping;
@@ -49,6 +52,19 @@ impl Os {
     /// # Errors
     /// No address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>) -> std::io::Result<Os> {
+        Os::with_places(memory, devices, 0)
+    }
+
+    /// The same, with places for files that are opened later (`Manager::open_file`); devices and
+    /// places are 255 at most.
+    ///
+    /// # Errors
+    /// As of [`Os::new`].
+    pub fn with_places(
+        memory: Bytes,
+        devices: Vec<Box<dyn Device>>,
+        places: usize,
+    ) -> std::io::Result<Os> {
         let frames = memory.pages() as u32;
         let topology = Topology::of_host();
         Ok(Os {
@@ -56,7 +72,7 @@ impl Os {
             topology,
             idle: IdleTimes::open().ok(),
             memory: ArenaMapping::new(frames)?,
-            devices: Devices::new(devices),
+            devices: Devices::new(devices, places),
         })
     }
 

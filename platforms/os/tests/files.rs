@@ -2,7 +2,8 @@
 //! and their length stays.
 
 use highwater_devices::{Device, FileAccess, Spec, open, open_file};
-use highwater_mm::{Access, Config, FaultError, Manager, Range};
+use highwater_mm::space::{Entry, Space};
+use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::fs;
@@ -17,6 +18,12 @@ struct World {
     space: SpaceId,
 }
 
+/// An open file, of any manager.
+struct Opened<'a> {
+    manager: &'a Manager<Os>,
+    space: SpaceId,
+}
+
 impl World {
     fn over(path: &Path, access: FileAccess) -> World {
         let file = open_file(path, access).expect("the file");
@@ -28,6 +35,20 @@ impl World {
         World { manager, space }
     }
 
+    fn opened(&self) -> Opened<'_> {
+        Opened { manager: &self.manager, space: self.space }
+    }
+
+    fn bytes(&self, page: usize) -> Result<Vec<u8>, FaultError> {
+        self.opened().bytes(page)
+    }
+
+    fn set(&self, page: usize, byte: usize, value: u8) -> Result<(), FaultError> {
+        self.opened().set(page, byte, value)
+    }
+}
+
+impl Opened<'_> {
     fn bytes(&self, page: usize) -> Result<Vec<u8>, FaultError> {
         let pin = self.manager.pin(self.space, Vpn(page as u64), Access::Read)?;
         let frame = self.manager.platform().frame(pin.pfn());
@@ -122,6 +143,52 @@ fn what_others_cut_off_is_an_error() {
     for page in 32..64 {
         assert!(matches!(world.bytes(page), Err(FaultError::Read(_))), "page {page}");
     }
+}
+
+#[test]
+fn files_come_and_go() {
+    const THREADS: usize = 3;
+    let swap: Box<dyn Device> = open(&Spec::Ram { size: MEMORY }).expect("a RAM device");
+    let platform = Os::with_places(MEMORY, vec![swap], 2).expect("an arena");
+    let mut manager = Manager::start(platform, Config::default()).expect("threads");
+    let use_files = |manager: &Manager<Os>, thread: usize| {
+        let dir = directory();
+        let mut random = Prng::new(thread as u64);
+        for turn in 0..12 {
+            let bytes = 1 + random.below((PAGES * PAGE_SIZE / 2) as u64) as usize;
+            let (path, mut contents) = file(&dir, bytes);
+            let access = if turn % 3 == 0 { FileAccess::Read } else { FileAccess::ReadWrite };
+            // Others may have all places.
+            let space = loop {
+                match manager.open_file(open_file(&path, access).expect("the file")) {
+                    Ok(space) => break space,
+                    Err(refused) => assert!(matches!(refused, StartError::Places), "{refused}"),
+                }
+                std::thread::yield_now();
+            };
+            let world = Opened { manager, space };
+            for page in 0..bytes.div_ceil(PAGE_SIZE) {
+                assert_eq!(world.bytes(page), Ok(page_of(&contents, page)), "page {page}");
+                let at = page * PAGE_SIZE;
+                let changed = world.set(page, 0, thread as u8);
+                match access {
+                    FileAccess::Read => assert_eq!(changed, Err(FaultError::ReadOnly)),
+                    FileAccess::ReadWrite => contents[at] = thread as u8,
+                }
+            }
+            assert_eq!(manager.close_file(space), Ok(()));
+            assert!(fs::read(&path).expect("the file") == contents, "{bytes} bytes, {access:?}");
+        }
+    };
+    std::thread::scope(|scope| {
+        let manager = &manager;
+        (0..THREADS).for_each(|thread| drop(scope.spawn(move || use_files(manager, thread))));
+    });
+    manager.stop_kswapd();
+    manager.verify(&[]);
+    let absent =
+        |space: &Space<Os>| (0..space.pages()).all(|page| space.entry(Vpn(page)) == Entry::ABSENT);
+    assert!(manager.machine().spaces().all(absent), "all files are closed");
 }
 
 #[test]

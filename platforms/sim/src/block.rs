@@ -204,6 +204,7 @@ impl Block for Sim {
             role: match device.spec().role {
                 Role::Swap => DeviceRole::Swap,
                 Role::File => DeviceRole::File,
+                Role::Place => DeviceRole::Place,
             },
             read_only: false,
         };

@@ -9,6 +9,7 @@
 //! several buses a transfer ends when the last of them has carried its part: one stream alone does
 //! not keep all of them busy.
 
+use crate::files::SimFile;
 use crate::machine::{DeviceSpec, Role};
 use crate::memory::{Words, filled};
 use highwater_platform::{Direction, Io, IoError};
@@ -37,6 +38,8 @@ struct Slot {
 pub(crate) struct Device {
     spec: DeviceSpec,
     slots: Vec<Slot>,
+    /// The file whose pages the first slots hold.
+    file: Option<SimFile>,
     /// When each channel is free.
     channels: Vec<u64>,
     /// When each bus is.
@@ -48,12 +51,13 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(spec: &DeviceSpec, pages: u32) -> Device {
         let behind = match spec.role {
-            Role::Swap => Behind::Nothing,
+            Role::Swap | Role::Place => Behind::Nothing,
             Role::File => Behind::Page(filled(0)),
         };
         let slot = Slot { behind, readers: 0, writing: false };
         Device {
             slots: vec![slot; pages as usize],
+            file: None,
             channels: vec![0; usize::from(spec.channels)],
             buses: vec![0; usize::from(spec.buses)],
             head: 0,
@@ -116,6 +120,30 @@ impl Device {
     pub(crate) fn preset(&mut self, page: impl Fn(u32) -> Arc<Words>) {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             slot.behind = Behind::Page(page(number as u32));
+        }
+    }
+
+    /// A file comes.
+    pub(crate) fn insert(&mut self, file: SimFile) {
+        assert!(self.file.is_none(), "there is one file at a time");
+        for (slot, words) in self.slots.iter_mut().zip(file.pages().iter()) {
+            slot.behind = Behind::Page(words.clone());
+        }
+        self.file = Some(file);
+    }
+
+    /// It goes, and takes what was written along. Of a write that failed, zeros.
+    pub(crate) fn eject(&mut self) {
+        let file = self.file.take().expect("there is a file");
+        for (slot, words) in self.slots.iter_mut().zip(file.pages().iter_mut()) {
+            assert!(
+                !slot.writing && slot.readers == 0,
+                "a file goes while a transfer is under way"
+            );
+            *words = match std::mem::replace(&mut slot.behind, Behind::Nothing) {
+                Behind::Page(words) => words,
+                Behind::Nothing | Behind::Garbage => filled(0),
+            };
         }
     }
 

@@ -6,7 +6,7 @@
 //! Sim (a Platform) -- SimLock, SimEvent, SimAtomic      lock.rs atomic.rs
 //!                  |- contents of frames                memory.rs
 //!                  |- page tables, flushes              mmu.rs
-//!                  |- devices                           block.rs device.rs
+//!                  |- devices                           block.rs device.rs files.rs
 //!                  \- Watch, Order: observers           watch.rs order.rs
 //! ```
 //! The manager's real code runs between the calls of the contract; only nanoseconds are modelled.
@@ -19,6 +19,7 @@ mod clock;
 mod cpu;
 mod device;
 mod engine;
+mod files;
 mod lock;
 pub mod machine;
 mod memory;
@@ -32,6 +33,7 @@ mod watch;
 pub use atomic::SimAtomic;
 pub use block::Transfer;
 pub use engine::{Limits, Policy, Report, RoleTime, Stuck, Trace};
+pub use files::SimFile;
 pub use lock::{SimEvent, SimGuard, SimLock};
 pub use machine::Machine;
 pub use memory::Words;

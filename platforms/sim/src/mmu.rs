@@ -178,6 +178,15 @@ impl Sim {
     }
 }
 
+impl Sim {
+    /// Gives the room of a space up.
+    pub(crate) fn detach(&self, space: SpaceId) {
+        let table =
+            self.spaces().with(|spaces| std::mem::take(&mut spaces.0[usize::from(space.0)]));
+        assert!(table.pages.iter().all(Option::is_none), "{space:?} has mapped pages");
+    }
+}
+
 impl Mmu for Sim {
     fn recency(&self) -> Recency {
         self.recency_kind()

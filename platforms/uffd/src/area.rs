@@ -7,6 +7,8 @@ use highwater_os::sys;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Most spaces of a platform (the manager's limit).
@@ -32,24 +34,43 @@ pub struct Placement {
     pub delivery: Delivery,
 }
 
-/// A space in memory.
-pub(crate) struct Area {
-    base: *mut u8,
-    len: usize,
+/// A space in memory. That of a file that comes and goes lies now here, now there: only while the
+/// file is open are there pages, and so anybody who asks where.
+struct Area {
+    base: AtomicPtr<u8>,
+    /// Bytes; 0: nowhere.
+    len: AtomicUsize,
+    /// Whether the memory is its own, or another space's.
+    own: AtomicBool,
     delivery: Delivery,
-    pub(crate) protections: Protections,
 }
 
-// SAFETY: `base` is an address, not a reference; what lies there is reached through the manager.
-unsafe impl Send for Area {}
-// SAFETY: as for Send; the other fields are Sync.
-unsafe impl Sync for Area {}
+impl Area {
+    fn new(delivery: Delivery) -> Area {
+        let base = AtomicPtr::new(ptr::null_mut());
+        Area { base, len: AtomicUsize::new(0), own: AtomicBool::new(true), delivery }
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.base.load(Acquire)
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Acquire)
+    }
+
+    fn is_own(&self) -> bool {
+        self.own.load(Acquire)
+    }
+}
 
 /// The spaces of a platform.
 pub(crate) struct Areas {
     features: u64,
     wishes: Mutex<Vec<(SpaceId, Placement)>>,
     areas: Vec<OnceLock<Area>>,
+    /// Of all, by address.
+    protections: Protections,
     messages: OnceLock<Userfaultfd>,
     signals: OnceLock<Userfaultfd>,
 }
@@ -61,6 +82,7 @@ impl Areas {
             features: feature::PAGEFAULT_FLAG_WP | feature::THREAD_ID | moves,
             wishes: Mutex::new(Vec::new()),
             areas: (0..AREAS_MAX).map(|_| OnceLock::new()).collect(),
+            protections: Protections::default(),
             messages: OnceLock::new(),
             signals: OnceLock::new(),
         }
@@ -80,17 +102,57 @@ impl Areas {
     /// size; it is not inherited at fork: a child that nobody serves faults instead of reading
     /// zeros.
     pub(crate) fn attach(&self, space: SpaceId, pages: u64) -> io::Result<()> {
-        let placement = self.wish(space);
+        let Placement { address, delivery } = self.wish(space);
+        let area = self.areas[usize::from(space.0)].get_or_init(|| Area::new(delivery));
+        debug_assert_eq!(area.len(), 0, "{space:?} is attached twice");
+        self.place_own(area, pages, address)
+    }
+
+    fn place_own(&self, area: &Area, pages: u64, address: Option<u64>) -> io::Result<()> {
         let len = pages as usize * PAGE_SIZE;
-        let at = placement.address.map(|address| address as *mut u8);
+        let at = address.map(|address| address as *mut u8);
+        let uffd = self.descriptor(area.delivery)?;
         // SAFETY: a new mapping; a fixed address is one the owner of the platform set aside.
         let base = unsafe { sys::map_anonymous(at, len)? };
-        prepare(self.descriptor(placement.delivery)?, base, len)?;
-        let protections = Protections::default();
-        let area = Area { base, len, delivery: placement.delivery, protections };
-        let fresh = self.areas[usize::from(space.0)].set(area).is_ok();
-        debug_assert!(fresh, "{space:?} is attached twice");
+        prepare(uffd, base, len).inspect_err(|_| {
+            // SAFETY: just made.
+            unsafe { sys::unmap(base, len) }
+        })?;
+        area.own.store(true, Release);
+        area.base.store(base, Release);
+        area.len.store(len, Release);
         Ok(())
+    }
+
+    /// Gives the space of a file memory of its own, or a part of another's.
+    pub(crate) fn open(&self, space: SpaceId, pages: u64, address: Option<u64>) -> io::Result<()> {
+        let handled = || Area::new(Delivery::Handler);
+        let area = self.areas[usize::from(space.0)].get_or_init(handled);
+        debug_assert_eq!(area.len(), 0, "{space:?} is open");
+        let Some(address) = address else { return self.place_own(area, pages, None) };
+        area.own.store(false, Release);
+        area.base.store(ptr::with_exposed_provenance_mut(address as usize), Release);
+        area.len.store(pages as usize * PAGE_SIZE, Release);
+        Ok(())
+    }
+
+    /// Gives that up again.
+    pub(crate) fn close(&self, space: SpaceId) {
+        let area = self.area(space);
+        let (base, len) = (area.base(), area.len.swap(0, AcqRel));
+        if !area.is_own() {
+            return;
+        }
+        let from = base.addr() as u64;
+        let ordinary = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: memory of this space, which nobody uses any more.
+        let unmap = || unsafe { sys::unmap(base, len) };
+        self.protections.change(from, from + len as u64, ordinary, unmap);
+    }
+
+    /// What the program may do where.
+    pub(crate) fn protections(&self) -> &Protections {
+        &self.protections
     }
 
     /// Makes pages that something else was mapped over the space's again, empty.
@@ -113,7 +175,7 @@ impl Areas {
         Ok(cell.get_or_init(|| made))
     }
 
-    pub(crate) fn area(&self, space: SpaceId) -> &Area {
+    fn area(&self, space: SpaceId) -> &Area {
         self.areas[usize::from(space.0)].get().expect("the space is attached")
     }
 
@@ -128,21 +190,23 @@ impl Areas {
 
     pub(crate) fn address(&self, space: SpaceId, vpn: Vpn) -> *mut u8 {
         let area = self.area(space);
-        assert!((vpn.0 as usize) < area.len / PAGE_SIZE, "{vpn:?} is inside its space");
+        assert!((vpn.0 as usize) < area.len() / PAGE_SIZE, "{vpn:?} is inside its space");
         // SAFETY: inside the mapping, as just checked.
-        unsafe { area.base.add(vpn.0 as usize * PAGE_SIZE) }
+        unsafe { area.base().add(vpn.0 as usize * PAGE_SIZE) }
     }
 
     pub(crate) fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
         let area = self.area(space);
-        let offset = address.checked_sub(area.base as u64)?;
-        (offset < area.len as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
+        let offset = address.checked_sub(area.base() as u64)?;
+        (offset < area.len() as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
     }
 
-    /// The space whose faults are messages, and its page, at an address.
+    /// The space whose faults are messages, and its page, at an address: of those that lie in each
+    /// other, the outer.
     pub(crate) fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         let made = self.areas.iter().enumerate().filter_map(|(id, area)| Some((id, area.get()?)));
-        let mut served = made.filter(|(_, area)| area.delivery == Delivery::Handler);
+        let served = |area: &Area| area.delivery == Delivery::Handler && area.is_own();
+        let mut served = made.filter(|(_, area)| served(area));
         served.find_map(|(id, _)| {
             let space = SpaceId(id as u16);
             Some((space, self.page_at(space, address)?))
@@ -172,8 +236,10 @@ fn prepare(uffd: &Userfaultfd, base: *mut u8, len: usize) -> io::Result<()> {
 impl Drop for Areas {
     fn drop(&mut self) {
         for area in self.areas.iter().filter_map(OnceLock::get) {
-            // SAFETY: the platform goes, and the program that used the space with it.
-            unsafe { sys::unmap(area.base, area.len) };
+            if area.is_own() && area.len() > 0 {
+                // SAFETY: the platform goes, and the program that used the space with it.
+                unsafe { sys::unmap(area.base(), area.len()) };
+            }
         }
     }
 }

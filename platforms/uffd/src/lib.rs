@@ -6,6 +6,7 @@
 //!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection
 //!      |- protect.rs  ranges that the program protected
 //!      |- area.rs     where spaces lie, and how their faults are delivered
+//!      |- files.rs    files that come and go
 //!      |- handler.rs  threads that serve faults; crowd.rs: how many read, and where
 //!      \- sigbus.rs   service in the faulting thread
 //! ```
@@ -19,6 +20,7 @@ mod block;
 mod clock;
 mod cpu;
 mod crowd;
+mod files;
 pub mod handler;
 mod lock;
 mod memory;
@@ -30,6 +32,7 @@ mod thread;
 use api::{Userfaultfd, feature};
 use area::Areas;
 pub use area::{Delivery, Placement};
+pub use files::FileAt;
 use highwater_devices::Device;
 use highwater_os::{Devices, IdleTimes, LockTable, Topology};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
@@ -82,6 +85,20 @@ impl Uffd {
     /// # Errors
     /// As for [`Uffd::probe`], and no address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
+        Uffd::with_places(memory, devices, 0, mapping)
+    }
+
+    /// The same, with places for files that are opened later (`Manager::open_file`); devices and
+    /// places are 255 at most.
+    ///
+    /// # Errors
+    /// As of [`Uffd::new`].
+    pub fn with_places(
+        memory: Bytes,
+        devices: Vec<Box<dyn Device>>,
+        places: usize,
+        mapping: Mapping,
+    ) -> io::Result<Uffd> {
         let frames = memory.pages() as u32;
         let topology = Topology::of_host();
         Ok(Uffd {
@@ -91,7 +108,7 @@ impl Uffd {
             mapping,
             memory: UffdArena::new(frames, mapping)?,
             areas: Areas::new(mapping),
-            devices: Devices::new(devices),
+            devices: Devices::new(devices, places),
             own_memory: api::raise(File::open("/proc/self/mem")?.into())?,
         })
     }
@@ -129,7 +146,7 @@ impl Uffd {
     pub fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
         let from = self.address(space, first) as u64;
         let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
-        let protections = &self.areas.area(space).protections;
+        let protections = self.areas.protections();
         let ordinary = libc::PROT_READ | libc::PROT_WRITE;
         protections.change(from, to, ordinary, || self.areas.regain(space, first, end))
     }
@@ -147,7 +164,7 @@ impl Uffd {
         let start = self.address(space, first);
         let len = (end.0 - first.0) as usize * PAGE_SIZE;
         let from = start as u64;
-        let protections = &self.areas.area(space).protections;
+        let protections = self.areas.protections();
         // SAFETY: pages of the space, whose program asks for it.
         protections.change(from, from + len as u64, bits, || unsafe {
             highwater_os::sys::protect(start, len, bits)
@@ -159,7 +176,7 @@ impl Uffd {
         let base = self.address(space, Vpn(0)) as u64;
         let address = |vpn: Vpn| base + vpn.0 * PAGE_SIZE as u64;
         let page = |address: u64| Vpn((address - base) / PAGE_SIZE as u64);
-        let parts = self.areas.area(space).protections.within(address(first), address(end));
+        let parts = self.areas.protections().within(address(first), address(end));
         parts.into_iter().map(|(from, to, bits)| (page(from), page(to), bits)).collect()
     }
 
@@ -175,7 +192,7 @@ impl Uffd {
     pub fn unprotect(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
         let from = self.address(space, first) as u64;
         let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
-        match self.areas.area(space).protections.any(from, to) {
+        match self.areas.protections().any(from, to) {
             true => self.protect(space, first, end, libc::PROT_READ | libc::PROT_WRITE),
             false => Ok(()),
         }

@@ -165,7 +165,7 @@ impl Uffd {
     /// Takes in one page of a range that cannot be written, while it stays so.
     fn copy_out_protected(&self, page: Stretch) -> Progress {
         let from = self.program(page);
-        let fixed = self.areas.area(page.space).protections.fix();
+        let fixed = self.areas.protections().fix();
         match fixed.at(from) {
             Access::Write | Access::WriteExecute => return Progress::until(0, Stop::Busy),
             Access::Read | Access::None => {}
@@ -179,7 +179,7 @@ impl Uffd {
     /// Takes one page in without MOVE.
     fn copy_out(&self, page: Stretch) -> Progress {
         let (uffd, from) = (self.areas.uffd(page.space), self.program(page));
-        let fixed = self.areas.area(page.space).protections.fix();
+        let fixed = self.areas.protections().fix();
         if fixed.at(from) == Access::WriteExecute {
             return Progress::until(0, Stop::Busy);
         }

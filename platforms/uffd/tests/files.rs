@@ -3,10 +3,10 @@
 
 use highwater_devices::{Device, FileAccess, Spec, open, open_file};
 use highwater_mm::stats::Counter;
-use highwater_mm::{Config, FaultError, Manager, Range};
+use highwater_mm::{Config, FaultError, Manager, Range, StartError};
 use highwater_platform::conformance::Watchdog;
 use highwater_uffd::handler::{Owner, Part, Server};
-use highwater_uffd::{Mapping, Uffd};
+use highwater_uffd::{FileAt, Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -60,7 +60,8 @@ impl World {
         let file = open_file(path, access).expect("the file");
         let pages = u64::from(file.info().pages);
         let swap: Box<dyn Device> = open(&Spec::Ram { size: MEMORY }).expect("a RAM device");
-        let platform = Uffd::new(MEMORY, vec![swap, file], mapping).expect("userfaultfd");
+        let platform = Uffd::with_places(MEMORY, vec![swap, file], 2, mapping);
+        let platform = platform.expect("userfaultfd");
         let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
         let bell = manager.add_space(1).expect("a space");
         let space = manager.add_file_space(pages, 1).expect("a space");
@@ -70,16 +71,24 @@ impl World {
         World { server: Some(server), manager, space, failures, _watchdog }
     }
 
-    fn at(&self, byte: usize) -> *mut u8 {
-        let page = self.manager.platform().address(self.space, Vpn((byte / PAGE_SIZE) as u64));
+    fn at_of(&self, space: SpaceId, byte: usize) -> *mut u8 {
+        let page = self.manager.platform().address(space, Vpn((byte / PAGE_SIZE) as u64));
         page.wrapping_add(byte % PAGE_SIZE)
     }
 
-    fn bytes(&self, page: usize) -> Vec<u8> {
-        let mut bytes = vec![0; PAGE_SIZE];
+    fn at(&self, byte: usize) -> *mut u8 {
+        self.at_of(self.space, byte)
+    }
+
+    fn bytes_of(&self, space: SpaceId, page: usize) -> Vec<u8> {
+        let (mut bytes, from) = (vec![0; PAGE_SIZE], self.at_of(space, page * PAGE_SIZE));
         // SAFETY: a page of the space, whose faults are served; tests write it in turns.
-        unsafe { self.at(page * PAGE_SIZE).copy_to_nonoverlapping(bytes.as_mut_ptr(), PAGE_SIZE) };
+        unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), PAGE_SIZE) };
         bytes
+    }
+
+    fn bytes(&self, page: usize) -> Vec<u8> {
+        self.bytes_of(self.space, page)
     }
 
     fn set(&self, byte: usize, value: u8) {
@@ -182,6 +191,55 @@ fn changes_are_in_the_file_after_a_sync_and_its_length_stays() {
         }
         assert!(world.resident() <= MEMORY.pages());
         world.finish();
+    }
+}
+
+#[test]
+fn files_come_and_go() {
+    const THREADS: usize = 3;
+    for mapping in BOTH {
+        let dir = directory();
+        let (path, contents) = file(&dir, PAGES * PAGE_SIZE);
+        // Its first file stays; the others come and go beside it.
+        let world = World::over(&path, FileAccess::Read, mapping);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let world = &world;
+                scope.spawn(move || use_files(world, thread));
+            }
+            for page in 0..PAGES {
+                assert!(world.bytes(page) == page_of(&contents, page), "page {page}, {mapping:?}");
+            }
+        });
+        world.finish();
+    }
+}
+
+/// Opens one file after the other, changes each at some places, and looks whether it has that.
+fn use_files(world: &World, thread: usize) {
+    let (dir, mut random) = (directory(), Prng::new(thread as u64));
+    for _ in 0..10 {
+        let bytes = 1 + random.below((PAGES * PAGE_SIZE / 2) as u64) as usize;
+        let (path, mut contents) = file(&dir, bytes);
+        let device = open_file(&path, FileAccess::ReadWrite).expect("the file");
+        let space = match world.manager.open_file(FileAt { device, address: None }) {
+            Ok(space) => space,
+            Err(refused) => {
+                assert!(matches!(refused, StartError::Places), "{refused}");
+                continue;
+            }
+        };
+        for page in 0..bytes.div_ceil(PAGE_SIZE) {
+            assert!(world.bytes_of(space, page) == page_of(&contents, page), "page {page}");
+            let at = page * PAGE_SIZE + random.below(PAGE_SIZE as u64) as usize;
+            if at < bytes && random.percent(50) {
+                contents[at] = random.next_u64() as u8;
+                // SAFETY: a page of a space that only this thread uses.
+                unsafe { world.at_of(space, at).write_volatile(contents[at]) };
+            }
+        }
+        assert_eq!(world.manager.close_file(space), Ok(()));
+        assert!(fs::read(&path).expect("the file") == contents, "{bytes} bytes");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::machine::{Machine, Node};
 use crate::space::{Access, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::swap::{ALONE, Expected, Seen, TRACE_MIN, Window, Wish, lasting, window};
-use highwater_platform::{DeviceInfo, DeviceRole, Latency, Platform, Protection, Recency};
+use highwater_platform::{DeviceInfo, Latency, Platform, Protection, Recency};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
 /// Parts of memory of which a window is one at most: two of a stream are in memory. With a 16th,
@@ -32,8 +32,7 @@ const PARTS_OF_USABLE: u32 = 4;
 /// Whether anything is read ahead of those who read a device's file.
 pub(super) fn is_on<P: Platform>(m: &Machine<P>, device: Option<&DeviceInfo>) -> bool {
     let waits = |info: &DeviceInfo| info.latency == Latency::Asynchronous;
-    m.config.file_readahead > 0
-        && device.is_some_and(|info| info.role == DeviceRole::File && waits(info))
+    m.config.file_readahead > 0 && device.is_some_and(|info| info.is_for_files() && waits(info))
 }
 
 /// What a fault reads itself.

@@ -22,7 +22,7 @@ pub use entry::{Entry, Page};
 pub use held::{Held, Pinned};
 
 use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, REFERENCED, WAITERS};
-use highwater_platform::{Atomic, Event, Platform, Ticket};
+use highwater_platform::{Atomic, Event, FileAccess, Platform, Ticket};
 use highwater_units::{Nanos, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 use table::Table;
@@ -107,6 +107,8 @@ pub struct Space<P: Platform> {
     dirty: P::Atomic<u64>,
     /// Pages of a file that it still has.
     end: P::Atomic<u64>,
+    /// 1: pages of the file cannot be changed.
+    read_only: P::Atomic<u8>,
 }
 
 impl<P: Platform> Space<P> {
@@ -114,7 +116,7 @@ impl<P: Platform> Space<P> {
     pub fn new(platform: &P, id: SpaceId, pages: u64, backing: Backing) -> Space<P> {
         let events = (0..EVENTS).map(|_| platform.new_event()).collect();
         let (table, dirty, end) = (Table::new(pages), Atomic::new(0), Atomic::new(pages));
-        Space { id, pages, backing, table, events, dirty, end }
+        Space { id, pages, backing, table, events, dirty, end, read_only: Atomic::new(0) }
     }
 
     /// Its name in frames' owners.
@@ -143,6 +145,21 @@ impl<P: Platform> Space<P> {
     pub fn cut(&self, end: Vpn) -> Vpn {
         let shorter = |now: u64| (end.0 < now).then_some(end.0);
         Vpn(self.end.fetch_update(SeqCst, SeqCst, shorter).unwrap_or(end.0))
+    }
+
+    /// A file begins, in a space that had ended at 0.
+    pub fn begin(&self, end: Vpn, access: FileAccess) {
+        debug_assert!(self.end() == Vpn(0) && end.0 <= self.pages, "{:?} is vacant", self.id);
+        self.read_only.store(u8::from(access == FileAccess::Read), SeqCst);
+        self.end.store(end.0, SeqCst);
+    }
+
+    /// What may be done to the pages, unless their device says otherwise.
+    pub fn access(&self) -> FileAccess {
+        match self.read_only.load(SeqCst) {
+            0 => FileAccess::ReadWrite,
+            _ => FileAccess::Read,
+        }
     }
 
     /// Pages of the file that differ from their places; 0 of anonymous memory.

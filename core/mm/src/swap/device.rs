@@ -66,7 +66,7 @@ impl<P: Platform> Device<P> {
         };
         let slots = match info.role {
             DeviceRole::Swap => info.pages,
-            DeviceRole::File => 0,
+            DeviceRole::File | DeviceRole::Place => 0,
         };
         let count = slots.div_ceil(CLUSTER_SLOTS) as usize;
         let all = if info.read_only { List::Full } else { List::Free };

@@ -239,7 +239,9 @@ impl<P: Platform> Swap<P> {
     fn have_read(&self, platform: &P, stats: &Stats, device: u8, start: Nanos, batch: &[Io]) {
         let counters = match self.devices[usize::from(device)].info().role {
             DeviceRole::Swap => [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn],
-            DeviceRole::File => [Counter::FileInNanos, Counter::FileInIos, Counter::PgFileIn],
+            DeviceRole::File | DeviceRole::Place => {
+                [Counter::FileInNanos, Counter::FileInIos, Counter::PgFileIn]
+            }
         };
         account(platform, stats, counters, start, batch);
     }
@@ -271,7 +273,9 @@ impl<P: Platform> Swap<P> {
         self.tag(device, batch, Switch::Off);
         let counters = match self.devices[usize::from(device)].info().role {
             DeviceRole::Swap => [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut],
-            DeviceRole::File => [Counter::FileOutNanos, Counter::FileOutIos, Counter::PgFileOut],
+            DeviceRole::File | DeviceRole::Place => {
+                [Counter::FileOutNanos, Counter::FileOutIos, Counter::PgFileOut]
+            }
         };
         account(platform, stats, counters, start, batch);
     }

@@ -194,6 +194,8 @@ pub enum Role {
     Swap,
     /// Files.
     File,
+    /// Files that come and go.
+    Place,
 }
 
 /// How a transfer is waited for.

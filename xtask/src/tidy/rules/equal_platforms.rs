@@ -4,7 +4,8 @@ use crate::tidy::Finding;
 use crate::tidy::files::Tree;
 
 /// The files of core/platform that every platform answers.
-const NAMES: &[&str] = &["cpu", "lock", "atomic", "clock", "thread", "memory", "mmu", "block"];
+const NAMES: &[&str] =
+    &["cpu", "lock", "atomic", "clock", "thread", "memory", "mmu", "block", "files"];
 
 pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
     let platforms = platforms(tree);

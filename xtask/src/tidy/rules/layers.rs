@@ -12,6 +12,7 @@ const SOURCES: &str = "core/mm/src/";
 
 /// From the top down; a module may use those of later rows, not its neighbours.
 const LAYERS: &[&[&str]] = &[
+    &["files"],
     &["snapshot", "write_back"],
     &["fault", "slab", "range"],
     &["alloc"],

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::space::{Access, Backing, Entry, Held};
 use crate::stats::Counter;
 use crate::swap::{InFlight, Source};
-use highwater_platform::{DeviceRole, Io, Phase, Platform, Protection, Recency};
+use highwater_platform::{DeviceInfo, Io, Phase, Platform, Protection, Recency};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
 /// Transfers of a batch.
@@ -56,10 +56,10 @@ impl<'a, P: Platform> Flight<'a, P> {
 
     /// Pages from which on it is full.
     pub(super) fn pages_max(&self, m: &Machine<P>) -> usize {
-        let role = self.device().and_then(|device| Some(m.swap.info(device)?.role));
-        match role {
-            Some(DeviceRole::File) => (m.frames.len() / 16).clamp(1, FILE_BATCH),
-            Some(DeviceRole::Swap) | None => (m.frames.len() / 64).clamp(1, BATCH),
+        let device = self.device().and_then(|device| m.swap.info(device));
+        match device.is_some_and(DeviceInfo::is_for_files) {
+            true => (m.frames.len() / 16).clamp(1, FILE_BATCH),
+            false => (m.frames.len() / 64).clamp(1, BATCH),
         }
     }
 

@@ -1,0 +1,91 @@
+//! Files that come and go: a place for each, which one device after the other is behind.
+//!
+//! Locking: a place's lock is taken for reading by every transfer, and for writing while there is
+//! none.
+
+use crate::Os;
+use highwater_devices::Device;
+use highwater_platform::{
+    AttachError, DeviceInfo, DeviceRole, FileAccess, FileInfo, Files, Latency, Medium,
+};
+use highwater_units::SpaceId;
+use std::sync::{PoisonError, RwLock};
+
+/// Where a file's device may be.
+#[derive(Default)]
+pub struct Place(RwLock<Option<Box<dyn Device>>>);
+
+impl Place {
+    /// What the manager is told of the place, whatever file is there.
+    pub(crate) fn info(number: usize) -> DeviceInfo {
+        DeviceInfo {
+            name: format!("place {number}"),
+            pages: u32::MAX,
+            latency: Latency::Asynchronous,
+            medium: Medium::SolidState,
+            node: None,
+            priority: None,
+            role: DeviceRole::Place,
+            read_only: false,
+        }
+    }
+
+    /// Calls `act` with the device, if there is one.
+    pub fn with<R>(&self, act: impl FnOnce(&dyn Device) -> R) -> Option<R> {
+        let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        held.as_deref().map(act)
+    }
+
+    /// Puts a device there.
+    ///
+    /// # Panics
+    /// If there is one.
+    pub fn fill(&self, device: Box<dyn Device>) {
+        let before = self.0.write().unwrap_or_else(PoisonError::into_inner).replace(device);
+        assert!(before.is_none(), "a place has one file at a time");
+    }
+
+    /// Takes it away.
+    pub fn empty(&self) {
+        let device = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Closing its descriptors may ask whether they are a device's.
+        drop(device);
+    }
+
+    /// Whether a file descriptor is the device's.
+    pub fn owns_descriptor(&self, descriptor: i32) -> bool {
+        self.with(|device| device.owns_descriptor(descriptor)).unwrap_or(false)
+    }
+
+    /// In a forked child, where nobody else uses the place nor ever will: what the device has open
+    /// with the kernel is its parent's.
+    pub fn leave_to_parent(&self) {
+        if let Ok(held) = self.0.try_read() {
+            held.iter().for_each(|device| drop(device.inherit()));
+        }
+    }
+}
+
+/// What a device of a file is.
+pub fn describe(file: &dyn Device) -> FileInfo {
+    let info = file.info();
+    let access = if info.read_only { FileAccess::Read } else { FileAccess::ReadWrite };
+    FileInfo { pages: info.pages, access }
+}
+
+impl Files for Os {
+    type File = Box<dyn Device>;
+
+    fn describe(&self, file: &Box<dyn Device>) -> FileInfo {
+        describe(file.as_ref())
+    }
+
+    fn open(&self, device: u8, _: SpaceId, file: Box<dyn Device>) -> Result<(), AttachError> {
+        self.devices.place(device).fill(file);
+        Ok(())
+    }
+
+    fn close(&self, device: u8, _: SpaceId) {
+        self.devices.place(device).empty();
+    }
+}

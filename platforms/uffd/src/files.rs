@@ -1,0 +1,36 @@
+//! Files that come and go, at addresses of their own or inside another space's.
+
+use crate::Uffd;
+use highwater_devices::Device;
+use highwater_platform::{AttachError, FileInfo, Files};
+use highwater_units::SpaceId;
+
+/// A file, and where its pages are to lie.
+pub struct FileAt {
+    /// The file.
+    pub device: Box<dyn Device>,
+    /// `None`: anywhere, in memory of its own whose faults are messages. Else inside of another
+    /// space, where the pages of that space are absent and stay so.
+    pub address: Option<u64>,
+}
+
+impl Files for Uffd {
+    type File = FileAt;
+
+    fn describe(&self, file: &FileAt) -> FileInfo {
+        highwater_os::describe(file.device.as_ref())
+    }
+
+    fn open(&self, device: u8, space: SpaceId, file: FileAt) -> Result<(), AttachError> {
+        let pages = u64::from(self.describe(&file).pages);
+        let opened = self.areas.open(space, pages, file.address);
+        opened.map_err(|error| AttachError(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        self.devices.place(device).fill(file.device);
+        Ok(())
+    }
+
+    fn close(&self, device: u8, space: SpaceId) {
+        self.areas.close(space);
+        self.devices.place(device).empty();
+    }
+}
