@@ -11,6 +11,7 @@
 //!                 |   |- Tail         of a file that existed: its last page, if partial (existing)
 //!                 |   |- Room         blocks of the file system, taken before they are written
 //!                 |   '- plain        preadv and pwritev, where there is no ring (transfer)
+//!                 |- Part             pages of another, from one on
 //!                 '- Tier             one of the first two over one of the third, and a thread
 //! ```
 //! Locks: those of Zram's shards and of Tier's free blocks. A device is used by any number of
@@ -29,6 +30,7 @@ mod disk;
 mod error;
 mod existing;
 mod file;
+mod part;
 mod pool;
 mod ram;
 mod room;
@@ -52,6 +54,7 @@ pub use tiering::Tiering;
 
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
+use std::sync::Arc;
 
 /// How transfers reach a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,6 +210,14 @@ pub fn tier(
     slow: Box<dyn Device>,
 ) -> Result<Box<dyn Device>, Reason> {
     tier::Tier::new(name, fast, slow).map(boxed)
+}
+
+/// `pages` pages of a device, from `first` on, as a device of its own.
+///
+/// # Panics
+/// If it does not have them.
+pub fn part(whole: Arc<dyn Device>, first: u32, pages: u32) -> Box<dyn Device> {
+    boxed(part::Part::new(whole, first, pages))
 }
 
 fn boxed(device: impl Device + 'static) -> Box<dyn Device> {

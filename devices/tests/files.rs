@@ -3,13 +3,14 @@
 mod common;
 
 use common::{Frames, read, write};
-use highwater_devices::{Device, Reason, Spec, Submission, open, open_with};
+use highwater_devices::{Device, Reason, Spec, Submission, open, open_with, part};
 use highwater_platform::{Io, IoError};
-use highwater_units::{Bytes, Pfn};
+use highwater_units::{Bytes, FrameList, Pfn};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const SIZE: Bytes = Bytes(1 << 20);
 
@@ -50,6 +51,32 @@ fn files_have_no_name_and_no_other_reader() {
         assert_eq!((file.nlink(), file.mode() & 0o777), (0, 0o600), "{spec}");
         assert_eq!(file.len(), SIZE.0);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{spec} left a name");
+    }
+}
+
+#[test]
+fn a_part_lies_where_it_is() {
+    const PAGES: u32 = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let whole: Arc<dyn Device> = open(&dir_spec(dir.path())).unwrap().into();
+    let frames = Frames::new(PAGES);
+    let ios = |pages: u32| -> Vec<Io> {
+        (0..pages).map(|slot| Io::new(slot, FrameList::one(Pfn(slot)))).collect()
+    };
+    for first in [0, 1, 7, PAGES - 1] {
+        let device = part(whole.clone(), first, PAGES - first);
+        assert_eq!(device.info().pages, PAGES - first);
+        (0..PAGES).for_each(|slot| frames.fill(Pfn(slot), u64::from(slot + first)));
+        write(&*whole, &frames, &mut ios(PAGES));
+        let mut batch = ios(PAGES - first);
+        read(&*device, &frames, &mut batch);
+        for (slot, io) in (0..).zip(&batch) {
+            assert_eq!((io.result, io.slot), (Ok(()), slot));
+            assert!(frames.holds(Pfn(slot), u64::from(slot + 2 * first)), "{first} + {slot}");
+        }
+        write(&*device, &frames, &mut batch[..1]);
+        read(&*whole, &frames, &mut ios(PAGES));
+        assert!(frames.holds(Pfn(first), u64::from(2 * first)), "{first}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_session::{Mapping, Settings, read_all};
+use highwater_session::{MapFiles, Mapping, Settings, read_all};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -42,6 +42,11 @@ pub(crate) struct Run {
     /// CPUs idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
     kswapd: KswapdThreads,
+    /// Which mappings of files count towards the budget, too: off, or read for those that are for
+    /// reading, of files that are open for reading. What is written to such a file while it is
+    /// mapped may not be seen
+    #[arg(long, value_name = "off|read", default_value_t = MapFiles::Off)]
+    map_files: MapFiles,
     /// Write what happened as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,
@@ -96,8 +101,8 @@ impl Run {
         let requirements = machine::requirements(self.mapping);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
-        let (kswapd, mapping) = (self.kswapd, self.mapping);
-        let settings = Settings { memory, swap, kswapd, mapping, run_dir: None };
+        let Run { kswapd, mapping, map_files, .. } = *self;
+        let settings = Settings { memory, swap, kswapd, mapping, map_files, run_dir: None };
         Ok(Plan { settings, program, library, report })
     }
 

@@ -97,6 +97,14 @@ fn kswapd_threads_out_of_range() {
 }
 
 #[test]
+fn mappings_of_files_that_cannot_be() {
+    for value in ["write", "", "on"] {
+        refuses(&["--map-files", value, "--", "true"], "see 'highwater help'");
+    }
+    refuses(&["--map-files", "all", "--", "true"], "neither off nor read");
+}
+
+#[test]
 fn swap_that_cannot_be() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

@@ -7,16 +7,18 @@
 //! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
 //!           write, every page of the snapshot swapped out
 //! ```
+//! Files that are served here are opened anew in the child, and served there.
 //! Nothing of range or arena is inherited (MADV_DONTFORK): a child made past the C library faults
 //! instead of reading zeros. The budget of a child is its own. The child and its children hold the
 //! pipe's end open; ended or having become another program, they close it.
 
+use crate::files::Mapped;
 use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
 use crate::signals::Blocked;
 use crate::{descriptors, memory, report};
 use highwater_mm::{FaultError, Manager, Snapshot};
-use highwater_os::sys;
+use highwater_os::{Place, sys};
 use highwater_uffd::Uffd;
 use highwater_uffd::api::raise;
 use highwater_units::PAGE_SIZE;
@@ -25,7 +27,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is carried from before a fork to after it.
 struct Passage {
@@ -38,6 +40,8 @@ struct Passage {
 struct Saved {
     snapshot: Snapshot,
     regions: Regions,
+    /// Mappings of files that the child is to serve, too.
+    files: Vec<Arc<Mapped>>,
     /// Read by the parent, held open by the children; or why there is none.
     pipe: Result<(OwnedFd, OwnedFd), i32>,
 }
@@ -72,10 +76,12 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
-    let saved = process.manager.snapshot(SPACE).map(|snapshot| Saved {
-        snapshot,
-        regions: process.regions().clone(),
-        pipe: pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)),
+    let saved = process.manager.snapshot(SPACE).map(|snapshot| {
+        let regions = process.regions();
+        // While the regions are as they are: a mapping leaves the table after them.
+        let files = process.files.all();
+        let pipe = pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
+        Saved { snapshot, regions: regions.clone(), files, pipe }
     });
     // With the allocator free: what is waited for may allocate.
     process.manager.platform().devices().pause();
@@ -138,6 +144,7 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
         unsafe { libc::syscall(libc::SYS_close, descriptor) };
     }
     drop(read);
+    old.manager.platform().devices().places().iter().for_each(Place::leave_to_parent);
     devices.extend(process::open_devices(&old.settings)?);
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
@@ -146,9 +153,15 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     let snapshot = saved.snapshot;
     let mut holds = old.holds.clone();
     holds.push(hold.into_raw_fd());
-    Process::serve(settings, devices, Some(base), pages, saved.regions, holds, |manager| {
+    let (files, regions) = (saved.files, saved.regions);
+    let child = Process::serve(settings, devices, Some(base), pages, regions, holds, |manager| {
         manager.restore_snapshot(SPACE, &snapshot);
-    })
+    })?;
+    let taken = files.iter().try_for_each(|mapped| child.take_over(mapped));
+    // What owns the descriptors is the parent's, and is never dropped here.
+    std::mem::forget(files);
+    taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
+    Ok(child)
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -3,8 +3,9 @@
 //! ```text
 //! malloc family --- malloc.rs --\
 //! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
-//! close family ---- descriptors.rs         |-- Manager<Uffd>, Server
-//! fork ------------ fork.rs                 \-- Reporter  statistics for the run   report.rs
+//!   of files ------ files.rs               |-- Manager<Uffd>, Server
+//! close family ---- descriptors.rs          \-- Reporter  statistics for the run   report.rs
+//! fork ------------ fork.rs
 //! ```
 //! Requests of 64 KiB and more, and anonymous private mappings, come from one reserved range of
 //! addresses that the manager pages; everything else goes where it always went. Nothing is started
@@ -16,6 +17,7 @@
 //! [`process`].
 
 mod descriptors;
+mod files;
 mod fork;
 mod malloc;
 mod mapping;

@@ -3,6 +3,7 @@
 //! Served: anonymous private mappings without execute permission. Calls on addresses outside the
 //! range, and kinds of mappings that cannot be paged, go to the kernel as they are.
 
+use crate::files;
 use crate::process::{self, Commit, Process, pages_of};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
@@ -76,7 +77,14 @@ unsafe extern "C" fn mmap(
         };
         return map_over(process, address as usize, len, access, flags, kernel);
     }
-    let Request::Paged(commit) = decide(len, access, flags) else { return kernel() };
+    let Request::Paged(commit) = decide(len, access, flags) else {
+        let request = files::Request { len, access, flags, fd, offset };
+        let served = files::is_wanted(&request).then(process::get_for_files).flatten();
+        return match served.and_then(|process| process.map_file(request)) {
+            Some(address) => address.cast(),
+            None => kernel(),
+        };
+    };
     let Some(process) = process::get() else { return kernel() };
     let Some(range) = process.take(pages_of(len), 1, Use::Mapping, commit) else {
         return refuse(libc::ENOMEM);
@@ -193,11 +201,30 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
     let Some(range) = range_of(process, address as usize, len) else {
         return if len == 0 { 0 } else { fail(libc::EINVAL) };
     };
+    let access = file_access(process, range, access);
     let blocked = Blocked::now();
     let platform = process.manager.platform();
     let changed = platform.protect(process::SPACE, range.first, range.end, access);
     drop(blocked);
     changed.map_or_else(|error| fail(error.raw_os_error().unwrap_or(libc::ENOMEM)), |()| 0)
+}
+
+/// How pages are to be protected that the program wants to access so. A file's are not writable
+/// anyway; what may be done to them beyond that is the kernel's business.
+fn file_access(process: &Process, range: Range, access: c_int) -> c_int {
+    let covers = |region: &Region| region.range.end >= range.end;
+    match access {
+        libc::PROT_NONE => access,
+        libc::PROT_READ => {
+            let region = process.region(range.first).filter(covers);
+            let is_file = region.is_some_and(|region| matches!(region.used_as, Use::File(_)));
+            if is_file { libc::PROT_READ | libc::PROT_WRITE } else { access }
+        }
+        _ => {
+            process.hand_over(range);
+            access
+        }
+    }
 }
 
 /// madvise(2).
@@ -213,7 +240,17 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
     let Some(range) = range_of(process, address as usize, len) else {
         return if len == 0 { 0 } else { fail(libc::EINVAL) };
     };
-    advise(process, range, advice)
+    match is_foreign(process, range) {
+        // SAFETY: the program's own mapping, at its request.
+        true => unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int },
+        false => advise(process, range, advice),
+    }
+}
+
+/// Whether all of a range is mapped by the kernel for the program.
+fn is_foreign(process: &Process, range: Range) -> bool {
+    let region = process.region(range.first).filter(|region| region.range.end >= range.end);
+    region.is_some_and(|region| region.used_as == Use::Foreign)
 }
 
 /// posix_madvise(3): its only advice that could drop contents does not.
@@ -246,6 +283,7 @@ fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
             process.discard(range);
             0
         }
+        libc::MADV_POPULATE_WRITE if process.has_files(range) => fail(libc::EFAULT),
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
             populate(process, range);
             0
@@ -294,6 +332,10 @@ unsafe extern "C" fn mremap(
     let Some(old) = range_of(process, address as usize, old_len) else {
         return refuse(libc::EINVAL);
     };
+    process.hand_over(old);
+    if is_foreign(process, old) {
+        return move_foreign(process, old, len, flags, target);
+    }
     match flags {
         _ if len == 0 => refuse(libc::EINVAL),
         0 | libc::MREMAP_MAYMOVE => resize(process, old, pages_of(len), flags),
@@ -303,6 +345,35 @@ unsafe extern "C" fn mremap(
         }
         _ => refuse(libc::EINVAL),
     }
+}
+
+/// mremap of what the kernel has mapped in the range: out of it, where it cannot stay.
+fn move_foreign(
+    process: &Process,
+    old: Range,
+    len: usize,
+    flags: c_int,
+    target: *mut c_void,
+) -> *mut c_void {
+    if flags & libc::MREMAP_FIXED != 0 && process.holds(target as usize) {
+        return refuse(libc::ENOMEM);
+    }
+    let (address, pages) = (process.address(old.first), old.end.0 - old.first.0);
+    let old_len = pages as usize * PAGE_SIZE;
+    let call = libc::SYS_mremap;
+    // SAFETY: the program's own mapping, at its request.
+    let moved = unsafe { libc::syscall(call, address, old_len, len, flags, target) };
+    let gone = match moved {
+        -1 => return FAILED,
+        moved if moved == address as c_long => old.first.offset(pages_of(len).min(pages)),
+        _ if flags & libc::MREMAP_DONTUNMAP != 0 => old.end,
+        _ => old.first,
+    };
+    if gone < old.end {
+        // Its place is to be the range's again.
+        process.release(Range { first: gone, end: old.end });
+    }
+    moved as *mut c_void
 }
 
 fn resize(process: &Process, old: Range, pages: u64, flags: c_int) -> *mut c_void {

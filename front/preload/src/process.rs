@@ -8,13 +8,14 @@
 //! waits, and nothing recurses. `regions` comes before every lock of the manager.
 
 use crate::descriptors;
+use crate::files::{Files, PLACES};
 use crate::regions::{Region, Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
-use highwater_session::{Mapping as Wanted, Settings};
+use highwater_session::{MapFiles, Mapping as Wanted, Settings};
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
@@ -50,6 +51,7 @@ pub(crate) struct Process {
     base: u64,
     pages: u64,
     regions: Arc<RwLock<Regions>>,
+    pub(crate) files: Arc<Files>,
     /// Ends of pipes held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
     _server: Server,
@@ -62,6 +64,15 @@ pub(crate) fn get() -> Option<&'static Process> {
         IDLE => start(),
         _ => None,
     }
+}
+
+/// This process, as [`get`], if it serves mappings of files.
+pub(crate) fn get_for_files() -> Option<&'static Process> {
+    let wanted = match running() {
+        Some(process) => process.settings.map_files,
+        None => MapFiles::of_env(),
+    };
+    (wanted != MapFiles::Off).then(get).flatten()
 }
 
 /// This process, if it is being served.
@@ -138,7 +149,12 @@ impl Process {
             Wanted::Move => Mapping::Move,
             Wanted::Copy => Mapping::Copy,
         };
-        let platform = Uffd::new(settings.memory, devices, mapping).map_err(refused)?;
+        let places = match settings.map_files {
+            MapFiles::Off => 0,
+            MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
+        };
+        let platform = Uffd::with_places(settings.memory, devices, places, mapping);
+        let platform = platform.map_err(refused)?;
         platform.place(SPACE, Placement { address, delivery: Delivery::Handler });
         let config = Config { kswapd_threads: settings.kswapd, ..Config::default() };
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
@@ -147,13 +163,16 @@ impl Process {
         fill(&manager);
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
-        let owner = Arc::new(Program { regions: regions.clone(), manager: manager.clone() });
+        let files = Arc::new(Files::new(settings.map_files));
+        let owner =
+            Program { regions: regions.clone(), files: files.clone(), manager: manager.clone() };
+        let owner = Arc::new(owner);
         let server = Server::start(manager.clone(), SPACE, owner);
         let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let own = manager.platform().descriptors();
         descriptors::guard(own.into_iter().chain(holds.iter().copied()));
         let reporter = Reporter::start(&settings, manager.clone(), base, pages);
-        Ok(Process { settings, manager, reporter, base, pages, regions, holds, _server })
+        Ok(Process { settings, manager, reporter, base, pages, regions, files, holds, _server })
     }
 
     /// The regions, to look at.
@@ -164,6 +183,12 @@ impl Process {
     /// The regions, to change. Signals are blocked.
     pub(crate) fn regions_mut(&self, _: &Blocked) -> RwLockWriteGuard<'_, Regions> {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The region of a page.
+    pub(crate) fn region(&self, vpn: Vpn) -> Option<Region> {
+        let _blocked = Blocked::now();
+        self.regions().find(vpn)
     }
 
     /// Whether an address is in the range: one comparison.
@@ -179,6 +204,7 @@ impl Process {
     /// Whether a descriptor belongs to what serves this process.
     pub(crate) fn owns_descriptor(&self, descriptor: RawFd) -> bool {
         self.manager.platform().devices().owns_descriptor(descriptor)
+            || self.files.owns_descriptor(descriptor)
             || self.reporter.children().owns_descriptor(descriptor)
     }
 
@@ -227,6 +253,7 @@ impl Process {
 
     /// Drops contents and takes the pages out of use.
     pub(crate) fn release(&self, range: Range) {
+        self.end_files(range);
         let blocked = Blocked::now();
         // First the contents: once the pages are free another thread may take them.
         self.manager.discard(SPACE, range);
@@ -257,6 +284,7 @@ impl Process {
     pub(crate) fn discard(&self, range: Range) {
         let _blocked = Blocked::now();
         self.manager.discard(SPACE, range);
+        self.discard_files(range);
     }
 
     /// Says that a range will be used soon. Of a large one as much is read as may push other pages
@@ -266,6 +294,7 @@ impl Process {
         let most = self.manager.machine().frames.len() as u64 / 4;
         let end = Vpn(range.end.0.min(range.first.0 + most));
         self.manager.prefetch(SPACE, Range { end, ..range });
+        self.prefetch_files(Range { end, ..range });
     }
 
     /// Gives pages added at the end of `old` the protection of its last page.
@@ -313,17 +342,61 @@ pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, 
 /// What the server asks of the program's regions.
 struct Program {
     regions: Arc<RwLock<Regions>>,
+    files: Arc<Files>,
     manager: Arc<Manager<Uffd>>,
+}
+
+impl Program {
+    /// A write to a page of a file: as the program's error it becomes a SIGSEGV.
+    fn refuse_write(&self, part: Part) {
+        let _open = self.files.enter(part.space);
+        if !self.files.has(part.space) {
+            return;
+        }
+        let (platform, next) = (self.manager.platform(), part.vpn.offset(1));
+        if let Err(error) = platform.protect(part.space, part.vpn, next, libc::PROT_READ) {
+            report::end(&format!("a write to a mapped file cannot be refused: {error}"));
+        }
+    }
 }
 
 impl Owner for Program {
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.find(vpn).map(|region| Part { space, vpn, within: region.range })
+        let region = regions.find(vpn)?;
+        let Range { first, end } = region.range;
+        match region.used_as {
+            Use::Mapping | Use::Block => Some(Part { space, vpn, within: region.range }),
+            Use::File(space) => {
+                let within = Range { first: Vpn(0), end: Vpn(end.0 - first.0) };
+                Some(Part { space, vpn: Vpn(vpn.0 - first.0), within })
+            }
+            // The kernel's, since a moment ago.
+            Use::Foreign => None,
+        }
     }
 
-    fn failed(&self, _: Part, error: FaultError) {
-        report::end_for(error, &self.manager);
+    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        loop {
+            let Some(part) = self.find(space, vpn) else { return false };
+            // A fault that began before its page became a file's must not end later, with zeros.
+            let shared = part.space != SPACE || self.files.are_served();
+            let _open = shared.then(|| self.files.enter(part.space));
+            if !shared || self.find(space, vpn) == Some(part) {
+                act(part);
+                return true;
+            }
+        }
+    }
+
+    fn failed(&self, part: Part, error: FaultError) {
+        match (error, running()) {
+            (FaultError::ReadOnly, _) => self.refuse_write(part),
+            (FaultError::Read(_) | FaultError::BeyondEnd, Some(process)) if part.space != SPACE => {
+                process.hand_over_file(part.space);
+            }
+            _ => report::end_for(error, &self.manager),
+        }
     }
 
     /// The page is of no region: as the program's error it becomes a SIGSEGV.

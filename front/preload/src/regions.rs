@@ -7,7 +7,7 @@
 //! Conservation: used and free regions partition the range. The owner's lock protects it.
 
 use highwater_mm::Range;
-use highwater_units::Vpn;
+use highwater_units::{SpaceId, Vpn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a region is.
@@ -17,6 +17,8 @@ pub(crate) enum Use {
     Mapping,
     /// A block of malloc.
     Block,
+    /// A mapping of a file, whose pages a space of their own has.
+    File(SpaceId),
     /// The program mapped something else over it, with MAP_FIXED: the kernel's.
     Foreign,
 }
@@ -80,6 +82,24 @@ impl Regions {
         self.add_free(end, stop);
         self.insert(first.0, end, used_as);
         true
+    }
+
+    /// The regions that have pages in a range, whole.
+    pub(crate) fn within(&self, range: Range) -> Vec<Region> {
+        let last = self.used.range(..range.end.0).rev();
+        let touched = last.take_while(|(_, (end, _))| *end > range.first.0);
+        let region = |(first, (end, used_as)): (&u64, &(u64, Use))| Region {
+            range: Range { first: Vpn(*first), end: Vpn(*end) },
+            used_as: *used_as,
+        };
+        touched.map(region).collect()
+    }
+
+    /// Makes pages in use a region of their own, of another use.
+    pub(crate) fn change(&mut self, range: Range, used_as: Use) {
+        self.release(range);
+        let taken = self.take_at(range.first, range.end.0 - range.first.0, used_as);
+        debug_assert!(taken, "just released");
     }
 
     /// Lengthens the region that ends at `end` by free pages after it.
@@ -177,7 +197,24 @@ mod tests {
             for _ in 0..400 {
                 let used_as = [Use::Mapping, Use::Block, Use::Foreign][random.below(3) as usize];
                 let (at, pages) = (random.below(PAGES), 1 + random.below(20));
-                match random.below(4) {
+                match random.below(5) {
+                    4 if at + pages <= PAGES => {
+                        let range = Range { first: Vpn(at), end: Vpn(at + pages) };
+                        let marks = &mut model[at as usize..(at + pages) as usize];
+                        let mut found = regions.within(range);
+                        found.sort_by_key(|region| region.range.first.0);
+                        let inside = |page: &u64| {
+                            found.iter().any(|region| {
+                                (region.range.first.0..region.range.end.0).contains(page)
+                            })
+                        };
+                        let expected = marks.iter().filter(|mark| mark.is_some()).count();
+                        assert_eq!((at..at + pages).filter(inside).count(), expected);
+                        if expected == marks.len() {
+                            regions.change(range, used_as);
+                            marks.fill(Some(used_as));
+                        }
+                    }
                     0 => {
                         let align = 1 << random.below(4);
                         if let Some(range) = regions.take(pages, align, used_as) {

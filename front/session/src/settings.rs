@@ -17,6 +17,7 @@ const MEMORY: &str = "HIGHWATER_MEMORY";
 const SWAP: &str = "HIGHWATER_SWAP";
 const KSWAPD: &str = "HIGHWATER_KSWAPD";
 const MAPPING: &str = "HIGHWATER_MAPPING";
+const MAP_FILES: &str = "HIGHWATER_MAP_FILES";
 /// The variable that says where the processes of a run leave their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
@@ -57,6 +58,45 @@ impl FromStr for Mapping {
     }
 }
 
+/// Which mappings of files are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MapFiles {
+    /// None: the kernel's page cache has them all.
+    #[default]
+    Off,
+    /// Those that are for reading, of files that are open for reading.
+    Read,
+}
+
+impl MapFiles {
+    /// What the environment says, without the rest of the settings: off if that makes no sense.
+    pub fn of_env() -> MapFiles {
+        let text = std::env::var(MAP_FILES).unwrap_or_default();
+        text.parse().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for MapFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MapFiles::Off => "off",
+            MapFiles::Read => "read",
+        })
+    }
+}
+
+impl FromStr for MapFiles {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MapFiles, String> {
+        match text {
+            "off" => Ok(MapFiles::Off),
+            "read" => Ok(MapFiles::Read),
+            _ => Err(format!("'{text}' is neither off nor read")),
+        }
+    }
+}
+
 /// How every process of a run is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -68,6 +108,8 @@ pub struct Settings {
     pub kswapd: KswapdThreads,
     /// The way of userfaultfd.
     pub mapping: Mapping,
+    /// Which mappings of files are served.
+    pub map_files: MapFiles,
     /// Where processes leave their statistics; none: nowhere.
     pub run_dir: Option<PathBuf>,
 }
@@ -81,6 +123,7 @@ impl Settings {
             (SWAP, areas.join(&SWAP_SEPARATOR.to_string()).into()),
             (KSWAPD, self.kswapd.to_string().into()),
             (MAPPING, self.mapping.to_string().into()),
+            (MAP_FILES, self.map_files.to_string().into()),
         ];
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
@@ -106,6 +149,9 @@ impl Settings {
                 text.parse().map_err(|told| format!("{KSWAPD}: {told}"))
             })?,
             mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
+            map_files: text(MAP_FILES)?.map_or(Ok(MapFiles::Off), |text| {
+                text.parse().map_err(|told| format!("{MAP_FILES}: {told}"))
+            })?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))
     }
@@ -137,6 +183,7 @@ mod tests {
                 .into(),
             kswapd: KswapdThreads::Fixed(3),
             mapping: Mapping::Copy,
+            map_files: MapFiles::Read,
             run_dir: run_dir.map(PathBuf::from),
         }
     }
@@ -161,13 +208,19 @@ mod tests {
             (Bytes(4 << 20), Config::default().kswapd_threads)
         );
         assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
+        assert_eq!(found.map_files, MapFiles::Off);
     }
 
     #[test]
     fn bad_variables_are_named() {
-        for (name, value) in
-            [(MEMORY, "much"), (KSWAPD, "0"), (KSWAPD, "17"), (MAPPING, "fly"), (SWAP, "tape:1G")]
-        {
+        for (name, value) in [
+            (MEMORY, "much"),
+            (KSWAPD, "0"),
+            (KSWAPD, "17"),
+            (MAPPING, "fly"),
+            (MAP_FILES, "write"),
+            (SWAP, "tape:1G"),
+        ] {
             let mut vars = settings(None).to_env();
             vars.iter_mut().find(|(var, _)| *var == name).unwrap().1 = value.into();
             let error = read(&vars).unwrap_err();

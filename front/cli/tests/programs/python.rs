@@ -7,7 +7,7 @@ use std::path::Path;
 /// Where `make test` puts NumPy.
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python3");
 
-fn python(script: &str, arguments: &[&str]) -> Program {
+pub(crate) fn python(script: &str, arguments: &[&str]) -> Program {
     assert!(Path::new(PYTHON).exists(), "no .venv with NumPy: 'make venv' makes it");
     let script = source(script).to_string_lossy().into_owned();
     program(PYTHON, &[&[script.as_str()], arguments].concat())

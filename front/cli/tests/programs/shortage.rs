@@ -5,8 +5,13 @@ use crate::run::Run;
 use std::os::unix::process::ExitStatusExt;
 
 const MIB: u64 = 1 << 20;
-const LITTLE: Limits =
-    Limits { memory: 4 * MIB, swap: Swap::Ram, swap_size: 256 * MIB, mapping: "auto" };
+const LITTLE: Limits = Limits {
+    memory: 4 * MIB,
+    swap: Swap::Ram,
+    swap_size: 256 * MIB,
+    mapping: "auto",
+    map_files: "off",
+};
 
 #[test]
 fn four_mebibytes_are_slow_but_enough() {
@@ -23,8 +28,13 @@ fn four_mebibytes_are_slow_but_enough() {
 const FULL: &str = "memory and swap are full";
 /// What the program says when it is refused memory.
 const REFUSED: &str = "Cannot allocate memory";
-const TOO_LITTLE: Limits =
-    Limits { memory: 8 * MIB, swap: Swap::Ram, swap_size: 16 * MIB, mapping: "auto" };
+const TOO_LITTLE: Limits = Limits {
+    memory: 8 * MIB,
+    swap: Swap::Ram,
+    swap_size: 16 * MIB,
+    mapping: "auto",
+    map_files: "off",
+};
 
 /// Ends with a bad status and no checksum, and not as if the program had a bug.
 fn expect_clear_end(what: &str, run: &Run) {

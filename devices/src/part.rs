@@ -1,0 +1,116 @@
+//! A part of a device, as a device: for a mapping that does not begin where its file does.
+//!
+//! ```text
+//! slot n of the part = slot first + n of the whole
+//! ```
+//! The whole is shared, so that its owner can keep it open for longer than the part.
+
+use crate::{Arena, Compression, Device, Started, Tiering};
+use highwater_platform::{DeviceInfo, Direction, Io, IoError};
+use highwater_units::Bytes;
+use std::sync::Arc;
+
+pub(crate) struct Part {
+    info: DeviceInfo,
+    whole: Arc<dyn Device>,
+    first: u32,
+}
+
+impl Part {
+    pub(crate) fn new(whole: Arc<dyn Device>, first: u32, pages: u32) -> Part {
+        let info = whole.info();
+        let end = first.checked_add(pages);
+        assert!(end.is_some_and(|end| end <= info.pages), "a part lies within the whole");
+        Part { info: DeviceInfo { pages, ..info }, whole, first }
+    }
+
+    /// Calls `act` with the batch as the whole sees it.
+    fn shifted<R>(&self, batch: &mut [Io], act: impl FnOnce(&mut [Io]) -> R) -> R {
+        let end = |io: &Io| u64::from(io.slot) + io.frames.len() as u64;
+        debug_assert!(batch.iter().all(|io| end(io) <= self.info.pages.into()), "in the part");
+        batch.iter_mut().for_each(|io| io.slot += self.first);
+        let result = act(batch);
+        batch.iter_mut().for_each(|io| io.slot -= self.first);
+        result
+    }
+}
+
+impl Device for Part {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        &mut self.info
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        self.shifted(batch, |batch| unsafe { self.whole.read(arena, batch) });
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        self.shifted(batch, |batch| unsafe { self.whole.write(arena, batch) });
+    }
+
+    unsafe fn start(
+        &self,
+        arena: Arena,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Option<Started> {
+        // SAFETY: as the caller promises.
+        self.shifted(batch, |batch| unsafe { self.whole.start(arena, direction, batch) })
+    }
+
+    fn is_over(&self, started: &Started) -> bool {
+        self.whole.is_over(started)
+    }
+
+    unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        self.shifted(batch, |batch| unsafe { self.whole.finish(arena, started, batch) });
+    }
+
+    fn discard(&self, slot: u32, pages: u32) {
+        self.whole.discard(self.first + slot, pages);
+    }
+
+    fn footprint(&self, slot: u32) -> usize {
+        self.whole.footprint(self.first + slot)
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.whole.sync()
+    }
+
+    fn pause(&self) {
+        self.whole.pause();
+    }
+
+    fn resume(&self) {
+        self.whole.resume();
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        let whole = Arc::from(self.whole.inherit());
+        Box::new(Part::new(whole, self.first, self.info.pages))
+    }
+
+    fn resident(&self) -> Bytes {
+        self.whole.resident()
+    }
+
+    fn compression(&self) -> Option<Compression> {
+        self.whole.compression()
+    }
+
+    fn tiering(&self) -> Option<Tiering> {
+        self.whole.tiering()
+    }
+
+    fn owns_descriptor(&self, descriptor: i32) -> bool {
+        self.whole.owns_descriptor(descriptor)
+    }
+}

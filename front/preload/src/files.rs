@@ -1,0 +1,509 @@
+//! Mappings of files that are served (`highwater run --map-files`).
+//!
+//! ```text
+//! mmap of a file -- wanted? --> Kernel
+//!                \-> region | behind the end: the kernel's own mapping
+//!                      \-- File(space): read through a device, paged like everything else
+//! anything but reading, discarding, unmapping all of it --> hand_over: the kernel's own mapping,
+//!                                                              at the same address
+//! ```
+//! Pages are never changed here, so the kernel's mapping shows the same at any time. A page that
+//! cannot be read has its mapping handed over, too: then the kernel says what is to become of the
+//! access (SIGBUS, if the file has lost it).
+//!
+//! Descriptors are the library's own, each of a new opening of the file: neither offsets nor flocks
+//! are shared with the program. POSIX locks are the process's, and any closing of the file drops
+//! them: a file with such locks is not served, and is kept open while it has some.
+//!
+//! Locking: `gate` of a space -> regions -> table. A fault holds the gate for reading, who takes
+//! the mapping away for writing; both look at the regions once they have it. So do faults of other
+//! pages of the range, and who makes some of these a file's.
+
+use crate::process::{Commit, Process, SPACE, pages_of};
+use crate::regions::{Region, Use};
+use crate::report;
+use crate::signals::Blocked;
+use highwater_devices::{Device, FileAccess, open_file, part};
+use highwater_mm::Range;
+use highwater_session::MapFiles;
+use highwater_uffd::FileAt;
+use highwater_uffd::api::raise;
+use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
+use libc::{c_int, off_t};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Smaller mappings stay the kernel's.
+const BYTES_MIN: u64 = 64 << 10;
+
+/// Files that are mapped at once; others stay the kernel's.
+pub(crate) const PLACES: usize = 128;
+
+/// Local file systems, whose files change only by who writes to them here.
+const FILE_SYSTEMS: [u32; 9] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0xf2f5_2010, // F2FS
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // ZFS
+    0x4d44,      // FAT
+    0x7371_7368, // SquashFS
+    0x9660,      // ISO 9660
+];
+
+/// A mapping that is served: all of it, or nothing.
+pub(crate) struct Mapped {
+    space: SpaceId,
+    /// To map it from.
+    file: OwnedFd,
+    /// Kept open as long as this.
+    device: Arc<dyn Device>,
+    wanted: Wanted,
+}
+
+/// Where a file is to be mapped, and what of it.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Pages of the paged range.
+    range: Range,
+    /// MAP_PRIVATE or MAP_SHARED.
+    kind: c_int,
+    /// Of the first page in the file.
+    offset: off_t,
+    /// The file's number.
+    inode: u64,
+}
+
+/// What the program asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) len: usize,
+    pub(crate) access: c_int,
+    pub(crate) flags: c_int,
+    pub(crate) fd: RawFd,
+    pub(crate) offset: off_t,
+}
+
+/// The mappings of a process.
+pub(crate) struct Files {
+    which: MapFiles,
+    table: RwLock<BTreeMap<u16, Arc<Mapped>>>,
+    /// By space.
+    gates: Vec<RwLock<()>>,
+    /// Not mapped any more, but not to be closed yet.
+    kept: Mutex<Vec<Arc<Mapped>>>,
+}
+
+impl Files {
+    pub(crate) fn new(which: MapFiles) -> Files {
+        Files {
+            which,
+            table: RwLock::default(),
+            gates: (0..=u8::MAX).map(|_| RwLock::new(())).collect(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Whether there may be any.
+    pub(crate) fn are_served(&self) -> bool {
+        self.which != MapFiles::Off
+    }
+
+    /// Keeps the mapping of a space as it is.
+    pub(crate) fn enter(&self, space: SpaceId) -> RwLockReadGuard<'_, ()> {
+        self.gates[usize::from(space.0)].read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody else is at the mapping of a space.
+    fn close_gate(&self, space: SpaceId) -> RwLockWriteGuard<'_, ()> {
+        self.gates[usize::from(space.0)].write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, mapped: Mapped) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(mapped.space.0, Arc::new(mapped));
+    }
+
+    fn remove(&self, space: SpaceId) -> Option<Arc<Mapped>> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner).remove(&space.0)
+    }
+
+    fn get(&self, space: SpaceId) -> Option<Arc<Mapped>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).get(&space.0).cloned()
+    }
+
+    /// Whether a space is that of a mapping.
+    pub(crate) fn has(&self, space: SpaceId) -> bool {
+        self.get(space).is_some()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Mapped>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().cloned().collect()
+    }
+
+    /// Closes what is not mapped any more, but for files with locks that this would drop.
+    fn close_later(&self, mapped: Arc<Mapped>) {
+        let locked = locked_files();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(mapped);
+        let free = |mapped: &mut Arc<Mapped>| !locked.contains(&mapped.wanted.inode);
+        let closed: Vec<_> = kept.extract_if(.., free).collect();
+        // Closing asks whether a descriptor is one of these.
+        drop(kept);
+        drop(closed);
+    }
+
+    /// Whether a descriptor is one that a mapping needs.
+    pub(crate) fn owns_descriptor(&self, descriptor: RawFd) -> bool {
+        let owns = |mapped: &Arc<Mapped>| {
+            mapped.file.as_raw_fd() == descriptor || mapped.device.owns_descriptor(descriptor)
+        };
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        table.values().any(owns) || kept.iter().any(owns)
+    }
+}
+
+impl Mapped {
+    /// Maps the file over the range's own pages, for reading, as the kernel does.
+    fn map_over(&self, base: u64) -> std::io::Result<()> {
+        let Wanted { range, kind, offset, .. } = self.wanted;
+        let address = base + range.first.0 * PAGE_SIZE as u64;
+        let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
+        map_file(address, len, kind, self.file.as_raw_fd(), offset)
+    }
+
+    /// In a forked child that has it mapped: its copy of the descriptor is of no use any more.
+    fn close_in_child(&self) {
+        // SAFETY: this process's copy; the value that owns it is its parent's, and never dropped.
+        unsafe { libc::syscall(libc::SYS_close, self.file.as_raw_fd()) };
+    }
+}
+
+fn map_file(address: u64, len: usize, kind: c_int, fd: RawFd, at: off_t) -> std::io::Result<()> {
+    let (access, flags) = (libc::PROT_READ, kind | libc::MAP_FIXED);
+    // SAFETY: pages of the paged range that are a region of the program's, at its request.
+    let mapped = unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, at) };
+    if mapped == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a request is of a kind that may be served: for reading, and nothing special.
+pub(crate) fn is_wanted(request: &Request) -> bool {
+    let Request { len, access, flags, offset, .. } = *request;
+    let barred = libc::MAP_ANONYMOUS
+        | libc::MAP_FIXED
+        | libc::MAP_FIXED_NOREPLACE
+        | libc::MAP_GROWSDOWN
+        | libc::MAP_STACK
+        | libc::MAP_HUGETLB
+        | libc::MAP_LOCKED
+        | libc::MAP_SYNC
+        | libc::MAP_32BIT;
+    let kind = matches!(flags & libc::MAP_TYPE, libc::MAP_PRIVATE | libc::MAP_SHARED);
+    kind && flags & barred == 0
+        && access == libc::PROT_READ
+        && len as u64 >= BYTES_MIN
+        && offset >= 0
+        && (offset as usize).is_multiple_of(PAGE_SIZE)
+}
+
+/// The file behind a descriptor, under a path and a descriptor of our own, if its mappings may be
+/// served.
+fn reopen(fd: RawFd) -> Option<(PathBuf, File)> {
+    // SAFETY: asks about a number.
+    let status = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if status < 0 || status & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY {
+        return None;
+    }
+    let path = PathBuf::from(format!("/proc/self/fd/{fd}"));
+    // Follows the link: nothing is opened, so nothing is closed.
+    let found = std::fs::metadata(&path).ok()?;
+    if !found.is_file() || !is_on_local_disk(fd) || locked_files().contains(&found.ino()) {
+        return None;
+    }
+    let file = File::from(raise(File::open(&path).ok()?.into()).ok()?);
+    Some((path, file))
+}
+
+fn is_on_local_disk(fd: RawFd) -> bool {
+    // SAFETY: plain numbers, for which zeros are a value.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: fills in the structure given.
+    let known = unsafe { libc::fstatfs(fd, &raw mut status) } == 0;
+    // The width of the field differs by machine; the numbers have 32 bits.
+    known && FILE_SYSTEMS.contains(&(status.f_type as u32))
+}
+
+/// The files on which this process has POSIX locks, by number; what these are on is shown otherwise
+/// than by stat.
+fn locked_files() -> Vec<u64> {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().filter_map(|line| locked_by(line, std::process::id())).collect()
+}
+
+/// The file of a line of /proc/locks, if it is a POSIX lock of a process.
+fn locked_by(line: &str, process: u32) -> Option<u64> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let [class, _, _, owner, file] = std::array::from_fn(|_| words.next().unwrap_or_default());
+    if class != "POSIX" || owner.parse() != Ok(process) {
+        return None;
+    }
+    file.rsplit(':').next()?.parse().ok()
+}
+
+impl Process {
+    /// Serves a mapping of a file; `None`: it is the kernel's business.
+    pub(crate) fn map_file(&self, request: Request) -> Option<*mut u8> {
+        if self.settings.map_files == MapFiles::Off {
+            return None;
+        }
+        let _blocked = Blocked::now();
+        let (path, file) = reopen(request.fd)?;
+        let found = file.metadata().ok()?;
+        let (pages, first) = (pages_of(request.len), request.offset as u64 / PAGE_SIZE as u64);
+        let held = found.len().div_ceil(PAGE_SIZE as u64).saturating_sub(first).min(pages);
+        if held * (PAGE_SIZE as u64) < BYTES_MIN {
+            return None;
+        }
+        let all = self.take(pages, 1, Use::Mapping, Commit::Unchecked)?;
+        let range = Range { first: all.first, end: all.first.offset(held) };
+        let (kind, offset) = (request.flags & libc::MAP_TYPE, request.offset);
+        let wanted = Wanted { range, kind, offset, inode: found.ino() };
+        match self.serve_file(&path, file, wanted) {
+            Some(mapped) => self.begin(mapped, all, request),
+            None => {
+                self.release(all);
+                None
+            }
+        }
+    }
+
+    /// Gives a file that is open for reading a space at a range's addresses.
+    fn serve_file(&self, path: &Path, file: File, wanted: Wanted) -> Option<Mapped> {
+        let whole: Arc<dyn Device> = open_file(path, FileAccess::Read).ok()?.into();
+        let first = u32::try_from(wanted.offset as u64 / PAGE_SIZE as u64).ok()?;
+        let pages = u32::try_from(wanted.range.end.0 - wanted.range.first.0).ok()?;
+        // It may have become shorter by now.
+        if first.checked_add(pages)? > whole.info().pages {
+            return None;
+        }
+        let device = part(whole.clone(), first, pages);
+        let address = Some(self.address(wanted.range.first) as u64);
+        let space = self.manager.open_file(FileAt { device, address }).ok()?;
+        Some(Mapped { space, file: file.into(), device: whole, wanted })
+    }
+
+    /// In a forked child: serves a mapping of its parent at the same address; if that cannot be,
+    /// the kernel has it.
+    pub(crate) fn take_over(&self, theirs: &Mapped) -> std::io::Result<()> {
+        let blocked = Blocked::now();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", theirs.file.as_raw_fd()));
+        let file = File::open(&path).and_then(|file| raise(file.into())).map(File::from);
+        let range = theirs.wanted.range;
+        match file.ok().and_then(|file| self.serve_file(&path, file, theirs.wanted)) {
+            Some(mapped) => {
+                let space = mapped.space;
+                self.files.add(mapped);
+                self.regions_mut(&blocked).change(range, Use::File(space));
+            }
+            None => {
+                self.regions_mut(&blocked).change(range, Use::Foreign);
+                theirs.map_over(self.extent().0)?;
+            }
+        }
+        theirs.close_in_child();
+        Ok(())
+    }
+
+    /// Makes a mapping known; what is behind the end of the file is the kernel's.
+    fn begin(&self, mapped: Mapped, all: Range, request: Request) -> Option<*mut u8> {
+        let blocked = Blocked::now();
+        let (space, Wanted { range, kind, .. }) = (mapped.space, mapped.wanted);
+        let tail = Range { first: range.end, end: all.end };
+        let bytes = |pages: u64| pages as usize * PAGE_SIZE;
+        let covered = tail.first == tail.end || {
+            let at = request.offset + bytes(range.end.0 - range.first.0) as off_t;
+            let (to, len) = (self.address(tail.first) as u64, bytes(tail.end.0 - tail.first.0));
+            map_file(to, len, kind, mapped.file.as_raw_fd(), at).is_ok()
+        };
+        self.files.add(mapped);
+        // A fault of who had the addresses before may be under way: it is over when the gate is
+        // ours, and what it brought is dropped.
+        let gate = self.files.close_gate(SPACE);
+        let mut regions = self.regions_mut(&blocked);
+        regions.change(range, Use::File(space));
+        if tail.first < tail.end {
+            regions.change(tail, if covered { Use::Foreign } else { Use::Mapping });
+        }
+        drop(regions);
+        drop(gate);
+        self.manager.discard(SPACE, range);
+        if !covered {
+            self.release(all);
+            return None;
+        }
+        if request.flags & libc::MAP_POPULATE != 0 {
+            self.prefetch(range);
+        }
+        Some(self.address(range.first))
+    }
+
+    /// The mappings of files that have pages in a range.
+    fn files_in(&self, range: Range) -> Vec<(SpaceId, Region)> {
+        if self.settings.map_files == MapFiles::Off {
+            return Vec::new();
+        }
+        let is_file = |region: &Region| match region.used_as {
+            Use::File(space) => Some((space, *region)),
+            Use::Mapping | Use::Block | Use::Foreign => None,
+        };
+        self.regions().within(range).iter().filter_map(is_file).collect()
+    }
+
+    /// Leaves the mapping of a space to the kernel.
+    pub(crate) fn hand_over_file(&self, space: SpaceId) {
+        if let Some(mapped) = self.files.get(space) {
+            self.hand_over(mapped.wanted.range);
+        }
+    }
+
+    /// Leaves all mappings that have pages in a range to the kernel, at the same addresses.
+    pub(crate) fn hand_over(&self, range: Range) {
+        for (space, region) in self.files_in(range) {
+            let blocked = Blocked::now();
+            let gate = self.files.close_gate(space);
+            // Another thread may have been faster.
+            let Some(mapped) = self.mapping(space, region) else { continue };
+            // First, so that who faults looks again instead of going to the space.
+            self.regions_mut(&blocked).change(region.range, Use::Foreign);
+            self.end(space);
+            if let Err(error) = mapped.map_over(self.extent().0).and_then(|()| {
+                let platform = self.manager.platform();
+                let protected = platform.protected(SPACE, region.range.first, region.range.end);
+                let mut protected = protected.into_iter();
+                protected.try_for_each(|(from, to, bits)| platform.protect(SPACE, from, to, bits))
+            }) {
+                report::end(&format!("a file cannot be mapped: {error}"));
+            }
+            drop(gate);
+        }
+    }
+
+    /// Ends the mappings that lie wholly in a range, which is to be free; the kernel has the others
+    /// from now on.
+    pub(crate) fn end_files(&self, range: Range) {
+        for (space, region) in self.files_in(range) {
+            if region.range.first < range.first || range.end < region.range.end {
+                self.hand_over(region.range);
+                continue;
+            }
+            let blocked = Blocked::now();
+            let gate = self.files.close_gate(space);
+            if self.mapping(space, region).is_some() {
+                self.regions_mut(&blocked).change(region.range, Use::Mapping);
+                self.end(space);
+            }
+            drop(gate);
+        }
+    }
+
+    /// The mapping of a region that still is that of a space.
+    fn mapping(&self, space: SpaceId, region: Region) -> Option<Arc<Mapped>> {
+        let now = self.regions().find(region.range.first);
+        now.filter(|now| *now == region).and(self.files.get(space))
+    }
+
+    /// Gives up the space of a mapping, at which nobody is.
+    fn end(&self, space: SpaceId) {
+        let Some(mapped) = self.files.remove(space) else { return };
+        let closed = self.manager.close_file(space);
+        debug_assert!(closed.is_ok(), "nothing was changed: {closed:?}");
+        self.files.close_later(mapped);
+    }
+
+    /// Whether a range has pages of files.
+    pub(crate) fn has_files(&self, range: Range) -> bool {
+        !self.files_in(range).is_empty()
+    }
+
+    /// Drops the pages of files in a range: they are read again when they are used.
+    pub(crate) fn discard_files(&self, range: Range) {
+        self.each_file(range, |space, within| self.manager.discard(space, within));
+    }
+
+    /// Says that the pages of files in a range will be used.
+    pub(crate) fn prefetch_files(&self, range: Range) {
+        self.each_file(range, |space, within| self.manager.prefetch(space, within));
+    }
+
+    fn each_file(&self, range: Range, act: impl Fn(SpaceId, Range)) {
+        for (space, region) in self.files_in(range) {
+            let _open = self.files.enter(space);
+            if self.mapping(space, region).is_some() {
+                let first = range.first.max(region.range.first);
+                let end = range.end.min(region.range.end);
+                let page = |vpn: Vpn| Vpn(vpn.0 - region.range.first.0);
+                act(space, Range { first: page(first), end: page(end) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posix_locks_of_this_process_are_seen() {
+        let file = tempfile::tempfile().unwrap();
+        let inode = file.metadata().unwrap().ino();
+        // SAFETY: plain numbers, for which zeros are a value: the whole file.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        for (kind, seen) in [(libc::F_RDLCK, true), (libc::F_WRLCK, true), (libc::F_UNLCK, false)] {
+            lock.l_type = kind as i16;
+            // SAFETY: an open descriptor, and a structure that lives for the call.
+            let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+            assert_eq!((set, locked_files().contains(&inode)), (0, seen), "lock {kind}");
+        }
+        for (line, found) in [
+            ("1: POSIX  ADVISORY  WRITE 17 fe:00:123 0 EOF", Some(123)),
+            ("1: POSIX  ADVISORY  WRITE 18 fe:00:123 0 EOF", None),
+            ("1: FLOCK  ADVISORY  WRITE 17 fe:00:123 0 EOF", None),
+            ("1: -> POSIX  ADVISORY  WRITE 17 fe:00:123 0 EOF", None),
+            ("", None),
+        ] {
+            assert_eq!(locked_by(line, 17), found, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_plain_mappings_for_reading_are_wanted() {
+        let plain = Request {
+            len: 64 << 10,
+            access: libc::PROT_READ,
+            flags: libc::MAP_PRIVATE,
+            fd: 3,
+            offset: 4096,
+        };
+        assert!(is_wanted(&plain) && is_wanted(&Request { flags: libc::MAP_SHARED, ..plain }));
+        for other in [
+            Request { len: (64 << 10) - 1, ..plain },
+            Request { access: libc::PROT_NONE, ..plain },
+            Request { access: libc::PROT_READ | libc::PROT_WRITE, ..plain },
+            Request { access: libc::PROT_READ | libc::PROT_EXEC, ..plain },
+            Request { flags: libc::MAP_SHARED | libc::MAP_LOCKED, ..plain },
+            Request { flags: libc::MAP_PRIVATE | libc::MAP_FIXED, ..plain },
+            Request { flags: 0, ..plain },
+            Request { offset: 100, ..plain },
+        ] {
+            assert!(!is_wanted(&other), "{:x} {:x}", other.access, other.flags);
+        }
+    }
+}
