@@ -31,6 +31,8 @@ pub struct Config {
     /// (read_ahead_kb). 0: what a fault reads itself is all, as for anonymous memory. Files on
     /// devices that are memory have nothing to gain.
     pub file_readahead: usize,
+    /// Who reads windows of files ahead.
+    pub readahead_by: ReadaheadBy,
     /// Threads of each node that read ahead, 1 to 16; `None`: by the node's CPUs.
     pub readahead_threads: Option<usize>,
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
@@ -205,6 +207,16 @@ pub enum NodePartial {
     Cpus,
 }
 
+/// Who reads ahead of a file's readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadaheadBy {
+    /// Threads of the manager, which take what frames there are above min.
+    Threads,
+    /// The reader, which goes on meanwhile (the kernel's page_cache_ra_unbounded). Where there are
+    /// no frames above min it reclaims once, and does without if that gains none.
+    Reader,
+}
+
 /// Which pages are read along with one that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readahead {
@@ -353,6 +365,7 @@ impl Default for Config {
             window_max: 16,
             prefetch: Switch::On,
             file_readahead: FILE_WINDOW_MAX,
+            readahead_by: ReadaheadBy::Threads,
             readahead_threads: None,
             large_pages: Switch::Off,
             swappiness: 60,

@@ -33,6 +33,7 @@ use crate::machine::Machine;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use crate::swap::Source;
+use ahead::Landed;
 use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 use swap_in::{fetch, keep_or_free_slots};
@@ -84,10 +85,13 @@ pub fn resolve<P: Platform>(
         match space.claim(fault.vpn, fault.access) {
             Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Again),
             Claim::Mapped => forget_vanished(m, space, fault.vpn),
-            Claim::Busy(ticket) => {
-                m.count(Counter::FaultWait, 1);
-                space.wait(fault.vpn, ticket);
-            }
+            Claim::Busy(ticket) => match ahead::land(m, space.id(), fault.vpn) {
+                Landed::Yes => {}
+                Landed::NotUnderway => {
+                    m.count(Counter::FaultWait, 1);
+                    space.wait(fault.vpn, ticket);
+                }
+            },
             Claim::Held(held) => return present(m, held, fault),
         }
     }

@@ -6,7 +6,8 @@
 //!         |- Node x n               Zone (free frames), Lru (used ones), kswapd's alarm clock
 //!         |- Space x m              page tables, added and never removed
 //!         |- Swap                   slots, swap cache, transfers; files
-//!         \- Wishes x threads       what is to be read ahead
+//!         |- Wishes x threads       what is to be read ahead
+//!         \- Underway               what readers of files have begun to read ahead
 //! ```
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
@@ -16,6 +17,12 @@
 //!
 //! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].
+
+mod flight;
+mod underway;
+
+pub use flight::{Flight, Run};
+pub use underway::{SHELF_LIFE, Underway};
 
 use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
@@ -78,6 +85,8 @@ pub struct Machine<P: Platform> {
     pub swap: Swap<P>,
     /// What is to be read before it is used: of each node, of each thread that does so.
     pub wishes: Vec<Vec<Wishes<P>>>,
+    /// What readers of files have begun to read ahead.
+    pub underway: Underway<P>,
     /// Ends waits for kswapd to free enough that others may reclaim, too.
     pub relief: P::Event,
     /// Between those who change files' pages and the flusher.
@@ -173,6 +182,7 @@ impl<P: Platform> Machine<P> {
             frames: Frames::new(total as usize),
             swap: Swap::new(&platform, settings),
             wishes,
+            underway: Underway::new(&platform),
             relief: platform.new_event(),
             flushing: Flushing {
                 alarm: platform.new_event(),

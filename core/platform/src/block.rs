@@ -134,8 +134,9 @@ impl Direction {
 
 /// The devices of a platform.
 pub trait Block {
-    /// A batch that a device is at. To be finished, by the thread that started it.
-    type Transfer;
+    /// A batch that a device is at. To be finished, by any thread: also after the one that started
+    /// it has ended.
+    type Transfer: Send;
 
     /// All devices. Constant; at most 255.
     fn devices(&self) -> Vec<DeviceInfo>;

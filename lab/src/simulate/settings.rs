@@ -253,6 +253,16 @@ pub const KEYS: &[Key] = &[
         show: |s| s.config.file_readahead.to_string(),
     },
     Key {
+        name: "readahead_by",
+        values: "threads or reader",
+        help: "who reads ahead of a file's readers: threads, or they themselves",
+        take: |s, text| {
+            s.config.readahead_by = choice(text, &READAHEAD_BYS)?;
+            Some(())
+        },
+        show: |s| name_in(&READAHEAD_BYS, s.config.readahead_by),
+    },
+    Key {
         name: "readahead_threads",
         values: "auto, or 1 to 16",
         help: "threads of each node that read ahead; auto: one for 8 CPUs, up to 8",

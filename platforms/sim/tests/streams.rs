@@ -4,8 +4,9 @@
 mod common;
 
 use common::{device, machine, setup};
+use highwater_mm::config::ReadaheadBy;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::{Access, Config, Manager};
+use highwater_mm::{Access, Config, Manager, Range};
 use highwater_platform::{Clock, Event, Locks, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
 use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
@@ -92,17 +93,40 @@ fn rate(took: Nanos) -> u64 {
     PAGES * PAGE_SIZE as u64 * 1000 / took.0
 }
 
+/// As [`with`], read by who reads the file.
+fn by_reader(pages: usize) -> Config {
+    Config { readahead_by: ReadaheadBy::Reader, ..with(pages) }
+}
+
+/// Both ways to read a window ahead.
+fn both(pages: usize) -> [Config; 2] {
+    let threads = ReadaheadBy::Threads;
+    [Config { readahead_by: threads, ..with(pages) }, by_reader(pages)]
+}
+
 #[test]
 fn a_sequential_reader_keeps_the_disk_busy() {
-    for (recency, percent) in [(Recency::AccessedBit, 95), (Recency::Unmapping, 80)] {
+    let [threads, reader] = both(256);
+    let table = [
+        (Recency::AccessedBit, threads.clone(), 95),
+        (Recency::Unmapping, threads, 80),
+        (Recency::AccessedBit, reader.clone(), 95),
+        (Recency::Unmapping, reader, 80),
+    ];
+    for (recency, config, percent) in table {
         let (alone, _) = run(recency, with(0), 1, read_through);
-        let (ahead, counted) = run(recency, with(256), 1, read_through);
+        let windows_max = match config.readahead_by {
+            ReadaheadBy::Threads => PAGES / 256 + 32,
+            // A fault for each batch of 64 pages, to land it.
+            ReadaheadBy::Reader => PAGES / 256 + PAGES / 64 + 64,
+        };
+        let (ahead, counted) = run(recency, config, 1, read_through);
         let get = |counter| counted.get(counter);
         assert!(rate(ahead) * 100 >= 3200 * percent, "{recency:?}: {} MB/s", rate(ahead));
         assert!(rate(ahead) >= 4 * rate(alone), "{recency:?}: {} MB/s alone", rate(alone));
         assert!(get(Counter::PgMajFault) <= 20, "{recency:?}: reads that a fault made itself");
         let windows = get(Counter::PgFault);
-        assert!(windows <= PAGES / 256 + 32, "{recency:?}: {windows} faults");
+        assert!(windows <= windows_max, "{recency:?}: {windows} faults");
         // A transfer has up to 16 pages.
         let ios = get(Counter::FileInIos);
         assert!(ios <= PAGES / 16 + PAGES / 256, "{recency:?}: {ios} transfers");
@@ -124,8 +148,8 @@ fn read_slowly(world: &World, beat: &dyn Fn()) {
 
 #[test]
 fn who_is_slower_than_the_disk_does_not_wait() {
-    for recency in RECENCIES {
-        let (_, counted) = run(recency, with(256), 1, read_slowly);
+    for (recency, config) in RECENCIES.into_iter().flat_map(|r| both(256).map(|c| (r, c))) {
+        let (_, counted) = run(recency, config, 1, read_slowly);
         let waits = [Counter::PgMajFault, Counter::FaultWait].map(|c| counted.get(c));
         assert!(waits.iter().sum::<u64>() <= 12, "{recency:?}: {waits:?}");
     }
@@ -162,8 +186,8 @@ fn take_turns<const READERS: u64>(world: &World, beat: &dyn Fn()) {
 
 #[test]
 fn readers_that_take_turns_do_not_disturb_each_other() {
-    for recency in RECENCIES {
-        let (_, counted) = run(recency, with(256), 2, take_turns::<16>);
+    for (recency, config) in RECENCIES.into_iter().flat_map(|r| both(256).map(|c| (r, c))) {
+        let (_, counted) = run(recency, config, 2, take_turns::<16>);
         let [read, major, wasted] = [Counter::PgFileIn, Counter::PgMajFault, Counter::FileRaWasted]
             .map(|counter| counted.get(counter));
         assert!(major * 200 <= read, "{recency:?}: {major} faults read, of {read} pages");
@@ -207,10 +231,71 @@ fn read_through_failures(world: &World, beat: &dyn Fn()) {
 
 #[test]
 fn what_could_not_be_read_ahead_is_read_by_who_wants_it() {
-    for recency in RECENCIES {
-        let (_, counted) = run(recency, with(256), 1, read_through_failures);
+    for (recency, config) in RECENCIES.into_iter().flat_map(|r| both(256).map(|c| (r, c))) {
+        let (_, counted) = run(recency, config, 1, read_through_failures);
         assert!(counted.get(Counter::SwapIoErrors) > 50, "{recency:?}");
         let [read, ra] = [Counter::PgFileIn, Counter::FileRa].map(|c| counted.get(c));
         assert!(ra * 2 > read, "{recency:?}: {ra} of {read} pages are read ahead all the same");
     }
+}
+
+/// Pages that are read, by nobody else than a reader who then goes away for good.
+fn leave_behind(world: &World, beat: &dyn Fn()) {
+    for page in 0..100 {
+        world.load(world.spaces[0], page).expect("all is well");
+        beat();
+    }
+    let pause = world.manager.platform().new_event();
+    pause.wait(pause.ticket(), Some(Nanos(30_000_000)));
+    let wanted = Range { first: Vpn(0), end: Vpn(PAGES) };
+    world.manager.discard(world.spaces[0], wanted);
+    assert_eq!(world.manager.statistics().get(Counter::Resident), 0, "all that was read is gone");
+}
+
+#[test]
+fn what_a_reader_left_behind_is_landed_all_the_same() {
+    for recency in RECENCIES {
+        let (_, counted) = run(recency, by_reader(256), 1, leave_behind);
+        let [read, ra] = [Counter::PgFileIn, Counter::FileRa].map(|c| counted.get(c));
+        assert!(read > 100 && ra > 0, "{recency:?}: {read} pages, {ra} ahead");
+    }
+}
+
+/// Four readers of a disk each, together faster than one kswapd thread, which must unmap every
+/// page to see whether it is used.
+fn outrun_kswapd(config: Config) -> Snapshot {
+    let whole = move |vm: &Vm| {
+        let files = (0..4).map(|_| (nvme(), PAGES as u32 / 4));
+        let platform = SimConfig {
+            frames: vec![FRAMES],
+            devices: [(device(Answer::Asynchronous), FRAMES)].into_iter().chain(files).collect(),
+            recency: Recency::Unmapping,
+            troubles: Arc::new(Troubles::default()),
+        };
+        let mut manager = Manager::start(Sim::new(vm, platform), config.clone()).expect("threads");
+        let add = |device| manager.add_file_space(PAGES / 4, device).expect("a space");
+        let spaces: Vec<SpaceId> = (1..=4).map(add).collect();
+        let beat = vm.beat();
+        vm.scope(4, "reader", &|reader| {
+            for page in 0..PAGES / 4 {
+                drop(manager.pin(spaces[reader], Vpn(page), Access::Read).expect("all is well"));
+                beat();
+            }
+        });
+        let counted = manager.statistics();
+        manager.stop_kswapd();
+        manager.verify(&[]);
+        counted
+    };
+    simulate(setup(machine(1, 8), 3), whole).expect("it ends").result
+}
+
+#[test]
+fn readers_reclaim_for_their_windows_where_kswapd_falls_behind() {
+    let [threads, reader] = both(256).map(outrun_kswapd);
+    let stalls = [&threads, &reader].map(|counted| counted.get(Counter::AllocStall));
+    assert!(stalls[1] > 100, "{stalls:?} direct reclaims");
+    let [direct, ra] = [Counter::PgStealDirect, Counter::FileRa].map(|c| reader.get(c));
+    assert!(direct > 32 * 100, "{direct} pages freed directly");
+    assert!(ra * 100 >= PAGES * 90, "{ra} of {PAGES} pages are read ahead all the same");
 }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! stream at full speed, Manager::prefetch --> swap::Wishes --> run: a thread of this file
-//! reader of a file (file.rs) ---------------------^
+//! reader of a file (file.rs), readahead_by=threads ---^        \=reader: reader.rs
 //!   gather: entries held, frames taken -> started ... over, or no room -> land: mapped, released
-//! flights  [ oldest | ... | newest |   |   ]   a ring of batches, each to one device: flight.rs
+//! flights  [ oldest | ... | newest |   |   ]   a ring of machine/flight.rs; landed by landing.rs
 //! ```
 //! A stream that reads full windows asks for the pages after its window, and is seen again at the
 //! first of these, which is left unmapped (the kernel's PG_readahead): then the next stretch is
@@ -17,19 +17,22 @@
 //! holds one run of swapped pages: of files, what finds no memory is not read. Pages that cannot be
 //! read stay where they are: the fault that wants them says why.
 
-mod flight;
+mod landing;
+mod reader;
+
+pub(super) use reader::{Landed, land, want};
 
 use super::swap_in::extend_swapped;
 use super::{Fault, file, most_at_once};
 use crate::alloc;
-use crate::config::{Readahead, SwapIn, Switch};
-use crate::machine::Machine;
+use crate::config::{Readahead, ReadaheadBy, SwapIn, Switch};
+use crate::machine::{Flight, Machine, Run};
 use crate::space::{Backing, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::{Ahead, Wish, Wishes};
-use flight::{Flight, Run};
 use highwater_platform::{Atomic, Latency, Platform, Recency, Thread};
 use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use landing::land as land_flight;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -40,10 +43,6 @@ const DEPTH_MAX: usize = 16;
 /// Most pages that a stream asks for at a time: 1 MiB, and as much is on its way when it asks
 /// again. One stream keeps a disk as busy as 64 transfers do; with half of it, three quarters.
 const STRETCH_MAX: u64 = 256;
-
-/// Pages of files in a batch: a quarter of a window, so that its first pages are there, and the
-/// next window is asked for, while the device is at the others.
-const FILE_BATCH: usize = 64;
 
 /// Whether anything of swap is read ahead of use.
 fn is_on<P: Platform>(m: &Machine<P>) -> bool {
@@ -108,6 +107,19 @@ impl<P: Platform> ReadAhead<P> {
                 }
             }
         }
+        if files && machine.config.readahead_by == ReadaheadBy::Reader {
+            machine.underway.open();
+            let m = machine.clone();
+            let body = Box::new(move || reader::sweep(&m));
+            let on = machine.nodes[0].zone.range().node;
+            match machine.platform.spawn("landing", on, body) {
+                Ok(thread) => all.threads.push(thread),
+                Err(error) => {
+                    all.stop();
+                    return Err(error);
+                }
+            }
+        }
         Ok(Some(all))
     }
 
@@ -122,6 +134,7 @@ impl<P: Platform> ReadAhead<P> {
     pub fn stop(self) {
         self.stopped.store(1, Release);
         self.machine.wishes.iter().flatten().for_each(Wishes::ring);
+        self.machine.underway.close();
         self.threads.into_iter().for_each(Thread::join);
     }
 }
@@ -153,7 +166,7 @@ enum Step {
 struct Reader<'a, P: Platform> {
     m: &'a Machine<P>,
     wishes: &'a Wishes<P>,
-    flights: Box<[Flight<'a, P>]>,
+    flights: Box<[Flight<P>]>,
     /// The oldest one.
     first: usize,
     len: usize,
@@ -164,7 +177,7 @@ struct Reader<'a, P: Platform> {
 impl<'a, P: Platform> Reader<'a, P> {
     fn new(m: &'a Machine<P>, wishes: &'a Wishes<P>) -> Self {
         let depth = (m.frames.len() / 1024).clamp(1, DEPTH_MAX);
-        let flights = (0..depth).map(|_| Flight::new()).collect();
+        let flights = (0..depth).map(|_| Flight::default()).collect();
         Reader { m, wishes, flights, first: 0, len: 0, wish: None }
     }
 
@@ -202,7 +215,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 
     /// The next pages that are wanted, and are on the device, with frames for them.
-    fn next_run(&mut self, device: Option<u8>) -> Option<Run<'a, P>> {
+    fn next_run(&mut self, device: Option<u8>) -> Option<Run> {
         let m = self.m;
         loop {
             let wish = self.wish.take().or_else(|| self.wishes.next())?;
@@ -226,7 +239,7 @@ impl<'a, P: Platform> Reader<'a, P> {
             let mut held = held;
             held.truncate(frames.len());
             self.wish = wish.without(frames.len() as u64);
-            return Some(Run { held, slots, frames, marker: wish.marker });
+            return Some(Run { left: held.leave(), slots, frames, marker: wish.marker });
         }
     }
 
@@ -265,7 +278,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 
     fn land_oldest(&mut self) {
-        self.flights[self.first].land(self.m);
+        land_flight(self.m, &mut self.flights[self.first]);
         self.first = (self.first + 1) % self.flights.len();
         self.len -= 1;
     }

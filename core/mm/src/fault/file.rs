@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! absent:  seen -> swap::window -> what the fault reads: 16 pages at most, marked in the middle
-//!                              \-> the rest of a longer window: a wish, read meanwhile
+//!                              \-> the rest of a longer window: a wish, read meanwhile: ahead.rs
 //! marked:  at_marker -> swap::window -> a wish: the next window
 //! ```
 //! The marked page, and those after it that were read with it, stay unmapped until one is used.
-//! Nothing here waits but the read of the page itself.
+//! Nothing here waits for a device but the read of the page itself. What is read ahead may cost its
+//! reader one round of direct reclaim (`ahead/reader.rs`).
 
 use super::swap_in::read_run;
-use super::{Fault, Served, adopt, map_first};
+use super::{Fault, Served, adopt, ahead, map_first};
 use crate::alloc;
 use crate::error::FaultError;
 use crate::frame::History;
@@ -118,7 +119,7 @@ fn plan<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Own {
             if own < pages {
                 let marker = (marker >= own).then(|| first.offset(marker.into()));
                 let (first, end) = (first.offset(own.into()), first.offset(pages.into()));
-                m.wish(Wish { space: space.id(), first, end, marker });
+                ahead::want(m, Wish { space: space.id(), first, end, marker });
             }
             Own { pages: own as usize, mapped: marker.min(own) as usize }
         }
@@ -199,7 +200,7 @@ fn ask<P: Platform>(
     let streams = &m.swap.file_streams;
     streams.expect(space.id(), first, Expected::Asked { size, left: size }, lists.age);
     streams.expect(space.id(), end, Expected::End { size }, lists.age);
-    m.wish(Wish { space: space.id(), first, end, marker: Some(first) });
+    ahead::want(m, Wish { space: space.id(), first, end, marker: Some(first) });
 }
 
 /// Pages from one on that are in memory, or being read: up to more than `most`.

@@ -7,7 +7,7 @@
 use super::entry::{Entry, LOCKED, PIN, PINS, WAITERS};
 use super::{Owner, Page, Space};
 use highwater_platform::{Atomic, Platform};
-use highwater_units::{RUN_PAGES_MAX, Vpn};
+use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 
 /// Whether pages that guards hold may be locked.
@@ -17,6 +17,35 @@ pub enum Pinned {
     Refuse,
     /// Any: the frame stays where it is.
     Accept,
+}
+
+/// Locked entries that nobody has in hand, until [`Held::back`].
+#[must_use]
+pub struct Left {
+    space: SpaceId,
+    first: Vpn,
+    was: [Entry; RUN_PAGES_MAX],
+    len: usize,
+}
+
+impl Left {
+    /// Whose they are.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// Whether a page's is one of them.
+    pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
+        let after = self.first.offset(self.len as u64);
+        self.space == space && (self.first..after).contains(&vpn)
+    }
+
+    /// Lets those who wait for one of them look again.
+    pub fn wake_waiters<P: Platform>(&self, space: &Space<P>) {
+        let pages = (0..self.len).map(|index| self.first.offset(index as u64));
+        let awaited = |vpn: &Vpn| space.table.entry(*vpn).load(SeqCst) & WAITERS != 0;
+        pages.filter(awaited).for_each(|vpn| space.notify(vpn));
+    }
 }
 
 /// Locked entries. Dropping it unlocks them as they were.
@@ -54,6 +83,20 @@ impl<'a, P: Platform> Held<'a, P> {
             return true;
         }
         false
+    }
+
+    /// Leaves them locked.
+    pub fn leave(mut self) -> Left {
+        let Held { space, first, was, len } = self;
+        self.len = 0;
+        Left { space: space.id, first, was, len }
+    }
+
+    /// Takes them in hand again. `space` is the one they are of.
+    pub fn back(space: &'a Space<P>, left: Left) -> Held<'a, P> {
+        let Left { space: id, first, was, len } = left;
+        debug_assert_eq!(space.id, id, "entries of another space");
+        Held { space, first, was, len }
     }
 
     /// The space.

@@ -19,7 +19,7 @@ mod table;
 pub use crate::frame::{Kind, Owner};
 pub use block::{HeldBlock, block_of};
 pub use entry::{Entry, Page};
-pub use held::{Held, Pinned};
+pub use held::{Held, Left, Pinned};
 
 use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, REFERENCED, WAITERS};
 use highwater_platform::{Atomic, Event, FileAccess, Platform, Ticket};

@@ -1,7 +1,9 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{Compact, Config, FILE_WINDOW_MAX, KswapdThreads, SwapConfig, Switch};
+use crate::config::{
+    Compact, Config, FILE_WINDOW_MAX, KswapdThreads, ReadaheadBy, SwapConfig, Switch,
+};
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 
@@ -205,6 +207,9 @@ impl Plan {
             config.file_readahead = files.below(1 + FILE_WINDOW_MAX as u64) as usize;
         }
         config.readahead_threads = files.percent(25).then(|| 1 + files.below(3) as usize);
+        if Prng::new(seed ^ 0x4eade4).percent(50) {
+            config.readahead_by = ReadaheadBy::Reader;
+        }
         let file_stream = if files.percent(50) { 16 } else { 16 + files.below(100) };
         let mut cuts = Prng::new(seed ^ 0x7c07);
         let truncations = if cuts.percent(25) { 1 + cuts.below(20) } else { 0 };

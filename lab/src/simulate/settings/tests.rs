@@ -20,6 +20,7 @@ fn every_key_takes_what_it_shows() {
         "compact=skipuseless",
         "prefetch=off",
         "file_readahead=64",
+        "readahead_by=reader",
         "readahead_threads=2",
         "kswapd_writes=3",
         "swappiness=100",

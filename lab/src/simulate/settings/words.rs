@@ -3,7 +3,9 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::{CacheSplit, Compact, DeviceLock, Readahead, ScanBase, SwapIn, Switch};
+use highwater_mm::config::{
+    CacheSplit, Compact, DeviceLock, Readahead, ReadaheadBy, ScanBase, SwapIn, Switch,
+};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use std::ops::RangeInclusive;
@@ -47,6 +49,8 @@ pub(super) const READAHEADS: [(&str, Readahead); 4] = [
     ("slot", Readahead::Slot),
     ("auto", Readahead::Auto),
 ];
+pub(super) const READAHEAD_BYS: [(&str, ReadaheadBy); 2] =
+    [("threads", ReadaheadBy::Threads), ("reader", ReadaheadBy::Reader)];
 pub(super) const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
 pub(super) const WAYS: [(&str, Way); 2] = [("cached", Way::Cached), ("direct", Way::Direct)];
 pub(super) const SPANS: [(&str, Span); 2] = [("filling", Span::Filling), ("full", Span::Full)];
