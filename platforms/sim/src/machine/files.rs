@@ -154,8 +154,8 @@ fn devices_answer_as_fast_as_measured() {
     assert_reads(&load("xeon-48c-2-optane").devices[0], 8.9 - 1.0, 585.0);
     assert_reads(&load("xeon-48c-2-p3600").devices[1], 78.0 - 1.4, 450.0);
     let nvme = load("x7-2l-52c-8nvme").devices;
-    // In sequence.
-    assert_reads(&nvme[7], 50.0 + 9.8, 645.0);
+    // In sequence: as fast as the buses are.
+    assert_reads(&nvme[7], 35.0 + 9.8, 820.0);
     let direct_io: u64 = nvme.iter().map(|device| device.read_mb_per_s * 1_000_000).sum();
     let measured = 26_253_781.0 * 1024.0;
     assert!((direct_io as f64 / measured - 1.0).abs() < 0.01, "{direct_io}");
