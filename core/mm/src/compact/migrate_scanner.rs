@@ -61,14 +61,6 @@ fn suits(mode: Mode, mobility: Mobility, skip: bool) -> bool {
     !skip && (mode == Mode::Sync || mobility == Mobility::Movable)
 }
 
-/// What came of it.
-pub(super) enum Isolation {
-    /// A lock was contended.
-    Aborted,
-    /// Perhaps none.
-    Pages(Isolated),
-}
-
 /// What a frame is, as of a moment ago.
 pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> Seen {
     if let Some(order) = zone.free_at(pfn) {
@@ -88,27 +80,28 @@ pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> See
     }
 }
 
-/// Scans on, within one pageblock, until 32 pages are isolated.
-pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Isolation {
+/// Scans on, within one pageblock, until 32 pages are isolated: perhaps none. `None`: a lock was
+/// contended, and the run is to end.
+pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Option<Isolated> {
     let zone = &cc.node.zone;
     let pageblock = zone.pageblock_of(cc.migrate);
     let frames = zone.frames_of(pageblock);
     let skip = cc.method.skips == Switch::On && zone.skips(pageblock);
     if frames.end > cc.free.0 || !suits(cc.mode, zone.mobility(pageblock), skip) {
         cc.migrate = Pfn(frames.end);
-        return Isolation::Pages(Isolated::none());
+        return Some(Isolated::none());
     }
     let isolated = scan(m, cc, frames.end);
     if cc.contended && cc.method.contended == Contended::Aborts {
         isolated.put_back(m, cc.node);
-        return Isolation::Aborted;
+        return None;
     }
     if isolated.len > 0 {
         cc.found[Scanner::Migrate as usize] = true;
     } else if cc.migrate.0 == frames.end {
         cc.found_nothing(Scanner::Migrate, Pfn(frames.start));
     }
-    Isolation::Pages(isolated)
+    Some(isolated)
 }
 
 fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isolated {
@@ -123,7 +116,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
     let mut at = cc.migrate.0;
     while at < end && isolated.len < STRETCH as usize {
         let pfn = Pfn(at);
-        if at % STRETCH == 0
+        if at.is_multiple_of(STRETCH)
             || lane.as_ref().is_some_and(|lane: &LaneHold<'_, P>| !lane.covers(pfn))
         {
             charge(scanned);

@@ -11,7 +11,7 @@ use super::defer::Verdict;
 use super::free_scanner;
 use super::method::{Method, Start};
 use super::migrate::migrate_batch;
-use super::migrate_scanner::{self, Isolation};
+use super::migrate_scanner;
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, Node};
 use crate::zone::{Fragmentation, Level, Mobility, Scanner, Zone};
@@ -75,10 +75,7 @@ fn run<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Outcome {
         if let Some(outcome) = finished(m, cc) {
             return outcome;
         }
-        let isolated = match migrate_scanner::isolate(m, cc) {
-            Isolation::Aborted => return Outcome::Contended,
-            Isolation::Pages(isolated) => isolated,
-        };
+        let Some(isolated) = migrate_scanner::isolate(m, cc) else { return Outcome::Contended };
         if cc.contended && isolated.len == 0 {
             // The loop that vanilla goes round in.
             m.platform.relax(fruitless);
