@@ -78,6 +78,10 @@ enum Workload {
     Swapin,
     /// Tasks that read files from end to end in blocks of 4 MiB, as dd does
     Streams,
+    /// Tasks that map and unmap, as will-it-scale does: the objects that this takes, from slabs
+    Mmap1,
+    /// Groups of 40 tasks that send each other messages: likewise. --tasks says how many groups
+    Hackbench,
 }
 
 /// The settings, for --help.
@@ -134,6 +138,8 @@ impl Simulate {
             Workload::UsememRand => simulate::Workload::UsememRand,
             Workload::Swapin => simulate::Workload::SwapIn,
             Workload::Streams => simulate::Workload::Streams,
+            Workload::Mmap1 => simulate::Workload::Mmap1,
+            Workload::Hackbench => simulate::Workload::Hackbench,
         };
         let traced = if self.trace.is_some() { Traced::While(TASK) } else { Traced::Off };
         let experiment = |tasks: &usize| Experiment {

@@ -9,7 +9,7 @@ use super::latency::{self, LatencyBucket};
 use super::locks::table_of;
 use super::unit::Unit;
 use crate::simulate::{Conditions, Experiment};
-use crate::workload::figures::{Figures, SmallWaits, TaskRates};
+use crate::workload::figures::{Figures, SlabFigures, SmallWaits, TaskRates};
 use crate::workload::outcome::{Measured, Outcome};
 use highwater_mm::stats::Counter;
 use highwater_sim::Report;
@@ -158,6 +158,7 @@ impl SimulationFigures {
             self.phases_table(),
             table_of(locks, Nanos(cpu_ns), LOCK_ROWS) + "\n",
             self.counters_table(),
+            self.figures.slabs.as_deref().map_or(String::new(), SlabFigures::table),
             format!("access latency\n{}", latency::bars(&self.latency)),
             self.cost.text(self.figures.seconds)
                 + &format!(

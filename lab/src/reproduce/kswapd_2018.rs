@@ -15,7 +15,7 @@
 //! as many on each drive as its tasks, so that no two read the same (the document has eleven, and
 //! with 90 tasks does not say).
 
-use super::tables::{Column, Table, Tables};
+use super::tables::{Changes, Column, Table, Tables};
 use super::{Experiment, Known, Role};
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::Workload;
@@ -39,7 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kswapd-2018",
     about: "several kswapd threads: dd of files on 104 threads and eight NVMe drives",
     parts: &[],
-    tables: Some(TABLES),
+    tables: &[TABLES],
     published: "",
 };
 
@@ -47,7 +47,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 pub(super) const THREADS: Experiment = Experiment {
     name: "kswapd-threads",
     about: "such rows with our defaults: 1, 2, 4 and 8 kswapd threads, and auto",
-    tables: Some(Tables {
+    tables: &[Tables {
         settings: &["file_readahead=32", "small=on", "warm_up=0.2"],
         tables: &[
             Table {
@@ -63,12 +63,18 @@ pub(super) const THREADS: Experiment = Experiment {
         ],
         columns: OUR_COLUMNS,
         ..TABLES
-    }),
+    }],
     ..EXPERIMENT
 };
 
-const OURS: Table =
-    Table { name: "", role: Role::Base, settings: &[], csv: ONE, known: Known::Beyond };
+const OURS: Table = Table {
+    name: "",
+    role: Role::Base,
+    settings: &[],
+    csv: ONE,
+    known: Known::Beyond,
+    heading: None,
+};
 
 const TABLES: Tables = Tables {
     machine: "x7-2l-52c-8nvme",
@@ -90,6 +96,7 @@ const TABLES: Tables = Tables {
             settings: &["way=direct", "warm_up=0.05"],
             csv: DIRECT,
             known: Known::Published,
+            heading: None,
         },
         Table {
             name: "kswapd-2018-no-reclaim",
@@ -97,6 +104,7 @@ const TABLES: Tables = Tables {
             settings: &["span=filling", "warm_up=0.02"],
             csv: NO_RECLAIM,
             known: Known::Published,
+            heading: None,
         },
         Table {
             name: "kswapd-2018-1-thread",
@@ -104,6 +112,7 @@ const TABLES: Tables = Tables {
             settings: &["kswapd_threads=1", "warm_up=0.1"],
             csv: ONE,
             known: Known::Published,
+            heading: None,
         },
         Table {
             name: "kswapd-2018-4-threads",
@@ -111,8 +120,10 @@ const TABLES: Tables = Tables {
             settings: &["kswapd_threads=4", "warm_up=0.1"],
             csv: FOUR,
             known: Known::Published,
+            heading: None,
         },
     ],
+    changes: Changes::Peak,
     columns: &[
         THROUGHPUT,
         SYSTEM,

@@ -11,12 +11,13 @@
 mod kswapd_2018;
 mod published;
 mod rows;
+mod slub_2023;
 mod swap_2016;
 mod swap_2020;
 mod tables;
 
 pub use rows::{Role, Row, table};
-pub use tables::{Column, Table, Tables};
+pub use tables::{Changes, Column, Table, Tables};
 
 use crate::machines;
 use crate::report::latency::LatencyBucket;
@@ -37,7 +38,7 @@ pub struct Experiment {
     /// What it consists of; the first is what a plot shows.
     pub parts: &'static [Part],
     /// What it consists of instead, where tables were published.
-    pub tables: Option<Tables>,
+    pub tables: &'static [Tables],
     /// The published values, as CSV.
     pub published: &'static str,
 }
@@ -163,6 +164,7 @@ pub const ALL: &[&Experiment] = &[
     &swap_2020::EXPERIMENT,
     &kswapd_2018::EXPERIMENT,
     &kswapd_2018::THREADS,
+    &slub_2023::EXPERIMENT,
 ];
 
 /// An experiment by name.
@@ -206,7 +208,7 @@ impl Experiment {
                 all.plots.push((String::new(), plot));
             }
         }
-        if let Some(tables) = &self.tables {
+        for tables in self.tables {
             tables.reproduce(asked, &mut all, &told)?;
         }
         Ok(all)

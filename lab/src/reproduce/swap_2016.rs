@@ -64,7 +64,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
     about: "locks divided: usemem on 72 threads, swapping to a RAM disk",
     parts: &[OUT, IN],
-    tables: None,
+    tables: &[],
     published: include_str!("../../reproduce/published/swap-2016.csv"),
 };
 

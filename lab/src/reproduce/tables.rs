@@ -29,8 +29,19 @@ pub struct Tables {
     pub settings: &'static [&'static str],
     /// The tables.
     pub tables: &'static [Table],
-    /// What is measured; the first is also told at its peak.
+    /// Where changes of the first column are told.
+    pub changes: Changes,
+    /// What is measured.
     pub columns: &'static [Column],
+}
+
+/// Where changes of the first column from the base before are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// At its peak.
+    Peak,
+    /// At every number of tasks.
+    Rows,
 }
 
 /// One table.
@@ -46,6 +57,9 @@ pub struct Table {
     pub csv: &'static str,
     /// Whether the values are of it.
     pub known: super::Known,
+    /// Where one file has several tables: the heading of its first column; those of others begin
+    /// with it.
+    pub heading: Option<&'static str>,
 }
 
 /// Something that is measured.
@@ -89,7 +103,10 @@ impl Tables {
             all.conditions.push(format!("{}: {}", table.name, first.heading(Tasks::Several)));
             all.rows.extend(measured.iter().flat_map(|row| self.columns_of(table, row)));
             done.push((table, measured));
-            all.rows.extend(self.peak(&done));
+            match self.changes {
+                Changes::Peak => all.rows.extend(self.peak(&done)),
+                Changes::Rows => all.rows.extend(self.row_changes(&done)),
+            }
         }
         if asked.curves == super::Curves::Yes {
             all.plots.extend(self.columns.iter().filter_map(|column| self.plot(column, &done)));
@@ -121,6 +138,29 @@ impl Tables {
             made(table, table.role, quantity, column.unit, published, values)
         };
         self.columns.iter().map(of).collect()
+    }
+
+    /// The change of the last table's first column from the base, for each number of tasks.
+    fn row_changes(&self, done: &[(&Table, Vec<Measured>)]) -> Vec<Row> {
+        let column = self.columns.first().expect("something is measured");
+        let Some((table, rows)) = done.last() else { return Vec::new() };
+        let base = done.iter().rev().find(|(base, _)| base.role == Role::Base);
+        let Some((base_table, base_rows)) = base.filter(|_| table.role == Role::Improved) else {
+            return Vec::new();
+        };
+        let of = |row: &Measured| {
+            let was = base_rows.iter().find(|was| was.tasks == row.tasks)?;
+            let pairs = was.runs.iter().zip(&row.runs);
+            let change = Values::of(
+                pairs.filter_map(|(was, is)| percent((column.take)(was), (column.take)(is))),
+            )?;
+            let known = |table| published(table, row.tasks, column);
+            let published = known(*base_table).zip(known(*table));
+            let published = published.and_then(|(was, is)| percent(was, is));
+            let quantity = format!("{}, {} tasks", column.name, row.tasks);
+            Some(made(table, Role::Change, quantity, "percent", published, change))
+        };
+        rows.iter().filter_map(of).collect()
     }
 
     /// The highest value of the last table's first column, and its change from the base.
@@ -226,10 +266,15 @@ pub(super) fn published(table: &Table, tasks: usize, column: &Column) -> Option<
     if table.known == super::Known::Beyond {
         return None;
     }
+    let wanted = match (table.heading, column.heading) {
+        (Some(own), "") => own.to_owned(),
+        (Some(own), further) => format!("{own} {further}"),
+        (None, heading) => heading.to_owned(),
+    };
     let mut lines = table.csv.lines();
-    let at = lines.next()?.split(',').position(|heading| heading == column.heading)?;
+    let at = lines.next()?.split(',').position(|heading| heading == wanted)?;
     let of_row = |line: &&str| line.split(',').next() == Some(&tasks.to_string());
-    let cell = lines.find(of_row)?.split(',').nth(at)?;
+    let cell = lines.find(of_row)?.split(',').nth(at).filter(|cell| !cell.is_empty())?;
     Some(cell.parse().unwrap_or_else(|_| panic!("'{cell}' in {}", table.name)))
 }
 

@@ -8,7 +8,7 @@ const TINY: Experiment = Experiment {
     name: "tiny",
     about: "kswapd threads on a machine of 2012",
     parts: &[PART],
-    tables: None,
+    tables: &[],
     published: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
 };
 
@@ -223,13 +223,15 @@ fn assert_tables(tables: &Tables) {
 #[test]
 fn tables_have_their_published_values_beside_them() {
     let csv = "dd,throughput,stalls\n2,10,0\n4,30,7\n";
-    let base = Table { name: "one", role: Role::Base, settings: &[], csv, known: Known::Published };
+    let (role, known) = (Role::Base, Known::Published);
+    let base = Table { name: "one", role, settings: &[], csv, known, heading: None };
     let tables = Tables {
         machine: "desktop-2012-kvm",
         workload: Workload::Pmbench,
         time: Nanos(2_000_000),
         scales: &[256],
         settings: &["set=0.5"],
+        changes: Changes::Peak,
         tables: Box::leak(Box::new([
             Table { ..base },
             Table { name: "two", role: Role::Improved, settings: &["kswapd_threads=2"], ..base },
@@ -251,7 +253,7 @@ fn tables_have_their_published_values_beside_them() {
             },
         ],
     };
-    let experiment = Experiment { parts: &[], tables: Some(tables), ..TINY };
+    let experiment = Experiment { parts: &[], tables: Box::leak(Box::new([tables])), ..TINY };
     let reproduced =
         experiment.reproduce(asked(None, 1, Curves::Yes), |_, _| ()).expect("small runs");
     let rows: Vec<_> = reproduced

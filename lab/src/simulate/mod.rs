@@ -7,6 +7,7 @@
 //! Nothing is shared between runs: equal experiments give equal figures, but for the time of the
 //! host.
 
+mod objects;
 mod prepare;
 mod settings;
 
@@ -46,6 +47,10 @@ pub enum Workload {
     SwapIn,
     /// Tasks that read files from end to end.
     Streams,
+    /// Tasks that map and unmap: objects from slabs.
+    Mmap1,
+    /// Groups of tasks that send each other messages: likewise.
+    Hackbench,
 }
 
 impl Workload {
@@ -57,6 +62,8 @@ impl Workload {
             Workload::UsememRand => "usemem-rand",
             Workload::SwapIn => "swapin",
             Workload::Streams => "streams",
+            Workload::Mmap1 => "mmap1",
+            Workload::Hackbench => "hackbench",
         }
     }
 
@@ -69,7 +76,13 @@ impl Workload {
                 usemem::bookkeeping_bytes(pages)
             }
             Workload::Streams => pages * streams::BOOKS_BYTES,
+            Workload::Mmap1 | Workload::Hackbench => 0,
         }
+    }
+
+    /// Whether it is of objects, not of pages: there is no manager then.
+    fn is_of_objects(self) -> bool {
+        matches!(self, Workload::Mmap1 | Workload::Hackbench)
     }
 }
 
@@ -154,6 +167,9 @@ pub fn run(experiment: &Experiment) -> Result<Simulation, Trouble> {
 
 /// The experiment's main thread.
 fn carry_out(vm: &Vm, experiment: &Experiment, prepared: Prepared) -> Result<Outcome, Failure> {
+    if experiment.workload.is_of_objects() {
+        return Ok(objects::carry_out(vm, experiment, &prepared));
+    }
     let recency = experiment.settings.recency;
     let Prepared { frames, config, devices, rooms, streams, .. } = prepared;
     let troubles = Arc::new(Troubles::default());
@@ -218,6 +234,7 @@ fn program(experiment: &Experiment, files: Option<Layout>) -> Program {
                 Pmbench { threads, read_percent, pattern, sharing, ahead, warm_up, time, seed };
             Program::Pmbench(config)
         }
+        Workload::Mmap1 | Workload::Hackbench => unreachable!("objects have no pages"),
     }
 }
 

@@ -90,6 +90,12 @@ pub(super) fn prepare(experiment: &Experiment) -> Result<Prepared, BadSetting> {
     let set = (machine.memory().pages() as f64 * settings.set) as u64;
     let room = match experiment.workload {
         Workload::Streams => of_streams(&machine, experiment, set)?,
+        Workload::Mmap1 | Workload::Hackbench => {
+            if !(1..=History::THREADS_MAX).contains(tasks) {
+                return Err(bad(format!("{tasks} tasks cannot be"), "give 1 or more"));
+            }
+            Rooms { rooms: Vec::new(), devices: Vec::new(), streams: None }
+        }
         _ => {
             let spaces = spaces(*tasks, settings.processes)?;
             let room = Room { pages: (set / spaces as u64).max(1), file: None };

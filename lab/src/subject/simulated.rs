@@ -16,7 +16,7 @@ use highwater_mm::stats::Snapshot;
 use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, Range, StartError};
 use highwater_platform::{LockStatistics, Mmu, Protection, Recency};
 use highwater_sim::{Seen, Sim, Vm};
-use highwater_units::{Nanos, Pfn, SpaceId, Vpn};
+use highwater_units::{Nanos, NodeId, Pfn, SpaceId, Vpn};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,7 +254,7 @@ impl Deref for Held<'_> {
 }
 
 /// A virtual machine as the world of a workload.
-pub struct Virtual<'a>(&'a Vm);
+pub struct Virtual<'a>(pub &'a Vm);
 
 impl World for Virtual<'_> {
     fn on_threads<R: Send>(
@@ -266,8 +266,22 @@ impl World for Virtual<'_> {
         self.0.scope(threads, role, &body)
     }
 
+    fn on_threads_of<R: Send>(
+        &self,
+        threads: usize,
+        role: &str,
+        node: &dyn Fn(usize) -> Option<NodeId>,
+        body: &(dyn Fn(usize) -> R + Sync),
+    ) -> Vec<R> {
+        self.0.scope_on(threads, role, node, &body)
+    }
+
     fn now(&self) -> Nanos {
         self.0.now()
+    }
+
+    fn work(&self, time: Nanos) {
+        self.0.work(time);
     }
 
     fn sleep(&self, time: Duration) {

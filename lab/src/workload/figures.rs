@@ -6,9 +6,12 @@ use super::tally::Tally;
 use crate::report::locks::{LockRow, lock_rows};
 use crate::report::unit::Unit;
 use hdrhistogram::Histogram;
+use highwater_mm::slab::{CacheReport, Event};
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// Times and counts of one run. "Major" faults waited for a device read; the others are "soft".
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +75,8 @@ pub struct Figures {
     pub tasks: Option<TaskRates>,
     /// How long a small task beside the streams waited for pages; none where there is none.
     pub small: Option<SmallWaits>,
+    /// Caches of objects, where there are any.
+    pub slabs: Option<Vec<SlabFigures>>,
     /// What devices of two levels did; none where there is none.
     pub tiers: Option<TierFigures>,
     /// What locks cost meanwhile; none where the kernel manages the memory.
@@ -130,6 +135,7 @@ impl Figures {
             cpu_ns: cpu.total().0,
             tasks: outcome.passes.as_deref().map(TaskRates::of),
             small: outcome.small.as_ref().map(|waits| SmallWaits::of(waits, *nanos_per_tick)),
+            slabs: outcome.slabs.as_ref().map(|all| all.iter().map(SlabFigures::of).collect()),
             tiers: TierFigures::of(&gained, seconds),
             locks: locks.as_ref().map(lock_rows),
         }
@@ -205,6 +211,65 @@ impl TierFigures {
             slow_reads_per_s: per_s(Counter::TierSlowReads),
             slow_writes_per_s: per_s(Counter::TierSlowWrites),
         })
+    }
+}
+
+/// A cache of objects at the end of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlabFigures {
+    /// Its name.
+    pub name: String,
+    /// Bytes of an object.
+    pub object_bytes: u32,
+    /// Pages of a slab.
+    pub slab_pages: u64,
+    /// Objects of a slab.
+    pub slab_objects: u16,
+    /// Pages of all slabs.
+    pub pages: u64,
+    /// Objects handed out.
+    pub used: u64,
+    /// Slabs on nodes' lists.
+    pub partial: u64,
+    /// How often each way was taken since the cache was made, by its name.
+    pub events: BTreeMap<String, u64>,
+}
+
+impl SlabFigures {
+    fn of(report: &CacheReport) -> SlabFigures {
+        let event = |event: &Event| (event.name().to_owned(), report.count(*event));
+        SlabFigures {
+            name: report.name.clone(),
+            object_bytes: report.size,
+            slab_pages: report.slab_pages,
+            slab_objects: report.slab_objects,
+            pages: report.pages,
+            used: report.used,
+            partial: report.partial,
+            events: Event::ALL.iter().map(event).collect(),
+        }
+    }
+
+    /// The caches as a table, each with how often its ways were taken.
+    pub fn table(all: &[SlabFigures]) -> String {
+        let mut text = format!(
+            "{:22}{:>7}{:>7}{:>9}{:>9}{:>11}{:>9}\n",
+            "cache", "bytes", "pages", "objects", "MiB", "used", "partial"
+        );
+        for cache in all {
+            let SlabFigures { name, object_bytes, slab_pages, slab_objects, used, partial, .. } =
+                cache;
+            let mib = Bytes::of_pages(cache.pages).0 >> 20;
+            let _ = writeln!(
+                text,
+                "{name:22}{object_bytes:>7}{slab_pages:>7}{slab_objects:>9}{mib:>9}{used:>11}\
+                 {partial:>9}"
+            );
+            for (event, count) in cache.events.iter().filter(|(_, count)| **count > 0) {
+                let _ = writeln!(text, "  {event:20}{count:>14}");
+            }
+        }
+        text
     }
 }
 
@@ -308,6 +373,7 @@ mod tests {
             tally: Tally { loads: 6000, stores: 2000, latency },
             passes: None,
             small: None,
+            slabs: None,
             measured,
         });
         assert_eq!(figures.accesses_per_s, 4000.0);

@@ -6,6 +6,7 @@
 //! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
 //!          content + history: the value that must be there
 //! usemem:  every page once, or pages at random; content, and a mark for each word that was written
+//! objects: what the kernel allocates for mmap1 and hackbench, from slabs
 //! streams: files from end to end, copied page by page or past memory
 //! crew: the threads of each; outcome: what they measured; figures: the same as numbers to print
 //! ```
@@ -20,6 +21,7 @@ pub mod figures;
 mod heap;
 pub mod history;
 pub mod host;
+pub mod objects;
 pub mod outcome;
 pub mod pattern;
 pub mod pmbench;

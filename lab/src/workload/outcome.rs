@@ -5,6 +5,7 @@ use super::content::Mismatch;
 use super::tally::Tally;
 use super::world::CpuUse;
 use hdrhistogram::Histogram;
+use highwater_mm::slab::CacheReport;
 use highwater_mm::stats::Snapshot;
 use highwater_platform::LockStatistics;
 use std::fmt;
@@ -47,6 +48,8 @@ pub struct Outcome {
     pub passes: Option<Vec<Pass>>,
     /// How long a small task beside them waited for pages, in ticks, where there is one.
     pub small: Option<Histogram<u64>>,
+    /// What caches of objects held at the end, and did from the start, where there are any.
+    pub slabs: Option<Vec<CacheReport>>,
     /// What was measured meanwhile.
     pub measured: Measured,
 }

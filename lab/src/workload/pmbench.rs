@@ -66,8 +66,8 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
         .measure(service, |seat, watch| Worker::new(&bench, seat, watch).work(config.time))?;
     let sweep = bench.sweep()?;
     let tally = Tally::sum(tallies);
-    let (fill, swept, passes, small) = (Some(fill), pages, None, None);
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, measured })
+    let (fill, swept, passes, small, slabs) = (Some(fill), pages, None, None, None);
+    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
 }
 
 /// One run on one target, shared by its threads.

@@ -168,8 +168,9 @@ pub fn run<S: Service + Sync>(service: &S, config: &Config) -> Result<Outcome, F
     }
     let pages = layout.file_pages() + layout.anon_pages;
     let tally = Tally::sum(tallies);
-    let (swept, small) = (layout.anon_pages, (small > 0).then_some(waits));
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes: Some(passes), small, measured })
+    let (swept, small, slabs) = (layout.anon_pages, (small > 0).then_some(waits), None);
+    let passes = Some(passes);
+    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
 }
 
 /// The pages of the file that a stream reads.

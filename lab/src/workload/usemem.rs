@@ -70,8 +70,8 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
     let sweep = usemem.sweep()?;
     let (tallies, passes): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let (tally, passes) = (Tally::sum(tallies), Some(passes));
-    let (swept, small) = (pages, None);
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, measured })
+    let (swept, small, slabs) = (pages, None, None);
+    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
 }
 
 /// Bytes of bookkeeping for a set.

@@ -8,7 +8,7 @@
 //! and holds nothing across an access that another of its threads needs.
 
 use highwater_platform::Phase;
-use highwater_units::Nanos;
+use highwater_units::{Nanos, NodeId};
 use std::time::Duration;
 
 /// What the threads are called that a workload measures.
@@ -25,8 +25,28 @@ pub trait World: Sync {
         body: &(dyn Fn(usize) -> R + Sync),
     ) -> Vec<R>;
 
+    /// The same, each thread on the CPUs of a memory node; none for any. Where threads cannot be
+    /// bound, anywhere.
+    fn on_threads_of<R: Send>(
+        &self,
+        threads: usize,
+        role: &str,
+        _node: &dyn Fn(usize) -> Option<NodeId>,
+        body: &(dyn Fn(usize) -> R + Sync),
+    ) -> Vec<R> {
+        self.on_threads(threads, role, body)
+    }
+
     /// Monotonic time.
     fn now(&self) -> Nanos;
+
+    /// The calling thread computes for a time.
+    fn work(&self, time: Nanos) {
+        let began = self.now();
+        while self.now().since(began) < time {
+            std::hint::spin_loop();
+        }
+    }
 
     /// The calling thread does nothing for a time.
     fn sleep(&self, time: Duration);

@@ -4,7 +4,7 @@ use crate::engine::{Engine, Home, Limits, Policy, Report, Stuck, Trace};
 use crate::lock::SimEvent;
 use crate::machine::Machine;
 use highwater_platform::Event;
-use highwater_units::Nanos;
+use highwater_units::{Nanos, NodeId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -126,6 +126,17 @@ impl Vm {
     /// Runs `body` on `threads` threads named `role`, on any CPUs, until all have returned; results
     /// in their order.
     pub fn scope<R>(&self, threads: usize, role: &str, body: &dyn Fn(usize) -> R) -> Vec<R> {
+        self.scope_on(threads, role, &|_| None, body)
+    }
+
+    /// The same, each thread on the CPUs of a node, if one is given.
+    pub fn scope_on<R>(
+        &self,
+        threads: usize,
+        role: &str,
+        node: &dyn Fn(usize) -> Option<NodeId>,
+        body: &dyn Fn(usize) -> R,
+    ) -> Vec<R> {
         let results: Vec<Cell<Option<R>>> = (0..threads).map(|_| Cell::new(None)).collect();
         let count =
             Rc::new(Countdown { left: Cell::new(threads), ended: SimEvent::new(&self.home) });
@@ -141,7 +152,7 @@ impl Vm {
             let whole = unsafe {
                 std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(whole)
             };
-            self.engine().spawn(role, None, whole);
+            self.engine().spawn(role, node(seat), whole);
         }
         count.wait();
         results.into_iter().map(|place| place.into_inner().expect("all have returned")).collect()

@@ -4,7 +4,8 @@ use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
 use highwater_mm::config::{
-    CacheSplit, Compact, DeviceLock, Readahead, ReadaheadBy, ScanBase, SwapIn, Switch,
+    CacheSplit, Compact, CpuPartial, DeviceLock, NodePartial, Readahead, ReadaheadBy, ScanBase,
+    SlabOrder, SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -51,6 +52,12 @@ pub(super) const READAHEADS: [(&str, Readahead); 4] = [
 ];
 pub(super) const READAHEAD_BYS: [(&str, ReadaheadBy); 2] =
     [("threads", ReadaheadBy::Threads), ("reader", ReadaheadBy::Reader)];
+pub(super) const SLAB_ORDERS: [(&str, SlabOrder); 2] =
+    [("base", SlabOrder::Base), ("large", SlabOrder::Large)];
+pub(super) const CPU_PARTIALS: [(&str, CpuPartial); 3] =
+    [("1x", CpuPartial::Single), ("2x", CpuPartial::Double), ("4x", CpuPartial::Quadruple)];
+pub(super) const NODE_PARTIALS: [(&str, NodePartial); 2] =
+    [("fixed", NodePartial::Fixed), ("cpus", NodePartial::Cpus)];
 pub(super) const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
 pub(super) const WAYS: [(&str, Way); 2] = [("cached", Way::Cached), ("direct", Way::Direct)];
 pub(super) const SPANS: [(&str, Span); 2] = [("filling", Span::Filling), ("full", Span::Full)];
@@ -72,6 +79,15 @@ pub(super) fn choice<T: Copy>(text: &str, words: &Words<T>) -> Option<T> {
 pub(super) fn name_in<T: PartialEq>(words: &Words<T>, value: T) -> String {
     let found = words.iter().find(|(_, other)| *other == value);
     found.expect("every value of a setting has a word").0.to_owned()
+}
+
+/// A word, or the one that leaves it open.
+pub(super) fn auto_word<T: Copy>(text: &str, words: &Words<T>) -> Option<Option<T>> {
+    if text == AUTO { Some(None) } else { choice(text, words).map(Some) }
+}
+
+pub(super) fn name_or_auto<T: PartialEq>(words: &Words<T>, value: Option<T>) -> String {
+    value.map_or(AUTO.into(), |value| name_in(words, value))
 }
 
 pub(super) fn number<T: FromStr + PartialOrd>(text: &str, within: RangeInclusive<T>) -> Option<T> {

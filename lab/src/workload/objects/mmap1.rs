@@ -1,0 +1,160 @@
+//! will-it-scale's mmap1: each task maps 128 MiB and unmaps it again, and touches nothing.
+//!
+//! ```text
+//! mmap:   a vm_area_struct, its lock; 7 maple nodes asked for, one used, the leaf before deferred
+//! munmap: one node more, the leaf before deferred; area and lock deferred
+//! tick (1 ms, all CPUs at once): what was deferred two grace periods ago is freed
+//! ```
+//! As Linux 6.5 does it: a store into the tree makes a new leaf, since others may read the old one
+//! (RCU); mapping asks for what the worst case needs, three nodes a level and one, and gives back
+//! the rest. Each task has a process and so a tree of its own: only the allocator is shared.
+
+use super::{Shift, measure};
+use crate::workload::outcome::Outcome;
+use crate::workload::tally::Tally;
+use crate::workload::ticks::Stopwatch;
+use crate::workload::world::World;
+use highwater_mm::slab::{CacheError, CacheId, CacheSpec, Callers, Object, SlabPages, Slabs};
+use highwater_platform::Cpu;
+use highwater_units::{CpuId, Nanos, NodeId};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Bytes of a vm_area_struct.
+const AREA: u32 = 184;
+/// Of the lock of one.
+const AREA_LOCK: u32 = 40;
+/// Of a node of a maple tree.
+const NODE: u32 = 256;
+/// Nodes asked for by a store into a tree of two levels: 3 a level, and one.
+const NODES_ASKED: usize = 7;
+/// Between two looks at what has expired (HZ = 1000).
+const TICK: u64 = 1_000_000;
+
+/// What an operation takes beside its objects: the document leaves 3.05 us beside the lock, of
+/// which objects take the rest.
+pub const WORK: Nanos = Nanos(2200);
+
+/// How it is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Tasks; the `n`th runs on the `n`th core.
+    pub threads: usize,
+    /// What an operation takes beside its objects.
+    pub work: Nanos,
+    /// From one end of a grace period to the next.
+    pub grace: Nanos,
+    /// Before it is measured.
+    pub warm_up: Duration,
+    /// How long it is measured.
+    pub time: Duration,
+}
+
+/// The caches, and who has ended grace periods.
+struct Kernel<'a, S: SlabPages, W> {
+    slabs: &'a Slabs<S>,
+    world: &'a W,
+    config: Config,
+    nodes: CacheId,
+    areas: CacheId,
+    locks: CacheId,
+    /// Grace periods that have ended.
+    ended: AtomicU64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// There are too many caches.
+///
+/// # Panics
+/// If memory is short.
+pub fn run<S: SlabPages, W: World>(
+    slabs: &Slabs<S>,
+    world: &W,
+    config: &Config,
+) -> Result<Outcome, CacheError> {
+    let cache = |name: &str, size| {
+        slabs.create(CacheSpec { name: name.into(), size, callers: Callers::Unknown })
+    };
+    let kernel = Kernel {
+        slabs,
+        world,
+        config: *config,
+        nodes: cache("maple_node", NODE)?,
+        areas: cache("vm_area_struct", AREA)?,
+        locks: cache("vma_lock", AREA_LOCK)?,
+        ended: AtomicU64::new(0),
+    };
+    let times = (config.warm_up, config.time);
+    let home = |seat: usize| Some(home(slabs.platform(), seat));
+    Ok(measure((slabs, world), config.threads, times, &home, |_, shift, watch| {
+        kernel.task(shift, watch)
+    }))
+}
+
+/// Task `n` is bound to core `n`, socket by socket; more tasks than cores begin again.
+fn home<P: Cpu>(platform: &P, seat: usize) -> NodeId {
+    let cpus = platform.cpus();
+    platform.node_of(CpuId((seat % cpus) as u16))
+}
+
+impl<S: SlabPages, W: World> Kernel<'_, S, W> {
+    fn task(&self, shift: Shift, watch: &Stopwatch<'_, W>) -> Tally {
+        let mut tally = Tally::new();
+        let mut leaf = self.alloc(self.nodes);
+        let mut tick = self.world.now().0 / TICK;
+        loop {
+            let began = watch.ticks();
+            leaf = self.map_and_unmap(leaf);
+            let now = self.world.now();
+            if now.0 / TICK > tick {
+                tick = now.0 / TICK;
+                self.tick(now);
+            }
+            if now >= shift.end {
+                return tally;
+            }
+            if now >= shift.warm {
+                tally.stores += 1;
+                tally.latency.saturating_record(watch.ticks().saturating_sub(began));
+            }
+        }
+    }
+
+    /// One operation; from the tree's leaf to the next.
+    fn map_and_unmap(&self, leaf: Object) -> Object {
+        self.world.work(Nanos(self.config.work.0 / 2));
+        let (area, lock) = (self.alloc(self.areas), self.alloc(self.locks));
+        let mut asked = Vec::with_capacity(NODES_ASKED);
+        let had = self.slabs.alloc_bulk(self.nodes, NODES_ASKED, |node| asked.push(node));
+        assert_eq!(had, NODES_ASKED, "memory for nodes");
+        let mapped = asked.pop().expect("seven");
+        self.slabs.free_bulk(&asked).expect("they were just allocated");
+        self.defer(leaf);
+        self.world.work(Nanos(self.config.work.0 - self.config.work.0 / 2));
+        let unmapped = self.alloc(self.nodes);
+        self.defer(mapped);
+        self.defer(area);
+        self.defer(lock);
+        unmapped
+    }
+
+    fn alloc(&self, cache: CacheId) -> Object {
+        self.slabs.alloc(cache).expect("memory for an object")
+    }
+
+    fn defer(&self, object: Object) {
+        self.slabs.free_deferred(object).expect("it is in use");
+    }
+
+    /// The first CPU after the end of a grace period says so; each frees what has expired.
+    fn tick(&self, now: Nanos) {
+        let due = now.0 / self.config.grace.0;
+        let ended = self.ended.load(Relaxed);
+        if due > ended && self.ended.compare_exchange(ended, due, Relaxed, Relaxed).is_ok() {
+            self.slabs.end_grace_period();
+        }
+        self.slabs.free_expired(usize::MAX);
+    }
+}

@@ -1,0 +1,88 @@
+//! Workloads of objects: what the kernel allocates while programs run, from slabs.
+//!
+//! ```text
+//! mmap1:     maps and unmaps; what was replaced is freed after grace periods     mmap1.rs
+//! hackbench: messages, allocated by who sends and freed by who receives          hackbench.rs
+//! Shift: threads ── warm-up ── measured ── end; one more looks at the counters in between
+//! ```
+//! Objects are never looked into: the allocator alone is measured, between stretches of work that
+//! stand for all else a system call does. No locks of their own: tasks share flags and counts.
+
+pub mod hackbench;
+pub mod mmap1;
+
+use super::outcome::{Measured, Outcome};
+use super::tally::Tally;
+use super::ticks::Stopwatch;
+use super::world::{CpuUse, TASK, World};
+use highwater_mm::slab::{SlabPages, Slabs};
+use highwater_mm::stats::Snapshot;
+use highwater_platform::{LockStatistics, Locks};
+use highwater_units::{Nanos, NodeId};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// When tasks begin to be measured, and when they end.
+#[derive(Clone, Copy, Debug)]
+struct Shift {
+    warm: Nanos,
+    end: Nanos,
+}
+
+/// What was seen at one time.
+struct Seen {
+    cpu: CpuUse,
+    locks: LockStatistics,
+}
+
+/// Runs `body` on so many threads, and one more that looks on: when the warm-up is over, and when
+/// the time is.
+fn measure<S: SlabPages, W: World>(
+    (slabs, world): (&Slabs<S>, &W),
+    threads: usize,
+    (warm_up, time): (Duration, Duration),
+    node: &(dyn Fn(usize) -> Option<NodeId> + Sync),
+    body: impl Fn(usize, Shift, &Stopwatch<'_, W>) -> Tally + Sync,
+) -> Outcome {
+    let began = world.now();
+    let after = |time: Duration| Nanos(began.0 + time.as_nanos() as u64);
+    let shift = Shift { warm: after(warm_up), end: after(warm_up + time) };
+    let (watch, seen) = (Stopwatch::start(world), [const { OnceLock::new() }; 2]);
+    let look = |at: Nanos, place: &OnceLock<Seen>| {
+        world.sleep(Duration::from_nanos(at.since(world.now()).0));
+        let locks = slabs.platform().lock_statistics();
+        let now = Seen { cpu: world.cpu_use(), locks };
+        place.set(now).unwrap_or_else(|_| unreachable!("one looks on"));
+    };
+    let seat = |seat: usize| {
+        if seat < threads {
+            return Some(body(seat, shift, &watch));
+        }
+        look(shift.warm, &seen[0]);
+        look(shift.end, &seen[1]);
+        None
+    };
+    let home = |seat: usize| if seat < threads { node(seat) } else { None };
+    let tallies = world.on_threads_of(threads + 1, TASK, &home, &seat);
+    let [before, after] = seen.map(|seen| seen.into_inner().expect("it was looked at"));
+    slabs.verify();
+    Outcome {
+        pages: slabs.pages(),
+        threads,
+        fill: None,
+        sweep: Duration::ZERO,
+        swept: 0,
+        tally: Tally::sum(tallies.into_iter().flatten()),
+        passes: None,
+        small: None,
+        measured: Measured {
+            run: time,
+            cpu: after.cpu.since(&before.cpu),
+            nanos_per_tick: watch.scale(),
+            before: Snapshot::empty(),
+            after: Snapshot::empty(),
+            locks: Some(after.locks.since(&before.locks)),
+        },
+        slabs: Some(slabs.report()),
+    }
+}
