@@ -165,6 +165,8 @@ pub struct SlabConfig {
     pub cpu_partial: Option<CpuPartial>,
     /// How many partial slabs a node keeps though they are empty.
     pub node_partial: Option<NodePartial>,
+    /// Whether CPUs keep arrays of objects, in front of slabs.
+    pub sheaves: Option<Switch>,
 }
 
 /// How many pages a slab has.

@@ -11,9 +11,9 @@
 //! ```
 //! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
-//! entry -> Prefetch; of slabs, SlabCpu -> SlabNode and SlabCpu -> SlabRecords. The chains do not
-//! meet: no lock of one is taken under a lock of another, and no device I/O happens under any lock
-//! but entries.
+//! entry -> Prefetch; of slabs, entry -> SlabCpu -> SlabNode, SlabRecords and entry -> SlabSheaf ->
+//! SlabBarn. The chains do not meet: no lock of one is taken under a lock of another, and no device
+//! I/O happens under any lock but entries.
 //!
 //! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].
@@ -35,8 +35,8 @@ use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Event, FrameRange, IdleTime, Phase, Platform, Ticket,
 };
 use highwater_units::{CpuId, Nanos, NodeId, Order, Pfn, Slot, SpaceId};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{OnceLock, Weak};
 
 /// Spaces a manager can have.
 pub const SPACES_MAX: usize = 256;
@@ -69,6 +69,16 @@ pub struct Flushing<P: Platform> {
     pub cleaned: P::Event,
 }
 
+/// Who keeps memory that it can do without (shrinkers of the kernel).
+pub trait Shrinker: Send + Sync {
+    /// Gives back what is not in use; returns how many pages that were. Whoever calls holds entries
+    /// at most.
+    fn shrink(&self) -> u64;
+}
+
+/// Shrinkers at most.
+pub const SHRINKERS_MAX: usize = 16;
+
 /// Everything but the threads.
 pub struct Machine<P: Platform> {
     /// The world.
@@ -93,6 +103,7 @@ pub struct Machine<P: Platform> {
     pub flushing: Flushing<P>,
     /// Ends waits for a frame's write.
     written: P::Event,
+    shrinkers: [OnceLock<Weak<dyn Shrinker>>; SHRINKERS_MAX],
     /// By device: whether a space has it.
     files: Vec<P::Atomic<u8>>,
     spaces: Vec<OnceLock<Space<P>>>,
@@ -190,6 +201,7 @@ impl<P: Platform> Machine<P> {
                 cleaned: platform.new_event(),
             },
             written: platform.new_event(),
+            shrinkers: [const { OnceLock::new() }; SHRINKERS_MAX],
             files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
             platform,
@@ -296,6 +308,23 @@ impl<P: Platform> Machine<P> {
     /// All spaces.
     pub fn spaces(&self) -> impl Iterator<Item = &Space<P>> {
         self.spaces.iter().map_while(OnceLock::get)
+    }
+
+    /// Asks `shrinker` for memory when there is little, as long as somebody has it.
+    ///
+    /// # Panics
+    /// If there are 16 already.
+    pub fn add_shrinker(&self, shrinker: Weak<dyn Shrinker>) {
+        let added = self.shrinkers.iter().any(|place| place.set(shrinker.clone()).is_ok());
+        assert!(added, "a machine has at most {SHRINKERS_MAX} shrinkers");
+    }
+
+    /// Asks all of them; returns how many pages they gave.
+    pub fn shrink_caches(&self) -> u64 {
+        let asked = self.shrinkers.iter().map_while(OnceLock::get).filter_map(Weak::upgrade);
+        let pages = asked.map(|shrinker| shrinker.shrink()).sum();
+        self.count(Counter::PgShrunk, pages);
+        pages
     }
 
     /// This thread's CPU.

@@ -15,6 +15,7 @@ use crate::lru::{List, Mode};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
 use crate::reclaim::Crew;
+use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Backing, FirstUse, Page, Range, Space};
 use crate::stats::{Counter, Snapshot as Statistics};
@@ -26,7 +27,7 @@ use crate::zone::{Blocks, Level, Mobility};
 use highwater_platform::{AttachError, FileAccess, Latency, LockStatistics, Platform};
 use highwater_units::{FrameBatch, Nanos, Order, Pfn, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
 pub struct Manager<P: Platform> {
@@ -367,6 +368,19 @@ impl<P: Platform> Manager<P> {
     pub fn free_run(&self, first: Pfn) {
         let (order, mobility) = self.machine.frames.end_run(first);
         self.machine.free_run(first, order, mobility);
+    }
+
+    /// Caches of objects in this manager's frames, none yet. When memory is short they give back
+    /// what is not in use; to drop them gives nothing back.
+    ///
+    /// # Panics
+    /// If this was called 16 times.
+    pub fn slabs(&self) -> Arc<Slabs<Frames<P>>> {
+        let source = Frames::new(self.machine.clone());
+        let slabs = Arc::new(Slabs::new(source, self.machine.config.slab));
+        let weak: Weak<Slabs<Frames<P>>> = Arc::downgrade(&slabs);
+        self.machine.add_shrinker(weak);
+        slabs
     }
 
     /// How free memory lies, by node: /proc/buddyinfo, /proc/pagetypeinfo.

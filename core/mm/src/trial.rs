@@ -22,6 +22,7 @@
 //! platform does not see. Its two mutexes are never held across a call of the platform.
 
 mod check;
+mod marked;
 mod model;
 mod objects;
 mod plan;

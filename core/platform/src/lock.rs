@@ -29,6 +29,10 @@ pub enum LockClass {
     Lru,
     /// Pages that are to be read before they are used.
     Prefetch,
+    /// Arrays of objects that a CPU keeps.
+    SlabSheaf,
+    /// Those that some CPUs share.
+    SlabBarn,
     /// What a CPU has of a cache of objects.
     SlabCpu,
     /// The partial slabs of a node (list_lock).
@@ -41,7 +45,7 @@ pub enum LockClass {
 
 impl LockClass {
     /// All of them, in the order of their values.
-    pub const ALL: [LockClass; 15] = [
+    pub const ALL: [LockClass; 17] = [
         LockClass::SlotCache,
         LockClass::SwapInfo,
         LockClass::SwapCache,
@@ -53,6 +57,8 @@ impl LockClass {
         LockClass::LruBatch,
         LockClass::Lru,
         LockClass::Prefetch,
+        LockClass::SlabSheaf,
+        LockClass::SlabBarn,
         LockClass::SlabCpu,
         LockClass::SlabNode,
         LockClass::SlabRecords,
@@ -73,6 +79,8 @@ impl LockClass {
             LockClass::LruBatch => "lru_batch",
             LockClass::Lru => "lru",
             LockClass::Prefetch => "prefetch",
+            LockClass::SlabSheaf => "slab_sheaf",
+            LockClass::SlabBarn => "slab_barn",
             LockClass::SlabCpu => "slab_cpu",
             LockClass::SlabNode => "list_lock",
             LockClass::SlabRecords => "slab_records",

@@ -1,5 +1,5 @@
-//! "mm/slub: reduce contention for per-node list_lock for large systems" (Feng Tang, 2023): mmap1 of
-//! will-it-scale and hackbench on 224 threads, each of three changes, and some together.
+//! "mm/slub: reduce contention for per-node list_lock for large systems" (Feng Tang, 2023): mmap1
+//! of will-it-scale and hackbench on 224 threads, each of three changes, and some together.
 //!
 //! - **mmap1**: 56, 112 and 224 tasks, the `n`th on the `n`th core: so 56 are one socket's.
 //! - **hackbench**: 28 groups. The document does not say how many it had, nor that it used sockets;
@@ -30,7 +30,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     published: "",
 };
 
-const BASE: &[&str] = &["slab_order=base", "slab_cpu_partial=1x", "slab_node_partial=fixed"];
+const BASE: &[&str] =
+    &["slab_order=base", "slab_cpu_partial=1x", "slab_node_partial=fixed", "slab_sheaves=off"];
 
 const BEFORE: Table = Table {
     name: "slub-2023",
@@ -45,43 +46,86 @@ const AFTER: Table = Table { role: Role::Improved, ..BEFORE };
 
 const ORDER: Table = Table {
     name: "slub-2023-order",
-    settings: &["slab_order=large", "slab_cpu_partial=2x", "slab_node_partial=fixed"],
+    settings: &[
+        "slab_order=large",
+        "slab_cpu_partial=2x",
+        "slab_node_partial=fixed",
+        "slab_sheaves=off",
+    ],
     heading: Some("order"),
     ..AFTER
 };
 
 const CPU_2X: Table = Table {
     name: "slub-2023-cpu-2x",
-    settings: &["slab_order=base", "slab_cpu_partial=2x", "slab_node_partial=fixed"],
+    settings: &[
+        "slab_order=base",
+        "slab_cpu_partial=2x",
+        "slab_node_partial=fixed",
+        "slab_sheaves=off",
+    ],
     heading: Some("cpu_partial_2x"),
     ..AFTER
 };
 
 const CPU_4X: Table = Table {
     name: "slub-2023-cpu-4x",
-    settings: &["slab_order=base", "slab_cpu_partial=4x", "slab_node_partial=fixed"],
+    settings: &[
+        "slab_order=base",
+        "slab_cpu_partial=4x",
+        "slab_node_partial=fixed",
+        "slab_sheaves=off",
+    ],
     heading: Some("cpu_partial_4x"),
     ..AFTER
 };
 
 const NODE: Table = Table {
     name: "slub-2023-node",
-    settings: &["slab_order=base", "slab_cpu_partial=1x", "slab_node_partial=cpus"],
+    settings: &[
+        "slab_order=base",
+        "slab_cpu_partial=1x",
+        "slab_node_partial=cpus",
+        "slab_sheaves=off",
+    ],
     heading: Some("node_partial"),
     ..AFTER
 };
 
 const NODE_ORDER: Table = Table {
     name: "slub-2023-node-order",
-    settings: &["slab_order=large", "slab_cpu_partial=1x", "slab_node_partial=cpus"],
+    settings: &[
+        "slab_order=large",
+        "slab_cpu_partial=1x",
+        "slab_node_partial=cpus",
+        "slab_sheaves=off",
+    ],
     heading: Some("node_partial+order"),
     ..AFTER
 };
 
 const ALL: Table = Table {
     name: "slub-2023-node-order-2x",
-    settings: &["slab_order=large", "slab_cpu_partial=2x", "slab_node_partial=cpus"],
+    settings: &[
+        "slab_order=large",
+        "slab_cpu_partial=2x",
+        "slab_node_partial=cpus",
+        "slab_sheaves=off",
+    ],
     heading: Some("node_partial+order+cpu_partial_2x"),
+    ..AFTER
+};
+
+/// Sheaves in front of slabs as they were.
+const SHEAVES: Table = Table {
+    name: "slub-2023-sheaves",
+    settings: &[
+        "slab_order=base",
+        "slab_cpu_partial=1x",
+        "slab_node_partial=fixed",
+        "slab_sheaves=on",
+    ],
+    known: Known::Beyond,
     ..AFTER
 };
 
@@ -92,10 +136,10 @@ const DEFAULTS: Table =
 const MMAP1_TABLES: Tables = Tables {
     machine: MACHINE,
     workload: Workload::Mmap1,
-    time: Nanos(30_000_000),
+    time: Nanos(20_000_000),
     scales: &[16, 32],
-    settings: &["warm_up=0.04"],
-    tables: &[BEFORE, ORDER, CPU_2X, CPU_4X, NODE, NODE_ORDER, ALL, DEFAULTS],
+    settings: &["warm_up=0.03"],
+    tables: &[BEFORE, ORDER, CPU_2X, CPU_4X, NODE, NODE_ORDER, ALL, SHEAVES, DEFAULTS],
     changes: Changes::Rows,
     columns: &[
         Column {
@@ -111,13 +155,14 @@ const MMAP1_TABLES: Tables = Tables {
 
 const HACKBENCH_TABLES: Tables = Tables {
     workload: Workload::Hackbench,
-    time: Nanos(20_000_000),
-    settings: &["warm_up=0.02"],
+    time: Nanos(10_000_000),
+    settings: &["warm_up=0.01"],
     tables: &[
         Table { csv: HACKBENCH, ..BEFORE },
         Table { csv: HACKBENCH, ..ORDER },
         Table { csv: HACKBENCH, ..CPU_2X },
         Table { csv: HACKBENCH, ..CPU_4X },
+        Table { csv: HACKBENCH, ..SHEAVES },
         Table { csv: HACKBENCH, ..DEFAULTS },
     ],
     columns: &[

@@ -245,3 +245,45 @@ fn what_is_in_use_stays_while_streams_go_by() {
     assert!(small.pages >= 50 && small.p50_ns <= small.p99_ns, "{small:?}");
     assert!(run.text().contains("\nsmall task's pages, p99 "));
 }
+
+/// 4 CPUs with 64 MiB, for objects.
+fn of_objects(workload: Workload, tasks: usize, set: &[&str]) -> SimulationFigures {
+    let mut experiment = small(tasks, set);
+    experiment.machine.node_mib = vec![32, 32];
+    experiment.workload = workload;
+    experiment.time = Some(Nanos(3_000_000));
+    experiment.settings.warm_up = 0.002;
+    figures(&experiment)
+}
+
+#[test]
+fn objects_of_mmap1_and_hackbench_all_come_back() {
+    let run = of_objects(Workload::Mmap1, 4, &["grace=1"]);
+    let caches = run.figures.slabs.as_ref().expect("it has caches");
+    let names: Vec<_> = caches.iter().map(|cache| cache.name.as_str()).collect();
+    assert_eq!(names, ["maple_node", "vm_area_struct", "vma_lock"]);
+    // A leaf for each task, no area: what is unmapped has none.
+    assert_eq!(caches.iter().map(|cache| cache.used).collect::<Vec<_>>(), [4, 0, 0]);
+    let ops = run.figures.accesses_per_s * run.figures.seconds;
+    assert!(ops > 1000.0, "{ops}");
+    let run = of_objects(Workload::Hackbench, 1, &[]);
+    let caches = run.figures.slabs.as_ref().expect("it has caches");
+    assert!(caches.iter().all(|cache| cache.used == 0), "{caches:?}");
+    assert!(run.figures.accesses > 1000, "{}", run.figures.accesses);
+}
+
+#[test]
+fn small_machines_have_the_slabs_of_the_base() {
+    let base = [
+        "grace=1",
+        "slab_order=base",
+        "slab_cpu_partial=1x",
+        "slab_node_partial=fixed",
+        "slab_sheaves=off",
+    ];
+    let [ours, before] = [&["grace=1"][..], &base].map(|set| of_objects(Workload::Mmap1, 4, set));
+    assert_eq!(ours.cost.hash, before.cost.hash, "to the event");
+    assert_eq!(ours.figures.slabs, before.figures.slabs);
+    let large = of_objects(Workload::Mmap1, 4, &["grace=1", "slab_order=large", "slab_sheaves=on"]);
+    assert_ne!(large.figures.slabs, before.figures.slabs, "settings count");
+}

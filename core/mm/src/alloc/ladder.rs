@@ -186,8 +186,9 @@ fn reclaim<P: Platform>(m: &Machine<P>) -> u32 {
     gains.find(|freed| *freed > 0).unwrap_or(0)
 }
 
-/// Makes what lies in per-CPU lists and batches available to all.
+/// Makes what lies in per-CPU lists and batches, and in caches of objects, available to all.
 fn drain<P: Platform>(m: &Machine<P>) {
+    m.shrink_caches();
     for node in &m.nodes {
         node.lru.drain(&m.frames, |orphans| m.free(orphans));
         node.zone.drain();

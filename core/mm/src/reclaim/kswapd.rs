@@ -85,6 +85,7 @@ pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, d
             continue;
         }
         let before = m.platform.thread_cpu_time();
+        m.shrink_caches();
         let outcome = balance(m, node, duty, &mut outbox, || crew.review(index));
         outbox.close(m, node);
         let used = m.platform.thread_cpu_time().since(before);

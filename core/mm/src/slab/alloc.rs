@@ -39,11 +39,15 @@ impl<S: SlabPages> Slabs<S> {
     /// Up to `count` objects, in one go; returns how many there were memory for.
     pub fn alloc_bulk(&self, cache: CacheId, count: usize, mut each: impl FnMut(Object)) -> usize {
         let cache = self.cache(cache);
-        self.take_objects(cache, count, |id, index| {
+        let hand_out = |id, index| {
             let slab = self.table.get(id);
             slab.hand_out(index);
             each(Object(slab.address_of(index)));
-        })
+        };
+        match &cache.sheaves {
+            Some(sheaves) => self.take_from_sheaves(cache, sheaves, count, hand_out),
+            None => self.take_objects(cache, count, hand_out),
+        }
     }
 
     /// Takes objects off CPU lists; they are not handed out yet.

@@ -4,12 +4,14 @@
 //! Cache -- Sizing
 //!       |- CPU: Lock<CpuSlabs>   the slab it allocates from, partial ones     class SlabCpu
 //!       |- Node                  partial slabs                               class SlabNode
+//!       |- Sheaves               objects in front of slabs                   sheaf.rs
 //!       \- spare: Lock<..>       records that no slab has                    class SlabRecords
 //! ```
 //! Locking: a CPU's lock, then a node's or that of the spare records. A CPU number is a hint: what
 //! it names has a lock, which its own threads take without waiting for others.
 
 use super::record::Slab;
+use super::sheaf::Sheaves;
 use super::sizing::Sizing;
 use super::table::Table;
 use crate::slab::node::Node;
@@ -133,6 +135,8 @@ pub(super) struct Cache<P: Platform> {
     pub(super) sizing: Sizing,
     pub(super) cpus: Vec<P::Lock<CpuSlabs>>,
     pub(super) nodes: Vec<Node<P>>,
+    /// Arrays of objects in front of its slabs, where it has them.
+    pub(super) sheaves: Option<Sheaves<P>>,
     spare: P::Lock<Vec<u32>>,
     events: Vec<[AtomicU64; EVENTS]>,
 }
@@ -147,6 +151,7 @@ impl<P: Platform> Cache<P> {
         spec: CacheSpec,
         sizing: Sizing,
         nodes: usize,
+        sheaves: Option<Sheaves<P>>,
     ) -> Cache<P> {
         let cpus = platform.cpus();
         let cpu = |_| platform.new_lock(LockClass::SlabCpu, CpuSlabs::default());
@@ -156,6 +161,7 @@ impl<P: Platform> Cache<P> {
             sizing,
             cpus: (0..cpus).map(cpu).collect(),
             nodes: (0..nodes).map(|_| Node::new(platform)).collect(),
+            sheaves,
             spare: platform.new_lock(LockClass::SlabRecords, Vec::new()),
             events: (0..cpus).map(|_| [const { AtomicU64::new(0) }; EVENTS]).collect(),
         }

@@ -41,6 +41,8 @@ impl<S: SlabPages> Slabs<S> {
             assert!(waiting.entry(id).or_default().insert(index), "an object waits twice");
         };
         self.deferred.each(&mut wait);
+        let sheaves = self.caches().filter_map(|cache| cache.sheaves.as_ref());
+        sheaves.for_each(|sheaves| sheaves.each(&mut wait));
         let mut slabs = BTreeMap::new();
         for (id, slab) in self.live_slabs() {
             let none = BTreeSet::new();

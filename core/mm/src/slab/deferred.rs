@@ -93,7 +93,7 @@ impl<S: SlabPages> Slabs<S> {
             let batch = queue.pop_front().expect("it was looked at");
             drop(queue);
             freed += batch.places.len();
-            self.put_places(&batch.places);
+            self.put_back(&batch.places);
         }
         freed
     }
@@ -102,7 +102,7 @@ impl<S: SlabPages> Slabs<S> {
     pub fn free_all_deferred(&self) {
         for cpu in &self.deferred.cpus {
             let batches = std::mem::take(&mut *cpu.lock());
-            batches.iter().for_each(|batch| self.put_places(&batch.places));
+            batches.iter().for_each(|batch| self.put_back(&batch.places));
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use super::cache::{Cache, CpuSlabs, Doomed, Event};
 use super::record::{Chain, Freed, Slab, State, freed};
-use super::source::SlabPages;
+use super::source::{SlabPages, page_count};
 use super::{Object, Slabs};
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Cpu, Guard, Lock};
@@ -22,8 +22,8 @@ impl<S: SlabPages> Slabs<S> {
     /// # Errors
     /// It is none, or is free already: nothing has changed.
     pub fn free(&self, object: Object) -> Result<(), FreeError> {
-        let (id, index) = self.hand_back(object)?;
-        self.put_objects(id, &[index]);
+        let place = self.hand_back(object)?;
+        self.put_back(&[place]);
         Ok(())
     }
 
@@ -40,7 +40,7 @@ impl<S: SlabPages> Slabs<S> {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        self.put_places(&found);
+        self.put_back(&found);
         outcome
     }
 
@@ -58,18 +58,33 @@ impl<S: SlabPages> Slabs<S> {
         Ok((id, index))
     }
 
-    /// Puts objects that nobody has into their slabs, those of one that follow each other together.
-    pub(super) fn put_places(&self, places: &[(u32, u16)]) {
-        let mut indices = Vec::new();
-        for same in places.chunk_by(|a, b| a.0 == b.0) {
-            indices.clear();
-            indices.extend(same.iter().map(|(_, index)| *index));
-            self.put_objects(same[0].0, &indices);
+    /// Puts objects that nobody has where their caches have them first.
+    pub(super) fn put_back(&self, places: &[(u32, u16)]) {
+        let cache_of = |place: &(u32, u16)| self.table.get(place.0).cache;
+        for same in places.chunk_by(|a, b| cache_of(a) == cache_of(b)) {
+            match &self.cache(cache_of(&same[0])).sheaves {
+                Some(sheaves) => self.put_in_sheaves(sheaves, same),
+                None => {
+                    self.put_places(same);
+                }
+            }
         }
     }
 
-    /// Puts objects of one slab that nobody has back into it.
-    pub(super) fn put_objects(&self, id: u32, indices: &[u16]) {
+    /// Puts objects that nobody has into their slabs, those of one that follow each other together.
+    /// Returns how many pages were given back for that.
+    pub(super) fn put_places(&self, places: &[(u32, u16)]) -> u64 {
+        let mut indices = Vec::new();
+        let put = |same: &[(u32, u16)]| {
+            indices.clear();
+            indices.extend(same.iter().map(|(_, index)| *index));
+            self.put_objects(same[0].0, &indices)
+        };
+        places.chunk_by(|a, b| a.0 == b.0).map(put).sum()
+    }
+
+    /// The same with objects of one slab.
+    fn put_objects(&self, id: u32, indices: &[u16]) -> u64 {
         let slab = self.table.get(id);
         let cache = self.cache(slab.cache);
         indices.windows(2).for_each(|pair| slab.link(pair[0], Some(pair[1])));
@@ -83,12 +98,12 @@ impl<S: SlabPages> Slabs<S> {
             slab.link(last, mine.head);
             mine.head = Some(first);
             cache.count(cpu, Event::FreeFastpath, indices.len());
-            return;
+            return 0;
         }
         cache.count(cpu, Event::FreeSlowpath, indices.len());
         self.put_chain(cache, cpu, &mut mine, (id, slab), chain, &mut doomed);
         drop(mine);
-        self.give_pages(doomed);
+        self.give_pages(doomed)
     }
 
     /// Puts a chain into a slab that is not the CPU's present one.
@@ -202,8 +217,9 @@ impl<S: SlabPages> Slabs<S> {
         doomed.0.push((pages.first, pages.order));
     }
 
-    /// Gives the pages of ended slabs back. No lock is held.
-    pub(super) fn give_pages(&self, doomed: Doomed) {
+    /// Gives the pages of ended slabs back; returns how many. No lock is held.
+    pub(super) fn give_pages(&self, doomed: Doomed) -> u64 {
         doomed.0.iter().for_each(|(first, order)| self.source.give(*first, *order));
+        doomed.0.iter().map(|(_, order)| page_count(*order)).sum()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Slabs -- Cache x n   objects of one size                               cache.rs sizing.rs
+//!       |     |- Sheaves: arrays of objects, on CPUs and in barns    sheaf.rs
 //!       |     |- each CPU: a slab, its own free objects; partial slabs   alloc.rs free.rs
 //!       |     \- each node: Lock<list of partial slabs>                  node.rs
 //!       |- Table       records of slabs: free lists, counts, bits        table.rs record.rs
@@ -14,7 +15,8 @@
 //! its place given out again, while its page is swapped out.
 //!
 //! Lock order: a CPU's lock (`SlabCpu`), then a node's (`SlabNode`) or that of spare records
-//! (`SlabRecords`). No lock is held when the source is asked for pages or given some.
+//! (`SlabRecords`); apart from these, a CPU's sheaves (`SlabSheaf`), then a barn's (`SlabBarn`). No
+//! lock is held when the source is asked for pages or given some.
 //!
 //! Conservation: see `record.rs`; [`Slabs::verify`] walks everything.
 
@@ -22,11 +24,13 @@ mod alloc;
 mod cache;
 mod check;
 mod deferred;
+mod frames;
 mod free;
 mod node;
 mod range;
 mod record;
 mod report;
+mod sheaf;
 mod shrink;
 mod size_class;
 mod sizing;
@@ -36,18 +40,20 @@ mod source;
 mod table;
 
 pub use cache::{CacheId, CacheSpec, Callers, EVENTS, Event};
+pub use frames::Frames;
 pub use range::PageRange;
 pub use report::{CacheReport, Held};
 pub use size_class::{SIZE_CLASSES, size_class};
 pub use sizing::{Resolved, Sizing};
 pub use source::SlabPages;
 
-use crate::config::SlabConfig;
+use crate::config::{SlabConfig, Switch};
 use crate::error::FreeError;
 use cache::Cache;
 use deferred::Deferred;
 use highwater_platform::Cpu;
 use highwater_units::CpuId;
+use sheaf::Sheaves;
 use std::sync::OnceLock;
 use table::{PageMap, Table};
 
@@ -110,12 +116,17 @@ impl<S: SlabPages> Slabs<S> {
         }
         let platform = self.platform();
         let sizing = Sizing::new(spec.size, platform.cpus(), self.nodes, self.config);
+        let sheaves = || match self.config.sheaves {
+            Switch::On => Some(Sheaves::new(platform, sizing, self.nodes, self.source.pages())),
+            Switch::Off => None,
+        };
         for (index, place) in self.caches.iter().enumerate() {
             if place.get().is_some() {
                 continue;
             }
             let id = CacheId(index as u16);
-            if place.set(Cache::new(platform, id, spec.clone(), sizing, self.nodes)).is_ok() {
+            let cache = Cache::new(platform, id, spec.clone(), sizing, self.nodes, sheaves());
+            if place.set(cache).is_ok() {
                 return Ok(id);
             }
         }

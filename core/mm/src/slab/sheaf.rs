@@ -13,12 +13,13 @@
 //!
 //! Locking: a CPU's lock, then a barn's; none of them is held when slabs are asked.
 
+use super::Slabs;
 use super::cache::Cache;
 use super::sizing::Sizing;
 use super::source::SlabPages;
-use super::Slabs;
 use highwater_platform::{Cpu, Guard, Lock, LockClass, Platform};
 use highwater_units::{CpuId, PAGE_SIZE};
+use std::collections::BTreeMap;
 
 /// CPUs that share a barn.
 const CPUS_PER_BARN: usize = 8;
@@ -52,8 +53,21 @@ pub(super) struct Sheaves<P: Platform> {
     cpus: Vec<P::Lock<CpuSheaves>>,
     /// By node.
     barns: Vec<Vec<P::Lock<Barn>>>,
+    /// Which barn of any node a CPU uses.
+    homes: Vec<usize>,
     capacity: usize,
     full_max: usize,
+}
+
+/// The CPUs of each node in turn, 8 to a barn.
+fn homes<P: Platform>(platform: &P) -> Vec<usize> {
+    let mut seen = BTreeMap::new();
+    let home = |cpu| {
+        let rank: &mut usize = seen.entry(platform.node_of(CpuId(cpu))).or_default();
+        *rank += 1;
+        (*rank - 1) / CPUS_PER_BARN
+    };
+    (0..platform.cpus() as u16).map(home).collect()
 }
 
 impl<P: Platform> Sheaves<P> {
@@ -65,21 +79,22 @@ impl<P: Platform> Sheaves<P> {
             let sheaves = CpuSheaves { main: Sheaf::new(), spare: Sheaf::new(), away };
             platform.new_lock(LockClass::SlabSheaf, sheaves)
         };
-        let barns = (cpus / nodes).div_ceil(CPUS_PER_BARN).max(1);
+        let homes = homes(platform);
+        let barns = homes.iter().max().map_or(1, |last| last + 1);
         let barn = |_| platform.new_lock(LockClass::SlabBarn, Barn::default());
         let bytes = (pages * PAGE_SIZE as u64 / MEMORY_SHARE / cpus as u64).min(CPU_BYTES_MAX);
         let each = u64::from(sizing.size) * sizing.sheaf as u64;
         Sheaves {
             cpus: (0..cpus).map(cpu).collect(),
             barns: (0..nodes).map(|_| (0..barns).map(barn).collect()).collect(),
+            homes,
             capacity: sizing.sheaf,
             full_max: FULL_MIN.max((CPUS_PER_BARN as u64 * bytes / each) as usize),
         }
     }
 
     fn barn(&self, node: usize, cpu: CpuId) -> &P::Lock<Barn> {
-        let barns = &self.barns[node];
-        &barns[usize::from(cpu.0) / CPUS_PER_BARN % barns.len()]
+        &self.barns[node][self.homes[usize::from(cpu.0)]]
     }
 
     /// A full sheaf for an empty one; says whether there was one.
@@ -216,18 +231,21 @@ impl<S: SlabPages> Slabs<S> {
             sheaf.push(*place);
         }
         drop(mine);
-        rest.into_iter().for_each(|sheaf| self.put_sheaf(sheaf));
+        for sheaf in rest {
+            self.put_sheaf(sheaf);
+        }
     }
 
-    /// Puts objects into their slabs, those of each together.
-    fn put_sheaf(&self, mut sheaf: Sheaf) {
+    /// Puts objects into their slabs, those of each together; returns how many pages were given
+    /// back for that.
+    fn put_sheaf(&self, mut sheaf: Sheaf) -> u64 {
         sheaf.sort_unstable();
-        self.put_places(&sheaf);
+        self.put_places(&sheaf)
     }
 
-    /// Puts the objects of all sheaves into their slabs.
-    pub(super) fn empty_sheaves(&self, sheaves: &Sheaves<S::Platform>) {
-        sheaves.take_all().into_iter().for_each(|sheaf| self.put_sheaf(sheaf));
+    /// The same with the objects of all sheaves.
+    pub(super) fn empty_sheaves(&self, sheaves: &Sheaves<S::Platform>) -> u64 {
+        sheaves.take_all().into_iter().map(|sheaf| self.put_sheaf(sheaf)).sum()
     }
 
     /// The node whose objects a CPU keeps.

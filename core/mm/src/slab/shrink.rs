@@ -3,9 +3,16 @@
 use super::Slabs;
 use super::cache::{Cache, CpuSlabs, Doomed};
 use super::record::{Chain, Freed, Taken, freed};
-use super::source::{SlabPages, page_count};
+use super::source::SlabPages;
+use crate::machine::Shrinker;
 use highwater_platform::{Cpu, Guard, Lock};
 use highwater_units::CpuId;
+
+impl<S: SlabPages> Shrinker for Slabs<S> {
+    fn shrink(&self) -> u64 {
+        Slabs::shrink(self)
+    }
+}
 
 impl<S: SlabPages> Slabs<S> {
     /// Gives the pages of every slab that is empty back to their source; returns how many. Objects
@@ -16,6 +23,7 @@ impl<S: SlabPages> Slabs<S> {
     }
 
     fn shrink_cache(&self, cache: &Cache<S::Platform>) -> u64 {
+        let kept = cache.sheaves.as_ref().map_or(0, |sheaves| self.empty_sheaves(sheaves));
         let mut doomed = Doomed::default();
         for cpu in 0..cache.cpus.len() as u16 {
             let mut mine = cache.cpus[usize::from(cpu)].lock();
@@ -35,9 +43,7 @@ impl<S: SlabPages> Slabs<S> {
             empty.iter().for_each(|id| self.doom(cache, cpu, &mut mine, *id, &mut doomed));
         }
         drop(mine);
-        let pages = doomed.0.iter().map(|(_, order)| page_count(*order)).sum();
-        self.give_pages(doomed);
-        pages
+        kept + self.give_pages(doomed)
     }
 
     /// Moves what a CPU keeps to the nodes (flush_slab, unfreeze_partials).

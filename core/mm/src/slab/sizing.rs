@@ -8,7 +8,7 @@
 //! ```
 //! All by pure functions: a cache computes them once.
 
-use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder};
+use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder, Switch};
 use highwater_units::{Order, PAGE_SIZE};
 
 /// CPUs from which on a system counts as large (the seed's `nr_cpus >= 32`).
@@ -26,6 +26,8 @@ pub struct Resolved {
     pub cpu_partial: CpuPartial,
     /// See [`SlabConfig::node_partial`].
     pub node_partial: NodePartial,
+    /// See [`SlabConfig::sheaves`].
+    pub sheaves: Switch,
 }
 
 impl Resolved {
@@ -40,10 +42,12 @@ impl Resolved {
             _ => CpuPartial::Single,
         };
         let node_partial = if large { NodePartial::Cpus } else { NodePartial::Fixed };
+        let sheaves = if large { Switch::On } else { Switch::Off };
         Resolved {
             order: config.order.unwrap_or(order),
             cpu_partial: config.cpu_partial.unwrap_or(cpu_partial),
             node_partial: config.node_partial.unwrap_or(node_partial),
+            sheaves: config.sheaves.unwrap_or(sheaves),
         }
     }
 }
@@ -63,6 +67,8 @@ pub struct Sizing {
     pub cpu_slabs: usize,
     /// Empty slabs go back where a node has so many partial ones.
     pub min_partial: u32,
+    /// Objects of a sheaf.
+    pub sheaf: usize,
 }
 
 impl Sizing {
@@ -78,6 +84,7 @@ impl Sizing {
             objects,
             cpu_slabs: (2 * keep).div_ceil(usize::from(objects)),
             min_partial: min_partial(size, cpus, nodes, config.node_partial),
+            sheaf: sheaf_objects(size),
         }
     }
 }
@@ -135,6 +142,16 @@ fn min_partial(size: u32, cpus: usize, nodes: usize, rule: NodePartial) -> u32 {
     (size.ilog2() / 2).clamp(least, 2 * least)
 }
 
+/// The rule of Linux 7.0, but for the rounding to what kmalloc has.
+fn sheaf_objects(size: u32) -> usize {
+    match size {
+        4096.. => 4,
+        1024.. => 12,
+        256.. => 28,
+        _ => 60,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +160,7 @@ mod tests {
         order: SlabOrder::Base,
         cpu_partial: CpuPartial::Single,
         node_partial: NodePartial::Fixed,
+        sheaves: Switch::Off,
     };
 
     #[track_caller]
@@ -206,6 +224,7 @@ mod tests {
             (large(32).order, large(32).node_partial),
             (SlabOrder::Large, NodePartial::Cpus)
         );
+        assert_eq!(large(32).sheaves, Switch::On);
         let asked = SlabConfig { order: Some(SlabOrder::Large), ..SlabConfig::default() };
         assert_eq!(Resolved::new(asked, 2).order, SlabOrder::Large, "who asks gets it");
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! SlabPages -- PageRange   numbers of an address range, or of memory: a buddy allocator for each
-//!                          node, and runs that CPUs keep                      range.rs
+//!           |              node, and runs that CPUs keep                      range.rs
+//!           \- Frames      a manager's own                                    frames.rs
 //! ```
 //! A source knows nothing of slabs. It may wait for memory, so no lock of a slab is held when it is
 //! asked.

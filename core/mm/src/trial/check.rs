@@ -126,6 +126,7 @@ pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
     world.file.iter().for_each(|file| world.discard(file.space, file.all()));
     world.manager.verify(&[]);
     let machine = world.manager.machine();
+    world.objects.empty();
     // Dropped pages that were on their way to a list.
     machine.nodes.iter().for_each(|n| n.lru.drain(&machine.frames, |pages| machine.free(pages)));
     assert_eq!((machine.resident(), machine.swap.usage().0), (0, 0), "all was given back");

@@ -2,7 +2,7 @@
 //! in kind (swarm testing; Groce and others, 2012).
 
 use crate::config::{
-    Compact, Config, FILE_WINDOW_MAX, KswapdThreads, ReadaheadBy, SwapConfig, Switch,
+    Compact, Config, FILE_WINDOW_MAX, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig, Switch,
 };
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
@@ -167,6 +167,8 @@ pub struct Plan {
     pub runs: u64,
     /// Frames in runs that all users together keep.
     pub run_frames: u64,
+    /// Of 1000 steps of a user, before how many it takes an object, or gives one back.
+    pub objects: u64,
     /// Whether accesses may fail.
     pub failures: Failures,
     /// The longest an access may take, and any other call for each page it goes over; `None`: no
@@ -220,6 +222,9 @@ impl Plan {
         if blocks.percent(50) {
             config.compact = Compact::ALL[blocks.below(Compact::ALL.len() as u64) as usize];
         }
+        let mut small = Prng::new(seed ^ 0x0b1e);
+        let objects = if small.percent(50) { 1 + small.below(400) } else { 0 };
+        config.slab = SlabConfig::draw(&mut small);
         Plan {
             threads,
             config,
@@ -232,6 +237,7 @@ impl Plan {
             truncations,
             runs,
             run_frames: frames / 8,
+            objects,
             failures: Failures::None,
             latency_max: None,
         }

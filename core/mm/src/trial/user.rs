@@ -1,5 +1,6 @@
 //! A user of the manager: random operations, and what it expects to find.
 
+use super::marked::Marked;
 use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
 use super::runs::Runs;
 use super::world::{SHARED, VOLATILE, World};
@@ -35,6 +36,7 @@ pub(super) struct User<P: Platform, G> {
     runs: Runs,
     /// For moves of pages between frames, likewise.
     moves: Prng,
+    marked: Marked,
     count: u64,
     known: Known,
 }
@@ -47,7 +49,9 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let cuts = Prng::new(seed ^ 0xc075);
         let runs = Runs::new(seed, thread, world.plan.run_frames / world.plan.threads as u64);
         let moves = Prng::new(seed << 8 ^ 0x3160_0000 ^ thread as u64);
-        User { world, thread, random, changes, cuts, runs, moves, count: 0, known }
+        let most = world.frames() as usize / 16 / world.plan.threads;
+        let marked = Marked::new(seed, thread, most);
+        User { world, thread, random, changes, cuts, runs, moves, marked, count: 0, known }
     }
 
     /// All steps; what is known afterwards goes to the world.
@@ -59,9 +63,11 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             let (manager, frames) = (&self.world.manager, self.world.frames());
             self.runs.step(manager, self.world.plan.runs, frames);
             self.migrate();
+            self.marked.step(&self.world.objects, self.world.plan.objects);
             self.step();
         }
         self.runs.end(&self.world.manager);
+        self.marked.end(&self.world.objects);
         self.world.known().push(self.known);
     }
 

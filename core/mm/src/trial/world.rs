@@ -1,6 +1,7 @@
 //! A manager, and what its users share: accesses that are counted, timed, and allowed to fail or
 //! not.
 
+use super::marked::Objects;
 use super::model::{Drops, Halves, Known, Shared, words};
 use super::{Beat, Failures, Outcome, Plan, Program, Reach, THREADS_MAX};
 use crate::error::FaultError;
@@ -67,6 +68,8 @@ impl TheFile {
 
 /// What all users work on.
 pub(super) struct World<P: Platform, G> {
+    /// Dropped before the manager.
+    pub(super) objects: Objects<P>,
     pub(super) manager: Manager<P>,
     pub(super) program: G,
     pub(super) plan: Plan,
@@ -89,6 +92,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         let add = |_| manager.add_space(plan.pages).expect("a space");
         let spaces: Vec<SpaceId> = (0..plan.spaces()).map(add).collect();
         World {
+            objects: Objects::new(&manager),
             shared: Shared::new(plan.threads, plan.pages),
             drops: Drops::new(plan.pages),
             file: TheFile::add(&manager, plan),

@@ -46,6 +46,7 @@ fn every_key_takes_what_it_shows() {
         "slab_order=large",
         "slab_cpu_partial=4x",
         "slab_node_partial=cpus",
+        "slab_sheaves=on",
         "work=1000",
         "grace=2.5",
         "processes=one",

@@ -54,6 +54,8 @@ zone = { base = 50, item = 45 }
 lru_batch = { base = 15, item = 5 }
 prefetch = { base = 15, item = 5 }
 lru = { base = 40, item = 30 }
+slab_sheaf = { base = 10, item = 2 }
+slab_barn = { base = 20, item = 10 }
 slab_cpu = { base = 15, item = 5 }
 slab_node = { base = 30, item = 20 }
 slab_records = { base = 20, item = 5 }

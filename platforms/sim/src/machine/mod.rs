@@ -140,6 +140,10 @@ pub struct Sections {
     pub lru: Section,
     /// Pages that are to be read ahead.
     pub prefetch: Section,
+    /// Arrays of objects that a CPU keeps.
+    pub slab_sheaf: Section,
+    /// Those that some CPUs share.
+    pub slab_barn: Section,
     /// What a CPU has of a cache of objects.
     pub slab_cpu: Section,
     /// The partial slabs of a node.
@@ -178,6 +182,8 @@ impl Sections {
             LockClass::LruBatch => self.lru_batch,
             LockClass::Lru => self.lru,
             LockClass::Prefetch => self.prefetch,
+            LockClass::SlabSheaf => self.slab_sheaf,
+            LockClass::SlabBarn => self.slab_barn,
             LockClass::SlabCpu => self.slab_cpu,
             LockClass::SlabNode => self.slab_node,
             LockClass::SlabRecords => self.slab_records,

@@ -58,6 +58,8 @@ zone = { base = 20, item = 10 }
 lru_batch = { base = 20, item = 10 }
 prefetch = { base = 20, item = 10 }
 lru = { base = 20, item = 10 }
+slab_sheaf = { base = 10, item = 2 }
+slab_barn = { base = 20, item = 10 }
 slab_cpu = { base = 15, item = 5 }
 slab_node = { base = 30, item = 20 }
 slab_records = { base = 20, item = 5 }
