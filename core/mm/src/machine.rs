@@ -57,6 +57,16 @@ pub struct Node<P: Platform> {
     pub held_up: P::Atomic<u32>,
     /// 1: kswapd can do nothing for it, or there is none.
     pub hopeless: P::Atomic<u8>,
+    /// How its kcompactd hears.
+    pub compaction: Compaction<P>,
+}
+
+/// How a node's kcompactd hears.
+pub struct Compaction<P: Platform> {
+    /// Wakes it.
+    pub alarm: P::Event,
+    /// The largest order that was asked for since it last looked; 0: none.
+    pub wanted: P::Atomic<u8>,
 }
 
 /// How the flusher hears, and is heard.
@@ -179,6 +189,7 @@ impl<P: Platform> Machine<P> {
                 calm: platform.new_event(),
                 held_up: Atomic::new(0),
                 hopeless: Atomic::new(1),
+                compaction: Compaction { alarm: platform.new_event(), wanted: Atomic::new(0) },
             }
         });
         let threads = |range: &FrameRange| {
@@ -380,6 +391,13 @@ impl<P: Platform> Machine<P> {
         let cpu = self.cpu();
         self.stats.subtract(cpu, Counter::Resident, order.frames().into());
         self.node_of(first).zone.free_block(cpu, first, order, mobility);
+    }
+
+    /// Gives 2^order frames of a node back that were taken for pages, for whoever needs them.
+    pub fn release_block(&self, node: &Node<P>, first: Pfn, order: Order) {
+        let _phase = self.enter(Phase::Alloc);
+        self.stats.subtract(self.cpu(), Counter::Resident, order.frames().into());
+        node.zone.release_block(first, order);
     }
 
     fn give_back(&self, frames: &[Pfn], to: impl Fn(&Node<P>, &[Pfn])) {

@@ -1,7 +1,7 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
 use crate::alloc;
-use crate::compact::migrate_batch;
+use crate::compact::{Kcompactd, migrate_batch};
 use crate::config::{
     Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_THREADS_MAX,
     KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch,
@@ -37,6 +37,8 @@ pub struct Manager<P: Platform> {
     readahead: Option<ReadAhead<P>>,
     /// Writes files' changed pages.
     flusher: Option<Flusher<P>>,
+    /// Has blocks ready.
+    kcompactd: Option<Kcompactd<P>>,
 }
 
 /// Why a manager or a space could not be made.
@@ -89,10 +91,12 @@ impl<P: Platform> Manager<P> {
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
         let crew = Crew::new(machine.clone());
-        let mut manager = Manager { kswapd: crew, readahead: None, flusher: None, machine };
+        let mut manager =
+            Manager { kswapd: crew, readahead: None, flusher: None, kcompactd: None, machine };
         manager.set_kswapd_threads(threads)?;
         manager.readahead = ReadAhead::start(&manager.machine).map_err(StartError::Thread)?;
         manager.flusher = Flusher::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.kcompactd = Kcompactd::start(&manager.machine).map_err(StartError::Thread)?;
         Ok(manager)
     }
 
@@ -468,11 +472,12 @@ impl<P: Platform> Manager<P> {
         self.machine.spaces().filter(is_file).map(write).fold(Ok(()), Result::and)
     }
 
-    /// Stops the kswapd threads, the flusher, and who reads ahead; faults still work, by direct
-    /// reclaim.
+    /// Stops the threads of kswapd and kcompactd, the flusher, and who reads ahead; faults still
+    /// work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();
         self.flusher.take().into_iter().for_each(Flusher::stop);
+        self.kcompactd.take().into_iter().for_each(Kcompactd::stop);
         self.readahead.take().into_iter().for_each(ReadAhead::stop);
     }
 }

@@ -8,27 +8,34 @@ use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::Compact;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::trial::{Pins, Program};
-use highwater_mm::zone::{Contention, Hold, Mobility};
+use highwater_mm::zone::{Contention, Hold, Mobility, Wanted};
 use highwater_mm::{Config, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_units::{Bytes, Order, Pfn, SpaceId, Vpn};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Frames of the platform: 32 pageblocks.
 const FRAMES: u64 = 32 * 512;
 /// Pages that are used at first: no large block is left.
 const USED: u64 = FRAMES - 400;
 
-/// A manager whose memory is in pieces: of each `of` pages one is kept, the others are dropped.
+/// A manager, without threads, whose memory is in pieces: of each `of` pages one is kept, the
+/// others are dropped.
 fn in_pieces(compact: Compact, of: u64) -> (Manager<Os>, SpaceId) {
+    let (mut manager, space) = in_pieces_with_threads(compact, of);
+    manager.stop_kswapd();
+    (manager, space)
+}
+
+fn in_pieces_with_threads(compact: Compact, of: u64) -> (Manager<Os>, SpaceId) {
     let trouble = Arc::new(Trouble::default());
     let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &trouble)];
     let platform = Os::new(Bytes::of_pages(FRAMES), devices).expect("an arena");
     let config =
         Config { compact, min_free: Some(64), watermark_scale: Some(10), ..Config::default() };
-    let mut manager = Manager::start(platform, config).expect("threads");
-    manager.stop_kswapd();
+    let manager = Manager::start(platform, config).expect("threads");
     let space = manager.add_space(USED).expect("a space");
     (0..USED).for_each(|vpn| Pins.store(&manager, space, Vpn(vpn), 1, vpn + 1).expect("room"));
     for vpn in (0..USED).filter(|vpn| vpn % of != 0) {
@@ -98,7 +105,10 @@ fn scanned_in_vain(compact: Compact) -> [u64; 2] {
         let free = frames.clone().find(|pfn| zone.free_at(Pfn(*pfn)) == Some(Order(0)));
         let free = free.unwrap_or_else(|| panic!("a free frame in {frames:?}"));
         let how = (Hold::Late, Contention::Waits);
-        zone.isolate_free(manager.platform(), free..free + 1, how, 0, |pfn, _| runs.push(pfn));
+        zone.isolate_free(manager.platform(), free..free + 1, how, 0, |pfn, _| {
+            runs.push(pfn);
+            Wanted::More
+        });
     }
     for _ in 0..40 {
         assert_eq!(manager.alloc_run(Order::LARGE, Mobility::Movable), None, "{compact:?}");
@@ -132,5 +142,52 @@ fn a_lock_that_others_have_ends_what_may_not_wait() {
     assert_eq!(isolated(&manager.statistics()), isolated(&before));
     assert_eq!(of(Mode::Async), Outcome::Partial);
     assert!(machine.nodes[0].zone.has_block(Order::LARGE, Mobility::Movable));
+    check(&manager, space, 4);
+}
+
+#[test]
+fn fast_moves_no_more_than_scanners_do() {
+    let [skipuseless, fast] = [Compact::SkipUseless, Compact::Fast].map(|compact| {
+        let (manager, space) = in_pieces(compact, 4);
+        let taken = (0..16).filter_map(|_| manager.alloc_run(Order::LARGE, Mobility::Unmovable));
+        assert_eq!(taken.count(), 16, "{compact:?}");
+        let counted = |counter| manager.statistics().get(counter);
+        println!(
+            "{compact:?}: {} {} scanned, {} {} isolated, {} captured",
+            counted(Counter::CompactMigrateScanned),
+            counted(Counter::CompactFreeScanned),
+            counted(Counter::CompactMigrateIsolated),
+            counted(Counter::CompactFreeIsolated),
+            counted(Counter::CompactCapture),
+        );
+        assert_eq!(counted(Counter::CompactCapture), if compact == Compact::Fast { 16 } else { 0 });
+        assert_eq!(counted(Counter::AllocStall), 0, "nothing was reclaimed for it");
+        check(&manager, space, 4);
+        [Counter::CompactMigrateIsolated, Counter::CompactFreeScanned].map(counted)
+    });
+    // Nowhere is a block easier to be had than elsewhere, and all that is scanned is useful: the
+    // scanners' best case.
+    assert!(fast[0] <= skipuseless[0], "{fast:?} {skipuseless:?}");
+    assert!(fast[1] < 2 * skipuseless[1], "{fast:?} {skipuseless:?}");
+}
+
+#[test]
+fn kcompactd_has_blocks_ready_once_somebody_asked() {
+    let (mut manager, space) = in_pieces_with_threads(Compact::Fast, 4);
+    let score = |manager: &Manager<Os>| manager.blocks()[0].unusable(Order::LARGE);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(score(&manager), 1000, "nobody asked");
+    let first = manager.alloc_run(Order::LARGE, Mobility::Unmovable).expect("it is made");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while score(&manager) > 800 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    manager.stop_kswapd();
+    assert!(score(&manager) <= 800, "{}", manager.blocks()[0]);
+    let counted = |counter| manager.statistics().get(counter);
+    assert!(counted(Counter::CompactDaemonWake) > 0);
+    assert!(counted(Counter::CompactDaemonMigrateScanned) > 0);
+    assert_eq!(counted(Counter::CompactStall), 1);
+    manager.free_run(first);
     check(&manager, space, 4);
 }

@@ -75,7 +75,12 @@ pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility)
     if let Some(first) = block(m, order, mobility, Level::Low) {
         return Some(first);
     }
-    m.nodes_from(m.cpu()).for_each(|(_, node)| node.alarm.notify_all());
+    for (_, node) in m.nodes_from(m.cpu()) {
+        node.alarm.notify_all();
+        if order.0 > 0 {
+            compact::ask(node, order);
+        }
+    }
     if let Some(first) = block(m, order, mobility, Level::Min) {
         return Some(first);
     }
@@ -92,7 +97,7 @@ pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility)
     })
 }
 
-/// What a zone has above `level`, nearest first.
+/// What a zone has above `level`, nearest first; counted as in use.
 fn block<P: Platform>(
     m: &Machine<P>,
     order: Order,
@@ -101,7 +106,9 @@ fn block<P: Platform>(
 ) -> Option<Pfn> {
     let cpu = m.cpu();
     let mut nodes = m.nodes_from(cpu);
-    nodes.find_map(|(_, node)| node.zone.alloc_block(cpu, order, mobility, level))
+    let first = nodes.find_map(|(_, node)| node.zone.alloc_block(cpu, order, mobility, level))?;
+    m.taken(order.frames() as usize);
+    Some(first)
 }
 
 /// Frees as many frames as the block has, a node after the other.
@@ -121,6 +128,7 @@ fn compacted<P: Platform>(
 ) -> Option<Pfn> {
     let outcome = compact::direct(m, order, mobility, mode);
     let first = match outcome {
+        Outcome::Captured(first) => Some(first),
         Outcome::Skipped | Outcome::Deferred => None,
         Outcome::Complete | Outcome::Partial | Outcome::Contended => {
             block(m, order, mobility, Level::Min)

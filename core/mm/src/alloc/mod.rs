@@ -68,7 +68,6 @@ fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList>
 pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
     let _phase = m.enter(Phase::Alloc);
     let first = ladder::run(m, order, mobility)?;
-    m.taken(order.frames() as usize);
     let frames: [Pfn; Order::MAX.frames() as usize] =
         std::array::from_fn(|index| Pfn(first.0 + index as u32));
     if m.platform.populate(&frames[..order.frames() as usize]).is_err() {

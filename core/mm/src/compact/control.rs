@@ -1,10 +1,11 @@
 //! One run of compaction over a zone: where it is, what it has in hand, what it has done.
 
 use super::method::{Method, Start};
+use super::migrate::migrate_batch;
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
-use crate::zone::{Mobility, Scanner};
+use crate::zone::{Contention, Mobility, Scanner};
 use highwater_platform::Platform;
 use highwater_units::{FrameBatch, Order, Pfn};
 
@@ -15,6 +16,8 @@ pub enum Outcome {
     Complete,
     /// It ended before: there is a block, or no free frame to move a page to.
     Partial,
+    /// The block that begins so is the caller's, taken past the free lists and counted as in use.
+    Captured(Pfn),
     /// A lock was wanted by others, and this run does not wait.
     Contended,
     /// It would not help: there is too little memory, or a block already.
@@ -131,21 +134,81 @@ impl<'a, P: Platform> Control<'a, P> {
         }
     }
 
+    /// Moves pages to frames in hand; returns the frames that are nobody's then. `None`: there are
+    /// too few, or no memory behind them, and the pages are back on their lists.
+    pub(super) fn move_to_targets(
+        &mut self,
+        m: &Machine<P>,
+        isolated: Isolated,
+    ) -> Option<Vec<Pfn>> {
+        let first = self.targets.len().checked_sub(isolated.len);
+        let to = first.map_or(Vec::new(), |first| self.targets.split_off(first));
+        if first.is_none() || m.platform.populate(&to).is_err() {
+            self.targets.extend(to);
+            isolated.put_back(m, self.node);
+            return None;
+        }
+        let (mut filled, mut vacated) = (0, Vec::with_capacity(isolated.len));
+        for (list, batch) in List::ALL.into_iter().zip(isolated.batches) {
+            let moves = migrate_batch(m, batch, list, &to[filled..], self.mode);
+            filled += moves.filled;
+            vacated.extend(moves.vacated.iter());
+        }
+        self.targets.extend(&to[filled..]);
+        Some(vacated)
+    }
+
     /// Gives back the free frames that no page went to.
     pub(super) fn release(&mut self, m: &Machine<P>) {
         self.targets.chunks(BATCH).for_each(|frames| m.free_for_all(frames));
         self.targets.clear();
     }
+}
 
+/// Whose work is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// An allocation's.
+    Direct,
+    /// kcompactd's, which is counted as its own besides.
+    Daemon,
+}
+
+impl Who {
     /// Counts what a scanner did.
-    pub(super) fn count(m: &Machine<P>, scanner: Scanner, scanned: u32, isolated: u32) {
-        let (by_scanned, by_isolated) = match scanner {
-            Scanner::Migrate => (Counter::CompactMigrateScanned, Counter::CompactMigrateIsolated),
-            Scanner::Free => (Counter::CompactFreeScanned, Counter::CompactFreeIsolated),
+    pub(super) fn count<P: Platform>(
+        self,
+        m: &Machine<P>,
+        scanner: Scanner,
+        scanned: u32,
+        isolated: u32,
+    ) {
+        let (by_scanned, by_isolated, of_daemon) = match scanner {
+            Scanner::Migrate => (
+                Counter::CompactMigrateScanned,
+                Counter::CompactMigrateIsolated,
+                Counter::CompactDaemonMigrateScanned,
+            ),
+            Scanner::Free => (
+                Counter::CompactFreeScanned,
+                Counter::CompactFreeIsolated,
+                Counter::CompactDaemonFreeScanned,
+            ),
         };
         m.count(by_scanned, scanned.into());
         m.count(by_isolated, isolated.into());
         m.count(Counter::CompactIsolated, isolated.into());
+        if self == Who::Daemon {
+            m.count(of_daemon, scanned.into());
+        }
+    }
+}
+
+/// What a run does about a zone's lock that others have.
+pub(super) fn contention(mode: Mode) -> Contention {
+    match mode {
+        Mode::Async => Contention::Aborts,
+        Mode::Sync => Contention::Waits,
     }
 }
 

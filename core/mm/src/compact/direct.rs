@@ -4,6 +4,7 @@ use super::control::Outcome;
 use super::defer::{self, Verdict};
 use super::method::Method;
 use super::pass;
+use crate::config::Compact;
 use crate::lru::Mode;
 use crate::machine::Machine;
 use crate::stats::Counter;
@@ -32,12 +33,16 @@ pub fn direct<P: Platform>(
     m.count(Counter::CompactStall, 1);
     let mut last = Outcome::Skipped;
     for node in nodes {
-        if mode == Mode::Sync {
+        // The way of `fast` does so itself.
+        if mode == Mode::Sync && m.config.compact != Compact::Fast {
             // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
             node.lru.drain(&m.frames, |orphans| m.free(orphans));
             node.zone.drain();
         }
         let outcome = pass::compact(m, node, (order, mobility), mode, method, verdict);
+        if let Outcome::Captured(_) = outcome {
+            return outcome;
+        }
         if outcome != Outcome::Skipped {
             last = outcome;
         }

@@ -1,11 +1,10 @@
 //! Goes downwards through a zone, a pageblock at a time, and takes free frames for pages to go to.
 
-use super::control::{Control, Round};
+use super::control::{Control, Round, Who, contention};
 use super::method::{Contended, Start};
-use crate::config::Switch;
-use crate::lru::Mode;
+use crate::config::{Compact, Switch};
 use crate::machine::Machine;
-use crate::zone::{Contention, Level, Mobility, PAGEBLOCK, Scanner};
+use crate::zone::{Level, Mobility, PAGEBLOCK, Scanner, Wanted};
 use highwater_platform::Platform;
 use highwater_units::{Order, Pfn};
 
@@ -15,16 +14,18 @@ fn suits(mobility: Mobility, free: Option<Order>, skip: bool) -> bool {
 }
 
 /// Takes free frames until there are `wanted` in hand, or the other scanner is near.
-pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, wanted: usize) {
+pub(super) fn isolate<P: Platform>(
+    m: &Machine<P>,
+    cc: &mut Control<'_, P>,
+    wanted: usize,
+    who: Who,
+) {
     let zone = &cc.node.zone;
     // Two pageblocks apart: the next scan of the other one is not to come among its own targets.
     let low = Pfn((cc.migrate.0 + PAGEBLOCK).min(cc.free.0));
     let (mut high, mut at) = (low, cc.free);
-    let contention = match cc.mode {
-        Mode::Async => Contention::Aborts,
-        Mode::Sync => Contention::Waits,
-    };
     let mark = zone.marks().at(Level::Low);
+    let stops = m.config.compact == Compact::Fast;
     while at > low && cc.targets.len() < wanted && !cc.contended {
         let pageblock = zone.pageblock_of(at);
         let frames = zone.frames_of(pageblock);
@@ -32,12 +33,17 @@ pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, want
         let skip = cc.method.skips == Switch::On && zone.skips(pageblock);
         if suits(zone.mobility(pageblock), zone.free_at(first), skip) {
             let targets = &mut cc.targets;
-            let how = (cc.method.hold, contention);
+            let how = (cc.method.hold, contention(cc.mode));
             let scan = zone.isolate_free(&m.platform, frames, how, mark, |block, order| {
                 targets.extend((0..order.frames()).map(|index| block.offset(index)));
+                // In 2012 all that is free in a pageblock was taken.
+                match stops && targets.len() >= wanted {
+                    true => Wanted::NoMore,
+                    false => Wanted::More,
+                }
             });
             m.taken(scan.isolated as usize);
-            Control::count(m, Scanner::Free, scan.scanned, scan.isolated);
+            who.count(m, Scanner::Free, scan.scanned, scan.isolated);
             cc.contended = scan.contended;
             match scan.isolated {
                 0 if !scan.contended => cc.found_nothing(Scanner::Free, first),

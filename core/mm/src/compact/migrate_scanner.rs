@@ -8,7 +8,7 @@
 //! A lane is held for 32 frames at most, and from the first one that is wanted, or from the first
 //! ([`Hold`]); what a frame is, is looked at without it, and again with it.
 
-use super::control::{Control, Isolated};
+use super::control::{Control, Isolated, Who};
 use super::method::Contended;
 use crate::config::Switch;
 use crate::frame::Place;
@@ -146,7 +146,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
     charge(scanned);
     drop(lane);
     cc.migrate = Pfn(at.min(end));
-    Control::count(m, Scanner::Migrate, scanned, isolated.len as u32);
+    Who::Direct.count(m, Scanner::Migrate, scanned, isolated.len as u32);
     isolated
 }
 

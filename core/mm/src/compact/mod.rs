@@ -7,7 +7,9 @@
 //!        |- migrate_scanner   upwards: pages that could move         decide: pure
 //!        |- free_scanner      downwards: frames for them
 //!        |- migrate           a page from one frame to another, whoever uses it
-//!        \- method            what kernels did differently, as data
+//!        |- method            what kernels did differently, as data
+//!        \- evacuate          the way of `fast`: one block, emptied where that takes least
+//! kcompactd         a thread of each node that has blocks ready
 //! ```
 //! docs/compaction.md says why. Locking: a lane of the LRU, or a part of the zone, one at a time;
 //! moving takes entries. Who holds entries may compact: entries are only tried for, or waited for
@@ -17,7 +19,9 @@
 mod control;
 mod defer;
 mod direct;
+mod evacuate;
 mod free_scanner;
+mod kcompactd;
 mod method;
 mod migrate;
 mod migrate_scanner;
@@ -25,4 +29,5 @@ mod pass;
 
 pub use control::Outcome;
 pub use direct::{Had, direct, settle};
+pub use kcompactd::{Kcompactd, ask};
 pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};

@@ -1,22 +1,25 @@
 //! A run over a zone: the two scanners towards each other, until there is a block.
 //!
 //! ```text
-//! suitable -- too little memory, a block is there ---> Skipped
+//! suitable -- too little memory, a block is there ---> Skipped, Partial
+//! evacuate -- `fast` only: the block itself ---------> Captured
 //! finished -- scanners met, a block is there --------> Complete, Partial
 //!    \- isolate pages -> isolate free frames -> move -> finished
 //! ```
 
-use super::control::{Control, Isolated, Outcome, Round};
+use super::control::{Control, Isolated, Outcome, Round, Who};
 use super::defer::Verdict;
+use super::evacuate::{Evacuated, evacuate};
 use super::free_scanner;
 use super::method::{Method, Start};
-use super::migrate::migrate_batch;
 use super::migrate_scanner;
-use crate::lru::{List, Mode};
+use crate::config::Compact;
+use crate::lru::Mode;
 use crate::machine::{Machine, Node};
+use crate::stats::Counter;
 use crate::zone::{Fragmentation, Level, Mobility, Scanner, Zone};
 use highwater_platform::Platform;
-use highwater_units::{Order, Pfn};
+use highwater_units::{BATCH_PAGES_MAX, Order};
 
 /// Above it a failure is for want of a block; below, for want of memory (sysctl_extfrag_threshold).
 const EXTFRAG: i32 = 500;
@@ -64,6 +67,19 @@ pub(super) fn compact<P: Platform>(
         zone.reset_skips(m.platform.now());
     }
     let mut cc = Control::new(node, wanted, mode, method);
+    if m.config.compact == Compact::Fast {
+        match evacuate(m, &mut cc, Who::Direct) {
+            Evacuated::Block(first) => {
+                zone.convert(first, order, wanted.1);
+                m.count(Counter::CompactCapture, 1);
+                return Outcome::Captured(first);
+            }
+            Evacuated::Contended => return Outcome::Contended,
+            // To look at all of memory is for who waits.
+            Evacuated::Nothing if mode == Mode::Async => return Outcome::Partial,
+            Evacuated::Nothing => cc = Control::new(node, wanted, mode, method),
+        }
+    }
     let outcome = run(m, &mut cc);
     cc.release(m);
     outcome
@@ -124,26 +140,15 @@ enum Moved {
 
 fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isolated) -> Moved {
     if cc.targets.len() < isolated.len {
-        free_scanner::isolate(m, cc, isolated.len);
+        free_scanner::isolate(m, cc, isolated.len, Who::Direct);
     }
-    let Some(first) = cc.targets.len().checked_sub(isolated.len) else {
-        isolated.put_back(m, cc.node);
-        return Moved::NoTarget;
-    };
-    let to: Vec<Pfn> = cc.targets.drain(first..).collect();
-    if m.platform.populate(&to).is_err() {
-        isolated.put_back(m, cc.node);
-        cc.targets.extend(to);
-        return Moved::NoTarget;
+    match cc.move_to_targets(m, isolated) {
+        Some(vacated) => {
+            vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+            Moved::Some
+        }
+        None => Moved::NoTarget,
     }
-    let mut filled = 0;
-    for (list, batch) in List::ALL.into_iter().zip(isolated.batches) {
-        let moves = migrate_batch(m, batch, list, &to[filled..], cc.mode);
-        filled += moves.filled;
-        m.free_for_all(&moves.vacated);
-    }
-    cc.targets.extend(&to[filled..]);
-    Moved::Some
 }
 
 #[cfg(test)]

@@ -185,13 +185,17 @@ impl<P: Platform> Lru<P> {
     /// Puts what CPUs hold in batches on the lists. Returns orphans to free, of one CPU at a time
     /// through `orphaned`.
     pub fn drain(&self, frames: &Frames<P>, mut orphaned: impl FnMut(&[Pfn])) {
-        for batch in &self.batches {
-            let mut batch = batch.lock();
-            batch.visits(1);
-            // Most are, on a machine of many CPUs: they need no turn at the lists.
-            if batch.pages.is_empty() {
-                continue;
-            }
+        for cpu in 0..self.batches.len() {
+            self.drain_of(frames, CpuId(cpu as u16), &mut orphaned);
+        }
+    }
+
+    /// The same for one CPU.
+    pub fn drain_of(&self, frames: &Frames<P>, cpu: CpuId, mut orphaned: impl FnMut(&[Pfn])) {
+        let mut batch = self.batches[usize::from(cpu.0)].lock();
+        batch.visits(1);
+        // Most are, on a machine of many CPUs: they need no turn at the lists.
+        if !batch.pages.is_empty() {
             let orphans = self.empty(frames, &mut batch, Patience::Waits);
             drop(batch);
             orphaned(&orphans);

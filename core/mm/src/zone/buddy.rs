@@ -152,6 +152,29 @@ impl Buddy {
         self.map.clone()
     }
 
+    /// A block that was taken for movable contents is for others from now on; its pageblocks are,
+    /// if it has them whole.
+    pub(super) fn convert(&mut self, pfn: Pfn, order: Order, mobility: Mobility) {
+        let block = pfn.0 - self.first.0;
+        self.note_used(block, order, mobility, u16::wrapping_add);
+        if order >= Order::LARGE {
+            self.set_types(block, order, mobility);
+        }
+    }
+
+    /// Calls `found` with free blocks for movable contents that are smaller than `order`, the
+    /// largest first, while it says so, by their places in the range; returns how many.
+    pub(super) fn each_smaller(&self, order: Order, mut found: impl FnMut(u32) -> bool) -> usize {
+        let orders = (0..order.0).rev().map(Order);
+        let lists = orders.map(|order| self.lists.iter(list_of(Mobility::Movable, order)));
+        let mut count = 0;
+        lists.flatten().all(|block| {
+            count += 1;
+            found(block)
+        });
+        count
+    }
+
     /// Takes a free block away, for movable contents.
     pub(super) fn take(&mut self, pfn: Pfn, order: Order) {
         let block = pfn.0 - self.first.0;
@@ -335,6 +358,7 @@ impl Buddy {
     fn pop(&mut self, order: Order, mobility: Mobility) -> u32 {
         let list = list_of(mobility, order);
         let block = self.lists.pop_front(list).expect("the list is filled");
+        self.map.note_free(block, order, u16::wrapping_sub);
         self.note_gone(list);
         block
     }
@@ -346,6 +370,7 @@ impl Buddy {
 
     fn note_insert(&mut self, block: u32, order: Order) -> usize {
         self.map.set_head(block, Some(order));
+        self.map.note_free(block, order, u16::wrapping_add);
         let list = list_of(self.map.mobility(block / PAGEBLOCK), order);
         self.filled.0 |= 1 << list;
         list
@@ -355,6 +380,7 @@ impl Buddy {
         let list = list_of(self.map.mobility(block / PAGEBLOCK), order);
         self.lists.remove(list, block);
         self.map.set_head(block, None);
+        self.map.note_free(block, order, u16::wrapping_sub);
         self.note_gone(list);
     }
 

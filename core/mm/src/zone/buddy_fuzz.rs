@@ -62,6 +62,10 @@ fn check(buddy: &Buddy, model: &Model) {
         let merges = *order < Order::MAX.0 && other + (1 << order) <= model.frames;
         assert!(!(merges && blocks.contains(&(other, *order))), "buddies left unmerged");
     }
+    for pageblock in 0..model.frames.div_ceil(PAGEBLOCK) {
+        let free = model.free.range(model.in_pageblock(pageblock)).count();
+        assert_eq!(buddy.map().free(pageblock) as usize, free, "free frames of {pageblock}");
+    }
     let orders = (0..=Order::MAX.0).map(Order);
     let count = |order: Order| Mobility::ALL.map(|m| buddy.blocks(m, order)).iter().sum::<u32>();
     assert_eq!(orders.map(count).sum::<u32>() as usize, blocks.len());

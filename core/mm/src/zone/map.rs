@@ -3,6 +3,7 @@
 //! ```text
 //! Map -- heads   by frame: the order of the free block that starts there
 //!     |- types   by pageblock: its mobility
+//!     |- free    by pageblock: frames in free blocks
 //!     \- skips   by pageblock: compaction found nothing there
 //! ```
 //! Locking: changed under the part's lock only. Who looks without it sees what was so a moment ago,
@@ -12,8 +13,8 @@
 use super::mobility::PAGEBLOCK;
 use crate::frame::Mobility;
 use highwater_units::Order;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU16};
 
 /// Not the head of a free block.
 const NOT_FREE: u8 = u8::MAX;
@@ -22,6 +23,7 @@ const NOT_FREE: u8 = u8::MAX;
 pub(super) struct Map {
     heads: Box<[AtomicU8]>,
     types: Box<[AtomicU8]>,
+    free: Box<[AtomicU16]>,
     skips: Box<[AtomicU8]>,
 }
 
@@ -33,6 +35,7 @@ impl Map {
         Map {
             heads: bytes(frames, NOT_FREE),
             types: bytes(blocks, Mobility::Movable as u8),
+            free: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
             skips: bytes(blocks, 0),
         }
     }
@@ -66,6 +69,20 @@ impl Map {
     /// Changes it.
     pub(super) fn set_mobility(&self, pageblock: u32, mobility: Mobility) {
         self.types[pageblock as usize].store(mobility as u8, Relaxed);
+    }
+
+    /// Frames in free blocks of a pageblock.
+    pub(super) fn free(&self, pageblock: u32) -> u32 {
+        self.free[pageblock as usize].load(Relaxed).into()
+    }
+
+    /// Notes a free block that comes or goes.
+    pub(super) fn note_free(&self, frame: u32, order: Order, change: fn(u16, u16) -> u16) {
+        for pageblock in self.pageblocks_of(frame, order) {
+            let free = &self.free[pageblock as usize];
+            let frames = order.frames().min(PAGEBLOCK) as u16;
+            free.store(change(free.load(Relaxed), frames), Relaxed);
+        }
     }
 
     /// Whether compaction leaves a pageblock out. Changed without a lock: a hint.

@@ -31,7 +31,7 @@ pub use crate::frame::Mobility;
 pub use blocks::{Blocks, ByType, Fragmentation};
 pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
-pub use parts::{Contention, FreeScan, Hold};
+pub use parts::{Contention, FreeScan, Hold, Wanted};
 pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
@@ -161,6 +161,37 @@ impl<P: Platform> Zone<P> {
         self.parts.has_block(order, mobility)
     }
 
+    /// A block that was taken for movable contents is for others from now on.
+    pub fn convert(&self, first: Pfn, order: Order, mobility: Mobility) {
+        self.parts.convert(first, order, mobility);
+    }
+
+    /// Gives a block back that was taken for movable contents, for whoever needs it.
+    pub fn release_block(&self, first: Pfn, order: Order) {
+        self.parts.give_block(first, order, Mobility::Movable);
+    }
+
+    /// Takes up to `wanted` frames for movable contents, one here and one there, down to `level`.
+    pub fn take_singles(
+        &self,
+        cpu: CpuId,
+        wanted: usize,
+        level: Level,
+        mut taken: impl FnMut(Pfn),
+    ) {
+        let mark = self.marks.at(level);
+        let wish = Wish { frames: wanted, least: wanted, together: 1, mark };
+        self.parts.take(cpu, wish, |first, frames| {
+            (0..frames).for_each(|index| taken(first.offset(index)));
+        });
+    }
+
+    /// Calls `found` with the places of blocks of `order` that are free in part, the most promising
+    /// first, while it says so.
+    pub fn each_region(&self, platform: &P, order: Order, found: impl FnMut(Pfn) -> bool) {
+        self.parts.each_region(platform, platform.cpu(), order, found);
+    }
+
     /// What compaction remembers.
     pub fn scanners(&self) -> &Scanners<P> {
         &self.scanners
@@ -212,14 +243,14 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
-    /// free; calls `taken` with each.
+    /// free; calls `taken` with each, until it wants no more.
     pub fn isolate_free(
         &self,
         platform: &P,
         frames: Range<u32>,
         how: (Hold, Contention),
         mark: u32,
-        taken: impl FnMut(Pfn, Order),
+        taken: impl FnMut(Pfn, Order) -> Wanted,
     ) -> FreeScan {
         self.parts.isolate(platform, frames, how, mark, taken)
     }
@@ -259,15 +290,20 @@ impl<P: Platform> Zone<P> {
 
     /// Gives the frames of all per-CPU lists back to the buddy allocator.
     pub fn drain(&self) {
-        for list in &self.cpus {
-            let mut list = list.lock();
-            list.visits(1);
-            if list.len() > 0 {
-                self.free_for_all(list.frames());
-                let give = |first, order, mobility| self.parts.give_block(first, order, mobility);
-                list.blocks().each(give);
-                list.clear();
-            }
+        for cpu in 0..self.cpus.len() {
+            self.drain_of(CpuId(cpu as u16));
+        }
+    }
+
+    /// The same for one CPU's list.
+    pub fn drain_of(&self, cpu: CpuId) {
+        let mut list = self.cpus[usize::from(cpu.0)].lock();
+        list.visits(1);
+        if list.len() > 0 {
+            self.free_for_all(list.frames());
+            let give = |first, order, mobility| self.parts.give_block(first, order, mobility);
+            list.blocks().each(give);
+            list.clear();
         }
     }
 

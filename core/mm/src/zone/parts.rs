@@ -16,7 +16,7 @@
 
 mod isolate;
 
-pub use isolate::{Contention, FreeScan, Hold};
+pub use isolate::{Contention, FreeScan, Hold, Wanted};
 
 use super::Buddy;
 use super::blocks::Blocks;
@@ -236,6 +236,16 @@ impl<P: Platform> Parts<P> {
         })
     }
 
+    /// A block that was taken for movable contents is for others from now on.
+    pub(super) fn convert(&self, first: Pfn, order: Order, mobility: Mobility) {
+        if mobility != Mobility::Movable {
+            self.parts[self.part_of(first)].with(|buddy| {
+                buddy.convert(first, order, mobility);
+                1
+            });
+        }
+    }
+
     /// Gives a block back that was taken for `mobility`.
     pub(super) fn give_block(&self, first: Pfn, order: Order, mobility: Mobility) {
         self.parts[self.part_of(first)].with(|buddy| {
@@ -299,10 +309,14 @@ impl<P: Platform> Parts<P> {
 
     /// The parts that have something, from the CPU's own on, so many times round.
     fn round(&self, cpu: CpuId, rounds: usize) -> impl Iterator<Item = &Part<P>> {
+        self.indices(cpu, rounds).map(|index| &self.parts[index])
+    }
+
+    fn indices(&self, cpu: CpuId, rounds: usize) -> impl Iterator<Item = usize> {
         let count = self.parts.len();
         let home = self.homes[usize::from(cpu.0)];
-        let all = (0..count * rounds).map(move |step| &self.parts[(home + step) % count]);
-        all.filter(move |part| count == 1 || part.standing().free() > 0)
+        let all = (0..count * rounds).map(move |step| (home + step) % count);
+        all.filter(move |index| count == 1 || self.parts[*index].standing().free() > 0)
     }
 
     /// Takes off `free` what `wanted` makes of what is above `mark`.

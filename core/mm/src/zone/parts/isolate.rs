@@ -4,10 +4,12 @@
 //! is held is what the documents of 2012 are about: over a whole pageblock, or from the first free
 //! block on.
 
-use super::{Parts, Standing};
+use super::{Part, Parts, Standing};
+use crate::frame::Mobility;
 use crate::zone::map::Map;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
-use highwater_units::{Order, Pfn};
+use highwater_units::{CpuId, Order, Pfn};
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,6 +31,22 @@ pub enum Contention {
     Waits,
 }
 
+/// Places for a block of which a part says at most so many.
+const REGIONS_MAX: usize = 16;
+/// Counts of pageblocks in a line of memory.
+const COUNTS_PER_LINE: usize = 32;
+/// Free pieces it looks at for them.
+const PIECES_MAX: usize = 64;
+
+/// Whether who takes free blocks wants another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// It does.
+    More,
+    /// It has enough.
+    NoMore,
+}
+
 /// What came of scanning a pageblock for free frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeScan {
@@ -38,6 +56,49 @@ pub struct FreeScan {
     pub isolated: u32,
     /// Whether a lock was given up for: the rest was not looked at.
     pub contended: bool,
+}
+
+impl<P: Platform> Part<P> {
+    /// Regions of whole pageblocks with most free frames, but not all, without the lock.
+    fn freest(&self, platform: &P, order: Order) -> Vec<u32> {
+        let whole = self.map.frames() >> order.0;
+        platform.scans((whole as usize).div_ceil(COUNTS_PER_LINE));
+        let mut best: Vec<(Reverse<u32>, u32)> = Vec::with_capacity(REGIONS_MAX + 1);
+        for place in (0..whole).map(|region| region << order.0) {
+            let mut own = self.map.pageblocks_of(place, order);
+            let free: u32 = own.clone().map(|pageblock| self.map.free(pageblock)).sum();
+            let suits = |pageblock| {
+                !self.map.skips(pageblock) && self.map.mobility(pageblock) == Mobility::Movable
+            };
+            let candidate = (Reverse(free), place);
+            let is_better = best.len() < REGIONS_MAX || best.last() > Some(&candidate);
+            let in_part = free > 0 && free < order.frames();
+            if in_part && is_better && own.all(suits) {
+                let at = best.partition_point(|other| *other < candidate);
+                best.insert(at, candidate);
+                best.truncate(REGIONS_MAX);
+            }
+        }
+        best.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// Regions that the largest free blocks lie in.
+    fn around_pieces(&self, order: Order) -> Vec<u32> {
+        let mut regions = Vec::with_capacity(REGIONS_MAX);
+        self.with(|buddy| {
+            let mut left = PIECES_MAX;
+            buddy.each_smaller(order, |piece| {
+                let place = piece >> order.0 << order.0;
+                let fits = place + order.frames() <= self.map.frames();
+                if fits && !regions.contains(&place) {
+                    regions.push(place);
+                }
+                left -= 1;
+                left > 0 && regions.len() < REGIONS_MAX
+            })
+        });
+        regions
+    }
 }
 
 impl<P: Platform> Parts<P> {
@@ -87,15 +148,36 @@ impl<P: Platform> Parts<P> {
         self.parts[part].map.head(pfn.0 - self.first_of(part).0)
     }
 
+    /// Calls `found` with the places of blocks of `order` that are free in part, the most promising
+    /// first, a part after the other, while it says so. What compaction leaves out is left out.
+    pub(in crate::zone) fn each_region(
+        &self,
+        platform: &P,
+        cpu: CpuId,
+        order: Order,
+        mut found: impl FnMut(Pfn) -> bool,
+    ) {
+        for index in self.indices(cpu, 1) {
+            let (part, first) = (&self.parts[index], self.first_of(index));
+            let regions = match order {
+                Order::LARGE | Order::MAX => part.freest(platform, order),
+                _ => part.around_pieces(order),
+            };
+            if !regions.into_iter().all(|place| found(first.offset(place))) {
+                break;
+            }
+        }
+    }
+
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
-    /// free in the zone; calls `taken` with each.
+    /// free in the zone; calls `taken` with each, until it wants no more.
     pub(in crate::zone) fn isolate(
         &self,
         platform: &P,
         frames: Range<u32>,
         (hold, contention): (Hold, Contention),
         mark: u32,
-        mut taken: impl FnMut(Pfn, Order),
+        mut taken: impl FnMut(Pfn, Order) -> Wanted,
     ) -> FreeScan {
         let index = self.part_of(Pfn(frames.start));
         let (part, first) = (&self.parts[index], self.first_of(index).0);
@@ -124,7 +206,9 @@ impl<P: Platform> Parts<P> {
                 buddy.take(Pfn(at), order);
                 buddy.visits(1);
                 scan.isolated += count;
-                taken(Pfn(at), order);
+                if taken(Pfn(at), order) == Wanted::NoMore {
+                    break;
+                }
             }
             at += count;
         }

@@ -1,0 +1,154 @@
+//! kcompactd: a thread of each node that has blocks ready before they are asked for.
+//!
+//! ```text
+//! an allocation finds no block (ask) --> wakes: makes one of that order
+//!                                    \-> and for 10 s looks twice a second how memory lies:
+//!   score > 90: makes large blocks until it is 80, or there is nothing to be won
+//!   none was won: looks again in 32 s
+//! ```
+//! The score is the part of free memory that is not in large blocks (fragmentation_score_node,
+//! proactive compaction, Linux 5.9, proactiveness 20). Where nobody asks for blocks the thread
+//! sleeps: a program of small pages pays nothing.
+
+use super::control::{Control, Who};
+use super::evacuate::{Evacuated, evacuate};
+use super::method::Method;
+use crate::config::Compact;
+use crate::lru::Mode;
+use crate::machine::{Machine, Node};
+use crate::stats::Counter;
+use crate::zone::{Level, Mobility};
+use highwater_platform::{Atomic, Event, Phase, Platform, Thread};
+use highwater_units::{Nanos, NodeId, Order};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+/// Above this score it begins, at this one it ends: percent.
+const SCORE_HIGH: u32 = 90;
+/// See there.
+const SCORE_LOW: u32 = 80;
+/// From one look to the next (HPAGE_FRAG_CHECK_INTERVAL_MSEC).
+const PERIOD: Nanos = Nanos(500_000_000);
+/// Looks that are left out after one that won nothing (COMPACT_MAX_DEFER_SHIFT).
+const LEFT_OUT: u32 = 1 << 6;
+/// For so long after somebody asked it looks.
+const INTEREST: Nanos = Nanos(10_000_000_000);
+
+/// The threads, as long as they are to run.
+pub struct Kcompactd<P: Platform> {
+    machine: Arc<Machine<P>>,
+    stopped: Arc<P::Atomic<u8>>,
+    threads: Vec<P::Thread>,
+}
+
+impl<P: Platform> Kcompactd<P> {
+    /// Starts one for each node, where the setting has them and there is memory for some blocks.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<Kcompactd<P>>> {
+        let blocks = machine.frames.len() / Order::MAX.frames() as usize;
+        if machine.config.compact != Compact::Fast || blocks < BLOCKS_MIN {
+            return Ok(None);
+        }
+        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
+        let start = |index: usize| {
+            let (m, flag) = (machine.clone(), stopped.clone());
+            let body = Box::new(move || run(&m, &m.nodes[index], &flag));
+            machine.platform.spawn(&format!("kcompactd{index}"), NodeId(index as u8), body)
+        };
+        let threads = (0..machine.nodes.len()).map(start).collect::<io::Result<Vec<_>>>()?;
+        Ok(Some(Kcompactd { machine: machine.clone(), stopped, threads }))
+    }
+
+    /// Ends them.
+    pub fn stop(self) {
+        self.stopped.store(1, Release);
+        self.machine.nodes.iter().for_each(|node| node.compaction.alarm.notify_all());
+        self.threads.into_iter().for_each(Thread::join);
+    }
+}
+
+/// Memory of fewer blocks of the largest order has none to spare.
+const BLOCKS_MIN: usize = 4;
+
+/// Says that an allocation found no block of `order`.
+pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
+    node.compaction.wanted.fetch_max(order.0, AcqRel);
+    node.compaction.alarm.notify_all();
+}
+
+/// The body of a thread.
+fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
+    let _phase = m.enter(Phase::Compact);
+    let (mut asked, mut left_out) = (None::<Nanos>, 0);
+    loop {
+        let ticket = node.compaction.alarm.ticket();
+        if stopped.load(Acquire) != 0 {
+            return;
+        }
+        let now = m.platform.now();
+        match Order(node.compaction.wanted.swap(0, AcqRel)) {
+            Order(0) => {
+                let patience = match asked {
+                    Some(since) if now.since(since) < INTEREST => Some(PERIOD),
+                    _ => None,
+                };
+                if patience.is_some() && left_out == 0 && score(node) > SCORE_HIGH {
+                    left_out = if make_ready(m, node, stopped) == 0 { LEFT_OUT } else { 0 };
+                    continue;
+                }
+                left_out = left_out.saturating_sub(1);
+                node.compaction.alarm.wait(ticket, patience);
+            }
+            order => {
+                asked = Some(now);
+                m.count(Counter::CompactDaemonWake, 1);
+                if !has_room(node, order) || node.zone.has_block(order, Mobility::Movable) {
+                    continue;
+                }
+                make(m, node, order);
+            }
+        }
+    }
+}
+
+/// How much of free memory is not in large blocks: percent.
+fn score<P: Platform>(node: &Node<P>) -> u32 {
+    node.zone.blocks().unusable(Order::LARGE) / 10
+}
+
+/// Whether there is memory for a block, and for pages to move to meanwhile.
+fn has_room<P: Platform>(node: &Node<P>, order: Order) -> bool {
+    node.zone.allows(Level::Low, 2 * order.frames())
+}
+
+/// Makes large blocks until memory lies well; returns how many.
+fn make_ready<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) -> u32 {
+    let mut made = 0;
+    while stopped.load(Acquire) == 0
+        && has_room(node, Order::LARGE)
+        && score(node) > SCORE_LOW
+        && make(m, node, Order::LARGE)
+    {
+        made += 1;
+    }
+    made
+}
+
+/// Makes a block and leaves it in the zone.
+fn make<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
+    let method = Method::of(m.config.compact).expect("it runs where memory is compacted");
+    let mut cc = Control::new(node, (order, Mobility::Movable), Mode::Sync, method);
+    match evacuate(m, &mut cc, Who::Daemon) {
+        Evacuated::Block(first) => {
+            m.release_block(node, first, order);
+            true
+        }
+        Evacuated::Contended | Evacuated::Nothing => {
+            node.zone.reset_skips(m.platform.now());
+            false
+        }
+    }
+}
