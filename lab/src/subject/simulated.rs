@@ -281,6 +281,8 @@ impl World for Virtual<'_> {
     }
 
     fn work(&self, time: Nanos) {
+        // Who computes has finished what it did before.
+        self.0.progressed();
         self.0.work(time);
     }
 

@@ -112,6 +112,11 @@ impl Vm {
         self.engine().sync();
     }
 
+    /// Something useful was done: see [`Limits`].
+    pub fn progressed(&self) {
+        self.engine().progress();
+    }
+
     /// The running thread sleeps.
     pub fn sleep(&self, nanos: Nanos) {
         self.engine().sleep(Some(nanos.0), "a time");
