@@ -5,7 +5,7 @@ mod common;
 use common::{Frames, every_device, random_batch, read, write};
 use highwater_devices::{Device, Spec};
 use highwater_platform::{Io, IoError, Latency};
-use highwater_units::{Bytes, LARGE_PAGES, Pfn, Prng};
+use highwater_units::{Bytes, LARGE_PAGES, Order, Pfn, Prng};
 
 const SIZE: Bytes = Bytes(4 << 20);
 const SLOTS: u32 = 1024;
@@ -135,7 +135,7 @@ fn a_large_block_is_one_transfer() {
     for (name, device) in every_device(dir.path(), SIZE) {
         // Not on a boundary of anything, and beside a run in the same batch.
         let mut batch = [
-            Io::block(77, Pfn(0)),
+            Io::block(77, Pfn(0), Order::LARGE),
             Io::new(700, (LARGE_PAGES as u32..).take(16).map(Pfn).collect()),
         ];
         pages(&batch).for_each(|(slot, pfn)| frames.fill(pfn, u64::from(slot) << 8 | 1));
@@ -147,7 +147,7 @@ fn a_large_block_is_one_transfer() {
         for (slot, pfn) in pages(&batch[..1]) {
             assert!(frames.holds(pfn, u64::from(slot) << 8 | 1), "{name}: slot {slot}");
         }
-        let mut outside = [Io::block(device.info().pages - 511, Pfn(0))];
+        let mut outside = [Io::block(device.info().pages - 511, Pfn(0), Order::LARGE)];
         write(&*device, &frames, &mut outside);
         assert_eq!(outside[0].result, Err(IoError::Failed(libc::EINVAL)), "{name}");
     }

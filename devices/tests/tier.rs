@@ -5,7 +5,7 @@ mod common;
 use common::{Frames, read, write};
 use highwater_devices::{Device, Spec, Tiering, open};
 use highwater_platform::Io;
-use highwater_units::{FrameList, Pfn};
+use highwater_units::{FrameList, Order, Pfn};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ fn a_large_block_may_be_in_both_levels() {
     let (device, frames) = (tier("ram", dir.path()), Frames::new(PAGES));
     device.pause();
     (0..PAGES).for_each(|page| frames.fill(Pfn(page), seed(page)));
-    let mut block = [Io::block(100, Pfn(0))];
+    let mut block = [Io::block(100, Pfn(0), Order::LARGE)];
     write(&*device, &frames, &mut block);
     assert_eq!(block[0].result, Ok(()));
     (0..PAGES).for_each(|page| frames.fill(Pfn(page), 99));

@@ -10,6 +10,7 @@
 //!                                      Swapped   cached the swap cache has it: wait for its write
 //!                                                fetch  frames, device read, mapped
 //! ```
+//! Pages of more than one frame are made present in `folio`.
 //! What is fetched, and with what beside it, is decided in `swap_in`. What is fetched before it is
 //! used comes by a thread of its own, `ahead`.
 //!
@@ -20,6 +21,7 @@
 pub mod ahead;
 mod around;
 mod file;
+mod folio;
 mod large;
 mod swap_in;
 
@@ -35,7 +37,7 @@ use crate::stats::Counter;
 use crate::swap::Source;
 use ahead::Landed;
 use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
-use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
+use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 use swap_in::{fetch, keep_or_free_slots};
 
 /// How a fault was served.
@@ -83,6 +85,8 @@ pub fn resolve<P: Platform>(
     }
     loop {
         match space.claim(fault.vpn, fault.access) {
+            // Behind guards nothing vanishes.
+            Claim::Mapped if space.order() > Order(0) => return Ok(Served::Again),
             Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Again),
             Claim::Mapped => forget_vanished(m, space, fault.vpn),
             Claim::Busy(ticket) => match ahead::land(m, space.id(), fault.vpn) {
@@ -92,6 +96,9 @@ pub fn resolve<P: Platform>(
                     space.wait(fault.vpn, ticket);
                 }
             },
+            Claim::Held(held) if space.order() > Order(0) => {
+                return folio::present(m, held, fault);
+            }
             Claim::Held(held) => return present(m, held, fault),
         }
     }

@@ -18,7 +18,7 @@ use crate::range::{Large, discard, each_held};
 use crate::space::{Backing, Entry, Range, Space};
 use crate::write_back::write_back;
 use highwater_platform::{AttachError, DeviceRole, FileAccess, FileInfo, Platform};
-use highwater_units::Vpn;
+use highwater_units::{Order, Vpn};
 
 /// Why a file has not got a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,8 @@ fn take_place<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(&Space<P>, u8)
             continue;
         }
         let space = space.or_else(|| {
-            let added = m.add_space(pages.next_power_of_two(), Backing::File { device })?;
+            let added =
+                m.add_space(pages.next_power_of_two(), Order(0), Backing::File { device })?;
             added.cut(Vpn(0));
             Some(added)
         });

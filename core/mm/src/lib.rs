@@ -4,8 +4,8 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! files -> snapshot, write_back -> fault, slab, range -> alloc -> reclaim, compact -> large, run
-//!                      -> machine -> space, swap, lru, zone -> frame
+//! files -> snapshot, write_back -> fault, slab, range -> alloc -> reclaim, compact
+//!                      -> large, run, folio -> machine -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
@@ -17,6 +17,7 @@ pub mod config;
 pub mod error;
 pub mod fault;
 pub mod files;
+pub mod folio;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;

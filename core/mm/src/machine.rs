@@ -117,6 +117,8 @@ pub struct Machine<P: Platform> {
     /// By device: whether a space has it.
     files: Vec<P::Atomic<u8>>,
     spaces: Vec<OnceLock<Space<P>>>,
+    /// 1: there are spaces whose pages are of more than one frame.
+    folios: P::Atomic<u8>,
 }
 
 /// CPUs of a node that share a thread which reads ahead.
@@ -215,6 +217,7 @@ impl<P: Platform> Machine<P> {
             shrinkers: [const { OnceLock::new() }; SHRINKERS_MAX],
             files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),
             spaces: (0..SPACES_MAX).map(|_| OnceLock::new()).collect(),
+            folios: Atomic::new(0),
             platform,
         };
         machine.stats.begin_pressure(machine.reading(machine.platform.now()));
@@ -260,12 +263,21 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Adds a space; `None` when there are 256 already.
-    pub fn add_space(&self, pages: u64, backing: Backing) -> Option<&Space<P>> {
+    pub fn add_space(&self, pages: u64, order: Order, backing: Backing) -> Option<&Space<P>> {
+        if order > Order(0) {
+            self.folios.store(1, Relaxed);
+        }
         let mut free = self.spaces.iter().enumerate().filter(|(_, place)| place.get().is_none());
         free.find_map(|(index, place)| {
-            let space = Space::new(&self.platform, SpaceId(index as u16), pages, backing);
+            let id = SpaceId(index as u16);
+            let space = Space::new(&self.platform, id, pages, order, backing);
             place.set(space).is_ok().then(|| place.get().expect("just set"))
         })
+    }
+
+    /// Whether any space has pages of more than one frame.
+    pub fn has_folios(&self) -> bool {
+        self.folios.load(Relaxed) != 0
     }
 
     /// Whether a device is of role File and large enough for a space of `pages` pages.

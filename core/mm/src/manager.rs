@@ -1,7 +1,7 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
 use crate::alloc;
-use crate::compact::{Kcompactd, migrate_batch};
+use crate::compact::{Kcompactd, Migrated, migrate_batch, migrate_folio, order_of};
 use crate::config::{
     Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_THREADS_MAX,
     KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch,
@@ -11,6 +11,7 @@ use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
 use crate::fault::{self, Fault, Served};
 use crate::files::{self, NoSpace};
+use crate::folio::ORDER_MAX;
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
@@ -24,7 +25,7 @@ use crate::verify::verify;
 use crate::write_back;
 use crate::write_back::flusher::{self, Flusher};
 use crate::zone::{Blocks, Level, Mobility};
-use highwater_platform::{AttachError, FileAccess, Latency, LockStatistics, Platform};
+use highwater_platform::{AttachError, FileAccess, Latency, LockStatistics, Platform, Recency};
 use highwater_units::{FrameBatch, Nanos, Order, Pfn, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -143,7 +144,25 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::Attach`] and [`StartError::Spaces`].
     pub fn add_space(&self, pages: u64) -> Result<SpaceId, StartError> {
-        self.add(pages, Backing::Anonymous)
+        self.add(pages, Order(0), Backing::Anonymous)
+    }
+
+    /// Adds a space of `pages` pages of 2^order frames each (4 KiB to 2 MiB), adjacent in memory:
+    /// what a [`Pin`] of one holds. A page comes and goes whole, with one transfer. All calls count
+    /// pages of this size. Order 0 is [`Manager::add_space`]'s. Such a space is neither copied
+    /// ([`Manager::snapshot`]) nor rearranged ([`Manager::relocate`]).
+    ///
+    /// # Errors
+    /// [`StartError::Config`] for another order, or where pages are reached without guards;
+    /// [`StartError::Attach`] and [`StartError::Spaces`].
+    pub fn add_space_of(&self, pages: u64, order: Order) -> Result<SpaceId, StartError> {
+        if order > ORDER_MAX {
+            return Err(StartError::Config("pages of a space are of order 0 to 9"));
+        }
+        if order > Order(0) && self.platform().recency() == Recency::Unmapping {
+            return Err(StartError::Config("pages of more than 4 KiB are for guards"));
+        }
+        self.add(pages, order, Backing::Anonymous)
     }
 
     /// Adds a space whose pages have their places on a device of role File: page `n` is slot `n`.
@@ -157,7 +176,7 @@ impl<P: Platform> Manager<P> {
         if !self.machine.fits_file(device, pages) || !self.machine.take_file(device) {
             return Err(StartError::File(device));
         }
-        self.add(pages, Backing::File { device })
+        self.add(pages, Order(0), Backing::File { device })
     }
 
     /// Gives a file a space, as long as it is open. It needs one of the places that the platform
@@ -185,9 +204,9 @@ impl<P: Platform> Manager<P> {
         files::close(&self.machine, self.space(space))
     }
 
-    fn add(&self, pages: u64, backing: Backing) -> Result<SpaceId, StartError> {
-        let space = self.machine.add_space(pages, backing).ok_or(StartError::Spaces)?;
-        let attached = self.machine.platform.attach(space.id(), pages);
+    fn add(&self, pages: u64, order: Order, backing: Backing) -> Result<SpaceId, StartError> {
+        let space = self.machine.add_space(pages, order, backing).ok_or(StartError::Spaces)?;
+        let attached = self.machine.platform.attach(space.id(), pages << order.0);
         attached.map_err(StartError::refused)?;
         Ok(space.id())
     }
@@ -282,7 +301,8 @@ impl<P: Platform> Manager<P> {
     /// meanwhile, by a thread of the manager, and mapped. A hint: it never waits, nor fails, and is
     /// forgotten where there are too many (posix_madvise's WILLNEED), or with `prefetch=off`.
     pub fn prefetch(&self, space: SpaceId, pages: Range) {
-        let on = self.machine.config.prefetch == Switch::On && self.readahead.is_some();
+        let single = self.space(space).order() == Order(0);
+        let on = self.machine.config.prefetch == Switch::On && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
             self.machine.wish(Wish { space, first, end, marker: None });
@@ -390,6 +410,25 @@ impl<P: Platform> Manager<P> {
     /// How free memory lies, by node: /proc/buddyinfo, /proc/pagetypeinfo.
     pub fn blocks(&self) -> Vec<Blocks> {
         self.machine.nodes.iter().map(|node| node.zone.blocks()).collect()
+    }
+
+    /// Moves the page of 2^order frames that begins with `head` to as many others, if such are to
+    /// be had without reclaim; says whether it did.
+    pub fn migrate_folio(&self, head: Pfn, mode: Mode) -> bool {
+        let m = &self.machine;
+        let Some(order) = order_of(m, head).filter(|order| *order > Order(0)) else { return false };
+        let Some(to) = alloc::spare_run(m, order) else { return false };
+        let list = m.node_of(head).lru.isolate_frame(&m.frames, head, mode);
+        let outcome = list.map(|list| migrate_folio(m, head, list, to, order, mode));
+        match outcome {
+            Some(Migrated::Moved) => m.free_run(head, order, Mobility::Movable),
+            Some(Migrated::Vanished) => {
+                m.free(&[head]);
+                m.free_run(to, order, Mobility::Movable);
+            }
+            Some(Migrated::Busy) | None => m.free_run(to, order, Mobility::Movable),
+        }
+        outcome == Some(Migrated::Moved)
     }
 
     /// Moves pages out of up to 16 frames from `first` on, which lie on one node, to frames that
@@ -534,9 +573,14 @@ pub struct Pin<'a, P: Platform> {
 }
 
 impl<P: Platform> Pin<'_, P> {
-    /// The frame, the page's until this is dropped.
+    /// The frame, the page's until this is dropped; of several, the first.
     pub fn pfn(&self) -> Pfn {
         self.pfn
+    }
+
+    /// How many frames the page has, adjacent to each other.
+    pub fn frames(&self) -> u32 {
+        self.space.order().frames()
     }
 }
 

@@ -3,17 +3,21 @@
 //! Both walk the range in runs of up to 16 pages, holding their entries, and wait for whoever works
 //! on a page. Untouched parts of a range cost a look per 16 MiB.
 
+use crate::folio::{self, Folio};
 use crate::frame::Writeback;
 use crate::large::split;
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use highwater_platform::{Phase, Platform, Stop};
-use highwater_units::{Pfn, Vpn};
+use highwater_units::{Order, Pfn, Vpn};
 
 /// Drops the contents of a range: it reads as zeros, or as its file; its frames and slots are free.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     let _phase = m.enter(Phase::Range);
+    if space.order() > Order(0) {
+        return each_present(space, range, Large::Leave, |held| drop_folios(m, held));
+    }
     each_present(space, range, Large::Split(m), |held| {
         take_in(m, &held, Busy::Drop);
         m.count(Counter::PgDiscard, held.len() as u64);
@@ -29,11 +33,32 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     });
 }
 
+/// The same, of pages of more than one frame.
+fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
+    let space = held.space();
+    for (index, entry) in held.entries().iter().enumerate() {
+        match entry.page() {
+            Page::Absent => {}
+            Page::Resident(head) => {
+                let folio = Folio::new(head, space.order());
+                if entry.is_mapped() {
+                    folio::drop_mapped(m, space, held.owner(index), &folio);
+                }
+                folio::abandon(m, &folio);
+            }
+            Page::Swapped(slot) => folio::release_slots(m, slot, space.order()),
+        }
+    }
+    m.count(Counter::PgDiscard, (held.len() << space.order().0) as u64);
+    held.release(|_, _| Entry::ABSENT);
+}
+
 /// Moves the contents of a range to the pages from `to` on, which are absent, do not overlap it,
 /// and are known to nobody else yet. Nothing is copied: frames and slots change hands.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     let _phase = m.enter(Phase::Range);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
+    assert_eq!(space.order(), Order(0), "pages of more than one frame stay where they are");
     each_present(space, range, Large::Split(m), |held| {
         take_in(m, &held, Busy::Wait);
         for index in 0..held.len() {

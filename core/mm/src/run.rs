@@ -11,7 +11,7 @@ use crate::frame::{Owner, Place};
 use crate::machine::Machine;
 use crate::space::{Entry, Held, Page, Pinned};
 use highwater_platform::{Platform, Stop};
-use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX};
+use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Order, Pfn, RUN_PAGES_MAX};
 
 /// A run of neighbouring pages, locked, with their frames.
 pub(crate) struct Run<'a, P: Platform> {
@@ -73,7 +73,9 @@ fn sort_by_owner<P: Platform>(m: &Machine<P>, batch: &mut FrameBatch) {
 
 fn lock_first<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Option<Run<'_, P>> {
     let owner = m.frames.owner(pfn)?;
-    let held = Held::lock(m.space(owner.space), owner.vpn, Pinned::Refuse)?;
+    // Those of other orders are one by one: `crate::folio`.
+    let space = Some(m.space(owner.space)).filter(|space| space.order() == Order(0))?;
+    let held = Held::lock(space, owner.vpn, Pinned::Refuse)?;
     // The page may have been dropped, or swapped out and in again, before it was locked.
     let small = |entry: Entry| entry.page() == Page::Resident(pfn) && !entry.is_large();
     small(held.entries()[0]).then(|| Run { held, frames: FrameList::one(pfn) })

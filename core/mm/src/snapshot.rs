@@ -17,7 +17,7 @@ use crate::space::{Backing, Entry, Held, Page, Range, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
 use highwater_platform::{Io, Phase, Platform, Progress, Stop};
-use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
+use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
 /// Consecutive pages in consecutive slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,7 @@ impl Snapshot {
 pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, FaultError> {
     let _phase = m.enter(Phase::Range);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
+    assert_eq!(space.order(), Order(0), "pages of more than one frame are not copied");
     let mut snapshot = Snapshot::default();
     let mut failed = None;
     each_present(space, Range::whole(space), Large::Split(m), |held| {

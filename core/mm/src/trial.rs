@@ -14,6 +14,7 @@
 //! spaces after   spare, as many: empty, to restore snapshots into
 //! the last       a file's, if the platform has a device for one: its first half is shared; of the
 //!                others every thread has some to itself, writes them back and drops them
+//! or, behind it  of pages of more than one frame, where these are reached by guards
 //! ```
 //! A value is `count << 8 | thread`, with a count that only rises: what was never written there, or
 //! belongs to another page, or to another time, differs.
@@ -22,6 +23,7 @@
 //! platform does not see. Its two mutexes are never held across a call of the platform.
 
 mod check;
+mod folios;
 mod marked;
 mod model;
 mod objects;
@@ -33,7 +35,7 @@ mod user;
 mod world;
 
 pub use objects::{ObjectsPlan, run_objects};
-pub use plan::{Failures, LARGE_FRAMES_MIN, Mix, Operation, Plan, THREADS_MAX};
+pub use plan::{Failures, FolioPlan, LARGE_FRAMES_MIN, Mix, Operation, Plan, THREADS_MAX};
 pub use program::{Pins, Program, Reach};
 
 use crate::stats::Snapshot as Statistics;
@@ -94,6 +96,8 @@ pub fn run_full<P: Platform, G: Program<P>>(
     beat: Beat,
 ) -> Outcome {
     assert_eq!(plan.failures, Failures::Allowed, "accesses fail where pages do not fit");
+    // Slots would be left, but none that are adjacent, and who wants a frame would wait for long.
+    let plan = &Plan { folios: FolioPlan::NONE, ..plan.clone() };
     let mut world = work(platform, program, plan, seed, beat);
     rest::check(&world);
     world.manager.stop_kswapd();

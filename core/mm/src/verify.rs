@@ -4,6 +4,7 @@
 //! and pages. For tests, the simulator, and after a suspicion: it panics at the first
 //! contradiction.
 
+use crate::folio::Folio;
 use crate::frame::{Owner, Place};
 use crate::lru::List;
 use crate::machine::Machine;
@@ -11,7 +12,7 @@ use crate::range::{Large, each_present};
 use crate::snapshot::Snapshot;
 use crate::space::{Backing, Entry, Page, Range, block_of};
 use highwater_platform::{Atomic, Platform};
-use highwater_units::{LARGE_PAGES, Pfn, Slot};
+use highwater_units::{LARGE_PAGES, Order, Pfn, Slot};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -36,12 +37,13 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
                     Page::Absent => {}
                     Page::Swapped(slot) => {
                         assert_eq!(space.backing(), Backing::Anonymous, "files have no slots");
-                        *references.entry(slot).or_insert(0) += 1;
+                        refer(&mut references, slot, space.order());
                     }
                     Page::Resident(pfn) => {
                         dirty += u64::from(entry.is_dirty());
                         check_resident(m, &places, held.owner(index), *entry, pfn, &mut references);
                         places[pfn.index()] = Some(Place::Off);
+                        set_tails(m, &mut places, &Folio::new(pfn, space.order()));
                     }
                 }
             }
@@ -112,7 +114,26 @@ fn check_resident<P: Platform>(
         assert!(!entry.is_dirty(), "a dirty page of {owner:?} has no slot");
         let backing = m.space(owner.space).backing();
         assert_eq!(backing, Backing::Anonymous, "a file's page of {owner:?} has no slot");
+        refer(references, slot, m.space(owner.space).order());
+    }
+}
+
+/// One reference to the slots of a page of an order.
+fn refer(references: &mut BTreeMap<Slot, u32>, first: Slot, order: Order) {
+    for index in 0..order.frames() {
+        let slot = Slot { index: first.index + index, ..first };
         *references.entry(slot).or_insert(0) += 1;
+    }
+}
+
+/// The frames of a page but the first: nobody's, and on no list.
+fn set_tails<P: Platform>(m: &Machine<P>, places: &mut [Option<Place>], folio: &Folio) {
+    for pfn in folio.tails() {
+        let head = folio.head();
+        assert_eq!(m.frames.place(*pfn).get(), Place::Tail, "{pfn:?} of the page in {head:?}");
+        let (owner, slot) = (m.frames.owner(*pfn), m.frames.slot(*pfn));
+        assert_eq!((owner, slot), (None, None), "{pfn:?} is known by {head:?}");
+        set_place(places, *pfn, Place::Off);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where pages go that are in no frame: slots of swap devices, places in files.
 
-use highwater_units::{Bytes, FrameList, IoFrames, NodeId, Pfn};
+use highwater_units::{Bytes, FrameList, IoFrames, NodeId, Order, Pfn};
 
 /// Whether a device answers within the call that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl std::fmt::Display for IoError {
 pub struct Io {
     /// The first slot.
     pub slot: u32,
-    /// Its frame and those of the slots after it: 1 to 16, or a large block; populated, not mapped.
+    /// Its frame and those of the slots after it: 1 to 16, or a block; populated, not mapped.
     pub frames: IoFrames,
     /// Filled in by the device.
     pub result: Result<(), IoError>,
@@ -107,9 +107,9 @@ impl Io {
         Io { slot, frames: IoFrames::List(frames), result: Ok(()) }
     }
 
-    /// A transfer of a large block, whose first frame is `first`.
-    pub fn block(slot: u32, first: Pfn) -> Io {
-        Io { slot, frames: IoFrames::Block(first), result: Ok(()) }
+    /// A transfer of a block of 2^order frames, of which `first` is the first.
+    pub fn block(slot: u32, first: Pfn, order: Order) -> Io {
+        Io { slot, frames: IoFrames::Block(first, order), result: Ok(()) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs of up to 64 KiB, the unit in which pages are read, written, mapped and unmapped; and large
 //! blocks of 2 MiB, which travel whole.
 
-use crate::Pfn;
+use crate::{Order, Pfn};
 
 /// Pages in the longest run that travels as one: 64 KiB, one I/O and one TLB flush.
 pub const RUN_PAGES_MAX: usize = 16;
@@ -84,8 +84,8 @@ impl<const N: usize> FromIterator<Pfn> for FrameArray<N> {
 pub enum IoFrames {
     /// Up to 16, anywhere.
     List(FrameList),
-    /// A large block: [`LARGE_PAGES`] adjacent frames from this one on.
-    Block(Pfn),
+    /// A block: so many adjacent frames from this one on.
+    Block(Pfn, Order),
 }
 
 impl IoFrames {
@@ -93,7 +93,7 @@ impl IoFrames {
     pub fn len(&self) -> usize {
         match self {
             IoFrames::List(list) => list.len(),
-            IoFrames::Block(_) => LARGE_PAGES,
+            IoFrames::Block(_, order) => order.frames() as usize,
         }
     }
 
@@ -106,7 +106,7 @@ impl IoFrames {
     pub fn at(&self, index: usize) -> Pfn {
         match self {
             IoFrames::List(list) => list[index],
-            IoFrames::Block(first) => first.offset(index as u32),
+            IoFrames::Block(first, _) => first.offset(index as u32),
         }
     }
 
@@ -119,7 +119,7 @@ impl IoFrames {
     pub fn adjacent(&self) -> impl Iterator<Item = (usize, Pfn, usize)> + '_ {
         let (list, block) = match self {
             IoFrames::List(list) => (&list[..], None),
-            IoFrames::Block(first) => (&[][..], Some((0, *first, LARGE_PAGES))),
+            IoFrames::Block(first, _) => (&[][..], Some((0, *first, self.len()))),
         };
         adjacent(list).chain(block)
     }
@@ -159,11 +159,13 @@ mod tests {
 
     #[test]
     fn a_block_is_one_stretch_and_many_lists() {
-        let block = IoFrames::Block(Pfn(1024));
-        assert_eq!(block.adjacent().collect::<Vec<_>>(), [(0, Pfn(1024), LARGE_PAGES)]);
-        let lists: Vec<Pfn> = block.lists().flat_map(|(_, list)| list.to_vec()).collect();
-        assert!(lists.iter().copied().eq(block.iter()));
-        assert_eq!(lists.len(), LARGE_PAGES);
+        for order in (0..=Order::LARGE.0).map(Order) {
+            let (block, frames) = (IoFrames::Block(Pfn(1024), order), 1 << order.0);
+            assert_eq!(block.adjacent().collect::<Vec<_>>(), [(0, Pfn(1024), frames)]);
+            let lists: Vec<Pfn> = block.lists().flat_map(|(_, list)| list.to_vec()).collect();
+            assert!(lists.iter().copied().eq(block.iter()));
+            assert_eq!(lists.len(), frames);
+        }
         let few: FrameList = [7, 3].map(Pfn).into_iter().collect();
         let lists: Vec<_> =
             IoFrames::List(few).lists().map(|(at, list)| (at, list.len())).collect();

@@ -139,6 +139,24 @@ fn compacted<P: Platform>(
     first
 }
 
+/// Goes up again, as often as is hoped for.
+pub(super) fn patiently<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    climb: impl Fn() -> Option<Pfn>,
+) -> Result<Pfn, OutOfMemory> {
+    let times = if order.0 <= COSTLY { 2 } else { RETRIES };
+    for attempt in 0..times {
+        if let Some(first) = climb() {
+            return Ok(first);
+        }
+        drain(m);
+        m.platform.relax(attempt);
+    }
+    m.count(Counter::AllocOom, 1);
+    Err(OutOfMemory)
+}
+
 /// Direct reclaim, until there is a frame or no hope for one.
 fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, Shortage> {
     let start = m.platform.now();

@@ -13,7 +13,7 @@
 
 mod ladder;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Node};
 use crate::zone::{Level, Mobility};
 use highwater_platform::{Phase, Platform};
 use highwater_units::{FrameList, Order, Pfn};
@@ -68,6 +68,15 @@ fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList>
 pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
     let _phase = m.enter(Phase::Alloc);
     let first = ladder::run(m, order, mobility)?;
+    populated_run(m, first, order, mobility)
+}
+
+fn populated_run<P: Platform>(
+    m: &Machine<P>,
+    first: Pfn,
+    order: Order,
+    mobility: Mobility,
+) -> Option<Pfn> {
     let frames: [Pfn; Order::MAX.frames() as usize] =
         std::array::from_fn(|index| Pfn(first.0 + index as u32));
     if m.platform.populate(&frames[..order.frames() as usize]).is_err() {
@@ -75,6 +84,25 @@ pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Opt
         return None;
     }
     Some(first)
+}
+
+/// The same of those above min, if there is one: nobody reclaims for it.
+pub fn spare_run<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
+    let _phase = m.enter(Phase::Alloc);
+    let cpu = m.cpu();
+    let of = |node: &Node<P>| node.zone.alloc_block(cpu, order, Mobility::Movable, Level::Min);
+    let first = m.nodes_from(cpu).find_map(|(_, node)| of(node))?;
+    m.taken(order.frames() as usize);
+    populated_run(m, first, order, Mobility::Movable)
+}
+
+/// The same for a page that cannot do with less: tries again and again, while others free memory
+/// and it comes together.
+///
+/// # Errors
+/// [`OutOfMemory`] if no such run was to be had for long enough.
+pub fn folio<P: Platform>(m: &Machine<P>, order: Order) -> Result<Pfn, OutOfMemory> {
+    ladder::patiently(m, order, || run(m, order, Mobility::Movable))
 }
 
 /// The first frame of a large page's block.

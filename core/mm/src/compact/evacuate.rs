@@ -169,7 +169,7 @@ fn survey<P: Platform>(
                 survey.listed[place / 64] |= 1 << (place % 64);
                 survey.pages += 1;
             }
-            Seen::Large | Seen::Run(_) => survey.staying += 1,
+            Seen::Large(_) | Seen::Run(_) => survey.staying += 1,
             Seen::Other => survey.passing += 1,
         }
     }

@@ -21,10 +21,10 @@ use crate::frame::{Owner, Place, Writeback};
 use crate::lru::List;
 use crate::machine::Machine;
 use crate::run::{Run, Unmapped, each_run};
-use crate::space::{Entry, Held, Page};
+use crate::space::{Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use highwater_platform::{Platform, Protection};
-use highwater_units::{FrameBatch, FrameList, Nanos, Pfn, RUN_PAGES_MAX};
+use highwater_units::{FrameBatch, FrameList, Nanos, Order, Pfn, RUN_PAGES_MAX};
 
 pub use crate::lru::Mode;
 
@@ -87,8 +87,12 @@ pub fn migrate_batch<P: Platform>(
     let mut mover = Mover { list, to, filled: 0, vacated, kept };
     let in_use = each_run(m, from, |run| mover.move_run(m, run));
     for pfn in in_use.iter() {
-        match wait_for(m, *pfn, mode) {
-            Some(run) => mover.move_run(m, run),
+        let held = match mode {
+            Mode::Async => None,
+            Mode::Sync => hold(m, *pfn, Order(0), mode),
+        };
+        match held {
+            Some(held) => mover.move_run(m, Run { held, frames: FrameList::one(*pfn) }),
             None => mover.kept.push(*pfn),
         }
     }
@@ -100,18 +104,29 @@ pub fn migrate_batch<P: Platform>(
     Moves { vacated, filled }
 }
 
-/// Holds the page in a frame when who uses it is done with it, if that is soon. A page of its own.
-fn wait_for<P: Platform>(m: &Machine<P>, pfn: Pfn, mode: Mode) -> Option<Run<'_, P>> {
-    let owner = m.frames.owner(pfn).filter(|_| mode == Mode::Sync)?;
-    let space = m.space(owner.space);
-    let there = |entry: Entry| entry.page() == Page::Resident(pfn) && !entry.is_large();
+/// Holds the page of an order that begins with a frame, and is no part of another. [`Mode::Sync`]:
+/// when who uses it is done with it, if that is soon.
+pub(super) fn hold<P: Platform>(
+    m: &Machine<P>,
+    head: Pfn,
+    order: Order,
+    mode: Mode,
+) -> Option<Held<'_, P>> {
+    let owner = m.frames.owner(head)?;
+    let space = Some(m.space(owner.space)).filter(|space| space.order() == order)?;
+    let there = |entry: Entry| entry.page() == Page::Resident(head) && !entry.is_large();
     if !there(space.entry(owner.vpn)) {
         return None;
     }
-    let deadline = Nanos(m.platform.now().0 + PATIENCE.0);
-    let held = space.hold_until(&m.platform, owner.vpn, deadline)?;
+    let held = match mode {
+        Mode::Async => Held::lock(space, owner.vpn, Pinned::Refuse)?,
+        Mode::Sync => {
+            let deadline = Nanos(m.platform.now().0 + PATIENCE.0);
+            space.hold_until(&m.platform, owner.vpn, deadline)?
+        }
+    };
     // It may have been dropped, or gone elsewhere, meanwhile.
-    there(held.entries()[0]).then(|| Run { held, frames: FrameList::one(pfn) })
+    there(held.entries()[0]).then_some(held)
 }
 
 /// A batch on its way.
@@ -159,7 +174,7 @@ impl Mover<'_> {
 }
 
 /// What the old frame's record says of a page is the new one's.
-fn move_record<P: Platform>(m: &Machine<P>, owner: Owner, from: Pfn, to: Pfn) {
+pub(super) fn move_record<P: Platform>(m: &Machine<P>, owner: Owner, from: Pfn, to: Pfn) {
     let idle = [from, to].map(|pfn| m.frames.writeback(pfn)) == [Writeback::Idle; 2];
     debug_assert!(idle, "neither {from:?}, just listed, nor {to:?}, just free, is written");
     m.frames.set_slot(to, m.frames.take_slot(from));

@@ -9,6 +9,7 @@
 //! ([`Hold`]); what a frame is, is looked at without it, and again with it.
 
 use super::control::{Control, Isolated, Who};
+use super::folio::order_of;
 use super::method::Contended;
 use crate::config::Switch;
 use crate::frame::Place;
@@ -16,7 +17,7 @@ use crate::lru::{LaneHold, Mode};
 use crate::machine::Machine;
 use crate::zone::{Hold, Mobility, Scanner, Zone};
 use highwater_platform::Platform;
-use highwater_units::{BATCH_PAGES_MAX, LARGE_PAGES, Order, Pfn};
+use highwater_units::{BATCH_PAGES_MAX, Order, Pfn};
 
 /// Frames after which a lock is given up, and pages that are isolated at a time
 /// (SWAP_CLUSTER_MAX, COMPACT_CLUSTER_MAX).
@@ -27,8 +28,8 @@ const STRETCH: u32 = BATCH_PAGES_MAX as u32;
 pub(super) enum Seen {
     /// The first of a free block.
     Free(Order),
-    /// The first of a large page.
-    Large,
+    /// The first of a page of so many, which does not move from here.
+    Large(Order),
     /// The first of a run that was given out.
     Run(Order),
     /// On a list.
@@ -50,7 +51,7 @@ pub(super) enum Step {
 /// the zone's lock.
 fn decide(seen: Seen) -> Step {
     match seen {
-        Seen::Large => Step::Past(LARGE_PAGES as u32),
+        Seen::Large(order) => Step::Past(order.frames()),
         Seen::Free(_) | Seen::Run(_) | Seen::Other => Step::Past(1),
         Seen::Listed => Step::Isolate,
     }
@@ -72,7 +73,10 @@ pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> See
         next.index() < m.frames.len() && place(next) == Place::Tail
     };
     match place(pfn) {
-        Place::InactiveAnon | Place::ActiveAnon if is_head() => Seen::Large,
+        Place::InactiveAnon | Place::ActiveAnon if is_head() => {
+            let folio = order_of(m, pfn).filter(|order| *order > Order(0));
+            Seen::Large(folio.unwrap_or(Order::LARGE))
+        }
         Place::InactiveAnon | Place::ActiveAnon => Seen::Listed,
         Place::InactiveFile | Place::ActiveFile => Seen::Listed,
         Place::Run => m.frames.run(pfn).map_or(Seen::Other, |(order, _)| Seen::Run(order)),
@@ -161,7 +165,8 @@ mod tests {
             (Seen::Free(Order(4)), Step::Past(1)),
             (Seen::Run(Order(4)), Step::Past(1)),
             (Seen::Other, Step::Past(1)),
-            (Seen::Large, Step::Past(512)),
+            (Seen::Large(Order::LARGE), Step::Past(512)),
+            (Seen::Large(Order(2)), Step::Past(4)),
         ];
         for (seen, step) in table {
             assert_eq!(decide(seen), step, "{seen:?}");

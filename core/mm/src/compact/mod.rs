@@ -7,6 +7,7 @@
 //!        |- migrate_scanner   upwards: pages that could move         decide: pure
 //!        |- free_scanner      downwards: frames for them
 //!        |- migrate           a page from one frame to another, whoever uses it
+//!        |- folio             the same for pages of more than one frame
 //!        |- method            what kernels did differently, as data
 //!        \- evacuate          the way of `fast`: one block, emptied where that takes least
 //! kcompactd         a thread of each node that has blocks ready
@@ -20,6 +21,7 @@ mod control;
 mod defer;
 mod direct;
 mod evacuate;
+mod folio;
 mod free_scanner;
 mod kcompactd;
 mod method;
@@ -29,5 +31,6 @@ mod pass;
 
 pub use control::Outcome;
 pub use direct::{Had, direct, settle};
+pub use folio::{migrate_folio, order_of};
 pub use kcompactd::{Kcompactd, ask};
 pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};

@@ -14,7 +14,7 @@ use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
 use crate::swap::Source;
 use highwater_platform::{Io, Phase, Platform, Protection};
-use highwater_units::{LARGE_PAGES, Pfn, Slot, Vpn};
+use highwater_units::{LARGE_PAGES, Order, Pfn, Slot, Vpn};
 
 /// Blocks that a budget must have for one page to take a whole one.
 const BLOCKS_MIN: usize = 4;
@@ -49,7 +49,7 @@ fn want<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Want {
     let first = block_of(fault.vpn);
     let within =
         fault.within.first <= first && first.offset(LARGE_PAGES as u64) <= fault.within.end;
-    let anonymous = space.backing() == Backing::Anonymous;
+    let anonymous = space.backing() == Backing::Anonymous && space.order() == Order(0);
     let enough = m.frames.len() >= BLOCKS_MIN * LARGE_PAGES;
     if m.config.large_pages == Switch::Off || !anonymous || !within || !enough {
         return Want::Small;
@@ -114,7 +114,7 @@ fn fetch<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, slot: Slot) ->
 /// Fills a block of frames; frees it if that fails, for the fault to find out which page it was.
 fn read<P: Platform>(m: &Machine<P>, head: Pfn, slot: Slot) -> bool {
     let _phase = m.enter(Phase::SwapIn);
-    let mut io = [Io::block(slot.index, head)];
+    let mut io = [Io::block(slot.index, head, Order::LARGE)];
     m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
     let done = io[0].result.is_ok();
     if !done {

@@ -38,7 +38,7 @@ pub enum Place {
     Isolated,
     /// In a batch, isolated or a tail, and nobody's page any more.
     Orphan,
-    /// Part of a large page, but its first frame: that one is listed for all.
+    /// Part of a large page or a folio, but its first frame: that one is listed for all.
     Tail,
     /// The first of 2^order frames that were given out as a run; the others are off.
     Run,

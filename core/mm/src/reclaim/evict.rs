@@ -17,6 +17,7 @@
 //! again.
 
 use super::balance::Reclaimer;
+use super::folio;
 use super::in_place::{InPlace, sort_file, write_in_place};
 use super::large;
 use super::scan::{Fate, decide};
@@ -123,9 +124,11 @@ pub(super) fn evict<P: Platform>(
     if let Reclaimer::Kswapd(outbox) = who {
         outbox.make_room(m, node);
     }
+    let (batch, folios) = folio::take(m, batch);
     let (batch, heads) = large::take_large(m, batch);
     let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head, who)).sum();
     let mut sorted = Sorted::new();
+    let gone = folio::evict(m, &folios, &mut sorted.piles);
     let locked_by_others = each_run(m, batch, |run| sort_out(m, node, run, &mut sorted));
     locked_by_others.iter().for_each(|pfn| sorted.piles.activated.push(*pfn));
     let to_slots = sorted.writes.pages();
@@ -149,7 +152,8 @@ pub(super) fn evict<P: Platform>(
         Reclaimer::Direct => m.free(&piles.freed),
     }
     put_back(m, node, kind, &piles);
-    Evicted { freed: freed + piles.freed.len() as u32, written, under_way }
+    let freed = freed + gone.freed + piles.freed.len() as u32;
+    Evicted { freed, written: written + gone.written, under_way }
 }
 
 /// Evicted frames are nobody's, and on no list.

@@ -22,7 +22,7 @@ use crate::space::{Entry, HeldBlock, Page, Pinned, block_of};
 use crate::stats::Counter;
 use crate::swap::Cached;
 use highwater_platform::{Io, Phase, Platform, Recency};
-use highwater_units::{FrameBatch, LARGE_PAGES, Pfn, Slot};
+use highwater_units::{FrameBatch, LARGE_PAGES, Order, Pfn, Slot};
 
 /// The pages of a batch that are small, and the first frames of large ones, as far as one can tell
 /// without their locks.
@@ -143,7 +143,7 @@ pub(super) fn evict<P: Platform>(
         return 0;
     }
     let phase = m.enter(Phase::SwapOut);
-    let Some(slot) = m.swap.alloc_block(m.cpu(), head) else {
+    let Some(slot) = m.swap.alloc_block(m.cpu(), head, Order::LARGE) else {
         drop(phase);
         m.count(Counter::ThpSwpOutFallback, 1);
         // They go next, one by one.
@@ -174,7 +174,7 @@ fn write_out<P: Platform>(
     let frames = block.frames;
     frames.iter().for_each(|pfn| m.frames.set_writeback(*pfn, Writeback::Running));
     block.held.release(|index, _| Entry::swapped(at(index)).large());
-    let mut io = [Io::block(slot.index, head)];
+    let mut io = [Io::block(slot.index, head, Order::LARGE)];
     m.swap.write(&m.platform, &m.stats, slot.device, &mut io);
     let mut fates = [Fate::Listed; LARGE_PAGES];
     match io[0].result {

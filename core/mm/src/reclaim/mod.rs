@@ -6,6 +6,7 @@
 //!                    evict         acts: unmap, slot, write, free; runs of up to 16 pages
 //!                    in_place      the same for files: unmap, write, free
 //!                    outbox        writes to slots that kswapd does not wait for at once
+//!                    folio         the same for pages of more than one frame
 //! kswapd          -- threads that call balance::shrink between the low and the high mark
 //! crew            -- how many of them each node has
 //!                    sizing: Sizing, if that is left to the manager: pure
@@ -18,6 +19,7 @@
 mod balance;
 mod crew;
 mod evict;
+mod folio;
 mod in_place;
 mod kswapd;
 mod large;

@@ -23,7 +23,7 @@ pub use held::{Held, Left, Pinned};
 
 use entry::{ACCESSED, AHEAD, LOCKED, PIN, PINS, REFERENCED, WAITERS};
 use highwater_platform::{Atomic, Event, FileAccess, Platform, Ticket};
-use highwater_units::{Nanos, Pfn, SpaceId, Vpn};
+use highwater_units::{Nanos, Order, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 use table::Table;
 
@@ -100,6 +100,7 @@ pub enum Claim<'a, P: Platform> {
 pub struct Space<P: Platform> {
     id: SpaceId,
     pages: u64,
+    order: Order,
     backing: Backing,
     table: Table<P>,
     events: Vec<P::Event>,
@@ -112,11 +113,12 @@ pub struct Space<P: Platform> {
 }
 
 impl<P: Platform> Space<P> {
-    /// A space of absent pages.
-    pub fn new(platform: &P, id: SpaceId, pages: u64, backing: Backing) -> Space<P> {
+    /// A space of `pages` absent pages of 2^order frames each.
+    pub fn new(platform: &P, id: SpaceId, pages: u64, order: Order, backing: Backing) -> Space<P> {
         let events = (0..EVENTS).map(|_| platform.new_event()).collect();
         let (table, dirty, end) = (Table::new(pages), Atomic::new(0), Atomic::new(pages));
-        Space { id, pages, backing, table, events, dirty, end, read_only: Atomic::new(0) }
+        let read_only = Atomic::new(0);
+        Space { id, pages, order, backing, table, events, dirty, end, read_only }
     }
 
     /// Its name in frames' owners.
@@ -124,7 +126,17 @@ impl<P: Platform> Space<P> {
         self.id
     }
 
-    /// Its size.
+    /// Each of its pages takes 2^order adjacent frames, always: of 0, or a folio's.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The first of a page's mappings of 4 KiB, as the platform counts them.
+    pub fn mapping(&self, vpn: Vpn) -> Vpn {
+        Vpn(vpn.0 << self.order.0)
+    }
+
+    /// Its size, in pages of its own.
     pub fn pages(&self) -> u64 {
         self.pages
     }

@@ -5,13 +5,13 @@ use super::entry::{ACCESSED, REFERENCED};
 use super::{Access, Backing, Claim, Entry, FirstUse, Held, Page, Pinned, Space};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_os::Os;
-use highwater_units::{Bytes, Pfn, Prng, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use highwater_units::{Bytes, Order, Pfn, Prng, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
 fn space(pages: u64) -> Space<Os> {
     let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
-    Space::new(&platform, SpaceId(7), pages, Backing::Anonymous)
+    Space::new(&platform, SpaceId(7), pages, Order(0), Backing::Anonymous)
 }
 
 /// What an entry should be.

@@ -104,6 +104,15 @@ impl ClusterMap {
         Some((first, taken))
     }
 
+    /// Takes `frames` adjacent free slots, a power of two, from a multiple of it on, of `len` in
+    /// the cluster; their place.
+    pub(super) fn take_aligned(&mut self, len: u16, frames: u16) -> Option<u16> {
+        let free = |at: u16| self.records.get(usize::from(at)).is_none_or(Record::is_free);
+        let mut starts = (0..=len.checked_sub(frames)?).step_by(usize::from(frames));
+        let first = starts.find(|first| (*first..first + frames).all(free))?;
+        self.take(first, len, usize::from(frames), Purpose::Pages).map(|(first, _)| first)
+    }
+
     /// What [`ClusterMap::take`] went over: the cache lines that it searched, the slots it took.
     pub(super) fn visited(from: u16, len: u16, found: Option<(u16, u16)>) -> usize {
         let (first, taken) = found.unwrap_or((len, 0));

@@ -23,7 +23,7 @@ use crate::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapConfig, Swa
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Locks, Medium, Platform,
 };
-use highwater_units::{CpuId, Pfn, RUN_PAGES_MAX, Slot};
+use highwater_units::{CpuId, Order, Pfn, RUN_PAGES_MAX, Slot};
 
 /// The lock of a whole device, held.
 type Whole<'a, P> = <<P as Locks>::Lock<()> as Lock<()>>::Guard<'a>;
@@ -40,6 +40,8 @@ pub struct Device<P: Platform> {
     pub(super) cpus: Vec<P::Lock<CpuState>>,
     /// Where all CPUs scan on, under [`ScanBase::Shared`].
     pub(super) base: P::Atomic<u32>,
+    /// By order: 1 and the cluster that gave a run last.
+    pub(super) last_run: [P::Atomic<u32>; Order::LARGE.0 as usize],
     cache: SwapCache<P>,
     /// Where neighbours in slots are read along.
     pub(super) owners: Option<Owners<P>>,
@@ -87,6 +89,7 @@ impl<P: Platform> Device<P> {
             lists,
             cpus: (0..places).map(cpu).collect(),
             base: Atomic::new(0),
+            last_run: std::array::from_fn(|_| Atomic::new(0)),
             cache: SwapCache::new(platform, slots, &config),
             owners: (ahead(&config, &info) == Ahead::Slot).then(|| Owners::new(count)),
             slot_cache: SlotCache::new(platform),

@@ -1,59 +1,127 @@
-//! A whole cluster for a large page: 512 adjacent slots, taken and written at once.
+//! Aligned runs of slots for pages of more than a frame, taken and written at once.
+//!
+//! ```text
+//! order 9: a free cluster, whole
+//! below:   the cluster that the order was given last, a free one, some of the others
+//! ```
+//! Runs of an order share clusters, so that those of small pages and of others stay apart while
+//! there are free ones. Where slots are in use here and there no run may be left, whatever is free.
 
 use super::Swap;
 use super::cache::SwapCache;
-use super::cluster::{CLUSTER_SLOTS, Purpose};
+use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use super::device::Device;
-use super::lists::List;
-use highwater_platform::{Guard, Lock, Platform};
-use highwater_units::{CpuId, IoFrames, LARGE_PAGES, Pfn, Slot};
+use super::lists::{Home, List};
+use highwater_platform::{Atomic, Guard, Lock, Platform};
+use highwater_units::{CpuId, IoFrames, LARGE_PAGES, Order, Pfn, Slot};
+use std::sync::atomic::Ordering::Relaxed;
 
 const _: () = assert!(LARGE_PAGES == CLUSTER_SLOTS as usize, "a large page fills a cluster");
 
+/// Clusters that are looked at for a run where none is free.
+const LOOKS_MAX: u32 = 64;
+
 impl<P: Platform> Swap<P> {
-    /// Takes the slots of a free cluster for a large page whose first frame is `first`: count 1,
-    /// frames in the swap cache. The first slot; `None` if no cluster is free, whatever else is.
-    pub fn alloc_block(&self, cpu: CpuId, first: Pfn) -> Option<Slot> {
+    /// Takes 2^order adjacent slots, 512 at most, for as many frames from `first` on: count 1,
+    /// frames in the swap cache. The first slot; `None` if no such run is free, whatever else is.
+    pub fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
         let mut devices = self.order.of(cpu).map(|index| &self.devices()[index]);
-        let slot = devices.find_map(|device| device.alloc_block(cpu, first))?;
-        self.order.took(cpu, LARGE_PAGES);
+        let slot = devices.find_map(|device| device.alloc_block(cpu, first, order))?;
+        self.order.took(cpu, order.frames() as usize);
         Some(slot)
     }
 }
 
 impl<P: Platform> Device<P> {
-    fn alloc_block(&self, cpu: CpuId, first: Pfn) -> Option<Slot> {
-        if self.info().read_only {
+    fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
+        if !self.info().gives_slots() {
             return None;
         }
+        let frames = IoFrames::Block(first, order);
         let slot = {
             let _whole = self.lock_slots();
-            let cluster = self.with_lists(|lists| lists.take(List::Free))?;
-            self.fill_cluster(cpu, cluster, first)?
+            let near = self.last_of(order).and_then(|at| self.take_run(cpu, at, &frames));
+            near.or_else(|| self.take_of_free(cpu, order, &frames))
+                .or_else(|| self.take_of_others(cpu, order, &frames))?
         };
         if let SwapCache::Trees(trees) = self.cache() {
-            for (at, frames) in IoFrames::Block(first).lists() {
+            for (at, frames) in frames.lists() {
                 trees.insert(slot + at as u32, &frames);
             }
         }
         Some(self.slot(slot))
     }
 
-    /// Takes all slots of a cluster that was free, and lists it as what it is then.
-    fn fill_cluster(&self, cpu: CpuId, cluster: u32, first: Pfn) -> Option<u32> {
-        let (slot, len) = (cluster * CLUSTER_SLOTS, self.slots_of(cluster));
-        let mut map = self.clusters[cluster as usize].lock();
-        let whole = u32::from(len) == CLUSTER_SLOTS && map.used() == 0;
-        if whole {
-            let taken = map.take(0, len, LARGE_PAGES, Purpose::Pages);
-            debug_assert_eq!(taken, Some((0, len)), "the cluster was free");
-            map.visits(LARGE_PAGES);
-            self.usage.add(cpu, i64::from(len));
-            for (at, frames) in IoFrames::Block(first).lists() {
-                self.fill_table(slot + at as u32, &frames);
-            }
+    /// The cluster that gave a run of an order last, if it may have another.
+    fn last_of(&self, order: Order) -> Option<u32> {
+        self.last_run.get(usize::from(order.0))?.load(Relaxed).checked_sub(1)
+    }
+
+    fn note_last(&self, order: Order, cluster: u32) {
+        if let Some(last) = self.last_run.get(usize::from(order.0)) {
+            last.store(cluster + 1, Relaxed);
         }
+    }
+
+    /// From a free cluster, which others of the order find next.
+    fn take_of_free(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
+        let cluster = self.with_lists(|lists| lists.take(List::Free))?;
+        let mut map = self.clusters[cluster as usize].lock();
+        let slot = self.fill_run(cpu, cluster, &mut map, frames);
+        map.visits(slot.map_or(1, |_| frames.len()));
         self.with_lists(|lists| lists.put(cluster, self.list_of(cluster, &map)));
-        whole.then_some(slot)
+        drop(map);
+        self.note_last(order, cluster);
+        slot
+    }
+
+    /// From some other cluster, of those that come next.
+    fn take_of_others(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
+        if order == Order::LARGE {
+            return None;
+        }
+        let (count, last) = (self.clusters.len() as u32, self.last_of(order).unwrap_or(0));
+        let next = |step: u32| (last + step) % count;
+        let at = (1..=LOOKS_MAX.min(count))
+            .map(next)
+            .find_map(|cluster| self.take_run(cpu, cluster, frames).map(|slot| (cluster, slot)));
+        // Where nothing was found the next look goes on.
+        let (cluster, slot) = match at {
+            Some((cluster, slot)) => (cluster, Some(slot)),
+            None => (next(LOOKS_MAX.min(count)), None),
+        };
+        self.note_last(order, cluster);
+        slot
+    }
+
+    /// From a cluster that stays where it is, or moves by what is left of it.
+    fn take_run(&self, cpu: CpuId, cluster: u32, frames: &IoFrames) -> Option<u32> {
+        let mut map = self.clusters[cluster as usize].lock();
+        map.visits(1);
+        let slot = self.fill_run(cpu, cluster, &mut map, frames)?;
+        map.visits(frames.len());
+        self.with_lists(|lists| {
+            if lists.home(cluster) != Home::Owned {
+                lists.put(cluster, self.list_of(cluster, &map));
+            }
+        });
+        Some(slot)
+    }
+
+    /// Takes an aligned run of a cluster for frames, under its lock.
+    fn fill_run(
+        &self,
+        cpu: CpuId,
+        cluster: u32,
+        map: &mut ClusterMap,
+        frames: &IoFrames,
+    ) -> Option<u32> {
+        let at = map.take_aligned(self.slots_of(cluster), frames.len() as u16)?;
+        let slot = cluster * CLUSTER_SLOTS + u32::from(at);
+        self.usage.add(cpu, frames.len() as i64);
+        for (at, frames) in frames.lists() {
+            self.fill_table(slot + at as u32, &frames);
+        }
+        Some(slot)
     }
 }

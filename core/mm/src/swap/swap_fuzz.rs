@@ -7,7 +7,7 @@ use crate::fuzz::{Watchdog, seeds};
 use highwater_devices::{Device, Spec, open};
 use highwater_os::Os;
 use highwater_platform::{Block, Cpu, DeviceInfo, Medium};
-use highwater_units::{Bytes, CpuId, NodeId, Pfn, Prng, RUN_PAGES_MAX, Slot};
+use highwater_units::{Bytes, CpuId, NodeId, Order, Pfn, Prng, RUN_PAGES_MAX, Slot};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -125,6 +125,31 @@ impl Model {
         }
     }
 
+    /// An aligned run of slots, if one is found. One is while a device has a whole cluster free.
+    fn alloc_block(&mut self, random: &mut Prng) {
+        let order = Order(random.below(u64::from(Order::LARGE.0) + 1) as u8);
+        let pfn = Pfn(self.frames);
+        self.frames += order.frames();
+        let Some(first) = self.swap.alloc_block(CpuId(0), pfn, order) else {
+            let free = (0..self.platform.devices().len() as u8).any(|device| self.is_empty(device));
+            return assert!(!free, "a device was free");
+        };
+        assert_eq!(first.index % order.frames(), 0, "aligned");
+        for index in 0..order.frames() {
+            let slot = Slot { index: first.index + index, ..first };
+            let before = self.slots.insert(key(slot), (1, Some(pfn.offset(index))));
+            assert_eq!(before, None, "{slot:?} was in use");
+        }
+    }
+
+    /// Whether all slots of a device can be had, a whole cluster of them at least, and no CPU keeps
+    /// any.
+    fn is_empty(&self, device: u8) -> bool {
+        let info = &self.platform.devices()[usize::from(device)];
+        let whole = info.pages.is_multiple_of(512) && info.gives_slots();
+        whole && self.used(device) == 0 && self.config.slot_cache == Switch::Off
+    }
+
     /// A slot in use, if there is one at or after a random place.
     fn any(&self, random: &mut Prng) -> Option<(Slot, u32, Option<Pfn>)> {
         let device = random.below(self.platform.devices().len() as u64) as u8;
@@ -222,9 +247,10 @@ fn fuzz(seed: u64) {
     let mut random = Prng::new(seed);
     let mut model = Model::new(&mut random);
     for _ in 0..6 {
-        let filling = 5 + random.below(90);
+        let (filling, blocks) = (5 + random.below(90), random.below(2) * 15);
         for _ in 0..500 {
             match random.percent(filling) {
+                true if random.percent(blocks) => model.alloc_block(&mut random),
                 true => model.alloc(&mut random),
                 false => (0..8).for_each(|_| model.change(&mut random)),
             }
@@ -280,6 +306,9 @@ impl Users {
         let cpu = CpuId(random.below(self.platform.cpus() as u64) as u16);
         let wanted = 1 + random.below(RUN_PAGES_MAX as u64) as u32;
         let frames: Vec<Pfn> = (0..wanted).map(|_| Pfn(random.next_u64() as u32)).collect();
+        if random.percent(10) {
+            return self.alloc_block(random, cpu);
+        }
         let Some((first, taken)) = self.swap.alloc(cpu, &frames) else { return };
         let slots = (0..taken as u32).map(|i| Slot { index: first.index + i, ..first });
         for (slot, pfn) in slots.zip(&frames) {
@@ -291,6 +320,18 @@ impl Users {
                     assert_eq!(uncache(&self.platform, &self.swap, slot, *pfn), Cached::Removed)
                 }
             }
+            self.used.lock().expect("no panic").push(slot);
+        }
+    }
+
+    fn alloc_block(&self, random: &mut Prng, cpu: CpuId) {
+        let (order, pfn) = (Order(random.below(6) as u8), Pfn(random.next_u64() as u32 >> 8));
+        let Some(first) = self.swap.alloc_block(cpu, pfn, order) else { return };
+        for index in 0..order.frames() {
+            let slot = Slot { index: first.index + index, ..first };
+            assert!(!self.taken[slot.index as usize].swap(true, SeqCst), "{slot:?} is used twice");
+            let cached = uncache(&self.platform, &self.swap, slot, pfn.offset(index));
+            assert_eq!(cached, Cached::Removed);
             self.used.lock().expect("no panic").push(slot);
         }
     }

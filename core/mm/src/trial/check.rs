@@ -119,11 +119,17 @@ pub(super) fn file<P: Platform, G: Program<P>>(world: &World<P, G>) {
     machine.free(&frame);
 }
 
+fn drop_folios<P: Platform, G: Program<P>>(world: &World<P, G>) {
+    let all = Range { first: Vpn(0), end: Vpn(world.plan.folios.pages) };
+    world.folios.iter().for_each(|space| world.discard(*space, all));
+}
+
 /// Without contents nothing is in use.
 pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let spaces = world.plan.spaces() as u16;
     (0..spaces).for_each(|space| world.discard(SpaceId(space), world.all()));
     world.file.iter().for_each(|file| world.discard(file.space, file.all()));
+    drop_folios(world);
     world.manager.verify(&[]);
     let machine = world.manager.machine();
     world.objects.empty();

@@ -4,11 +4,12 @@
 use crate::config::{
     Compact, Config, FILE_WINDOW_MAX, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig, Switch,
 };
+use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
-use highwater_units::{LARGE_PAGES, Nanos, Prng};
+use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
 
 /// Most users of a trial: each has a space of its own and a spare one.
-pub const THREADS_MAX: usize = (SPACES_MAX - 3) / 2;
+pub const THREADS_MAX: usize = (SPACES_MAX - 4) / 2;
 
 /// Whether accesses may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +143,35 @@ impl Mix {
 /// Frames from which on a plan may have large pages: some blocks, and small pages beside them.
 pub const LARGE_FRAMES_MIN: u64 = 4 * LARGE_PAGES as u64;
 
+/// Pages of more than one frame, where pages are reached by guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FolioPlan {
+    /// Their order.
+    pub order: Order,
+    /// How many; 0: there are none.
+    pub pages: u64,
+    /// Of 1000 steps of each user, before how many it uses one.
+    pub often: u64,
+}
+
+impl FolioPlan {
+    /// None.
+    pub const NONE: FolioPlan = FolioPlan { order: Order(0), pages: 0, often: 0 };
+
+    /// In every second case, of a quarter of the frames at most: where slots are in use here and
+    /// there they may have to stay, and others need memory, too.
+    fn draw(seed: u64, frames: u64) -> FolioPlan {
+        let mut random = Prng::new(seed ^ 0xf011);
+        if random.percent(50) {
+            return FolioPlan::NONE;
+        }
+        let largest = u64::from((frames / 32).max(1).ilog2()).min(ORDER_MAX.0.into());
+        let order = Order(random.below(largest + 1) as u8);
+        let pages = 4 + random.below(1 + ((frames / 8) >> order.0));
+        FolioPlan { order, pages, often: 1 + random.below(300) }
+    }
+}
+
 /// What a trial is made of. Frames and devices are the platform's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -169,6 +199,8 @@ pub struct Plan {
     pub run_frames: u64,
     /// Of 1000 steps of a user, before how many it takes an object, or gives one back.
     pub objects: u64,
+    /// Pages of more than one frame.
+    pub folios: FolioPlan,
     /// Whether accesses may fail.
     pub failures: Failures,
     /// The longest an access may take, and any other call for each page it goes over; `None`: no
@@ -238,6 +270,7 @@ impl Plan {
             runs,
             run_frames: frames / 8,
             objects,
+            folios: FolioPlan::draw(seed, frames),
             failures: Failures::None,
             latency_max: None,
         }
@@ -246,7 +279,9 @@ impl Plan {
     /// Swap slots, in pages, with which accesses have no reason to fail: room for all spaces and as
     /// many copies.
     pub fn slots(&self) -> u64 {
-        (3 * self.pages * self.spaces() as u64).max(256)
+        // Runs of slots are aligned, and others lie between them.
+        let folios = 4 * (self.folios.pages << self.folios.order.0);
+        (3 * self.pages * self.spaces() as u64 + folios).max(256)
     }
 
     /// Spaces that the trial adds, but for the file's.

@@ -1,5 +1,6 @@
 //! A user of the manager: random operations, and what it expects to find.
 
+use super::folios::Folios;
 use super::marked::Marked;
 use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
 use super::runs::Runs;
@@ -37,6 +38,8 @@ pub(super) struct User<P: Platform, G> {
     /// For moves of pages between frames, likewise.
     moves: Prng,
     marked: Marked,
+    /// Pages of more than one frame.
+    folios: Option<Folios>,
     count: u64,
     known: Known,
 }
@@ -51,7 +54,9 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let moves = Prng::new(seed << 8 ^ 0x3160_0000 ^ thread as u64);
         let most = world.frames() as usize / 16 / world.plan.threads;
         let marked = Marked::new(seed, thread, most);
-        User { world, thread, random, changes, cuts, runs, moves, marked, count: 0, known }
+        let folios = world.folios.map(|space| Folios::new(seed, thread, &world.plan, space));
+        let count = 0;
+        User { world, thread, random, changes, cuts, runs, moves, marked, folios, count, known }
     }
 
     /// All steps; what is known afterwards goes to the world.
@@ -64,10 +69,14 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             self.runs.step(manager, self.world.plan.runs, frames);
             self.migrate();
             self.marked.step(&self.world.objects, self.world.plan.objects);
+            self.use_folios(|folios, world| {
+                folios.step(&world.manager, world.plan.folios.often, world.may_fail());
+            });
             self.step();
         }
         self.runs.end(&self.world.manager);
         self.marked.end(&self.world.objects);
+        self.use_folios(|folios, world| folios.end(&world.manager, world.may_fail()));
         self.world.known().push(self.known);
     }
 
@@ -125,6 +134,12 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             self.world.call("truncate", file.pages, |m| m.truncate(file.space, end));
             assert_eq!(self.world.manager.end_of(file.space), end);
             file.cut.store(end.0, Relaxed);
+        }
+    }
+
+    fn use_folios(&mut self, act: impl FnOnce(&mut Folios, &World<P, G>)) {
+        if let Some(folios) = &mut self.folios {
+            act(folios, &self.world);
         }
     }
 

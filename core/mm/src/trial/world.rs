@@ -3,12 +3,12 @@
 
 use super::marked::Objects;
 use super::model::{Drops, Halves, Known, Shared, words};
-use super::{Beat, Failures, Outcome, Plan, Program, Reach, THREADS_MAX};
+use super::{Beat, Failures, FolioPlan, Outcome, Plan, Program, Reach, THREADS_MAX};
 use crate::error::FaultError;
 use crate::manager::Manager;
 use crate::space::Access;
 use crate::space::Range;
-use highwater_platform::{DeviceInfo, DeviceRole, Platform};
+use highwater_platform::{DeviceInfo, DeviceRole, Platform, Recency};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -66,6 +66,18 @@ impl TheFile {
     }
 }
 
+/// The space of pages of more than one frame, if there is to be one, and can be.
+fn add_folios<P: Platform, G: Program<P>>(
+    manager: &Manager<P>,
+    program: &G,
+    plan: &Plan,
+) -> Option<SpaceId> {
+    let FolioPlan { order, pages, .. } = plan.folios;
+    let wanted = pages > 0 && program.reach() == Reach::Guards;
+    let guarded = manager.platform().recency() == Recency::AccessedBit;
+    (wanted && guarded).then(|| manager.add_space_of(pages, order).expect("a space of folios"))
+}
+
 /// What all users work on.
 pub(super) struct World<P: Platform, G> {
     /// Dropped before the manager.
@@ -76,6 +88,8 @@ pub(super) struct World<P: Platform, G> {
     pub(super) shared: Shared,
     pub(super) drops: Drops,
     pub(super) file: Option<TheFile>,
+    /// Of pages of more than one frame.
+    pub(super) folios: Option<SpaceId>,
     pub(super) beat: Beat,
     spare: Mutex<Vec<SpaceId>>,
     known: Mutex<Vec<Known>>,
@@ -96,6 +110,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
             shared: Shared::new(plan.threads, plan.pages),
             drops: Drops::new(plan.pages),
             file: TheFile::add(&manager, plan),
+            folios: add_folios(&manager, &program, plan),
             spare: Mutex::new(spaces[2 + plan.threads..].to_vec()),
             known: Mutex::default(),
             operations: AtomicU64::new(0),
@@ -111,6 +126,11 @@ impl<P: Platform, G: Program<P>> World<P, G> {
     /// Frames of the platform.
     pub(super) fn frames(&self) -> u32 {
         self.manager.machine().frames.len() as u32
+    }
+
+    /// Whether accesses may fail.
+    pub(super) fn may_fail(&self) -> bool {
+        self.plan.failures == Failures::Allowed
     }
 
     /// The space of a user's own.

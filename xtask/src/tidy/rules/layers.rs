@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],
-    &["large", "run"],
+    &["large", "run", "folio"],
     &["machine"],
     &["space", "swap", "lru", "zone"],
     &["frame"],

@@ -1,0 +1,122 @@
+//! Faults on pages of more than one frame: whole, or not at all.
+//!
+//! ```text
+//! present -- Absent    zero   a run of frames, zeroed, mapped
+//!         |- Resident  remap  in memory: map, or allow writing
+//!         \- Swapped   fetch  a run of frames, one read of adjacent slots, mapped
+//! ```
+//! There is no window: a page of such a space is what its owner reads and writes at a time. Its
+//! entry is held while it is written to swap, too, so that nobody finds it half way.
+
+use super::{Fault, Served};
+use crate::alloc;
+use crate::error::FaultError;
+use crate::folio::{self, Folio};
+use crate::frame::Mobility;
+use crate::lru::List;
+use crate::machine::Machine;
+use crate::space::{Access, Entry, Held, Page};
+use crate::stats::Counter;
+use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_units::{Pfn, Slot};
+
+/// Makes a held page present.
+pub(super) fn present<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    fault: Fault,
+) -> Result<Served, FaultError> {
+    m.count(Counter::PgFault, 1);
+    match held.page() {
+        Page::Absent => zero(m, held),
+        Page::Resident(head) => Ok(remap(m, held, head, fault.access)),
+        Page::Swapped(slot) => fetch(m, held, slot, fault.access),
+    }
+}
+
+/// First touch: zeroed frames.
+fn zero<P: Platform>(m: &Machine<P>, held: Held<'_, P>) -> Result<Served, FaultError> {
+    let order = held.space().order();
+    let folio = Folio::new(alloc::folio(m, order)?, order);
+    m.platform.zero(&folio);
+    m.count(Counter::PgZero, folio.len() as u64);
+    Ok(install(m, held, &folio, Protection::ReadWrite, Served::Minor))
+}
+
+/// In memory: mapped to be read, or unmapped since it was to be evicted.
+fn remap<P: Platform>(m: &Machine<P>, held: Held<'_, P>, head: Pfn, access: Access) -> Served {
+    let (space, was) = (held.space(), held.entries()[0]);
+    let folio = Folio::new(head, space.order());
+    let writable = access == Access::Write || was.is_dirty();
+    if writable {
+        folio::forget_slots(m, &folio);
+    }
+    match was.is_mapped() {
+        true => {
+            let first = space.mapping(held.first());
+            let each = (0..folio.len() as u64).map(|index| first.offset(index));
+            each.for_each(|mapping| m.platform.allow_write(space.id(), mapping));
+        }
+        false => {
+            m.count(Counter::PgRefault, folio.len() as u64);
+            folio::map(m, space, held.owner(0), &folio, protection(writable));
+        }
+    }
+    held.release(|_, was| {
+        let mapped = was.mapped().accessed();
+        if writable { mapped.dirty() } else { mapped }
+    });
+    Served::Minor
+}
+
+fn protection(writable: bool) -> Protection {
+    if writable { Protection::ReadWrite } else { Protection::ReadOnly }
+}
+
+/// From its slots. Who only reads keeps them, as for any page.
+fn fetch<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    slot: Slot,
+    access: Access,
+) -> Result<Served, FaultError> {
+    let order = held.space().order();
+    let folio = Folio::new(alloc::folio(m, order)?, order);
+    let mut io = [Io::block(slot.index, folio.head(), order)];
+    {
+        let _phase = m.enter(Phase::SwapIn);
+        m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
+    }
+    if let Err(error) = io[0].result {
+        m.free_run(folio.head(), order, Mobility::Movable);
+        return Err(FaultError::Read(error));
+    }
+    m.count(Counter::PgMajFault, 1);
+    let keep = access == Access::Read && m.swap.retains(slot);
+    match keep {
+        true => m.frames.set_slot(folio.head(), Some(slot)),
+        false => folio::release_slots(m, slot, order),
+    }
+    Ok(install(m, held, &folio, protection(!keep), Served::Major))
+}
+
+/// Gives frames to the held page, lists the first for all, and maps them.
+fn install<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    folio: &Folio,
+    protection: Protection,
+    served: Served,
+) -> Served {
+    folio::adopt(m, folio, held.owner(0));
+    m.add_to_lru(&[folio.head()], List::ActiveAnon);
+    folio::map(m, held.space(), held.owner(0), folio, protection);
+    held.release(|_, _| {
+        let entry = Entry::resident(folio.head()).mapped().accessed();
+        match protection {
+            Protection::ReadWrite => entry.dirty(),
+            Protection::ReadOnly => entry,
+        }
+    });
+    served
+}
