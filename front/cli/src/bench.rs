@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! job: pmbench, usemem, streams   what runs, on whatever memory
+//! highalloc   an arena with compaction beside one without, in this process
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
 //! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
 //! ```
 //! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it could not be set up.
 
+mod highalloc;
 mod job;
 mod rounds;
 mod subject;
 mod table;
 
 use clap::{Args, Subcommand, ValueEnum};
+use highalloc::Highalloc;
 use highwater_lab::peer::keeper::{self, Plan, Ready};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
@@ -39,6 +42,8 @@ enum Workload {
     Usemem(Usemem),
     /// Tasks that read a file from end to end in blocks of 4 MiB, as dd does (os)
     Streams(Streams),
+    /// Blocks of 2 MiB out of an arena in use, with compaction and without (os)
+    Highalloc(Highalloc),
     /// Hold the set-up of a peer until standard input closes
     #[command(hide = true)]
     Keep(Keep),
@@ -191,6 +196,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
         Workload::Pmbench(job) => bench(&job),
         Workload::Usemem(job) => bench(&job),
         Workload::Streams(job) => bench(&job),
+        Workload::Highalloc(job) => job.run().map(|text| tell(&text)),
         Workload::Keep(args) => keep(&args),
     };
     done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)
@@ -203,9 +209,13 @@ fn bench(job: &impl Job) -> Result<(), Trouble> {
         (peers, false) => table::all(job, &rounds::run(job, peers)?),
         (peers, true) => json(&rounds::run(job, peers)?),
     };
+    tell(&text);
+    Ok(())
+}
+
+fn tell(text: &str) {
     // A closed standard output is no failure of the run.
     let _ = writeln!(std::io::stdout(), "{text}");
-    Ok(())
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -82,6 +82,8 @@ enum Workload {
     Mmap1,
     /// Groups of 40 tasks that send each other messages: likewise. --tasks says how many groups
     Hackbench,
+    /// Large blocks, while so many kernels are built (stress-highalloc)
+    Highalloc,
 }
 
 /// The settings, for --help.
@@ -140,6 +142,7 @@ impl Simulate {
             Workload::Streams => simulate::Workload::Streams,
             Workload::Mmap1 => simulate::Workload::Mmap1,
             Workload::Hackbench => simulate::Workload::Hackbench,
+            Workload::Highalloc => simulate::Workload::Highalloc,
         };
         let traced = if self.trace.is_some() { Traced::While(TASK) } else { Traced::Off };
         let experiment = |tasks: &usize| Experiment {

@@ -117,3 +117,44 @@ fn the_bare_disk_moves_the_same_pages() {
         assert_eq!(peer["subject"], "io-uring");
     }
 }
+
+/// `bench highalloc` with these arguments: exit status, and what was told.
+fn highalloc(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let output = command.args(["bench", "highalloc"]).args(args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), told.concat())
+}
+
+#[test]
+fn blocks_come_out_of_an_arena_in_use_beside_one_that_is_not_compacted() {
+    let small =
+        ["--platform", "os", "--memory", "64M", "--use", "80", "--attempts", "60", "--held", "3"];
+    let (status, told) = highalloc(&[&small[..], &["--json"]].concat());
+    assert_eq!(status, Some(0), "{told}");
+    let both: Value = serde_json::from_str(&told).unwrap();
+    let figure = |run: &str, name: &str| both[run][name].as_f64().unwrap();
+    for run in ["off", "compacted"] {
+        assert_eq!(figure(run, "attempts"), 60.0);
+        assert!(figure(run, "checked_words") > 51e6 / 8.0, "every word at least once: {told}");
+        assert!(figure(run, "p50_ns") <= figure(run, "p99_ns"), "{told}");
+    }
+    assert_eq!(figure("off", "moved_bytes") + figure("off", "scanned"), 0.0, "{told}");
+    assert!(figure("compacted", "moved_bytes") > 0.0, "{told}");
+    assert!(figure("compacted", "successes") > figure("off", "successes"), "{told}");
+}
+
+#[test]
+fn blocks_are_asked_for_on_guards_alone() {
+    for (args, remedy) in [
+        (&["--platform", "uffd"][..], "give --platform os"),
+        (&["--platform", "os", "--use", "96"], "--use"),
+        (&["--platform", "os", "--attempts", "0"], "--attempts"),
+        (&["--platform", "os", "--compact", "off"], "vanilla"),
+        (&["--platform", "os", "--held", "0"], "--held"),
+    ] {
+        let (status, told) = highalloc(args);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+    }
+}

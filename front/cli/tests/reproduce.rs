@@ -14,7 +14,7 @@ fn reproduce(args: &[&str]) -> (Option<i32>, String) {
 fn experiments_are_listed() {
     let (status, told) = reproduce(&["--help"]);
     assert_eq!(status, Some(0));
-    for name in ["swap-2016", "swap-2020"] {
+    for name in ["swap-2016", "swap-2020", "compaction-2012"] {
         assert!(told.contains(&format!("\n  {name} ")), "{told}");
     }
 }

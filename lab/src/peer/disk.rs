@@ -76,7 +76,19 @@ pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Tro
     let sweep = disk.measure(&mut Sequence::new(Way::Read, disk.pages))?.run;
     let (pages, threads, swept) = (disk.pages, 1, disk.pages);
     let (passes, small, slabs) = (None, None, None);
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
+    Ok(Outcome {
+        pages,
+        threads,
+        fill,
+        sweep,
+        swept,
+        tally,
+        passes,
+        small,
+        slabs,
+        highalloc: None,
+        measured,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

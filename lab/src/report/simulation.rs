@@ -10,6 +10,7 @@ use super::locks::table_of;
 use super::unit::Unit;
 use crate::simulate::{Conditions, Experiment};
 use crate::workload::figures::{Figures, SlabFigures, SmallWaits, TaskRates};
+use crate::workload::highalloc::HighallocFigures;
 use crate::workload::outcome::{Measured, Outcome};
 use highwater_mm::stats::Counter;
 use highwater_sim::Report;
@@ -153,7 +154,7 @@ impl SimulationFigures {
         let locks = self.figures.locks.as_deref().unwrap_or_default();
         let parts = [
             self.heading(Tasks::One) + "\n",
-            self.throughput(),
+            self.throughput() + &self.highalloc(),
             self.roles_table(),
             self.phases_table(),
             table_of(locks, Nanos(cpu_ns), LOCK_ROWS) + "\n",
@@ -211,6 +212,12 @@ impl SimulationFigures {
             format!("{name:32}{:>14}\n", unit.show(figure))
         };
         rows.into_iter().chain(tasks.map(|(n, unit, f)| (n, unit, Some(f)))).map(line).collect()
+    }
+
+    /// Behind an empty line, where there is some.
+    fn highalloc(&self) -> String {
+        let text = |figures: &HighallocFigures| format!("\n{}", figures.text());
+        self.figures.highalloc.as_ref().map_or_else(String::new, text)
     }
 
     fn roles_table(&self) -> String {

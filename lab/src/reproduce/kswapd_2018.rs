@@ -40,6 +40,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "several kswapd threads: dd of files on 104 threads and eight NVMe drives",
     parts: &[],
     tables: &[TABLES],
+    matrix: None,
     published: "",
 };
 

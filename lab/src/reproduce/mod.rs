@@ -3,12 +3,15 @@
 //! ```text
 //! Experiment -- Part: machine, workload, settings ── a run for each Variant ──> figures
 //!     Quantity: taken from the figures  beside  published/*.csv ──> rows: base, improved, change
-//!            \- Tables: a run for each row of published tables
+//!            |- Tables: a run for each row of published tables
+//!            \- Matrix: a run for each column of a published table
 //! ```
 //! One file for each experiment; it says where its settings come from. Nothing is shared between
 //! runs. docs/reproduction.md has what came of them.
 
+mod compaction_2012;
 mod kswapd_2018;
+mod matrix;
 mod published;
 mod rows;
 mod slub_2023;
@@ -16,6 +19,7 @@ mod swap_2016;
 mod swap_2020;
 mod tables;
 
+pub use matrix::{Line, Matrix, Ratio};
 pub use rows::{Role, Row, table};
 pub use tables::{Changes, Column, Table, Tables};
 
@@ -39,6 +43,8 @@ pub struct Experiment {
     pub parts: &'static [Part],
     /// What it consists of instead, where tables were published.
     pub tables: &'static [Tables],
+    /// What it consists of instead, where a table with a column for each variant was.
+    pub matrix: Option<Matrix>,
     /// The published values, as CSV.
     pub published: &'static str,
 }
@@ -165,6 +171,7 @@ pub const ALL: &[&Experiment] = &[
     &kswapd_2018::EXPERIMENT,
     &kswapd_2018::THREADS,
     &slub_2023::EXPERIMENT,
+    &compaction_2012::EXPERIMENT,
 ];
 
 /// An experiment by name.
@@ -210,6 +217,9 @@ impl Experiment {
         }
         for tables in self.tables {
             tables.reproduce(asked, &mut all, &told)?;
+        }
+        if let Some(matrix) = &self.matrix {
+            matrix.reproduce(self.name, asked, &mut all, &told)?;
         }
         Ok(all)
     }

@@ -27,6 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "slabs of objects on 224 threads: order, partial slabs of CPUs and nodes",
     parts: &[],
     tables: &[MMAP1_TABLES, HACKBENCH_TABLES],
+    matrix: None,
     published: "",
 };
 

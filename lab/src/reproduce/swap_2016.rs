@@ -65,6 +65,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "locks divided: usemem on 72 threads, swapping to a RAM disk",
     parts: &[OUT, IN],
     tables: &[],
+    matrix: None,
     published: include_str!("../../reproduce/published/swap-2016.csv"),
 };
 

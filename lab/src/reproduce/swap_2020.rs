@@ -50,6 +50,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "a scan base for each CPU: pmbench on 48 cores, swapping to 2 RAM disks, or SSDs",
     parts: &[RAM, OPTANE, P3600],
     tables: &[],
+    matrix: None,
     published: include_str!("../../reproduce/published/swap-2020.csv"),
 };
 

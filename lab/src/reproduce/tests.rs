@@ -9,6 +9,7 @@ const TINY: Experiment = Experiment {
     about: "kswapd threads on a machine of 2012",
     parts: &[PART],
     tables: &[],
+    matrix: None,
     published: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
 };
 
@@ -151,6 +152,7 @@ fn every_experiment_fits_together() {
             assert_known(part, &rows);
         }
         experiment.tables.iter().for_each(assert_tables);
+        experiment.matrix.iter().for_each(assert_matrix);
     }
 }
 
@@ -283,4 +285,85 @@ fn tables_have_their_published_values_beside_them() {
         (suffix.as_str(), names),
         ("", vec!["one", "one, published", "two", "two, published"])
     );
+}
+
+/// It runs at its smallest scale; all that was published is a line, of every published variant.
+fn assert_matrix(matrix: &Matrix) {
+    let scale = *matrix.scales.last().expect("a scale");
+    for variant in matrix.variants {
+        let made = matrix.at(variant, drawn(matrix.tasks, scale)).expect("settings");
+        simulate::check(&made).expect("it fits");
+        let known = |line: &&Line| matrix.published(line, variant).is_some();
+        let lines = matrix.csv.lines().count() - 1;
+        let expected = if variant.known == Known::Published { lines } else { 0 };
+        assert_eq!(matrix.lines.iter().filter(known).count(), expected, "{}", variant.name);
+    }
+    let is_line = |name: &&str| matrix.lines.iter().any(|line| line.name == *name);
+    assert!(matrix.plot.iter().all(is_line));
+}
+
+#[test]
+fn columns_have_their_published_values_and_their_parts_of_the_first() {
+    use super::matrix::Variant;
+    let variant = |name, threads| Variant { name, known: Known::Published, settings: threads };
+    let tiny = Matrix {
+        machine: "desktop-2012-kvm",
+        workload: Workload::Highalloc,
+        tasks: 2,
+        scales: &[256],
+        settings: &["compilers=0.2"],
+        variants: Box::leak(Box::new([
+            variant("one", &["kswapd_threads=1"]),
+            variant("two", &["kswapd_threads=2"]),
+            Variant { known: Known::Beyond, ..variant("four", &["kswapd_threads=4"]) },
+        ])),
+        lines: &[
+            Line {
+                name: "threads",
+                unit: "1",
+                ratio: Ratio::Told,
+                take: |run| run.settings["kswapd_threads"].parse().expect("a number"),
+            },
+            Line {
+                name: "attempts",
+                unit: "1",
+                ratio: Ratio::Hidden,
+                take: |run| {
+                    let passes = &run.figures.highalloc.as_ref().expect("passes").passes;
+                    passes.iter().map(|pass| pass.attempts as f64).sum()
+                },
+            },
+        ],
+        plot: &["threads"],
+        csv: "quantity,one,two\nthreads,10,5\n",
+    };
+    let experiment = Experiment { parts: &[], matrix: Some(tiny), published: "", ..TINY };
+    let reproduced =
+        experiment.reproduce(asked(None, 1, Curves::Yes), |_, _| ()).expect("small runs");
+    let rows: Vec<_> = reproduced
+        .rows
+        .iter()
+        .map(|row| (row.experiment.as_str(), row.quantity.as_str(), row.published, row.measured))
+        .collect();
+    let attempts = 3.0 * 15.0;
+    assert_eq!(
+        rows,
+        [
+            ("tiny-one", "threads", Some(10.0), 1.0),
+            ("tiny-one", "attempts", None, attempts),
+            ("tiny-two", "threads", Some(5.0), 2.0),
+            ("tiny-two", "threads, of one's", Some(0.5), 2.0),
+            ("tiny-two", "attempts", None, attempts),
+            ("tiny-four", "threads", None, 4.0),
+            ("tiny-four", "threads, of one's", None, 4.0),
+            ("tiny-four", "attempts", None, attempts),
+            ("tiny", "threads: pairs in order", Some(1.0), 0.0),
+        ]
+    );
+    let [(_, values), (suffix, ratios)] = &reproduced.plots[..] else { panic!("two plots") };
+    let points: Vec<_> = values.series.iter().map(|series| series.points[0]).collect();
+    assert_eq!(points, [(1.0, 1.0), (1.0, 2.0), (1.0, 4.0)]);
+    let published = &ratios.series[1];
+    assert_eq!((suffix.as_str(), published.name.as_str()), ("-ratios", "threads, published"));
+    assert_eq!(published.points, [(1.0, 1.0), (2.0, 0.5)]);
 }

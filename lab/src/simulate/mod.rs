@@ -17,15 +17,16 @@ pub use settings::{BadSetting, KEYS, Key, Processes, Scale, Settings};
 use crate::report::simulation::SimulationFigures;
 use crate::subject::Simulated;
 use crate::workload::content::Content;
+use crate::workload::highalloc::{self, Config as Highalloc};
 use crate::workload::history::History;
 use crate::workload::outcome::{Failure, Outcome};
 use crate::workload::pmbench::{self, Config as Pmbench, Sharing};
-use crate::workload::streams::{self, Config as Streams, Layout};
+use crate::workload::streams::{self, Config as Streams};
 use crate::workload::usemem::{self, Config as Usemem, Kind};
 use highwater_sim::{Finished, Limits, Machine, Setup, Sim, SimConfig, Trace, Traced, Troubles};
 use highwater_sim::{Stuck, Vm, simulate};
 use highwater_units::Nanos;
-use prepare::{Prepared, prepare};
+use prepare::{Files, Prepared, prepare};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -51,6 +52,8 @@ pub enum Workload {
     Mmap1,
     /// Groups of tasks that send each other messages: likewise.
     Hackbench,
+    /// Large blocks, while so many kernels are built.
+    Highalloc,
 }
 
 impl Workload {
@@ -64,6 +67,7 @@ impl Workload {
             Workload::Streams => "streams",
             Workload::Mmap1 => "mmap1",
             Workload::Hackbench => "hackbench",
+            Workload::Highalloc => "highalloc",
         }
     }
 
@@ -75,7 +79,7 @@ impl Workload {
             Workload::UsememSeq | Workload::UsememRand | Workload::SwapIn => {
                 usemem::bookkeeping_bytes(pages)
             }
-            Workload::Streams => pages * streams::BOOKS_BYTES,
+            Workload::Streams | Workload::Highalloc => pages * streams::BOOKS_BYTES,
             Workload::Mmap1 | Workload::Hackbench => 0,
         }
     }
@@ -171,18 +175,17 @@ fn carry_out(vm: &Vm, experiment: &Experiment, prepared: Prepared) -> Result<Out
         return Ok(objects::carry_out(vm, experiment, &prepared));
     }
     let recency = experiment.settings.recency;
-    let Prepared { frames, config, devices, rooms, streams, .. } = prepared;
+    let Prepared { frames, config, devices, rooms, files, .. } = prepared;
     let troubles = Arc::new(Troubles::default());
     let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
-    if let Some(layout) = streams {
-        write_files(&sim, layout, experiment.seed);
-    }
+    write_files(&sim, &files, experiment.seed);
     let subject = Simulated::start(vm, sim, config, &rooms);
     let subject = subject.expect("settings and spaces were checked, and virtual threads abound");
-    let outcome = match program(experiment, streams) {
+    let outcome = match program(experiment, files) {
         Program::Pmbench(config) => pmbench::run(&subject, &config),
         Program::Usemem(config) => usemem::run(&subject, &config),
         Program::Streams(config) => streams::run(&subject, &config),
+        Program::Highalloc(config) => highalloc::run(&subject, &config),
     };
     // Wrong contents are the better message of the two.
     outcome.inspect(|_| subject.verify())
@@ -193,22 +196,26 @@ enum Program {
     Pmbench(Pmbench),
     Usemem(Usemem),
     Streams(Streams),
+    Highalloc(Highalloc),
 }
 
-/// Gives the files of streams their contents: pages of a kind are one in this machine's memory.
-fn write_files(sim: &Sim, layout: Layout, seed: u64) {
+/// Gives files their contents: pages of a kind are one in this machine's memory.
+fn write_files(sim: &Sim, files: &Files, seed: u64) {
+    if files.devices() == 0 {
+        return;
+    }
     let content = Content::new(seed);
     let word = |kind, word| AtomicU64::new(streams::word_of(content, kind, word));
     let page = |kind| Arc::new(std::array::from_fn(|at| word(kind, at)));
     let kinds: Vec<_> = (0..streams::KINDS).map(page).collect();
-    for device in 0..layout.devices {
-        let first = device as u64 * layout.device_pages;
+    for device in 0..files.devices() {
+        let first = device as u64 * files.device_pages();
         let kind = |slot: u32| streams::kind_of(first + u64::from(slot)) as usize;
         sim.preset(device as u8, |slot| kinds[kind(slot)].clone());
     }
 }
 
-fn program(experiment: &Experiment, files: Option<Layout>) -> Program {
+fn program(experiment: &Experiment, files: Files) -> Program {
     let Experiment { tasks: threads, seed, .. } = *experiment;
     let Settings { read_percent, pattern, ahead, warm_up, processes, .. } = experiment.settings;
     let time = experiment.time.map(|time| Duration::from_nanos(time.0));
@@ -218,8 +225,12 @@ fn program(experiment: &Experiment, files: Option<Layout>) -> Program {
         Workload::Streams => {
             let Settings { way, span, .. } = experiment.settings;
             let (warm_up, time) = (Duration::from_secs_f64(warm_up), time.unwrap_or(TIME));
-            let layout = files.expect("streams have files");
+            let Files::Streams(layout) = files else { unreachable!("streams have files") };
             Program::Streams(Streams { threads, layout, way, span, warm_up, time, seed })
+        }
+        Workload::Highalloc => {
+            let Files::Highalloc(config) = files else { unreachable!("builds have files") };
+            Program::Highalloc(config)
         }
         Workload::UsememSeq => usemem(Kind::WriteSequential, time),
         Workload::UsememRand => usemem(Kind::WriteRandom, soon),

@@ -2,6 +2,7 @@
 
 use super::{BadSetting, Experiment, Processes, Scale, Settings, Workload};
 use crate::subject::Room;
+use crate::workload::highalloc::{self, Share};
 use crate::workload::history::History;
 use crate::workload::streams::{self, Layout};
 use highwater_mm::Config;
@@ -9,7 +10,7 @@ use highwater_mm::config::Switch;
 use highwater_mm::machine::SPACES_MAX;
 use highwater_sim::Machine;
 use highwater_sim::machine::{DeviceSpec, Role};
-use highwater_units::{Bytes, PAGE_SIZE};
+use highwater_units::{Bytes, Nanos, PAGE_SIZE};
 use procfs::Current;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -36,8 +37,38 @@ pub(super) struct Prepared {
     pub(super) config: Config,
     /// The set.
     pub(super) rooms: Vec<Room>,
-    /// The same to streams: files come first, on the first devices.
-    pub(super) streams: Option<Layout>,
+    /// What of it is files.
+    pub(super) files: Files,
+}
+
+/// Files of a set: they come first, on the first devices.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Files {
+    None,
+    /// And what is beside them.
+    Streams(Layout),
+    /// Of builds, with all that there is to know of these.
+    Highalloc(highalloc::Config),
+}
+
+impl Files {
+    /// How many devices they are on.
+    pub(super) fn devices(&self) -> usize {
+        match self {
+            Files::None => 0,
+            Files::Streams(layout) => layout.devices,
+            Files::Highalloc(_) => 1,
+        }
+    }
+
+    /// Pages on each.
+    pub(super) fn device_pages(&self) -> u64 {
+        match self {
+            Files::None => 0,
+            Files::Streams(layout) => layout.device_pages,
+            Files::Highalloc(config) => config.layout.files(),
+        }
+    }
 }
 
 /// What a run took place in.
@@ -64,7 +95,7 @@ pub struct Conditions {
 impl Prepared {
     /// For reports.
     pub(super) fn conditions(&self) -> Conditions {
-        let pages = swap_pages(&self.devices, self.streams);
+        let pages = swap_pages(&self.devices, &self.files);
         let set = self.rooms.iter().map(|room| room.pages).sum();
         Conditions {
             cpus: self.machine.cpus(),
@@ -94,27 +125,28 @@ pub(super) fn prepare(experiment: &Experiment) -> Result<Prepared, BadSetting> {
             if !(1..=History::THREADS_MAX).contains(tasks) {
                 return Err(bad(format!("{tasks} tasks cannot be"), "give 1 or more"));
             }
-            Rooms { rooms: Vec::new(), devices: Vec::new(), streams: None }
+            Rooms { rooms: Vec::new(), devices: Vec::new(), files: Files::None }
         }
+        Workload::Highalloc => of_builds(&machine, experiment, set)?,
         _ => {
             let spaces = spaces(*tasks, settings.processes)?;
             let room = Room { pages: (set / spaces as u64).max(1), file: None };
             let devices = devices(&machine, settings.devices.as_deref())?;
-            Rooms { rooms: vec![room; spaces], devices, streams: None }
+            Rooms { rooms: vec![room; spaces], devices, files: Files::None }
         }
     };
     has_room(experiment, &machine, &room)?;
-    let Rooms { rooms, devices, streams } = room;
+    let Rooms { rooms, devices, files } = room;
     let config = config(settings, whole, &machine)?;
     let frames = machine.node_mib.iter().map(|mib| pages(*mib)).collect();
-    Ok(Prepared { machine, scale, frames, devices, config, rooms, streams })
+    Ok(Prepared { machine, scale, frames, devices, config, rooms, files })
 }
 
 /// The set, and the devices behind it.
 struct Rooms {
     rooms: Vec<Room>,
     devices: Vec<(DeviceSpec, u32)>,
-    streams: Option<Layout>,
+    files: Files,
 }
 
 /// The files that streams read, as large as `set` pages together, and what is beside them.
@@ -124,14 +156,8 @@ fn of_streams(machine: &Machine, experiment: &Experiment, set: u64) -> Result<Ro
     if !(1..=most).contains(tasks) {
         return Err(bad(format!("{tasks} tasks cannot be"), format!("give 1 to {most} of them")));
     }
-    let all: Vec<String> = machine.devices.iter().map(|device| device.name.clone()).collect();
-    let names = settings.devices.as_deref().unwrap_or(&all);
-    let (mut files, swap): (Vec<_>, Vec<_>) =
-        devices(machine, Some(names))?.into_iter().partition(|(spec, _)| spec.role == Role::File);
-    let Some(smallest) = files.iter().map(|(_, pages)| *pages).min() else {
-        let what = format!("streams: {} has no device for files", machine.name);
-        return Err(bad(what, "use another machine"));
-    };
+    let (mut files, swap) = files_and_swap(machine, experiment)?;
+    let smallest = files.iter().map(|(_, pages)| *pages).min().expect("there is one");
     let device_pages = (set / files.len() as u64).clamp(1, smallest.into());
     files.iter_mut().for_each(|(_, pages)| *pages = device_pages as u32);
     let time = time.map_or(super::TIME, |time| Duration::from_nanos(time.0));
@@ -145,13 +171,71 @@ fn of_streams(machine: &Machine, experiment: &Experiment, set: u64) -> Result<Ro
     let beside = [anon_pages, small].into_iter().filter(|pages| *pages > 0);
     let rooms = (0..files.len()).map(on).chain(beside.map(|pages| Room { pages, file: None }));
     let rooms = rooms.collect();
-    Ok(Rooms { rooms, devices: files.into_iter().chain(swap).collect(), streams: Some(layout) })
+    let devices = files.into_iter().chain(swap).collect();
+    Ok(Rooms { rooms, devices, files: Files::Streams(layout) })
 }
 
-/// Pages to swap to: all devices but those of streams' files, which come first.
-fn swap_pages(devices: &[(DeviceSpec, u32)], streams: Option<Layout>) -> u64 {
-    let files = streams.map_or(0, |layout| layout.devices);
-    devices[files..].iter().map(|(_, pages)| u64::from(*pages)).sum()
+/// Devices with their sizes in pages.
+type Devices = Vec<(DeviceSpec, u32)>;
+
+/// At least one device for files, and those to swap to.
+fn files_and_swap(
+    machine: &Machine,
+    experiment: &Experiment,
+) -> Result<(Devices, Devices), BadSetting> {
+    let all: Vec<String> = machine.devices.iter().map(|device| device.name.clone()).collect();
+    let names = experiment.settings.devices.as_deref().unwrap_or(&all);
+    let is_file = |(spec, _): &(DeviceSpec, u32)| spec.role == Role::File;
+    let (files, swap): (Vec<_>, Vec<_>) =
+        devices(machine, Some(names))?.into_iter().partition(is_file);
+    if files.is_empty() {
+        let workload = experiment.workload.name();
+        let what = format!("{workload}: {} has no device for files", machine.name);
+        return Err(bad(what, "use another machine"));
+    }
+    Ok((files, swap))
+}
+
+/// Kernels that are built: their trees on one device, as large as `set` pages together, and a space
+/// for the compiler of each.
+fn of_builds(machine: &Machine, experiment: &Experiment, set: u64) -> Result<Rooms, BadSetting> {
+    let Experiment { settings, tasks, seed, machine: whole, .. } = experiment;
+    let most = SPACES_MAX - 1;
+    if !(1..=most).contains(tasks) {
+        return Err(bad(format!("{tasks} builds cannot be"), format!("give 1 to {most} tasks")));
+    }
+    let (mut files, swap) = files_and_swap(machine, experiment)?;
+    files.truncate(1);
+    let (memory, builds) = (machine.memory().pages(), *tasks as u64);
+    let part = |share: f64| (memory as f64 * share) as u64;
+    let file_pages = set.min(files[0].1.into()) / builds;
+    let anon_pages = (part(settings.compilers) / builds).max(1);
+    if file_pages < highalloc::FILE_PAGES_MIN {
+        let what = format!("set: {file_pages} pages of files for each of {tasks} builds");
+        return Err(bad(what, "give a larger set, or fewer tasks"));
+    }
+    let layout = highalloc::Layout { builds: *tasks, file_pages, anon_pages };
+    files[0].1 = layout.files() as u32;
+    let config = highalloc::Config {
+        layout,
+        memory,
+        kernel: Share { pages: part(settings.kernel), left_percent: settings.kernel_left },
+        interval: highalloc::INTERVAL,
+        // Between two attempts builds are to change the same part of memory.
+        work: Nanos(highalloc::WORK.0 * whole.memory().pages() / memory),
+        warm_up: Duration::from_secs_f64(settings.warm_up),
+        seed: *seed,
+    };
+    let on_file = Room { pages: layout.files(), file: Some(0) };
+    let compiler = Room { pages: anon_pages, file: None };
+    let rooms = std::iter::once(on_file).chain(vec![compiler; *tasks]).collect();
+    let devices = files.into_iter().chain(swap).collect();
+    Ok(Rooms { rooms, devices, files: Files::Highalloc(config) })
+}
+
+/// Pages to swap to: all devices but those of files, which come first.
+fn swap_pages(devices: &[(DeviceSpec, u32)], files: &Files) -> u64 {
+    devices[files.devices()..].iter().map(|(_, pages)| u64::from(*pages)).sum()
 }
 
 /// Whether the set finds room on the simulated machine, and its contents on this one: of files each
@@ -160,10 +244,13 @@ fn has_room(experiment: &Experiment, machine: &Machine, room: &Rooms) -> Result<
     let set: u64 = room.rooms.iter().map(|room| room.pages).sum();
     let anon = room.rooms.iter().filter(|room| room.file.is_none()).map(|room| room.pages).sum();
     let (anon, memory) = (Bytes::of_pages(anon), machine.memory());
-    let swap = Bytes::of_pages(swap_pages(&room.devices, room.streams));
+    let swap = Bytes::of_pages(swap_pages(&room.devices, &room.files));
     fits(anon, memory, swap)?;
     let books = experiment.workload.bookkeeping_bytes(experiment.tasks, set);
-    let copies = if room.streams.is_some() { anon.0 } else { memory.0 };
+    let copies = match room.files {
+        Files::Streams(_) => anon.0,
+        Files::None | Files::Highalloc(_) => memory.0,
+    };
     enough_host_memory(Bytes(anon.0 + copies + books))
 }
 
@@ -300,6 +387,39 @@ mod tests {
         assert_told(ramdisks, 1, &["set=4"], "set=3.75 or less");
         assert_told(ramdisks, 1, &["min_free=100000"], "give 32768 or less");
         assert_told("x7-2l-52c-8nvme", 1, &["devices=nvme0", "scale=1"], "scale=N");
+    }
+
+    #[test]
+    fn builds_need_a_device_for_their_files_and_spaces_for_their_compilers() {
+        let told = |machine: &str, tasks: usize, set: &[&str], told: &str| {
+            let workload = Workload::Highalloc;
+            let bad = prepare(&Experiment { workload, ..experiment(machine, tasks, set) });
+            let bad = bad.err().expect("it cannot be").to_string();
+            assert!(bad.contains(told), "{bad}");
+        };
+        told("spr-112c-224t", 1, &[], "highalloc: spr-112c-224t has no device for files");
+        let desktop = "desktop-2012-kvm";
+        told(desktop, 0, &[], "give 1 to 255 tasks");
+        told(desktop, 256, &[], "give 1 to 255 tasks");
+        told(desktop, 200, &["set=0.5"], "give a larger set, or fewer tasks");
+        told(desktop, 4, &["compilers=9"], "does not fit memory");
+    }
+
+    /// Between two attempts the same part of memory changes as on the whole machine.
+    #[test]
+    fn builds_are_slower_where_there_is_less_memory() {
+        let set = ["scale=16", "compilers=0.2", "kernel=0.1", "set=1.5"];
+        let experiment = experiment("desktop-2012-kvm", 20, &set);
+        let workload = Workload::Highalloc;
+        let prepared = prepare(&Experiment { workload, ..experiment }).expect("it fits");
+        let Files::Highalloc(config) = prepared.files else { panic!("builds have files") };
+        assert_eq!(config.interval, highalloc::INTERVAL);
+        assert_eq!(config.work, Nanos(16 * highalloc::WORK.0));
+        assert_eq!((config.attempts(), config.kernel.pages), (243, 13_107));
+        assert_eq!(prepared.rooms.len(), 21);
+        assert_eq!(prepared.rooms[0].pages, config.layout.files());
+        assert_eq!(prepared.rooms[20], Room { pages: 131_072 / 5 / 20, file: None });
+        assert_eq!(prepared.conditions().devices, ["sda1", "sda"]);
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //!                                               its text again  <── Settings::shown
 //! ```
 
+mod builds;
 mod objects;
+mod streams;
 mod words;
 
 use crate::workload::pattern::Pattern;
@@ -70,6 +72,12 @@ pub struct Settings {
     pub work: Option<Nanos>,
     /// Milliseconds from one end of a grace period to the next.
     pub grace: f64,
+    /// Memory of all compilers beside large blocks, at most, in parts of memory.
+    pub compilers: f64,
+    /// The kernel's memory for their builds, in parts of memory.
+    pub kernel: f64,
+    /// Percent of it that stays when the builds have ended.
+    pub kernel_left: u64,
     /// Whose it is.
     pub processes: Processes,
     /// How much memory.
@@ -99,6 +107,9 @@ impl Default for Settings {
             small: Switch::Off,
             work: None,
             grace: 10.0,
+            compilers: 0.2,
+            kernel: 0.1,
+            kernel_left: 10,
             processes: Processes::PerTask,
             scale: Scale::Auto,
             policy: Policy::SmallestClock,
@@ -459,52 +470,19 @@ pub const KEYS: &[Key] = &[
         },
         show: |s| s.warm_up.to_string(),
     },
-    Key {
-        name: "way",
-        values: "cached or direct",
-        help: "how streams read files: through memory, or past it in blocks of 4 MiB (O_DIRECT)",
-        take: |s, text| {
-            s.way = choice(text, &WAYS)?;
-            Some(())
-        },
-        show: |s| name_in(&WAYS, s.way),
-    },
-    Key {
-        name: "span",
-        values: "filling or full",
-        help: "when streams are measured: until pages are first reclaimed, or from then on",
-        take: |s, text| {
-            s.span = choice(text, &SPANS)?;
-            Some(())
-        },
-        show: |s| name_in(&SPANS, s.span),
-    },
-    Key {
-        name: "anon",
-        values: "0 to 16, in parts of memory",
-        help: "anonymous pages that four tasks use all the time beside streams",
-        take: |s, text| {
-            s.anon = number(text, 0.0..=16.0)?;
-            Some(())
-        },
-        show: |s| s.anon.to_string(),
-    },
-    Key {
-        name: "small",
-        values: "off or on",
-        help: "whether a small task beside streams needs a page each 200 us, and is timed",
-        take: |s, text| {
-            s.small = choice(text, &SWITCHES)?;
-            Some(())
-        },
-        show: |s| name_in(&SWITCHES, s.small),
-    },
+    streams::WAY,
+    streams::SPAN,
+    streams::ANON,
+    streams::SMALL,
     objects::SLAB_ORDER,
     objects::SLAB_CPU_PARTIAL,
     objects::SLAB_NODE_PARTIAL,
     objects::SLAB_SHEAVES,
     objects::WORK,
     objects::GRACE,
+    builds::COMPILERS,
+    builds::KERNEL,
+    builds::KERNEL_LEFT,
     Key {
         name: "processes",
         values: "one or per_task",

@@ -287,3 +287,23 @@ fn small_machines_have_the_slabs_of_the_base() {
     let large = of_objects(Workload::Mmap1, 4, &["grace=1", "slab_order=large", "slab_sheaves=on"]);
     assert_ne!(large.figures.slabs, before.figures.slabs, "settings count");
 }
+
+/// 64 MiB of a machine of 2012, with three kernels that are built.
+fn builds() -> SimulationFigures {
+    let mut experiment = small(3, &["scale=128", "compilers=0.3"]);
+    experiment.machine = machines::find("desktop-2012-kvm").expect("listed");
+    figures(&Experiment { workload: Workload::Highalloc, ..experiment })
+}
+
+#[test]
+fn large_blocks_are_asked_for_in_three_passes() {
+    let [mut first, again] = [builds(), builds()];
+    assert_eq!(first.cost.hash, again.cost.hash);
+    assert_eq!(first.figures.highalloc, again.figures.highalloc);
+    let text = first.text();
+    assert!(text.contains("\nwhile rested ") && text.contains("\nmigrate "), "{text}");
+    let passes = first.figures.highalloc.take().expect("passes").passes;
+    assert!(passes.iter().all(|pass| pass.attempts == 30), "95 % of 64 MiB: {passes:?}");
+    assert!(first.counters["pgfile_in"] > 100 && first.counters["pgdiscard"] > 10_000);
+    assert!(first.figures.checked_reads > 10_000);
+}

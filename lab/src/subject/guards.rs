@@ -3,13 +3,15 @@
 use super::{Setup, with_tiers};
 use crate::peer::Block;
 use crate::workload::host::Host;
-use crate::workload::{Access, Denied, Intent, Service, Target, Words};
+use crate::workload::world::World;
+use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};
 use highwater_devices::{Device, FileAccess, open_file};
 use highwater_mm::stats::Snapshot;
+use highwater_mm::zone::Mobility;
 use highwater_mm::{Access as Want, Manager, Pin, Range, StartError};
 use highwater_os::Os;
 use highwater_platform::LockStatistics;
-use highwater_units::{SpaceId, Vpn};
+use highwater_units::{Nanos, Order, Pfn, SpaceId, Vpn};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -61,6 +63,28 @@ impl Service for Guards {
 
     fn locks(&self) -> Option<LockStatistics> {
         Some(self.manager.lock_statistics())
+    }
+}
+
+impl Arena for Guards {
+    fn alloc_run(&self, order: Order, mobility: Mobility) -> Option<Pfn> {
+        self.manager.alloc_run(order, mobility)
+    }
+
+    fn free_run(&self, first: Pfn) {
+        self.manager.free_run(first);
+    }
+
+    fn drop_pages(&self, pages: std::ops::Range<u64>) {
+        let range = Range { first: Vpn(pages.start), end: Vpn(pages.end) };
+        self.manager.discard(self.space, range);
+    }
+
+    fn work(&self, time: Nanos) {
+        let end = Host.now().0 + time.0;
+        while Host.now().0 < end {
+            std::hint::spin_loop();
+        }
     }
 }
 

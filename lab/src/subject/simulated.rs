@@ -11,12 +11,13 @@
 //! took meanwhile.
 
 use crate::workload::world::{CpuUse, RoleTime, World};
-use crate::workload::{Access, Denied, Intent, Service, Target, Words};
+use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};
 use highwater_mm::stats::Snapshot;
+use highwater_mm::zone::Mobility;
 use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, Range, StartError};
 use highwater_platform::{LockStatistics, Mmu, Protection, Recency};
 use highwater_sim::{Seen, Sim, Vm};
-use highwater_units::{Nanos, NodeId, Pfn, SpaceId, Vpn};
+use highwater_units::{Nanos, NodeId, Order, Pfn, SpaceId, Vpn};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +159,27 @@ impl<'a> Service for Simulated<'a> {
 
     fn locks(&self) -> Option<LockStatistics> {
         Some(self.manager.lock_statistics())
+    }
+}
+
+impl Arena for Simulated<'_> {
+    fn alloc_run(&self, order: Order, mobility: Mobility) -> Option<Pfn> {
+        (self.beat)();
+        self.manager.alloc_run(order, mobility)
+    }
+
+    fn free_run(&self, first: Pfn) {
+        self.manager.free_run(first);
+    }
+
+    fn drop_pages(&self, pages: std::ops::Range<u64>) {
+        let (space, first) = self.place(pages.start);
+        let end = first.offset(pages.end - pages.start);
+        self.manager.discard(space, Range { first, end });
+    }
+
+    fn work(&self, time: Nanos) {
+        self.world.0.work(time);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The figures of a run, as printed and as JSON.
 
 use super::WORDS;
+use super::highalloc::HighallocFigures;
 use super::outcome::{Measured, Outcome, Pass};
 use super::tally::Tally;
 use crate::report::locks::{LockRow, lock_rows};
@@ -77,6 +78,8 @@ pub struct Figures {
     pub small: Option<SmallWaits>,
     /// Caches of objects, where there are any.
     pub slabs: Option<Vec<SlabFigures>>,
+    /// What passes that asked for large blocks got; none where there are none.
+    pub highalloc: Option<HighallocFigures>,
     /// What devices of two levels did; none where there is none.
     pub tiers: Option<TierFigures>,
     /// What locks cost meanwhile; none where the kernel manages the memory.
@@ -136,6 +139,10 @@ impl Figures {
             tasks: outcome.passes.as_deref().map(TaskRates::of),
             small: outcome.small.as_ref().map(|waits| SmallWaits::of(waits, *nanos_per_tick)),
             slabs: outcome.slabs.as_ref().map(|all| all.iter().map(SlabFigures::of).collect()),
+            highalloc: outcome
+                .highalloc
+                .as_ref()
+                .map(|passes| HighallocFigures::of(passes, &outcome.measured)),
             tiers: TierFigures::of(&gained, seconds),
             locks: locks.as_ref().map(lock_rows),
         }
@@ -374,6 +381,7 @@ mod tests {
             passes: None,
             small: None,
             slabs: None,
+            highalloc: None,
             measured,
         });
         assert_eq!(figures.accesses_per_s, 4000.0);

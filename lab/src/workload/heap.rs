@@ -1,9 +1,14 @@
 //! Memory for tests of the checkers: pages on the heap that go wrong in a way that is known.
 
 use super::host::Host;
-use super::{Access, Denied, Intent, Service, Target, WORDS, Words};
+use super::{Access, Arena, Denied, Intent, Service, Target, WORDS, Words};
 use highwater_mm::stats::Snapshot;
+use highwater_mm::zone::Mobility;
 use highwater_platform::LockStatistics;
+use highwater_units::{Nanos, Order, Pfn};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,6 +17,14 @@ pub(super) struct Heap {
     pages: Vec<Words>,
     fault: Fault,
     accesses: AtomicU64,
+    runs: Mutex<Runs>,
+}
+
+/// Runs that are given out are numbers.
+#[derive(Default)]
+struct Runs {
+    out: BTreeSet<Pfn>,
+    given: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -40,8 +53,47 @@ impl Heap {
     pub(super) fn new(pages: usize, fault: Fault) -> Heap {
         let page = |_| [const { AtomicU64::new(0) }; WORDS];
         // The last page is what lost stores go to.
-        Heap { pages: (0..=pages).map(page).collect(), fault, accesses: AtomicU64::new(0) }
+        Heap {
+            pages: (0..=pages).map(page).collect(),
+            fault,
+            accesses: AtomicU64::new(0),
+            runs: Mutex::default(),
+        }
     }
+}
+
+impl Heap {
+    /// Runs that were given out so far, and those that are still out.
+    pub(super) fn runs(&self) -> (u32, usize) {
+        let runs = self.runs.lock().expect("nobody panics with it");
+        (runs.given, runs.out.len())
+    }
+}
+
+/// Of every four large blocks there are three.
+impl Arena for Heap {
+    fn alloc_run(&self, order: Order, _: Mobility) -> Option<Pfn> {
+        let mut runs = self.runs.lock().expect("nobody panics with it");
+        runs.given += 1;
+        let run = Pfn(runs.given);
+        (order != Order::LARGE || !run.0.is_multiple_of(4)).then(|| {
+            runs.out.insert(run);
+            run
+        })
+    }
+
+    fn free_run(&self, first: Pfn) {
+        let mut runs = self.runs.lock().expect("nobody panics with it");
+        assert!(runs.out.remove(&first), "{first:?} is not out");
+    }
+
+    fn drop_pages(&self, pages: Range<u64>) {
+        let drop =
+            |page: u64| self.pages[page as usize].iter().for_each(|word| word.store(0, Relaxed));
+        pages.for_each(drop);
+    }
+
+    fn work(&self, _: Nanos) {}
 }
 
 impl Target for Heap {

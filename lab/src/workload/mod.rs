@@ -2,23 +2,27 @@
 //!
 //! ```text
 //! Service ── target() ──> Target ── enter() ──> Access ── page() ──> Page (derefs to Words)
-//!         └─ counters() ─> Snapshot, locks() ─> LockStatistics                         ^
+//!         ├─ counters() ─> Snapshot, locks() ─> LockStatistics                         ^
+//!         └─ Arena: alloc_run() ──> 2^order frames, drop_pages()                       │
 //! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
 //!          content + history: the value that must be there
 //! usemem:  every page once, or pages at random; content, and a mark for each word that was written
 //! objects: what the kernel allocates for mmap1 and hackbench, from slabs
 //! streams: files from end to end, copied page by page or past memory
+//! highalloc: large blocks, while kernels are built; blocks: the same beside objects in an arena
 //! crew: the threads of each; outcome: what they measured; figures: the same as numbers to print
 //! ```
 //! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
 //! share the target, the history (atomics) and a flag that stops them at the first failure.
 
+pub mod blocks;
 pub mod content;
 mod crew;
 pub mod extent;
 pub mod figures;
 #[cfg(test)]
 mod heap;
+pub mod highalloc;
 pub mod history;
 pub mod host;
 pub mod objects;
@@ -32,8 +36,9 @@ pub mod usemem;
 pub mod world;
 
 use highwater_mm::stats::Snapshot;
+use highwater_mm::zone::Mobility;
 use highwater_platform::LockStatistics;
-use highwater_units::PAGE_SIZE;
+use highwater_units::{Nanos, Order, PAGE_SIZE, Pfn};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
@@ -136,4 +141,19 @@ pub trait Service {
 
     /// What its locks have cost since it began; `None` where they cannot be asked.
     fn locks(&self) -> Option<LockStatistics>;
+}
+
+/// Memory whose owner gives out adjacent frames too, and takes pages back.
+pub trait Arena: Service {
+    /// 2^order adjacent frames, until they are freed.
+    fn alloc_run(&self, order: Order, mobility: Mobility) -> Option<Pfn>;
+
+    /// Gives them back.
+    fn free_run(&self, first: Pfn);
+
+    /// Drops pages of one space: a process ends, a file is deleted.
+    fn drop_pages(&self, pages: Range<u64>);
+
+    /// The calling thread computes for a time.
+    fn work(&self, time: Nanos);
 }

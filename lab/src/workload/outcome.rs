@@ -2,6 +2,7 @@
 
 use super::Denied;
 use super::content::Mismatch;
+use super::highalloc;
 use super::tally::Tally;
 use super::world::CpuUse;
 use hdrhistogram::Histogram;
@@ -50,6 +51,8 @@ pub struct Outcome {
     pub small: Option<Histogram<u64>>,
     /// What caches of objects held at the end, and did from the start, where there are any.
     pub slabs: Option<Vec<CacheReport>>,
+    /// The passes that asked for large blocks, where there are some.
+    pub highalloc: Option<Vec<highalloc::Pass>>,
     /// What was measured meanwhile.
     pub measured: Measured,
 }

@@ -67,7 +67,19 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
     let sweep = bench.sweep()?;
     let tally = Tally::sum(tallies);
     let (fill, swept, passes, small, slabs) = (Some(fill), pages, None, None, None);
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
+    Ok(Outcome {
+        pages,
+        threads,
+        fill,
+        sweep,
+        swept,
+        tally,
+        passes,
+        small,
+        slabs,
+        highalloc: None,
+        measured,
+    })
 }
 
 /// One run on one target, shared by its threads.

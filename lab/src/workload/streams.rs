@@ -170,7 +170,19 @@ pub fn run<S: Service + Sync>(service: &S, config: &Config) -> Result<Outcome, F
     let tally = Tally::sum(tallies);
     let (swept, small, slabs) = (layout.anon_pages, (small > 0).then_some(waits), None);
     let passes = Some(passes);
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
+    Ok(Outcome {
+        pages,
+        threads,
+        fill,
+        sweep,
+        swept,
+        tally,
+        passes,
+        small,
+        slabs,
+        highalloc: None,
+        measured,
+    })
 }
 
 /// The pages of the file that a stream reads.

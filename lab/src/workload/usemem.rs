@@ -71,7 +71,19 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
     let (tallies, passes): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let (tally, passes) = (Tally::sum(tallies), Some(passes));
     let (swept, small, slabs) = (pages, None, None);
-    Ok(Outcome { pages, threads, fill, sweep, swept, tally, passes, small, slabs, measured })
+    Ok(Outcome {
+        pages,
+        threads,
+        fill,
+        sweep,
+        swept,
+        tally,
+        passes,
+        small,
+        slabs,
+        highalloc: None,
+        measured,
+    })
 }
 
 /// Bytes of bookkeeping for a set.

@@ -84,5 +84,6 @@ fn measure<S: SlabPages, W: World>(
             locks: Some(after.locks.since(&before.locks)),
         },
         slabs: Some(slabs.report()),
+        highalloc: None,
     }
 }

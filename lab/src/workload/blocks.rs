@@ -1,0 +1,385 @@
+//! Blocks on demand: threads use, free and make objects of random orders, and one more thread asks
+//! for blocks of 2 MiB.
+//!
+//! ```text
+//! set: stretch of thread 0 | of thread 1 | ...     chunks of 512 pages, each for one order
+//! object: 2^order adjacent pages, order 0 to 9, as many pages of each; all words are written
+//! a thread's deed: an object, drawn, is checked, or written anew, or freed, and others made
+//! the asker: after each DEEDS of all threads a block; frees the oldest at times, and when it has
+//!            as many as it keeps
+//! ```
+//! Deeds are counted, not timed: with one seed and one thread the trace is the same whatever the
+//! manager does. Every word of an object is checked each time that it is drawn, and all at the end.
+//! Threads share the count of deeds, and nothing else.
+
+use super::crew::{Crew, stretch};
+use super::outcome::Failure;
+use super::tally::Tally;
+use super::ticks::Stopwatch;
+use super::world::World;
+use super::{Access, Arena, Intent, Service, Target, WORDS};
+use hdrhistogram::Histogram;
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_mm::zone::Mobility;
+use highwater_units::{Bytes, Order, Pfn, Prng};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Pages of a chunk: those of the largest object.
+const CHUNK: u64 = 512;
+/// Orders of objects: 0 to 9.
+const ORDERS: usize = 10;
+/// Deeds of all threads between two attempts.
+const DEEDS: u64 = 128;
+/// Before one in so many attempts the oldest block is freed.
+const FREED_EACH: u64 = 4;
+/// Of 100 deeds, how many write an object anew, and how many free one.
+const WRITES: u64 = 10;
+const FREES: u64 = 25;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Threads with objects.
+    pub threads: usize,
+    /// Pages of all objects together.
+    pub used: u64,
+    /// The same at first: then objects are freed, drawn, so that what is free lies everywhere.
+    pub filled: u64,
+    /// Blocks that are asked for.
+    pub attempts: u64,
+    /// Blocks that are kept.
+    pub held: usize,
+    /// Fixes contents and deeds.
+    pub seed: u64,
+}
+
+impl Config {
+    /// Pages that the set must have: room for objects of all orders, whichever are drawn.
+    pub fn set(&self) -> u64 {
+        2 * self.filled + self.threads as u64 * ORDERS as u64 * CHUNK
+    }
+}
+
+/// What came of it. All contents were right.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BlockFigures {
+    /// Blocks that were asked for.
+    pub attempts: u64,
+    /// Blocks that there were.
+    pub successes: u64,
+    /// Half of the attempts took at most this.
+    pub p50_ns: u64,
+    /// 99 % of them.
+    pub p99_ns: u64,
+    /// Bytes that were moved from frame to frame.
+    pub moved_bytes: u64,
+    /// The same for each block that there was; none without one.
+    pub moved_bytes_per_success: Option<f64>,
+    /// Frames that both scanners looked at.
+    pub scanned: u64,
+    /// Words that were checked, at the end too.
+    pub checked_words: u64,
+    /// From the first deed to the last.
+    pub seconds: f64,
+    /// Deeds in a second.
+    pub deeds_per_s: f64,
+}
+
+impl BlockFigures {
+    /// Successes of 100 attempts.
+    pub fn percent(&self) -> f64 {
+        self.successes as f64 * 100.0 / self.attempts.max(1) as f64
+    }
+}
+
+/// Runs it on the memory of `service`.
+///
+/// # Errors
+/// The first mismatch, or the first page that could not be had.
+pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<BlockFigures, Failure> {
+    let (threads, deeds) = (config.threads, AtomicU64::new(0));
+    let crew = Crew::new(service, threads + 1, config.seed);
+    let bench = Bench { service, crew, config, deeds: &deeds };
+    let set = service.target().pages();
+    let own: Vec<_> =
+        (0..threads).map(|seat| Mutex::new(Objects::new(config, set, seat))).collect();
+    // The last seat has no objects.
+    let worker = |seat: usize| own.get(seat).map(|own| Worker::new(&bench, own));
+    bench.crew.on_all_threads("fill", |seat| worker(seat).map_or(Ok(()), |mut w| w.fill()))?;
+    bench.crew.on_all_threads("thin", |seat| {
+        let share = stretch(config.used, seat.min(threads - 1), threads);
+        worker(seat).into_iter().for_each(|mut w| w.thin(share.end - share.start));
+        Ok(())
+    })?;
+    let (done, measured) = bench.crew.measure(service, |seat, watch| match worker(seat) {
+        Some(mut worker) => worker.work().map(|()| None),
+        None => bench.ask(watch).map(Some),
+    })?;
+    bench
+        .crew
+        .on_all_threads("sweep", |seat| worker(seat).map_or(Ok(()), |mut w| w.check_all()))?;
+    let own = own.into_iter().map(|own| own.into_inner().expect("nobody panics with it"));
+    let checked_words = own.map(|own| own.checked).sum();
+    let (successes, latency) = done.into_iter().flatten().next().expect("one seat asks");
+    let nanos = |part| (latency.value_at_quantile(part) as f64 * measured.nanos_per_tick) as u64;
+    let gained = |counter| gained(&measured.before, &measured.after, counter);
+    let moved_bytes = Bytes::of_pages(gained(Counter::PgMigrateSuccess)).0;
+    let seconds = measured.run.as_secs_f64();
+    Ok(BlockFigures {
+        attempts: config.attempts,
+        successes,
+        p50_ns: nanos(0.5),
+        p99_ns: nanos(0.99),
+        moved_bytes,
+        moved_bytes_per_success: (successes > 0).then(|| moved_bytes as f64 / successes as f64),
+        scanned: gained(Counter::CompactMigrateScanned) + gained(Counter::CompactFreeScanned),
+        checked_words,
+        seconds,
+        deeds_per_s: deeds.load(Relaxed) as f64 / seconds,
+    })
+}
+
+fn gained(before: &Snapshot, after: &Snapshot, counter: Counter) -> u64 {
+    after.get(counter).saturating_sub(before.get(counter))
+}
+
+/// One run on one service.
+struct Bench<'a, S: Service> {
+    service: &'a S,
+    crew: Crew<'a, S::Target, S::World>,
+    config: &'a Config,
+    /// Of all threads, so far.
+    deeds: &'a AtomicU64,
+}
+
+impl<S: Arena + Sync> Bench<'_, S> {
+    /// Asks for blocks; how many there were, and how long that took.
+    fn ask(&self, watch: &Stopwatch<'_, S::World>) -> Result<(u64, Histogram<u64>), Failure> {
+        let (mut held, mut successes) = (VecDeque::<Pfn>::new(), 0);
+        let (mut latency, mut random) = (Tally::new().latency, Prng::new(self.config.seed));
+        for attempt in 1..=self.config.attempts {
+            while self.deeds.load(Relaxed) < attempt * DEEDS && !self.crew.failed() {
+                self.crew.world.sleep(Duration::from_micros(20));
+            }
+            if held.len() == self.config.held || random.below(FREED_EACH) == 0 {
+                held.pop_front().into_iter().for_each(|first| self.service.free_run(first));
+            }
+            let began = watch.ticks();
+            let block = self.service.alloc_run(Order::LARGE, Mobility::Movable);
+            latency.saturating_record(watch.ticks().saturating_sub(began));
+            successes += u64::from(block.is_some());
+            held.extend(block);
+        }
+        held.into_iter().for_each(|first| self.service.free_run(first));
+        Ok((successes, latency))
+    }
+}
+
+/// Pages that hold one version of their contents.
+#[derive(Clone, Copy)]
+struct Object {
+    first: u64,
+    order: usize,
+    version: u32,
+}
+
+/// The objects of a thread.
+struct Objects {
+    random: Prng,
+    objects: Vec<Object>,
+    /// Pages of them, and how many there should be.
+    pages: u64,
+    share: u64,
+    /// Where objects of an order can be, and where no chunk has been yet.
+    free: [Vec<u64>; ORDERS],
+    chunks: Range<u64>,
+    versions: u32,
+    /// Words.
+    checked: u64,
+}
+
+impl Objects {
+    /// None yet.
+    fn new(config: &Config, set: u64, seat: usize) -> Objects {
+        let chunks = stretch(set / CHUNK, seat, config.threads);
+        let share = stretch(config.filled, seat, config.threads);
+        Objects {
+            random: Prng::new(config.seed ^ ((seat as u64 + 1) << 40)),
+            objects: Vec::new(),
+            pages: 0,
+            share: share.end - share.start,
+            free: [const { Vec::new() }; ORDERS],
+            chunks: chunks.start * CHUNK..chunks.end * CHUNK,
+            versions: 0,
+            checked: 0,
+        }
+    }
+
+    /// A place for a new object, of an order so that there are as many pages of each; none if there
+    /// are enough.
+    fn place(&mut self) -> Option<Object> {
+        let left = self.share.saturating_sub(self.pages).checked_ilog2()? as usize;
+        let order = (self.random.next_u64().trailing_zeros() as usize % ORDERS).min(left);
+        if self.free[order].is_empty() && !self.chunks.is_empty() {
+            let chunk = self.chunks.start;
+            self.chunks.start += CHUNK;
+            self.free[order].extend((chunk..chunk + CHUNK).step_by(1 << order));
+        }
+        let choices = self.free[order].len() as u64;
+        assert!(choices > 0, "the set is large enough for whatever is drawn");
+        let at = self.random.below(choices) as usize;
+        self.pages += 1 << order;
+        Some(Object { first: self.free[order].swap_remove(at), order, version: 0 })
+    }
+}
+
+/// A thread at work.
+struct Worker<'a, S: Arena + 'a> {
+    bench: &'a Bench<'a, S>,
+    access: <S::Target as Target>::Access<'a>,
+    own: MutexGuard<'a, Objects>,
+}
+
+impl<'a, S: Arena + Sync> Worker<'a, S> {
+    fn new(bench: &'a Bench<'a, S>, own: &'a Mutex<Objects>) -> Worker<'a, S> {
+        let own = own.lock().expect("nobody panics with it");
+        Worker { bench, access: bench.service.target().enter(), own }
+    }
+
+    /// Makes objects until there are enough.
+    fn fill(&mut self) -> Result<(), Failure> {
+        while let Some(object) = self.own.place() {
+            let object = self.write(object)?;
+            self.own.objects.push(object);
+        }
+        Ok(())
+    }
+
+    /// Frees objects until there are no more than so many pages.
+    fn thin(&mut self, share: u64) {
+        self.own.share = share;
+        while self.own.pages > share {
+            let choices = self.own.objects.len() as u64;
+            let at = self.own.random.below(choices) as usize;
+            let object = self.own.objects.swap_remove(at);
+            self.free(object);
+        }
+    }
+
+    /// Its part of all deeds.
+    fn work(&mut self) -> Result<(), Failure> {
+        let all = self.bench.config.attempts * DEEDS;
+        for _ in 0..all.div_ceil(self.bench.config.threads as u64) {
+            if self.bench.crew.failed() {
+                break;
+            }
+            let choices = self.own.objects.len() as u64;
+            let at = self.own.random.below(choices) as usize;
+            let object = self.own.objects[at];
+            self.check(object)?;
+            match self.own.random.below(100) {
+                drawn if drawn < WRITES => self.own.objects[at] = self.write(object)?,
+                drawn if drawn < WRITES + FREES => {
+                    self.own.objects.swap_remove(at);
+                    self.free(object);
+                    self.fill()?;
+                }
+                _ => {}
+            }
+            self.bench.deeds.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, Object { first, order, .. }: Object) {
+        self.bench.service.drop_pages(first..first + (1 << order));
+        self.own.pages -= 1 << order;
+        self.own.free[order].push(first);
+    }
+
+    /// Writes all words of an object, as a new version.
+    fn write(&mut self, object: Object) -> Result<Object, Failure> {
+        self.own.versions += 1;
+        let (version, content) = (self.own.versions, self.bench.crew.content);
+        let Object { first, order, .. } = object;
+        for page in first..first + (1 << order) {
+            let words = self.access.page(page, Intent::Write).map_err(Failure::Denied)?;
+            let cells = words.iter().enumerate();
+            cells.for_each(|(word, cell)| cell.store(content.value(page, word, version), Relaxed));
+        }
+        Ok(Object { version, ..object })
+    }
+
+    /// Checks all words of an object.
+    fn check(&mut self, Object { first, order, version }: Object) -> Result<(), Failure> {
+        self.own.checked += (WORDS as u64) << order;
+        (first..first + (1 << order)).try_for_each(|page| {
+            let words = self.access.page(page, Intent::Read).map_err(Failure::Denied)?;
+            let mut cells = words.iter().enumerate();
+            cells.try_for_each(|(word, cell)| {
+                self.bench.crew.check(page, word, version..=version, cell.load(Relaxed))
+            })
+        })
+    }
+
+    fn check_all(&mut self) -> Result<(), Failure> {
+        (0..self.own.objects.len()).try_for_each(|at| self.check(self.own.objects[at]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heap::{Fault, Heap};
+    use super::*;
+
+    const CONFIG: Config =
+        Config { threads: 2, used: 3000, filled: 3300, attempts: 40, held: 3, seed: 9 };
+
+    fn heap(fault: Fault) -> Heap {
+        Heap::new(CONFIG.set() as usize, fault)
+    }
+
+    #[test]
+    fn blocks_are_asked_for_beside_objects_and_given_back() {
+        let heap = heap(Fault::None);
+        let figures = run(&heap, &CONFIG).expect("all is as it must be");
+        assert_eq!((figures.attempts, figures.successes), (40, 30), "three of four");
+        assert_eq!(heap.runs(), (40, 0));
+        assert!(figures.checked_words > 3000 * 512, "all at the end: {figures:?}");
+        assert!(figures.p50_ns <= figures.p99_ns);
+        assert_eq!(figures.percent(), 75.0);
+    }
+
+    #[test]
+    fn one_thread_makes_the_same_objects_again() {
+        let words = |seed| {
+            let config = Config { threads: 1, seed, ..CONFIG };
+            run(&heap(Fault::None), &config).expect("all is as it must be").checked_words
+        };
+        assert_eq!(words(3), words(3));
+        assert_ne!(words(3), words(4));
+    }
+
+    #[test]
+    fn what_goes_wrong_is_found() {
+        let page = CHUNK + 1;
+        for fault in [
+            Fault::LosesStores { page, after: 0 },
+            Fault::WrongPage { page, instead: page + 1, after: 4000 },
+            Fault::Denies { page, after: 0 },
+        ] {
+            let found = run(&heap(fault), &CONFIG).expect_err("it is found");
+            match (found, fault) {
+                (Failure::Denied(_), Fault::Denies { .. }) => {}
+                (Failure::Mismatch(wrong), _) => assert!([page, page + 1].contains(&wrong.page)),
+                (other, _) => panic!("{other}"),
+            }
+        }
+    }
+}

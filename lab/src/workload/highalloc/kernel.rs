@@ -1,0 +1,108 @@
+//! Memory of the kernel: what it keeps for files, as long as it likes, and for processes.
+//!
+//! ```text
+//! Kernel -- held    runs of files: inodes, dentries, buffer heads; some that cannot be given back
+//!        \- share   how many pages there may be; beyond, one of them goes for each that comes
+//! ```
+//! Which one goes is drawn: so what is left lies everywhere. No locks.
+
+use super::Config;
+use crate::workload::Arena;
+use highwater_mm::zone::Mobility::{self, Reclaimable, Unmovable};
+use highwater_units::{Order, Pfn, Prng};
+
+/// Pages of the kernel's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// While kernels are built, all builds together.
+    pub pages: u64,
+    /// Of 100 of its allocations, how many are left when the files are gone.
+    pub left_percent: u64,
+}
+
+/// Kinds of allocations: how many of 100, what they are.
+const KINDS: [(u64, u8, Mobility); 6] = [
+    (20, 3, Reclaimable), // inodes of ext4: 8 pages
+    (30, 0, Reclaimable), // dentries, buffer heads
+    (10, 1, Reclaimable), // nodes of radix trees
+    (20, 0, Unmovable),   // page tables of those that live long, small objects
+    (10, 1, Unmovable),   // stacks, files
+    (10, 3, Unmovable),   // network and block buffers
+];
+
+/// Page tables of a process, but for those of its heap.
+const TABLES: u64 = 6;
+
+/// What is kept for one build.
+pub(super) struct Kernel {
+    held: Vec<(Pfn, Order)>,
+    /// Together.
+    pages: u64,
+    share: Share,
+    random: Prng,
+}
+
+impl Kernel {
+    /// Nothing yet.
+    pub(super) fn new(config: &Config, build: usize) -> Kernel {
+        let pages = config.kernel.pages / config.layout.builds as u64;
+        let random = Prng::new(config.seed ^ (build as u64 + 1) << 32);
+        Kernel { held: Vec::new(), pages: 0, share: Share { pages, ..config.kernel }, random }
+    }
+
+    /// Pages it should hold.
+    pub(super) fn share(&self) -> u64 {
+        self.share.pages
+    }
+
+    /// Pages it holds.
+    pub(super) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// One more, and another one less where there are enough.
+    pub(super) fn grow(&mut self, memory: &impl Arena) {
+        let mut drawn = self.random.below(100);
+        let kind = KINDS.iter().find(|(percent, ..)| {
+            let is_it = drawn < *percent;
+            drawn = drawn.saturating_sub(*percent);
+            is_it
+        });
+        let &(_, order, mobility) = kind.expect("they are 100 percent");
+        if let Some(first) = memory.alloc_run(Order(order), mobility) {
+            self.held.push((first, Order(order)));
+            self.pages += u64::from(Order(order).frames());
+        }
+        while self.pages > self.share.pages {
+            self.shrink(memory);
+        }
+    }
+
+    /// Files are gone: frees most.
+    pub(super) fn forget(&mut self, memory: &impl Arena) {
+        let left = self.held.len() * self.share.left_percent as usize / 100;
+        while self.held.len() > left {
+            self.shrink(memory);
+        }
+    }
+
+    /// Frees all.
+    pub(super) fn end(&mut self, memory: &impl Arena) {
+        self.held.drain(..).for_each(|(first, _)| memory.free_run(first));
+        self.pages = 0;
+    }
+
+    fn shrink(&mut self, memory: &impl Arena) {
+        let at = self.random.below(self.held.len() as u64) as usize;
+        let (first, order) = self.held.swap_remove(at);
+        self.pages -= u64::from(order.frames());
+        memory.free_run(first);
+    }
+}
+
+/// What the kernel has for a process of so many pages: its stack, its page tables.
+pub(super) fn process(memory: &impl Arena, pages: u64) -> Vec<Pfn> {
+    let stack = memory.alloc_run(Order(1), Unmovable);
+    let tables = (0..TABLES + pages.div_ceil(512)).map(|_| memory.alloc_run(Order(0), Unmovable));
+    stack.into_iter().chain(tables.flatten()).collect()
+}
