@@ -60,7 +60,7 @@ const CHANGED: &[&str] = &[
 #[test]
 fn every_key_takes_what_it_shows() {
     let mut changed = Settings::default();
-    for text in CHANGED {
+    for &text in CHANGED {
         let before = changed.shown();
         changed.set(text).expect(text);
         let new: Vec<_> = changed.shown().into_iter().filter(|p| !before.contains(p)).collect();
