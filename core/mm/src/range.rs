@@ -19,18 +19,23 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
         return each_present(space, range, Large::Leave, |held| drop_folios(m, held));
     }
     each_present(space, range, Large::Split(m), |held| {
-        take_in(m, &held, Busy::Drop);
+        drop_pages(m, &held);
         m.count(Counter::PgDiscard, held.len() as u64);
-        for entry in held.entries() {
-            match entry.page() {
-                Page::Absent => {}
-                Page::Resident(pfn) => m.abandon(pfn),
-                // If it is being written, reclaim frees frame and slot afterwards.
-                Page::Swapped(slot) => m.release_slot(slot),
-            }
-        }
         held.release(|_, _| Entry::ABSENT);
     });
+}
+
+/// Gives up the frames and slots of held pages, which are to be absent.
+fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
+    take_in(m, held, Busy::Drop);
+    for entry in held.entries() {
+        match entry.page() {
+            Page::Absent => {}
+            Page::Resident(pfn) => m.abandon(pfn),
+            // If it is being written, reclaim frees frame and slot afterwards.
+            Page::Swapped(slot) => m.release_slot(slot),
+        }
+    }
 }
 
 /// The same, of pages of more than one frame.
@@ -53,8 +58,9 @@ fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
     held.release(|_, _| Entry::ABSENT);
 }
 
-/// Moves the contents of a range to the pages from `to` on, which are absent, do not overlap it,
-/// and are known to nobody else yet. Nothing is copied: frames and slots change hands.
+/// Moves the contents of a range to the pages from `to` on, which are absent and do not overlap it.
+/// Nothing is copied: frames and slots change hands. A fault that began when the pages were
+/// another's may end at any time and bring zeros: they are dropped.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     let _phase = m.enter(Phase::Range);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
@@ -63,8 +69,8 @@ pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to:
         take_in(m, &held, Busy::Wait);
         for index in 0..held.len() {
             let vpn = Vpn(held.owner(index).vpn.0 - range.first.0 + to.0);
-            let target = space.hold(vpn);
-            debug_assert_eq!(target.page(), Page::Absent, "the target of a move is empty");
+            let target = Large::Split(m).hold(space, vpn);
+            drop_pages(m, &target);
             let entry = match settled(m, held.entries()[index]) {
                 Entry::ABSENT => Entry::ABSENT,
                 entry => entry.unmapped(),

@@ -293,7 +293,13 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             return;
         }
         let space = self.own_space();
-        self.world.discard(space, Range { first: Vpn(to), end: Vpn(to + pages) });
+        let target = Range { first: Vpn(to), end: Vpn(to + pages) };
+        self.world.discard(space, target);
+        self.known.private[to as usize..(to + pages) as usize].fill([0; 2]);
+        if self.random.percent(30) {
+            // As a fault does that began when the page was another's, and ends late.
+            self.world.load(space, to + self.random.below(pages), self.thread);
+        }
         self.world.call("move", pages, |m| m.relocate(space, from, Vpn(to)));
         for index in 0..pages {
             let moved = std::mem::take(&mut self.known.private[(from.first.0 + index) as usize]);
