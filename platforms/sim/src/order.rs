@@ -10,13 +10,14 @@ use highwater_platform::LockClass;
 use std::cell::RefCell;
 
 const CLASSES: usize = LockClass::ALL.len();
+const _: () = assert!(CLASSES <= u32::BITS as usize, "a set of classes is a word");
 
 /// The order of locks, as far as it was seen, and who holds what.
 pub(crate) struct Order(RefCell<Seen>);
 
 struct Seen {
     /// `under[a]`: classes that were taken while `a` was held, as bits.
-    under: [u16; CLASSES],
+    under: [u32; CLASSES],
     /// By task.
     held: Vec<Vec<LockClass>>,
 }
@@ -76,7 +77,7 @@ impl Order {
 impl Seen {
     /// Whether `to` was taken under `from`, perhaps through others.
     fn reaches(&self, from: LockClass, to: LockClass) -> bool {
-        let (mut reached, mut before) = (1u16 << from as usize, 0);
+        let (mut reached, mut before) = (1u32 << from as usize, 0);
         while reached != before {
             before = reached;
             for class in (0..CLASSES).filter(|class| before >> class & 1 == 1) {
