@@ -23,7 +23,7 @@ test: tools venv build
 	$(CARGO) test --release --workspace --exclude highwater-mm
 	$(CARGO) test --package highwater-mm
 	$(CARGO) test --package highwater-os --package highwater-uffd --package highwater-sim \
-	    --package highwater-lab --test manager --test paging --test races --test swarm
+	    --test manager --test paging --test races
 
 demo:
 	@demo/sort.sh check
