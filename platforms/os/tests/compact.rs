@@ -188,7 +188,8 @@ fn kcompactd_has_blocks_ready_once_somebody_asked() {
     let counted = |counter| manager.statistics().get(counter);
     assert!(counted(Counter::CompactDaemonWake) > 0);
     assert!(counted(Counter::CompactDaemonMigrateScanned) > 0);
-    assert_eq!(counted(Counter::CompactStall), 1);
+    // The first request wakes kcompactd, which may have its block ready before it compacts itself.
+    assert!(counted(Counter::CompactStall) <= 1);
     manager.free_run(first);
     check(&manager, space, 4);
 }
