@@ -3,6 +3,7 @@
 //! ```text
 //! job: pmbench, usemem, streams   what runs, on whatever memory
 //! highalloc   an arena with compaction beside one without, in this process
+//! malloc      a child for each allocator, in turn
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
 //! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
@@ -11,6 +12,7 @@
 
 mod highalloc;
 mod job;
+mod malloc;
 mod rounds;
 mod subject;
 mod table;
@@ -22,6 +24,7 @@ use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
 use job::{Job, Pmbench, Streams, Usemem};
+use malloc::{LoadArgs, Malloc};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +47,11 @@ enum Workload {
     Streams(Streams),
     /// Blocks of 2 MiB out of an arena in use, with compaction and without (os)
     Highalloc(Highalloc),
+    /// Objects of malloc, under glibc, jemalloc, mimalloc and Highwater
+    Malloc(Malloc),
+    /// Call malloc and free, and print how long that took
+    #[command(hide = true)]
+    MallocLoad(LoadArgs),
     /// Hold the set-up of a peer until standard input closes
     #[command(hide = true)]
     Keep(Keep),
@@ -197,6 +205,8 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
         Workload::Usemem(job) => bench(&job),
         Workload::Streams(job) => bench(&job),
         Workload::Highalloc(job) => job.run().map(|text| tell(&text)),
+        Workload::Malloc(job) => job.run().map(|text| tell(&text)),
+        Workload::MallocLoad(load) => load.run().map(|figures| tell(&json(&figures))),
         Workload::Keep(args) => keep(&args),
     };
     done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)

@@ -158,3 +158,60 @@ fn blocks_are_asked_for_on_guards_alone() {
         assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
     }
 }
+
+/// `bench malloc` with these arguments: exit status, and what was told.
+fn malloc(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let output = command.args(["bench", "malloc"]).args(args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), told.concat())
+}
+
+const TINY: [&str; 8] = ["--set", "1M", "--threads", "2", "--operations", "6000", "--rounds", "2"];
+
+#[test]
+fn every_load_runs_under_the_c_library() {
+    let (status, told) = malloc(&[&TINY[..], &["--allocator", "glibc", "--json"]].concat());
+    assert_eq!(status, Some(0), "{told}");
+    let all: Value = serde_json::from_str(&told).unwrap();
+    let runs = all["runs"].as_array().unwrap();
+    let loads: Vec<_> = runs.iter().map(|run| run["load"].as_str().unwrap()).collect();
+    assert_eq!(loads, ["churn", "producer-consumer", "larson", "mixed"]);
+    for run in runs {
+        let figure = |name: &str| run[name].as_f64().unwrap();
+        assert!(figure("operations") >= 5_000.0, "{run}");
+        assert!(figure("checked_words") >= 2.0 * figure("operations"), "{run}");
+        let objects = figure("peak_resident_bytes") - figure("base_bytes");
+        assert!(objects > 0.5 * f64::from(1 << 20), "a set of 1 MiB was alive: {run}");
+        assert_eq!(run["paging"], Value::Null);
+    }
+}
+
+#[test]
+fn a_table_of_one_load() {
+    let (status, told) =
+        malloc(&[&TINY[..], &["--allocator", "glibc", "--load", "larson"]].concat());
+    assert_eq!(status, Some(0), "{told}");
+    for part in
+        ["1 MiB of objects", "2 threads, nobody is short", "larson", "1.00", "contents compared: "]
+    {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+}
+
+#[test]
+fn allocators_that_cannot_run_are_refused() {
+    for (args, remedy) in [
+        (&["--allocator", "tcmalloc"][..], "jemalloc"),
+        (&["--load", "none"], "producer-consumer"),
+        (&["--allocator", "glibc", "--memory", "16M"], "without --memory only"),
+        (&["--checked", "101"], "--checked"),
+        (&["--set", "1"], "less than a page"),
+        (&["--operations", "0"], "--operations"),
+        (&["--rounds", "0"], "--rounds"),
+    ] {
+        let (status, told) = malloc(args);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+    }
+}

@@ -6,6 +6,7 @@ use highwater_lab::peer::disk;
 use highwater_lab::peer::keeper::Ready;
 use highwater_units::Bytes;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -140,16 +141,23 @@ fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsSt
 }
 
 /// This program again.
-fn ourselves(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Trouble> {
+pub(super) fn ourselves(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Trouble> {
     let program = std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))?;
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::piped());
     Ok(command)
 }
 
-/// Runs a child to its end, at most for `limit`, and takes its figures.
 fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> {
-    let started = ourselves(arguments)?.stdin(Stdio::null()).spawn();
+    figures_of(ourselves(arguments)?, limit)
+}
+
+/// Runs a child to its end, at most for `limit`, and takes the figures that it prints.
+pub(super) fn figures_of<T: DeserializeOwned>(
+    mut command: Command,
+    limit: Duration,
+) -> Result<T, Trouble> {
+    let started = command.stdin(Stdio::null()).spawn();
     let mut child = started.map_err(|e| Trouble::Setup(format!("starting a run: {e}")))?;
     let status = wait(&mut child, limit)?;
     if !status.success() {
