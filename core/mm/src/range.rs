@@ -38,7 +38,7 @@ fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
     }
 }
 
-/// The same, of pages of more than one frame.
+/// Drops held pages of more than one frame, and lets go of them.
 fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
     let space = held.space();
     for (index, entry) in held.entries().iter().enumerate() {

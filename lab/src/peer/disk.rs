@@ -75,20 +75,7 @@ pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Tro
     let tally = disk.tally.clone();
     let sweep = disk.measure(&mut Sequence::new(Way::Read, disk.pages))?.run;
     let (pages, threads, swept) = (disk.pages, 1, disk.pages);
-    let (passes, small, slabs) = (None, None, None);
-    Ok(Outcome {
-        pages,
-        threads,
-        fill,
-        sweep,
-        swept,
-        tally,
-        passes,
-        small,
-        slabs,
-        highalloc: None,
-        measured,
-    })
+    Ok(Outcome { pages, threads, fill, sweep, swept, ..Outcome::new(tally, measured) })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

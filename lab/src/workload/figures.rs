@@ -377,12 +377,7 @@ mod tests {
             fill: Some(Duration::from_secs(1)),
             sweep: Duration::from_secs(1),
             swept: 1000,
-            tally: Tally { loads: 6000, stores: 2000, latency },
-            passes: None,
-            small: None,
-            slabs: None,
-            highalloc: None,
-            measured,
+            ..Outcome::new(Tally { loads: 6000, stores: 2000, latency }, measured)
         });
         assert_eq!(figures.accesses_per_s, 4000.0);
         assert_eq!((figures.major_faults, figures.soft_faults), (1000, 2000));

@@ -57,6 +57,25 @@ pub struct Outcome {
     pub measured: Measured,
 }
 
+impl Outcome {
+    /// Of a run that did no more than this; who did says so.
+    pub(crate) fn new(tally: Tally, measured: Measured) -> Outcome {
+        Outcome {
+            pages: 0,
+            threads: 0,
+            fill: None,
+            sweep: Duration::ZERO,
+            swept: 0,
+            tally,
+            passes: None,
+            small: None,
+            slabs: None,
+            highalloc: None,
+            measured,
+        }
+    }
+}
+
 /// What was measured while the threads ran.
 #[derive(Clone, Debug)]
 pub struct Measured {

@@ -65,21 +65,9 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
         .crew
         .measure(service, |seat, watch| Worker::new(&bench, seat, watch).work(config.time))?;
     let sweep = bench.sweep()?;
-    let tally = Tally::sum(tallies);
-    let (fill, swept, passes, small, slabs) = (Some(fill), pages, None, None, None);
-    Ok(Outcome {
-        pages,
-        threads,
-        fill,
-        sweep,
-        swept,
-        tally,
-        passes,
-        small,
-        slabs,
-        highalloc: None,
-        measured,
-    })
+    let (fill, swept) = (Some(fill), pages);
+    let done = Outcome::new(Tally::sum(tallies), measured);
+    Ok(Outcome { pages, threads, fill, sweep, swept, ..done })
 }
 
 /// One run on one target, shared by its threads.

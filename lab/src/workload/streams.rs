@@ -167,22 +167,10 @@ pub fn run<S: Service + Sync>(service: &S, config: &Config) -> Result<Outcome, F
         }
     }
     let pages = layout.file_pages() + layout.anon_pages;
-    let tally = Tally::sum(tallies);
-    let (swept, small, slabs) = (layout.anon_pages, (small > 0).then_some(waits), None);
+    let (swept, small) = (layout.anon_pages, (small > 0).then_some(waits));
     let passes = Some(passes);
-    Ok(Outcome {
-        pages,
-        threads,
-        fill,
-        sweep,
-        swept,
-        tally,
-        passes,
-        small,
-        slabs,
-        highalloc: None,
-        measured,
-    })
+    let done = Outcome::new(Tally::sum(tallies), measured);
+    Ok(Outcome { pages, threads, fill, sweep, swept, passes, small, ..done })
 }
 
 /// The pages of the file that a stream reads.

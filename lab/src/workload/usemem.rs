@@ -69,21 +69,9 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
         usemem.crew.measure(service, |seat, watch| Task::new(&usemem, seat, watch).work())?;
     let sweep = usemem.sweep()?;
     let (tallies, passes): (Vec<_>, Vec<_>) = done.into_iter().unzip();
-    let (tally, passes) = (Tally::sum(tallies), Some(passes));
-    let (swept, small, slabs) = (pages, None, None);
-    Ok(Outcome {
-        pages,
-        threads,
-        fill,
-        sweep,
-        swept,
-        tally,
-        passes,
-        small,
-        slabs,
-        highalloc: None,
-        measured,
-    })
+    let (passes, swept) = (Some(passes), pages);
+    let done = Outcome::new(Tally::sum(tallies), measured);
+    Ok(Outcome { pages, threads, fill, sweep, swept, passes, ..done })
 }
 
 /// Bytes of bookkeeping for a set.

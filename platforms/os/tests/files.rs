@@ -1,6 +1,10 @@
 //! Real files as spaces: what is read is what they hold, what was changed is there after a sync,
 //! and their length stays.
 
+#[path = "common/contents.rs"]
+mod contents;
+
+use contents::{directory, file, page_of};
 use highwater_devices::{Device, FileAccess, Spec, open, open_file};
 use highwater_mm::space::{Entry, Space};
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
@@ -63,27 +67,6 @@ impl Opened<'_> {
         unsafe { frame.add(byte).write(value) };
         Ok(())
     }
-}
-
-/// A file of `bytes` random bytes on a disk, and they.
-fn file(dir: &tempfile::TempDir, bytes: usize) -> (PathBuf, Vec<u8>) {
-    let mut random = Prng::new(bytes as u64);
-    let contents: Vec<u8> = (0..bytes).map(|_| random.next_u64() as u8).collect();
-    let path = dir.path().join("file");
-    fs::write(&path, &contents).expect("a file");
-    (path, contents)
-}
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
-}
-
-/// A page as a space has it: behind the end of the file, zeros.
-fn page_of(contents: &[u8], page: usize) -> Vec<u8> {
-    let first = page * PAGE_SIZE;
-    let mut page = contents[first..contents.len().min(first + PAGE_SIZE)].to_vec();
-    page.resize(PAGE_SIZE, 0);
-    page
 }
 
 #[test]

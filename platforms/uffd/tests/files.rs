@@ -1,6 +1,10 @@
 //! Real files as spaces that a program uses by plain pointers: what it reads is what they hold,
 //! what it changed is there after a sync, and what cannot be served is an error of its access.
 
+#[path = "../../os/tests/common/contents.rs"]
+mod contents;
+
+use contents::{directory, file, page_of};
 use highwater_devices::{Device, FileAccess, Spec, open, open_file};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, StartError};
@@ -10,7 +14,7 @@ use highwater_uffd::{FileAt, Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -129,27 +133,6 @@ impl World {
         manager.stop_kswapd();
         manager.verify(&[]);
     }
-}
-
-/// A file of `bytes` random bytes on a disk, and they.
-fn file(dir: &tempfile::TempDir, bytes: usize) -> (PathBuf, Vec<u8>) {
-    let mut random = Prng::new(bytes as u64);
-    let contents: Vec<u8> = (0..bytes).map(|_| random.next_u64() as u8).collect();
-    let path = dir.path().join("file");
-    fs::write(&path, &contents).expect("a file");
-    (path, contents)
-}
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
-}
-
-/// A page as a space has it: behind the end of the file, zeros.
-fn page_of(contents: &[u8], page: usize) -> Vec<u8> {
-    let first = page * PAGE_SIZE;
-    let mut page = contents[first..contents.len().min(first + PAGE_SIZE)].to_vec();
-    page.resize(PAGE_SIZE, 0);
-    page
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility)
 }
 
 /// What a zone has above `level`, nearest first; counted as in use.
-fn block<P: Platform>(
+pub(super) fn block<P: Platform>(
     m: &Machine<P>,
     order: Order,
     mobility: Mobility,

@@ -13,10 +13,10 @@
 
 mod ladder;
 
-use crate::machine::{Machine, Node};
+use crate::machine::Machine;
 use crate::zone::{Level, Mobility};
 use highwater_platform::{Phase, Platform};
-use highwater_units::{FrameList, Order, Pfn};
+use highwater_units::{FrameList, IoFrames, Order, Pfn};
 
 /// No frame can be had: memory is in use and nothing can be swapped out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +77,8 @@ fn populated_run<P: Platform>(
     order: Order,
     mobility: Mobility,
 ) -> Option<Pfn> {
-    let frames: [Pfn; Order::MAX.frames() as usize] =
-        std::array::from_fn(|index| Pfn(first.0 + index as u32));
-    if m.platform.populate(&frames[..order.frames() as usize]).is_err() {
+    let run = IoFrames::Block(first, order);
+    if run.lists().any(|(_, frames)| m.platform.populate(&frames).is_err()) {
         m.free_run(first, order, mobility);
         return None;
     }
@@ -89,10 +88,7 @@ fn populated_run<P: Platform>(
 /// The same of those above min, if there is one: nobody reclaims for it.
 pub fn spare_run<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
     let _phase = m.enter(Phase::Alloc);
-    let cpu = m.cpu();
-    let of = |node: &Node<P>| node.zone.alloc_block(cpu, order, Mobility::Movable, Level::Min);
-    let first = m.nodes_from(cpu).find_map(|(_, node)| of(node))?;
-    m.taken(order.frames() as usize);
+    let first = ladder::block(m, order, Mobility::Movable, Level::Min)?;
     populated_run(m, first, order, Mobility::Movable)
 }
 

@@ -13,24 +13,24 @@ pub(crate) fn python(script: &str, arguments: &[&str]) -> Program {
     program(PYTHON, &[&[script.as_str()], arguments].concat())
 }
 
-fn compare(script: &str, argument: &str) {
+fn compare(script: &str, arguments: &[&str]) {
     let place = Place::new();
-    place.compare(&format!("{script} {argument}"), &python(script, &[argument]));
+    place.compare(&format!("{script} {}", arguments.join(" ")), &python(script, arguments));
 }
 
 #[test]
 fn bytes_with_threads() {
-    compare("big_bytes.py", "threads");
+    compare("big_bytes.py", &["threads", "160"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing() {
-    compare("big_bytes.py", "fork");
+    compare("big_bytes.py", &["fork", "160"]);
 }
 
 #[test]
 fn bytes_with_subprocesses() {
-    compare("big_bytes.py", "subprocess");
+    compare("big_bytes.py", &["subprocess", "160"]);
 }
 
 #[test]
@@ -47,15 +47,15 @@ fn bytes_with_multiprocessing_compressed() {
 
 #[test]
 fn numpy_sorts() {
-    compare("arrays.py", "sort");
+    compare("arrays.py", &["sort"]);
 }
 
 #[test]
 fn numpy_reduces() {
-    compare("arrays.py", "reduce");
+    compare("arrays.py", &["reduce"]);
 }
 
 #[test]
 fn numpy_multiplies_matrices() {
-    compare("arrays.py", "product");
+    compare("arrays.py", &["product"]);
 }

@@ -156,21 +156,8 @@ pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<Outcome, Fai
         }
     }
     let pages = config.layout.files() + builds as u64 * config.layout.anon_pages;
-    let (threads, sweep, swept) = (builds + 1, Duration::ZERO, 0);
-    let (passes, small, slabs) = (None, None, None);
-    Ok(Outcome {
-        pages,
-        threads,
-        fill,
-        sweep,
-        swept,
-        tally,
-        passes,
-        small,
-        slabs,
-        highalloc,
-        measured,
-    })
+    let threads = builds + 1;
+    Ok(Outcome { pages, threads, fill, highalloc, ..Outcome::new(tally, measured) })
 }
 
 /// What a seat has done.

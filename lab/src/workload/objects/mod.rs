@@ -66,24 +66,14 @@ fn measure<S: SlabPages, W: World>(
     let tallies = world.on_threads_of(threads + 1, TASK, &home, &seat);
     let [before, after] = seen.map(|seen| seen.into_inner().expect("it was looked at"));
     slabs.verify();
-    Outcome {
-        pages: slabs.pages(),
-        threads,
-        fill: None,
-        sweep: Duration::ZERO,
-        swept: 0,
-        tally: Tally::sum(tallies.into_iter().flatten()),
-        passes: None,
-        small: None,
-        measured: Measured {
-            run: time,
-            cpu: after.cpu.since(&before.cpu),
-            nanos_per_tick: watch.scale(),
-            before: Snapshot::empty(),
-            after: Snapshot::empty(),
-            locks: Some(after.locks.since(&before.locks)),
-        },
-        slabs: Some(slabs.report()),
-        highalloc: None,
-    }
+    let measured = Measured {
+        run: time,
+        cpu: after.cpu.since(&before.cpu),
+        nanos_per_tick: watch.scale(),
+        before: Snapshot::empty(),
+        after: Snapshot::empty(),
+        locks: Some(after.locks.since(&before.locks)),
+    };
+    let done = Outcome::new(Tally::sum(tallies.into_iter().flatten()), measured);
+    Outcome { pages: slabs.pages(), threads, slabs: Some(slabs.report()), ..done }
 }
