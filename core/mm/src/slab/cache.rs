@@ -14,6 +14,7 @@ use super::record::Slab;
 use super::sheaf::Sheaves;
 use super::sizing::Sizing;
 use super::table::Table;
+use super::used::Marks;
 use crate::slab::node::Node;
 use highwater_platform::{Lock, LockClass, Platform};
 use highwater_units::{CpuId, Order};
@@ -22,6 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A cache of a [`super::Slabs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheId(pub(super) u16);
+
+impl CacheId {
+    /// How many caches were made before it.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
 
 /// What a cache is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +41,8 @@ pub struct CacheSpec {
     pub size: u32,
     /// Whether it is noted who asked for each object.
     pub callers: Callers,
+    /// How it is noted that objects are in use.
+    pub marks: Marks,
 }
 
 /// Whether it is noted who asked for an object.
@@ -190,7 +201,8 @@ impl<P: Platform> Cache<P> {
                 Callers::Unknown => 0,
                 Callers::Noted => objects,
             };
-            table.add(Slab::new(self.id, self.sizing.size, objects, callers))
+            let marks = self.spec.marks;
+            table.add(Slab::new(self.id, self.sizing.size, objects, callers, marks))
         })
     }
 

@@ -35,12 +35,18 @@ impl<S: SlabPages> Slabs<S> {
     /// # Panics
     /// At a contradiction.
     pub fn verify(&self) {
+        self.verify_beside(&[]);
+    }
+
+    /// The same, while callers have objects at hand: slab and number.
+    pub(super) fn verify_beside(&self, at_hand: &[(u32, u16)]) {
         let owners = self.owners();
         let mut waiting: BTreeMap<u32, BTreeSet<u16>> = BTreeMap::new();
         let mut wait = |id, index| {
             assert!(waiting.entry(id).or_default().insert(index), "an object waits twice");
         };
         self.deferred.each(&mut wait);
+        at_hand.iter().for_each(|(id, index)| wait(*id, *index));
         let sheaves = self.caches().filter_map(|cache| cache.sheaves.as_ref());
         sheaves.for_each(|sheaves| sheaves.each(&mut wait));
         let mut slabs = BTreeMap::new();

@@ -45,6 +45,7 @@ impl<S: SlabPages> Slabs<S> {
     }
 
     /// Where an object is, if it is one.
+    #[inline]
     pub(super) fn find(&self, object: Object) -> Result<(u32, u16), FreeError> {
         let id = self.map.get(object.0 >> PAGE_SHIFT).ok_or(FreeError::Foreign)?;
         let index = self.table.get(id).index_of(object.0).ok_or(FreeError::Foreign)?;

@@ -5,7 +5,8 @@
 //!       |     |- Sheaves: arrays of objects, on CPUs and in barns    sheaf.rs
 //!       |     |- each CPU: a slab, its own free objects; partial slabs   alloc.rs free.rs
 //!       |     \- each node: Lock<list of partial slabs>                  node.rs
-//!       |- Table       records of slabs: free lists, counts, bits        table.rs record.rs
+//!       |- at hand: objects that callers keep in front of slabs             reserve.rs
+//!       |- Table       records of slabs: free lists, counts, marks       table.rs record.rs used.rs
 //!       |- PageMap     page ──> slab                                     table.rs
 //!       |- Deferred    objects that wait for a grace period              deferred.rs
 //!       \- S: SlabPages   where pages come from                          source.rs range.rs
@@ -30,6 +31,7 @@ mod node;
 mod range;
 mod record;
 mod report;
+mod reserve;
 mod sheaf;
 mod shrink;
 mod size_class;
@@ -38,14 +40,17 @@ mod sizing;
 mod slab_fuzz;
 mod source;
 mod table;
+mod used;
 
 pub use cache::{CacheId, CacheSpec, Callers, EVENTS, Event};
 pub use frames::Frames;
 pub use range::PageRange;
 pub use report::{CacheReport, Held};
+pub use reserve::Place;
 pub use size_class::{SIZE_CLASSES, size_class};
 pub use sizing::{Resolved, Sizing};
 pub use source::SlabPages;
+pub use used::Marks;
 
 use crate::config::{SlabConfig, Switch};
 use crate::error::FreeError;
@@ -140,7 +145,8 @@ impl<S: SlabPages> Slabs<S> {
     pub fn create_size_classes(&self) -> Result<Vec<CacheId>, CacheError> {
         let make = |size: &u32| {
             let name = format!("kmalloc-{size}");
-            self.create(CacheSpec { name, size: *size, callers: Callers::Unknown })
+            let (callers, marks) = (Callers::Unknown, Marks::Bits);
+            self.create(CacheSpec { name, size: *size, callers, marks })
         };
         SIZE_CLASSES.iter().map(make).collect()
     }
@@ -159,6 +165,7 @@ impl<S: SlabPages> Slabs<S> {
     ///
     /// # Errors
     /// It is none, or free.
+    #[inline]
     pub fn size_of(&self, object: Object) -> Result<u32, FreeError> {
         let (id, index) = self.find(object)?;
         let slab = self.table.get(id);
@@ -179,6 +186,7 @@ impl<S: SlabPages> Slabs<S> {
         self.source.platform()
     }
 
+    #[inline]
     fn cache(&self, id: CacheId) -> &Cache<S::Platform> {
         self.caches[usize::from(id.0)].get().expect("numbers are of caches that were made")
     }

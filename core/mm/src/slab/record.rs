@@ -3,7 +3,7 @@
 //! ```text
 //! state: one word      first free object | objects out | frozen
 //! links: an index each: the free objects, from the first on; a CPU's own, likewise
-//! used:  a bit each:    handed out, and not given back
+//! used:  a bit or byte each: handed out, and not given back                    used.rs
 //! near:  neighbours on a node's list, under its lock
 //! ```
 //! The kernel has the links in the objects and the state in `struct page` ({freelist, counters},
@@ -11,9 +11,10 @@
 //! pushed to and taken whole, so no exchange mistakes an old head for a new one. A frozen slab is a
 //! CPU's, on no node's list: whoever frees into it is done with that one exchange.
 //!
-//! Conservation: objects = bits in `used` + free in the slab + in the CPU's own list + in sheaves +
+//! Conservation: objects = marks in `used` + free in the slab + in the CPU's own list + in sheaves +
 //! waiting for the end of a grace period.
 
+use super::used::{Marks, Used};
 use super::{CacheId, FreeError};
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{NodeId, Order, PAGE_SHIFT};
@@ -24,6 +25,19 @@ const NONE: u16 = u16::MAX;
 
 /// No slab.
 pub(super) const NO_SLAB: u32 = u32::MAX;
+
+/// Bytes of a slab are fewer: the largest order is that of 1 MiB.
+const OFFSETS: u64 = 1 << 21;
+
+/// Bits behind the point of a reciprocal.
+const RECIPROCAL_BITS: u32 = 42;
+
+/// What to multiply an offset with, in place of dividing it by `size`, which is several times as
+/// slow. It is too large by at most one in 2^42, so a quotient by at most offset / 2^42, which for
+/// sizes of up to 2^16 never reaches the next.
+fn reciprocal(size: u32) -> u64 {
+    (1 << RECIPROCAL_BITS) / u64::from(size) + 1
+}
 
 /// What changes of a slab when objects come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +117,8 @@ pub(super) struct Pages {
 pub(super) struct Slab<P: Platform> {
     pub(super) cache: CacheId,
     size: u32,
+    /// See [`reciprocal`].
+    reciprocal: u64,
     /// `Pages`, packed: the first above the order.
     pages: AtomicU64,
     node: AtomicU32,
@@ -111,7 +127,7 @@ pub(super) struct Slab<P: Platform> {
     /// What an object's free list needs beside the state; whoever frees an object sets its link,
     /// and hands it over with the state.
     links: Box<[AtomicU16]>,
-    used: Box<[P::Atomic<u64>]>,
+    pub(super) used: Used<P>,
     /// Who asked for an object, where that is noted.
     pub(super) callers: Box<[AtomicU32]>,
     /// Towards front and back of a node's list, under its lock.
@@ -121,17 +137,23 @@ pub(super) struct Slab<P: Platform> {
 impl<P: Platform> Slab<P> {
     /// A record for slabs of up to `objects` objects of `size` bytes, of which so many have a place
     /// for their callers.
-    pub(super) fn new(cache: CacheId, size: u32, objects: u16, callers: u16) -> Slab<P> {
-        let words = usize::from(objects).div_ceil(64);
+    pub(super) fn new(
+        cache: CacheId,
+        size: u32,
+        objects: u16,
+        callers: u16,
+        marks: Marks,
+    ) -> Slab<P> {
         Slab {
             cache,
             size,
+            reciprocal: reciprocal(size),
             pages: AtomicU64::new(0),
             node: AtomicU32::new(0),
             objects: AtomicU16::new(0),
             state: Atomic::new(State { head: None, out: 0, frozen: false }.bits()),
             links: (0..objects).map(|_| AtomicU16::new(NONE)).collect(),
-            used: (0..words).map(|_| Atomic::new(0)).collect(),
+            used: Used::new(marks, objects),
             callers: (0..callers).map(|_| AtomicU32::new(0)).collect(),
             near: [const { AtomicU32::new(NO_SLAB) }; 2],
         }
@@ -155,6 +177,7 @@ impl<P: Platform> Slab<P> {
         self.state.store(State { head: Some(head), out: 0, frozen: true }.bits(), Release);
     }
 
+    #[inline]
     pub(super) fn pages(&self) -> Pages {
         let packed = self.pages.load(Relaxed);
         Pages { first: packed >> 8, order: Order(packed as u8) }
@@ -164,6 +187,7 @@ impl<P: Platform> Slab<P> {
         self.node.load(Relaxed) as usize
     }
 
+    #[inline]
     pub(super) fn objects(&self) -> u16 {
         self.objects.load(Relaxed)
     }
@@ -236,13 +260,19 @@ impl<P: Platform> Slab<P> {
     }
 
     /// The number of the object at a byte of the source, if one begins there.
+    #[inline]
     pub(super) fn index_of(&self, address: u64) -> Option<u16> {
-        let offset = address.checked_sub(self.pages().first << PAGE_SHIFT)?;
-        let (index, rest) = (offset / u64::from(self.size), offset % u64::from(self.size));
-        (rest == 0 && index < u64::from(self.objects())).then_some(index as u16)
+        let offset = address.wrapping_sub(self.pages().first << PAGE_SHIFT);
+        if offset >= OFFSETS {
+            return None;
+        }
+        let index = (offset * self.reciprocal) >> RECIPROCAL_BITS;
+        let begins = index * u64::from(self.size) == offset;
+        (begins && index < u64::from(self.objects())).then_some(index as u16)
     }
 
     /// The byte of the source at which an object begins.
+    #[inline]
     pub(super) fn address_of(&self, index: u16) -> u64 {
         (self.pages().first << PAGE_SHIFT) + u64::from(index) * u64::from(self.size)
     }
@@ -252,32 +282,22 @@ impl<P: Platform> Slab<P> {
     /// # Panics
     /// If it is already.
     pub(super) fn hand_out(&self, index: u16) {
-        let bit = 1 << (index % 64);
-        let before = self.used[usize::from(index / 64)].fetch_add(bit, AcqRel);
-        assert!(before & bit == 0, "an object is handed out twice");
+        self.used.set(index);
     }
 
     /// Notes that it came back.
     pub(super) fn hand_back(&self, index: u16) -> Result<(), FreeError> {
-        let bit = 1 << (index % 64);
-        let before = self.used[usize::from(index / 64)].fetch_and(!bit, AcqRel);
-        if before & bit == 0 { Err(FreeError::Free) } else { Ok(()) }
+        self.used.clear(index)
     }
 
     /// Whether an object is handed out.
     pub(super) fn is_used(&self, index: u16) -> bool {
-        self.used[usize::from(index / 64)].load(Acquire) >> (index % 64) & 1 == 1
+        self.used.is_set(index)
     }
 
     /// Calls `found` with every object that is handed out.
-    pub(super) fn each_used(&self, mut found: impl FnMut(u16)) {
-        for (word, used) in self.used.iter().enumerate() {
-            let mut left = used.load(Acquire);
-            while left != 0 {
-                found(word as u16 * 64 + left.trailing_zeros() as u16);
-                left &= left - 1;
-            }
-        }
+    pub(super) fn each_used(&self, found: impl FnMut(u16)) {
+        self.used.each(found);
     }
 }
 
@@ -291,6 +311,20 @@ mod tests {
             for (out, frozen) in [(0, false), (32_767, true), (5, true)] {
                 let state = State { head, out, frozen };
                 assert_eq!(State::of(state.bits()), state);
+            }
+        }
+    }
+
+    #[test]
+    fn a_product_with_the_reciprocal_is_the_quotient() {
+        for size in (8..=64 << 10).step_by(8).chain(1..300).chain(65_500..=65_536) {
+            let quotient = |offset: u64| (offset * reciprocal(size)) >> RECIPROCAL_BITS;
+            let size = u64::from(size);
+            for first in (0..OFFSETS).step_by(size.max(997) as usize) {
+                let first = first / size * size;
+                assert_eq!(quotient(first), first / size, "{first} / {size}");
+                let last = first + size - 1;
+                assert_eq!(quotient(last), last / size, "{last} / {size}");
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::*;
 use highwater_os::Os;
 use highwater_platform::FrameRange;
-use highwater_units::{Bytes, NodeId, PAGE_SIZE, Pfn, Prng};
+use highwater_units::{Bytes, NodeId, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,9 +11,11 @@ use std::sync::Arc;
 struct Model {
     slabs: Slabs<PageRange<Os>>,
     pages: u64,
-    caches: Vec<(CacheId, u32)>,
+    caches: Vec<(CacheId, u32, Marks)>,
     /// Objects that are handed out, by where they begin: their bytes.
     used: BTreeMap<u64, u32>,
+    /// At hand: slab and number.
+    at_hand: Vec<(u32, u16)>,
     /// Given back, waiting; with the grace periods that had ended.
     waiting: Vec<(u64, u64)>,
     epoch: u64,
@@ -33,14 +35,16 @@ impl Model {
                 _ => 256 + random.below(12_000) as u32,
             };
             let callers = [Callers::Unknown, Callers::Noted][random.below(2) as usize];
-            let spec = CacheSpec { name: format!("cache-{size}"), size, callers };
-            (slabs.create(spec).expect("there is room"), size)
+            let marks = [Marks::Bits, Marks::Bytes][random.below(2) as usize];
+            let spec = CacheSpec { name: format!("cache-{size}"), size, callers, marks };
+            (slabs.create(spec).expect("there is room"), size, marks)
         };
         let caches = (0..count).map(make).collect();
         Model {
             pages: frames.into(),
             caches,
             used: BTreeMap::new(),
+            at_hand: Vec::new(),
             waiting: Vec::new(),
             epoch: 0,
             slabs,
@@ -59,7 +63,7 @@ impl Model {
     }
 
     fn alloc(&mut self, random: &mut Prng) {
-        let (cache, size) = self.caches[random.below(self.caches.len() as u64) as usize];
+        let (cache, size, _) = self.caches[random.below(self.caches.len() as u64) as usize];
         let count = if random.percent(70) { 1 } else { 1 + random.below(200) as usize };
         let mut objects = Vec::new();
         let had = self.slabs.alloc_bulk(cache, count, |object| objects.push(object));
@@ -92,6 +96,61 @@ impl Model {
         } else {
             objects.iter().for_each(|object| assert_eq!(self.slabs.free(*object), Ok(())));
         }
+    }
+
+    /// Objects come to be at hand, go out, come back, and are returned.
+    fn keep(&mut self, random: &mut Prng) {
+        let (cache, _, marks) = self.caches[random.below(self.caches.len() as u64) as usize];
+        if marks == Marks::Bits {
+            return;
+        }
+        let count = 1 + random.below(40) as usize;
+        let at_hand = &mut self.at_hand;
+        let had = at_hand.len();
+        let more = self.slabs.reserve(cache, count, |at| at_hand.push((at.slab, at.index)));
+        assert_eq!(at_hand.len(), had + more);
+        for _ in 0..random.below(count as u64) {
+            let Some((id, index)) = self.draw(random) else { break };
+            let size = self.slabs.sizing(self.slabs.table.get(id).cache).size;
+            let object = self.slabs.place(id, index).hand_out();
+            self.add(object, size);
+        }
+        let back = random.below(count as u64) as usize;
+        self.take_back(random, cache, back);
+        let most = random.below(100) as usize;
+        let mut returned = Vec::new();
+        while self.at_hand.len() > most {
+            returned.extend(self.draw(random));
+        }
+        returned.sort_unstable();
+        self.put(&returned);
+    }
+
+    /// Objects of a cache come to be at hand again.
+    fn take_back(&mut self, random: &mut Prng, cache: CacheId, count: usize) {
+        for object in self.some(random, count) {
+            let id = self.slabs.map.get(object.0 >> PAGE_SHIFT).expect("it is in use");
+            if self.slabs.table.get(id).cache != cache {
+                assert_eq!(self.slabs.free(object), Ok(()));
+                continue;
+            }
+            let (of, place) = self.slabs.take_back(object).expect("it is in use");
+            assert_eq!((of, place.object()), (cache, object));
+            let again = self.slabs.take_back(object).map(drop);
+            assert_eq!(again, Err(FreeError::Free), "{object:?} was taken back twice");
+            self.at_hand.push((place.slab, place.index));
+        }
+    }
+
+    fn draw(&mut self, random: &mut Prng) -> Option<(u32, u16)> {
+        let count = self.at_hand.len() as u64;
+        (count > 0).then(|| self.at_hand.swap_remove(random.below(count) as usize))
+    }
+
+    fn put(&self, places: &[(u32, u16)]) {
+        let places: Vec<Place<'_>> =
+            places.iter().map(|(id, index)| self.slabs.place(*id, *index)).collect();
+        self.slabs.return_all(&places);
     }
 
     fn defer(&mut self, random: &mut Prng) {
@@ -140,13 +199,13 @@ impl Model {
     }
 
     fn check(&self) {
-        self.slabs.verify();
+        self.slabs.verify_beside(&self.at_hand);
         let reports = self.slabs.report();
         let used: u64 = reports.iter().map(|report| report.used).sum();
         assert_eq!(used, self.used.len() as u64);
         let pages: u64 = reports.iter().map(|report| report.pages).sum();
         assert_eq!(pages + self.slabs.source().free_pages(), self.pages);
-        let held = self.caches.iter().flat_map(|(cache, _)| self.slabs.held(*cache));
+        let held = self.caches.iter().flat_map(|(cache, ..)| self.slabs.held(*cache));
         assert_eq!(held.map(|held| held.objects).sum::<u64>(), used);
     }
 }
@@ -154,7 +213,7 @@ impl Model {
 fn fuzz(seed: u64, steps: usize) {
     let mut random = Prng::new(seed);
     let mut model = Model::new(&mut random);
-    let weights: [u64; 5] = std::array::from_fn(|at| match at {
+    let weights: [u64; 6] = std::array::from_fn(|at| match at {
         0 | 1 => 4 + random.below(8),
         _ => random.below(4),
     });
@@ -170,6 +229,7 @@ fn fuzz(seed: u64, steps: usize) {
             Some(1) => model.free(&mut random),
             Some(2) => model.defer(&mut random),
             Some(3) => model.expire(&mut random),
+            Some(4) => model.keep(&mut random),
             Some(_) => model.abuse(&mut random),
             None => {
                 let before = model.slabs.pages();
@@ -183,6 +243,8 @@ fn fuzz(seed: u64, steps: usize) {
     let all: Vec<Object> = model.used.keys().map(|object| Object(*object)).collect();
     assert_eq!(model.slabs.free_bulk(&all), Ok(()));
     model.used.clear();
+    model.put(&model.at_hand);
+    model.at_hand.clear();
     model.slabs.free_all_deferred();
     model.check();
     model.slabs.shrink();

@@ -48,6 +48,7 @@ impl<P: Platform> Table<P> {
         Some(id)
     }
 
+    #[inline]
     pub(super) fn get(&self, id: u32) -> &Slab<P> {
         let block = self.blocks[id as usize / BLOCK].get().expect("numbers are of records");
         block[id as usize % BLOCK].get().expect("numbers are of records")
@@ -83,6 +84,7 @@ impl<P: Platform> PageMap<P> {
     }
 
     /// The slab of a page.
+    #[inline]
     pub(super) fn get(&self, page: u64) -> Option<u32> {
         if page >= self.pages {
             return None;

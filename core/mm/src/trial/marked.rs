@@ -4,7 +4,7 @@
 //! Locking: the exchange's mutex is the observer's, and never held across a call of the platform.
 
 use crate::manager::Manager;
-use crate::slab::{CacheId, CacheSpec, Callers, Frames, Object, Slabs};
+use crate::slab::{CacheId, CacheSpec, Callers, Frames, Marks, Object, Slabs};
 use highwater_platform::Platform;
 use highwater_units::{PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,7 @@ impl<P: Platform> Objects<P> {
                 name: format!("marked-{size}"),
                 size: *size,
                 callers: Callers::Unknown,
+                marks: Marks::Bits,
             };
             slabs.create(spec).expect("a cache")
         };

@@ -10,7 +10,7 @@
 use super::Beat;
 use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder, Switch};
 use crate::slab::{
-    CacheId, CacheSpec, Callers, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
+    CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
 use highwater_platform::{Platform, Thread};
 use highwater_units::Prng;
@@ -100,8 +100,8 @@ pub fn run_objects<P: Platform>(
     let ranges = platform.ranges();
     let slabs = Slabs::new(PageRange::new(platform.clone(), &ranges), plan.config);
     let cache = |size: &u32| {
-        let spec =
-            CacheSpec { name: format!("trial-{size}"), size: *size, callers: Callers::Noted };
+        let (name, callers) = (format!("trial-{size}"), Callers::Noted);
+        let spec = CacheSpec { name, size: *size, callers, marks: Marks::Bits };
         (slabs.create(spec).expect("a cache"), *size)
     };
     let caches = plan.sizes.iter().map(cache).collect();

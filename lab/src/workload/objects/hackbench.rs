@@ -12,7 +12,9 @@ use crate::workload::outcome::Outcome;
 use crate::workload::tally::Tally;
 use crate::workload::ticks::Stopwatch;
 use crate::workload::world::World;
-use highwater_mm::slab::{CacheError, CacheId, CacheSpec, Callers, Object, SlabPages, Slabs};
+use highwater_mm::slab::{
+    CacheError, CacheId, CacheSpec, Callers, Marks, Object, SlabPages, Slabs,
+};
 use highwater_platform::{Event, Locks};
 use highwater_units::Nanos;
 use std::collections::VecDeque;
@@ -77,7 +79,8 @@ pub fn run<S: SlabPages, W: World>(
     config: &Config,
 ) -> Result<Outcome, CacheError> {
     let cache = |name: &str, size| {
-        slabs.create(CacheSpec { name: name.into(), size, callers: Callers::Unknown })
+        let (callers, marks) = (Callers::Unknown, Marks::Bits);
+        slabs.create(CacheSpec { name: name.into(), size, callers, marks })
     };
     let socket = |_| Socket {
         messages: Mutex::default(),
