@@ -304,7 +304,7 @@ pub(crate) mod tests {
     use super::*;
     use highwater_mm::config::KswapdThreads;
     use highwater_mm::stats::Stats;
-    use highwater_session::{MapFiles, Mapping};
+    use highwater_session::{Malloc, MapFiles, Mapping};
     use highwater_units::{CpuId, Nanos};
     use std::process::ExitStatus;
 
@@ -324,6 +324,7 @@ pub(crate) mod tests {
             kswapd: KswapdThreads::Fixed(1),
             mapping: Mapping::Auto,
             map_files: MapFiles::Off,
+            malloc: Malloc::All,
             run_dir: None,
         };
         let ended = Ended {

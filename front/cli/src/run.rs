@@ -12,7 +12,7 @@ use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_session::{MapFiles, Mapping, Settings, read_all};
+use highwater_session::{Malloc, MapFiles, Mapping, Settings, read_all};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -47,6 +47,9 @@ pub(crate) struct Run {
     /// mapped may not be seen
     #[arg(long, value_name = "off|read", default_value_t = MapFiles::Off)]
     map_files: MapFiles,
+    /// Which blocks of malloc count towards the budget: all, or large for those of 64 KiB and more
+    #[arg(long, value_name = "all|large", default_value_t = Malloc::default())]
+    malloc: Malloc,
     /// Write what happened as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,
@@ -101,8 +104,9 @@ impl Run {
         let requirements = machine::requirements(self.mapping);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
-        let Run { kswapd, mapping, map_files, .. } = *self;
-        let settings = Settings { memory, swap, kswapd, mapping, map_files, run_dir: None };
+        let Run { kswapd, mapping, map_files, malloc, .. } = *self;
+        let run_dir = None;
+        let settings = Settings { memory, swap, kswapd, mapping, map_files, malloc, run_dir };
         Ok(Plan { settings, program, library, report })
     }
 

@@ -105,6 +105,14 @@ fn mappings_of_files_that_cannot_be() {
 }
 
 #[test]
+fn blocks_of_malloc_that_cannot_be() {
+    for value in ["small", "", "on"] {
+        refuses(&["--malloc", value, "--", "true"], "see 'highwater help'");
+    }
+    refuses(&["--malloc", "none", "--", "true"], "neither all nor large");
+}
+
+#[test]
 fn swap_that_cannot_be() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

@@ -27,6 +27,8 @@ mod stuck;
 mod mapped;
 #[path = "programs/memory.rs"]
 mod memory;
+#[path = "programs/objects.rs"]
+mod objects;
 #[path = "programs/python.rs"]
 mod python;
 #[path = "programs/shortage.rs"]

@@ -362,7 +362,7 @@ impl Process {
         }
         let is_file = |region: &Region| match region.used_as {
             Use::File(space) => Some((space, *region)),
-            Use::Mapping | Use::Block | Use::Foreign => None,
+            Use::Mapping | Use::Block | Use::Objects | Use::Foreign => None,
         };
         self.regions().within(range).iter().filter_map(is_file).collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot),
-//!           devices paused, allocator held
+//!           heap closed, devices paused, allocator held
 //! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
 //! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
 //!           write, every page of the snapshot swapped out
@@ -16,7 +16,7 @@ use crate::files::Mapped;
 use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
 use crate::signals::Blocked;
-use crate::{descriptors, memory, report};
+use crate::{descriptors, heap, memory, report};
 use highwater_mm::{FaultError, Manager, Snapshot};
 use highwater_os::{Place, sys};
 use highwater_uffd::Uffd;
@@ -34,6 +34,7 @@ struct Passage {
     process: &'static Process,
     blocked: Blocked,
     saved: Result<Saved, FaultError>,
+    _heap: Option<heap::Closed>,
     allocator: memory::ForkLock,
 }
 
@@ -83,11 +84,13 @@ extern "C" fn prepare() {
         let pipe = pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
         Saved { snapshot, regions: regions.clone(), files, pipe }
     });
+    // Before devices pause: who is at the heap may have to wait for a page of its stack.
+    let _heap = heap::close();
     // With the allocator free: what is waited for may allocate.
     process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork();
     // SAFETY: this thread set FORKING.
-    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, allocator }) };
+    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, _heap, allocator }) };
 }
 
 /// Takes the passage, and lets go of the allocator.

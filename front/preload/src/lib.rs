@@ -1,24 +1,27 @@
 //! The library inside the program: `highwater run` puts it there with LD_PRELOAD.
 //!
 //! ```text
-//! malloc family --- malloc.rs --\
+//! malloc family --- malloc.rs --\   small blocks: slabs                    heap/
+//!                                |   not for callers in caller.rs
 //! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
 //!   of files ------ files.rs               |-- Manager<Uffd>, Server
 //! close family ---- descriptors.rs          \-- Reporter  statistics for the run   report.rs
 //! fork ------------ fork.rs
 //! ```
-//! Requests of 64 KiB and more, and anonymous private mappings, come from one reserved range of
-//! addresses that the manager pages; everything else goes where it always went. Nothing is started
-//! before the first request that is to be paged.
+//! Blocks of malloc and anonymous private mappings come from one reserved range of addresses that
+//! the manager pages; everything else goes where it always went. Nothing is started before the
+//! first request of 64 KiB, or small ones of 1 MiB in all.
 //!
 //! The manager's own memory ([`memory`]) comes straight from the kernel. While a thread is inside
 //! the manager its signals are blocked ([`signals`]): a handler might touch a page that its own
 //! thread has locked. One process has one address space, so here, and only here, state is global:
 //! [`process`].
 
+mod caller;
 mod descriptors;
 mod files;
 mod fork;
+mod heap;
 mod malloc;
 mod mapping;
 mod memory;

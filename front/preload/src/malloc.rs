@@ -1,15 +1,25 @@
-//! malloc and its family: blocks of 64 KiB and more are paged, the others are the C library's.
+//! malloc and its family: small blocks are objects of the heap, large ones regions of the range.
 //!
-//! A block is a region of whole pages of its own; its size is in the table of regions, so that
-//! freeing a block never touches its pages. Pointers tell whose they are by one comparison.
+//! ```text
+//! request -- 64 KiB and more, or aligned to more than a page -> region of whole pages (Use::Block)
+//!         \- smaller: asked by the program, which is served -> object of a slab       heap/
+//!                     else -----------------------------------> the C library
+//! ```
+//! The size of a block is in the table of regions or its slab's record, so that freeing it never
+//! touches its pages. Pointers tell whose they are by one comparison. The functions that programs
+//! call only add the address they return to, which tells who asks (caller.rs).
 
+use crate::caller;
+use crate::heap::{self, Heap};
 use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
-use libc::{c_int, c_void, size_t};
+use libc::{c_char, c_int, c_void, size_t};
+use std::arch::naked_asm;
 use std::ptr;
+use std::sync::OnceLock;
 
 unsafe extern "C" {
     fn __libc_malloc(size: size_t) -> *mut c_void;
@@ -19,42 +29,107 @@ unsafe extern "C" {
     fn __libc_memalign(align: size_t, size: size_t) -> *mut c_void;
 }
 
+/// Defines a function of the C library that passes its arguments on, and behind them the address
+/// that it returns to: in the register that the calling convention has for that.
+macro_rules! with_caller {
+    ($(#[$doc:meta])* $name:ident($($argument:ty),*) -> $result:ty, $to:path,
+     $x86_64:literal, $aarch64:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C library's function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($(_: $argument),*) -> $result {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(concat!("mov ", $x86_64, ", [rsp]"), "jmp {to}", to = sym $to);
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(concat!("mov ", $aarch64, ", x30"), "b {to}", to = sym $to);
+        }
+    };
+}
+
 fn set_errno(errno: c_int) {
     // SAFETY: errno is the thread's own.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// A paged block, if the request is large and this process is served. `Some(null)`: it is, and
-/// there is no memory.
-fn paged(size: usize, align: usize) -> Option<*mut c_void> {
-    if size < PAGED_MIN {
-        return None;
-    }
-    process::get().map(|process| block(process, size, align))
+fn no_memory() -> *mut c_void {
+    set_errno(libc::ENOMEM);
+    ptr::null_mut()
 }
 
-fn block(process: &Process, size: usize, align: usize) -> *mut c_void {
-    let align = (align / PAGE_SIZE).max(1) as u64;
-    match process.take(pages_of(size), align, Use::Block, Commit::Checked) {
-        Some(range) => process.address(range.first).cast(),
+/// Paged memory for a request, if it is to be paged. `Some(null)`: it is, and there is none.
+#[inline]
+fn paged(size: usize, align: usize, caller: usize) -> Option<*mut c_void> {
+    if size >= PAGED_MIN {
+        return process::get().map(|process| block(process, size, align));
+    }
+    match heap::get() {
+        Some(_) if caller::is_inside(caller) => None,
+        Some(heap) => Some(object(heap, size, align)),
         None => {
-            set_errno(libc::ENOMEM);
-            ptr::null_mut()
+            heap::note(size, caller);
+            None
         }
     }
 }
 
-/// The process and region of a pointer in the range. A pointer that is no block's start is the
-/// program's error: it ends, with a line, as with the C library.
-fn block_of(pointer: *mut c_void) -> Option<(&'static Process, Region)> {
-    let process = process::holding(pointer as usize)?;
+#[inline]
+fn object(heap: &'static Heap, size: usize, align: usize) -> *mut c_void {
+    let class = match align {
+        0..=16 => Some(heap::class_of(size)),
+        _ => heap::aligned_class_of(size, align.next_power_of_two()),
+    };
+    match (class, process::running()) {
+        (Some(class), _) => {
+            let object = heap.alloc(class);
+            if object.is_null() { no_memory() } else { object.cast() }
+        }
+        (None, Some(process)) => block(process, size, align),
+        (None, None) => no_memory(),
+    }
+}
+
+#[cold]
+fn block(process: &Process, size: usize, align: usize) -> *mut c_void {
+    let align = (align / PAGE_SIZE).max(1) as u64;
+    match process.take(pages_of(size.max(1)), align, Use::Block, Commit::Checked) {
+        Some(range) => process.address(range.first).cast(),
+        None => no_memory(),
+    }
+}
+
+type MallocFn = unsafe extern "C" fn(size_t) -> *mut c_void;
+
+/// Whose a pointer is.
+enum Owner {
+    Heap(&'static Heap),
+    Block(&'static Process, Region),
+    /// The C library's, or null.
+    Libc,
+}
+
+/// A pointer into the range that is no block's start is the program's error: it ends, with a line,
+/// as with the C library. Those into the heap are looked at later.
+#[inline]
+fn owner(pointer: *mut c_void) -> Owner {
+    let address = pointer as usize;
+    match heap::get().filter(|heap| heap.holds(address)) {
+        Some(heap) => Owner::Heap(heap),
+        None => process::holding(address).map_or(Owner::Libc, |process| block_at(process, pointer)),
+    }
+}
+
+#[cold]
+fn block_at(process: &'static Process, pointer: *mut c_void) -> Owner {
     let blocked = Blocked::now();
     let found = process.regions().find(process.page(pointer as usize));
     drop(blocked);
     let starts = |region: &Region| process.address(region.range.first).cast() == pointer;
     match found.filter(|region| region.used_as == Use::Block && starts(region)) {
-        Some(region) => Some((process, region)),
-        None => crate::report::end("free or realloc of a pointer that malloc did not return"),
+        Some(region) => Owner::Block(process, region),
+        None => heap::end_foreign(pointer as usize),
     }
 }
 
@@ -66,60 +141,116 @@ fn bytes(region: &Region) -> usize {
     pages(region) as usize * PAGE_SIZE
 }
 
-/// malloc(3).
-///
+with_caller!(
+    /// malloc(3).
+    malloc(size_t) -> *mut c_void, malloc_for, "rsi", "x1"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
+unsafe extern "C" fn malloc_for(size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: the C library's allocator, by its other name.
-    paged(size, 1).unwrap_or_else(|| unsafe { __libc_malloc(size) })
+    paged(size, 1, caller).unwrap_or_else(|| unsafe { __libc_malloc(size) })
 }
 
-/// calloc(3). Pages taken anew read as zeros.
-///
+with_caller!(
+    /// calloc(3). Pages of a region read as zeros; an object may have been used before.
+    calloc(size_t, size_t) -> *mut c_void, calloc_for, "rdx", "x2"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
+unsafe extern "C" fn calloc_for(count: size_t, size: size_t, caller: usize) -> *mut c_void {
     let total = count.checked_mul(size);
-    // SAFETY: as in malloc; the C library refuses a product that overflows.
-    total.and_then(|total| paged(total, 1)).unwrap_or_else(|| unsafe { __libc_calloc(count, size) })
+    let Some(block) = total.and_then(|total| paged(total, 1, caller)) else {
+        // SAFETY: as in malloc; the C library refuses a product that overflows.
+        return unsafe { __libc_calloc(count, size) };
+    };
+    let bytes = count.wrapping_mul(size);
+    if bytes < PAGED_MIN && !block.is_null() {
+        // SAFETY: a new block of so many bytes at least.
+        unsafe { block.write_bytes(0, bytes) };
+    }
+    block
 }
 
-/// free(3).
+/// free(3), which keeps errno.
 ///
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(pointer: *mut c_void) {
-    // SAFETY: errno is the thread's own; free keeps it.
-    let errno = unsafe { *libc::__errno_location() };
-    match block_of(pointer) {
-        Some((process, region)) => process.release(region.range),
-        // SAFETY: not of the range, so the C library's, or null.
-        None => unsafe { __libc_free(pointer) },
-    }
-    set_errno(errno);
+    // SAFETY: as the caller says.
+    unsafe { release(pointer) };
 }
 
-/// realloc(3). A paged block that stays paged is never copied.
+/// # Safety
+/// As for free.
+#[inline]
+unsafe fn release(pointer: *mut c_void) {
+    match owner(pointer) {
+        Owner::Heap(heap) => heap.free(pointer as usize),
+        Owner::Block(process, region) => {
+            // SAFETY: errno is the thread's own.
+            let errno = unsafe { *libc::__errno_location() };
+            process.release(region.range);
+            set_errno(errno);
+        }
+        // SAFETY: not of the range, so the C library's, or null.
+        Owner::Libc => unsafe { __libc_free(pointer) },
+    }
+}
+
+/// free_sized(3) of C23; the size says nothing that is not known.
 ///
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(pointer: *mut c_void, size: size_t) -> *mut c_void {
-    if pointer.is_null() {
+unsafe extern "C" fn free_sized(pointer: *mut c_void, _: size_t) {
+    // SAFETY: as for free.
+    unsafe { release(pointer) };
+}
+
+/// free_aligned_sized(3) of C23.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free_aligned_sized(pointer: *mut c_void, _: size_t, _: size_t) {
+    // SAFETY: as for free.
+    unsafe { release(pointer) };
+}
+
+with_caller!(
+    /// realloc(3). A region that stays one is never copied.
+    realloc(*mut c_void, size_t) -> *mut c_void, realloc_for, "rdx", "x2"
+);
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn realloc_for(p: *mut c_void, size: size_t, caller: usize) -> *mut c_void {
+    if p.is_null() {
         // SAFETY: as for malloc.
-        return unsafe { malloc(size) };
+        return unsafe { malloc_for(size, caller) };
     }
-    match block_of(pointer) {
-        Some((process, region)) if size >= PAGED_MIN => resize(process, region, size),
-        // SAFETY: the caller's block, of the range.
-        Some((_, region)) => unsafe { to_libc(pointer, &region, size) },
-        // SAFETY: the caller's block, the C library's.
-        None => unsafe { from_libc(pointer, size) },
+    // SAFETY: the caller's block, whose usable bytes these are.
+    unsafe {
+        match owner(p) {
+            Owner::Heap(heap) => {
+                let now = heap.size_of(p as usize);
+                if size > 0 && fits(size, now) { p } else { change(p, now, size, caller) }
+            }
+            Owner::Block(process, region) if size >= PAGED_MIN => resize(process, region, size),
+            Owner::Block(_, region) => change(p, bytes(&region), size, caller),
+            Owner::Libc => from_libc(p, size, caller),
+        }
     }
+}
+
+/// Whether an object of `now` bytes is to stay what it is when `size` are wanted: it is not worth a
+/// copy to save less than half.
+fn fits(size: usize, now: usize) -> bool {
+    size <= now && (size >= now / 2 || now == 16)
 }
 
 /// Makes a paged block larger or smaller, in place or by moving its pages.
@@ -135,8 +266,7 @@ fn resize(process: &Process, region: Region, size: usize) -> *mut c_void {
     let moved = process.take(wanted, 1, Use::Block, Commit::Unchecked);
     let fits = wanted - now <= process.manager.capacity_left();
     let Some(range) = moved.filter(|_| fits) else {
-        set_errno(libc::ENOMEM);
-        return ptr::null_mut();
+        return no_memory();
     };
     process.relocate(region.range, range.first);
     process.release(region.range);
@@ -150,91 +280,97 @@ fn grow(process: &Process, region: Region, pages: u64) -> bool {
         && process.make_ordinary(tail)
 }
 
-/// Moves a block that shrank below 64 KiB to the C library.
+/// Moves what fits of a block of `now` bytes to a new one. Size 0 frees it.
 ///
 /// # Safety
-/// `pointer` is the start of `region`.
-unsafe fn to_libc(pointer: *mut c_void, region: &Region, size: usize) -> *mut c_void {
-    // SAFETY: the old block is longer than `size`; the new one is as long, and apart from it.
+/// `pointer` is a live block of so many bytes.
+unsafe fn change(pointer: *mut c_void, now: usize, size: usize, caller: usize) -> *mut c_void {
+    // SAFETY: both blocks are at least as long as what is copied, and apart.
     unsafe {
         if size == 0 {
-            free(pointer);
+            release(pointer);
             return ptr::null_mut();
         }
-        let new = __libc_malloc(size);
+        let new = malloc_for(size, caller);
         if !new.is_null() {
-            ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), size.min(bytes(region)));
-            free(pointer);
+            ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), size.min(now));
+            release(pointer);
         }
         new
     }
 }
 
-/// Resizes a block of the C library; one that grows to 64 KiB becomes paged.
+/// Resizes a block of the C library; one that grows becomes paged, if the program asks.
 ///
 /// # Safety
 /// `pointer` is a block of the C library.
-unsafe fn from_libc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    let Some(new) = paged(size, 1) else {
+unsafe fn from_libc(pointer: *mut c_void, size: usize, caller: usize) -> *mut c_void {
+    // SAFETY: the caller's block.
+    let now = unsafe { libc_usable_size(pointer) };
+    let grown = (size > now).then(|| paged(size, 1, caller)).flatten();
+    let Some(new) = grown else {
         // SAFETY: the caller's block.
         return unsafe { __libc_realloc(pointer, size) };
     };
     if !new.is_null() {
         // SAFETY: the blocks are apart, and both at least as long as what is copied.
         unsafe {
-            let old = libc_usable_size(pointer);
-            ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), old.min(size));
+            ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), now);
             __libc_free(pointer);
         }
     }
     new
 }
 
-/// reallocarray(3).
-///
+with_caller!(
+    /// reallocarray(3).
+    reallocarray(*mut c_void, size_t, size_t) -> *mut c_void, reallocarray_for, "rcx", "x3"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn reallocarray(p: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
+unsafe extern "C" fn reallocarray_for(
+    pointer: *mut c_void,
+    count: size_t,
+    size: size_t,
+    caller: usize,
+) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: as for realloc.
-        Some(total) => unsafe { realloc(p, total) },
-        None => {
-            set_errno(libc::ENOMEM);
-            ptr::null_mut()
-        }
+        Some(total) => unsafe { realloc_for(pointer, total, caller) },
+        None => no_memory(),
     }
 }
 
-/// memalign(3).
-///
+with_caller!(
+    /// memalign(3).
+    memalign(size_t, size_t) -> *mut c_void, memalign_for, "rdx", "x2"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
+unsafe extern "C" fn memalign_for(align: size_t, size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: as in malloc.
-    paged(size, align).unwrap_or_else(|| unsafe { __libc_memalign(align, size) })
+    paged(size, align, caller).unwrap_or_else(|| unsafe { __libc_memalign(align, size) })
 }
 
-/// aligned_alloc(3).
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
-    // SAFETY: as for memalign.
-    unsafe { memalign(align, size) }
-}
+with_caller!(
+    /// aligned_alloc(3).
+    aligned_alloc(size_t, size_t) -> *mut c_void, memalign_for, "rdx", "x2"
+);
 
-/// posix_memalign(3).
-///
+with_caller!(
+    /// posix_memalign(3).
+    posix_memalign(*mut *mut c_void, size_t, size_t) -> c_int, posix_memalign_for, "rcx", "x3"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_memalign(
+unsafe extern "C" fn posix_memalign_for(
     pointer: *mut *mut c_void,
     align: size_t,
     size: size_t,
+    caller: usize,
 ) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
@@ -243,7 +379,7 @@ unsafe extern "C" fn posix_memalign(
     // caller's, to be filled.
     unsafe {
         let errno = *libc::__errno_location();
-        let block = memalign(align, size);
+        let block = memalign_for(align, size, caller);
         set_errno(errno);
         if block.is_null() {
             return libc::ENOMEM;
@@ -253,24 +389,85 @@ unsafe extern "C" fn posix_memalign(
     0
 }
 
-/// valloc(3).
-///
+with_caller!(
+    /// valloc(3).
+    valloc(size_t) -> *mut c_void, valloc_for, "rsi", "x1"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
+unsafe extern "C" fn valloc_for(size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: as for memalign.
-    unsafe { memalign(PAGE_SIZE, size) }
+    unsafe { memalign_for(PAGE_SIZE, size, caller) }
 }
 
-/// pvalloc(3).
-///
+with_caller!(
+    /// pvalloc(3).
+    pvalloc(size_t) -> *mut c_void, pvalloc_for, "rsi", "x1"
+);
+
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
-    // SAFETY: as for memalign.
-    unsafe { memalign(PAGE_SIZE, size.next_multiple_of(PAGE_SIZE)) }
+unsafe extern "C" fn pvalloc_for(size: size_t, caller: usize) -> *mut c_void {
+    match size.checked_next_multiple_of(PAGE_SIZE) {
+        // SAFETY: as for memalign.
+        Some(size) => unsafe { memalign_for(PAGE_SIZE, size, caller) },
+        None => no_memory(),
+    }
+}
+
+with_caller!(
+    /// strdup(3): the C library's would ask for itself.
+    strdup(*const c_char) -> *mut c_char, strdup_for, "rsi", "x1"
+);
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn strdup_for(text: *const c_char, caller: usize) -> *mut c_char {
+    // SAFETY: the caller's string, up to its end.
+    unsafe { copy(text, libc::strlen(text), caller) }
+}
+
+with_caller!(
+    /// strndup(3).
+    strndup(*const c_char, size_t) -> *mut c_char, strndup_for, "rdx", "x2"
+);
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn strndup_for(text: *const c_char, most: size_t, caller: usize) -> *mut c_char {
+    // SAFETY: the caller's string, up to its end or `most`.
+    unsafe { copy(text, libc::strnlen(text, most), caller) }
+}
+
+/// The malloc of a program that brings its own, whose free will get what strdup returns.
+fn other_malloc() -> Option<MallocFn> {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    // SAFETY: looks a name up, as the program's calls do.
+    let find = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
+    let found = *FOUND.get_or_init(find);
+    let other = found != 0 && caller::are_known() && !caller::is_own(found);
+    // SAFETY: what has that name is such a function.
+    other.then(|| unsafe { std::mem::transmute::<usize, MallocFn>(found) })
+}
+
+/// A new string of the first `len` bytes.
+///
+/// # Safety
+/// `text` has so many.
+unsafe fn copy(text: *const c_char, len: usize, caller: usize) -> *mut c_char {
+    // SAFETY: the new block has room for them and the end.
+    unsafe {
+        let new = match other_malloc() {
+            Some(malloc) => malloc(len + 1).cast::<c_char>(),
+            None => malloc_for(len + 1, caller).cast(),
+        };
+        if !new.is_null() {
+            ptr::copy_nonoverlapping(text, new, len);
+            new.add(len).write(0);
+        }
+        new
+    }
 }
 
 /// malloc_usable_size(3).
@@ -279,11 +476,12 @@ unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
-    match block_of(pointer) {
-        Some((_, region)) => bytes(&region),
-        None if pointer.is_null() => 0,
+    match owner(pointer) {
+        Owner::Heap(heap) => heap.size_of(pointer as usize),
+        Owner::Block(_, region) => bytes(&region),
+        Owner::Libc if pointer.is_null() => 0,
         // SAFETY: a block of the C library.
-        None => unsafe { libc_usable_size(pointer) },
+        Owner::Libc => unsafe { libc_usable_size(pointer) },
     }
 }
 

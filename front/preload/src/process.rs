@@ -7,15 +7,15 @@
 //! While one thread starts the manager, requests of all others, and its own, go unpaged: nobody
 //! waits, and nothing recurses. `regions` comes before every lock of the manager.
 
-use crate::descriptors;
 use crate::files::{Files, PLACES};
 use crate::regions::{Region, Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
+use crate::{descriptors, heap};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
-use highwater_session::{MapFiles, Mapping as Wanted, Settings};
+use highwater_session::{Malloc, MapFiles, Mapping as Wanted, Settings};
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
@@ -24,7 +24,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Requests below this stay with the C library.
+/// Requests below this are objects of the heap, or the C library's.
 pub(crate) const PAGED_MIN: usize = 64 << 10;
 
 /// Address space of the range: at least this, ...
@@ -55,6 +55,11 @@ pub(crate) struct Process {
     /// Ends of pipes held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
     _server: Server,
+}
+
+/// Whether it is still open if this process is to be served.
+pub(crate) fn is_undecided() -> bool {
+    STATE.load(Acquire) == IDLE
 }
 
 /// This process, if it is served; starts serving it, if that is still to be decided.
@@ -97,9 +102,17 @@ fn start() -> Option<&'static Process> {
     match started {
         None => STATE.store(OFF, Release),
         Some(Ok(process)) => publish(process),
-        Some(Err(error)) => report::end(&format!("this program cannot be served: {error}")),
+        Some(Err(error)) => refuse(&error),
     }
-    running()
+    let process = running()?;
+    if process.settings.malloc == Malloc::All {
+        heap::start(process).unwrap_or_else(|error| refuse(&error));
+    }
+    Some(process)
+}
+
+fn refuse(error: &str) -> ! {
+    report::end(&format!("this program cannot be served: {error}"))
 }
 
 /// Makes a process the one that serves; in a forked child, instead of its parent's.
@@ -366,7 +379,9 @@ impl Owner for Program {
         let region = regions.find(vpn)?;
         let Range { first, end } = region.range;
         match region.used_as {
-            Use::Mapping | Use::Block => Some(Part { space, vpn, within: region.range }),
+            Use::Mapping | Use::Block | Use::Objects => {
+                Some(Part { space, vpn, within: region.range })
+            }
             Use::File(space) => {
                 let within = Range { first: Vpn(0), end: Vpn(end.0 - first.0) };
                 Some(Part { space, vpn: Vpn(vpn.0 - first.0), within })

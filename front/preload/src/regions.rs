@@ -17,6 +17,8 @@ pub(crate) enum Use {
     Mapping,
     /// A block of malloc.
     Block,
+    /// The slabs of all smaller blocks.
+    Objects,
     /// A mapping of a file, whose pages a space of their own has.
     File(SpaceId),
     /// The program mapped something else over it, with MAP_FIXED: the kernel's.

@@ -12,6 +12,6 @@ mod stats_file;
 mod swap_dir;
 
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
-pub use settings::{MapFiles, Mapping, RUN_DIR, Settings};
+pub use settings::{Malloc, MapFiles, Mapping, RUN_DIR, Settings};
 pub use stats_file::{StatsFile, read_all};
 pub use swap_dir::{default_swap, file_system_name, free_space};

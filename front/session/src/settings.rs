@@ -18,6 +18,7 @@ const SWAP: &str = "HIGHWATER_SWAP";
 const KSWAPD: &str = "HIGHWATER_KSWAPD";
 const MAPPING: &str = "HIGHWATER_MAPPING";
 const MAP_FILES: &str = "HIGHWATER_MAP_FILES";
+const MALLOC: &str = "HIGHWATER_MALLOC";
 /// The variable that says where the processes of a run leave their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
@@ -97,6 +98,44 @@ impl FromStr for MapFiles {
     }
 }
 
+/// Which blocks of malloc are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Malloc {
+    /// Of every size, once a process has asked for 1 MiB in all, or for 64 KiB at once.
+    #[default]
+    All,
+    /// Those of 64 KiB and more: smaller ones are the C library's.
+    Large,
+}
+
+impl Malloc {
+    /// What the environment says, without the rest of the settings: large if that makes no sense.
+    pub fn of_env() -> Malloc {
+        std::env::var(MALLOC).map_or(Ok(Malloc::All), |text| text.parse()).unwrap_or(Malloc::Large)
+    }
+}
+
+impl fmt::Display for Malloc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malloc::All => "all",
+            Malloc::Large => "large",
+        })
+    }
+}
+
+impl FromStr for Malloc {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Malloc, String> {
+        match text {
+            "all" => Ok(Malloc::All),
+            "large" => Ok(Malloc::Large),
+            _ => Err(format!("'{text}' is neither all nor large")),
+        }
+    }
+}
+
 /// How every process of a run is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -110,6 +149,8 @@ pub struct Settings {
     pub mapping: Mapping,
     /// Which mappings of files are served.
     pub map_files: MapFiles,
+    /// Which blocks of malloc are served.
+    pub malloc: Malloc,
     /// Where processes leave their statistics; none: nowhere.
     pub run_dir: Option<PathBuf>,
 }
@@ -124,6 +165,7 @@ impl Settings {
             (KSWAPD, self.kswapd.to_string().into()),
             (MAPPING, self.mapping.to_string().into()),
             (MAP_FILES, self.map_files.to_string().into()),
+            (MALLOC, self.malloc.to_string().into()),
         ];
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
@@ -151,6 +193,9 @@ impl Settings {
             mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
             map_files: text(MAP_FILES)?.map_or(Ok(MapFiles::Off), |text| {
                 text.parse().map_err(|told| format!("{MAP_FILES}: {told}"))
+            })?,
+            malloc: text(MALLOC)?.map_or(Ok(Malloc::default()), |text| {
+                text.parse().map_err(|told| format!("{MALLOC}: {told}"))
             })?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))
@@ -184,6 +229,7 @@ mod tests {
             kswapd: KswapdThreads::Fixed(3),
             mapping: Mapping::Copy,
             map_files: MapFiles::Read,
+            malloc: Malloc::Large,
             run_dir: run_dir.map(PathBuf::from),
         }
     }
@@ -208,7 +254,7 @@ mod tests {
             (Bytes(4 << 20), Config::default().kswapd_threads)
         );
         assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
-        assert_eq!(found.map_files, MapFiles::Off);
+        assert_eq!((found.map_files, found.malloc), (MapFiles::Off, Malloc::All));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!       |     |- each CPU: a slab, its own free objects; partial slabs   alloc.rs free.rs
 //!       |     \- each node: Lock<list of partial slabs>                  node.rs
 //!       |- at hand: objects that callers keep in front of slabs             reserve.rs
-//!       |- Table       records of slabs: free lists, counts, marks       table.rs record.rs used.rs
+//!       |- Table       records of slabs: free lists, counts, marks  table.rs record.rs used.rs
 //!       |- PageMap     page ──> slab                                     table.rs
 //!       |- Deferred    objects that wait for a grace period              deferred.rs
 //!       \- S: SlabPages   where pages come from                          source.rs range.rs

@@ -11,8 +11,8 @@
 //! pushed to and taken whole, so no exchange mistakes an old head for a new one. A frozen slab is a
 //! CPU's, on no node's list: whoever frees into it is done with that one exchange.
 //!
-//! Conservation: objects = marks in `used` + free in the slab + in the CPU's own list + in sheaves +
-//! waiting for the end of a grace period.
+//! Conservation: objects = marks in `used` + free in the slab + in the CPU's own list + in sheaves
+//! + at hand of callers + waiting for the end of a grace period.
 
 use super::used::{Marks, Used};
 use super::{CacheId, FreeError};

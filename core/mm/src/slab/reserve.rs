@@ -4,10 +4,10 @@
 //! slabs ── reserve ─────> at hand ── hand_out ──> in use
 //!       <── return_all ──         <── take_back ──
 //! ```
-//! An object at hand counts as free to its user and as out to its slab, as one in a sheaf does: its
-//! mark is set only while it is in use. So what is freed twice is found at once, whoever has the
-//! object at hand meanwhile. `hand_out` touches nothing but the mark, which a place leads to; it and
-//! `take_back` lock nothing. The others take a CPU's lock, for many objects at a time.
+//! An object at hand counts as free to its user and as out to its slab, as one in a sheaf does:
+//! its mark is set only while it is in use. So what is freed twice is found at once, whoever has
+//! the object at hand meanwhile. `hand_out` touches nothing but the mark, which a place leads to;
+//! it and `take_back` lock nothing. The others take a CPU's lock, for many objects at a time.
 
 use super::cache::CacheId;
 use super::source::SlabPages;

@@ -4,9 +4,9 @@
 //! Bits   one exchange when an object is handed out, one when it comes back
 //! Bytes  a store when it is handed out; one exchange when it comes back
 //! ```
-//! Nobody else looks at an object that is about to be handed out, so a byte of its own may be set by
-//! a plain store. To clear it takes an exchange either way: of two who give an object back at once,
-//! one is told.
+//! Nobody else looks at an object that is about to be handed out, so a byte of its own may be set
+//! by a plain store. To clear it takes an exchange either way: of two who give an object back at
+//! once, one is told.
 
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Platform};

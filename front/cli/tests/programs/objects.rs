@@ -1,0 +1,86 @@
+//! Blocks of malloc below 64 KiB: contents, threads, forks, and what no program may do.
+
+use crate::place::{Limits, Place, Swap, program, tell};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs sections of `objects`, which need MIB each, with far less.
+fn compare(limits: Limits, sections: &[&str]) {
+    let place = Place::new();
+    let program = place.c_program("objects", &[&["32"], sections].concat());
+    let unlimited = place.run(&program).expect_success("objects");
+    let what = format!("objects {}", sections.join(" "));
+    place.compare_with(&what, &unlimited, &limits, &program);
+}
+
+#[test]
+fn small_blocks_keep_contents() {
+    compare(Limits::of(8 * MIB), &["family", "threads"]);
+}
+
+#[test]
+fn small_blocks_keep_contents_when_copied() {
+    compare(Limits { mapping: "copy", ..Limits::of(8 * MIB) }, &["family", "handover"]);
+}
+
+#[test]
+fn small_blocks_keep_contents_compressed() {
+    compare(Limits { swap: Swap::Zram("lz4"), ..Limits::of(8 * MIB) }, &["family", "handover"]);
+}
+
+#[test]
+fn small_blocks_may_be_freed_by_other_threads() {
+    compare(Limits::of(4 * MIB), &["handover"]);
+}
+
+/// What the C library keeps of a thread must not be paged: who serves faults looks at it.
+#[test]
+fn threads_may_come_and_go_while_memory_is_short() {
+    compare(Limits::of(5 * MIB), &["short_threads"]);
+}
+
+#[test]
+fn parents_and_children_have_small_blocks_of_their_own() {
+    compare(Limits::of(8 * MIB), &["forks"]);
+}
+
+#[test]
+fn a_block_that_is_freed_wrongly_ends_the_program() {
+    let place = Place::new();
+    for (abuse, reason) in [
+        ("twice", "a block was freed twice: 0x"),
+        ("twice_elsewhere", "a block was freed twice: 0x"),
+        ("foreign", "free or realloc of a pointer that malloc did not return: 0x"),
+    ] {
+        let arguments = ["8", "abuse", abuse];
+        let run = place.run_within(&Limits::of(8 * MIB), &place.c_program("objects", &arguments));
+        let said = run.errors.trim_end();
+        tell(&format!("{abuse}: {}, \"{said}\"", run.status));
+        assert_eq!(run.status.code(), Some(2), "{abuse}: {said}");
+        assert!(said.lines().count() == 1 && said.contains(reason), "{abuse}: {said}");
+    }
+}
+
+/// Small objects only: tens of thousands of strings in a hash, read by a forked child, too.
+#[test]
+fn perl_hashes() {
+    let script = "my %h; $h{$_} = \"x$_\" x 3 for 1..40000; sub sum { my $s = 0; \
+                  $s += length $h{$_} for sort keys %h; $s } print sum(), \"\\n\"; \
+                  my $child = fork(); if (!$child) { delete $h{$_} for 1..1000; \
+                  print sum(), \"\\n\"; exit 0 } waitpid $child, 0; print \"$? \", sum(), \"\\n\";";
+    let place = Place::new();
+    place.compare("perl hashes", &program("perl", &["-e", script]));
+}
+
+/// A compiler: short-lived processes of many libraries.
+#[test]
+fn gcc() {
+    let place = Place::new();
+    let mut source = String::from("int f0(int x) { return x; }\n");
+    for i in 1..400 {
+        let body = format!("int s = {i}; for (int i = 0; i < x; i++) s += f{}(i ^ s);", i - 1);
+        source += &format!("int f{i}(int x) {{ {body} return s; }}\n");
+    }
+    std::fs::write(place.path("long.c"), source).expect("a source");
+    place.compare("gcc -O1", &program("gcc", &["-O1", "-S", "-o", "/dev/stdout", "long.c"]));
+}

@@ -1,0 +1,115 @@
+//! Who asks for memory: the program, or the C library for itself.
+//!
+//! ```text
+//! malloc, called from 0x7f..   in [C library | dynamic loader | this library] -> the C library's
+//!                              elsewhere ------------------------------------> may be paged
+//! ```
+//! What the C library keeps for itself must not be paged. A thread's vector of thread-local blocks
+//! is read by every thread that serves faults; open files and fork handlers are looked at in a
+//! forked child before its manager exists. So requests are told apart by the address they return
+//! to. The other direction needs no care: a pointer tells by itself whose it is.
+
+use libc::{c_int, c_void, dl_phdr_info, size_t};
+use std::sync::OnceLock;
+
+/// Where a library lies: its first byte, and its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Extent {
+    start: usize,
+    len: usize,
+}
+
+impl Extent {
+    #[inline]
+    fn holds(self, address: usize) -> bool {
+        address.wrapping_sub(self.start) < self.len
+    }
+}
+
+/// Those whose requests are not paged.
+static INSIDE: OnceLock<[Extent; 3]> = OnceLock::new();
+
+unsafe extern "C" {
+    fn __libc_malloc(size: size_t) -> *mut c_void;
+    fn __tls_get_addr(index: *mut c_void) -> *mut c_void;
+}
+
+/// Whether an address is that of a caller who must not get paged memory. Everybody is, until
+/// [`learn`] has found out.
+#[inline]
+pub(crate) fn is_inside(address: usize) -> bool {
+    INSIDE.get().is_none_or(|extents| extents.iter().any(|extent| extent.holds(address)))
+}
+
+/// Whether [`is_inside`] can tell.
+pub(crate) fn are_known() -> bool {
+    INSIDE.get().is_some()
+}
+
+/// Whether an address is in this library.
+pub(crate) fn is_own(address: usize) -> bool {
+    INSIDE.get().is_some_and(|[.., own]| own.holds(address))
+}
+
+/// Finds out where these libraries are, when this one is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LEARN: extern "C" fn() = learn;
+
+extern "C" fn learn() {
+    // A function of each: the loader is the one that provides the last.
+    let known = [learn as *const c_void, __libc_malloc as _, __tls_get_addr as _];
+    let mut search = Search { known: known.map(|function| function as usize), found: [None; 3] };
+    // SAFETY: the callback gets this search, which lives for the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    if let [Some(own), Some(libc), Some(loader)] = search.found {
+        let _ = INSIDE.set([libc, loader, own]);
+    }
+}
+
+struct Search {
+    known: [usize; 3],
+    found: [Option<Extent>; 3],
+}
+
+/// Looks whether a loaded object is one of those searched.
+///
+/// # Safety
+/// `object` describes a loaded object, and `search` is a [`Search`] of the caller's.
+unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_void) -> c_int {
+    // SAFETY: the loader's description of an object and `learn`'s search, both for this call.
+    let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
+    // SAFETY: so many headers begin there.
+    let headers =
+        unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let bounds = loaded.map(|header| (header.p_vaddr, header.p_vaddr + header.p_memsz));
+    let Some((start, end)) = bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))) else {
+        return 0;
+    };
+    let start_at = (object.dlpi_addr + start) as usize;
+    let extent = Extent { start: start_at, len: (end - start) as usize };
+    for (known, found) in search.known.iter().zip(&mut search.found) {
+        if extent.holds(*known) {
+            *found = Some(extent);
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_library_is_inside_and_the_heap_is_not() {
+        learn();
+        assert!(are_known());
+        assert!(is_inside(libc::fopen as *const c_void as usize));
+        assert!(is_inside(learn as *const c_void as usize));
+        assert!(is_own(learn as *const c_void as usize));
+        assert!(!is_own(libc::fopen as *const c_void as usize));
+        let local = 0;
+        assert!(!is_inside(&raw const local as usize), "a stack is no library");
+    }
+}

@@ -1,0 +1,81 @@
+//! Sizes of objects.
+//!
+//! ```text
+//! 16 32 48 64 80 96 112 128 | 160 192 224 256 | 320 384 448 512 | ... | .. 57344 65536
+//! ```
+//! Four to a doubling, so that at most a fifth of an object is wasted (of small ones, 15 bytes);
+//! all are multiples of 16, the alignment that malloc owes.
+
+/// How many there are.
+pub(crate) const CLASSES: usize = 44;
+
+/// The sizes, ascending: bytes.
+pub(crate) const SIZES: [u32; CLASSES] = sizes();
+
+/// Up to here sizes are multiples of [`STEP`].
+const FINE_MAX: usize = 128;
+const STEP: usize = 16;
+
+const fn sizes() -> [u32; CLASSES] {
+    let mut sizes = [0; CLASSES];
+    let (mut size, mut step, mut at) = (STEP as u32, STEP as u32, 0);
+    while at < CLASSES {
+        sizes[at] = size;
+        if size >= FINE_MAX as u32 && size.is_power_of_two() {
+            step = size / 4;
+        }
+        size += step;
+        at += 1;
+    }
+    sizes
+}
+
+/// The smallest class for `bytes`, which are no more than the largest has; 0 counts as 1.
+#[inline]
+pub(crate) fn class_of(bytes: usize) -> usize {
+    let last = bytes.saturating_sub(1);
+    if last < FINE_MAX {
+        return last / STEP;
+    }
+    let log = last.ilog2() as usize;
+    let quarter = last >> (log - 2) & 3;
+    FINE_MAX / STEP + 4 * (log - 7) + quarter
+}
+
+/// The same, of those whose objects are multiples of `align`, a power of two, if there is one.
+#[inline]
+pub(crate) fn aligned_class_of(bytes: usize, align: usize) -> Option<usize> {
+    let least = class_of(bytes);
+    if align <= STEP {
+        return Some(least);
+    }
+    // Runs of pages begin at pages, no better.
+    let usable = align <= highwater_units::PAGE_SIZE;
+    (least..CLASSES).find(|class| usable && (SIZES[*class] as usize).is_multiple_of(align))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_gets_the_smallest_class_that_holds_it() {
+        assert_eq!((SIZES[0], SIZES[8], SIZES[CLASSES - 1]), (16, 160, 64 << 10));
+        for bytes in 0..=SIZES[CLASSES - 1] as usize {
+            let expected = SIZES.partition_point(|size| (*size as usize) < bytes);
+            assert_eq!(class_of(bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn aligned_sizes_are_multiples() {
+        let aligned = |bytes, align| aligned_class_of(bytes, align).map(|class| SIZES[class]);
+        assert_eq!(aligned(1, 8), Some(16));
+        assert_eq!(aligned(100, 64), Some(128));
+        assert_eq!(aligned(129, 64), Some(192));
+        assert_eq!(aligned(5000, 4096), Some(8192));
+        assert_eq!(aligned(1, 4096), Some(4096));
+        assert_eq!(aligned(1, 8192), None);
+        assert_eq!(aligned(60_000, 4096), Some(65_536));
+    }
+}

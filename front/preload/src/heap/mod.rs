@@ -1,0 +1,220 @@
+//! Blocks of malloc below 64 KiB: objects of slabs, in paged memory.
+//!
+//! ```text
+//! HEAP -> Heap -- a bin of free objects for each class and thread       cache.rs classes.rs
+//!              |- Slabs<HeapPages>  which objects there are, and which are in use
+//!              |- HeapPages         runs of pages, of one region of the range   pages.rs
+//!              \- Gate              closed by a fork                            gate.rs
+//! ```
+//! All that is known of an object lies in memory of the library's own, so neither malloc nor free
+//! ever touches a page: an object whose page is swapped out is freed, and its place given out
+//! again, without a fault. A byte says whether an object is in use, also of those that a thread has
+//! at hand: what is freed twice, or was never allocated, ends the program.
+//!
+//! Locking: gate, then slabs, then runs of pages; none of them is held when pages are discarded. No
+//! thread of the manager takes any of these, so whoever holds one may fault (in a signal handler,
+//! say) and is served. That is why the slabs are no shrinker of the manager: what they keep empty
+//! is bounded, and swapped out like everything else.
+//!
+//! In a forked child the heap goes on as it was, over the child's manager. What other threads had
+//! at hand is lost to it.
+
+mod cache;
+mod classes;
+mod demand;
+mod gate;
+mod pages;
+
+pub(crate) use classes::{aligned_class_of, class_of};
+pub(crate) use demand::note;
+pub(crate) use gate::Closed;
+
+use crate::process::Process;
+use crate::report;
+use classes::SIZES;
+use gate::Gate;
+use highwater_mm::config::{SlabConfig, Switch};
+use highwater_mm::error::FreeError;
+use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, SlabPages, Slabs};
+use highwater_units::PAGE_SIZE;
+use pages::HeapPages;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
+
+/// The heap of a process.
+pub(crate) struct Heap {
+    /// Address of object 0.
+    base: usize,
+    len: usize,
+    slabs: Slabs<HeapPages>,
+    /// By class; made first, so that a cache's number is its class's.
+    caches: Vec<CacheId>,
+    gate: Gate,
+}
+
+/// The heap, if there is one.
+#[inline]
+pub(crate) fn get() -> Option<&'static Heap> {
+    // SAFETY: null, or a Heap that was leaked.
+    unsafe { HEAP.load(Acquire).as_ref() }
+}
+
+/// Makes the heap of a process that is served from now on; says what there is no room for.
+pub(crate) fn start(process: &'static Process) -> Result<(), String> {
+    let pages = HeapPages::new(process).ok_or("no addresses for small blocks")?;
+    let range = pages.range();
+    let base = process.address(range.first) as usize;
+    let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
+    let gate = Gate::new(pages.platform());
+    // What threads have at hand does the work of sheaves.
+    let config = SlabConfig { sheaves: Some(Switch::Off), ..SlabConfig::default() };
+    let slabs = Slabs::new(pages, config);
+    let create = |size: &u32| {
+        let name = format!("malloc-{size}");
+        let (callers, marks) = (Callers::Unknown, Marks::Bytes);
+        slabs.create(CacheSpec { name, size: *size, callers, marks })
+    };
+    let caches: Result<Vec<CacheId>, _> = SIZES.iter().map(create).collect();
+    let caches = caches.map_err(|error| format!("no caches for small blocks: {error:?}"))?;
+    cache::register();
+    let heap = Heap { base, len, slabs, caches, gate };
+    HEAP.store(Box::leak(Box::new(heap)), Release);
+    Ok(())
+}
+
+/// Keeps the heap as it is, for a fork.
+pub(crate) fn close() -> Option<Closed> {
+    get().map(|heap| heap.gate.close())
+}
+
+impl Heap {
+    /// Whether an address is in the heap: one comparison.
+    #[inline]
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.len
+    }
+
+    /// An object of a class; null: there is no memory for one.
+    #[inline]
+    pub(crate) fn alloc(&'static self, class: usize) -> *mut u8 {
+        let Some(bin) = cache::bin(class) else { return self.alloc_alone(class) };
+        match bin.pop() {
+            Some(place) => self.hand_out(place),
+            None => {
+                bin.fill(self, class);
+                bin.pop().map_or(ptr::null_mut(), |place| self.hand_out(place))
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_out(&self, place: Place<'_>) -> *mut u8 {
+        (self.base + place.hand_out().0 as usize) as *mut u8
+    }
+
+    /// Takes an object back. What is none, or free, ends the program.
+    #[inline]
+    pub(crate) fn free(&'static self, address: usize) {
+        let object = Object((address - self.base) as u64);
+        let (class, place) = match self.slabs.take_back(object) {
+            Ok((cache, place)) => (cache.index(), place),
+            Err(error) => refuse(error, address),
+        };
+        let Some(bin) = cache::bin(class) else { return self.give(&mut [place]) };
+        bin.push(place);
+        if bin.is_full() {
+            bin.spill(self, class);
+        }
+    }
+
+    /// Bytes of an object. What is none, or free, ends the program.
+    pub(crate) fn size_of(&self, address: usize) -> usize {
+        match self.slabs.size_of(Object((address - self.base) as u64)) {
+            Ok(size) => size as usize,
+            Err(error) => refuse(error, address),
+        }
+    }
+
+    /// For a thread that has no bins any more.
+    #[cold]
+    fn alloc_alone(&'static self, class: usize) -> *mut u8 {
+        let mut one = Vec::new();
+        self.take(class, 1, &mut one);
+        one.pop().map_or(ptr::null_mut(), |place| self.hand_out(place))
+    }
+
+    /// Takes objects from the slabs, as many of `count` as there is memory for.
+    fn take(&'static self, class: usize, count: usize, to: &mut Vec<Place<'static>>) {
+        keeping_errno(|| {
+            let _inside = self.gate.enter(self.slabs.platform());
+            self.slabs.reserve(self.caches[class], count, |place| to.push(place));
+        });
+    }
+
+    /// Returns objects to the slabs.
+    fn give(&self, places: &mut [Place<'_>]) {
+        keeping_errno(|| {
+            places.sort_unstable_by_key(Place::object);
+            let inside = self.gate.enter(self.slabs.platform());
+            self.slabs.return_all(places);
+            drop(inside);
+            if self.slabs.source().has_excess() {
+                self.discard_excess();
+            }
+        });
+    }
+
+    /// Discards what slabs have given back, if it is too much. Runs on their way are nobody's.
+    #[cold]
+    fn discard_excess(&self) {
+        let pages = self.slabs.source();
+        let inside = self.gate.enter(self.slabs.platform());
+        let mut runs = pages.excess();
+        drop(inside);
+        pages.discard(&mut runs);
+        let _inside = self.gate.enter(self.slabs.platform());
+        pages.put_emptied(&runs);
+    }
+}
+
+/// A program that goes on after this would have its data overwritten.
+#[cold]
+fn refuse(error: FreeError, address: usize) -> ! {
+    match error {
+        FreeError::Free => report::end(&format!("a block was freed twice: {address:#x}")),
+        FreeError::Foreign => end_foreign(address),
+    }
+}
+
+/// Ends a program that frees or resizes what is no block.
+pub(crate) fn end_foreign(address: usize) -> ! {
+    report::end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
+}
+
+/// Bytes of stack that the slabs and the allocator of the library use at most.
+const STACK_BYTES: usize = 8 << 10;
+
+/// Calls `act`, with the stack that it needs present: a program may have its stacks in paged
+/// memory, and to serve a fault the manager allocates memory of its own, with a lock that this
+/// thread might hold then. Keeps errno, which free must not change.
+#[inline(never)]
+fn keeping_errno(act: impl FnOnce()) {
+    touch_stack();
+    // SAFETY: errno is the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    act();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+#[inline(never)]
+fn touch_stack() {
+    let mut stack = MaybeUninit::<[u8; STACK_BYTES]>::uninit();
+    for at in (0..STACK_BYTES).step_by(PAGE_SIZE) {
+        // SAFETY: a byte of the array, which nobody reads.
+        unsafe { stack.as_mut_ptr().cast::<u8>().add(at).write_volatile(0) };
+    }
+}

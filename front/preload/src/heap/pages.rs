@@ -1,0 +1,182 @@
+//! Runs of pages for slabs, from one region of the paged range.
+//!
+//! ```text
+//! never used ──> a slab has it ──> kept: contents stay, the newest first
+//!                    ^   ^──────────/   \ too many: discarded, the oldest first
+//!                    \── emptied <──────/
+//! ```
+//! A kept run is given out again without a system call. Discarding enters the manager, so it is
+//! done apart ([`HeapPages::excess`]), with none of the heap's locks held. Runs are neither split
+//! nor merged: an emptied one takes no memory, and addresses are plenty.
+//!
+//! Locking: `runs` is the last lock of the heap. Conservation: pages below `next` = of slabs + kept
+//! + emptied + being discarded.
+
+use crate::process::{self, Process};
+use crate::regions::Use;
+use highwater_mm::Range;
+use highwater_mm::slab::SlabPages;
+use highwater_uffd::Uffd;
+use highwater_units::{NodeId, Order, Vpn};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The part of the range that is the heap's.
+const RANGE_SHARE: u64 = 2;
+
+/// The part of the budget that kept runs may hold, ...
+const KEPT_SHARE: u64 = 32;
+/// ... in pages at most.
+const KEPT_MAX: u64 = 4096;
+
+/// Orders of slabs: objects of 64 KiB have order 4.
+const ORDERS: usize = 5;
+
+/// A run of pages: the first, by its number in the region.
+pub(super) type Run = (u64, Order);
+
+/// The source of the heap's slabs.
+pub(super) struct HeapPages {
+    /// For CPU numbers and locks: in a forked child still its parent's, whose threads are gone.
+    platform: &'static Uffd,
+    range: Range,
+    runs: Mutex<Runs>,
+    kept_max: u64,
+    /// Pages of kept runs, as of about now.
+    kept: AtomicU64,
+}
+
+#[derive(Default)]
+struct Runs {
+    next: u64,
+    kept: [VecDeque<u64>; ORDERS],
+    emptied: [Vec<u64>; ORDERS],
+}
+
+fn pages_of(order: Order) -> u64 {
+    order.frames().into()
+}
+
+impl HeapPages {
+    /// All of a new region; `None`: there is no room.
+    pub(super) fn new(process: &'static Process) -> Option<HeapPages> {
+        let pages = process.extent().1 / RANGE_SHARE;
+        let range = process.take(pages, 1, Use::Objects, process::Commit::Unchecked)?;
+        Some(HeapPages {
+            platform: process.manager.platform(),
+            range,
+            runs: Mutex::default(),
+            kept_max: (process.settings.memory.pages() / KEPT_SHARE).min(KEPT_MAX),
+            kept: AtomicU64::new(0),
+        })
+    }
+
+    /// The pages of the range that it has.
+    pub(super) fn range(&self) -> Range {
+        self.range
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn vpn(&self, page: u64) -> Vpn {
+        self.range.first.offset(page)
+    }
+
+    /// Whether so much is kept that some of it is to be discarded.
+    #[inline]
+    pub(super) fn has_excess(&self) -> bool {
+        self.kept.load(Relaxed) > self.kept_max
+    }
+
+    /// Takes the oldest kept runs out, until half of what may be kept is left.
+    pub(super) fn excess(&self) -> Vec<Run> {
+        let mut runs = self.runs();
+        let mut out = Vec::new();
+        while self.kept.load(Relaxed) > self.kept_max / 2 {
+            for order in 0..ORDERS {
+                let oldest = runs.kept[order].pop_front();
+                out.extend(oldest.map(|first| (first, Order(order as u8))));
+                let pages = oldest.map_or(0, |_| pages_of(Order(order as u8)));
+                self.kept.fetch_sub(pages, Relaxed);
+            }
+        }
+        out
+    }
+
+    /// Drops the contents of runs that are nobody's, neighbours together. No lock is held.
+    pub(super) fn discard(&self, runs: &mut [Run]) {
+        let Some(process) = process::running() else { return };
+        runs.sort_unstable();
+        let mut rest = &*runs;
+        while let Some((first, _)) = rest.first() {
+            let mut end = *first;
+            while let Some((_, order)) = rest.first().filter(|(next, _)| *next == end) {
+                end += pages_of(*order);
+                rest = &rest[1..];
+            }
+            process.discard(Range { first: self.vpn(*first), end: self.vpn(end) });
+        }
+    }
+
+    /// Takes back what was discarded.
+    pub(super) fn put_emptied(&self, emptied: &[Run]) {
+        let mut runs = self.runs();
+        for (first, order) in emptied {
+            runs.emptied[usize::from(order.0)].push(*first);
+        }
+    }
+
+    fn take_kept(&self, order: Order) -> Option<u64> {
+        let first = self.runs().kept[usize::from(order.0)].pop_back()?;
+        self.kept.fetch_sub(pages_of(order), Relaxed);
+        Some(first)
+    }
+
+    /// A run without contents, if memory and swap could hold it.
+    fn take_empty(&self, order: Order, process: &Process) -> Option<u64> {
+        let pages = pages_of(order);
+        if pages > process.manager.capacity_left() {
+            return None;
+        }
+        let mut runs = self.runs();
+        runs.emptied[usize::from(order.0)].pop().or_else(|| {
+            let first = runs.next;
+            let fits = first + pages <= self.pages();
+            runs.next += if fits { pages } else { 0 };
+            fits.then_some(first)
+        })
+    }
+}
+
+impl SlabPages for HeapPages {
+    type Platform = Uffd;
+
+    fn platform(&self) -> &Uffd {
+        self.platform
+    }
+
+    fn pages(&self) -> u64 {
+        self.range.end.0 - self.range.first.0
+    }
+
+    fn take(&self, order: Order) -> Option<u64> {
+        let process = process::running()?;
+        let first = self.take_kept(order).or_else(|| self.take_empty(order, process))?;
+        // The program may have protected them, and freed them so.
+        let range = Range { first: self.vpn(first), end: self.vpn(first + pages_of(order)) };
+        process.make_ordinary(range).then_some(first)
+    }
+
+    fn give(&self, first: u64, order: Order) {
+        let mut runs = self.runs();
+        runs.kept[usize::from(order.0)].push_back(first);
+        self.kept.fetch_add(pages_of(order), Relaxed);
+    }
+
+    fn node_of(&self, _: u64) -> NodeId {
+        NodeId(0)
+    }
+}
