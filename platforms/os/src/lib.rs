@@ -4,7 +4,7 @@
 //! ```text
 //! Os -- Topology   CPUs                       cpu.rs, phase.rs
 //!    |- LockTable  futex mutexes and events   lock.rs, lock_table.rs
-//!    |- Arena      frames, lazily backed      memory.rs
+//!    |- Arena      frames, lazily backed      memory.rs, huge.rs
 //!    |- nothing    the entry is the page table mmu.rs
 //!    |- [Device]   swap, files                block.rs
 //!    \- [Place]    files that come and go     files.rs
@@ -16,6 +16,7 @@ mod block;
 mod clock;
 mod cpu;
 mod files;
+mod huge;
 mod lock;
 mod lock_table;
 mod memory;
@@ -28,6 +29,7 @@ pub use block::{Devices, Transfer};
 pub use clock::{monotonic, thread_cpu_time};
 pub use cpu::{IdleTimes, Topology, relax};
 pub use files::{Place, describe};
+pub use huge::HugePages;
 pub use lock::{OsEvent, OsGuard, OsLock};
 pub use lock_table::LockTable;
 pub use memory::ArenaMapping;
@@ -65,13 +67,26 @@ impl Os {
         devices: Vec<Box<dyn Device>>,
         places: usize,
     ) -> std::io::Result<Os> {
+        Os::backed_by(memory, devices, places, HugePages::Auto)
+    }
+
+    /// The same, and whether the arena may have huge pages.
+    ///
+    /// # Errors
+    /// As of [`Os::new`].
+    pub fn backed_by(
+        memory: Bytes,
+        devices: Vec<Box<dyn Device>>,
+        places: usize,
+        huge_pages: HugePages,
+    ) -> std::io::Result<Os> {
         let frames = memory.pages() as u32;
         let topology = Topology::of_host();
         Ok(Os {
             locks: LockTable::new(topology.clone()),
             topology,
             idle: IdleTimes::open().ok(),
-            memory: ArenaMapping::new(frames)?,
+            memory: ArenaMapping::backed_by(frames, huge_pages)?,
             devices: Devices::new(devices, places),
         })
     }
@@ -79,6 +94,11 @@ impl Os {
     /// The swap devices.
     pub fn swap_devices(&self) -> &Devices {
         &self.devices
+    }
+
+    /// How much of the arena is in huge pages, now; none where one cannot tell.
+    pub fn huge_bytes(&self) -> Bytes {
+        self.memory.huge_bytes().unwrap_or_default()
     }
 
     /// The address of a frame. Its memory may be touched while a pin holds the page there.

@@ -1,32 +1,74 @@
 //! The arena: one anonymous mapping, backed by the kernel as frames are first used.
 
+use crate::huge::{self, Backing, HugePages};
 use crate::{Os, sys};
 use highwater_devices::Arena;
 use highwater_platform::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
-use highwater_units::{NodeId, PAGE_SIZE, Pfn};
+use highwater_units::{Bytes, NodeId, PAGE_SIZE, Pfn};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The frames' memory. 4 KiB pages only: what is counted as used is what is resident.
+/// The frames' memory.
 pub struct ArenaMapping {
     arena: Arena,
     frames: u32,
+    /// All that was mapped for it: where that begins, and its length.
+    mapped: (*mut u8, usize),
 }
 
+// SAFETY: an address that only `drop` uses, which has the mapping to itself.
+unsafe impl Send for ArenaMapping {}
+// SAFETY: as above; what is shared are the frames, by contract of Memory.
+unsafe impl Sync for ArenaMapping {}
+
 impl ArenaMapping {
-    /// Address space for `frames` frames.
+    /// Address space for `frames` frames, in pages of 4 KiB: what is counted as used is what is
+    /// resident.
     ///
     /// # Errors
     /// There is none.
     pub fn new(frames: u32) -> io::Result<ArenaMapping> {
+        ArenaMapping::backed_by(frames, HugePages::Off)
+    }
+
+    /// The same, in huge pages where these are wanted and to be had.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn backed_by(frames: u32, wanted: HugePages) -> io::Result<ArenaMapping> {
         let len = frames as usize * PAGE_SIZE;
+        let backing = huge::decide(wanted, len, huge::offer().as_deref());
+        let slack = match backing {
+            Backing::Small => 0,
+            // On both sides, so that the kernel does not merge what is advised with a neighbour.
+            Backing::Huge => 2 * huge::SIZE,
+        };
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { sys::map_anonymous(None, len)? };
+        let mapped = unsafe { sys::map_anonymous(None, len + slack)? };
         // Refused only by kernels without huge pages, where it is not needed.
         // SAFETY: the mapping is ours, and the advice keeps contents.
-        let _ = unsafe { sys::advise(base, len, libc::MADV_NOHUGEPAGE) };
-        // SAFETY: the mapping is as long as its frames and lives as long as `self`.
-        Ok(ArenaMapping { arena: unsafe { Arena::new(base, frames) }, frames })
+        let _ = unsafe { sys::advise(mapped, len + slack, libc::MADV_NOHUGEPAGE) };
+        let base = match backing {
+            Backing::Small => mapped,
+            Backing::Huge => mapped.map_addr(|at| (at + 1).next_multiple_of(huge::SIZE)),
+        };
+        if backing == Backing::Huge {
+            // A refusal leaves small pages.
+            // SAFETY: within the mapping, which has two huge pages more than this; as above.
+            let _ = unsafe { sys::advise(base, len, libc::MADV_HUGEPAGE) };
+        }
+        // SAFETY: the mapping holds all frames and lives as long as `self`.
+        let arena = unsafe { Arena::new(base, frames) };
+        Ok(ArenaMapping { arena, frames, mapped: (mapped, len + slack) })
+    }
+
+    /// How much of it is in huge pages, now.
+    ///
+    /// # Errors
+    /// There is no /proc.
+    pub fn huge_bytes(&self) -> io::Result<Bytes> {
+        let start = self.arena.address(Pfn(0)).addr();
+        huge::backed(&(start..start + self.bytes()))
     }
 
     /// The frames' addresses.
@@ -73,7 +115,7 @@ impl ArenaMapping {
 impl Drop for ArenaMapping {
     fn drop(&mut self) {
         // SAFETY: the owner of the frames goes; devices and pins borrowed from it are gone.
-        unsafe { sys::unmap(self.arena.address(Pfn(0)), self.bytes()) };
+        unsafe { sys::unmap(self.mapped.0, self.mapped.1) };
     }
 }
 

@@ -1,0 +1,63 @@
+//! Huge pages behind the arena: the kernel gives them, or does not, and contents are the same.
+
+mod common;
+
+use common::{Trouble, memory};
+use highwater_mm::{Access, Config, Manager};
+use highwater_os::{HugePages, Os};
+use highwater_platform::{Latency, Memory, WORDS_PER_FRAME};
+use highwater_units::{Bytes, Order, Vpn};
+use std::sync::Arc;
+
+const FRAMES: u64 = 8 * 512;
+
+/// Pages of 2 MiB, twice as many as memory has, written and read again; how much of the arena is in
+/// huge pages then.
+fn used(huge_pages: HugePages) -> Bytes {
+    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Trouble::default()));
+    let os = Os::backed_by(Bytes::of_pages(FRAMES), vec![device], 0, huge_pages);
+    let mut manager = Manager::start(os.expect("an arena"), Config::default()).expect("threads");
+    let pages = 2 * FRAMES / 512;
+    let space = manager.add_space_of(pages, Order::LARGE).expect("a space");
+    let value = |page: u64, frame: u32| (page << 16 | u64::from(frame)) + 1;
+    let word = |frame: u32| frame as usize * 97 % WORDS_PER_FRAME;
+    for page in 0..pages {
+        let pin = manager.pin(space, Vpn(page), Access::Write).expect("room");
+        for frame in 0..pin.frames() {
+            let pfn = pin.pfn().offset(frame);
+            manager.platform().store(pfn, word(frame), value(page, frame));
+        }
+    }
+    for page in (0..pages).rev() {
+        let pin = manager.pin(space, Vpn(page), Access::Read).expect("room");
+        for frame in 0..pin.frames() {
+            let found = manager.platform().load(pin.pfn().offset(frame), word(frame));
+            assert_eq!(found, value(page, frame), "frame {frame} of page {page}, {huge_pages:?}");
+        }
+    }
+    manager.stop_kswapd();
+    manager.verify(&[]);
+    manager.platform().huge_bytes()
+}
+
+/// The kernel gives this process huge pages as set, or none.
+fn allow(given: bool) {
+    let refused = libc::c_ulong::from(!given);
+    // SAFETY: it changes how later mappings are backed, and nothing that they hold.
+    let set = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, refused, 0, 0, 0) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// One test: what the kernel gives is a setting of the process.
+#[test]
+fn contents_are_the_same_in_huge_pages_and_small_ones() {
+    assert_eq!(used(HugePages::Off), Bytes(0), "they were not wanted");
+    allow(false);
+    assert_eq!(used(HugePages::Auto), Bytes(0), "the kernel refuses them");
+    allow(true);
+    let huge = used(HugePages::Auto);
+    assert!(huge <= Bytes::of_pages(FRAMES), "{huge}");
+    if huge == Bytes(0) {
+        eprintln!("skipped: the kernel has no huge pages to give");
+    }
+}
