@@ -4,6 +4,7 @@
 //! job: pmbench, usemem, streams   what runs, on whatever memory
 //! highalloc   an arena with compaction beside one without, in this process
 //! malloc      a child for each allocator, in turn
+//! walk        an arena in huge pages beside one in small ones, in this process
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
 //! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
@@ -16,6 +17,7 @@ mod malloc;
 mod rounds;
 mod subject;
 mod table;
+mod walk;
 
 use clap::{Args, Subcommand, ValueEnum};
 use highalloc::Highalloc;
@@ -29,6 +31,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use walk::Walk;
 
 /// Measure Highwater with workloads that check all they read
 #[derive(Debug, Args)]
@@ -52,6 +55,8 @@ enum Workload {
     /// Call malloc and free, and print how long that took
     #[command(hide = true)]
     MallocLoad(LoadArgs),
+    /// Words at random of pages of 2 MiB, in huge pages and in small ones (os)
+    Walk(Walk),
     /// Hold the set-up of a peer until standard input closes
     #[command(hide = true)]
     Keep(Keep),
@@ -207,6 +212,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
         Workload::Highalloc(job) => job.run().map(|text| tell(&text)),
         Workload::Malloc(job) => job.run().map(|text| tell(&text)),
         Workload::MallocLoad(load) => load.run().map(|figures| tell(&json(&figures))),
+        Workload::Walk(job) => job.run().map(|text| tell(&text)),
         Workload::Keep(args) => keep(&args),
     };
     done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)

@@ -120,8 +120,12 @@ fn the_bare_disk_moves_the_same_pages() {
 
 /// `bench highalloc` with these arguments: exit status, and what was told.
 fn highalloc(args: &[&str]) -> (Option<i32>, String) {
+    told("highalloc", args)
+}
+
+fn told(workload: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    let output = command.args(["bench", "highalloc"]).args(args).output().unwrap();
+    let output = command.args(["bench", workload]).args(args).output().unwrap();
     let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code(), told.concat())
 }
@@ -213,5 +217,28 @@ fn allocators_that_cannot_run_are_refused() {
         let (status, told) = malloc(args);
         assert_eq!(status, Some(2), "{told}");
         assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn a_walk_is_the_same_in_huge_pages_and_small_ones() {
+    let small = ["--platform", "os", "--memory", "32M", "--steps", "100000", "--json"];
+    let (status, text) = told("walk", &small);
+    assert_eq!(status, Some(0), "{text}");
+    let both: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(both["off"]["huge_bytes"], 0);
+    for run in ["off", "auto"] {
+        assert_eq!(both[run]["set_bytes"], 14 << 21, "{text}");
+        assert_eq!(both[run]["steps"], 100_000);
+        assert!(both[run]["step_ns"].as_f64().unwrap() > 0.0, "{text}");
+    }
+    for (args, remedy) in [
+        (&["--platform", "uffd"][..], "give --platform os"),
+        (&["--platform", "os", "--memory", "2M"], "give --memory"),
+        (&["--platform", "os", "--steps", "0"], "--steps"),
+    ] {
+        let (status, text) = told("walk", args);
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains(remedy) && text.lines().count() == 1, "{text}");
     }
 }

@@ -30,7 +30,13 @@ const MATRIX: Matrix = Matrix {
     workload: Workload::Highalloc,
     tasks: BUILDS,
     scales: &[16],
-    settings: &["lru_lanes=1", "zone_parts=1", "watermark_scale=55", "kernel=0.2", "kernel_left=1"],
+    settings: &[
+        "lru_lanes=1",
+        "zone_parts=1",
+        "watermark_scale=55",
+        "kernel=0.14",
+        "kernel_left=1",
+    ],
     variants: &[
         Variant { name: "vanilla", known: Known::Published, settings: &["compact=vanilla"] },
         Variant { name: "lesslock", known: Known::Published, settings: &["compact=lesslock"] },

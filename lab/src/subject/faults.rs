@@ -141,6 +141,7 @@ mod tests {
     use crate::workload::pmbench::{Config, Sharing, run};
     use highwater_devices::{Area, Spec};
     use highwater_mm::stats::Counter;
+    use highwater_os::HugePages;
     use highwater_units::Bytes;
     use std::time::Duration;
 
@@ -150,6 +151,7 @@ mod tests {
             set: Bytes(16 << 20),
             swap: vec![Area::new(Spec::Ram { size: Bytes(24 << 20) })],
             config: highwater_mm::Config::default(),
+            huge_pages: HugePages::Off,
         };
         let faults = match Faults::start(&setup, mapping, service) {
             Ok(faults) => faults,

@@ -4,14 +4,14 @@ use super::{Setup, with_tiers};
 use crate::peer::Block;
 use crate::workload::host::Host;
 use crate::workload::world::World;
-use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};
+use crate::workload::{Access, Arena, Denied, Folios, Intent, Service, Target, Words};
 use highwater_devices::{Device, FileAccess, open_file};
 use highwater_mm::stats::Snapshot;
 use highwater_mm::zone::Mobility;
 use highwater_mm::{Access as Want, Manager, Pin, Range, StartError};
 use highwater_os::Os;
 use highwater_platform::LockStatistics;
-use highwater_units::{Nanos, Order, Pfn, SpaceId, Vpn};
+use highwater_units::{Bytes, Nanos, Order, Pfn, SpaceId, Vpn};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -20,6 +20,8 @@ pub struct Guards {
     manager: Manager<Os>,
     space: SpaceId,
     pages: u64,
+    /// Those of larger pages, by order from 1 on, if there are such.
+    folios: Vec<SpaceId>,
 }
 
 impl Guards {
@@ -31,17 +33,30 @@ impl Guards {
         Guards::over(setup, setup.open_devices()?, Manager::add_space)
     }
 
+    /// Starts a manager with spaces of pages of all orders, each as long as the set.
+    ///
+    /// # Errors
+    /// As of [`Guards::start`].
+    pub fn with_folios(setup: &Setup) -> Result<Guards, String> {
+        let mut guards = Guards::start(setup)?;
+        let add = |order| guards.manager.add_space_of(guards.pages >> order, Order(order));
+        let spaces: Result<_, StartError> = (1..=Order::LARGE.0).map(add).collect();
+        guards.folios = spaces.map_err(|e| e.to_string())?;
+        Ok(guards)
+    }
+
     /// Starts a manager with these devices, and the space that `add` makes of so many pages.
     fn over(
         setup: &Setup,
         devices: Vec<Box<dyn Device>>,
         add: impl FnOnce(&Manager<Os>, u64) -> Result<SpaceId, StartError>,
     ) -> Result<Guards, String> {
-        let platform = Os::new(setup.memory, devices).map_err(|e| e.to_string())?;
+        let platform = Os::backed_by(setup.memory, devices, 0, setup.huge_pages);
+        let platform = platform.map_err(|e| e.to_string())?;
         let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
         let pages = setup.set.pages();
         let space = add(&manager, pages).map_err(|e| e.to_string())?;
-        Ok(Guards { manager, space, pages })
+        Ok(Guards { manager, space, pages, folios: Vec::new() })
     }
 }
 
@@ -88,6 +103,25 @@ impl Arena for Guards {
     }
 }
 
+impl Folios for Guards {
+    fn folio(
+        &self,
+        first: u64,
+        order: Order,
+        intent: Intent,
+        see: &mut dyn FnMut(u64, &Words),
+    ) -> Result<(), Denied> {
+        let folio = self.reach(self.space_of(order), first >> order.0, intent)?;
+        (first..).zip(folio.pages).for_each(|(page, words)| see(page, words));
+        Ok(())
+    }
+
+    fn drop_folio(&self, first: u64, order: Order) {
+        let vpn = Vpn(first >> order.0);
+        self.manager.discard(self.space_of(order), Range { first: vpn, end: vpn.offset(1) });
+    }
+}
+
 impl Target for Guards {
     type Access<'a> = &'a Guards;
 
@@ -107,7 +141,7 @@ impl Access for &Guards {
         Self: 'a;
 
     fn page(&mut self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
-        self.reach(index, intent)
+        self.reach(self.space, index, intent)
     }
 
     fn ahead(&mut self, index: u64) {
@@ -117,17 +151,40 @@ impl Access for &Guards {
 }
 
 impl Guards {
-    fn reach(&self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
+    /// Holds a page of 2^order pages, by its number; how much of all memory is in huge pages:
+    /// [`Guards::huge_bytes`].
+    ///
+    /// # Errors
+    /// It cannot be served.
+    pub fn hold(&self, order: Order, index: u64) -> Result<Pinned<'_>, Denied> {
+        self.reach(self.space_of(order), index, Intent::Write)
+    }
+
+    /// How much of the arena is in huge pages, now.
+    pub fn huge_bytes(&self) -> Bytes {
+        self.manager.platform().huge_bytes()
+    }
+
+    fn space_of(&self, order: Order) -> SpaceId {
+        match order {
+            Order(0) => self.space,
+            Order(order) => self.folios[usize::from(order) - 1],
+        }
+    }
+
+    fn reach(&self, space: SpaceId, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
         let want = match intent {
             Intent::Read => Want::Read,
             Intent::Write => Want::Write,
         };
-        let pin = self.manager.pin(self.space, Vpn(index), want);
+        let pin = self.manager.pin(space, Vpn(index), want);
         let pin = pin.map_err(|reason| Denied(reason.to_string()))?;
-        // SAFETY: the frame is page-aligned memory of the arena, which lives as long as the
-        // manager; while the pin lives it is this page's, and pages are reached by atomics alone.
-        let words = unsafe { &*self.manager.platform().frame(pin.pfn()).cast::<Words>() };
-        Ok(Pinned { words, _pin: pin })
+        let (first, count) = (self.manager.platform().frame(pin.pfn()), pin.frames() as usize);
+        // SAFETY: so many frames from the pin's first on are page-aligned memory of the arena. It
+        // lives as long as the manager; while the pin lives they are this page's, and pages are
+        // reached by atomics alone.
+        let pages = unsafe { std::slice::from_raw_parts(first.cast::<Words>(), count) };
+        Ok(Pinned { pages, _pin: pin })
     }
 }
 
@@ -193,11 +250,11 @@ impl Access for Copying<'_> {
         Self: 'a;
 
     fn page(&mut self, index: u64, intent: Intent) -> Result<Pinned<'_>, Denied> {
-        self.guards.reach(index, intent)
+        self.guards.reach(self.guards.space, index, intent)
     }
 
     fn copy(&mut self, index: u64, see: &mut dyn FnMut(&Words)) -> Result<(), Denied> {
-        let page = self.guards.reach(index, Intent::Read)?;
+        let page = self.guards.reach(self.guards.space, index, Intent::Read)?;
         let own = self.block.page(index);
         // SAFETY: the pin keeps the page where it is, and the file's pages are only read; the block
         // is this reader's alone.
@@ -210,17 +267,25 @@ impl Access for Copying<'_> {
     }
 }
 
-/// A page that stays in its frame while this lives.
+/// A page that stays in its frames while this lives.
 pub struct Pinned<'a> {
-    words: &'a Words,
+    /// A frame each.
+    pages: &'a [Words],
     _pin: Pin<'a, Os>,
+}
+
+impl Pinned<'_> {
+    /// All its pages.
+    pub fn pages(&self) -> &[Words] {
+        self.pages
+    }
 }
 
 impl Deref for Pinned<'_> {
     type Target = Words;
 
     fn deref(&self) -> &Words {
-        self.words
+        &self.pages[0]
     }
 }
 
@@ -231,8 +296,8 @@ mod tests {
     use crate::workload::pmbench::{Config, Sharing, run};
     use highwater_devices::{Area, Spec};
     use highwater_mm::stats::Counter;
+    use highwater_os::HugePages;
     use highwater_platform::LockClass;
-    use highwater_units::Bytes;
     use std::time::Duration;
 
     #[test]
@@ -243,6 +308,7 @@ mod tests {
                 set: Bytes(16 << 20),
                 swap: vec![Area::new(Spec::Ram { size: Bytes(24 << 20) })],
                 config: highwater_mm::Config::default(),
+                huge_pages: HugePages::Auto,
             })
             .expect("a small manager");
             let time = Duration::from_millis(300);

@@ -17,7 +17,7 @@ pub use simulated::{Held, Room, Simulated, Virtual};
 use highwater_devices::{Area, Device};
 use highwater_mm::Config;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_os::Devices;
+use highwater_os::{Devices, HugePages};
 use highwater_units::Bytes;
 
 /// How the manager is set up.
@@ -31,6 +31,8 @@ pub struct Setup {
     pub swap: Vec<Area>,
     /// Settings of the manager.
     pub config: Config,
+    /// Whether the arena may have huge pages, where pages are reached by guards.
+    pub huge_pages: HugePages,
 }
 
 /// Who serves real faults.

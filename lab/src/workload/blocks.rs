@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! set: stretch of thread 0 | of thread 1 | ...     chunks of 512 pages, each for one order
-//! object: 2^order adjacent pages, order 0 to 9, as many pages of each; all words are written
+//! object: a page of 2^order pages, order 0 to 9, as much memory of each; all words are written
 //! a thread's deed: an object, drawn, is checked, or written anew, or freed, and others made
 //! the asker: after each DEEDS of all threads a block; frees the oldest at times, and when it has
 //!            as many as it keeps
@@ -17,7 +17,7 @@ use super::outcome::Failure;
 use super::tally::Tally;
 use super::ticks::Stopwatch;
 use super::world::World;
-use super::{Access, Arena, Intent, Service, Target, WORDS};
+use super::{Folios, Intent, Service, Target, WORDS};
 use hdrhistogram::Histogram;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::zone::Mobility;
@@ -83,6 +83,8 @@ pub struct BlockFigures {
     pub moved_bytes_per_success: Option<f64>,
     /// Frames that both scanners looked at.
     pub scanned: u64,
+    /// Objects that could not be had in one piece, from the first on.
+    pub refused: u64,
     /// Words that were checked, at the end too.
     pub checked_words: u64,
     /// From the first deed to the last.
@@ -102,7 +104,7 @@ impl BlockFigures {
 ///
 /// # Errors
 /// The first mismatch, or the first page that could not be had.
-pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<BlockFigures, Failure> {
+pub fn run<S: Folios + Sync>(service: &S, config: &Config) -> Result<BlockFigures, Failure> {
     let (threads, deeds) = (config.threads, AtomicU64::new(0));
     let crew = Crew::new(service, threads + 1, config.seed);
     let bench = Bench { service, crew, config, deeds: &deeds };
@@ -125,7 +127,8 @@ pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<BlockFigures
         .crew
         .on_all_threads("sweep", |seat| worker(seat).map_or(Ok(()), |mut w| w.check_all()))?;
     let own = own.into_iter().map(|own| own.into_inner().expect("nobody panics with it"));
-    let checked_words = own.map(|own| own.checked).sum();
+    let sums = own.map(|own| (own.checked, own.refused));
+    let (checked_words, refused) = sums.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
     let (successes, latency) = done.into_iter().flatten().next().expect("one seat asks");
     let nanos = |part| (latency.value_at_quantile(part) as f64 * measured.nanos_per_tick) as u64;
     let gained = |counter| gained(&measured.before, &measured.after, counter);
@@ -139,6 +142,7 @@ pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<BlockFigures
         moved_bytes,
         moved_bytes_per_success: (successes > 0).then(|| moved_bytes as f64 / successes as f64),
         scanned: gained(Counter::CompactMigrateScanned) + gained(Counter::CompactFreeScanned),
+        refused,
         checked_words,
         seconds,
         deeds_per_s: deeds.load(Relaxed) as f64 / seconds,
@@ -158,7 +162,7 @@ struct Bench<'a, S: Service> {
     deeds: &'a AtomicU64,
 }
 
-impl<S: Arena + Sync> Bench<'_, S> {
+impl<S: Folios + Sync> Bench<'_, S> {
     /// Asks for blocks; how many there were, and how long that took.
     fn ask(&self, watch: &Stopwatch<'_, S::World>) -> Result<(u64, Histogram<u64>), Failure> {
         let (mut held, mut successes) = (VecDeque::<Pfn>::new(), 0);
@@ -202,6 +206,8 @@ struct Objects {
     versions: u32,
     /// Words.
     checked: u64,
+    /// Objects that could not be had.
+    refused: u64,
 }
 
 impl Objects {
@@ -218,14 +224,16 @@ impl Objects {
             chunks: chunks.start * CHUNK..chunks.end * CHUNK,
             versions: 0,
             checked: 0,
+            refused: 0,
         }
     }
 
-    /// A place for a new object, of an order so that there are as many pages of each; none if there
-    /// are enough.
-    fn place(&mut self) -> Option<Object> {
+    /// A place for a new object, of an order up to `most`, so that there are as many pages of each;
+    /// none if there are enough.
+    fn place(&mut self, most: usize) -> Option<Object> {
         let left = self.share.saturating_sub(self.pages).checked_ilog2()? as usize;
-        let order = (self.random.next_u64().trailing_zeros() as usize % ORDERS).min(left);
+        let order = self.random.next_u64().trailing_zeros() as usize % ORDERS;
+        let order = order.min(left).min(most);
         if self.free[order].is_empty() && !self.chunks.is_empty() {
             let chunk = self.chunks.start;
             self.chunks.start += CHUNK;
@@ -240,23 +248,34 @@ impl Objects {
 }
 
 /// A thread at work.
-struct Worker<'a, S: Arena + 'a> {
+struct Worker<'a, S: Folios + 'a> {
     bench: &'a Bench<'a, S>,
-    access: <S::Target as Target>::Access<'a>,
     own: MutexGuard<'a, Objects>,
 }
 
-impl<'a, S: Arena + Sync> Worker<'a, S> {
+impl<'a, S: Folios + Sync> Worker<'a, S> {
     fn new(bench: &'a Bench<'a, S>, own: &'a Mutex<Objects>) -> Worker<'a, S> {
         let own = own.lock().expect("nobody panics with it");
-        Worker { bench, access: bench.service.target().enter(), own }
+        Worker { bench, own }
     }
 
-    /// Makes objects until there are enough.
+    /// Makes objects until there are enough. After one that cannot be had, in one piece, the next
+    /// is smaller.
     fn fill(&mut self) -> Result<(), Failure> {
-        while let Some(object) = self.own.place() {
-            let object = self.write(object)?;
-            self.own.objects.push(object);
+        let mut most = ORDERS - 1;
+        while let Some(object) = self.own.place(most) {
+            most = match self.write(object) {
+                Ok(object) => {
+                    self.own.objects.push(object);
+                    ORDERS - 1
+                }
+                Err(Failure::Denied(_)) if object.order > 0 => {
+                    self.own.refused += 1;
+                    self.free(object);
+                    object.order - 1
+                }
+                Err(failure) => return Err(failure),
+            };
         }
         Ok(())
     }
@@ -298,7 +317,7 @@ impl<'a, S: Arena + Sync> Worker<'a, S> {
     }
 
     fn free(&mut self, Object { first, order, .. }: Object) {
-        self.bench.service.drop_pages(first..first + (1 << order));
+        self.bench.service.drop_folio(first, Order(order as u8));
         self.own.pages -= 1 << order;
         self.own.free[order].push(first);
     }
@@ -307,25 +326,33 @@ impl<'a, S: Arena + Sync> Worker<'a, S> {
     fn write(&mut self, object: Object) -> Result<Object, Failure> {
         self.own.versions += 1;
         let (version, content) = (self.own.versions, self.bench.crew.content);
-        let Object { first, order, .. } = object;
-        for page in first..first + (1 << order) {
-            let words = self.access.page(page, Intent::Write).map_err(Failure::Denied)?;
-            let cells = words.iter().enumerate();
-            cells.for_each(|(word, cell)| cell.store(content.value(page, word, version), Relaxed));
-        }
+        let order = Order(object.order as u8);
+        let written =
+            self.bench.service.folio(object.first, order, Intent::Write, &mut |page, w| {
+                let cells = w.iter().enumerate();
+                cells.for_each(|(word, cell)| {
+                    cell.store(content.value(page, word, version), Relaxed)
+                });
+            });
+        written.map_err(Failure::Denied)?;
         Ok(Object { version, ..object })
     }
 
     /// Checks all words of an object.
     fn check(&mut self, Object { first, order, version }: Object) -> Result<(), Failure> {
         self.own.checked += (WORDS as u64) << order;
-        (first..first + (1 << order)).try_for_each(|page| {
-            let words = self.access.page(page, Intent::Read).map_err(Failure::Denied)?;
+        let (mut found, order) = (Ok(()), Order(order as u8));
+        let read = self.bench.service.folio(first, order, Intent::Read, &mut |page, words| {
             let mut cells = words.iter().enumerate();
-            cells.try_for_each(|(word, cell)| {
+            let mut check = |(word, cell): (usize, &AtomicU64)| {
                 self.bench.crew.check(page, word, version..=version, cell.load(Relaxed))
-            })
-        })
+            };
+            if found.is_ok() {
+                found = cells.try_for_each(&mut check);
+            }
+        });
+        read.map_err(Failure::Denied)?;
+        found
     }
 
     fn check_all(&mut self) -> Result<(), Failure> {

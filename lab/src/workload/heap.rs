@@ -1,7 +1,7 @@
 //! Memory for tests of the checkers: pages on the heap that go wrong in a way that is known.
 
 use super::host::Host;
-use super::{Access, Arena, Denied, Intent, Service, Target, WORDS, Words};
+use super::{Access, Arena, Denied, Folios, Intent, Service, Target, WORDS, Words};
 use highwater_mm::stats::Snapshot;
 use highwater_mm::zone::Mobility;
 use highwater_platform::LockStatistics;
@@ -94,6 +94,24 @@ impl Arena for Heap {
     }
 
     fn work(&self, _: Nanos) {}
+}
+
+impl Folios for Heap {
+    fn folio(
+        &self,
+        first: u64,
+        order: Order,
+        intent: Intent,
+        see: &mut dyn FnMut(u64, &Words),
+    ) -> Result<(), Denied> {
+        let mut pages = self;
+        (first..first + u64::from(order.frames()))
+            .try_for_each(|page| pages.page(page, intent).map(|words| see(page, words)))
+    }
+
+    fn drop_folio(&self, first: u64, order: Order) {
+        self.drop_pages(first..first + u64::from(order.frames()));
+    }
 }
 
 impl Target for Heap {

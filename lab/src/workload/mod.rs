@@ -4,12 +4,14 @@
 //! Service ── target() ──> Target ── enter() ──> Access ── page() ──> Page (derefs to Words)
 //!         ├─ counters() ─> Snapshot, locks() ─> LockStatistics                         ^
 //!         └─ Arena: alloc_run() ──> 2^order frames, drop_pages()                       │
+//!              └─ Folios: folio() ──> pages of 2^order pages                           │
 //! pmbench: pattern ──> page, word ──> one 8-byte load or store ────────────────────────┘
 //!          content + history: the value that must be there
 //! usemem:  every page once, or pages at random; content, and a mark for each word that was written
 //! objects: what the kernel allocates for mmap1 and hackbench, from slabs
 //! streams: files from end to end, copied page by page or past memory
 //! highalloc: large blocks, while kernels are built; blocks: the same beside objects in an arena
+//! walk:    words at random, each of which decides the next
 //! crew: the threads of each; outcome: what they measured; figures: the same as numbers to print
 //! ```
 //! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
@@ -33,6 +35,7 @@ pub mod streams;
 pub mod tally;
 mod ticks;
 pub mod usemem;
+pub mod walk;
 pub mod world;
 
 use highwater_mm::stats::Snapshot;
@@ -156,4 +159,24 @@ pub trait Arena: Service {
 
     /// The calling thread computes for a time.
     fn work(&self, time: Nanos);
+}
+
+/// An arena whose set is pages of 2^order pages each, of every order up to 9, contiguous in memory.
+/// One begins at each multiple of as many pages of the set; who uses pages of one order there does
+/// not use those of another.
+pub trait Folios: Arena {
+    /// Shows all pages of one with their numbers, while they are held.
+    ///
+    /// # Errors
+    /// It cannot be served.
+    fn folio(
+        &self,
+        first: u64,
+        order: Order,
+        intent: Intent,
+        see: &mut dyn FnMut(u64, &Words),
+    ) -> Result<(), Denied>;
+
+    /// Drops one.
+    fn drop_folio(&self, first: u64, order: Order);
 }

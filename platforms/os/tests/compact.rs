@@ -9,10 +9,10 @@ use highwater_mm::config::Compact;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::trial::{Pins, Program};
 use highwater_mm::zone::{Contention, Hold, Mobility, Wanted};
-use highwater_mm::{Config, Manager, Range};
+use highwater_mm::{Access, Config, FaultError, Manager, Range};
 use highwater_os::Os;
-use highwater_platform::Latency;
-use highwater_units::{Bytes, Order, Pfn, SpaceId, Vpn};
+use highwater_platform::{Latency, Memory};
+use highwater_units::{Bytes, Order, Pfn, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,11 @@ fn what_is_known_to_be_useless_is_not_scanned_again() {
     let [_, lesslock, revert, cachefail, skipuseless] = SCANNERS.map(scanned_in_vain);
     assert!(lesslock[0] > 60_000, "all of memory, again and again: {lesslock:?}");
     assert!(cachefail[0] * 3 < revert[0] && cachefail[1] < revert[1], "{cachefail:?} {revert:?}");
-    assert!(skipuseless <= cachefail, "{skipuseless:?} after {cachefail:?}");
+    println!("{lesslock:?} {revert:?} {cachefail:?} {skipuseless:?}");
+    // Where a thread runs decides which frames are at its CPU's hand: a few more are scanned, or
+    // less.
+    let more = |index: usize| skipuseless[index] > cachefail[index] + cachefail[index] / 50;
+    assert!(!more(0) && !more(1), "{skipuseless:?} after {cachefail:?}");
 }
 
 #[test]
@@ -179,17 +183,140 @@ fn kcompactd_has_blocks_ready_once_somebody_asked() {
     assert_eq!(score(&manager), 1000, "nobody asked");
     let first = manager.alloc_run(Order::LARGE, Mobility::Unmovable).expect("it is made");
     let deadline = Instant::now() + Duration::from_secs(30);
-    // It goes on to 80 %, unless a lock is contended, and begins again above 90.
-    while score(&manager) > 900 && Instant::now() < deadline {
+    while score(&manager) > 800 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     manager.stop_kswapd();
-    assert!(score(&manager) <= 900, "{}", manager.blocks()[0]);
+    assert!(score(&manager) <= 800, "{}", manager.blocks()[0]);
     let counted = |counter| manager.statistics().get(counter);
     assert!(counted(Counter::CompactDaemonWake) > 0);
     assert!(counted(Counter::CompactDaemonMigrateScanned) > 0);
-    // The first request wakes kcompactd, which may have its block ready before it compacts itself.
-    assert!(counted(Counter::CompactStall) <= 1);
+    // The first request wakes kcompactd, which may have its block ready before it compacts itself,
+    // or have the lock that it does not wait for at first.
+    assert!(counted(Counter::CompactStall) <= 2);
     manager.free_run(first);
     check(&manager, space, 4);
+}
+
+/// Pages of an order, and a word of each of their frames.
+struct Folios {
+    manager: Manager<Os>,
+    /// By order.
+    spaces: Vec<SpaceId>,
+    /// Pages that hold something.
+    kept: Vec<(usize, Vpn)>,
+}
+
+impl Folios {
+    /// Memory full of pages of orders 0 to 5, as much of each, mixed; three of four are dropped.
+    /// There is no swap: what cannot be moved is in the way.
+    fn in_pieces(compact: Compact) -> Folios {
+        let platform = Os::new(Bytes::of_pages(FRAMES), Vec::new()).expect("an arena");
+        let config =
+            Config { compact, min_free: Some(64), watermark_scale: Some(10), ..Config::default() };
+        let mut manager = Manager::start(platform, config).expect("threads");
+        manager.stop_kswapd();
+        let spaces = (0..6).map(|order| manager.add_space_of(FRAMES, Order(order)).expect("one"));
+        let mut all = Folios { spaces: spaces.collect(), manager, kept: Vec::new() };
+        let (mut random, mut made) = (Prng::new(1), Vec::new());
+        loop {
+            let page = (random.next_u64().trailing_zeros() as usize % 6, Vpn(made.len() as u64));
+            let stored = all.each_word(page, Access::Write, |platform, frame, value| {
+                platform.store(frame, 7, value);
+            });
+            if stored.is_err() {
+                break;
+            }
+            made.push(page);
+        }
+        for (index, (order, vpn)) in made.into_iter().enumerate() {
+            match index % 4 {
+                0 => all.kept.push((order, vpn)),
+                _ => {
+                    let page = Range { first: vpn, end: vpn.offset(1) };
+                    all.manager.discard(all.spaces[order], page);
+                }
+            }
+        }
+        all.manager.machine().nodes[0].zone.drain();
+        all
+    }
+
+    fn each_word(
+        &self,
+        (order, vpn): (usize, Vpn),
+        access: Access,
+        act: impl Fn(&Os, Pfn, u64),
+    ) -> Result<(), FaultError> {
+        let pin = self.manager.pin(self.spaces[order], vpn, access)?;
+        assert_eq!(pin.frames(), 1 << order);
+        for frame in 0..pin.frames() {
+            let value = vpn.0 << 16 | (order as u64) << 8 | u64::from(frame) + 1;
+            act(self.manager.platform(), pin.pfn().offset(frame), value);
+        }
+        Ok(())
+    }
+
+    fn check(&self) {
+        for page in &self.kept {
+            let found = self.each_word(*page, Access::Read, |platform, frame, value| {
+                assert_eq!(platform.load(frame, 7), value, "{page:?}");
+            });
+            assert_eq!(found, Ok(()));
+        }
+        self.manager.verify(&[]);
+    }
+}
+
+/// Three quarters of memory are free, none of it in large blocks: all that a few kept pages lie in.
+#[test]
+fn pages_of_many_frames_make_way_for_large_runs() {
+    for compact in [&SCANNERS[..], &[Compact::Fast]].concat() {
+        let folios = Folios::in_pieces(compact);
+        let taken = take_all(&folios.manager);
+        assert!(taken >= 20, "{compact:?}: {taken} runs");
+        let counted = |counter| folios.manager.statistics().get(counter);
+        let moved = counted(Counter::ThpMigrationSuccess);
+        assert!(moved >= 100, "{compact:?}: {moved} pages of many frames moved");
+        folios.check();
+    }
+}
+
+/// They move to blocks of their own order, however many small ones are free.
+#[test]
+fn a_page_without_a_block_for_it_stays() {
+    for compact in [Compact::SkipUseless, Compact::Fast] {
+        let mut folios = Folios::in_pieces(compact);
+        // Those of a frame would go, and leave blocks behind.
+        folios.kept.retain(|(order, _)| *order > 0);
+        let all = Range { first: Vpn(0), end: Vpn(FRAMES) };
+        folios.manager.discard(folios.spaces[0], all);
+        let (manager, machine) = (&folios.manager, folios.manager.machine());
+        let zone = &machine.nodes[0].zone;
+        machine.nodes[0].lru.drain(&machine.frames, |dropped| machine.free(dropped));
+        zone.drain();
+        // Of each free block the first frame is taken away, by address.
+        let mut taken = Vec::new();
+        for pfn in (0..FRAMES as u32).step_by(2) {
+            if zone.free_at(Pfn(pfn)).is_some_and(|order| order > Order(0)) {
+                zone.isolate_free(
+                    manager.platform(),
+                    pfn..pfn + 1,
+                    (Hold::Late, Contention::Waits),
+                    0,
+                    |first, order| {
+                        taken.extend((0..order.frames()).map(|index| first.offset(index)));
+                        Wanted::More
+                    },
+                );
+            }
+        }
+        let (back, away): (Vec<Pfn>, Vec<Pfn>) = taken.iter().partition(|pfn| pfn.0 % 2 == 1);
+        zone.free_for_all(&back);
+        assert_eq!(manager.alloc_run(Order::LARGE, Mobility::Movable), None, "{compact:?}");
+        let counted = |counter| manager.statistics().get(counter);
+        assert_eq!(counted(Counter::PgMigrateSuccess), 0, "{compact:?}");
+        zone.free_for_all(&away);
+        folios.check();
+    }
 }

@@ -4,11 +4,11 @@ mod common;
 
 use common::{Trouble, memory};
 use highwater_mm::stats::Counter;
-use highwater_mm::{Access, Config, Manager, Range, StartError};
+use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;
-use highwater_platform::Latency;
 use highwater_platform::conformance::Watchdog;
-use highwater_units::{Bytes, Order, PAGE_SIZE, Prng, SpaceId, Vpn};
+use highwater_platform::{Latency, Memory};
+use highwater_units::{Bytes, Nanos, Order, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,4 +143,48 @@ fn orders_have_a_limit() {
     let (manager, ..) = setup(Order(1), Latency::Synchronous);
     assert!(matches!(manager.add_space_of(1, Order(10)), Err(StartError::Config(_))));
     assert!(manager.add_space_of(1, Order(9)).is_ok());
+}
+
+/// A space of single pages leaves every other slot in use. Pages of 16 that find no run of slots
+/// stay in memory, all of it at last; then who wants a frame is told so, though slots are left.
+#[test]
+fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
+    const FRAMES: u64 = 1024;
+    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Trouble::default()));
+    let os = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
+    let mut manager = Manager::start(os, Config::default()).expect("threads");
+    let singles = manager.add_space(8 * FRAMES).expect("a space");
+    let folios = manager.add_space_of(FRAMES, Order(4)).expect("a space");
+    let store = |space, vpn: u64| -> Result<(), FaultError> {
+        let pin = manager.pin(space, Vpn(vpn), Access::Write)?;
+        for frame in 0..pin.frames() {
+            manager.platform().store(pin.pfn().offset(frame), 3, vpn + 1);
+        }
+        Ok(())
+    };
+    let made: u64 = (0..5 * FRAMES).take_while(|vpn| store(singles, *vpn).is_ok()).count() as u64;
+    for vpn in (0..made).filter(|vpn| vpn % 2 == 1) {
+        manager.discard(singles, Range { first: Vpn(vpn), end: Vpn(vpn + 1) });
+    }
+    let kept = (0..FRAMES).take_while(|vpn| store(folios, *vpn).is_ok()).count() as u64;
+    assert!(kept > FRAMES / 16 / 2, "{kept} pages of 16 in memory and swapped");
+    // Pages in use, which cannot take turns.
+    let pins: Vec<_> = (made..8 * FRAMES)
+        .map_while(|vpn| manager.pin(singles, Vpn(vpn), Access::Write).ok())
+        .collect();
+    assert!(pins.len() < FRAMES as usize, "memory is full");
+    let seen = manager.machine().stats.shortage().expect("somebody ran out of memory");
+    assert!(seen.slots_used < seen.slots, "{seen:?}");
+    assert!(seen.waited < Nanos(10_000_000_000), "nothing can be waited for: {seen:?}");
+    drop(pins);
+    let load = |space, vpn| {
+        manager.pin(space, Vpn(vpn), Access::Read).map(|pin| {
+            let frames = (0..pin.frames()).map(|frame| pin.pfn().offset(frame));
+            assert!(frames.map(|pfn| manager.platform().load(pfn, 3)).all(|word| word == vpn + 1));
+        })
+    };
+    let found = (0..kept).filter(|vpn| load(folios, *vpn).is_ok()).count() as u64;
+    assert!(found * 16 > FRAMES / 2, "what is in memory is as it was stored: {found} pages");
+    manager.stop_kswapd();
+    manager.verify(&[]);
 }

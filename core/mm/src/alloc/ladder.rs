@@ -2,6 +2,7 @@
 
 use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
+use crate::config::{Compact, Switch};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
@@ -20,6 +21,10 @@ const COSTLY: u8 = 3;
 /// How long an allocation keeps trying while others hold all frames, swap not being full: frames
 /// can be in flight to a slow device.
 const PATIENCE: Nanos = Nanos(10_000_000_000);
+
+/// How long nothing happens at all before frames in flight are no hope any more, where pages of
+/// many frames find no run of slots: longer than a device takes.
+const STILL: Nanos = Nanos(200_000_000);
 
 /// Up to `wanted` frames, from below the low watermark: those above min, or part of what this
 /// thread frees itself. It frees a batch even for one, and a stream whose window got one frame
@@ -111,13 +116,58 @@ pub(super) fn block<P: Platform>(
     Some(first)
 }
 
-/// Frees as many frames as the block has, a node after the other.
+/// Frees as many frames as the block has, a node after the other, of those where that can help.
 fn reclaimed<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
+    let helps = |node: &&Node<P>| block_reclaim(order, &Standing::of(m, node)) == Reclaim::Helps;
+    let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).filter(helps).peekable();
+    nodes.peek()?;
     m.count(Counter::AllocStall, 1);
-    m.nodes_from(m.cpu()).find_map(|(_, node)| {
+    nodes.find_map(|node| {
         shrink(m, node, &mut Reclaimer::Direct, order.frames());
         block(m, order, mobility, Level::Min)
     })
+}
+
+/// What a node has, for who wants a block of it.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    free: u32,
+    high: u32,
+    /// Pages on lists that there is a place for elsewhere.
+    reclaimable: u32,
+    compacts: Switch,
+}
+
+impl Standing {
+    fn of<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Standing {
+        let anon = if m.swap.is_full() { 0 } else { node.lru.len_of(Kind::Anon) };
+        Standing {
+            free: node.zone.free_frames(),
+            high: node.zone.marks().high,
+            reclaimable: anon + node.lru.len_of(Kind::File),
+            compacts: if m.config.compact == Compact::Off { Switch::Off } else { Switch::On },
+        }
+    }
+}
+
+/// Whether to reclaim for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reclaim {
+    /// It may.
+    Helps,
+    /// There is nothing to be had, or memory is not what is missing.
+    InVain,
+}
+
+/// Decides (compaction_ready, zone_reclaimable_pages): a large block is compaction's task while
+/// there is room to compact, whether that succeeds or not.
+fn block_reclaim(order: Order, node: &Standing) -> Reclaim {
+    let room = node.free >= node.high + 2 * order.frames();
+    match node {
+        Standing { reclaimable: 0, .. } => Reclaim::InVain,
+        Standing { compacts: Switch::On, .. } if order.0 > COSTLY && room => Reclaim::InVain,
+        _ => Reclaim::Helps,
+    }
 }
 
 fn compacted<P: Platform>(
@@ -159,8 +209,7 @@ pub(super) fn patiently<P: Platform>(
 
 /// Direct reclaim, until there is a frame or no hope for one.
 fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, Shortage> {
-    let start = m.platform.now();
-    let mut fruitless = 0;
+    let mut search = Search::new(m);
     loop {
         let freed = reclaim(m);
         // Those who free memory may use the last of it: what they free is theirs.
@@ -175,14 +224,88 @@ fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fram
         if let Some(frames) = request(m, 1, Level::Nothing) {
             return Ok(frames);
         }
-        fruitless += 1;
-        let (used, all) = m.swap.usage();
-        let waited = m.platform.now().since(start);
-        if fruitless >= RETRIES && (used >= all || waited > PATIENCE) {
-            return Err(shortage(m, fruitless, waited));
+        if search.outlook(m) == Outlook::Hopeless {
+            return Err(shortage(m, search.rounds, m.platform.now().since(search.start)));
         }
-        m.platform.relax(fruitless);
+        m.platform.relax(search.rounds);
     }
+}
+
+/// Rounds of direct reclaim without a frame gained, and what happened meanwhile.
+struct Search {
+    rounds: u32,
+    start: Nanos,
+    /// Pages that anybody freed or read, when that was looked at last, and since when it is so.
+    moved: u64,
+    still_since: Nanos,
+    /// Pages that found no run of slots, before.
+    runless: u64,
+}
+
+/// What a search stands on.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    rounds: u32,
+    slots_left: u64,
+    waited: Nanos,
+    /// For how long nobody freed or read a page.
+    still: Nanos,
+    /// Pages that found no run of slots meanwhile.
+    runless: u64,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outlook {
+    /// Somebody may free a frame.
+    Open,
+    /// Nobody will.
+    Hopeless,
+}
+
+/// Decides. That slots are left is no hope where all that could go is pages of many frames, for
+/// which no run of slots is left.
+fn outlook(p: &Progress) -> Outlook {
+    let spent = p.slots_left == 0 || p.waited > PATIENCE;
+    let runless = p.runless > 0 && p.still > STILL;
+    match p.rounds >= RETRIES && (spent || runless) {
+        true => Outlook::Hopeless,
+        false => Outlook::Open,
+    }
+}
+
+impl Search {
+    fn new<P: Platform>(m: &Machine<P>) -> Search {
+        let now = m.platform.now();
+        let runless = m.stats.get(Counter::ThpSwpOutFallback);
+        Search { rounds: 0, start: now, moved: moved(m), still_since: now, runless }
+    }
+
+    /// After one round more.
+    fn outlook<P: Platform>(&mut self, m: &Machine<P>) -> Outlook {
+        self.rounds += 1;
+        if self.rounds < RETRIES {
+            return Outlook::Open;
+        }
+        let (now, moved, (used, all)) = (m.platform.now(), moved(m), m.swap.usage());
+        if moved != self.moved {
+            (self.moved, self.still_since) = (moved, now);
+        }
+        outlook(&Progress {
+            rounds: self.rounds,
+            slots_left: all.saturating_sub(used),
+            waited: now.since(self.start),
+            still: now.since(self.still_since),
+            runless: m.stats.get(Counter::ThpSwpOutFallback).saturating_sub(self.runless),
+        })
+    }
+}
+
+/// Pages that were freed or read by anybody, so far.
+fn moved<P: Platform>(m: &Machine<P>) -> u64 {
+    let freed = [Counter::PgStealKswapd, Counter::PgStealDirect, Counter::PgDiscard];
+    let counted = freed.into_iter().chain([Counter::PswpIn, Counter::PgFileIn]);
+    counted.map(|counter| m.stats.get(counter)).sum()
 }
 
 fn shortage<P: Platform>(m: &Machine<P>, rounds: u32, waited: Nanos) -> Shortage {
@@ -218,5 +341,52 @@ fn drain<P: Platform>(m: &Machine<P>) {
     for node in &m.nodes {
         node.lru.drain(&m.frames, |orphans| m.free(orphans));
         node.zone.drain();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_ends_where_nothing_can_be_won() {
+        use Outlook::{Hopeless, Open};
+        let open = Progress {
+            rounds: 99,
+            slots_left: 5,
+            waited: Nanos(300_000_000),
+            still: Nanos(300_000_000),
+            runless: 0,
+        };
+        let table = [
+            (open, Open),
+            (Progress { slots_left: 0, ..open }, Hopeless),
+            (Progress { waited: Nanos(10_000_000_001), ..open }, Hopeless),
+            (Progress { runless: 1, ..open }, Hopeless),
+            (Progress { runless: 1, still: Nanos(200_000_000), ..open }, Open),
+            (Progress { slots_left: 0, rounds: 15, ..open }, Open),
+        ];
+        for (progress, expected) in table {
+            assert_eq!(outlook(&progress), expected, "{progress:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_help_a_block_is_not_reclaimed() {
+        use Reclaim::{Helps, InVain};
+        let few = Standing { free: 900, high: 400, reclaimable: 1, compacts: Switch::On };
+        let room = Standing { free: 1424, ..few };
+        let table = [
+            (9, few, Helps),
+            (9, room, InVain),
+            (9, Standing { free: 1423, ..room }, Helps),
+            (9, Standing { compacts: Switch::Off, ..room }, Helps),
+            (3, room, Helps),
+            (9, Standing { reclaimable: 0, ..few }, InVain),
+            (3, Standing { reclaimable: 0, ..few }, InVain),
+        ];
+        for (order, node, expected) in table {
+            assert_eq!(block_reclaim(Order(order), &node), expected, "{order} {node:?}");
+        }
     }
 }

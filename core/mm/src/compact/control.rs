@@ -1,13 +1,19 @@
 //! One run of compaction over a zone: where it is, what it has in hand, what it has done.
 
+use super::folio::{leave_folio, migrate_folio, order_of};
+use super::free_scanner;
 use super::method::{Method, Start};
-use super::migrate::migrate_batch;
+use super::migrate::{Migrated, migrate_batch};
+use super::targets::Targets;
+use crate::folio::Folio;
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::{Contention, Mobility, Scanner};
 use highwater_platform::Platform;
 use highwater_units::{FrameBatch, Order, Pfn};
+use std::cmp::Reverse;
+use std::ops::Range;
 
 /// What came of trying to make a block (compact_result).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,27 +41,59 @@ pub(super) enum Round {
     Second,
 }
 
-/// Pages off their lists, by list.
+/// Pages off their lists: those of a frame by list, and larger ones.
 pub(super) struct Isolated {
-    pub(super) batches: [FrameBatch; List::ALL.len()],
-    pub(super) len: usize,
+    batches: [FrameBatch; List::ALL.len()],
+    folios: Vec<(Order, Pfn, List)>,
+    /// Frames of all of them.
+    pub(super) frames: usize,
 }
 
 impl Isolated {
     pub(super) fn none() -> Isolated {
-        Isolated { batches: [FrameBatch::default(); List::ALL.len()], len: 0 }
+        let batches = [FrameBatch::default(); List::ALL.len()];
+        Isolated { batches, folios: Vec::new(), frames: 0 }
     }
 
-    pub(super) fn push(&mut self, pfn: Pfn, list: List) {
-        self.batches[list as usize].push(pfn);
-        self.len += 1;
+    /// Takes the page in that begins with a frame, which was isolated from `list`; says of how many
+    /// frames it is. That cannot change any more.
+    pub(super) fn push<P: Platform>(&mut self, m: &Machine<P>, pfn: Pfn, list: List) -> u32 {
+        let order = order_of(m, pfn).unwrap_or(Order(0));
+        match order {
+            Order(0) => self.batches[list as usize].push(pfn),
+            _ => self.folios.push((order, pfn, list)),
+        }
+        self.frames += order.frames() as usize;
+        order.frames()
+    }
+
+    /// Pages of a frame.
+    fn singles(&self) -> usize {
+        self.batches.iter().map(|batch| batch.len()).sum()
     }
 
     /// Puts all back where they were.
     pub(super) fn put_back<P: Platform>(&self, m: &Machine<P>, node: &Node<P>) {
-        for (list, batch) in List::ALL.into_iter().zip(&self.batches) {
-            m.free_for_all(&node.lru.putback(&m.frames, batch, list));
+        let heads = self.folios.iter().map(|(_, head, list)| (FrameBatch::one(*head), *list));
+        let singles = self.batches.iter().copied().zip(List::ALL);
+        for (batch, list) in singles.chain(heads) {
+            m.free_for_all(&node.lru.putback(&m.frames, &batch, list));
         }
+    }
+}
+
+/// What came of moving isolated pages. What was not moved is back on its list.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// Frames that are nobody's now, and the caller's.
+    pub(super) vacated: Vec<Pfn>,
+    /// The least order for a page of which there was no place, or no memory behind it.
+    pub(super) short: Option<Order>,
+}
+
+impl Moved {
+    fn found_no_place(&mut self, order: Order) {
+        self.short = Some(self.short.map_or(order, |short| short.min(order)));
     }
 }
 
@@ -78,8 +116,10 @@ pub(super) struct Control<'a, P: Platform> {
     /// Where that was at first.
     pub(super) start_free: Pfn,
     pub(super) round: Round,
-    /// Free frames in hand, for pages to go to.
-    pub(super) targets: Vec<Pfn>,
+    /// Free blocks in hand, for pages to go to.
+    pub(super) targets: Targets,
+    /// No block for a page is looked for there: what this run is emptying.
+    pub(super) region: Range<u32>,
     /// By scanner: it has found something, and no longer says where the next run is to start.
     pub(super) found: [bool; 2],
     /// Whether a lock was given up for.
@@ -110,7 +150,8 @@ impl<'a, P: Platform> Control<'a, P> {
             free,
             start_free: free,
             round: Round::First,
-            targets: Vec::new(),
+            targets: Targets::default(),
+            region: 0..0,
             found: [false; 2],
             contended: false,
         }
@@ -134,34 +175,81 @@ impl<'a, P: Platform> Control<'a, P> {
         }
     }
 
-    /// Moves pages to frames in hand; returns the frames that are nobody's then. `None`: there are
-    /// too few, or no memory behind them, and the pages are back on their lists.
+    /// Moves pages to frames in hand; larger ones, the largest first, to blocks that are looked for
+    /// if there is none in hand.
     pub(super) fn move_to_targets(
         &mut self,
         m: &Machine<P>,
-        isolated: Isolated,
-    ) -> Option<Vec<Pfn>> {
-        let first = self.targets.len().checked_sub(isolated.len);
-        let to = first.map_or(Vec::new(), |first| self.targets.split_off(first));
-        if first.is_none() || m.platform.populate(&to).is_err() {
-            self.targets.extend(to);
-            isolated.put_back(m, self.node);
-            return None;
+        mut isolated: Isolated,
+        who: Who,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        isolated.folios.sort_unstable_by_key(|(order, ..)| Reverse(*order));
+        for (order, head, list) in isolated.folios.drain(..) {
+            self.move_folio(m, (order, head, list), who, &mut moved);
         }
-        let (mut filled, mut vacated) = (0, Vec::with_capacity(isolated.len));
+        self.move_singles(m, isolated, &mut moved);
+        moved
+    }
+
+    fn move_singles(&mut self, m: &Machine<P>, isolated: Isolated, moved: &mut Moved) {
+        let to = self.targets.take_frames(isolated.singles());
+        let Some(to) = to.filter(|to| self.has_memory(m, to)) else {
+            isolated.put_back(m, self.node);
+            return moved.found_no_place(Order(0));
+        };
+        let mut filled = 0;
         for (list, batch) in List::ALL.into_iter().zip(isolated.batches) {
             let moves = migrate_batch(m, batch, list, &to[filled..], self.mode);
             filled += moves.filled;
-            vacated.extend(moves.vacated.iter());
+            moved.vacated.extend(moves.vacated.iter());
         }
-        self.targets.extend(&to[filled..]);
-        Some(vacated)
+        to[filled..].iter().for_each(|pfn| self.targets.push(*pfn, Order(0)));
+    }
+
+    fn move_folio(
+        &mut self,
+        m: &Machine<P>,
+        (order, head, list): (Order, Pfn, List),
+        who: Who,
+        moved: &mut Moved,
+    ) {
+        if !self.targets.has(order) {
+            free_scanner::isolate_block(m, self, order, who);
+        }
+        let to = self.targets.take(order).map(|first| Folio::new(first, order));
+        let outcome = match to.filter(|to| self.has_memory(m, to)) {
+            Some(to) => {
+                let outcome = migrate_folio(m, head, list, to.head(), order, self.mode);
+                if outcome != Migrated::Moved {
+                    self.targets.push(to.head(), order);
+                }
+                outcome
+            }
+            None => {
+                moved.found_no_place(order);
+                leave_folio(m, head, list, order)
+            }
+        };
+        match outcome {
+            Migrated::Moved => moved.vacated.extend(Folio::new(head, order).iter()),
+            Migrated::Vanished => moved.vacated.push(head),
+            Migrated::Busy => {}
+        }
+    }
+
+    /// Whether there is memory behind frames in hand; they are targets again if not.
+    fn has_memory(&mut self, m: &Machine<P>, frames: &[Pfn]) -> bool {
+        let populated = m.platform.populate(frames).is_ok();
+        if !populated {
+            frames.iter().for_each(|pfn| self.targets.push(*pfn, Order(0)));
+        }
+        populated
     }
 
     /// Gives back the free frames that no page went to.
     pub(super) fn release(&mut self, m: &Machine<P>) {
-        self.targets.chunks(BATCH).for_each(|frames| m.free_for_all(frames));
-        self.targets.clear();
+        self.targets.take_all().chunks(BATCH).for_each(|frames| m.free_for_all(frames));
     }
 }
 

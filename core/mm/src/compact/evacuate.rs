@@ -17,7 +17,7 @@ use super::free_scanner;
 use super::migrate_scanner::{Seen, look};
 use crate::lru::{LaneHold, Mode};
 use crate::machine::{Machine, Node};
-use crate::zone::{Hold, Level, Scanner, Wanted};
+use crate::zone::{Hold, Level, Mobility, Scanner, Wanted};
 use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, Order, Pfn};
 use std::ops::Range;
@@ -32,24 +32,70 @@ const TRIES_MAX: usize = 3;
 const ROUNDS: usize = 3;
 /// Frames of the largest region, as words of bits.
 const WORDS: usize = Order::MAX.frames() as usize / 64;
+/// Orders of blocks.
+const ORDERS: usize = Order::MAX.0 as usize + 1;
 
 /// What a region holds, as far as it was looked into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Survey {
-    /// Which frames hold pages on lists, by place in the region.
+    /// Which frames hold pages on lists, or the first of one, by place in the region.
     listed: [u64; WORDS],
-    /// How many these are.
-    pages: u32,
+    /// How many pages these are, by order.
+    pages: [u32; ORDERS],
+    /// Free blocks, by order.
+    free: [u32; ORDERS],
     /// Frames on their way to a list or from one, or free on a CPU's list.
     passing: u32,
     /// Frames that stay: of large pages, or of runs.
     staying: u32,
 }
 
+impl Survey {
+    /// Notes what was seen at a place; returns how many frames that takes up.
+    fn note(&mut self, place: usize, seen: Seen) -> u32 {
+        let order = match seen {
+            Seen::Free(order) => {
+                self.free[usize::from(order.0)] += 1;
+                return order.frames();
+            }
+            Seen::Listed => Order(0),
+            Seen::Folio(order) => order,
+            Seen::Large(_) | Seen::Run(_) => {
+                self.staying += 1;
+                return 1;
+            }
+            Seen::Other => {
+                self.passing += 1;
+                return 1;
+            }
+        };
+        self.listed[place / 64] |= 1 << (place % 64);
+        self.pages[usize::from(order.0)] += 1;
+        order.frames()
+    }
+
+    /// Frames of its pages.
+    fn frames(&self) -> u32 {
+        self.pages.iter().zip(0..).map(|(pages, order)| pages << order).sum()
+    }
+
+    /// Whether each page of many frames would find a free block outside: `free` is the zone's, by
+    /// order, the region's with them. The largest go first, and take the best.
+    fn finds_blocks(&self, free: &[u32; ORDERS]) -> bool {
+        let mut room = 0;
+        (1..ORDERS).rev().all(|order| {
+            room = room * 2 + free[order].saturating_sub(self.free[order]);
+            let fits = self.pages[order] <= room;
+            room = room.saturating_sub(self.pages[order]);
+            fits
+        })
+    }
+}
+
 /// What to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Worth {
-    /// So many pages are to be moved.
+    /// So many frames' pages are to be moved.
     Cost(u32),
     /// It cannot be emptied now.
     NotNow,
@@ -62,7 +108,15 @@ fn worth(survey: &Survey) -> Worth {
     match survey {
         Survey { staying: 1.., .. } => Worth::Never,
         Survey { passing: 1.., .. } => Worth::NotNow,
-        Survey { pages, .. } => Worth::Cost(*pages),
+        survey => Worth::Cost(survey.frames()),
+    }
+}
+
+/// Decides about a region that was looked into to its end, where free blocks are so many.
+fn worth_of_all(survey: &Survey, free: &[u32; ORDERS]) -> Worth {
+    match worth(survey) {
+        Worth::Cost(_) if !survey.finds_blocks(free) => Worth::Never,
+        worth => worth,
     }
 }
 
@@ -92,6 +146,7 @@ pub(super) fn evacuate<P: Platform>(
     for _ in 0..TRIES_MAX {
         let Some((survey, first)) = surveyed(m, node, order, who) else { break };
         let region = first.0..first.0 + order.frames();
+        cc.region = region.clone();
         let mut hand = Hand { region, who, frames: Vec::new() };
         last = hand.gather(m, cc, survey);
         if let Evacuated::Block(_) = last {
@@ -133,9 +188,12 @@ fn surveyed<P: Platform>(
     let enough = if order >= Order::LARGE { 1 } else { COMPARED };
     let (mut seen, mut compared, mut chosen) = (0, 0, None);
     let mut best = order.frames();
+    // Free blocks as large as the one that is wanted are not for pages.
+    let mut free = node.zone.blocks().free[Mobility::Movable as usize];
+    free[usize::from(order.0)..].fill(0);
     node.zone.each_region(&m.platform, order, |first| {
         let survey = survey(m, node, first.0..first.0 + order.frames(), (best, who));
-        match worth(&survey) {
+        match worth_of_all(&survey, &free) {
             Worth::Never => leave_out(node, first, order),
             Worth::NotNow => {}
             Worth::Cost(cost) if cost <= best => {
@@ -161,17 +219,7 @@ fn survey<P: Platform>(
     let (mut survey, mut scanned, mut at) = (Survey::default(), 0, region.start);
     while at < region.end && worth(&survey) <= Worth::Cost(most) {
         scanned += 1;
-        let place = (at - region.start) as usize;
-        at += 1;
-        match look(m, &node.zone, Pfn(region.start + place as u32)) {
-            Seen::Free(order) => at += order.frames() - 1,
-            Seen::Listed => {
-                survey.listed[place / 64] |= 1 << (place % 64);
-                survey.pages += 1;
-            }
-            Seen::Large(_) | Seen::Run(_) => survey.staying += 1,
-            Seen::Other => survey.passing += 1,
-        }
+        at += survey.note((at - region.start) as usize, look(m, &node.zone, Pfn(at)));
     }
     m.platform.scans(scanned as usize);
     who.count(m, Scanner::Migrate, scanned, 0);
@@ -184,6 +232,17 @@ fn leave_out<P: Platform>(node: &Node<P>, first: Pfn, order: Order) {
     if order >= Order::LARGE {
         node.zone.set_skip(node.zone.pageblock_of(first));
     }
+}
+
+/// What came of moving a region's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    /// Those that nobody uses went.
+    All,
+    /// Others had a lock that this run does not wait for.
+    Contended,
+    /// A page of many frames found none that are free and adjacent.
+    NoBlock,
 }
 
 /// The frames of a region that this run has.
@@ -211,9 +270,11 @@ impl Hand {
             if !self.take_free(m, cc) {
                 return Evacuated::Contended;
             }
-            self.take_targets(m, cc, survey.pages as usize);
-            if !self.move_pages(m, cc, &survey) {
-                return Evacuated::Contended;
+            self.take_targets(m, cc, survey.pages[0] as usize);
+            match self.move_pages(m, cc, &survey) {
+                Went::All => {}
+                Went::Contended => return Evacuated::Contended,
+                Went::NoBlock => return Evacuated::Nothing,
             }
             if self.is_full() {
                 return Evacuated::Block(Pfn(self.region.start));
@@ -225,11 +286,9 @@ impl Hand {
     /// Pages that are there now; what is in hand counts as passing.
     fn survey_again<P: Platform>(&self, m: &Machine<P>, cc: &Control<'_, P>) -> Survey {
         let mut survey = Survey::default();
-        for place in 0..self.region.len() {
-            if look(m, &cc.node.zone, Pfn(self.region.start + place as u32)) == Seen::Listed {
-                survey.listed[place / 64] |= 1 << (place % 64);
-                survey.pages += 1;
-            }
+        let mut at = self.region.start;
+        while at < self.region.end {
+            at += survey.note((at - self.region.start) as usize, look(m, &cc.node.zone, Pfn(at)));
         }
         m.platform.scans(self.region.len());
         self.who.count(m, Scanner::Migrate, self.region.len() as u32, 0);
@@ -259,25 +318,30 @@ impl Hand {
         true
     }
 
-    /// Moves the region's pages away, and takes their frames; `false` at a lock that others have.
+    /// Moves the region's pages away, and takes their frames.
     fn move_pages<P: Platform>(
         &mut self,
         m: &Machine<P>,
         cc: &mut Control<'_, P>,
         survey: &Survey,
-    ) -> bool {
+    ) -> Went {
         let is_listed = |place: &usize| survey.listed[place / 64] >> (place % 64) & 1 == 1;
         let mut pages = (0..self.region.len()).filter(is_listed).peekable();
         while pages.peek().is_some() && !self.is_full() {
             let batch = pages.by_ref().take(BATCH_PAGES_MAX);
             let first = self.region.start;
             let batch: FrameBatch = batch.map(|place| Pfn(first + place as u32)).collect();
-            let Some(isolated) = self.isolate(m, cc, &batch) else { return false };
-            if isolated.len > 0 && !self.migrate(m, cc, isolated) {
-                return true;
+            let Some(isolated) = self.isolate(m, cc, &batch) else { return Went::Contended };
+            let moved = cc.move_to_targets(m, isolated, self.who);
+            self.frames.extend(moved.vacated);
+            match moved.short {
+                None => {}
+                // Single frames may be had in the next round.
+                Some(Order(0)) => break,
+                Some(_) => return Went::NoBlock,
             }
         }
-        true
+        Went::All
     }
 
     /// Those pages that are listed still; `None` at a lock that others have.
@@ -299,12 +363,12 @@ impl Hand {
                 return None;
             };
             if let Some(list) = held.isolate(&m.frames, *pfn) {
-                isolated.push(*pfn, list);
+                isolated.push(m, *pfn, list);
             }
         }
         drop(lane);
         m.platform.scans(batch.len());
-        self.who.count(m, Scanner::Migrate, batch.len() as u32, isolated.len as u32);
+        self.who.count(m, Scanner::Migrate, batch.len() as u32, isolated.frames as u32);
         Some(isolated)
     }
 
@@ -315,33 +379,21 @@ impl Hand {
         cc: &mut Control<'_, P>,
         wanted: usize,
     ) {
-        if cc.targets.len() < wanted {
+        if cc.targets.frames() < wanted {
             free_scanner::isolate(m, cc, wanted, self.who);
         }
-        let missing = wanted.saturating_sub(cc.targets.len());
+        let missing = wanted.saturating_sub(cc.targets.frames());
         if missing > 0 {
-            let targets = &mut cc.targets;
-            let before = targets.len();
-            cc.node.zone.take_singles(m.cpu(), missing, Level::Min, |pfn| targets.push(pfn));
-            let gained = targets.len() - before;
+            let (targets, mut gained) = (&mut cc.targets, 0);
+            cc.node.zone.take_singles(m.cpu(), missing, Level::Min, |pfn| {
+                targets.push(pfn, Order(0));
+                gained += 1;
+            });
             m.taken(gained);
             self.who.count(m, Scanner::Free, gained as u32, gained as u32);
         }
         // Freed in the region since: that is where they belong.
-        let region = &self.region;
-        self.frames.extend(cc.targets.extract_if(.., |pfn| region.contains(&pfn.0)));
-    }
-
-    /// Moves pages away; `false` where there are too few frames for them.
-    fn migrate<P: Platform>(
-        &mut self,
-        m: &Machine<P>,
-        cc: &mut Control<'_, P>,
-        isolated: Isolated,
-    ) -> bool {
-        let Some(moved) = cc.move_to_targets(m, isolated) else { return false };
-        self.frames.extend(moved);
-        true
+        self.frames.extend(cc.targets.take_within(&self.region));
     }
 
     fn give_back<P: Platform>(&mut self, m: &Machine<P>) {
@@ -354,15 +406,41 @@ impl Hand {
 mod tests {
     use super::*;
 
+    fn survey(pages: &[u32]) -> Survey {
+        let mut survey = Survey::default();
+        survey.pages[..pages.len()].copy_from_slice(pages);
+        survey
+    }
+
     #[test]
     fn the_region_with_fewest_pages_is_the_cheapest() {
-        let of = |(pages, passing, staying)| {
-            worth(&Survey { pages, passing, staying, ..Survey::default() })
-        };
+        let of =
+            |(pages, passing, staying)| worth(&Survey { passing, staying, ..survey(&[pages]) });
         let mut worths = [(100, 0, 0), (0, 1, 0), (3, 0, 0), (0, 1, 1), (512, 0, 0)].map(of);
         worths.sort();
         let costs = [3, 100, 512].map(Worth::Cost);
         assert_eq!(worths[..3], costs);
         assert_eq!(worths[3..], [Worth::NotNow, Worth::Never]);
+    }
+    #[test]
+    fn larger_pages_cost_their_frames_and_need_blocks_outside() {
+        assert_eq!(worth(&survey(&[3, 1, 0, 2])), Worth::Cost(3 + 2 + 16));
+        // Pages of the region, its free blocks, the zone's, by order.
+        let table = [
+            (&[9, 2][..], &[][..], &[0, 2][..], true),
+            (&[9, 2], &[0, 1], &[0, 2], false),
+            (&[0, 2, 1], &[], &[0, 0, 2], true),
+            (&[0, 3, 1], &[], &[0, 0, 2], false),
+            (&[0, 3, 1], &[], &[0, 1, 2], true),
+            (&[0, 0, 1], &[], &[900, 900], false),
+            (&[500], &[], &[], true),
+        ];
+        for (pages, own, zone, expected) in table {
+            let mut region = survey(pages);
+            region.free[..own.len()].copy_from_slice(own);
+            let mut free = [0; ORDERS];
+            free[..zone.len()].copy_from_slice(zone);
+            assert_eq!(region.finds_blocks(&free), expected, "{pages:?} {own:?} {zone:?}");
+        }
     }
 }

@@ -29,12 +29,25 @@ pub fn migrate_folio<P: Platform>(
 ) -> Migrated {
     if move_to(m, head, list, to, order, mode) == Some(Migrated::Moved) {
         m.count(Counter::PgMigrateSuccess, order.frames().into());
+        m.count(Counter::ThpMigrationSuccess, 1);
         return Migrated::Moved;
     }
+    leave_folio(m, head, list, order)
+}
+
+/// Puts the page whose first frame is `head`, isolated from `list`, back where it was; what had
+/// vanished meanwhile is the caller's, as of [`migrate_folio`].
+pub(super) fn leave_folio<P: Platform>(
+    m: &Machine<P>,
+    head: Pfn,
+    list: List,
+    order: Order,
+) -> Migrated {
     let orphans = m.node_of(head).lru.putback(&m.frames, &[head], list);
     match orphans.is_empty() {
         true => {
             m.count(Counter::PgMigrateFail, order.frames().into());
+            m.count(Counter::ThpMigrationFail, 1);
             Migrated::Busy
         }
         false => Migrated::Vanished,

@@ -4,7 +4,7 @@ use super::control::{Control, Round, Who, contention};
 use super::method::{Contended, Start};
 use crate::config::{Compact, Switch};
 use crate::machine::Machine;
-use crate::zone::{Level, Mobility, PAGEBLOCK, Scanner, Wanted};
+use crate::zone::{Hold, Level, Mobility, PAGEBLOCK, Scanner, Wanted};
 use highwater_platform::Platform;
 use highwater_units::{Order, Pfn};
 
@@ -26,7 +26,7 @@ pub(super) fn isolate<P: Platform>(
     let (mut high, mut at) = (low, cc.free);
     let mark = zone.marks().at(Level::Low);
     let stops = m.config.compact == Compact::Fast;
-    while at > low && cc.targets.len() < wanted && !cc.contended {
+    while at > low && cc.targets.frames() < wanted && !cc.contended {
         let pageblock = zone.pageblock_of(at);
         let frames = zone.frames_of(pageblock);
         let first = Pfn(frames.start);
@@ -35,9 +35,9 @@ pub(super) fn isolate<P: Platform>(
             let targets = &mut cc.targets;
             let how = (cc.method.hold, contention(cc.mode));
             let scan = zone.isolate_free(&m.platform, frames, how, mark, |block, order| {
-                targets.extend((0..order.frames()).map(|index| block.offset(index)));
+                targets.push(block, order);
                 // In 2012 all that is free in a pageblock was taken.
-                match stops && targets.len() >= wanted {
+                match stops && targets.frames() >= wanted {
                     true => Wanted::NoMore,
                     false => Wanted::More,
                 }
@@ -61,12 +61,37 @@ pub(super) fn isolate<P: Platform>(
     }
     // What was moved away meanwhile, and came back, is nearest to the end: from there on again.
     cc.free = high;
-    if cc.method.start == Start::FreeCached && !cc.targets.is_empty() {
+    if cc.method.start == Start::FreeCached && cc.targets.frames() > 0 {
         note(cc, high);
     }
     if cc.contended && cc.method.contended == Contended::GoesOn {
         cc.contended = false;
     }
+}
+
+/// Takes a free block for a page of an order, guided by the free lists, from where the free scanner
+/// may go; says nothing if there is none: a page of many frames stays then.
+pub(super) fn isolate_block<P: Platform>(
+    m: &Machine<P>,
+    cc: &mut Control<'_, P>,
+    order: Order,
+    who: Who,
+) {
+    let zone = &cc.node.zone;
+    let low = cc.migrate.0 + PAGEBLOCK;
+    let fits = |first: Pfn| first.0 >= low && !cc.region.contains(&first.0);
+    // What is as large as the block that is wanted is not broken up for it.
+    let (found, seen) = zone.find_block(m.cpu(), order.0..cc.order.0, fits);
+    who.count(m, Scanner::Free, seen as u32, 0);
+    let Some(first) = found else { return };
+    let (how, mark) = ((Hold::Late, contention(cc.mode)), zone.marks().at(Level::Min));
+    let targets = &mut cc.targets;
+    let scan = zone.isolate_free(&m.platform, first.0..first.0 + 1, how, mark, |block, order| {
+        targets.push(block, order);
+        Wanted::NoMore
+    });
+    m.taken(scan.isolated as usize);
+    who.count(m, Scanner::Free, scan.scanned, scan.isolated);
 }
 
 /// Where the free scanner of the next run starts, of the method that goes round.

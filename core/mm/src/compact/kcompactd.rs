@@ -3,7 +3,7 @@
 //! ```text
 //! an allocation finds no block (ask) --> wakes: makes one of that order
 //!                                    \-> and for 10 s looks twice a second how memory lies:
-//!   score > 90: makes large blocks until it is 80, or there is nothing to be won
+//!   score > 90: begins to make large blocks; goes on at every look until it is 80
 //!   none was won: looks again in 32 s
 //! ```
 //! The score is the part of free memory that is not in large blocks (fragmentation_score_node,
@@ -82,7 +82,7 @@ pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
 /// The body of a thread.
 fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(Phase::Compact);
-    let (mut asked, mut left_out) = (None::<Nanos>, 0);
+    let (mut asked, mut left_out, mut state) = (None::<Nanos>, 0, Round::Over);
     loop {
         let ticket = node.compaction.alarm.ticket();
         if stopped.load(Acquire) != 0 {
@@ -95,9 +95,11 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
                     Some(since) if now.since(since) < INTEREST => Some(PERIOD),
                     _ => None,
                 };
-                if patience.is_some() && left_out == 0 && score(node) > SCORE_HIGH {
-                    left_out = if make_ready(m, node, stopped) == 0 { LEFT_OUT } else { 0 };
-                    continue;
+                if patience.is_some() && left_out == 0 {
+                    state = round(state, score(node));
+                    if state == Round::UnderWay && make_ready(m, node, stopped) == 0 {
+                        left_out = LEFT_OUT;
+                    }
                 }
                 left_out = left_out.saturating_sub(1);
                 node.compaction.alarm.wait(ticket, patience);
@@ -124,7 +126,26 @@ fn has_room<P: Platform>(node: &Node<P>, order: Order) -> bool {
     node.zone.allows(Level::Low, 2 * order.frames())
 }
 
-/// Makes large blocks until memory lies well; returns how many.
+/// Whether a round is under way: from one score to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// Memory lies well enough.
+    Over,
+    /// Blocks are being made, at this look or the next.
+    UnderWay,
+}
+
+/// Decides, from what was so at the last look.
+fn round(was: Round, score: u32) -> Round {
+    match was {
+        Round::Over if score > SCORE_HIGH => Round::UnderWay,
+        Round::UnderWay if score <= SCORE_LOW => Round::Over,
+        was => was,
+    }
+}
+
+/// Makes large blocks until memory lies well, or one could not be made: pages may be in use just
+/// then; returns how many.
 fn make_ready<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) -> u32 {
     let mut made = 0;
     while stopped.load(Acquire) == 0
@@ -150,5 +171,21 @@ fn make<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
             node.zone.reset_skips(m.platform.now());
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_goes_on_to_the_lower_score() {
+        let scores = [90, 91, 88, 81, 80, 85, 90, 95, 40];
+        let mut state = Round::Over;
+        let rounds = scores.map(|score| {
+            state = round(state, score);
+            state == Round::UnderWay
+        });
+        assert_eq!(rounds, [false, true, true, true, false, false, false, true, false]);
     }
 }

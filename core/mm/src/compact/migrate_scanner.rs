@@ -28,11 +28,13 @@ const STRETCH: u32 = BATCH_PAGES_MAX as u32;
 pub(super) enum Seen {
     /// The first of a free block.
     Free(Order),
-    /// The first of a page of so many, which does not move from here.
+    /// The first of a large page, which stays.
     Large(Order),
+    /// The first of a page of an order, on a list.
+    Folio(Order),
     /// The first of a run that was given out.
     Run(Order),
-    /// On a list.
+    /// A page of its own, on a list.
     Listed,
     /// Anything else.
     Other,
@@ -47,11 +49,13 @@ pub(super) enum Step {
     Isolate,
 }
 
-/// Decides. As in 3.6, a free block is gone over frame by frame: its order means nothing without
-/// the zone's lock.
-fn decide(seen: Seen) -> Step {
+/// Decides, for who wants a block of an order. As in 3.6, a free block is gone over frame by frame:
+/// its order means nothing without the zone's lock. To move a page that is as large as the block
+/// would win nothing.
+fn decide(seen: Seen, wanted: Order) -> Step {
     match seen {
-        Seen::Large(order) => Step::Past(order.frames()),
+        Seen::Folio(order) if order < wanted => Step::Isolate,
+        Seen::Large(order) | Seen::Folio(order) => Step::Past(order.frames()),
         Seen::Free(_) | Seen::Run(_) | Seen::Other => Step::Past(1),
         Seen::Listed => Step::Isolate,
     }
@@ -75,7 +79,7 @@ pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> See
     match place(pfn) {
         Place::InactiveAnon | Place::ActiveAnon if is_head() => {
             let folio = order_of(m, pfn).filter(|order| *order > Order(0));
-            Seen::Large(folio.unwrap_or(Order::LARGE))
+            folio.map_or(Seen::Large(Order::LARGE), Seen::Folio)
         }
         Place::InactiveAnon | Place::ActiveAnon => Seen::Listed,
         Place::InactiveFile | Place::ActiveFile => Seen::Listed,
@@ -100,7 +104,7 @@ pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> O
         isolated.put_back(m, cc.node);
         return None;
     }
-    if isolated.len > 0 {
+    if isolated.frames > 0 {
         cc.found[Scanner::Migrate as usize] = true;
     } else if cc.migrate.0 == frames.end {
         cc.found_nothing(Scanner::Migrate, Pfn(frames.start));
@@ -118,7 +122,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
         charged = scanned;
     };
     let mut at = cc.migrate.0;
-    while at < end && isolated.len < STRETCH as usize {
+    while at < end && isolated.frames < STRETCH as usize {
         let pfn = Pfn(at);
         if at.is_multiple_of(STRETCH)
             || lane.as_ref().is_some_and(|lane: &LaneHold<'_, P>| !lane.covers(pfn))
@@ -126,7 +130,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
             charge(scanned);
             lane = None;
         }
-        let step = decide(look(m, zone, pfn));
+        let step = decide(look(m, zone, pfn), cc.order);
         if lane.is_none() && (cc.method.hold == Hold::Early || step == Step::Isolate) {
             charge(scanned);
             lane = lru.hold_lane(pfn, cc.mode);
@@ -138,10 +142,8 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
         scanned += 1;
         match (step, &mut lane) {
             (Step::Isolate, Some(lane)) => {
-                if let Some(list) = lane.isolate(&m.frames, pfn) {
-                    isolated.push(pfn, list);
-                }
-                at += 1;
+                let list = lane.isolate(&m.frames, pfn);
+                at += list.map_or(1, |list| isolated.push(m, pfn, list));
             }
             (Step::Isolate, None) => at += 1,
             (Step::Past(frames), _) => at += frames,
@@ -150,7 +152,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
     charge(scanned);
     drop(lane);
     cc.migrate = Pfn(at.min(end));
-    Who::Direct.count(m, Scanner::Migrate, scanned, isolated.len as u32);
+    Who::Direct.count(m, Scanner::Migrate, scanned, isolated.frames as u32);
     isolated
 }
 
@@ -159,17 +161,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_listed_is_isolated_and_large_pages_are_passed() {
+    fn what_is_listed_is_isolated_unless_it_is_as_large_as_what_is_wanted() {
         let table = [
             (Seen::Listed, Step::Isolate),
             (Seen::Free(Order(4)), Step::Past(1)),
             (Seen::Run(Order(4)), Step::Past(1)),
             (Seen::Other, Step::Past(1)),
             (Seen::Large(Order::LARGE), Step::Past(512)),
-            (Seen::Large(Order(2)), Step::Past(4)),
+            (Seen::Folio(Order(2)), Step::Isolate),
+            (Seen::Folio(Order(5)), Step::Past(32)),
+            (Seen::Folio(Order(6)), Step::Past(64)),
         ];
         for (seen, step) in table {
-            assert_eq!(decide(seen), step, "{seen:?}");
+            assert_eq!(decide(seen, Order(5)), step, "{seen:?}");
         }
     }
 

@@ -5,7 +5,7 @@
 //!   \- defer        not right after it failed: pure
 //!   \- pass         one zone: the scanners, until they meet          Control
 //!        |- migrate_scanner   upwards: pages that could move         decide: pure
-//!        |- free_scanner      downwards: frames for them
+//!        |- free_scanner      downwards: frames for them          Targets: by order
 //!        |- migrate           a page from one frame to another, whoever uses it
 //!        |- folio             the same for pages of more than one frame
 //!        |- method            what kernels did differently, as data
@@ -28,6 +28,7 @@ mod method;
 mod migrate;
 mod migrate_scanner;
 mod pass;
+mod targets;
 
 pub use control::Outcome;
 pub use direct::{Had, direct, settle};

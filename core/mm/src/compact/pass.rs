@@ -92,14 +92,14 @@ fn run<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Outcome {
             return outcome;
         }
         let Some(isolated) = migrate_scanner::isolate(m, cc) else { return Outcome::Contended };
-        if cc.contended && isolated.len == 0 {
+        if cc.contended && isolated.frames == 0 {
             // The loop that vanilla goes round in.
             m.platform.relax(fruitless);
             fruitless += 1;
             continue;
         }
         fruitless = 0;
-        if isolated.len > 0 && migrate(m, cc, isolated) == Moved::NoTarget {
+        if isolated.frames > 0 && migrate(m, cc, isolated) == Placed::Short {
             return if cc.contended { Outcome::Contended } else { Outcome::Partial };
         }
     }
@@ -129,25 +129,25 @@ fn has_block<P: Platform>(zone: &Zone<P>, order: Order, mobility: Mobility) -> b
     zone.allows(Level::Low, 2 * order.frames()) && zone.has_block(order, mobility)
 }
 
-/// What came of moving pages.
+/// Whether there were places for pages of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moved {
-    /// Those that could be moved were.
-    Some,
-    /// There was no free frame for one.
-    NoTarget,
+enum Placed {
+    /// For all.
+    All,
+    /// There were too few.
+    Short,
 }
 
-fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isolated) -> Moved {
-    if cc.targets.len() < isolated.len {
-        free_scanner::isolate(m, cc, isolated.len, Who::Direct);
+fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isolated) -> Placed {
+    if cc.targets.frames() < isolated.frames {
+        free_scanner::isolate(m, cc, isolated.frames, Who::Direct);
     }
-    match cc.move_to_targets(m, isolated) {
-        Some(vacated) => {
-            vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
-            Moved::Some
-        }
-        None => Moved::NoTarget,
+    let moved = cc.move_to_targets(m, isolated, Who::Direct);
+    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+    match moved.short {
+        Some(Order(0)) => Placed::Short,
+        // A page of many frames stays where it is, others can go on.
+        Some(_) | None => Placed::All,
     }
 }
 

@@ -87,6 +87,8 @@ counters! {
     CompactDaemonFreeScanned "compact_daemon_free_scanned" sum "The same, for free ones."
     PgMigrateSuccess "pgmigrate_success" sum "Pages moved from one frame to another."
     PgMigrateFail "pgmigrate_fail" sum "Pages that were to be moved, but were in use."
+    ThpMigrationSuccess "thp_migration_success" sum "Pages of an order moved, each whole."
+    ThpMigrationFail "thp_migration_fail" sum "Those that were in use, or found no block."
     AllocStall "allocstall" sum "Direct reclaims: an allocation had to free pages itself."
     ThrottleDirect "pgscan_direct_throttle" sum "Direct reclaims that waited for kswapd first."
     ThrottleIsolated "pgscan_isolated_throttle" sum "Waits for pages in other threads' hands."

@@ -162,11 +162,14 @@ impl Buddy {
         }
     }
 
-    /// Calls `found` with free blocks for movable contents that are smaller than `order`, the
-    /// largest first, while it says so, by their places in the range; returns how many.
-    pub(super) fn each_smaller(&self, order: Order, mut found: impl FnMut(u32) -> bool) -> usize {
-        let orders = (0..order.0).rev().map(Order);
-        let lists = orders.map(|order| self.lists.iter(list_of(Mobility::Movable, order)));
+    /// Calls `found` with free blocks for movable contents, of an order after the other, while it
+    /// says so, by their places in the range; returns how many.
+    pub(super) fn each_of(
+        &self,
+        orders: impl Iterator<Item = u8>,
+        mut found: impl FnMut(u32) -> bool,
+    ) -> usize {
+        let lists = orders.map(|order| self.lists.iter(list_of(Mobility::Movable, Order(order))));
         let mut count = 0;
         lists.flatten().all(|block| {
             count += 1;

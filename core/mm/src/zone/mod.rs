@@ -242,6 +242,17 @@ impl<P: Platform> Zone<P> {
         self.parts.free_at(pfn)
     }
 
+    /// A free block for movable contents of one of the orders that `fits`, the smallest first, as
+    /// of a moment ago; and how many were looked at.
+    pub fn find_block(
+        &self,
+        cpu: CpuId,
+        orders: Range<u8>,
+        fits: impl Fn(Pfn) -> bool,
+    ) -> (Option<Pfn>, usize) {
+        self.parts.find_block(cpu, orders, fits)
+    }
+
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
     /// free; calls `taken` with each, until it wants no more.
     pub fn isolate_free(

@@ -12,6 +12,7 @@ use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::blocks::{self, BlockFigures};
 use highwater_mm::Config;
 use highwater_mm::config::Compact;
+use highwater_os::HugePages;
 use highwater_units::Bytes;
 use serde::Serialize;
 use std::fmt::Write;
@@ -131,8 +132,9 @@ impl Highalloc {
             set: Bytes::of_pages(config.set()),
             swap: Vec::new(),
             config: Config { compact, ..Config::default() },
+            huge_pages: HugePages::Auto,
         };
-        let guards = Guards::start(&setup).map_err(Trouble::Setup)?;
+        let guards = Guards::with_folios(&setup).map_err(Trouble::Setup)?;
         blocks::run(&guards, &config).map_err(|failure| Trouble::Run(failure.to_string()))
     }
 }
@@ -151,7 +153,7 @@ impl Comparison {
             "compact=off",
             format!("={method}")
         );
-        let lines: [(&str, Unit, Figure); 9] = [
+        let lines: [(&str, Unit, Figure); 10] = [
             ("attempts", Unit::Count, |run| Some(run.attempts as f64)),
             ("successes", Unit::Count, |run| Some(run.successes as f64)),
             ("success rate", Unit::Share, |run| Some(run.percent() / 100.0)),
@@ -162,6 +164,7 @@ impl Comparison {
             }),
             ("frames scanned", Unit::Count, |run| Some(run.scanned as f64)),
             ("deeds of the others/s", Unit::Rate, |run| Some(run.deeds_per_s)),
+            ("objects refused", Unit::Count, |run| Some(run.refused as f64)),
             ("words checked", Unit::Count, |run| Some(run.checked_words as f64)),
         ];
         for (name, unit, figure) in lines {

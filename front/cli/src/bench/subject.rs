@@ -11,6 +11,7 @@ use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
 use highwater_mm::Config;
 use highwater_mm::config::Switch;
+use highwater_os::HugePages;
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +114,8 @@ impl Common {
         }
         let large_pages = if self.large_pages { Switch::On } else { Switch::Off };
         let config = Config { kswapd_threads: self.kswapd, large_pages, ..Config::default() };
-        Ok(Setup { memory: self.memory, set: self.set, swap, config })
+        let huge_pages = HugePages::Auto;
+        Ok(Setup { memory: self.memory, set: self.set, swap, config, huge_pages })
     }
 }
 

@@ -87,7 +87,7 @@ impl<P: Platform> Part<P> {
         let mut regions = Vec::with_capacity(REGIONS_MAX);
         self.with(|buddy| {
             let mut left = PIECES_MAX;
-            buddy.each_smaller(order, |piece| {
+            buddy.each_of((0..order.0).rev(), |piece| {
                 let place = piece >> order.0 << order.0;
                 let fits = place + order.frames() <= self.map.frames();
                 if fits && !regions.contains(&place) {
@@ -98,6 +98,20 @@ impl<P: Platform> Part<P> {
             })
         });
         regions
+    }
+
+    /// A free block of one of the orders that `fits`, the smallest first, of those that come first
+    /// on the lists; and how many were looked at.
+    fn piece(&self, orders: Range<u8>, fits: impl Fn(u32) -> bool) -> (Option<u32>, usize) {
+        let (mut chosen, mut left) = (None, PIECES_MAX);
+        self.with(|buddy| {
+            buddy.each_of(orders, |place| {
+                chosen = Some(place).filter(|place| fits(*place));
+                left -= 1;
+                left > 0 && chosen.is_none()
+            })
+        });
+        (chosen, PIECES_MAX - left)
     }
 }
 
@@ -167,6 +181,30 @@ impl<P: Platform> Parts<P> {
                 break;
             }
         }
+    }
+
+    /// A free block for movable contents of one of the orders that `fits`, the smallest first, as
+    /// of a moment ago; and how many were looked at. What lies deep in a long list is not found.
+    pub(in crate::zone) fn find_block(
+        &self,
+        cpu: CpuId,
+        orders: Range<u8>,
+        fits: impl Fn(Pfn) -> bool,
+    ) -> (Option<Pfn>, usize) {
+        let mut seen = 0;
+        let has = |index: &usize| {
+            let filled = self.parts[*index].standing().filled();
+            let smallest = filled.smallest(Order(orders.start), Mobility::Movable);
+            smallest.is_some_and(|order| order.0 < orders.end)
+        };
+        let found = self.indices(cpu, 1).filter(has).find_map(|index| {
+            let first = self.first_of(index);
+            let fits = |place| fits(first.offset(place));
+            let (place, looked) = self.parts[index].piece(orders.clone(), fits);
+            seen += looked;
+            place.map(|place| first.offset(place))
+        });
+        (found, seen)
     }
 
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
