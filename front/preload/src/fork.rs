@@ -59,7 +59,8 @@ static PASSAGE: PassageCell = PassageCell(UnsafeCell::new(None));
 static FORKING: AtomicBool = AtomicBool::new(false);
 
 /// Registers the handlers when the library is loaded: the first registered is the last to prepare,
-/// and so sees what the others did to memory.
+/// and so sees what the others did to memory; and the first in a child, so that the others find it.
+/// For that the library is initialised before all others (build.rs).
 #[used]
 #[unsafe(link_section = ".init_array")]
 static REGISTER: extern "C" fn() = register;

@@ -1,6 +1,6 @@
 //! C programs that check every byte of their memory.
 
-use crate::place::{Limits, Place, Swap, tell};
+use crate::place::{Limits, Place, Swap, program, tell};
 
 const MIB: u64 = 1 << 20;
 /// MiB that each section of the programs needs.
@@ -109,6 +109,16 @@ fn a_library_may_take_memory_while_it_is_loaded() {
     let library = library.to_str().expect("a path in UTF-8");
     let program = place.c_program("loads", &[library]);
     place.compare("a library's constructor", &program);
+}
+
+/// Its fork handlers are registered when it is loaded, before the program begins.
+#[test]
+fn a_library_may_look_at_memory_in_a_forked_child() {
+    let place = Place::new();
+    let library = place.compile("handlers", "libhandlers.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let library = library.to_str().expect("a path in UTF-8");
+    let executable = place.compile("handlers", "handlers", &["-Wl,--no-as-needed", library]);
+    place.compare("a library's fork handlers", &program(executable, &["32"]));
 }
 
 #[test]
