@@ -23,8 +23,8 @@ const COSTLY: u8 = 3;
 const PATIENCE: Nanos = Nanos(10_000_000_000);
 
 /// How long nothing happens at all before frames in flight are no hope any more, where pages of
-/// many frames find no run of slots: longer than a device takes.
-const STILL: Nanos = Nanos(200_000_000);
+/// many frames find no run of slots: longer than devices are seen to pause.
+const STILL: Nanos = Nanos(2_000_000_000);
 
 /// Up to `wanted` frames, from below the low watermark: those above min, or part of what this
 /// thread frees itself. It frees a batch even for one, and a stream whose window got one frame
@@ -277,7 +277,7 @@ fn outlook(p: &Progress) -> Outlook {
 impl Search {
     fn new<P: Platform>(m: &Machine<P>) -> Search {
         let now = m.platform.now();
-        let runless = m.stats.get(Counter::ThpSwpOutFallback);
+        let runless = m.stats.get(Counter::FolioSwpOutFallback);
         Search { rounds: 0, start: now, moved: moved(m), still_since: now, runless }
     }
 
@@ -296,7 +296,7 @@ impl Search {
             slots_left: all.saturating_sub(used),
             waited: now.since(self.start),
             still: now.since(self.still_since),
-            runless: m.stats.get(Counter::ThpSwpOutFallback).saturating_sub(self.runless),
+            runless: m.stats.get(Counter::FolioSwpOutFallback).saturating_sub(self.runless),
         })
     }
 }
@@ -354,8 +354,8 @@ mod tests {
         let open = Progress {
             rounds: 99,
             slots_left: 5,
-            waited: Nanos(300_000_000),
-            still: Nanos(300_000_000),
+            waited: Nanos(3_000_000_000),
+            still: Nanos(3_000_000_000),
             runless: 0,
         };
         let table = [
@@ -363,7 +363,7 @@ mod tests {
             (Progress { slots_left: 0, ..open }, Hopeless),
             (Progress { waited: Nanos(10_000_000_001), ..open }, Hopeless),
             (Progress { runless: 1, ..open }, Hopeless),
-            (Progress { runless: 1, still: Nanos(200_000_000), ..open }, Open),
+            (Progress { runless: 1, still: STILL, ..open }, Open),
             (Progress { slots_left: 0, rounds: 15, ..open }, Open),
         ];
         for (progress, expected) in table {

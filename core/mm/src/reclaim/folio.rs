@@ -124,7 +124,7 @@ fn sort_out<'a, P: Platform>(
     }
     let _phase = m.enter(Phase::SwapOut);
     let Some(slot) = m.swap.alloc_block(m.cpu(), head, space.order()) else {
-        m.count(Counter::ThpSwpOutFallback, 1);
+        m.count(Counter::FolioSwpOutFallback, 1);
         piles.kept.push(head);
         return held.release(|_, was| was.unmapped());
     };

@@ -106,6 +106,7 @@ counters! {
     ThpFaultFallback "thp_fault_fallback" sum "First touches that found no large block free."
     ThpSwpOut "thp_swpout" sum "Large pages swapped out whole."
     ThpSwpOutFallback "thp_swpout_fallback" sum "Large pages split because no cluster was free."
+    FolioSwpOutFallback "folio_swpout_fallback" sum "Pages of many frames kept: no run of slots."
     ThpSwpIn "thp_swpin" sum "Large pages swapped in whole."
     ThpSwpInFallback "thp_swpin_fallback" sum "Pages of large ones swapped in without the others."
     ThpSplitPage "thp_split_page" sum "Large pages split."
