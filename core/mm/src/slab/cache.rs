@@ -43,6 +43,8 @@ pub struct CacheSpec {
     pub callers: Callers,
     /// How it is noted that objects are in use.
     pub marks: Marks,
+    /// Slabs have this order at least. Larger slabs have fewer records.
+    pub order: Order,
 }
 
 /// Whether it is noted who asked for an object.

@@ -57,7 +57,7 @@ use crate::error::FreeError;
 use cache::Cache;
 use deferred::Deferred;
 use highwater_platform::Cpu;
-use highwater_units::CpuId;
+use highwater_units::{CpuId, Order};
 use sheaf::Sheaves;
 use std::sync::OnceLock;
 use table::{PageMap, Table};
@@ -120,7 +120,11 @@ impl<S: SlabPages> Slabs<S> {
             return Err(CacheError::Size);
         }
         let platform = self.platform();
-        let sizing = Sizing::new(spec.size, platform.cpus(), self.nodes, self.config);
+        let (cpus, nodes, config) = (platform.cpus(), self.nodes, self.config);
+        let sizing = match Sizing::new(spec.size, cpus, nodes, config) {
+            sizing if sizing.order >= spec.order => sizing,
+            _ => Sizing::of_order(spec.size, spec.order, cpus, nodes, config),
+        };
         let sheaves = || match self.config.sheaves {
             Switch::On => Some(Sheaves::new(platform, sizing, self.nodes, self.source.pages())),
             Switch::Off => None,
@@ -146,7 +150,7 @@ impl<S: SlabPages> Slabs<S> {
         let make = |size: &u32| {
             let name = format!("kmalloc-{size}");
             let (callers, marks) = (Callers::Unknown, Marks::Bits);
-            self.create(CacheSpec { name, size: *size, callers, marks })
+            self.create(CacheSpec { name, size: *size, callers, marks, order: Order(0) })
         };
         SIZE_CLASSES.iter().map(make).collect()
     }

@@ -74,7 +74,17 @@ pub struct Sizing {
 impl Sizing {
     /// Of a cache of objects of `size` bytes, on a system of so many CPUs and memory nodes.
     pub fn new(size: u32, cpus: usize, nodes: usize, config: Resolved) -> Sizing {
-        let order = slab_order(size, cpus, config.order);
+        Sizing::of_order(size, slab_order(size, cpus, config.order), cpus, nodes, config)
+    }
+
+    /// The same, with slabs of this order.
+    pub(super) fn of_order(
+        size: u32,
+        order: Order,
+        cpus: usize,
+        nodes: usize,
+        config: Resolved,
+    ) -> Sizing {
         let objects = objects_in(order, size);
         let keep = cpu_objects(size) * config.cpu_partial.factor();
         Sizing {

@@ -3,7 +3,7 @@
 use super::*;
 use highwater_os::Os;
 use highwater_platform::FrameRange;
-use highwater_units::{Bytes, NodeId, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
+use highwater_units::{Bytes, NodeId, Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,7 +36,9 @@ impl Model {
             };
             let callers = [Callers::Unknown, Callers::Noted][random.below(2) as usize];
             let marks = [Marks::Bits, Marks::Bytes][random.below(2) as usize];
-            let spec = CacheSpec { name: format!("cache-{size}"), size, callers, marks };
+            let order = Order(random.below(4) as u8);
+            let name = format!("cache-{size}");
+            let spec = CacheSpec { name, size, callers, marks, order };
             (slabs.create(spec).expect("there is room"), size, marks)
         };
         let caches = (0..count).map(make).collect();

@@ -6,7 +6,7 @@
 use crate::manager::Manager;
 use crate::slab::{CacheId, CacheSpec, Callers, Frames, Marks, Object, Slabs};
 use highwater_platform::Platform;
-use highwater_units::{PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
+use highwater_units::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of the objects: many in a page, and some that lie in two.
@@ -35,6 +35,7 @@ impl<P: Platform> Objects<P> {
                 size: *size,
                 callers: Callers::Unknown,
                 marks: Marks::Bits,
+                order: Order(0),
             };
             slabs.create(spec).expect("a cache")
         };

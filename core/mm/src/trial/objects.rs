@@ -13,7 +13,7 @@ use crate::slab::{
     CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
 use highwater_platform::{Platform, Thread};
-use highwater_units::Prng;
+use highwater_units::{Order, Prng};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -101,7 +101,8 @@ pub fn run_objects<P: Platform>(
     let slabs = Slabs::new(PageRange::new(platform.clone(), &ranges), plan.config);
     let cache = |size: &u32| {
         let (name, callers) = (format!("trial-{size}"), Callers::Noted);
-        let spec = CacheSpec { name, size: *size, callers, marks: Marks::Bits };
+        let (marks, order) = (Marks::Bits, Order(0));
+        let spec = CacheSpec { name, size: *size, callers, marks, order };
         (slabs.create(spec).expect("a cache"), *size)
     };
     let caches = plan.sizes.iter().map(cache).collect();

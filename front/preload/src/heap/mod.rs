@@ -36,11 +36,14 @@ use gate::Gate;
 use highwater_mm::config::{SlabConfig, Switch};
 use highwater_mm::error::FreeError;
 use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, SlabPages, Slabs};
-use highwater_units::PAGE_SIZE;
+use highwater_units::{Order, PAGE_SIZE};
 use pages::HeapPages;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+/// Slabs of 32 KiB: few enough that their records stay in the processor's caches.
+const ORDER: Order = Order(3);
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
 
@@ -75,7 +78,7 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     let create = |size: &u32| {
         let name = format!("malloc-{size}");
         let (callers, marks) = (Callers::Unknown, Marks::Bytes);
-        slabs.create(CacheSpec { name, size: *size, callers, marks })
+        slabs.create(CacheSpec { name, size: *size, callers, marks, order: ORDER })
     };
     let caches: Result<Vec<CacheId>, _> = SIZES.iter().map(create).collect();
     let caches = caches.map_err(|error| format!("no caches for small blocks: {error:?}"))?;

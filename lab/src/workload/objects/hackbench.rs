@@ -16,7 +16,7 @@ use highwater_mm::slab::{
     CacheError, CacheId, CacheSpec, Callers, Marks, Object, SlabPages, Slabs,
 };
 use highwater_platform::{Event, Locks};
-use highwater_units::Nanos;
+use highwater_units::{Nanos, Order};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -80,7 +80,8 @@ pub fn run<S: SlabPages, W: World>(
 ) -> Result<Outcome, CacheError> {
     let cache = |name: &str, size| {
         let (callers, marks) = (Callers::Unknown, Marks::Bits);
-        slabs.create(CacheSpec { name: name.into(), size, callers, marks })
+        let (name, order) = (name.into(), Order(0));
+        slabs.create(CacheSpec { name, size, callers, marks, order })
     };
     let socket = |_| Socket {
         messages: Mutex::default(),

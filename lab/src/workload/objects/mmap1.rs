@@ -18,7 +18,7 @@ use highwater_mm::slab::{
     CacheError, CacheId, CacheSpec, Callers, Marks, Object, SlabPages, Slabs,
 };
 use highwater_platform::Cpu;
-use highwater_units::{CpuId, Nanos, NodeId};
+use highwater_units::{CpuId, Nanos, NodeId, Order};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -78,7 +78,8 @@ pub fn run<S: SlabPages, W: World>(
 ) -> Result<Outcome, CacheError> {
     let cache = |name: &str, size| {
         let (callers, marks) = (Callers::Unknown, Marks::Bits);
-        slabs.create(CacheSpec { name: name.into(), size, callers, marks })
+        let (name, order) = (name.into(), Order(0));
+        slabs.create(CacheSpec { name, size, callers, marks, order })
     };
     let kernel = Kernel {
         slabs,
