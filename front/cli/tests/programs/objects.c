@@ -305,6 +305,22 @@ static uint64_t forks(size_t pages)
     return finish(&blocks);
 }
 
+/* Blocks are freed that were swapped out long ago; where they are is known without a paged page. */
+static uint64_t unread(size_t pages)
+{
+    static void *all[1 << 19];
+    size_t count = pages * PAGE / 112;
+    if (count > sizeof all / sizeof *all)
+        die("unread: no room for %zu blocks", count);
+    for (size_t i = 0; i < count; i++) {
+        MUST(all[i] = malloc(100));
+        memset(all[i], (int)i, 100);
+    }
+    for (size_t i = 0; i < count; i++)
+        free(all[i]);
+    return count;
+}
+
 /* ---- what no program may do ---- */
 
 static void *free_it(void *at)
@@ -351,6 +367,7 @@ static const struct section SECTIONS[] = {
     {"short_threads", short_threads},
     {"handover", handover},
     {"forks", forks},
+    {"unread", unread},
     {NULL, NULL},
 };
 

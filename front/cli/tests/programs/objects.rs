@@ -44,6 +44,17 @@ fn parents_and_children_have_small_blocks_of_their_own() {
     compare(Limits::of(8 * MIB), &["forks"]);
 }
 
+/// Thousands of pages are swapped out, and none of them comes back.
+#[test]
+fn freeing_reads_no_page() {
+    let place = Place::new();
+    let program = place.c_program("objects", &["32", "unread"]);
+    let unlimited = place.run(&program).expect_success("objects unread");
+    let report = place.compare_bounds("freed", &unlimited, &Limits::of(8 * MIB), &program);
+    let [out, major] = ["/vmstat/pswpout", "/faults_major"].map(|name| report.number(name));
+    assert!(out > 4000 && major < 16, "{out} pages out, {major} major faults");
+}
+
 #[test]
 fn a_block_that_is_freed_wrongly_ends_the_program() {
     let place = Place::new();
