@@ -74,9 +74,23 @@ pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<Fr
     request(m, wanted, Level::Min)
 }
 
+/// What it means not to get a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Less does as well, or there is another way.
+    Optional,
+    /// A fault fails.
+    Must,
+}
+
 /// 2^order adjacent frames. Single ones can be had by reclaim alone; blocks up to order 3 are worth
 /// some rounds of reclaim and compaction, larger ones one of each.
-pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
+pub(super) fn run<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    mobility: Mobility,
+    need: Need,
+) -> Option<Pfn> {
     if let Some(first) = block(m, order, mobility, Level::Low) {
         return Some(first);
     }
@@ -98,7 +112,8 @@ pub(super) fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility)
         if round > 0 {
             m.platform.relax(round);
         }
-        reclaimed(m, order, mobility).or_else(|| compacted(m, order, mobility, Mode::Sync))
+        let reclaimed = reclaimed(m, order, mobility, need);
+        reclaimed.or_else(|| compacted(m, order, mobility, Mode::Sync))
     })
 }
 
@@ -117,8 +132,14 @@ pub(super) fn block<P: Platform>(
 }
 
 /// Frees as many frames as the block has, a node after the other, of those where that can help.
-fn reclaimed<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
-    let helps = |node: &&Node<P>| block_reclaim(order, &Standing::of(m, node)) == Reclaim::Helps;
+fn reclaimed<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    mobility: Mobility,
+    need: Need,
+) -> Option<Pfn> {
+    let helps =
+        |node: &&Node<P>| block_reclaim(order, &Standing::of(m, node), need) == Reclaim::Helps;
     let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).filter(helps).peekable();
     nodes.peek()?;
     m.count(Counter::AllocStall, 1);
@@ -160,12 +181,14 @@ enum Reclaim {
 }
 
 /// Decides (compaction_ready, zone_reclaimable_pages): a large block is compaction's task while
-/// there is room to compact, whether that succeeds or not.
-fn block_reclaim(order: Order, node: &Standing) -> Reclaim {
+/// there is room to compact, whether that succeeds or not. Who must have it tries everything: what
+/// others work on is on no list, and comes back.
+fn block_reclaim(order: Order, node: &Standing, need: Need) -> Reclaim {
     let room = node.free >= node.high + 2 * order.frames();
-    match node {
-        Standing { reclaimable: 0, .. } => Reclaim::InVain,
-        Standing { compacts: Switch::On, .. } if order.0 > COSTLY && room => Reclaim::InVain,
+    match (need, node) {
+        (Need::Must, _) => Reclaim::Helps,
+        (_, Standing { reclaimable: 0, .. }) => Reclaim::InVain,
+        (_, Standing { compacts: Switch::On, .. }) if order.0 > COSTLY && room => Reclaim::InVain,
         _ => Reclaim::Helps,
     }
 }
@@ -189,22 +212,23 @@ fn compacted<P: Platform>(
     first
 }
 
-/// Goes up again, as often as is hoped for.
+/// Goes up again and again, as long as there is hope: what is missing may be on its way to a
+/// device, or in the hands of who moves it.
 pub(super) fn patiently<P: Platform>(
     m: &Machine<P>,
-    order: Order,
     climb: impl Fn() -> Option<Pfn>,
 ) -> Result<Pfn, OutOfMemory> {
-    let times = if order.0 <= COSTLY { 2 } else { RETRIES };
-    for attempt in 0..times {
+    let mut search = Search::new(m);
+    loop {
         if let Some(first) = climb() {
             return Ok(first);
         }
         drain(m);
-        m.platform.relax(attempt);
+        if search.outlook(m) == Outlook::Hopeless {
+            return Err(give_up(m, search.shortage(m)));
+        }
+        m.platform.relax(search.rounds);
     }
-    m.count(Counter::AllocOom, 1);
-    Err(OutOfMemory)
 }
 
 /// Direct reclaim, until there is a frame or no hope for one.
@@ -225,7 +249,7 @@ fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fram
             return Ok(frames);
         }
         if search.outlook(m) == Outlook::Hopeless {
-            return Err(shortage(m, search.rounds, m.platform.now().since(search.start)));
+            return Err(search.shortage(m));
         }
         m.platform.relax(search.rounds);
     }
@@ -279,6 +303,10 @@ impl Search {
         let now = m.platform.now();
         let runless = m.stats.get(Counter::FolioSwpOutFallback);
         Search { rounds: 0, start: now, moved: moved(m), still_since: now, runless }
+    }
+
+    fn shortage<P: Platform>(&self, m: &Machine<P>) -> Shortage {
+        shortage(m, self.rounds, m.platform.now().since(self.start))
     }
 
     /// After one round more.
@@ -386,7 +414,9 @@ mod tests {
             (3, Standing { reclaimable: 0, ..few }, InVain),
         ];
         for (order, node, expected) in table {
-            assert_eq!(block_reclaim(Order(order), &node), expected, "{order} {node:?}");
+            let [optional, must] =
+                [Need::Optional, Need::Must].map(|need| block_reclaim(Order(order), &node, need));
+            assert_eq!((optional, must), (expected, Helps), "{order} {node:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::machine::Machine;
 use crate::zone::{Level, Mobility};
 use highwater_platform::{Phase, Platform};
 use highwater_units::{FrameList, IoFrames, Order, Pfn};
+use ladder::Need;
 
 /// No frame can be had: memory is in use and nothing can be swapped out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +67,17 @@ fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList>
 /// The first of 2^order adjacent frames, reclaimed and compacted for. There is little patience for
 /// what single pages can do as well.
 pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
+    run_for(m, order, mobility, Need::Optional)
+}
+
+fn run_for<P: Platform>(
+    m: &Machine<P>,
+    order: Order,
+    mobility: Mobility,
+    need: Need,
+) -> Option<Pfn> {
     let _phase = m.enter(Phase::Alloc);
-    let first = ladder::run(m, order, mobility)?;
+    let first = ladder::run(m, order, mobility, need)?;
     populated_run(m, first, order, mobility)
 }
 
@@ -98,7 +108,7 @@ pub fn spare_run<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
 /// # Errors
 /// [`OutOfMemory`] if no such run was to be had for long enough.
 pub fn folio<P: Platform>(m: &Machine<P>, order: Order) -> Result<Pfn, OutOfMemory> {
-    ladder::patiently(m, order, || run(m, order, Mobility::Movable))
+    ladder::patiently(m, || run_for(m, order, Mobility::Movable, Need::Must))
 }
 
 /// The first frame of a large page's block.
