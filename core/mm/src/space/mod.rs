@@ -1,7 +1,7 @@
 //! Who maps what: the page table of one space.
 //!
 //! ```text
-//! Space -- Table: leaves of 4096 entries, one atomic word each
+//! Space -- Table: leaves of 512 entries, one atomic word each
 //!      \-- Event x 64: where threads wait for a locked entry, by page number
 //! ```
 //! Of a file's space, `dirty` is the number of its dirty entries.

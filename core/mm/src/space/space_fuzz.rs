@@ -215,16 +215,21 @@ fn random_operations_match_a_map() {
 
 #[test]
 fn only_leaves_that_were_touched_are_walked() {
-    let space = space(5 * 4096 + 7);
-    assert_eq!(space.next_made(Vpn(0), Vpn(space.pages())), None);
-    space.entry(Vpn(2 * 4096 + 5));
-    space.entry(Vpn(5 * 4096 + 6));
+    let node = 512 * 512;
+    let space = space(3 * node + 512 * 5 + 7);
+    let pages = space.pages();
     let next = |from, end| space.next_made(Vpn(from), Vpn(end)).map(|vpn| vpn.0);
-    assert_eq!(next(0, 20_487), Some(2 * 4096));
-    assert_eq!(next(0, 2 * 4096), None);
-    assert_eq!(next(2 * 4096 + 9, 20_487), Some(2 * 4096 + 9));
-    assert_eq!(next(3 * 4096, 20_487), Some(5 * 4096));
-    assert_eq!(next(5 * 4096 + 6, 20_487), Some(5 * 4096 + 6));
+    assert_eq!(next(0, pages), None);
+    for touched in [2 * 512 + 5, 5 * 512 + 6, node + 3 * 512, pages - 1] {
+        space.entry(Vpn(touched));
+    }
+    assert_eq!(next(0, pages), Some(2 * 512));
+    assert_eq!(next(0, 2 * 512), None);
+    assert_eq!(next(2 * 512 + 9, pages), Some(2 * 512 + 9));
+    assert_eq!(next(3 * 512, pages), Some(5 * 512));
+    assert_eq!(next(6 * 512, pages), Some(node + 3 * 512));
+    assert_eq!(next(node + 4 * 512, pages), Some(3 * node + 5 * 512));
+    assert_eq!(next(pages - 1, pages), Some(pages - 1));
 }
 
 /// A space that threads fight for.

@@ -1,36 +1,58 @@
-//! Two levels: a fixed array of leaves of 4096 entries (16 MiB of space, 32 KiB of table), made at
-//! first use. An untouched terabyte costs one pointer per 16 MiB.
+//! Three levels, like a processor's: a fixed array of nodes of 512 leaves (1 GiB of space) of 512
+//! entries (2 MiB of space, 4 KiB of table), nodes and leaves made at first use.
+//!
+//! An untouched terabyte costs 16 KiB; a program that touches one page here and there pays 4 KiB of
+//! table for it, as it does in the kernel. Larger leaves cost one that takes thousands of blocks of
+//! 64 MiB, and touches their ends, half a gigabyte. Nothing made is given back.
 
 use highwater_platform::{Atomic, Atomics, Platform};
 use highwater_units::Vpn;
+use std::array;
 use std::sync::OnceLock;
 
 /// Entries in a leaf.
-const LEAF: u64 = 4096;
+const LEAF: u64 = 512;
+/// Leaves in a node.
+const NODE: u64 = 512;
 
-type Leaf<P> = Box<[<P as Atomics>::Atomic<u64>]>;
+// Arrays: their length is known, so nothing is compared with it on the way to an entry.
+type Leaf<P> = Box<[<P as Atomics>::Atomic<u64>; LEAF as usize]>;
+type Node<P> = Box<[OnceLock<Leaf<P>>; NODE as usize]>;
 
 /// The entries of a space.
 pub(super) struct Table<P: Platform> {
-    leaves: Vec<OnceLock<Leaf<P>>>,
+    nodes: Vec<OnceLock<Node<P>>>,
 }
 
 impl<P: Platform> Table<P> {
     pub(super) fn new(pages: u64) -> Table<P> {
-        Table { leaves: (0..pages.div_ceil(LEAF)).map(|_| OnceLock::new()).collect() }
+        let nodes = pages.div_ceil(LEAF * NODE);
+        Table { nodes: (0..nodes).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The entry of a page inside the space, making its leaf.
+    /// The entry of a page inside the space, making its node and leaf.
     pub(super) fn entry(&self, vpn: Vpn) -> &P::Atomic<u64> {
-        let leaf = || (0..LEAF).map(|_| Atomic::new(0)).collect();
-        &self.leaves[(vpn.0 / LEAF) as usize].get_or_init(leaf)[(vpn.0 % LEAF) as usize]
+        let node = || Box::new(array::from_fn(|_| OnceLock::new()));
+        let leaf = || Box::new(array::from_fn(|_| Atomic::new(0)));
+        let leaves = self.nodes[(vpn.0 / (LEAF * NODE)) as usize].get_or_init(node);
+        &leaves[(vpn.0 / LEAF % NODE) as usize].get_or_init(leaf)[(vpn.0 % LEAF) as usize]
     }
 
     /// The first page at or after `vpn` that may have an entry: skips leaves never made.
     pub(super) fn next_made(&self, vpn: Vpn) -> Option<Vpn> {
-        let first = (vpn.0 / LEAF) as usize;
-        let leaf =
-            first + self.leaves.get(first..)?.iter().position(|leaf| leaf.get().is_some())?;
-        Some(Vpn((leaf as u64 * LEAF).max(vpn.0)))
+        let first = vpn.0 / LEAF;
+        let node = first / NODE;
+        let within = self.made_in(node, first % NODE);
+        let leaf = within.or_else(|| {
+            (node + 1..self.nodes.len() as u64).find_map(|node| self.made_in(node, 0))
+        })?;
+        Some(Vpn((leaf * LEAF).max(vpn.0)))
+    }
+
+    /// The number of the first leaf made in a node, at or after its leaf `from`.
+    fn made_in(&self, node: u64, from: u64) -> Option<u64> {
+        let leaves = self.nodes.get(node as usize)?.get()?;
+        let made = leaves[from as usize..].iter().position(|leaf| leaf.get().is_some())?;
+        Some(node * NODE + from + made as u64)
     }
 }
