@@ -29,8 +29,12 @@ mod mapped;
 mod memory;
 #[path = "programs/objects.rs"]
 mod objects;
+#[path = "programs/packages.rs"]
+mod packages;
 #[path = "programs/python.rs"]
 mod python;
+#[path = "programs/redis.rs"]
+mod redis;
 #[path = "programs/shortage.rs"]
 mod shortage;
 #[path = "programs/tools.rs"]

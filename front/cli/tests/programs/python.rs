@@ -5,7 +5,7 @@ use crate::run::Program;
 use std::path::Path;
 
 /// Where `make test` puts NumPy.
-const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python3");
+pub(crate) const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python3");
 
 pub(crate) fn python(script: &str, arguments: &[&str]) -> Program {
     assert!(Path::new(PYTHON).exists(), "no .venv with NumPy: 'make venv' makes it");

@@ -1,0 +1,78 @@
+//! Programs of Debian packages that live from many small objects, or stress who serves them.
+//!
+//! `.ci/tools` installs them where it can; the test of one that is missing says so and ends.
+
+use crate::place::{Limits, Place, program, source, tell};
+use crate::python::PYTHON;
+use crate::run::Program;
+use std::process::{Command, Stdio};
+
+const MIB: u64 = 1 << 20;
+
+/// Whether a program is there.
+pub(crate) fn is_installed(name: &str) -> bool {
+    let mut asked = Command::new("sh");
+    asked.args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null());
+    let found = asked.status().expect("a shell").success();
+    if !found {
+        tell(&format!("{name} is not installed: NOT TESTED"));
+    }
+    found
+}
+
+fn script(name: &str) -> String {
+    source(name).to_string_lossy().into_owned()
+}
+
+fn shell(line: &str) -> Program {
+    program("sh", &["-c", line])
+}
+
+#[test]
+fn node_keeps_objects() {
+    if is_installed("node") {
+        Place::new().compare("node", &program("node", &[&script("objects.js")]));
+    }
+}
+
+/// Every object of Python is a block of malloc.
+#[test]
+fn python_keeps_objects_of_malloc() {
+    let line = ["PYTHONMALLOC=malloc", PYTHON, &script("objects.py")];
+    Place::new().compare("PYTHONMALLOC=malloc", &program("env", &line));
+}
+
+#[test]
+fn a_compiler_of_templates() {
+    if is_installed("g++") {
+        let line = ["-O0", "-S", "-o", "/dev/stdout", &script("templates.cc")];
+        Place::new().compare("g++", &program("g++", &line));
+    }
+}
+
+/// It compares what it wrote, and fails if that is not what it reads.
+#[test]
+fn stress_ng_verifies_blocks_of_malloc() {
+    if is_installed("stress-ng") {
+        let place = Place::new();
+        let program = shell(
+            "stress-ng --malloc 1 --malloc-ops 40000 --malloc-bytes 64K \
+                             --verify --seed 1 --quiet && echo verified",
+        );
+        let unlimited = place.run(&program).expect_success("stress-ng");
+        place.compare_with("stress-ng", &unlimited, &Limits::of(24 * MIB), &program);
+    }
+}
+
+/// 320 processes that send each other messages, and need little: they are left alone.
+#[test]
+fn hackbench_is_left_alone() {
+    if is_installed("hackbench") {
+        let place = Place::new();
+        let program = shell("hackbench --groups 8 --loops 100 | grep -v Time:");
+        let unlimited = place.run(&program).expect_success("hackbench");
+        let report = place.compare_output("hackbench", &unlimited, &Limits::of(16 * MIB), &program);
+        let served = report.number("/processes");
+        assert!(served < 8, "{served} processes have managers");
+    }
+}

@@ -1,0 +1,120 @@
+//! redis-server with more keys than memory, filled and read back by redis-benchmark.
+//!
+//! A key is a number, its value that number eight times over, so that every answer can be checked:
+//! the server itself compares, and redis-benchmark ends with an error if a value was wrong.
+
+use crate::packages::is_installed;
+use crate::place::{Limits, Place, program, tell};
+use crate::report::Report;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+/// For a server to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest run of a server.
+const HOUR: Duration = Duration::from_secs(3600);
+/// Sets a key, and counts those that are new.
+const FILL: &str = "if redis.call('set', 'key:' .. ARGV[1], string.rep(ARGV[1], 8), 'nx') \
+                    then redis.call('incr', 'made') end";
+/// Compares the value of a key, if there is one.
+const READ: &str = "local value = redis.call('get', 'key:' .. ARGV[1]) \
+                    if value and value ~= string.rep(ARGV[1], 8) \
+                    then return redis.error_reply('WRONG value of key ' .. ARGV[1]) end";
+
+/// What is asked of a server: so many requests to make keys, out of so many, and to read them.
+struct Load {
+    requests: u32,
+    keys: u32,
+    reads: u32,
+}
+
+/// A server that listens at a socket; it ends when this is dropped.
+struct Server {
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Waits until it answers.
+    fn at(socket: PathBuf) -> Server {
+        let server = Server { socket };
+        let started = Instant::now();
+        while server.ask(&["ping"]) != "PONG" {
+            assert!(started.elapsed() < PATIENCE, "redis-server does not answer");
+            thread::sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    /// Its answer to a command; empty if there is none.
+    fn ask(&self, command: &[&str]) -> String {
+        let output = Command::new("redis-cli").arg("-s").arg(&self.socket).args(command).output();
+        let text = output.expect("redis-cli").stdout;
+        String::from_utf8_lossy(&text).trim_end().to_owned()
+    }
+
+    /// Sends a script so many times, each with a number at random below `keys`.
+    fn load(&self, requests: u32, keys: u32, script: &str) {
+        let mut benchmark = Command::new("redis-benchmark");
+        benchmark.arg("-s").arg(&self.socket).args(["-q", "-P", "32", "-c", "8"]);
+        benchmark.args(["-n", &requests.to_string(), "-r", &keys.to_string()]);
+        let output = benchmark.args(["eval", script, "0", "__rand_int__"]).output();
+        let output = output.expect("redis-benchmark");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{script}: {said}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ask(&["shutdown", "nosave"]);
+    }
+}
+
+fn serve(place: &Place, limits: &Limits, socket: &Path) -> Report {
+    let socket = socket.to_string_lossy();
+    let line = ["--port", "0", "--unixsocket", &socket, "--save", "", "--appendonly", "no"];
+    place.run_patiently(limits, &program("redis-server", &line), HOUR).expect_success("redis");
+    place.report()
+}
+
+/// Fills, reads back, and ends a server; keys are there as often as they were made.
+fn use_server(server: &Server, load: &Load) -> u64 {
+    server.load(load.requests, load.keys, FILL);
+    let made: u64 = server.ask(&["get", "made"]).parse().expect("a number");
+    server.load(load.reads, load.keys, READ);
+    let kept: u64 = server.ask(&["dbsize"]).parse().expect("a number");
+    assert_eq!(kept, made + 1, "keys, and the counter");
+    made
+}
+
+fn keep_keys(limits: &Limits, load: &Load) {
+    if !is_installed("redis-server") || !is_installed("redis-benchmark") {
+        return;
+    }
+    let place = Place::new();
+    let socket = place.path("redis.sock");
+    let (report, made) = thread::scope(|scope| {
+        let running = scope.spawn(|| serve(&place, limits, &socket));
+        let made = use_server(&Server::at(socket.clone()), load);
+        (running.join().expect("the server ends well"), made)
+    });
+    tell(&format!("redis-server, {made} keys: {}", report.figures()));
+    report.expect_swapping();
+    let paged = report.number("/paged_peak_bytes");
+    assert!(paged > 2 * limits.memory, "only {paged} bytes of keys");
+    report.expect_bounds(limits.memory, paged);
+}
+
+/// 73 MB of keys in 24 MiB; by hand, with HIGHWATER_LARGE=1, 300 MB in 96 MiB, which takes minutes.
+#[test]
+fn redis_keeps_keys() {
+    let (memory, times) = match std::env::var_os("HIGHWATER_LARGE") {
+        None => (24 * MIB, 1),
+        Some(_) => (96 * MIB, 4),
+    };
+    let load = Load { requests: times * 600_000, keys: times * 700_000, reads: times * 10_000 };
+    keep_keys(&Limits::of(memory), &load);
+}
