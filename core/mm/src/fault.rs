@@ -12,7 +12,7 @@
 //! ```
 //! Pages of more than one frame are made present in `folio`.
 //! What is fetched, and with what beside it, is decided in `swap_in`. What is fetched before it is
-//! used comes by a thread of its own, `ahead`.
+//! used comes by a thread of its own, `ahead`; what is made present untouched, by `populate`.
 //!
 //! A fault holds its page's entry until the page is mapped, and with it those of the pages after it
 //! that come along when the fault continues a stream. It waits for devices and for memory while it
@@ -23,6 +23,7 @@ mod around;
 mod file;
 mod folio;
 mod large;
+mod populate;
 mod swap_in;
 
 use crate::alloc::{self, OutOfMemory};
@@ -39,6 +40,8 @@ use ahead::Landed;
 use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 use swap_in::{fetch, keep_or_free_slots};
+
+pub use populate::populate;
 
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -309,6 +309,11 @@ impl<P: Platform> Manager<P> {
         }
     }
 
+    /// Makes the untouched pages of an anonymous range present, as far as memory is plenty.
+    pub fn populate(&self, space: SpaceId, range: Range) {
+        fault::populate(&self.machine, self.space(space), range);
+    }
+
     /// Drops the contents of a range: it reads as zeros. A file's reads as the device has it: what
     /// was not written back is lost.
     pub fn discard(&self, space: SpaceId, range: Range) {

@@ -293,6 +293,12 @@ impl Process {
         self.manager.relocate(SPACE, range, to);
     }
 
+    /// Makes pages present that will be written soon, while memory is plenty.
+    pub(crate) fn populate(&self, range: Range) {
+        let _blocked = Blocked::now();
+        self.manager.populate(SPACE, range);
+    }
+
     /// Drops contents.
     pub(crate) fn discard(&self, range: Range) {
         let _blocked = Blocked::now();

@@ -177,3 +177,28 @@ fn locks_are_taken_in_the_phases_they_belong_to() {
         assert_eq!(found, phases, "{class:?}");
     }
 }
+
+#[test]
+fn populated_pages_need_no_fault_and_push_none_out() {
+    let _watchdog = Watchdog::new("populate", Duration::from_secs(60));
+    let manager = manager(Latency::Synchronous, Kswapd::Stopped);
+    pass(&manager, 3..4, Access::Write);
+    let before = manager.statistics();
+    manager.populate(SPACE, Range { first: Vpn(0), end: Vpn(100) });
+    pass(&manager, 3..4, Access::Read);
+    for page in (0..100).filter(|page| *page != 3) {
+        let pin = manager.pin(SPACE, Vpn(page), Access::Read).expect("it is there");
+        assert_eq!(manager.platform().load(pin.pfn(), 0), 0, "page {page} reads as zeros");
+    }
+    pass(&manager, 0..100, Access::Write);
+    let used = manager.statistics();
+    let grown = [Counter::PgZero, Counter::PgFault].map(|counter| growth(&before, &used, counter));
+    assert_eq!(grown, [99, 0]);
+    // More than there is memory: as much as is plenty.
+    manager.populate(SPACE, Range { first: Vpn(0), end: Vpn(PAGES) });
+    let full = manager.statistics();
+    assert!((FRAMES / 2..FRAMES).contains(&full.get(Counter::PgZero)));
+    let moved = [Counter::PswpOut, Counter::PgScanDirect, Counter::AllocStall];
+    assert_eq!(moved.map(|counter| growth(&used, &full, counter)), [0; 3]);
+    manager.verify(&[]);
+}

@@ -5,6 +5,7 @@ mod common;
 use common::{Paged, Setup, fail, memory};
 use highwater_mm::Range;
 use highwater_mm::space::Page;
+use highwater_mm::stats::Counter;
 use highwater_uffd::sigbus::Service;
 use highwater_uffd::{Delivery, Mapping, Placement};
 use highwater_units::{Prng, SpaceId, Vpn};
@@ -243,4 +244,23 @@ fn compare_copy(paged: &Paged, copy: SpaceId, begun: &[AtomicU64], done: &[Atomi
         paged.watchdog.beat();
     }
     paged.manager.discard(copy, range(0, least.len() as u64));
+}
+
+#[test]
+fn populated_pages_are_there_without_a_fault() {
+    for mapping in BOTH {
+        let paged = Paged::new(setup(mapping, 640), memory());
+        fill(&paged, range(5, 1));
+        let before = paged.manager.statistics();
+        paged.manager.populate(paged.space, range(0, 40));
+        assert_filled(&paged, range(5, 1));
+        (0..40).filter(|page| *page != 5).for_each(|page| assert_eq!(paged.load(page, 511), 0));
+        fill(&paged, range(0, 40));
+        let after = paged.manager.statistics();
+        let grown = [Counter::PgZero, Counter::PgFault].map(|c| after.get(c) - before.get(c));
+        assert_eq!(grown, [39, 0], "{mapping:?}");
+        press(&paged);
+        assert!(swapped(&paged, range(0, 40)) > 0, "{mapping:?}");
+        assert_filled(&paged, range(0, 40));
+    }
 }

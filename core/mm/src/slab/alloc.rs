@@ -169,7 +169,8 @@ impl<S: SlabPages> Slabs<S> {
     /// Makes a slab, frozen; returns the first of its objects. No lock is held.
     fn grow(&self, cache: &Cache<S::Platform>, record: u32) -> Option<u16> {
         let (order, least) = (cache.sizing.order, cache.sizing.order_min);
-        let run = |order: Order| self.source.take(order).map(|first| Pages { first, order });
+        let run =
+            |order: Order| self.source.take(order, cache.id).map(|first| Pages { first, order });
         let pages = run(order).or_else(|| if least < order { run(least) } else { None })?;
         let node = self.source.node_of(pages.first);
         let slab = self.table.get(record);

@@ -1,5 +1,6 @@
 //! Runs of pages from a manager's frames.
 
+use super::CacheId;
 use super::source::SlabPages;
 use crate::alloc;
 use crate::machine::Machine;
@@ -32,7 +33,7 @@ impl<P: Platform> SlabPages for Frames<P> {
         self.machine.frames.len() as u64
     }
 
-    fn take(&self, order: Order) -> Option<u64> {
+    fn take(&self, order: Order, _: CacheId) -> Option<u64> {
         let first = alloc::run(&self.machine, order, Mobility::Reclaimable)?;
         self.machine.frames.set_run(first, order, Mobility::Reclaimable);
         Some(first.0.into())

@@ -9,6 +9,7 @@
 //! Locking: a CPU's list, then a node's. Conservation: buddies + lists + runs handed out = pages of
 //! the ranges.
 
+use super::CacheId;
 use super::source::{SlabPages, page_count};
 use crate::zone::{Buddy, Mobility, Reach};
 use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
@@ -153,7 +154,7 @@ impl<P: Platform> SlabPages for PageRange<P> {
         u64::from(last.first.0) + u64::from(last.frames)
     }
 
-    fn take(&self, order: Order) -> Option<u64> {
+    fn take(&self, order: Order, _: CacheId) -> Option<u64> {
         let taken = self.try_take(order);
         if taken.is_some() {
             return taken;

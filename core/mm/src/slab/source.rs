@@ -5,9 +5,10 @@
 //!           |              node, and runs that CPUs keep                      range.rs
 //!           \- Frames      a manager's own                                    frames.rs
 //! ```
-//! A source knows nothing of slabs. It may wait for memory, so no lock of a slab is held when it is
-//! asked.
+//! A source knows nothing of slabs but which cache they are for. It may wait for memory, so no lock
+//! of a slab is held when it is asked.
 
+use super::CacheId;
 use highwater_platform::Platform;
 use highwater_units::{NodeId, Order};
 
@@ -22,9 +23,9 @@ pub trait SlabPages: Send + Sync + 'static {
     /// Every page's number is below. Constant; at most 2^36.
     fn pages(&self) -> u64;
 
-    /// The first page of a run of 2^order, of this CPU's node where there is one; `None`: there is
-    /// none, or not in one piece.
-    fn take(&self, order: Order) -> Option<u64>;
+    /// The first page of a run of 2^order for a slab of `cache`, of this CPU's node where there is
+    /// one; `None`: there is none, or not in one piece.
+    fn take(&self, order: Order, cache: CacheId) -> Option<u64>;
 
     /// Gives a run back.
     fn give(&self, first: u64, order: Order);

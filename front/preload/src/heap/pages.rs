@@ -7,19 +7,22 @@
 //! ```
 //! A kept run is given out again without a system call. Discarding enters the manager, so it is
 //! done apart ([`HeapPages::excess`]), with none of the heap's locks held. Runs are neither split
-//! nor merged: an emptied one takes no memory, and addresses are plenty.
+//! nor merged: an emptied one takes no memory, and addresses are plenty. One without contents is
+//! made present at once, if there is memory to spare: a call for a slab, and not a fault for every
+//! page or two.
 //!
 //! Locking: `runs` is the last lock of the heap. Conservation: pages below `next` = of slabs + kept
 //! + emptied + being discarded.
 
+use super::classes::{CLASSES, SIZES};
 use crate::process::{self, Process};
 use crate::regions::Use;
 use highwater_mm::Range;
-use highwater_mm::slab::SlabPages;
+use highwater_mm::slab::{CacheId, SlabPages};
 use highwater_uffd::Uffd;
-use highwater_units::{NodeId, Order, Vpn};
+use highwater_units::{NodeId, Order, PAGE_SHIFT, PAGE_SIZE, Vpn};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The part of the range that is the heap's.
@@ -45,6 +48,8 @@ pub(super) struct HeapPages {
     kept_max: u64,
     /// Pages of kept runs, as of about now.
     kept: AtomicU64,
+    /// Whether a class, by its number, has had a run.
+    used: [AtomicBool; CLASSES],
 }
 
 #[derive(Default)]
@@ -58,6 +63,13 @@ fn pages_of(order: Order) -> u64 {
     order.frames().into()
 }
 
+/// The first pages of a slab, in which its objects are.
+fn pages_for_objects(order: Order, class: CacheId) -> u64 {
+    let size = u64::from(SIZES[class.index()]);
+    let bytes = (pages_of(order) << PAGE_SHIFT) / size * size;
+    bytes.div_ceil(PAGE_SIZE as u64)
+}
+
 impl HeapPages {
     /// All of a new region; `None`: there is no room.
     pub(super) fn new(process: &'static Process) -> Option<HeapPages> {
@@ -69,6 +81,7 @@ impl HeapPages {
             runs: Mutex::default(),
             kept_max: (process.settings.memory.pages() / KEPT_SHARE).min(KEPT_MAX),
             kept: AtomicU64::new(0),
+            used: [const { AtomicBool::new(false) }; CLASSES],
         })
     }
 
@@ -129,6 +142,12 @@ impl HeapPages {
         }
     }
 
+    /// Whether a class has had a run before: then it is used so much that all of the next one will
+    /// be, and is worth having at once.
+    fn is_used(&self, cache: CacheId) -> bool {
+        self.used[cache.index()].swap(true, Relaxed)
+    }
+
     fn take_kept(&self, order: Order) -> Option<u64> {
         let first = self.runs().kept[usize::from(order.0)].pop_back()?;
         self.kept.fetch_sub(pages_of(order), Relaxed);
@@ -162,12 +181,20 @@ impl SlabPages for HeapPages {
         self.range.end.0 - self.range.first.0
     }
 
-    fn take(&self, order: Order) -> Option<u64> {
+    fn take(&self, order: Order, cache: CacheId) -> Option<u64> {
         let process = process::running()?;
-        let first = self.take_kept(order).or_else(|| self.take_empty(order, process))?;
-        // The program may have protected them, and freed them so.
+        let kept = self.take_kept(order);
+        let first = kept.or_else(|| self.take_empty(order, process))?;
         let range = Range { first: self.vpn(first), end: self.vpn(first + pages_of(order)) };
-        process.make_ordinary(range).then_some(first)
+        // The program may have protected them, and freed them so.
+        if !process.make_ordinary(range) {
+            return None;
+        }
+        if self.is_used(cache) && kept.is_none() {
+            let end = range.first.offset(pages_for_objects(order, cache));
+            process.populate(Range { end, ..range });
+        }
+        Some(first)
     }
 
     fn give(&self, first: u64, order: Order) {
