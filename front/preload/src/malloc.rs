@@ -70,7 +70,8 @@ fn paged(size: usize, align: usize, caller: usize) -> Option<*mut c_void> {
         Some(heap) => Some(object(heap, size, align)),
         None => {
             heap::note(size, caller);
-            None
+            // Another thread may have started meanwhile, and this one waited for it.
+            heap::get().filter(|_| !caller::is_inside(caller)).map(|heap| object(heap, size, align))
         }
     }
 }

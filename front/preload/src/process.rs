@@ -4,8 +4,9 @@
 //! STATE: Idle --first request--> Starting --> Running (PROCESS is set)
 //!                                        \--> Off     (not to be served, or it failed)
 //! ```
-//! While one thread starts the manager, requests of all others, and its own, go unpaged: nobody
-//! waits, and nothing recurses. `regions` comes before every lock of the manager.
+//! While one thread starts the manager its own requests go unpaged: nothing recurses. Those of
+//! others wait, since what they got meanwhile would stay unpaged for good; but not for long, since
+//! they may hold what the start needs. `regions` comes before every lock of the manager.
 
 use crate::files::{Files, PLACES};
 use crate::regions::{Region, Regions, Use};
@@ -19,10 +20,12 @@ use highwater_session::{Malloc, MapFiles, Mapping as Wanted, Settings};
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
+use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 /// Requests below this are objects of the heap, or the C library's.
 pub(crate) const PAGED_MIN: usize = 64 << 10;
@@ -62,13 +65,40 @@ pub(crate) fn is_undecided() -> bool {
     STATE.load(Acquire) == IDLE
 }
 
+/// Whether a thread is at starting to serve.
+pub(crate) fn is_starting() -> bool {
+    STATE.load(Acquire) == STARTING
+}
+
 /// This process, if it is served; starts serving it, if that is still to be decided.
 pub(crate) fn get() -> Option<&'static Process> {
     match STATE.load(Acquire) {
         RUNNING => running(),
         IDLE => start(),
+        STARTING => wait_for_start(),
         _ => None,
     }
+}
+
+/// How long others wait for a start, which takes some milliseconds: one that takes longer may need
+/// what a thread that waits for it holds (a lock of the dynamic loader, say).
+const START_MAX: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Whether this thread is the one that starts.
+    static STARTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This process, if it is served once the thread that starts is done.
+#[cold]
+pub(crate) fn wait_for_start() -> Option<&'static Process> {
+    let began = Instant::now();
+    let mut attempt = 0;
+    while is_starting() && !STARTS.get() && began.elapsed() < START_MAX {
+        highwater_os::relax(attempt);
+        attempt += 1;
+    }
+    if is_starting() { None } else { running() }
 }
 
 /// This process, as [`get`], if it serves mappings of files.
@@ -92,8 +122,11 @@ pub(crate) fn holding(address: usize) -> Option<&'static Process> {
 }
 
 fn start() -> Option<&'static Process> {
-    STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).ok()?;
+    if STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).is_err() {
+        return get();
+    }
     let _blocked = Blocked::now();
+    STARTS.set(true);
     let started = match Settings::from_env() {
         Ok(None) => None,
         Ok(Some(settings)) => Some(Process::start(settings)),
@@ -101,14 +134,21 @@ fn start() -> Option<&'static Process> {
     };
     match started {
         None => STATE.store(OFF, Release),
-        Some(Ok(process)) => publish(process),
+        Some(Ok(process)) => begin(process),
         Some(Err(error)) => refuse(&error),
     }
-    let process = running()?;
+    STARTS.set(false);
+    running()
+}
+
+/// Serves a process from now on, with its heap from the first request on.
+fn begin(process: Process) {
+    let process: &'static Process = Box::leak(Box::new(process));
+    PROCESS.store(ptr::from_ref(process).cast_mut(), Release);
     if process.settings.malloc == Malloc::All {
         heap::start(process).unwrap_or_else(|error| refuse(&error));
     }
-    Some(process)
+    STATE.store(RUNNING, Release);
 }
 
 fn refuse(error: &str) -> ! {
@@ -119,10 +159,12 @@ fn refuse(error: &str) -> ! {
 pub(crate) fn publish(process: Process) {
     PROCESS.store(Box::leak(Box::new(process)), Release);
     STATE.store(RUNNING, Release);
+    STARTS.set(false);
 }
 
 /// In a forked child: nobody serves until [`publish`]. The parent's Process stays, unused.
 pub(crate) fn withdraw() {
+    STARTS.set(true);
     STATE.store(STARTING, Release);
     PROCESS.store(ptr::null_mut(), Release);
 }

@@ -23,10 +23,18 @@ thread_local! {
     static COUNTED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Notes a request of the program that goes to the C library; the process may be served afterwards.
+/// Notes a request of the program that may go to the C library: the process may be served
+/// afterwards.
 #[cold]
 pub(crate) fn note(bytes: usize, caller: usize) {
-    if !process::is_undecided() || !caller::are_known() || caller::is_inside(caller) {
+    let (starting, undecided) = (process::is_starting(), process::is_undecided());
+    if !(starting || undecided) || !caller::are_known() || caller::is_inside(caller) {
+        return;
+    }
+    if starting {
+        if wants_all() {
+            process::wait_for_start();
+        }
         return;
     }
     // Headers count too: many of the smallest blocks are no little.
@@ -37,7 +45,12 @@ pub(crate) fn note(bytes: usize, caller: usize) {
     }
     COUNTED.set(0);
     let asked = ASKED.fetch_add(counted, Relaxed) + counted;
-    if asked >= ENOUGH && *WANTED.get_or_init(Malloc::of_env) == Malloc::All {
+    if asked >= ENOUGH && wants_all() {
         process::get();
     }
+}
+
+/// Whether small blocks are to be paged.
+fn wants_all() -> bool {
+    *WANTED.get_or_init(Malloc::of_env) == Malloc::All
 }
