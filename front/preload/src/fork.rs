@@ -122,7 +122,10 @@ extern "C" fn child() {
     };
     let saved = saved.unwrap_or_else(|error| failed(error.to_string()));
     match be_served(old, saved) {
-        Ok(process) => process::publish(process),
+        Ok(process) => {
+            process::publish(process);
+            heap::inherit();
+        }
         Err(reason) => failed(reason),
     }
     FORKING.store(false, Release);

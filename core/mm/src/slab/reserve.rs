@@ -5,9 +5,10 @@
 //!       <── return_all ──         <── take_back ──
 //! ```
 //! An object at hand counts as free to its user and as out to its slab, as one in a sheaf does:
-//! its mark is set only while it is in use. So what is freed twice is found at once, whoever has
-//! the object at hand meanwhile. `hand_out` touches nothing but the mark, which a place leads to;
-//! it and `take_back` lock nothing. The others take a CPU's lock, for many objects at a time.
+//! its mark says so. So what is freed twice is found at once, whoever has the object at hand
+//! meanwhile; by two threads within some ns, when it would be handed out twice (used.rs).
+//! `hand_out` touches nothing but the mark, which a place leads to; it and `take_back` lock
+//! nothing. The others take a CPU's lock, for many objects at a time.
 
 use super::cache::CacheId;
 use super::source::SlabPages;
@@ -34,12 +35,11 @@ impl Place<'_> {
 
     /// Hands the object out.
     ///
-    /// # Panics
-    /// If it is in use.
+    /// # Errors
+    /// It is not at hand: two threads took it back at once, and the other has handed it out.
     #[inline]
-    pub fn hand_out(self) -> Object {
-        self.mark.set();
-        self.object
+    pub fn hand_out(self) -> Result<Object, FreeError> {
+        self.mark.hand_out().map(|()| self.object)
     }
 }
 
@@ -52,7 +52,11 @@ impl<S: SlabPages> Slabs<S> {
         count: usize,
         mut each: impl FnMut(Place<'a>),
     ) -> usize {
-        self.take_objects(self.cache(cache), count, |slab, index| each(self.place(slab, index)))
+        self.take_objects(self.cache(cache), count, |slab, index| {
+            let place = self.place(slab, index);
+            place.mark.reserve();
+            each(place);
+        })
     }
 
     /// An object that is at hand.
@@ -72,14 +76,30 @@ impl<S: SlabPages> Slabs<S> {
         let slab = self.table.get(id);
         let index = slab.index_of(object.0).ok_or(FreeError::Foreign)?;
         let mark = slab.used.byte(index);
-        mark.clear()?;
+        mark.take_back()?;
         Ok((slab.cache, Place { object, mark, slab: id, index }))
     }
 
     /// Returns objects that are at hand to their slabs; cheaper where those of a slab follow each
     /// other.
-    pub fn return_all(&self, places: &[Place<'_>]) {
+    ///
+    /// # Errors
+    /// One that is not at hand: two threads took it back at once. None has been returned; those
+    /// before it are nobody's.
+    pub fn return_all(&self, places: &[Place<'_>]) -> Result<(), Object> {
+        places.iter().try_for_each(|at| at.mark.put().map_err(|_| at.object))?;
         let places: Vec<(u32, u16)> = places.iter().map(|at| (at.slab, at.index)).collect();
         self.put_places(&places);
+        Ok(())
+    }
+
+    /// All objects that are at hand, of whomever, while nobody reserves or returns any: in a
+    /// process whose other threads are gone, say, what they had.
+    pub fn at_hand(&self) -> Vec<Place<'_>> {
+        let mut found = Vec::new();
+        for (id, slab) in self.live_slabs() {
+            slab.used.each_at_hand(|index| found.push(self.place(id, index)));
+        }
+        found
     }
 }

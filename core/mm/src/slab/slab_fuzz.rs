@@ -114,7 +114,7 @@ impl Model {
         for _ in 0..random.below(count as u64) {
             let Some((id, index)) = self.draw(random) else { break };
             let size = self.slabs.sizing(self.slabs.table.get(id).cache).size;
-            let object = self.slabs.place(id, index).hand_out();
+            let object = self.slabs.place(id, index).hand_out().expect("it is at hand");
             self.add(object, size);
         }
         let back = random.below(count as u64) as usize;
@@ -152,7 +152,7 @@ impl Model {
     fn put(&self, places: &[(u32, u16)]) {
         let places: Vec<Place<'_>> =
             places.iter().map(|(id, index)| self.slabs.place(*id, *index)).collect();
-        self.slabs.return_all(&places);
+        assert_eq!(self.slabs.return_all(&places), Ok(()));
     }
 
     fn defer(&mut self, random: &mut Prng) {
@@ -202,6 +202,10 @@ impl Model {
 
     fn check(&self) {
         self.slabs.verify_beside(&self.at_hand);
+        let mut at_hand = self.at_hand.clone();
+        at_hand.sort_unstable();
+        let found = self.slabs.at_hand();
+        assert_eq!(found.iter().map(|at| (at.slab, at.index)).collect::<Vec<_>>(), at_hand);
         let reports = self.slabs.report();
         let used: u64 = reports.iter().map(|report| report.used).sum();
         assert_eq!(used, self.used.len() as u64);

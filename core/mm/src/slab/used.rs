@@ -2,11 +2,15 @@
 //!
 //! ```text
 //! Bits   one exchange when an object is handed out, one when it comes back
-//! Bytes  a store when it is handed out; one exchange when it comes back
+//! Bytes  free ──reserve──> at hand ──hand_out──> in use        a store each
+//!         ^──────put──────/   ^──────take_back─────/           an exchange; a store
 //! ```
 //! Nobody else looks at an object that is about to be handed out, so a byte of its own may be set
-//! by a plain store. To clear it takes an exchange either way: of two who give an object back at
-//! once, one is told.
+//! by a plain store. To free it for good takes an exchange either way: of two who do so at once,
+//! one is told. To take it back to have it at hand takes a load and a store, since an exchange
+//! waits until all stores before it are done: those of a program to its objects, a cache miss each.
+//! Two who take an object back within those few ns both succeed; whoever is the second to hand it
+//! out, or to return it, is told then.
 
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Platform};
@@ -27,6 +31,7 @@ pub(super) struct Mark(AtomicU8);
 
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
+const AT_HAND: u8 = 2;
 
 impl Mark {
     /// Of an object that nobody else has.
@@ -38,10 +43,43 @@ impl Mark {
 
     #[inline]
     pub(super) fn clear(&self) -> Result<(), FreeError> {
-        match self.0.swap(FREE, AcqRel) {
-            IN_USE => Ok(()),
-            _ => Err(FreeError::Free),
+        self.exchange(IN_USE)
+    }
+
+    /// Of an object that a slab has just given.
+    pub(super) fn reserve(&self) {
+        assert!(self.0.load(Relaxed) == FREE, "an object is at hand twice");
+        self.0.store(AT_HAND, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn hand_out(&self) -> Result<(), FreeError> {
+        self.step(AT_HAND, IN_USE)
+    }
+
+    #[inline]
+    pub(super) fn take_back(&self) -> Result<(), FreeError> {
+        self.step(IN_USE, AT_HAND)
+    }
+
+    /// Of an object that its slab gets back.
+    pub(super) fn put(&self) -> Result<(), FreeError> {
+        self.exchange(AT_HAND)
+    }
+
+    #[inline]
+    fn step(&self, from: u8, to: u8) -> Result<(), FreeError> {
+        if self.0.load(Relaxed) != from {
+            return Err(FreeError::Free);
         }
+        self.0.store(to, Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn exchange(&self, from: u8) -> Result<(), FreeError> {
+        let exchanged = self.0.compare_exchange(from, FREE, AcqRel, Relaxed);
+        exchanged.map(drop).map_err(|_| FreeError::Free)
     }
 }
 
@@ -109,6 +147,14 @@ impl<P: Platform> Used<P> {
         }
     }
 
+    /// Calls `found` with every object that is at hand.
+    pub(super) fn each_at_hand(&self, found: impl FnMut(u16)) {
+        if let Used::Bytes(bytes) = self {
+            let at_hand = |index: &u16| bytes[usize::from(*index)].0.load(Acquire) == AT_HAND;
+            (0..bytes.len() as u16).filter(at_hand).for_each(found);
+        }
+    }
+
     /// Calls `found` with every object that is in use.
     pub(super) fn each(&self, mut found: impl FnMut(u16)) {
         match self {
@@ -125,5 +171,27 @@ impl<P: Platform> Used<P> {
                 (0..bytes.len() as u16).filter(|index| self.is_set(*index)).for_each(found);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_tells_where_an_object_is() {
+        let mark = Mark(AtomicU8::new(FREE));
+        let wrong = Err(FreeError::Free);
+        assert_eq!([mark.hand_out(), mark.take_back(), mark.put(), mark.clear()], [wrong; 4]);
+        mark.reserve();
+        assert_eq!([mark.take_back(), mark.clear()], [wrong; 2], "at hand");
+        assert_eq!(mark.hand_out(), Ok(()));
+        assert_eq!([mark.hand_out(), mark.put()], [wrong; 2], "in use");
+        assert_eq!(mark.take_back(), Ok(()));
+        assert_eq!(mark.take_back(), wrong, "taken back twice");
+        assert_eq!(mark.put(), Ok(()));
+        assert_eq!(mark.put(), wrong, "returned twice");
+        mark.set();
+        assert_eq!((mark.clear(), mark.clear()), (Ok(()), wrong));
     }
 }

@@ -321,6 +321,80 @@ static uint64_t unread(size_t pages)
     return count;
 }
 
+/* Threads ask at once, from the start on, and keep what they get. */
+static pthread_barrier_t gather;
+
+static void *ask(void *bytes)
+{
+    enum { SIZE = 1000 };
+    size_t count = (uintptr_t)bytes / SIZE;
+    static _Thread_local void *all[1 << 16];
+    MUST(count <= sizeof all / sizeof *all);
+    pthread_barrier_wait(&gather);
+    for (size_t i = 0; i < count; i++)
+        MUST((all[i] = malloc(SIZE)) && memset(all[i], 1, SIZE));
+    pthread_barrier_wait(&gather);
+    for (size_t i = 0; i < count; i++)
+        free(all[i]);
+    return NULL;
+}
+
+static uint64_t together(size_t pages)
+{
+    pthread_t ids[THREADS];
+    MUST(pthread_barrier_init(&gather, NULL, THREADS) == 0);
+    for (size_t i = 0; i < THREADS; i++)
+        MUST(pthread_create(&ids[i], NULL, ask, (void *)(pages * PAGE / THREADS)) == 0);
+    for (size_t i = 0; i < THREADS; i++)
+        MUST(pthread_join(ids[i], NULL) == 0);
+    return 0;
+}
+
+/* What another thread had at hand when the process forked is given out in the child. */
+enum { LEFT = 6, LEFT_SIZE = 5000 };
+static void *left[LEFT];
+
+static void *leave(void *nothing)
+{
+    for (size_t i = 0; i < LEFT; i++)
+        MUST(left[i] = malloc(LEFT_SIZE));
+    for (size_t i = 0; i < LEFT; i++)
+        free(left[i]);
+    pthread_barrier_wait(&gather);
+    pthread_barrier_wait(&gather);
+    return nothing;
+}
+
+static uint64_t warm_up(void);
+
+static uint64_t orphans(size_t pages)
+{
+    uint64_t hash = warm_up();
+    pthread_t thread;
+    MUST(pthread_barrier_init(&gather, NULL, 2) == 0);
+    MUST(pthread_create(&thread, NULL, leave, NULL) == 0);
+    pthread_barrier_wait(&gather);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        size_t met = 0;
+        for (size_t i = 0; i < pages; i++) {
+            void *at = malloc(LEFT_SIZE);
+            MUST(at);
+            for (size_t k = 0; k < LEFT; k++)
+                met += at == left[k];
+        }
+        _exit(met == LEFT ? 0 : 10 + (int)met);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    if (status != 0)
+        die("the child met %d of %d", WEXITSTATUS(status) - 10, LEFT);
+    pthread_barrier_wait(&gather);
+    MUST(pthread_join(thread, NULL) == 0);
+    return hash;
+}
+
 /* ---- what no program may do ---- */
 
 static void *free_it(void *at)
@@ -368,6 +442,8 @@ static const struct section SECTIONS[] = {
     {"handover", handover},
     {"forks", forks},
     {"unread", unread},
+    {"together", together},
+    {"orphans", orphans},
     {NULL, NULL},
 };
 

@@ -44,6 +44,32 @@ fn parents_and_children_have_small_blocks_of_their_own() {
     compare(Limits::of(8 * MIB), &["forks"]);
 }
 
+/// What threads have at hand is not lost to a child that is forked.
+#[test]
+fn a_forked_child_has_what_other_threads_had_at_hand() {
+    let place = Place::new();
+    let program = place.c_program("objects", &["8", "orphans"]);
+    place.run_within(&Limits::of(8 * MIB), &program).expect_success("objects orphans");
+}
+
+/// Threads that ask while another starts the manager wait for it: all but the first MiB is paged.
+#[test]
+fn threads_that_start_together_are_paged() {
+    let place = Place::new();
+    let program = place.c_program("objects", &["32", "together"]);
+    let unlimited = place.run(&program).expect_success("objects together");
+    let report = place.compare_bounds("together", &unlimited, &Limits::of(64 * MIB), &program);
+    let paged = report.number("/vmstat/pgzero") * 4096;
+    assert!(paged >= 28 * MIB, "{paged} bytes were paged of 32 MiB");
+}
+
+/// Strings are of the malloc whose free gets them.
+#[test]
+fn a_program_with_a_malloc_of_its_own_keeps_it() {
+    let place = Place::new();
+    place.compare("own malloc", &place.c_program("own_malloc", &["32"]));
+}
+
 /// Thousands of pages are swapped out, and none of them comes back.
 #[test]
 fn freeing_reads_no_page() {

@@ -75,6 +75,15 @@ pub(super) fn bin(class: usize) -> Option<&'static mut Bin> {
     unsafe { (*cache).bins.get_mut(class) }
 }
 
+/// Calls `found` with what this thread has at hand.
+pub(super) fn each_of_this_thread(found: impl FnMut(&Place<'static>)) {
+    if let State::Has(cache) = CACHE.get() {
+        // SAFETY: the thread's own, as in `bin`; nobody changes it meanwhile.
+        let cache = unsafe { &*cache };
+        cache.bins.iter().flat_map(|bin| &bin.places).for_each(found);
+    }
+}
+
 #[cold]
 fn begin() -> *mut ThreadCache {
     let cache = ThreadCache { bins: std::array::from_fn(|_| Bin::default()) };

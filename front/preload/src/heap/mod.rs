@@ -17,7 +17,7 @@
 //! is bounded, and swapped out like everything else.
 //!
 //! In a forked child the heap goes on as it was, over the child's manager. What other threads had
-//! at hand is lost to it.
+//! at hand, as its marks tell, goes back to the slabs.
 
 mod cache;
 mod classes;
@@ -88,6 +88,11 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     Ok(())
 }
 
+/// In a forked child, which is served: the heap is all its own.
+pub(crate) fn inherit() {
+    get().into_iter().for_each(Heap::return_orphans);
+}
+
 /// Keeps the heap as it is, for a fork.
 pub(crate) fn close() -> Option<Closed> {
     get().map(|heap| heap.gate.close())
@@ -115,7 +120,16 @@ impl Heap {
 
     #[inline]
     fn hand_out(&self, place: Place<'_>) -> *mut u8 {
-        (self.base + place.hand_out().0 as usize) as *mut u8
+        let address = self.address(place.object());
+        match place.hand_out() {
+            Ok(_) => address as *mut u8,
+            Err(error) => refuse(error, address),
+        }
+    }
+
+    #[inline]
+    fn address(&self, object: Object) -> usize {
+        self.base + object.0 as usize
     }
 
     /// Takes an object back. What is none, or free, ends the program.
@@ -162,12 +176,24 @@ impl Heap {
         keeping_errno(|| {
             places.sort_unstable_by_key(Place::object);
             let inside = self.gate.enter(self.slabs.platform());
-            self.slabs.return_all(places);
+            let returned = self.slabs.return_all(places);
+            returned.unwrap_or_else(|object| refuse(FreeError::Free, self.address(object)));
             drop(inside);
             if self.slabs.source().has_excess() {
                 self.discard_excess();
             }
         });
+    }
+
+    /// Returns what threads had at hand that a fork left behind. The forked child's only thread
+    /// keeps what it has.
+    fn return_orphans(&self) {
+        let mut own = Vec::new();
+        cache::each_of_this_thread(|place| own.push(place.object()));
+        own.sort_unstable();
+        let mut orphans = self.slabs.at_hand();
+        orphans.retain(|place| own.binary_search(&place.object()).is_err());
+        self.give(&mut orphans);
     }
 
     /// Discards what slabs have given back, if it is too much. Runs on their way are nobody's.
