@@ -18,11 +18,11 @@ help:
 build:
 	$(CARGO) build --release --workspace
 
-# The second half is with assertions: the structures, and a manager on its model. What else has
-# them is for by hand, to stay below 20 minutes: `cargo test --package highwater-os`, -uffd, -sim.
+# The second half is with assertions: the structures, and whole managers on each platform.
+ASSERTED = highwater-mm highwater-os highwater-uffd highwater-sim
 test: tools venv build
-	$(CARGO) test --release --workspace --exclude highwater-mm
-	$(CARGO) test --package highwater-mm
+	$(CARGO) test --release --workspace $(addprefix --exclude ,$(ASSERTED))
+	$(CARGO) test $(addprefix --package ,$(ASSERTED))
 
 demo:
 	@demo/sort.sh check

@@ -1,9 +1,7 @@
 //! Compaction: memory in pieces becomes blocks, in each of the ways that there were, and nothing is
 //! lost on the way.
 
-mod common;
-
-use common::Trouble;
+use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::Compact;
 use highwater_mm::stats::{Counter, Snapshot};

@@ -1,9 +1,7 @@
 //! What the manager does for a given sequence of accesses, counted: transfers, pages scanned, pages
 //! dropped. One thread, on one CPU, no kswapd: every count repeats exactly.
 
-mod common;
-
-use common::Trouble;
+use crate::common::{self, Trouble};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_os::Os;

@@ -1,8 +1,6 @@
 //! Pages of 4 KiB to 2 MiB: each contiguous in memory, read and written at once.
 
-mod common;
-
-use common::{Trouble, memory};
+use crate::common::{Trouble, memory};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;

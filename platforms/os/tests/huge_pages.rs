@@ -1,8 +1,6 @@
 //! Huge pages behind the arena: the kernel gives them, or does not, and contents are the same.
 
-mod common;
-
-use common::{Trouble, memory};
+use crate::common::{Trouble, memory};
 use highwater_mm::{Access, Config, Manager};
 use highwater_os::{HugePages, Os};
 use highwater_platform::{Latency, Memory, WORDS_PER_FRAME};

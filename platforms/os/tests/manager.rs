@@ -1,8 +1,6 @@
 //! The trial of the whole manager, on real threads and devices: contents against a model.
 
-mod common;
-
-use common::Trouble;
+use crate::common::{self, Trouble};
 use highwater_devices::{Algorithm, Device};
 use highwater_mm::Config;
 use highwater_mm::config::Switch;

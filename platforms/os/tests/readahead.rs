@@ -1,8 +1,6 @@
 //! What is read along with a page, and what becomes of it. One thread, on one CPU, no kswapd.
 
-mod common;
-
-use common::Trouble;
+use crate::common::{self, Trouble};
 use highwater_devices::Device;
 use highwater_mm::config::{Readahead, SwapConfig, SwapIn};
 use highwater_mm::stats::{Counter, Snapshot};

@@ -1,8 +1,6 @@
 //! Runs of frames outside spaces: where they lie, and that the books say so.
 
-mod common;
-
-use common::Trouble;
+use crate::common::{self, Trouble};
 use highwater_mm::trial::{Pins, Program};
 use highwater_mm::zone::{Fragmentation, Mobility};
 use highwater_mm::{Config, Manager};

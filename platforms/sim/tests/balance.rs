@@ -1,8 +1,6 @@
 //! Anonymous pages against files' pages: whose are evicted, counted.
 
-mod common;
-
-use common::{device, machine, setup};
+use crate::common::{device, machine, setup};
 use highwater_mm::config::Switch;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};

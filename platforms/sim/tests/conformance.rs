@@ -1,8 +1,6 @@
 //! The suite for all platforms, under every policy and both ways to notice accesses.
 
-mod common;
-
-use common::{device, machine, platform, setup};
+use crate::common::{device, machine, platform, setup};
 use highwater_platform::Recency;
 use highwater_platform::conformance::{Mapped, World, check};
 use highwater_sim::machine::Answer;

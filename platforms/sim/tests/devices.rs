@@ -1,8 +1,6 @@
 //! Several swap devices: which of them fill, and how far.
 
-mod common;
-
-use common::{device, machine, platform, setup};
+use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::{DeviceLock, SwapConfig, Switch};
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::Recency;

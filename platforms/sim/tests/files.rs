@@ -1,8 +1,6 @@
 //! Spaces over files: what is read, dropped and written, and when; counted.
 
-mod common;
-
-use common::{device, machine, setup};
+use crate::common::{device, machine, setup};
 use highwater_mm::space::Page;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError, alloc};

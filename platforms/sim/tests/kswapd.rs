@@ -1,8 +1,6 @@
 //! kswapd threads on a virtual machine: how many there are, and what they do.
 
-mod common;
-
-use common::{device, machine, platform, setup};
+use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
 use highwater_mm::zone::Level;

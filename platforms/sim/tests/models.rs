@@ -1,8 +1,6 @@
 //! The model against what can be worked out on paper: locks, hand-overs, queues, cores.
 
-mod common;
-
-use common::{device, machine, platform, setup};
+use crate::common::{device, machine, platform, setup};
 use highwater_platform::{
     Atomic, Block, Clock, Cpu, Io, Lock, LockClass, Locks, Mmu, Phase, Platform, Protection,
     Recency,

@@ -1,9 +1,7 @@
 //! Files that come and go while others use theirs: every page is of the file that is open, and what
 //! was changed is in the file after it was closed; counted, and under drawn schedules.
 
-mod common;
-
-use common::{device, machine, setup};
+use crate::common::{device, machine, setup};
 use highwater_mm::space::{Entry, Space};
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_platform::{FileAccess, Memory, Recency};

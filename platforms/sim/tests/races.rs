@@ -1,9 +1,7 @@
 //! Does it find what it is for? Races and deadlocks planted in copies of structures, and what the
 //! engine says of runs that hang. And: is it itself deterministic?
 
-mod common;
-
-use common::{machine, platform, setup};
+use crate::common::{machine, platform, setup};
 use highwater_platform::{
     Atomic, Event, Guard, Lock, LockClass, Locks, Memory, Mmu, Platform, Protection, Recency,
 };

@@ -1,9 +1,7 @@
 //! Readers of files: what is read ahead of them, in how many transfers, and what is left to wait
 //! for. Counted; virtual time, one seed.
 
-mod common;
-
-use common::{device, machine, setup};
+use crate::common::{device, machine, setup};
 use highwater_mm::config::ReadaheadBy;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};

@@ -1,9 +1,7 @@
 //! Devices with a queue are kept busy: by a kswapd thread that goes on while it writes, by streams
 //! whose next pages are on their way, and by who says what it will use. Virtual time, one seed.
 
-mod common;
-
-use common::{device, machine, platform, setup};
+use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::Switch;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager, Range};

@@ -1,8 +1,6 @@
 //! Pages are moved between frames under programs that use them: they find what they wrote.
 
-mod common;
-
-use common::{Paged, Setup, file, memory};
+use crate::common::{Paged, Setup, file, memory};
 use highwater_devices::Device;
 use highwater_mm::compact::Mode;
 use highwater_mm::space::Page;

@@ -1,8 +1,6 @@
 //! Real faults: threads use more memory than the budget, and find what they wrote.
 
-mod common;
-
-use common::{Paged, Setup, file, memory};
+use crate::common::{Paged, Setup, file, memory};
 use highwater_uffd::{Delivery, Mapping};
 use highwater_units::PAGE_SIZE;
 

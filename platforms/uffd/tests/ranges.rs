@@ -1,8 +1,6 @@
 //! What programs do to ranges while pages come and go: protect, drop, move, copy.
 
-mod common;
-
-use common::{Paged, Setup, fail, memory};
+use crate::common::{Paged, Setup, fail, memory};
 use highwater_mm::Range;
 use highwater_mm::space::Page;
 use highwater_mm::stats::Counter;

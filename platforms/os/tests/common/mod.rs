@@ -1,5 +1,4 @@
 //! Devices that misbehave: slow, failing, full, or slower than they are. Panics that are heard.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, open, tier};
 use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency};

@@ -1,5 +1,4 @@
 //! Machines and platforms for tests.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};

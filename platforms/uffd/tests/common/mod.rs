@@ -1,5 +1,4 @@
 //! A paged space, and a program that keeps a version in its own words of every page.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Device, Spec, open};
 use highwater_mm::{Config, FaultError, Manager, Range};

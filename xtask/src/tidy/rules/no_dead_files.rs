@@ -86,13 +86,19 @@ fn roots(tree: &Tree, manifest: &File) -> Vec<String> {
     if !table.contains_key("package") {
         return Vec::new();
     }
-    let inside = |file: &&File| file.path.strip_prefix(base).is_some_and(is_conventional_root);
+    let inside = |file: &&File| {
+        file.path.strip_prefix(base).is_some_and(|path| is_conventional_root(&table, path))
+    };
     let by_place = tree.files().iter().filter(inside).map(|file| file.path.clone());
     let by_path = named_paths(&table).into_iter().map(|path| join(base, path));
     by_place.chain(by_path).collect()
 }
 
-fn is_conventional_root(path: &str) -> bool {
+fn is_conventional_root(manifest: &Table, path: &str) -> bool {
+    let automatic = manifest.get("package").and_then(|package| package.get("autotests"));
+    if automatic.and_then(Value::as_bool) == Some(false) && path.starts_with("tests/") {
+        return false;
+    }
     let parts: Vec<&str> = path.split('/').collect();
     let is_rust = |name: &str| name.ends_with(".rs");
     match parts[..] {
@@ -214,6 +220,9 @@ mod tests {
         let manifest = "[package]\nname = \"c\"\n[[bench]]\nname = \"b\"\npath = \"x/b.rs\"\n";
         assert_dead(&[("c/Cargo.toml", manifest), ("c/x/b.rs", "")], &[]);
         assert_dead(&[("a/tests/common/mod.rs", "")], &["a/tests/common/mod.rs"]);
+        let one = "[package]\nname = \"d\"\nautotests = false\n[[test]]\npath = \"tests/all.rs\"\n";
+        let tests = [("d/Cargo.toml", one), ("d/tests/all.rs", ""), ("d/tests/b.rs", "")];
+        assert_dead(&tests, &["d/tests/b.rs"]);
     }
 
     #[test]

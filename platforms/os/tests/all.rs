@@ -1,0 +1,14 @@
+//! All tests of a manager on threads of this process, in one program: what they share of the
+//! manager is compiled once. A new file beside this one is named here.
+
+mod common;
+
+mod compact;
+mod conformance;
+mod counts;
+mod files;
+mod folios;
+mod huge_pages;
+mod manager;
+mod readahead;
+mod runs;
