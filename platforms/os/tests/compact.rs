@@ -249,7 +249,7 @@ impl Folios {
         let pin = self.manager.pin(self.spaces[order], vpn, access)?;
         assert_eq!(pin.frames(), 1 << order);
         for frame in 0..pin.frames() {
-            let value = vpn.0 << 16 | (order as u64) << 8 | u64::from(frame) + 1;
+            let value = vpn.0 << 16 | (order as u64) << 8 | (u64::from(frame) + 1);
             act(self.manager.platform(), pin.pfn().offset(frame), value);
         }
         Ok(())

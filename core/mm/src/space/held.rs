@@ -166,10 +166,11 @@ impl<'a, P: Platform> Held<'a, P> {
     fn set(&self, index: usize, value: Entry) {
         let vpn = self.first.offset(index as u64);
         let cell = self.space.table.entry(vpn);
+        // While it is locked: who cleans it next must find it counted.
+        self.space.note_dirty(Entry(cell.load(Relaxed)), value);
         let unlock = |now: u64| Some(value.settled().0 | now & PINS);
         let before = cell.fetch_update(AcqRel, Acquire, unlock).expect("always some");
         debug_assert!(before & LOCKED != 0, "{vpn:?} was not locked");
-        self.space.note_dirty(Entry(before), value);
         if before & WAITERS != 0 {
             self.space.notify(vpn);
         }

@@ -179,7 +179,7 @@ impl<P: Platform> Space<P> {
         self.dirty.load(SeqCst)
     }
 
-    /// An entry was changed.
+    /// An entry, which is locked, is about to be changed.
     fn note_dirty(&self, before: Entry, now: Entry) {
         match (self.backing, before.is_dirty(), now.is_dirty()) {
             (Backing::File { .. }, false, true) => self.dirty.fetch_add(1, SeqCst),
