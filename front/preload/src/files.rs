@@ -194,6 +194,12 @@ fn map_file(address: u64, len: usize, kind: c_int, fd: RawFd, at: off_t) -> std:
     if mapped == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Below 2 GiB, which only one processor knows.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const MAP_32BIT: c_int = libc::MAP_32BIT;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const MAP_32BIT: c_int = 0;
+
 /// Whether a request is of a kind that may be served: for reading, and nothing special.
 pub(crate) fn is_wanted(request: &Request) -> bool {
     let Request { len, access, flags, offset, .. } = *request;
@@ -205,7 +211,7 @@ pub(crate) fn is_wanted(request: &Request) -> bool {
         | libc::MAP_HUGETLB
         | libc::MAP_LOCKED
         | libc::MAP_SYNC
-        | libc::MAP_32BIT;
+        | MAP_32BIT;
     let kind = matches!(flags & libc::MAP_TYPE, libc::MAP_PRIVATE | libc::MAP_SHARED);
     kind && flags & barred == 0
         && access == libc::PROT_READ

@@ -42,7 +42,7 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
         | libc::MAP_STACK
         | libc::MAP_HUGETLB
         | libc::MAP_LOCKED
-        | libc::MAP_32BIT;
+        | files::MAP_32BIT;
     let kind = flags & libc::MAP_TYPE | flags & libc::MAP_ANONYMOUS;
     match kind == needed && flags & barred == 0 && access & libc::PROT_EXEC == 0 && len > 0 {
         false => Request::Kernel,
