@@ -10,7 +10,7 @@
 //! Locking: a CPU's lock, then a node's or that of the spare records. A CPU number is a hint: what
 //! it names has a lock, which its own threads take without waiting for others.
 
-use super::record::Slab;
+use super::record::{Pages, Slab};
 use super::sheaf::Sheaves;
 use super::sizing::Sizing;
 use super::table::Table;
@@ -220,4 +220,4 @@ impl<P: Platform> Cache<P> {
 /// Runs of pages on their way back to their source, when no lock is held any more.
 #[must_use]
 #[derive(Default)]
-pub(super) struct Doomed(pub(super) Vec<(u64, Order)>);
+pub(super) struct Doomed(pub(super) Vec<(Pages, CacheId)>);

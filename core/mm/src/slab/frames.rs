@@ -39,7 +39,7 @@ impl<P: Platform> SlabPages for Frames<P> {
         Some(first.0.into())
     }
 
-    fn give(&self, first: u64, _: Order) {
+    fn give(&self, first: u64, _: Order, _: CacheId) {
         let first = Pfn(first as u32);
         let (order, mobility) = self.machine.frames.end_run(first);
         self.machine.free_run(first, order, mobility);

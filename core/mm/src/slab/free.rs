@@ -8,9 +8,9 @@
 //! ```
 
 use super::cache::{Cache, CpuSlabs, Doomed, Event};
-use super::record::{Chain, Freed, Slab, State, freed};
+use super::record::{Chain, Freed, Pages, Slab, State, freed};
 use super::source::{SlabPages, page_count};
-use super::{Object, Slabs};
+use super::{CacheId, Object, Slabs};
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Cpu, Guard, Lock};
 use highwater_units::{CpuId, PAGE_SHIFT};
@@ -215,12 +215,15 @@ impl<S: SlabPages> Slabs<S> {
         cache.nodes[slab.node() % cache.nodes.len()].slabs.fetch_sub(1, Relaxed);
         cache.count(cpu, Event::FreeSlab, 1);
         cache.put_record(mine, id);
-        doomed.0.push((pages.first, pages.order));
+        doomed.0.push((pages, cache.id));
     }
 
     /// Gives the pages of ended slabs back; returns how many. No lock is held.
     pub(super) fn give_pages(&self, doomed: Doomed) -> u64 {
-        doomed.0.iter().for_each(|(first, order)| self.source.give(*first, *order));
-        doomed.0.iter().map(|(_, order)| page_count(*order)).sum()
+        let give = |(pages, cache): &(Pages, CacheId)| {
+            self.source.give(pages.first, pages.order, *cache);
+            page_count(pages.order)
+        };
+        doomed.0.iter().map(give).sum()
     }
 }

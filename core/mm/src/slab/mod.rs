@@ -125,6 +125,10 @@ impl<S: SlabPages> Slabs<S> {
             sizing if sizing.order >= spec.order => sizing,
             _ => Sizing::of_order(spec.size, spec.order, cpus, nodes, config),
         };
+        let sizing = match spec.marks {
+            Marks::Bits => sizing,
+            Marks::Bytes => sizing.at_hand(),
+        };
         let sheaves = || match self.config.sheaves {
             Switch::On => Some(Sheaves::new(platform, sizing, self.nodes, self.source.pages())),
             Switch::Off => None,

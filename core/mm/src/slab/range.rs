@@ -163,7 +163,7 @@ impl<P: Platform> SlabPages for PageRange<P> {
         self.try_take(order)
     }
 
-    fn give(&self, first: u64, order: Order) {
+    fn give(&self, first: u64, order: Order, _: CacheId) {
         if usize::from(order.0) > KEPT_MAX {
             return self.give_runs(order, &[first as u32]);
         }

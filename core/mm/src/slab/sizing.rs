@@ -99,6 +99,18 @@ impl Sizing {
     }
 }
 
+/// Slabs on a CPU's partial list at most, where callers have objects at hand.
+const CPU_SLABS_AT_HAND: usize = 2;
+
+impl Sizing {
+    /// For callers who have objects at hand: what they keep need not be kept a second time, so
+    /// CPUs have few partial slabs, and one that is empty is given back. Of large objects a slab
+    /// has one or two, and to keep a dozen of them empty for each size took more than all else.
+    pub(super) fn at_hand(self) -> Sizing {
+        Sizing { cpu_slabs: self.cpu_slabs.min(CPU_SLABS_AT_HAND), min_partial: 0, ..self }
+    }
+}
+
 /// Objects of a slab. A link has 16 bits, one of them spare (MAX_OBJS_PER_PAGE).
 pub(super) fn objects_in(order: Order, size: u32) -> u16 {
     (((PAGE_SIZE << order.0) / size as usize) as u16).min(i16::MAX as u16)

@@ -27,8 +27,8 @@ pub trait SlabPages: Send + Sync + 'static {
     /// one; `None`: there is none, or not in one piece.
     fn take(&self, order: Order, cache: CacheId) -> Option<u64>;
 
-    /// Gives a run back.
-    fn give(&self, first: u64, order: Order);
+    /// Gives a run back that a slab of `cache` had.
+    fn give(&self, first: u64, order: Order, cache: CacheId);
 
     /// The memory node of a page that was taken.
     fn node_of(&self, page: u64) -> NodeId;

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU8, Ordering::*};
 pub enum Marks {
     /// By a bit each.
     Bits,
-    /// By a byte each: faster, and needed for [`super::Slabs::reserve`].
+    /// By a byte each: faster, and needed for [`super::Slabs::reserve`], whose callers keep objects
+    /// so that slabs keep few.
     Bytes,
 }
 

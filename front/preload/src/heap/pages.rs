@@ -5,11 +5,12 @@
 //!                    ^   ^──────────/   \ too many: discarded, the oldest first
 //!                    \── emptied <──────/
 //! ```
-//! A kept run is given out again without a system call. Discarding enters the manager, so it is
-//! done apart ([`HeapPages::excess`]), with none of the heap's locks held. Runs are neither split
-//! nor merged: an emptied one takes no memory, and addresses are plenty. One without contents is
-//! made present at once, if there is memory to spare: a call for a slab, and not a fault for every
-//! page or two.
+//! A kept run is given out again without a system call, to a class whose slabs use as many of its
+//! pages: of those of large objects the last pages are not used, and stay without memory so.
+//! Discarding enters the manager, so it is done apart ([`HeapPages::excess`]), with none of the
+//! heap's locks held. Runs are neither split nor merged: an emptied one takes no memory, and
+//! addresses are plenty. One without contents is made present at once, if there is memory to spare:
+//! a call for a slab, and not a fault for every page or two.
 //!
 //! Locking: `runs` is the last lock of the heap. Conservation: pages below `next` = of slabs + kept
 //! + emptied + being discarded.
@@ -36,6 +37,9 @@ const KEPT_MAX: u64 = 4096;
 /// Orders of slabs: objects of 64 KiB have order 4.
 const ORDERS: usize = 5;
 
+/// Pages of a run that a slab may use: 1 to this.
+const USED_MAX: usize = 1 << (ORDERS - 1);
+
 /// A run of pages: the first, by its number in the region.
 pub(super) type Run = (u64, Order);
 
@@ -55,7 +59,8 @@ pub(super) struct HeapPages {
 #[derive(Default)]
 struct Runs {
     next: u64,
-    kept: [VecDeque<u64>; ORDERS],
+    /// By the pages that slabs have used of them, from one on.
+    kept: [VecDeque<u64>; USED_MAX],
     emptied: [Vec<u64>; ORDERS],
 }
 
@@ -63,11 +68,16 @@ fn pages_of(order: Order) -> u64 {
     order.frames().into()
 }
 
-/// The first pages of a slab, in which its objects are.
-fn pages_for_objects(order: Order, class: CacheId) -> u64 {
-    let size = u64::from(SIZES[class.index()]);
+/// The first pages of a slab, in which its objects are: more than half of them, so they tell the
+/// order.
+fn pages_used(order: Order, size: u32) -> u64 {
+    let size = u64::from(size);
     let bytes = (pages_of(order) << PAGE_SHIFT) / size * size;
     bytes.div_ceil(PAGE_SIZE as u64)
+}
+
+fn pages_for_objects(order: Order, class: CacheId) -> u64 {
+    pages_used(order, SIZES[class.index()])
 }
 
 impl HeapPages {
@@ -109,11 +119,10 @@ impl HeapPages {
         let mut runs = self.runs();
         let mut out = Vec::new();
         while self.kept.load(Relaxed) > self.kept_max / 2 {
-            for order in 0..ORDERS {
-                let oldest = runs.kept[order].pop_front();
-                out.extend(oldest.map(|first| (first, Order(order as u8))));
-                let pages = oldest.map_or(0, |_| pages_of(Order(order as u8)));
-                self.kept.fetch_sub(pages, Relaxed);
+            for used in 1..=USED_MAX {
+                let Some(oldest) = runs.kept[used - 1].pop_front() else { continue };
+                out.push((oldest, Order::covering(used as u32)));
+                self.kept.fetch_sub(used as u64, Relaxed);
             }
         }
         out
@@ -148,9 +157,9 @@ impl HeapPages {
         self.used[cache.index()].swap(true, Relaxed)
     }
 
-    fn take_kept(&self, order: Order) -> Option<u64> {
-        let first = self.runs().kept[usize::from(order.0)].pop_back()?;
-        self.kept.fetch_sub(pages_of(order), Relaxed);
+    fn take_kept(&self, used: u64) -> Option<u64> {
+        let first = self.runs().kept[used as usize - 1].pop_back()?;
+        self.kept.fetch_sub(used, Relaxed);
         Some(first)
     }
 
@@ -183,7 +192,8 @@ impl SlabPages for HeapPages {
 
     fn take(&self, order: Order, cache: CacheId) -> Option<u64> {
         let process = process::running()?;
-        let kept = self.take_kept(order);
+        let used = pages_for_objects(order, cache);
+        let kept = self.take_kept(used);
         let first = kept.or_else(|| self.take_empty(order, process))?;
         let range = Range { first: self.vpn(first), end: self.vpn(first + pages_of(order)) };
         // The program may have protected them, and freed them so.
@@ -191,19 +201,41 @@ impl SlabPages for HeapPages {
             return None;
         }
         if self.is_used(cache) && kept.is_none() {
-            let end = range.first.offset(pages_for_objects(order, cache));
-            process.populate(Range { end, ..range });
+            process.populate(Range { end: range.first.offset(used), ..range });
         }
         Some(first)
     }
 
-    fn give(&self, first: u64, order: Order) {
+    fn give(&self, first: u64, order: Order, cache: CacheId) {
+        let used = pages_for_objects(order, cache);
         let mut runs = self.runs();
-        runs.kept[usize::from(order.0)].push_back(first);
-        self.kept.fetch_add(pages_of(order), Relaxed);
+        runs.kept[used as usize - 1].push_back(first);
+        self.kept.fetch_add(used, Relaxed);
     }
 
     fn node_of(&self, _: u64) -> NodeId {
         NodeId(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_mm::config::SlabConfig;
+    use highwater_mm::slab::{Resolved, Sizing};
+
+    #[test]
+    fn pages_with_objects_tell_the_order_of_a_slab() {
+        for size in SIZES {
+            let sizing = Sizing::new(size, 2, 1, Resolved::new(SlabConfig::default(), 2));
+            for order in [sizing.order_min.max(super::super::ORDER), sizing.order_min] {
+                let used = pages_used(order, size);
+                assert!((1..=USED_MAX as u64).contains(&used), "{size} bytes");
+                assert_eq!(Order::covering(used as u32), order, "{size} bytes, {used} pages");
+            }
+        }
+        assert_eq!(pages_used(Order(3), 20_480), 5);
+        assert_eq!(pages_used(Order(3), 12_288), 6);
+        assert_eq!(pages_used(Order(3), 160), 8);
     }
 }
