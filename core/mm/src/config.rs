@@ -1,6 +1,6 @@
 //! Settings of a manager. Every policy is one; the defaults are the best known.
 
-use highwater_units::Prng;
+use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
 use std::str::FromStr;
 
@@ -38,6 +38,8 @@ pub struct Config {
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
     /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
     pub large_pages: Switch,
+    /// Where `large_pages` is on: what khugepaged makes large pages of.
+    pub khugepaged: KhugepagedConfig,
     /// How willingly anonymous pages are swapped, beside files' pages: 0 to 200. 0: only when
     /// hardly a file's page is left; 100: as willingly; 200: files' pages stay.
     pub swappiness: u32,
@@ -59,6 +61,54 @@ pub struct Config {
     pub swap: SwapConfig,
     /// Objects smaller than pages.
     pub slab: SlabConfig,
+}
+
+/// What khugepaged makes large pages of, and how fast it looks for it. An aligned block of 512
+/// pages is collapsed if all limits allow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KhugepagedConfig {
+    /// Pages that it looks at before it sleeps (pages_to_scan); 0: it does not run.
+    pub pages_to_scan: u32,
+    /// For how long it sleeps, from 1 ms on (scan_sleep_millisecs).
+    pub scan_sleep: Nanos,
+    /// Pages of a block that may be absent, and get memory: 0 to 511. The kernel allows 511; here
+    /// memory is a budget. On page tables it is 0 whatever this says: what is absent there may
+    /// belong to nothing. Of a large page on its way out, more pages of zeros than this are dropped
+    /// instead of written.
+    pub max_ptes_none: u32,
+    /// Pages of a block that may be swapped, and are read: 0 to 511.
+    pub max_ptes_swap: u32,
+    /// Pages of a block that must be in memory and in use: 0 to 512. The kernel is content with
+    /// one, or with half if others are swapped.
+    pub referenced_min: u32,
+}
+
+/// The most of the limits of [`KhugepagedConfig`] that are for pages not in memory.
+pub const MAX_PTES: u32 = LARGE_PAGES as u32 - 1;
+
+impl KhugepagedConfig {
+    /// Any settings: for tests that draw what they run.
+    pub fn draw(random: &mut Prng) -> KhugepagedConfig {
+        KhugepagedConfig {
+            pages_to_scan: if random.percent(20) { 0 } else { 512 << random.below(5) },
+            scan_sleep: Nanos(1_000_000 << random.below(8)),
+            max_ptes_none: random.below(u64::from(MAX_PTES) + 1) as u32,
+            max_ptes_swap: random.below(u64::from(MAX_PTES) + 1) as u32,
+            referenced_min: random.below(64) as u32,
+        }
+    }
+}
+
+impl Default for KhugepagedConfig {
+    fn default() -> KhugepagedConfig {
+        KhugepagedConfig {
+            pages_to_scan: 4096,
+            scan_sleep: Nanos(10_000_000_000),
+            max_ptes_none: 64,
+            max_ptes_swap: 64,
+            referenced_min: 448,
+        }
+    }
 }
 
 /// How memory is compacted. What is not the default is there to be compared with: the kernels of
@@ -370,6 +420,7 @@ impl Default for Config {
             readahead_by: ReadaheadBy::Threads,
             readahead_threads: None,
             large_pages: Switch::Off,
+            khugepaged: KhugepagedConfig::default(),
             swappiness: 60,
             shadows: Switch::On,
             lru_lanes: None,

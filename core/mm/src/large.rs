@@ -4,6 +4,7 @@
 //! first touch (fault/large.rs) --> resident: every entry LARGE, the first frame listed for all,
 //!                                  the others Tail
 //!    ^                               |              \-- split --> 512 pages of their own
+//! 512 hot pages (khugepaged) ------> |
 //!    | one read                      | unmapped, one cluster, one write (reclaim/large.rs)
 //!    \------------------------- swapped: entries say that they went together
 //! ```
@@ -12,17 +13,46 @@
 //! it first. Conservation: a resident LARGE entry but the first of its block has a Tail frame.
 //! Locking: entries; then the LRU's as everywhere.
 
-use crate::frame::Place;
+use crate::frame::{Place, Writeback};
 use crate::lru::List;
 use crate::machine::Machine;
-use crate::space::{Page, Pinned, Space, block_of};
+use crate::space::{HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
-use highwater_platform::Platform;
+use highwater_platform::{Platform, Protection};
 use highwater_units::{FrameBatch, LARGE_PAGES, Pfn, Vpn};
 
 /// The frames of a large block that starts with `first`.
 pub fn block_frames(first: Pfn) -> [Pfn; LARGE_PAGES] {
     std::array::from_fn(|index| first.offset(index as u32))
+}
+
+/// Gives a block of frames, which hold their contents, to the pages of a block, and lists the first
+/// one for all.
+pub fn install<P: Platform>(m: &Machine<P>, block: &HeldBlock<'_, P>, head: Pfn) {
+    for (index, pfn) in block_frames(head).into_iter().enumerate() {
+        m.frames.set_writeback(pfn, Writeback::Idle);
+        m.adopt(pfn, block.owner(index));
+        if index > 0 {
+            let tail = m.frames.place(pfn).change(Place::Off, Place::Tail);
+            debug_assert_eq!(tail, Ok(()), "{pfn:?} was free");
+        }
+    }
+    m.add_to_lru(&[head], List::ActiveAnon);
+}
+
+/// Maps a block to its frames, writable; returns how many of its pages, from the first on, are.
+/// The others cannot be just now, and stay in memory.
+pub fn map_all<P: Platform>(
+    m: &Machine<P>,
+    block: &HeldBlock<'_, P>,
+    frames: &[Pfn; LARGE_PAGES],
+) -> usize {
+    let owner = block.owner(0);
+    let progress = m.platform.map(owner.space, owner.vpn, frames, Protection::ReadWrite);
+    if progress.stop.is_some() {
+        m.count(Counter::MapRefused, 1);
+    }
+    progress.done
 }
 
 /// Makes the pages of a large page pages of their own. The caller holds no entry of the block.

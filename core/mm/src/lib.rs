@@ -4,7 +4,7 @@
 //! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
 //!            \- kswapd       threads
 //!
-//! files -> snapshot, write_back -> fault, slab, range -> alloc -> reclaim, compact
+//! files -> snapshot, write_back, khugepaged -> fault, slab, range -> alloc -> reclaim, compact
 //!                      -> large, run, folio -> machine -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
@@ -21,6 +21,7 @@ pub mod folio;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod khugepaged;
 pub mod large;
 pub mod lru;
 pub mod machine;

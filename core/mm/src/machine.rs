@@ -111,6 +111,8 @@ pub struct Machine<P: Platform> {
     pub relief: P::Event,
     /// Between those who change files' pages and the flusher.
     pub flushing: Flushing<P>,
+    /// Wakes khugepaged, to end.
+    pub khugepaged: P::Event,
     /// Ends waits for a frame's write.
     written: P::Event,
     shrinkers: [OnceLock<Weak<dyn Shrinker>>; SHRINKERS_MAX],
@@ -213,6 +215,7 @@ impl<P: Platform> Machine<P> {
                 sleeps: Atomic::new(0),
                 cleaned: platform.new_event(),
             },
+            khugepaged: platform.new_event(),
             written: platform.new_event(),
             shrinkers: [const { OnceLock::new() }; SHRINKERS_MAX],
             files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),

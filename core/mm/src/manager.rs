@@ -1,17 +1,16 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
 
+mod check;
+
 use crate::alloc;
 use crate::compact::{Kcompactd, Migrated, migrate_batch, migrate_folio, order_of};
-use crate::config::{
-    Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_THREADS_MAX,
-    KSWAPD_WRITES_MAX, KswapdThreads, LRU_LANES_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch,
-    ZONE_PARTS_MAX,
-};
+use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, Switch};
 use crate::error::FaultError;
 use crate::fault::ahead::ReadAhead;
 use crate::fault::{self, Fault, Served};
 use crate::files::{self, NoSpace};
 use crate::folio::ORDER_MAX;
+use crate::khugepaged::{self, Khugepaged};
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
@@ -40,6 +39,8 @@ pub struct Manager<P: Platform> {
     flusher: Option<Flusher<P>>,
     /// Has blocks ready.
     kcompactd: Option<Kcompactd<P>>,
+    /// Makes large pages.
+    khugepaged: Option<Khugepaged<P>>,
 }
 
 /// Why a manager or a space could not be made.
@@ -88,16 +89,18 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::Config`] and [`StartError::Thread`].
     pub fn start(platform: P, config: Config) -> Result<Manager<P>, StartError> {
-        check(&config)?;
+        check::check(&config)?;
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
         let crew = Crew::new(machine.clone());
+        let (readahead, flusher, kcompactd, khugepaged) = (None, None, None, None);
         let mut manager =
-            Manager { kswapd: crew, readahead: None, flusher: None, kcompactd: None, machine };
+            Manager { kswapd: crew, readahead, flusher, kcompactd, khugepaged, machine };
         manager.set_kswapd_threads(threads)?;
         manager.readahead = ReadAhead::start(&manager.machine).map_err(StartError::Thread)?;
         manager.flusher = Flusher::start(&manager.machine).map_err(StartError::Thread)?;
         manager.kcompactd = Kcompactd::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.khugepaged = Khugepaged::start(&manager.machine).map_err(StartError::Thread)?;
         Ok(manager)
     }
 
@@ -352,6 +355,14 @@ impl<P: Platform> Manager<P> {
         self.space(space).end()
     }
 
+    /// Makes large pages of the aligned blocks of 512 pages that lie in a range and have contents,
+    /// used or not, if there are blocks of frames for them (MADV_COLLAPSE): absent pages get
+    /// memory, swapped ones are read. Returns how many blocks are large now; 0 where `large_pages`
+    /// is off.
+    pub fn collapse(&self, space: SpaceId, range: Range) -> usize {
+        khugepaged::collapse_range(&self.machine, self.space(space), range)
+    }
+
     /// Moves the contents of a range to the absent pages from `to` on, without copying.
     ///
     /// # Panics
@@ -516,44 +527,15 @@ impl<P: Platform> Manager<P> {
         self.machine.spaces().filter(is_file).map(write).fold(Ok(()), Result::and)
     }
 
-    /// Stops the threads of kswapd and kcompactd, the flusher, and who reads ahead; faults still
-    /// work, by direct reclaim.
+    /// Stops the threads of kswapd, kcompactd and khugepaged, the flusher, and who reads ahead;
+    /// faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();
         self.flusher.take().into_iter().for_each(Flusher::stop);
+        self.khugepaged.take().into_iter().for_each(Khugepaged::stop);
         self.kcompactd.take().into_iter().for_each(Kcompactd::stop);
         self.readahead.take().into_iter().for_each(ReadAhead::stop);
     }
-}
-
-/// Whether the settings are within their bounds.
-fn check(config: &Config) -> Result<(), StartError> {
-    if config.swappiness > SWAPPINESS_MAX {
-        return Err(StartError::Config("swappiness is 0 to 200"));
-    }
-    if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
-        return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
-    }
-    if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
-        return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
-    }
-    if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
-        return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
-    }
-    if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
-        return Err(StartError::Config("parts of a node's free frames are 1 to 64"));
-    }
-    if config.file_readahead > FILE_WINDOW_MAX {
-        return Err(StartError::Config("pages read ahead of a file's readers are 0 to 256"));
-    }
-    let readers = config.readahead_threads;
-    if readers.is_some_and(|threads| !(1..=READAHEAD_THREADS_MAX).contains(&threads)) {
-        return Err(StartError::Config("threads of a node that read ahead are 1 to 16"));
-    }
-    if config.dirty_background_ratio.max(config.dirty_ratio) > 100 {
-        return Err(StartError::Config("parts of memory that may be dirty are 0 to 100 percent"));
-    }
-    Ok(())
 }
 
 impl<P: Platform> Drop for Manager<P> {

@@ -31,6 +31,9 @@ pub trait Memory {
     /// Copies the contents of a populated frame to another.
     fn copy_frame(&self, from: Pfn, to: Pfn);
 
+    /// Whether a populated frame holds zeros only.
+    fn is_zero(&self, pfn: Pfn) -> bool;
+
     /// The `word`th 8-byte word of a populated frame: for checkers and tests.
     fn load(&self, pfn: Pfn, word: usize) -> u64;
 

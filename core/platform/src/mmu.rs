@@ -92,6 +92,12 @@ pub trait Mmu {
     /// frame.
     fn copy(&self, space: SpaceId, vpn: Vpn, from: Pfn, to: Pfn);
 
+    /// Lets the processor reach the pages of a block of 2 MiB, from `first` on, through one
+    /// translation, if it can: they are mapped, to the frames from `head` on. A hint, that changes
+    /// nothing else: accesses go on, pages may be unmapped meanwhile, and the caller need not have
+    /// the frames.
+    fn coalesce(&self, space: SpaceId, first: Vpn, head: Pfn);
+
     /// Lets a page mapped read-only be written, and lets waiting threads run on.
     fn allow_write(&self, space: SpaceId, vpn: Vpn);
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod builds;
+mod large;
 mod objects;
 mod streams;
 mod words;
@@ -210,16 +211,12 @@ pub const KEYS: &[Key] = &[
         },
         show: |s| s.config.window_max.to_string(),
     },
-    Key {
-        name: "large_pages",
-        values: "off or on",
-        help: "whether blocks of 2 MiB are given out, swapped out and in whole",
-        take: |s, text| {
-            s.config.large_pages = choice(text, &SWITCHES)?;
-            Some(())
-        },
-        show: |s| name_in(&SWITCHES, s.config.large_pages),
-    },
+    large::LARGE_PAGES,
+    large::PAGES_TO_SCAN,
+    large::SCAN_SLEEP,
+    large::MAX_PTES_NONE,
+    large::MAX_PTES_SWAP,
+    large::REFERENCED_MIN,
     Key {
         name: "swappiness",
         values: "0 to 200",

@@ -11,6 +11,7 @@
 //! may give none: contents are the same. What is resident can be more than what is used: the first
 //! frame of a block brings its neighbours along. The arena is never larger than the budget.
 
+use crate::sys;
 use highwater_units::Bytes;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -53,14 +54,35 @@ pub(crate) fn offer() -> Option<String> {
 }
 
 /// Bytes of a huge page.
-pub(crate) const SIZE: usize = 2 << 20;
+pub const SIZE: usize = 2 << 20;
+
+/// Whether memory that nobody advises stays in small pages until it is asked for: so the kernel has
+/// it with `madvise`, and not with `always`.
+pub fn are_on_request() -> bool {
+    offer().is_some_and(|text| text.contains("[madvise]"))
+}
+
+/// Has the kernel collect 2 MiB of memory, all present, in one huge page, at once (MADV_COLLAPSE,
+/// Linux 6.1); contents stay.
+///
+/// # Errors
+/// It cannot: a page is in use by the system or not there, no huge page is free, or the memory is
+/// advised against it.
+///
+/// # Safety
+/// `block` is a multiple of 2 MiB, and all of it is memory of the caller's.
+pub unsafe fn collapse(block: *mut u8) -> io::Result<()> {
+    const MADV_COLLAPSE: libc::c_int = 25;
+    // SAFETY: as the caller says; this advice drops nothing.
+    unsafe { sys::advise(block, SIZE, MADV_COLLAPSE) }
+}
 
 /// How much of a part of this process's address space is in huge pages, which has mappings of its
 /// own.
 ///
 /// # Errors
 /// There is no /proc.
-pub(crate) fn backed(part: &Range<usize>) -> io::Result<Bytes> {
+pub fn backed(part: &Range<usize>) -> io::Result<Bytes> {
     let file = BufReader::new(fs::File::open("/proc/self/smaps")?);
     sum(file.lines(), part)
 }

@@ -16,7 +16,7 @@ mod block;
 mod clock;
 mod cpu;
 mod files;
-mod huge;
+pub mod huge;
 mod lock;
 mod lock_table;
 mod memory;

@@ -6,6 +6,7 @@ use highwater_devices::Arena;
 use highwater_platform::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 use highwater_units::{Bytes, NodeId, PAGE_SIZE, Pfn};
 use std::io;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The frames' memory.
@@ -104,6 +105,26 @@ impl ArenaMapping {
         }
     }
 
+    /// Has the block of 2 MiB that begins with a frame in one huge page, if that can be.
+    pub fn coalesce(&self, head: Pfn) {
+        let block = self.arena.address(head);
+        let inside = head.index() + huge::SIZE / PAGE_SIZE <= self.frames as usize;
+        if inside && block.addr().is_multiple_of(huge::SIZE) {
+            // SAFETY: frames of the arena; the kernel keeps their contents, or refuses.
+            let _ = unsafe { huge::collapse(block) };
+        }
+    }
+
+    /// Whether a frame holds zeros only. Most that do not show it in their first words.
+    pub fn is_zero(&self, pfn: Pfn) -> bool {
+        // SAFETY: a frame of the arena, the caller's alone for the call (contract of Memory), and
+        // aligned to 8.
+        let words = unsafe {
+            slice::from_raw_parts(self.arena.address(pfn).cast::<u64>(), WORDS_PER_FRAME)
+        };
+        words.iter().all(|word| *word == 0)
+    }
+
     /// The word of a frame, as an atomic: a test may read what another thread writes.
     pub fn word(&self, pfn: Pfn, word: usize) -> &AtomicU64 {
         assert!(word < WORDS_PER_FRAME, "a frame has {WORDS_PER_FRAME} words");
@@ -134,6 +155,10 @@ impl Memory for Os {
 
     fn copy_frame(&self, from: Pfn, to: Pfn) {
         self.memory.copy(from, to);
+    }
+
+    fn is_zero(&self, pfn: Pfn) -> bool {
+        self.memory.is_zero(pfn)
     }
 
     fn load(&self, pfn: Pfn, word: usize) -> u64 {

@@ -1,7 +1,8 @@
 //! No hardware is involved: the entry itself is what callers obey, through pins.
 //!
 //! So there is nothing to do here. The manager sets an entry mapped after `map`, and takes a page
-//! in only while nobody has it pinned.
+//! in only while nobody has it pinned. Only to coalesce a block concerns the processor: guards read
+//! the arena.
 
 use crate::Os;
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};
@@ -28,6 +29,10 @@ impl Mmu for Os {
 
     fn copy(&self, _: SpaceId, _: Vpn, from: Pfn, to: Pfn) {
         self.memory.copy(from, to);
+    }
+
+    fn coalesce(&self, _: SpaceId, _: Vpn, head: Pfn) {
+        self.memory.coalesce(head);
     }
 
     fn allow_write(&self, _: SpaceId, _: Vpn) {}

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod collapse;
 mod compact;
 mod conformance;
 mod counts;

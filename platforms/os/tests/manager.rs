@@ -113,6 +113,7 @@ fn kswapd_threads_come_and_go() {
 
 #[test]
 fn large_pages_hold_what_was_written() {
+    let collapsed = AtomicU64::new(0);
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 3000);
         let config = Config { large_pages: Switch::On, ..drawn.plan.config.clone() };
@@ -123,7 +124,9 @@ fn large_pages_hold_what_was_written() {
         let count = |counter| outcome.statistics.get(counter);
         assert!(count(Counter::ThpFaultAlloc) > 0, "seed {seed}");
         assert!(count(Counter::ThpSwpOut) + count(Counter::ThpSplitPage) > 0, "seed {seed}");
+        collapsed.fetch_add(count(Counter::KhugepagedCollapsed), Relaxed);
     });
+    assert!(collapsed.into_inner() > 0, "single pages became large ones");
 }
 
 #[test]

@@ -128,6 +128,19 @@ impl Memory for Sim {
         self.copy_contents(from, to);
     }
 
+    fn is_zero(&self, pfn: Pfn) -> bool {
+        let engine = self.engine();
+        engine.sync();
+        self.watch().with(|watch| watch.touch(pfn, "compared"));
+        let words = self.contents().with(|contents| contents.get(pfn).clone());
+        let used = words.iter().position(|word| word.load(Relaxed) != 0);
+        // Most of the way is spared where the first words tell.
+        let read = used.unwrap_or(WORDS_PER_FRAME) as u64;
+        let cost = engine.machine.costs.zero_page * read / WORDS_PER_FRAME as u64;
+        engine.charge(self.remote(pfn, cost.max(engine.machine.costs.scan)));
+        used.is_none()
+    }
+
     fn load(&self, pfn: Pfn, word: usize) -> u64 {
         self.engine().sync();
         self.contents().with(|contents| contents.get(pfn)[word].load(Relaxed))

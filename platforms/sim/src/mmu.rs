@@ -256,6 +256,10 @@ impl Mmu for Sim {
         self.copy_contents(from, to);
     }
 
+    fn coalesce(&self, _: SpaceId, _: Vpn, _: Pfn) {
+        // Translations cost nothing here.
+    }
+
     fn allow_write(&self, space: SpaceId, vpn: Vpn) {
         let engine = self.engine();
         engine.sync();

@@ -3,8 +3,8 @@
 use crate::Mapping;
 use crate::api::{Userfaultfd, feature};
 use crate::protect::Protections;
-use highwater_os::sys;
-use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
+use highwater_os::{huge, sys};
+use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
@@ -112,8 +112,11 @@ impl Areas {
         let len = pages as usize * PAGE_SIZE;
         let at = address.map(|address| address as *mut u8);
         let uffd = self.descriptor(area.delivery)?;
-        // SAFETY: a new mapping; a fixed address is one the owner of the platform set aside.
-        let base = unsafe { sys::map_anonymous(at, len)? };
+        let base = match at {
+            // SAFETY: a new mapping, at an address the owner of the platform set aside.
+            Some(_) => unsafe { sys::map_anonymous(at, len)? },
+            None => map_aligned(len)?,
+        };
         prepare(uffd, base, len).inspect_err(|_| {
             // SAFETY: just made.
             unsafe { sys::unmap(base, len) }
@@ -195,6 +198,13 @@ impl Areas {
         unsafe { area.base().add(vpn.0 as usize * PAGE_SIZE) }
     }
 
+    /// How much of a space is in huge pages, now.
+    pub(crate) fn huge_bytes(&self, space: SpaceId) -> io::Result<Bytes> {
+        let area = self.area(space);
+        let start = area.base().addr();
+        huge::backed(&(start..start + area.len()))
+    }
+
     pub(crate) fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
         let area = self.area(space);
         let offset = address.checked_sub(area.base() as u64)?;
@@ -222,12 +232,38 @@ impl Areas {
     }
 }
 
-/// Readies a fresh mapping: small pages, not inherited, faults reported.
+/// A new mapping that begins where a huge page could, if one fits in it.
+fn map_aligned(len: usize) -> io::Result<*mut u8> {
+    if len < huge::SIZE {
+        // SAFETY: a new mapping.
+        return unsafe { sys::map_anonymous(None, len) };
+    }
+    // SAFETY: a new mapping.
+    let mapped = unsafe { sys::map_anonymous(None, len + huge::SIZE)? };
+    let base = mapped.map_addr(|at| at.next_multiple_of(huge::SIZE));
+    let before = base.addr() - mapped.addr();
+    // SAFETY: what lies around the part that is kept, of the mapping just made.
+    unsafe {
+        if before > 0 {
+            sys::unmap(mapped, before);
+        }
+        if before < huge::SIZE {
+            sys::unmap(base.add(len), huge::SIZE - before);
+        }
+    }
+    Ok(base)
+}
+
+/// Readies a fresh mapping: not inherited, faults reported, and in small pages until it is asked
+/// for huge ones.
 fn prepare(uffd: &Userfaultfd, base: *mut u8, len: usize) -> io::Result<()> {
     // SAFETY: the mapping was just made and is empty. Kernels without huge pages refuse the first
     // advice and need none.
     unsafe {
-        let _ = sys::advise(base, len, libc::MADV_NOHUGEPAGE);
+        // To take a page out of a huge one takes the kernel long: it must not make them unasked.
+        if !huge::are_on_request() {
+            let _ = sys::advise(base, len, libc::MADV_NOHUGEPAGE);
+        }
         sys::advise(base, len, libc::MADV_DONTFORK)?;
     }
     uffd.register(base as u64, len)

@@ -129,6 +129,14 @@ impl Uffd {
         self.areas.address(space, vpn)
     }
 
+    /// How much of a space is in huge pages of the processor, now.
+    ///
+    /// # Errors
+    /// There is no /proc.
+    pub fn huge_bytes(&self, space: SpaceId) -> io::Result<Bytes> {
+        self.areas.huge_bytes(space)
+    }
+
     /// The page of an address in a space.
     pub fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
         self.areas.page_at(space, address)

@@ -175,6 +175,10 @@ impl Memory for Uffd {
         self.memory.mapping.copy(from, to);
     }
 
+    fn is_zero(&self, pfn: Pfn) -> bool {
+        self.memory.mapping.is_zero(pfn)
+    }
+
     fn load(&self, pfn: Pfn, word: usize) -> u64 {
         self.memory.mapping.word(pfn, word).load(Relaxed)
     }

@@ -15,7 +15,7 @@
 use crate::api::{Partial, Userfaultfd, Wake, Writable};
 use crate::protect::Access;
 use crate::{Mapping, Uffd};
-use highwater_os::sys;
+use highwater_os::{huge, sys};
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
 use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn, adjacent};
 use std::os::fd::AsRawFd;
@@ -87,6 +87,16 @@ impl Mmu for Uffd {
         let from = self.areas.address(space, vpn) as u64;
         let read = self.read_program(from, self.memory.arena().address(to));
         assert!(read, "a mapped page can be read");
+    }
+
+    fn coalesce(&self, space: SpaceId, first: Vpn, _: Pfn) {
+        // The memory itself is the program's while its pages are mapped.
+        let block = self.areas.address(space, first);
+        if block.addr().is_multiple_of(huge::SIZE) {
+            // SAFETY: a block of the space. The kernel keeps contents, and refuses where a page is
+            // not there: it asks nobody for it.
+            let _ = unsafe { huge::collapse(block) };
+        }
     }
 
     fn allow_write(&self, space: SpaceId, vpn: Vpn) {

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod collapse;
 mod conformance;
 mod files;
 mod migrate;

@@ -117,6 +117,28 @@ pub(super) fn run<P: Platform>(
     })
 }
 
+/// A block on a node for pages that are in memory already: what there is above low, or comes
+/// together there. Nobody reclaims for it.
+pub(super) fn block_on<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Option<Pfn> {
+    let free = || {
+        let first = node.zone.alloc_block(m.cpu(), order, Mobility::Movable, Level::Low)?;
+        m.taken(order.frames() as usize);
+        Some(first)
+    };
+    if let Some(first) = free() {
+        return Some(first);
+    }
+    let outcome = compact::on_node(m, node, order);
+    let first = match outcome {
+        Outcome::Captured(first) => Some(first),
+        Outcome::Skipped | Outcome::Deferred => None,
+        Outcome::Complete | Outcome::Partial | Outcome::Contended => free(),
+    };
+    let had = if first.is_some() { Had::Block } else { Had::Nothing };
+    compact::settle_on(m, node, order, Mode::Sync, outcome, had);
+    first
+}
+
 /// What a zone has above `level`, nearest first; counted as in use.
 pub(super) fn block<P: Platform>(
     m: &Machine<P>,

@@ -8,12 +8,13 @@
 //!                       OutOfMemory
 //! run(order) -- above low; ring kswapd, above min; compact without waiting
 //!            \- rounds, one for large orders: direct reclaim of as many, compact -> 2^order frames
+//! block_on(node) -- above low; compact what is there ----------> 512 frames
 //! ```
 //! Frames come populated, on no list, nobody's. The caller may hold entries, and no other lock.
 
 mod ladder;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Node};
 use crate::zone::{Level, Mobility};
 use highwater_platform::{Phase, Platform};
 use highwater_units::{FrameList, IoFrames, Order, Pfn};
@@ -114,6 +115,14 @@ pub fn folio<P: Platform>(m: &Machine<P>, order: Order) -> Result<Pfn, OutOfMemo
 /// The first frame of a large page's block.
 pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
     run(m, Order::LARGE, Mobility::Movable)
+}
+
+/// The same on the node of pages that are to move there, of what it can do without: above low, or
+/// compacted.
+pub fn block_on<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<Pfn> {
+    let _phase = m.enter(Phase::Alloc);
+    let first = ladder::block_on(m, node, Order::LARGE)?;
+    populated_run(m, first, Order::LARGE, Mobility::Movable)
 }
 
 /// What the zones have above `level`, nearest node first.

@@ -6,7 +6,7 @@ use super::method::Method;
 use super::pass;
 use crate::config::Compact;
 use crate::lru::Mode;
-use crate::machine::Machine;
+use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
 use highwater_platform::{Phase, Platform};
@@ -33,13 +33,7 @@ pub fn direct<P: Platform>(
     m.count(Counter::CompactStall, 1);
     let mut last = Outcome::Skipped;
     for node in nodes {
-        // The way of `fast` does so itself.
-        if mode == Mode::Sync && m.config.compact != Compact::Fast {
-            // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
-            node.lru.drain(&m.frames, |orphans| m.free(orphans));
-            node.zone.drain();
-        }
-        let outcome = pass::compact(m, node, (order, mobility), mode, method, verdict);
+        let outcome = pass(m, node, (order, mobility), mode, method, verdict);
         if let Outcome::Captured(_) = outcome {
             return outcome;
         }
@@ -53,9 +47,51 @@ pub fn direct<P: Platform>(
     last
 }
 
+/// Compacts one node for a block of pages that are on it already; says how that ended. The caller
+/// waits, and holds no lock.
+pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Outcome {
+    let Some(method) = Method::of(m.config.compact) else { return Outcome::Skipped };
+    let verdict = defer::consider::<P>(&node.zone.scanners().deferral, order);
+    if verdict == Verdict::Deferred {
+        return Outcome::Deferred;
+    }
+    let _phase = m.enter(Phase::Compact);
+    m.count(Counter::CompactStall, 1);
+    pass(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
+}
+
+fn pass<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    wanted: (Order, Mobility),
+    mode: Mode,
+    method: Method,
+    verdict: Verdict,
+) -> Outcome {
+    // The way of `fast` does so itself.
+    if mode == Mode::Sync && m.config.compact != Compact::Fast {
+        // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
+        node.lru.drain(&m.frames, |orphans| m.free(orphans));
+        node.zone.drain();
+    }
+    pass::compact(m, node, wanted, mode, method, verdict)
+}
+
 /// Notes whether an allocation had its block after a run.
 pub fn settle<P: Platform>(m: &Machine<P>, order: Order, mode: Mode, outcome: Outcome, had: Had) {
     let (_, node) = m.nodes_from(m.cpu()).next().expect("a machine has nodes");
+    settle_on(m, node, order, mode, outcome, had);
+}
+
+/// The same after a run on one node.
+pub fn settle_on<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    order: Order,
+    mode: Mode,
+    outcome: Outcome,
+    had: Had,
+) {
     let deferral = &node.zone.scanners().deferral;
     match (outcome, had) {
         (Outcome::Skipped | Outcome::Deferred, _) => {}

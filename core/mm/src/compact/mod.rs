@@ -31,7 +31,7 @@ mod pass;
 mod targets;
 
 pub use control::Outcome;
-pub use direct::{Had, direct, settle};
+pub use direct::{Had, direct, on_node, settle, settle_on};
 pub use folio::{migrate_folio, order_of};
 pub use kcompactd::{Kcompactd, ask};
 pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};

@@ -6,14 +6,12 @@
 use super::{Fault, Served};
 use crate::alloc;
 use crate::config::Switch;
-use crate::frame::{Place, Writeback};
-use crate::large::block_frames;
-use crate::lru::List;
+use crate::large::{block_frames, install, map_all};
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
 use crate::swap::Source;
-use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_platform::{Io, Phase, Platform};
 use highwater_units::{LARGE_PAGES, Order, Pfn, Slot, Vpn};
 
 /// Blocks that a budget must have for one page to take a whole one.
@@ -136,19 +134,6 @@ fn remap<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> Option<Serv
     Some(map(m, block, head, vpn).unwrap_or(Served::Minor))
 }
 
-/// Gives the frames to the pages and lists the first one for all.
-fn install<P: Platform>(m: &Machine<P>, block: &HeldBlock<'_, P>, head: Pfn) {
-    for (index, pfn) in block_frames(head).into_iter().enumerate() {
-        m.frames.set_writeback(pfn, Writeback::Idle);
-        m.adopt(pfn, block.owner(index));
-        if index > 0 {
-            let tail = m.frames.place(pfn).change(Place::Off, Place::Tail);
-            debug_assert_eq!(tail, Ok(()), "{pfn:?} was free");
-        }
-    }
-    m.add_to_lru(&[head], List::ActiveAnon);
-}
-
 /// Maps the block; pages that cannot be mapped now stay in memory. Says so if the page that is
 /// wanted is one of these.
 fn map<P: Platform>(
@@ -157,21 +142,17 @@ fn map<P: Platform>(
     head: Pfn,
     wanted: Vpn,
 ) -> Option<Served> {
-    let owner = block.owner(0);
-    let frames = block_frames(head);
-    let progress = m.platform.map(owner.space, owner.vpn, &frames, Protection::ReadWrite);
-    if progress.stop.is_some() {
-        m.count(Counter::MapRefused, 1);
-    }
+    let (owner, frames) = (block.owner(0), block_frames(head));
+    let mapped = map_all(m, &block, &frames);
     let next = owner.vpn.offset(LARGE_PAGES as u64);
     m.swap.streams.expect(owner.space, next, 1, Source::Memory);
     block.release(|index, _| {
         let entry = Entry::resident(frames[index]).dirty().large();
-        match index < progress.done {
+        match index < mapped {
             true => entry.mapped().accessed(),
             false => entry,
         }
     });
-    let there = (wanted.0 - owner.vpn.0) < progress.done as u64;
+    let there = (wanted.0 - owner.vpn.0) < mapped as u64;
     (!there).then_some(Served::Again)
 }

@@ -1,12 +1,16 @@
 //! Large pages on their way out: asked whether they are used, then unmapped, written and freed
-//! whole.
+//! whole, or split where only parts of them are in use, or are more than zeros.
 //!
 //! ```text
-//! head of 512 frames --> lock the block --> used: back to the active list
+//! head of 512 frames --> lock the block --> most pages used: back to the active list
+//!                                       \-> some: split, the others are candidates of their own
 //!                                       \-> unmap --> a page is busy or gone: split
+//!                                                \--> many are zeros: split, and these dropped
 //!                                                \--> no free cluster: split, small pages next
 //!                                                 \-> one cluster, one write --> 512 frames free
 //! ```
+//! Which pages are used is known where accesses pass through the entries, and where each is mapped
+//! by a fault of its own. A block that a fault mapped whole counts as used whole.
 //! A page that is wanted while its block is written is claimed from the swap cache by the fault,
 //! and is a page of its own from then on.
 
@@ -70,10 +74,17 @@ impl<'a, P: Platform> Block<'a, P> {
         outcome
     }
 
-    /// Makes its pages pages of their own, on `list` but for the first, which is the caller's.
-    fn split(self, m: &Machine<P>, outcome: &[Unmapped; LARGE_PAGES], list: List) {
-        let mut tails = Tails::new(list);
+    /// Makes its pages pages of their own, each on the list that `list_of` says by its place, but
+    /// for the first, which is the caller's.
+    fn split(
+        self,
+        m: &Machine<P>,
+        outcome: &[Unmapped; LARGE_PAGES],
+        list_of: impl Fn(usize) -> List,
+    ) {
+        let mut tails = [List::InactiveAnon, List::ActiveAnon].map(Tails::new);
         for (index, pfn) in self.frames.iter().enumerate() {
+            let tails = &mut tails[list_of(index) as usize];
             tails.list_full(m);
             tails.isolate(m, index, *pfn);
             if outcome[index] == Unmapped::Vanished {
@@ -82,7 +93,7 @@ impl<'a, P: Platform> Block<'a, P> {
                 debug_assert_eq!(orphaned, Ok(()), "{pfn:?} is in the hands of this thread");
             }
         }
-        tails.list(m);
+        tails.iter_mut().for_each(|tails| tails.list(m));
         self.held.release(|index, was| match outcome[index] {
             Unmapped::Yes => was.unmapped().small(),
             Unmapped::Busy => was.small(),
@@ -111,7 +122,7 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, head: Pfn) -> Aged {
     let outcome = block.unmap(m);
     match outcome.iter().all(|page| *page == Unmapped::Yes) {
         true => block.held.release(|_, was| was.unmapped()),
-        false => block.split(m, &outcome, List::ActiveAnon),
+        false => block.split(m, &outcome, |_| List::ActiveAnon),
     }
     Aged::Asked
 }
@@ -130,35 +141,98 @@ pub(super) fn evict<P: Platform>(
         back(List::ActiveAnon);
         return 0;
     };
-    if is_used(&block, m.platform.recency()) {
-        drop(block);
-        m.count(Counter::PgActivate, LARGE_PAGES as u64);
-        back(List::ActiveAnon);
-        return 0;
+    let used = used(&block, m.platform.recency());
+    match warmth(used.iter().filter(|used| **used).count()) {
+        Warmth::Hot => {
+            drop(block);
+            m.count(Counter::PgActivate, LARGE_PAGES as u64);
+            back(List::ActiveAnon);
+            return 0;
+        }
+        Warmth::Mixed => {
+            let list_of = |index: usize| match used[index] {
+                true => List::ActiveAnon,
+                false => List::InactiveAnon,
+            };
+            // Nothing was unmapped.
+            block.split(m, &[Unmapped::Busy; LARGE_PAGES], list_of);
+            m.count(Counter::ThpColdSplit, 1);
+            m.count(Counter::PgActivate, used.iter().filter(|used| **used).count() as u64);
+            back(list_of(0));
+            return 0;
+        }
+        Warmth::Cold => {}
     }
     let outcome = block.unmap(m);
     if outcome.iter().any(|page| *page != Unmapped::Yes) {
-        block.split(m, &outcome, List::ActiveAnon);
+        block.split(m, &outcome, |_| List::ActiveAnon);
         back(List::ActiveAnon);
         return 0;
+    }
+    let zeros = block.frames.map(|pfn| m.platform.is_zero(pfn));
+    if zeros.iter().filter(|zero| **zero).count() > m.config.khugepaged.max_ptes_none as usize {
+        return drop_zeros(m, node, block, &zeros);
     }
     let phase = m.enter(Phase::SwapOut);
     let Some(slot) = m.swap.alloc_block(m.cpu(), head, Order::LARGE) else {
         drop(phase);
         m.count(Counter::ThpSwpOutFallback, 1);
         // They go next, one by one.
-        block.split(m, &outcome, List::InactiveAnon);
+        block.split(m, &outcome, |_| List::InactiveAnon);
         back(List::InactiveAnon);
         return 0;
     };
     write_out(m, node, block, head, slot, who)
 }
 
-fn is_used<P: Platform>(block: &Block<'_, P>, recency: Recency) -> bool {
-    block.held.entries().any(|entry| match recency {
-        Recency::AccessedBit => entry.is_accessed(),
-        Recency::Unmapping => entry.is_mapped(),
+/// Which pages are in use.
+fn used<P: Platform>(block: &Block<'_, P>, recency: Recency) -> [bool; LARGE_PAGES] {
+    std::array::from_fn(|index| match recency {
+        Recency::AccessedBit => block.held.entry(index).is_accessed(),
+        Recency::Unmapping => block.held.entry(index).is_mapped(),
     })
+}
+
+/// How a large page at the end of the inactive list is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Warmth {
+    /// Most of it is: it stays as it is.
+    Hot,
+    /// Parts are: these stay, by themselves.
+    Mixed,
+    /// Nothing is.
+    Cold,
+}
+
+/// Decides, by how many pages are in use. The kernel keeps a block for one of them; here the others
+/// would take the memory of who uses his. khugepaged collapses what it may again only with more.
+fn warmth(used: usize) -> Warmth {
+    match used {
+        0 => Warmth::Cold,
+        used if used < LARGE_PAGES / 2 => Warmth::Mixed,
+        _ => Warmth::Hot,
+    }
+}
+
+/// Splits an unmapped block, drops its pages of zeros, which need neither frames nor slots, and
+/// leaves the others to go one by one (underused: the kernel's thp shrinker, 6.12); returns the
+/// frames freed.
+fn drop_zeros<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    block: Block<'_, P>,
+    zeros: &[bool; LARGE_PAGES],
+) -> u32 {
+    let fates = zeros.map(|zero| if zero { Fate::Free } else { Fate::Listed });
+    // While the entries are held: who drops a page next finds its frame where it belongs.
+    let freed = settle(m, node, &block.frames, &fates, List::InactiveAnon);
+    block.held.release(|index, was| match fates[index] {
+        Fate::Free => Entry::ABSENT,
+        Fate::Listed => was.unmapped().small(),
+    });
+    m.count(Counter::ThpSplitPage, 1);
+    m.count(Counter::ThpUnderusedSplit, 1);
+    freed
 }
 
 /// Writes an unmapped block to its slots and frees what nobody wanted meanwhile.
@@ -202,20 +276,26 @@ fn write_out<P: Platform>(
             }
         }
     }
-    settle(m, node, &frames, &fates)
+    settle(m, node, &frames, &fates, List::ActiveAnon)
 }
 
-/// Where a frame goes after the write.
+/// Where a frame of what was a large page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is free.
     Free,
-    /// It holds a page of its own, used lately.
+    /// It holds a page of its own.
     Listed,
 }
 
 /// Frees or lists the frames of what was a large page; returns how many are free.
-fn settle<P: Platform>(m: &Machine<P>, node: &Node<P>, frames: &[Pfn], fates: &[Fate]) -> u32 {
+fn settle<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    frames: &[Pfn],
+    fates: &[Fate],
+    list: List,
+) -> u32 {
     let (mut free, mut listed, mut freed) = (FrameBatch::default(), FrameBatch::default(), 0);
     for (index, (pfn, fate)) in frames.iter().zip(fates).enumerate() {
         let from = if index == 0 { Place::Isolated } else { Place::Tail };
@@ -236,9 +316,28 @@ fn settle<P: Platform>(m: &Machine<P>, node: &Node<P>, frames: &[Pfn], fates: &[
             free = FrameBatch::default();
         }
         if listed.is_full() || index + 1 == frames.len() {
-            m.free(&node.lru.putback(&m.frames, &listed, List::ActiveAnon));
+            m.free(&node.lru.putback(&m.frames, &listed, list));
             listed = FrameBatch::default();
         }
     }
     freed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_stays_whole_for_half_of_its_pages() {
+        let table = [
+            (0, Warmth::Cold),
+            (1, Warmth::Mixed),
+            (255, Warmth::Mixed),
+            (256, Warmth::Hot),
+            (512, Warmth::Hot),
+        ];
+        for (used, expected) in table {
+            assert_eq!(warmth(used), expected, "{used}");
+        }
+    }
 }

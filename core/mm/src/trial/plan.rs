@@ -2,7 +2,8 @@
 //! in kind (swarm testing; Groce and others, 2012).
 
 use crate::config::{
-    Compact, Config, FILE_WINDOW_MAX, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig, Switch,
+    Compact, Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig,
+    SwapConfig, Switch,
 };
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
@@ -189,6 +190,8 @@ pub struct Plan {
     pub changes: u64,
     /// Of 1000 steps of each user, before how many it moves the pages of some frames to others.
     pub migrations: u64,
+    /// Of 1000 steps of each user, before how many it asks for large pages in a space.
+    pub collapses: u64,
     /// Pages of a stream in the file.
     pub file_stream: u64,
     /// Of 1000 steps of the first user, before how many it cuts a page or more off the file.
@@ -224,6 +227,9 @@ impl Plan {
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
             config.large_pages = Switch::On;
         }
+        let mut huge = Prng::new(seed ^ 0x6b68_7567);
+        config.khugepaged = KhugepagedConfig::draw(&mut huge);
+        let collapses = if huge.percent(75) { 1 + huge.below(30) } else { 0 };
         let mut apart = Prng::new(seed ^ 0x5ea7_0000);
         if apart.percent(25) {
             config.kswapd_threads = KswapdThreads::Auto;
@@ -265,6 +271,7 @@ impl Plan {
             mix,
             changes,
             migrations,
+            collapses,
             file_stream,
             truncations,
             runs,

@@ -12,7 +12,7 @@ use crate::space::Access;
 use crate::space::Range;
 use crate::stats::Counter;
 use highwater_platform::Platform;
-use highwater_units::{Pfn, Prng, RUN_PAGES_MAX, SpaceId, Vpn};
+use highwater_units::{LARGE_PAGES, Pfn, Prng, RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,6 +37,8 @@ pub(super) struct User<P: Platform, G> {
     runs: Runs,
     /// For moves of pages between frames, likewise.
     moves: Prng,
+    /// For large pages that are asked for, likewise.
+    collapses: Prng,
     marked: Marked,
     /// Pages of more than one frame.
     folios: Option<Folios>,
@@ -55,8 +57,21 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let most = world.frames() as usize / 16 / world.plan.threads;
         let marked = Marked::new(seed, thread, most);
         let folios = world.folios.map(|space| Folios::new(seed, thread, &world.plan, space));
-        let count = 0;
-        User { world, thread, random, changes, cuts, runs, moves, marked, folios, count, known }
+        let collapses = Prng::new(seed << 8 ^ 0x4b68_0000 ^ thread as u64);
+        User {
+            world,
+            thread,
+            random,
+            changes,
+            cuts,
+            runs,
+            moves,
+            collapses,
+            marked,
+            folios,
+            count: 0,
+            known,
+        }
     }
 
     /// All steps; what is known afterwards goes to the world.
@@ -68,6 +83,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             let (manager, frames) = (&self.world.manager, self.world.frames());
             self.runs.step(manager, self.world.plan.runs, frames);
             self.migrate();
+            self.collapse();
             self.marked.step(&self.world.objects, self.world.plan.objects);
             self.use_folios(|folios, world| {
                 folios.step(&world.manager, world.plan.folios.often, world.may_fail());
@@ -155,6 +171,19 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let frames = 1 + self.moves.below(most) as usize;
         let mode = if self.moves.percent(50) { Mode::Async } else { Mode::Sync };
         self.world.manager.migrate(Pfn(first), frames, mode);
+    }
+
+    /// Now and then, asks for large pages in a space that is used.
+    fn collapse(&mut self) {
+        let (plan, world) = (&self.world.plan, &self.world);
+        if self.collapses.below(1000) < plan.collapses {
+            let spaces = [SHARED, VOLATILE, self.own_space()];
+            let space = spaces[self.collapses.below(spaces.len() as u64) as usize];
+            let pages = self.collapses.below(plan.pages + 1);
+            let range = Range { first: Vpn(self.collapses.below(pages + 1)), end: Vpn(pages) };
+            let large = world.manager.collapse(space, range) as u64;
+            assert!(large * LARGE_PAGES as u64 <= pages, "{large} large pages of {pages}");
+        }
     }
 
     fn own_space(&self) -> SpaceId {

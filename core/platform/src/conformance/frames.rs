@@ -28,6 +28,7 @@ pub(super) fn check<P: Platform>(platform: &P) {
     platform.populate(&all).expect("memory within the budget");
     contents_stay(platform, &all);
     contents_are_copied(platform, &all);
+    zeros_are_known(platform, &all);
 }
 
 /// Returns the number of frames.
@@ -61,6 +62,17 @@ fn contents_stay<P: Platform>(platform: &P, all: &[Pfn]) {
             true => assert_eq!(platform.load(*pfn, WORDS_PER_FRAME - 1), 0, "{pfn:?} is zero"),
             false => assert_filled(platform, *pfn, *pfn, 1),
         }
+    }
+}
+
+fn zeros_are_known<P: Platform>(platform: &P, all: &[Pfn]) {
+    all.iter().for_each(|pfn| fill(platform, *pfn, 3));
+    platform.zero(&[all[5], all[6], all[9]]);
+    for (pfn, word) in [(all[6], 0), (all[9], WORDS_PER_FRAME - 1)] {
+        platform.store(pfn, word, 1 << 63);
+    }
+    for pfn in all {
+        assert_eq!(platform.is_zero(*pfn), *pfn == all[5], "{pfn:?}");
     }
 }
 

@@ -66,12 +66,16 @@ pub(crate) struct Paged {
 
 impl Paged {
     pub(crate) fn new(setup: Setup, device: Box<dyn Device>) -> Paged {
+        Paged::with(setup, Config::default(), device)
+    }
+
+    pub(crate) fn with(setup: Setup, config: Config, device: Box<dyn Device>) -> Paged {
         let Setup { frames, pages, region, mapping, delivery } = setup;
         let watchdog = Watchdog::new(&format!("{setup:?}"), Duration::from_secs(30));
         let budget = Bytes::of_pages(frames);
         let platform = Uffd::new(budget, vec![device], mapping).expect("userfaultfd");
         platform.place(SpaceId(0), Placement { address: None, delivery });
-        let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
+        let manager = Arc::new(Manager::start(platform, config).expect("threads"));
         let space = manager.add_space(pages + 1).expect("address space");
         let (server, service) = match delivery {
             Delivery::Handler => {

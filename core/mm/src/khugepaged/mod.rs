@@ -1,0 +1,179 @@
+//! khugepaged: a thread that makes large pages of hot single ones.
+//!
+//! ```text
+//! spaces, round and round, a block of 512 pages at a time
+//!   -> scan       absent, swapped, in use: worth it?              judge: pure
+//!   -> collapse   a block of frames, copies, one large page
+//! pages_to_scan pages (4096), then scan_sleep (10 s)
+//! ```
+//! What was touched page by page, or was split and is hot again, is aged, written and read as one
+//! from then on, and reached by one translation where the platform can. It takes memory from
+//! nobody: without a block above the low mark, or one that compaction makes, the pass is over.
+//! Where large pages are off, there is no such thread.
+//! Locking: none of its own; see [`collapse`].
+
+mod collapse;
+mod scan;
+
+use crate::config::Switch;
+use crate::machine::Machine;
+use crate::space::{Backing, Page, Range, Space, block_of};
+use crate::stats::Counter;
+use collapse::{Collapsed, collapse};
+use highwater_platform::{Atomic, Event, Phase, Platform, Thread};
+use highwater_units::{LARGE_PAGES, NodeId, Order, Vpn};
+use scan::{Limits, Verdict, look};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+/// Memory of fewer blocks has none to spare.
+const BLOCKS_MIN: usize = 4;
+
+/// The thread, as long as it is to run.
+pub struct Khugepaged<P: Platform> {
+    machine: Arc<Machine<P>>,
+    stopped: Arc<P::Atomic<u8>>,
+    thread: P::Thread,
+}
+
+impl<P: Platform> Khugepaged<P> {
+    /// Starts it, where the settings have it and there is memory for some blocks.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<Khugepaged<P>>> {
+        if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
+            return Ok(None);
+        }
+        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
+        let (m, flag) = (machine.clone(), stopped.clone());
+        let body = Box::new(move || run(&m, &flag));
+        let thread = machine.platform.spawn("khugepaged", NodeId(0), body)?;
+        Ok(Some(Khugepaged { machine: machine.clone(), stopped, thread }))
+    }
+
+    /// Ends it.
+    pub fn stop(self) {
+        self.stopped.store(1, Release);
+        self.machine.khugepaged.notify_all();
+        self.thread.join();
+    }
+}
+
+/// Whether pages can be large at all.
+fn has_large_pages<P: Platform>(m: &Machine<P>) -> bool {
+    m.config.large_pages == Switch::On && m.frames.len() >= BLOCKS_MIN * LARGE_PAGES
+}
+
+/// Whether pages of a space can be.
+fn is_eligible<P: Platform>(space: &Space<P>) -> bool {
+    space.backing() == Backing::Anonymous && space.order() == Order(0)
+}
+
+/// Makes large pages of all blocks of a range that have contents, hot or not (MADV_COLLAPSE);
+/// returns how many blocks are large now.
+pub fn collapse_range<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> usize {
+    if !has_large_pages(m) || !is_eligible(space) {
+        return 0;
+    }
+    let (pages, recency) = (LARGE_PAGES as u64, m.platform.recency());
+    let mut at = block_of(range.first.offset(pages - 1));
+    let mut large = 0;
+    while let Some(first) = space.next_made(at, range.end).filter(|v| v.0 + pages <= range.end.0) {
+        at = first.offset(pages);
+        let is_large = match look(space, first, &Limits::ASKED, recency) {
+            Verdict::Large => true,
+            Verdict::Collapse | Verdict::Busy => {
+                collapse(m, space, first, &Limits::ASKED) == Collapsed::Done
+            }
+            Verdict::ExceedNone | Verdict::ExceedSwap | Verdict::Cold => false,
+        };
+        if is_large {
+            coalesce(m, space, first);
+            large += 1;
+        }
+    }
+    large
+}
+
+/// The body of the thread.
+fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
+    let _phase = m.enter(Phase::Compact);
+    let mut scan = Scan { space: 0, at: Vpn(0) };
+    loop {
+        let ticket = m.khugepaged.ticket();
+        if stopped.load(Acquire) != 0 {
+            return;
+        }
+        scan.pass(m, stopped);
+        m.khugepaged.wait(ticket, Some(m.config.khugepaged.scan_sleep));
+    }
+}
+
+/// Where it goes on.
+struct Scan {
+    space: usize,
+    at: Vpn,
+}
+
+impl Scan {
+    /// Looks at as many pages as are due, and collapses what is worth it.
+    fn pass<P: Platform>(&mut self, m: &Machine<P>, stopped: &P::Atomic<u8>) {
+        let limits = Limits::of(&m.config.khugepaged, m.platform.recency());
+        let mut left = m.config.khugepaged.pages_to_scan.div_ceil(LARGE_PAGES as u32);
+        while left > 0 && stopped.load(Acquire) == 0 {
+            let Some((space, first)) = self.next(m) else {
+                *self = Scan { space: 0, at: Vpn(0) };
+                m.count(Counter::KhugepagedFullScans, 1);
+                return;
+            };
+            left -= 1;
+            if visit(m, space, first, &limits) == Collapsed::NoBlock {
+                return;
+            }
+        }
+    }
+
+    /// The next block that may have contents; `None` after the last.
+    fn next<'a, P: Platform>(&mut self, m: &'a Machine<P>) -> Option<(&'a Space<P>, Vpn)> {
+        loop {
+            let space = m.spaces().nth(self.space)?;
+            let end = Vpn(space.pages() / LARGE_PAGES as u64 * LARGE_PAGES as u64);
+            match space.next_made(self.at, end).filter(|_| is_eligible(space)) {
+                Some(first) => {
+                    self.at = first.offset(LARGE_PAGES as u64);
+                    return Some((space, first));
+                }
+                None => *self = Scan { space: self.space + 1, at: Vpn(0) },
+            }
+        }
+    }
+}
+
+/// Looks at a block, and collapses it if that is worth it.
+fn visit<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn, limits: &Limits) -> Collapsed {
+    match look(space, first, limits, m.platform.recency()) {
+        Verdict::Collapse => {
+            let outcome = collapse(m, space, first, limits);
+            if outcome == Collapsed::Done {
+                coalesce(m, space, first);
+            }
+            return outcome;
+        }
+        // It came whole, and is in use: nothing of it was cold.
+        Verdict::Large => coalesce(m, space, first),
+        Verdict::ExceedNone => m.count(Counter::ThpScanExceedNone, 1),
+        Verdict::ExceedSwap => m.count(Counter::ThpScanExceedSwap, 1),
+        Verdict::Busy | Verdict::Cold => {}
+    }
+    Collapsed::Changed
+}
+
+/// Has a large page reached by one translation, if it still is one. No entry is held: the platform
+/// changes nothing of what is mapped, and the kernel takes its time.
+fn coalesce<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn) {
+    if let Page::Resident(head) = space.entry(first).page() {
+        m.platform.coalesce(space.id(), first, head);
+    }
+}

@@ -1,0 +1,47 @@
+//! Whether settings can be: their bounds, and what is said where they are not kept.
+
+use super::StartError;
+use crate::config::{
+    Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX,
+    KhugepagedConfig, LRU_LANES_MAX, MAX_PTES, READAHEAD_THREADS_MAX, SWAPPINESS_MAX,
+    ZONE_PARTS_MAX,
+};
+use highwater_units::Nanos;
+
+/// Whether the settings are within their bounds.
+pub(super) fn check(config: &Config) -> Result<(), StartError> {
+    if config.swappiness > SWAPPINESS_MAX {
+        return Err(StartError::Config("swappiness is 0 to 200"));
+    }
+    if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
+        return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
+    }
+    if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
+        return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
+    }
+    if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
+        return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
+    }
+    if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
+        return Err(StartError::Config("parts of a node's free frames are 1 to 64"));
+    }
+    let KhugepagedConfig { max_ptes_none, max_ptes_swap, referenced_min, scan_sleep, .. } =
+        config.khugepaged;
+    if max_ptes_none.max(max_ptes_swap) > MAX_PTES || referenced_min > MAX_PTES + 1 {
+        return Err(StartError::Config("limits of khugepaged are 0 to 511 pages, or 512 in use"));
+    }
+    if scan_sleep < Nanos(1_000_000) {
+        return Err(StartError::Config("khugepaged sleeps for 1 ms at least"));
+    }
+    if config.file_readahead > FILE_WINDOW_MAX {
+        return Err(StartError::Config("pages read ahead of a file's readers are 0 to 256"));
+    }
+    let readers = config.readahead_threads;
+    if readers.is_some_and(|threads| !(1..=READAHEAD_THREADS_MAX).contains(&threads)) {
+        return Err(StartError::Config("threads of a node that read ahead are 1 to 16"));
+    }
+    if config.dirty_background_ratio.max(config.dirty_ratio) > 100 {
+        return Err(StartError::Config("parts of memory that may be dirty are 0 to 100 percent"));
+    }
+    Ok(())
+}
