@@ -145,6 +145,9 @@ struct Common {
     /// Give out blocks of 2 MiB, and swap them out and in whole
     #[arg(long)]
     large_pages: bool,
+    /// Pages that khugepaged looks at every 10 s to make large ones of; 0: it does not run
+    #[arg(long, value_name = "PAGES", requires = "large_pages")]
+    khugepaged: Option<u32>,
     /// How pages are mapped and unmapped (uffd)
     #[arg(long, value_enum, default_value = "auto")]
     mapping: Mapping,

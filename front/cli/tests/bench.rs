@@ -92,7 +92,7 @@ fn every_kind_is_a_table() {
 
 #[test]
 fn large_pages_go_out_whole() {
-    let args = ["usemem", "--large-pages", "--swap", "ram:32M", "--json"];
+    let args = ["usemem", "--large-pages", "--khugepaged", "0", "--swap", "ram:32M", "--json"];
     let text = bench_in("8M", &args);
     let run: Value = serde_json::from_str(&text).unwrap();
     let figure = |name: &str| run["figures"][name].as_f64().unwrap();

@@ -120,6 +120,8 @@ fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
     args.swap.iter().for_each(|spec| option("--swap", spec.into()));
     line.extend(args.in_thread.then(|| "--in-thread".into()));
     line.extend(args.large_pages.then(|| "--large-pages".into()));
+    let khugepaged = args.khugepaged.map(|pages| format!("--khugepaged={pages}").into());
+    line.extend(khugepaged);
     line
 }
 
