@@ -7,6 +7,7 @@ mod balance;
 mod conformance;
 mod devices;
 mod files;
+mod folios;
 mod kswapd;
 mod models;
 mod places;

@@ -1,9 +1,9 @@
 //! Makes one block by emptying the frames it consists of: the way of `fast`.
 //!
 //! ```text
-//! free frames of pageblocks, largest free pieces -> candidates
+//! frames of pageblocks that are free and that stay, largest free pieces -> candidates
 //!   -> survey: what is in each      worth: pure
-//!   -> the cheapest: its free frames in hand, its pages moved to where the free scanner is
+//!   -> the cheapest: its free frames in hand, its pages moved to where there can be no block
 //!   -> all in hand: the block goes to who asked for it, past the free lists
 //! ```
 //! Scanners that go towards each other find out about all of memory to free any block. Here the
@@ -13,11 +13,10 @@
 //! Conservation: frames in hand are off all lists and in use; they are the caller's, or given back.
 
 use super::control::{Control, Isolated, Who, contention};
-use super::free_scanner;
 use super::migrate_scanner::{Seen, look};
 use crate::lru::{LaneHold, Mode};
 use crate::machine::{Machine, Node};
-use crate::zone::{Hold, Level, Mobility, Scanner, Wanted};
+use crate::zone::{Hold, Level, Mobility, Refuge, Scanner, Wanted};
 use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, Order, Pfn};
 use std::ops::Range;
@@ -372,15 +371,29 @@ impl Hand {
         Some(isolated)
     }
 
-    /// Takes frames for pages to go to near the end of the zone, or else single ones anywhere.
+    /// Takes frames for pages to go to: where there can be no block, or where more is in use than
+    /// in the region, or else single ones anywhere.
     fn take_targets<P: Platform>(
         &mut self,
         m: &Machine<P>,
         cc: &mut Control<'_, P>,
         wanted: usize,
     ) {
-        if cc.targets.frames() < wanted {
-            free_scanner::isolate(m, cc, wanted, self.who);
+        let zone = &cc.node.zone;
+        let own = self.frames.len() as u32;
+        let refuges = [Refuge::Spoiled, Refuge::Fuller { region: self.region.clone(), free: own }];
+        for refuge in refuges {
+            let missing = wanted.saturating_sub(cc.targets.frames());
+            if missing == 0 {
+                break;
+            }
+            let limits = (contention(cc.mode), zone.marks().at(Level::Min));
+            let targets = &mut cc.targets;
+            let scan = zone.take_pieces(m.cpu(), (missing, &refuge), limits, |first, order| {
+                targets.push(first, order);
+            });
+            m.taken(scan.isolated as usize);
+            self.who.count(m, Scanner::Free, scan.scanned, scan.isolated);
         }
         let missing = wanted.saturating_sub(cc.targets.frames());
         if missing > 0 {

@@ -61,7 +61,7 @@ pub(super) fn isolate<P: Platform>(
     }
     // What was moved away meanwhile, and came back, is nearest to the end: from there on again.
     cc.free = high;
-    if cc.method.start == Start::FreeCached && cc.targets.frames() > 0 {
+    if cc.method.start == Start::FreeCached {
         note(cc, high);
     }
     if cc.contended && cc.method.contended == Contended::GoesOn {
@@ -97,8 +97,13 @@ pub(super) fn isolate_block<P: Platform>(
 /// Where the free scanner of the next run starts, of the method that goes round.
 fn note<P: Platform>(cc: &Control<'_, P>, high: Pfn) {
     let scanners = cc.node.zone.scanners();
+    // Also where nothing was found: 3.6 tells that from the first run of all by nothing else.
     let never = scanners.cached(Scanner::Free) == scanners.start(Scanner::Free);
-    if cc.round == Round::Second || never {
+    let notes = match cc.round {
+        Round::First => never,
+        Round::Second => cc.targets.frames() > 0,
+    };
+    if notes {
         scanners.cache(Scanner::Free, high);
     }
 }

@@ -75,8 +75,12 @@ pub(super) fn compact<P: Platform>(
                 return Outcome::Captured(first);
             }
             Evacuated::Contended => return Outcome::Contended,
-            // To look at all of memory is for who waits.
-            Evacuated::Nothing if mode == Mode::Async => return Outcome::Partial,
+            // To look at all of memory is for who waits; for a large block there is nothing to be
+            // found that the zone's counts do not say.
+            Evacuated::Nothing if mode == Mode::Async || order >= Order::LARGE => {
+                zone.reset_skips(m.platform.now());
+                return Outcome::Partial;
+            }
             Evacuated::Nothing => cc = Control::new(node, wanted, mode, method),
         }
     }

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! Buddy -- lists of free blocks, by mobility and order      filled: which of them have any
-//!       |- map    heads of free blocks, types of pageblocks    map.rs
-//!       \- used   by pageblock: frames handed out that cannot be moved
+//!       \- map    heads of free blocks, types of pageblocks, frames of them that stay   map.rs
 //! ```
 //! A block of order `o` starts at a multiple of 2^o, counted from the range's first frame; its
 //! buddy is the block that differs in that one bit. Free frames are in exactly one block, always of
@@ -62,8 +61,6 @@ pub struct Buddy {
     map: Arc<Map>,
     lists: IndexLists,
     filled: Filled,
-    /// Frames that are out as unmovable and as reclaimable.
-    used: Vec<[u16; TYPES - 1]>,
     free: u32,
     /// Frames gone over since [`Buddy::take_visits`], beside what callers count.
     visits: usize,
@@ -81,7 +78,6 @@ impl Buddy {
             first,
             lists: IndexLists::new(ORDERS * TYPES, frames as usize),
             filled: Filled::default(),
-            used: vec![[0; 2]; map.pageblocks() as usize],
             free: frames,
             visits: 0,
             map,
@@ -143,7 +139,7 @@ impl Buddy {
             self.insert(block + smaller.frames(), smaller);
         }
         self.free -= order.frames();
-        self.note_used(block, order, mobility, u16::wrapping_add);
+        self.map.note_staying(block, order, mobility, u16::wrapping_add);
         Some(self.first.offset(block))
     }
 
@@ -156,7 +152,7 @@ impl Buddy {
     /// if it has them whole.
     pub(super) fn convert(&mut self, pfn: Pfn, order: Order, mobility: Mobility) {
         let block = pfn.0 - self.first.0;
-        self.note_used(block, order, mobility, u16::wrapping_add);
+        self.map.note_staying(block, order, mobility, u16::wrapping_add);
         if order >= Order::LARGE {
             self.set_types(block, order, mobility);
         }
@@ -230,7 +226,7 @@ impl Buddy {
         let mut block = pfn.0 - self.first.0;
         let mut merged = order;
         assert!(self.map.head(block).is_none(), "frame {pfn:?} is freed twice");
-        self.note_used(block, order, mobility, u16::wrapping_sub);
+        self.map.note_staying(block, order, mobility, u16::wrapping_sub);
         while merged < Order::MAX {
             let buddy = block ^ merged.frames();
             if self.map.head(buddy) != Some(merged) {
@@ -297,7 +293,7 @@ impl Buddy {
         let (all, mut free) = (frames.len() as u32, 0);
         self.each_head(pageblock, |_, order| free += order.frames());
         self.visits += all as usize;
-        let others = self.used[pageblock as usize].iter().map(|used| u32::from(*used)).sum();
+        let others = self.map.staying(pageblock);
         free + alike(wanted, was, all - free - others, others) >= all / 2
     }
 
@@ -337,24 +333,6 @@ impl Buddy {
     fn set_types(&mut self, block: u32, order: Order, mobility: Mobility) {
         let own = self.map.pageblocks_of(block, order);
         own.for_each(|pageblock| self.map.set_mobility(pageblock, mobility));
-    }
-
-    /// Notes frames that come or go for who cannot move them.
-    fn note_used(
-        &mut self,
-        block: u32,
-        order: Order,
-        mobility: Mobility,
-        change: fn(u16, u16) -> u16,
-    ) {
-        let Some(kind) = (mobility as usize).checked_sub(1) else { return };
-        for pageblock in self.map.pageblocks_of(block, order) {
-            let frames = order.frames().min(PAGEBLOCK) as u16;
-            let used = &mut self.used[pageblock as usize][kind];
-            *used = change(*used, frames);
-            let within = self.map.frames_of(pageblock).len();
-            debug_assert!(usize::from(*used) <= within, "{mobility:?} frames of {pageblock}");
-        }
     }
 
     /// The next block of a list, off it and still a head.

@@ -65,6 +65,8 @@ fn check(buddy: &Buddy, model: &Model) {
     for pageblock in 0..model.frames.div_ceil(PAGEBLOCK) {
         let free = model.free.range(model.in_pageblock(pageblock)).count();
         assert_eq!(buddy.map().free(pageblock) as usize, free, "free frames of {pageblock}");
+        let [_, unmovable, reclaimable] = model.used(pageblock);
+        assert_eq!(buddy.map().staying(pageblock), unmovable + reclaimable, "of {pageblock}");
     }
     let orders = (0..=Order::MAX.0).map(Order);
     let count = |order: Order| Mobility::ALL.map(|m| buddy.blocks(m, order)).iter().sum::<u32>();

@@ -4,6 +4,7 @@
 //! Map -- heads   by frame: the order of the free block that starts there
 //!     |- types   by pageblock: its mobility
 //!     |- free    by pageblock: frames in free blocks
+//!     |- staying by pageblock: frames handed out that cannot be moved, by kind
 //!     \- skips   by pageblock: compaction found nothing there
 //! ```
 //! Locking: changed under the part's lock only. Who looks without it sees what was so a moment ago,
@@ -19,11 +20,15 @@ use std::sync::atomic::{AtomicU8, AtomicU16};
 /// Not the head of a free block.
 const NOT_FREE: u8 = u8::MAX;
 
+/// Kinds of frames that stay: all types but the movable one.
+const KINDS: usize = Mobility::ALL.len() - 1;
+
 /// The frames and pageblocks of one part, by number from its first frame on.
 pub(super) struct Map {
     heads: Box<[AtomicU8]>,
     types: Box<[AtomicU8]>,
     free: Box<[AtomicU16]>,
+    staying: Box<[[AtomicU16; KINDS]]>,
     skips: Box<[AtomicU8]>,
 }
 
@@ -36,6 +41,7 @@ impl Map {
             heads: bytes(frames, NOT_FREE),
             types: bytes(blocks, Mobility::Movable as u8),
             free: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
+            staying: (0..blocks).map(|_| [const { AtomicU16::new(0) }; KINDS]).collect(),
             skips: bytes(blocks, 0),
         }
     }
@@ -82,6 +88,30 @@ impl Map {
             let free = &self.free[pageblock as usize];
             let frames = order.frames().min(PAGEBLOCK) as u16;
             free.store(change(free.load(Relaxed), frames), Relaxed);
+        }
+    }
+
+    /// Frames of a pageblock that are out and cannot be moved.
+    pub(super) fn staying(&self, pageblock: u32) -> u32 {
+        let kinds = &self.staying[pageblock as usize];
+        kinds.iter().map(|frames| u32::from(frames.load(Relaxed))).sum()
+    }
+
+    /// Notes a block that comes or goes for who cannot move it.
+    pub(super) fn note_staying(
+        &self,
+        frame: u32,
+        order: Order,
+        mobility: Mobility,
+        change: fn(u16, u16) -> u16,
+    ) {
+        let Some(kind) = (mobility as usize).checked_sub(1) else { return };
+        for pageblock in self.pageblocks_of(frame, order) {
+            let staying = &self.staying[pageblock as usize][kind];
+            let now = change(staying.load(Relaxed), order.frames().min(PAGEBLOCK) as u16);
+            staying.store(now, Relaxed);
+            let within = self.frames_of(pageblock).len();
+            debug_assert!(usize::from(now) <= within, "{mobility:?} frames of {pageblock}");
         }
     }
 

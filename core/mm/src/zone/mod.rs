@@ -31,7 +31,7 @@ pub use crate::frame::Mobility;
 pub use blocks::{Blocks, ByType, Fragmentation};
 pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
-pub use parts::{Contention, FreeScan, Hold, Wanted};
+pub use parts::{Contention, FreeScan, Hold, Refuge, Wanted};
 pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
@@ -266,6 +266,18 @@ impl<P: Platform> Zone<P> {
         self.parts.isolate(platform, frames, how, mark, taken)
     }
 
+    /// Takes small free blocks for movable contents, of pageblocks that suit a refuge, until they
+    /// have `wanted` frames, while `mark` frames stay free; calls `taken` with each.
+    pub fn take_pieces(
+        &self,
+        cpu: CpuId,
+        wanted: (usize, &Refuge),
+        limits: (Contention, u32),
+        taken: impl FnMut(Pfn, Order),
+    ) -> FreeScan {
+        self.parts.take_pieces(cpu, wanted, limits, taken)
+    }
+
     /// Gives back what [`Zone::alloc_block`] gave, or 2^order frames of a free list's that were
     /// taken one by one.
     pub fn free_block(&self, cpu: CpuId, first: Pfn, order: Order, mobility: Mobility) {
@@ -355,5 +367,36 @@ mod tests {
         assert!((1000..1000 + zone.limits.high as u32).contains(&zone.peak()), "{}", zone.peak());
         let all = take(1 << 15);
         assert_eq!((all.len(), zone.peak()), ((1 << 15) - 516, 1 << 15));
+    }
+
+    #[test]
+    fn pages_go_where_there_can_be_no_block_or_where_more_is_in_use() {
+        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 4 * PAGEBLOCK };
+        let marks = Watermarks::new(range.frames, range.frames, None, Some(10));
+        let zone = Zone::new(&platform, range, marks, Some(1));
+        let (cpu, last) = (CpuId(0), 3 * PAGEBLOCK);
+        zone.take_singles(cpu, range.frames as usize, Level::Nothing, |_| {});
+        // The pageblock stays movable, as all others of its frames are in use as that.
+        let stays = Pfn(last + 188);
+        zone.free_for_all(&[stays]);
+        let first = zone.alloc_block(cpu, Order(0), Mobility::Unmovable, Level::Nothing);
+        assert_eq!(first, Some(stays));
+        let free: Vec<Pfn> = (0..range.frames).filter(|pfn| pfn % 4 == 1).map(Pfn).collect();
+        zone.free_for_all(&free);
+        let take = |refuge| {
+            let mut taken = Vec::new();
+            let limits = (Contention::Waits, 0);
+            zone.take_pieces(cpu, (50, &refuge), limits, |pfn, order| {
+                assert_eq!(order, Order(0));
+                taken.push(pfn.0 / PAGEBLOCK);
+            });
+            taken
+        };
+        assert_eq!(take(Refuge::Spoiled), [3; 50]);
+        let region = last..last + PAGEBLOCK;
+        assert_eq!(take(Refuge::Fuller { region: region.clone(), free: 127 }), [0; 0]);
+        assert_eq!(take(Refuge::Fuller { region, free: 128 }), [2; 50]);
+        assert_eq!(zone.free_frames(), 4 * 128 - 100);
     }
 }

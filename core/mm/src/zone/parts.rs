@@ -16,7 +16,7 @@
 
 mod isolate;
 
-pub use isolate::{Contention, FreeScan, Hold, Wanted};
+pub use isolate::{Contention, FreeScan, Hold, Refuge, Wanted};
 
 use super::Buddy;
 use super::blocks::Blocks;

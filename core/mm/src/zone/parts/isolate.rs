@@ -4,8 +4,9 @@
 //! is held is what the documents of 2012 are about: over a whole pageblock, or from the first free
 //! block on.
 
-use super::{Part, Parts, Standing};
+use super::{Buddy, Part, Parts, Standing};
 use crate::frame::Mobility;
+use crate::zone::PAGEBLOCK;
 use crate::zone::map::Map;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::{CpuId, Order, Pfn};
@@ -37,6 +38,8 @@ const REGIONS_MAX: usize = 16;
 const COUNTS_PER_LINE: usize = 32;
 /// Free pieces it looks at for them.
 const PIECES_MAX: usize = 64;
+/// Free blocks it looks at for each frame that is wanted, at most, and beside them.
+const LOOKS_PER_FRAME: usize = 2;
 
 /// Whether who takes free blocks wants another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,34 @@ pub enum Wanted {
     More,
     /// It has enough.
     NoMore,
+}
+
+/// Where pages may go that make room for a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refuge {
+    /// To pageblocks that can be no block, as some frame in them stays.
+    Spoiled,
+    /// To those that have no more free frames than `free`, and are not in `region`, which is what
+    /// is being emptied.
+    Fuller {
+        /// What is being emptied.
+        region: Range<u32>,
+        /// Free frames of it.
+        free: u32,
+    },
+}
+
+impl Refuge {
+    /// Decides, about the pageblock of a place in a part that begins with `first`.
+    fn suits(&self, map: &Map, first: Pfn, place: u32) -> bool {
+        let pageblock = place / PAGEBLOCK;
+        match self {
+            Refuge::Spoiled => map.staying(pageblock) > 0,
+            Refuge::Fuller { region, free } => {
+                !region.contains(&(first.0 + place)) && map.free(pageblock) <= *free
+            }
+        }
+    }
 }
 
 /// What came of scanning a pageblock for free frames.
@@ -59,16 +90,20 @@ pub struct FreeScan {
 }
 
 impl<P: Platform> Part<P> {
-    /// Regions of whole pageblocks with most free frames, but not all, without the lock.
+    /// Regions of whole pageblocks with most free frames, but not all, and none that stays, without
+    /// the lock.
     fn freest(&self, platform: &P, order: Order) -> Vec<u32> {
         let whole = self.map.frames() >> order.0;
-        platform.scans((whole as usize).div_ceil(COUNTS_PER_LINE));
+        // Frames that are free, and those that stay.
+        platform.scans(2 * (whole as usize).div_ceil(COUNTS_PER_LINE));
         let mut best: Vec<(Reverse<u32>, u32)> = Vec::with_capacity(REGIONS_MAX + 1);
         for place in (0..whole).map(|region| region << order.0) {
             let mut own = self.map.pageblocks_of(place, order);
             let free: u32 = own.clone().map(|pageblock| self.map.free(pageblock)).sum();
             let suits = |pageblock| {
-                !self.map.skips(pageblock) && self.map.mobility(pageblock) == Mobility::Movable
+                !self.map.skips(pageblock)
+                    && self.map.mobility(pageblock) == Mobility::Movable
+                    && self.map.staying(pageblock) == 0
             };
             let candidate = (Reverse(free), place);
             let is_better = best.len() < REGIONS_MAX || best.last() > Some(&candidate);
@@ -98,6 +133,27 @@ impl<P: Platform> Part<P> {
             })
         });
         regions
+    }
+
+    /// Small free blocks of pageblocks that suit, as of a moment ago, by their places: until they
+    /// have `wanted` frames. The smallest come first; and how many were looked at.
+    fn pieces(
+        &self,
+        buddy: &Buddy,
+        wanted: usize,
+        suits: impl Fn(u32) -> bool,
+    ) -> (Vec<u32>, usize) {
+        let (mut chosen, mut frames, mut looks) = (Vec::new(), 0, 0);
+        let most = PIECES_MAX + LOOKS_PER_FRAME * wanted;
+        let count = buddy.each_of(0..Order::LARGE.0, |place| {
+            if suits(place) {
+                frames += self.map.head(place).map_or(0, Order::frames) as usize;
+                chosen.push(place);
+            }
+            looks += 1;
+            frames < wanted && looks < most
+        });
+        (chosen, count)
     }
 
     /// A free block of one of the orders that `fits`, the smallest first, of those that come first
@@ -134,7 +190,7 @@ impl<P: Platform> Parts<P> {
     /// The pageblock of a frame.
     pub(in crate::zone) fn pageblock_of(&self, pfn: Pfn) -> u32 {
         let part = self.part_of(pfn);
-        let within = (pfn.0 - self.first_of(part).0) / crate::zone::PAGEBLOCK;
+        let within = (pfn.0 - self.first_of(part).0) / PAGEBLOCK;
         part as u32 * self.parts[0].map.pageblocks() + within
     }
 
@@ -205,6 +261,49 @@ impl<P: Platform> Parts<P> {
             place.map(|place| first.offset(place))
         });
         (found, seen)
+    }
+
+    /// Takes small free blocks for movable contents off the lists, a part after the other, of
+    /// pageblocks that suit `refuge`, until they have `wanted` frames, and while `mark` stay free
+    /// in the zone; calls `taken` with each.
+    pub(in crate::zone) fn take_pieces(
+        &self,
+        cpu: CpuId,
+        (wanted, refuge): (usize, &Refuge),
+        (contention, mark): (Contention, u32),
+        mut taken: impl FnMut(Pfn, Order),
+    ) -> FreeScan {
+        let mut scan = FreeScan::default();
+        for index in self.indices(cpu, 1) {
+            let missing = wanted.saturating_sub(scan.isolated as usize);
+            if missing == 0 {
+                break;
+            }
+            let (part, first) = (&self.parts[index], self.first_of(index));
+            let entered = match contention {
+                Contention::Aborts => part.buddy.try_lock(),
+                Contention::Waits => Some(part.buddy.lock()),
+            };
+            let Some(mut buddy) = entered else {
+                scan.contended = true;
+                continue;
+            };
+            let suits = |place| refuge.suits(&part.map, first, place);
+            let (places, looked) = part.pieces(&buddy, missing, suits);
+            scan.scanned += looked as u32;
+            for place in places {
+                let order = part.map.head(place).expect("it is free, and its part is held");
+                let count = order.frames();
+                if self.reserve(mark, |spare| if spare < count { 0 } else { count }) > 0 {
+                    buddy.take(first.offset(place), order);
+                    scan.isolated += count;
+                    taken(first.offset(place), order);
+                }
+            }
+            buddy.visits(looked);
+            part.standing.store(Standing::of(&buddy).0, Relaxed);
+        }
+        scan
     }
 
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
