@@ -26,7 +26,7 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
 }
 
 /// Gives up the frames and slots of held pages, which are to be absent.
-fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
+pub(crate) fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
     take_in(m, held, Busy::Drop);
     for entry in held.entries() {
         match entry.page() {
@@ -105,7 +105,7 @@ pub(crate) enum Large<'a, P: Platform> {
 
 impl<P: Platform> Large<'_, P> {
     /// Holds a page.
-    fn hold<'a>(&self, space: &'a Space<P>, vpn: Vpn) -> Held<'a, P> {
+    pub(crate) fn hold<'a>(&self, space: &'a Space<P>, vpn: Vpn) -> Held<'a, P> {
         loop {
             let held = space.hold(vpn);
             match self {

@@ -12,7 +12,7 @@ use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
-use crate::range::{Large, each_present, settled};
+use crate::range::{Large, drop_pages, each_present, settled};
 use crate::space::{Backing, Entry, Held, Page, Range, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
@@ -94,7 +94,10 @@ pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapsho
         m.count(Counter::PgInherited, u64::from(run.pages));
         for index in 0..run.pages {
             let slot = Slot { index: run.slot.index + index, ..run.slot };
-            space.hold(run.vpn.offset(u64::from(index))).release(|_, _| Entry::swapped(slot));
+            let held = Large::Split(m).hold(space, run.vpn.offset(u64::from(index)));
+            // khugepaged fills absent pages of a block, and may have been at this one.
+            drop_pages(m, &held);
+            held.release(|_, _| Entry::swapped(slot));
         }
     }
 }
