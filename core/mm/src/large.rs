@@ -16,7 +16,7 @@
 use crate::frame::{Place, Writeback};
 use crate::lru::List;
 use crate::machine::Machine;
-use crate::space::{HeldBlock, Page, Pinned, Space, block_of};
+use crate::space::{Entry, HeldBlock, Owner, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
 use highwater_platform::{Platform, Protection};
 use highwater_units::{FrameBatch, LARGE_PAGES, Pfn, Vpn};
@@ -55,10 +55,35 @@ pub fn map_all<P: Platform>(
     progress.done
 }
 
-/// Makes the pages of a large page pages of their own. The caller holds no entry of the block.
+/// Lets go of a block whose entries become a large page's. Who splits it just then passes by those
+/// that are still held, and takes them for others: what he left is split here.
+pub fn release<P: Platform>(
+    m: &Machine<P>,
+    block: HeldBlock<'_, P>,
+    value: impl Fn(usize, Entry) -> Entry,
+) {
+    let Owner { space, vpn } = block.owner(0);
+    block.release(value);
+    let space = m.space(space);
+    let large = |index: u64| space.entry(vpn.offset(index)).is_large_resident();
+    if !(0..LARGE_PAGES as u64).all(large) {
+        split(m, space, vpn);
+    }
+}
+
+/// Makes the pages of a large page pages of their own. The caller holds no entry of the block that
+/// is part of it. Goes round until none is left: one may have been made large behind it.
 pub fn split<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     let first = block_of(vpn);
-    let mut tails = Tails::new(List::ActiveAnon);
+    if split_once(m, space, first) > 0 {
+        while split_once(m, space, first) > 0 {}
+        m.count(Counter::ThpSplitPage, 1);
+    }
+}
+
+/// Splits what is seen of a large page, from its first page on; returns how many pages that were.
+fn split_once<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn) -> usize {
+    let (mut tails, mut pages) = (Tails::new(List::ActiveAnon), 0);
     for index in 0..LARGE_PAGES {
         let page = first.offset(index as u64);
         if !space.entry(page).is_large_resident() {
@@ -70,11 +95,12 @@ pub fn split<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
         if let (true, Page::Resident(pfn)) = (entry.is_large(), entry.page()) {
             tails.isolate(m, index, pfn);
             held.release(|_, was| was.small());
+            pages += 1;
         }
         tails.list_full(m);
     }
     tails.list(m);
-    m.count(Counter::ThpSplitPage, 1);
+    pages
 }
 
 /// Frames of a large page that get places of their own.

@@ -6,7 +6,7 @@
 use super::{Fault, Served};
 use crate::alloc;
 use crate::config::Switch;
-use crate::large::{block_frames, install, map_all};
+use crate::large::{block_frames, install, map_all, release};
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
@@ -146,7 +146,7 @@ fn map<P: Platform>(
     let mapped = map_all(m, &block, &frames);
     let next = owner.vpn.offset(LARGE_PAGES as u64);
     m.swap.streams.expect(owner.space, next, 1, Source::Memory);
-    block.release(|index, _| {
+    release(m, block, |index, _| {
         let entry = Entry::resident(frames[index]).dirty().large();
         match index < mapped {
             true => entry.mapped().accessed(),

@@ -16,7 +16,7 @@
 
 use super::scan::{Limits, Survey, Verdict, judge};
 use crate::alloc;
-use crate::large::{block_frames, install, map_all};
+use crate::large::{block_frames, install, map_all, release};
 use crate::machine::{Machine, Node};
 use crate::run::{Unmapped, unmap_stretches};
 use crate::space::{Entry, HeldBlock, Page, Pinned, Space};
@@ -236,7 +236,7 @@ fn replace<P: Platform>(m: &Machine<P>, held: HeldBlock<'_, P>, head: Pfn) {
     install(m, &held, head);
     let frames = block_frames(head);
     let mapped = map_all(m, &held, &frames);
-    held.release(|index, was| {
+    release(m, held, |index, was| {
         // Large pages are writable and keep no slot: always dirty.
         let entry = Entry::resident(frames[index]).dirty().large();
         let entry = if index < mapped { entry.mapped() } else { entry };
