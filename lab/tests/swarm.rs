@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Seeds of each of the tests, which run side by side: about two minutes. A few where assertions
 /// are off, and much would go unseen.
-const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 30 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 20 };
 
 #[track_caller]
 fn run(seed: u64) -> Summary {

@@ -20,23 +20,23 @@ fn compare(script: &str, arguments: &[&str]) {
 
 #[test]
 fn bytes_with_threads() {
-    compare("big_bytes.py", &["threads", "160"]);
+    compare("big_bytes.py", &["threads", "112"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing() {
-    compare("big_bytes.py", &["fork", "160"]);
+    compare("big_bytes.py", &["fork", "96"]);
 }
 
 #[test]
 fn bytes_with_subprocesses() {
-    compare("big_bytes.py", &["subprocess", "160"]);
+    compare("big_bytes.py", &["subprocess", "112"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing_compressed() {
     let place = Place::new();
-    let program = python("big_bytes.py", &["fork", "100"]);
+    let program = python("big_bytes.py", &["fork", "72"]);
     let unlimited = place.run(&program).expect_success("big_bytes.py fork");
     for algorithm in ["lz4", "zstd"] {
         let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
@@ -57,5 +57,5 @@ fn numpy_reduces() {
 
 #[test]
 fn numpy_multiplies_matrices() {
-    compare("arrays.py", &["product"]);
+    compare("arrays.py", &["product", "256"]);
 }

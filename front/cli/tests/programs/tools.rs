@@ -5,9 +5,9 @@ use crate::place::{Limits, Place, Swap, program};
 use crate::run::Program;
 
 const MIB: u64 = 1 << 20;
-const TEXT_BYTES: u64 = 96 * MIB;
+const TEXT_BYTES: u64 = 72 * MIB;
 /// What xz and zstd get.
-const DATA_BYTES: u64 = 64_000_000;
+const DATA_BYTES: u64 = 48_000_000;
 
 /// Sorting in memory: the buffer is larger than the text.
 fn sort(place: &Place) -> Program {
