@@ -148,13 +148,8 @@ pub(super) fn block<P: Platform>(
 ) -> Option<Pfn> {
     let cpu = m.cpu();
     let mut nodes = m.nodes_from(cpu);
-    let (node, first) = nodes
-        .find_map(|(_, node)| Some((node, node.zone.alloc_block(cpu, order, mobility, level)?)))?;
+    let first = nodes.find_map(|(_, node)| node.zone.alloc_block(cpu, order, mobility, level))?;
     m.taken(order.frames() as usize);
-    // Rung before, kswapd may have found what is missing only now.
-    if !node.zone.allows(Level::Low, 1) {
-        node.alarm.notify_all();
-    }
     Some(first)
 }
 
