@@ -10,7 +10,7 @@ BENCH = $(HIGHWATER) bench pmbench --memory 256M --set 1G --read 80 --time 5
 
 help:
 	@echo "make demo    sort 512 MiB of text in 128 MiB of memory (5 minutes)"
-	@echo "make test    every test, on real programs too (20 minutes)"
+	@echo "make test    every test, on real programs too (17 minutes)"
 	@echo "make bench   random and sequential accesses, beside the same without Highwater"
 	@echo "make clean   remove what was built"
 

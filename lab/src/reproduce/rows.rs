@@ -164,7 +164,7 @@ fn sum(
 /// changes in points.
 pub fn table(rows: &[Row]) -> String {
     let heads = ["published", "measured", "difference"];
-    let mut text = format!("{:24}{:34}{:10}{:9}", "experiment", "quantity", "role", "unit");
+    let mut text = format!("{:28}{:34}{:10}{:9}", "experiment", "quantity", "role", "unit");
     heads.iter().for_each(|head| {
         let _ = write!(text, "{head:>12}");
     });
@@ -176,7 +176,7 @@ pub fn table(rows: &[Row]) -> String {
         let difference = difference(row).unwrap_or_else(|| "-".into());
         let _ = write!(
             text,
-            "\n{experiment:24}{quantity:34}{role:10}{unit:9}{known:>12}{measured:>12}\
+            "\n{experiment:28}{quantity:34}{role:10}{unit:9}{known:>12}{measured:>12}\
              {difference:>12}"
         );
         if let Some([least, most]) = spread {

@@ -37,7 +37,7 @@ pub fn direct<P: Platform>(
     m.count(Counter::CompactStall, 1);
     let mut last = Outcome::Skipped;
     for node in nodes {
-        let outcome = pass(m, node, (order, mobility), mode, method, verdict);
+        let outcome = pass::compact(m, node, (order, mobility), mode, method, verdict);
         if let Outcome::Captured(_) = outcome {
             return outcome;
         }
@@ -61,24 +61,7 @@ pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Out
     }
     let _phase = m.enter(Phase::Compact);
     m.count(Counter::CompactStall, 1);
-    pass(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
-}
-
-fn pass<P: Platform>(
-    m: &Machine<P>,
-    node: &Node<P>,
-    wanted: (Order, Mobility),
-    mode: Mode,
-    method: Method,
-    verdict: Verdict,
-) -> Outcome {
-    // The way of `fast` does so itself.
-    if mode == Mode::Sync && m.config.compact != Compact::Fast {
-        // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
-        node.lru.drain(&m.frames, |orphans| m.free(orphans));
-        node.zone.drain();
-    }
-    pass::compact(m, node, wanted, mode, method, verdict)
+    pass::compact(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
 }
 
 /// Notes whether an allocation had its block after a run.

@@ -57,6 +57,12 @@ pub(super) fn compact<P: Platform>(
     verdict: Verdict,
 ) -> Outcome {
     let (zone, order) = (&node.zone, wanted.0);
+    // The way of `fast` does so itself.
+    if mode == Mode::Sync && m.config.compact != Compact::Fast {
+        // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
+        node.lru.drain(&m.frames, |orphans| m.free(orphans));
+        zone.drain();
+    }
     let lies = zone.blocks().fragmentation(order);
     match suitable(order, zone.free_frames(), zone.marks().low, lies) {
         Suitable::Yes => {}

@@ -1,6 +1,7 @@
 //! Blocks of malloc below 64 KiB: contents, threads, forks, and what no program may do.
 
 use crate::place::{Limits, Place, Swap, program, tell};
+use crate::report::Report;
 
 const MIB: u64 = 1 << 20;
 
@@ -11,6 +12,15 @@ fn compare(limits: Limits, sections: &[&str]) {
     let unlimited = place.run(&program).expect_success("objects");
     let what = format!("objects {}", sections.join(" "));
     place.compare_with(&what, &unlimited, &limits, &program);
+}
+
+/// Runs one section, which may need no swap; what its run reported.
+fn bounded(limits: &Limits, section: &str) -> Report {
+    let place = Place::new();
+    let program = place.c_program("objects", &["32", section]);
+    let what = format!("objects {section}");
+    let unlimited = place.run(&program).expect_success(&what);
+    place.compare_bounds(&what, &unlimited, limits, &program)
 }
 
 #[test]
@@ -55,10 +65,7 @@ fn a_forked_child_has_what_other_threads_had_at_hand() {
 /// Threads that ask while another starts the manager wait for it: all but the first MiB is paged.
 #[test]
 fn threads_that_start_together_are_paged() {
-    let place = Place::new();
-    let program = place.c_program("objects", &["32", "together"]);
-    let unlimited = place.run(&program).expect_success("objects together");
-    let report = place.compare_bounds("together", &unlimited, &Limits::of(64 * MIB), &program);
+    let report = bounded(&Limits::of(64 * MIB), "together");
     let paged = report.number("/vmstat/pgzero") * 4096;
     assert!(paged >= 28 * MIB, "{paged} bytes were paged of 32 MiB");
 }
@@ -73,10 +80,7 @@ fn a_program_with_a_malloc_of_its_own_keeps_it() {
 /// Thousands of pages are swapped out, and none of them comes back.
 #[test]
 fn freeing_reads_no_page() {
-    let place = Place::new();
-    let program = place.c_program("objects", &["32", "unread"]);
-    let unlimited = place.run(&program).expect_success("objects unread");
-    let report = place.compare_bounds("freed", &unlimited, &Limits::of(8 * MIB), &program);
+    let report = bounded(&Limits::of(8 * MIB), "unread");
     let [out, major] = ["/vmstat/pswpout", "/faults_major"].map(|name| report.number(name));
     assert!(out > 4000 && major < 16, "{out} pages out, {major} major faults");
 }
