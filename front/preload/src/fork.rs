@@ -5,7 +5,7 @@
 //!           heap closed, devices paused, allocator held
 //! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
 //! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
-//!           write, every page of the snapshot swapped out
+//!           write, every page of the snapshot swapped out, and protected as it was
 //! ```
 //! Files that are served here are opened anew in the child, and served there.
 //! Nothing of range or arena is inherited (MADV_DONTFORK): a child made past the C library faults
@@ -21,7 +21,7 @@ use highwater_mm::{FaultError, Manager, Snapshot};
 use highwater_os::{Place, sys};
 use highwater_uffd::Uffd;
 use highwater_uffd::api::raise;
-use highwater_units::PAGE_SIZE;
+use highwater_units::{PAGE_SIZE, Vpn};
 use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io::{self, Read};
@@ -41,6 +41,8 @@ struct Passage {
 struct Saved {
     snapshot: Snapshot,
     regions: Regions,
+    /// What is protected otherwise than read and write, with PROT_ bits.
+    protected: Vec<(Vpn, Vpn, i32)>,
     /// Mappings of files that the child is to serve, too.
     files: Vec<Arc<Mapped>>,
     /// Read by the parent, held open by the children; or why there is none.
@@ -82,8 +84,9 @@ extern "C" fn prepare() {
         let regions = process.regions();
         // While the regions are as they are: a mapping leaves the table after them.
         let files = process.files.all();
+        let protected = process.protected(&regions);
         let pipe = pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
-        Saved { snapshot, regions: regions.clone(), files, pipe }
+        Saved { snapshot, regions: regions.clone(), protected, files, pipe }
     });
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
     let _heap = heap::close();
@@ -165,6 +168,10 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
         manager.restore_snapshot(SPACE, &snapshot);
     })?;
     let taken = files.iter().try_for_each(|mapped| child.take_over(mapped));
+    let protected = saved.protected.iter().try_for_each(|(first, end, bits)| {
+        child.manager.platform().protect(SPACE, *first, *end, *bits)
+    });
+    protected.map_err(|error| format!("pages cannot be protected: {error}"))?;
     // What owns the descriptors is the parent's, and is never dropped here.
     std::mem::forget(files);
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;

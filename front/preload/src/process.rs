@@ -376,6 +376,13 @@ impl Process {
         })
     }
 
+    /// What of its own pages the program protected otherwise than read and write, with PROT_ bits.
+    pub(crate) fn protected(&self, regions: &Regions) -> Vec<(Vpn, Vpn, i32)> {
+        let platform = self.manager.platform();
+        let own = regions.own_parts(Vpn(self.pages));
+        own.into_iter().flat_map(|(first, end)| platform.protected(SPACE, first, end)).collect()
+    }
+
     /// Makes pages that the program mapped something over the manager's again.
     pub(crate) fn regain(&self, region: &Region) {
         let regained = self.manager.platform().regain(SPACE, region.range.first, region.range.end);

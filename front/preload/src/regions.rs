@@ -97,6 +97,17 @@ impl Regions {
         touched.map(region).collect()
     }
 
+    /// Pages 0 to before `end`, less what is the kernel's: (first, after the last) of each part.
+    pub(crate) fn own_parts(&self, end: Vpn) -> Vec<(Vpn, Vpn)> {
+        let foreign = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Foreign);
+        let borders = foreign.map(|(first, (after, _))| (Vpn(*first), Vpn(*after)));
+        let mut from = Vpn(0);
+        let parts = borders
+            .chain([(end, end)])
+            .map(|(first, after)| (std::mem::replace(&mut from, after), first));
+        parts.filter(|(first, after)| first < after).collect()
+    }
+
     /// Makes pages in use a region of their own, of another use.
     pub(crate) fn change(&mut self, range: Range, used_as: Use) {
         self.release(range);
@@ -186,6 +197,10 @@ mod tests {
         let free: u64 = regions.free.iter().map(|(first, end)| end - first).sum();
         assert_eq!(free + used, PAGES);
         assert_eq!(regions.by_length.len(), regions.free.len());
+        let is_own = |vpn: &u64| model[*vpn as usize] != Some(Use::Foreign);
+        let parts = regions.own_parts(Vpn(PAGES));
+        let own: Vec<u64> = parts.iter().flat_map(|(first, end)| first.0..end.0).collect();
+        assert_eq!(own, (0..PAGES).filter(is_own).collect::<Vec<_>>());
         let ends: Vec<_> = regions.free.values().collect();
         assert!(ends.iter().all(|end| !regions.free.contains_key(end)), "free regions are merged");
     }

@@ -41,6 +41,17 @@ fn parents_and_children_keep_their_contents() {
 }
 
 #[test]
+fn children_inherit_what_may_be_done_to_pages() {
+    let place = Place::new();
+    let program = place.c_program("inherits", &["24"]);
+    let unlimited = place.run(&program).expect_success("inherits");
+    for mapping in ["auto", "copy"] {
+        let limits = Limits { mapping, ..Limits::quarter(&unlimited) };
+        place.compare_with(&format!("inherits, {mapping}"), &unlimited, &limits, &program);
+    }
+}
+
+#[test]
 fn parents_and_children_keep_their_contents_compressed() {
     let place = Place::new();
     let program = place.c_program("forks", &["24"]);
