@@ -15,6 +15,7 @@ mod child;
 mod doctor;
 mod elf;
 mod machine;
+mod malloc_figures;
 mod options;
 mod preload;
 mod probe;

@@ -4,8 +4,9 @@
 //! manager's, summed over processes.
 
 use crate::child::Ended;
+use crate::malloc_figures::MallocFigures;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
-use highwater_session::Settings;
+use highwater_session::{MallocStats, Settings};
 use highwater_units::Bytes;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) swap_out: Transfer,
     /// None if no pages were compressed.
     pub(crate) compression: Option<Compressed>,
+    /// None if no process had a heap of ours.
+    pub(crate) malloc: Option<MallocFigures>,
     /// None if there was no device of two levels.
     pub(crate) tiers: Option<Tiers>,
     pub(crate) swap_io_errors: u64,
@@ -152,6 +155,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) ended: Ended,
     /// By process, as `highwater_session::read_all` returns them.
     pub(crate) processes: &'a [(u32, Snapshot)],
+    /// Of those that had a heap.
+    pub(crate) malloc: &'a [MallocStats],
 }
 
 impl Report {
@@ -178,6 +183,7 @@ impl Report {
             swap_in: Transfer::of(&all, IN),
             swap_out: Transfer::of(&all, OUT),
             compression: Compressed::of(&all),
+            malloc: MallocFigures::of(observed.malloc),
             tiers: Tiers::of(&all),
             swap_io_errors: get(Counter::SwapIoErrors),
             direct_reclaims: get(Counter::AllocStall),
@@ -318,6 +324,11 @@ pub(crate) mod tests {
 
     /// The report of a run with the main process 7 and whatever `processes` left.
     pub(crate) fn report(processes: &[(u32, Snapshot)]) -> Report {
+        report_of(processes, &[])
+    }
+
+    /// The same, of processes with a heap.
+    pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: &[MallocStats]) -> Report {
         let settings = Settings {
             memory: Bytes(128 << 20),
             swap: vec![],
@@ -334,7 +345,7 @@ pub(crate) mod tests {
             system: Duration::from_millis(500),
         };
         let elapsed = Duration::from_millis(12_340);
-        Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, processes })
+        Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, processes, malloc })
     }
 
     /// Two processes: the program and a larger child.
@@ -423,7 +434,8 @@ pub(crate) mod tests {
 
     #[test]
     fn names_in_json_are_kept() {
-        let json = serde_json::to_value(report(&two_processes())).unwrap();
+        let heap = crate::malloc_figures::tests::process(1600, 3);
+        let json = serde_json::to_value(report_of(&two_processes(), &[heap])).unwrap();
         for path in [
             "/exit_status",
             "/budget_bytes",
@@ -432,6 +444,10 @@ pub(crate) mod tests {
             "/swap_in/bytes_per_second",
             "/fault_latency/p99_ns",
             "/vmstat/allocstall",
+            "/malloc/at_most/slab_bytes",
+            "/malloc/at_end/large_blocks",
+            "/malloc/classes/0/at_end/active_objs",
+            "/malloc/classes/0/events/alloc_slab",
         ] {
             assert!(json.pointer(path).is_some_and(|value| value.is_number()), "{path}");
         }

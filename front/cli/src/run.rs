@@ -12,7 +12,7 @@ use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_session::{Malloc, MapFiles, Mapping, Settings, read_all};
+use highwater_session::{Malloc, MapFiles, Mapping, Settings, read_published};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -84,10 +84,18 @@ impl Run {
         plan.settings.run_dir = Some(run_dir.path().to_owned());
         let started = Instant::now();
         let (pid, ended) = self.carry_out(&plan, run_dir.path())?;
-        let processes = read_all(run_dir.path());
+        let published = read_published(run_dir.path());
+        let malloc: Vec<_> = published.iter().filter_map(|(_, it)| it.malloc.clone()).collect();
+        let processes: Vec<_> = published.into_iter().map(|(pid, it)| (pid, it.snapshot)).collect();
         let (settings, elapsed) = (&plan.settings, started.elapsed());
-        let report =
-            Report::new(&Observed { settings, elapsed, pid, ended, processes: &processes });
+        let report = Report::new(&Observed {
+            settings,
+            elapsed,
+            pid,
+            ended,
+            processes: &processes,
+            malloc: &malloc,
+        });
         self.tell(&report, plan.report.as_ref());
         Ok(ExitCode::from(ended.code()))
     }

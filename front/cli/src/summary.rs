@@ -1,5 +1,6 @@
 //! The summary of a run, for people.
 
+use crate::malloc_figures::MallocFigures;
 use crate::report::{Compressed, Latency, Report, Tiers, Transfer};
 use highwater_units::Bytes;
 use indicatif::HumanCount;
@@ -47,6 +48,9 @@ fn table(report: &Report) -> Vec<String> {
         ("budget", budget(report)),
         ("peak resident", peak(report)),
         ("paged at most", Bytes(report.paged_peak_bytes).to_string()),
+    ];
+    let malloc = report.malloc.as_ref().map(|it| ("  malloc", malloc(it)));
+    let rows = rows.into_iter().chain(malloc).chain([
         ("faults", faults(report)),
         ("swapped in", transfer(&report.swap_in, "read")),
         ("swapped out", transfer(&report.swap_out, "write")),
@@ -56,11 +60,20 @@ fn table(report: &Report) -> Vec<String> {
         ("  major faults", latency(&report.fault_latency_major)),
         ("manager CPU", manager_cpu(report)),
         ("program CPU", program_cpu(report)),
-    ];
+    ]);
     let tiers = report.tiers.iter().flat_map(tiers);
-    let rows = rows.into_iter().chain(compressed).chain(tiers);
+    let rows = rows.chain(compressed).chain(tiers);
     let rows = rows.map(|(name, value)| format!("  {name:<16}  {value}"));
     [headline(report)].into_iter().chain(rows).collect()
+}
+
+fn malloc(malloc: &MallocFigures) -> String {
+    let (most, left) = (&malloc.at_most, &malloc.at_end);
+    let parts = [most.active_bytes, most.slab_bytes, most.large_bytes, left.active_bytes];
+    let [objects, slabs, large, left_bytes] = parts.map(Bytes);
+    let (sizes, left) = (malloc.classes.len(), HumanCount(left.active_objs));
+    let most = format!("objects {objects} in slabs of {slabs} ({sizes} sizes), large {large}");
+    format!("{most}; left: {left} objects, {left_bytes}")
 }
 
 fn compressed(compressed: &Compressed) -> String {
@@ -167,7 +180,8 @@ fn program_cpu(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{report, two_compressing, two_processes, two_tiered};
+    use crate::malloc_figures::tests::process;
+    use crate::report::tests::{report, report_of, two_compressing, two_processes, two_tiered};
 
     #[test]
     fn a_summary_is_aligned_and_complete() {
@@ -193,6 +207,15 @@ mod tests {
         let text = text(&report(&two_compressing()));
         let line = "  compressed        48 MiB in 16 MiB, same-filled 4 MiB, incompressible 8 MiB";
         assert_eq!(text.lines().last(), Some(line));
+    }
+
+    #[test]
+    fn malloc_is_told_where_there_was_a_heap() {
+        let heap = process(1600, 3);
+        let text = text(&report_of(&two_processes(), &[heap]));
+        let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 sizes), large 1 MiB\
+                    ; left: 3 objects, 192 B";
+        assert_eq!(text.lines().nth(4), Some(line));
     }
 
     #[test]

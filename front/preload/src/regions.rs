@@ -86,6 +86,12 @@ impl Regions {
         true
     }
 
+    /// How many blocks of malloc there are, and their pages.
+    pub(crate) fn blocks(&self) -> (u64, u64) {
+        let blocks = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Block);
+        blocks.fold((0, 0), |(count, pages), (first, (end, _))| (count + 1, pages + end - first))
+    }
+
     /// The regions that have pages in a range, whole.
     pub(crate) fn within(&self, range: Range) -> Vec<Region> {
         let last = self.used.range(..range.end.0).rev();

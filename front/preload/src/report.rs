@@ -6,6 +6,8 @@
 //! ```
 
 use crate::fork::Children;
+use crate::heap::{self, Look, Watch};
+use crate::signals::Blocked;
 use crate::{memory, process};
 use highwater_devices::{Compression, Tiering};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -39,6 +41,7 @@ struct Shared {
     compressed_peak: Mutex<Compression>,
     /// Pages of tiers by level, fast and slow, when they were most.
     tiered_peak: Mutex<(u64, u64)>,
+    malloc: Mutex<Watch>,
     children: Children,
 }
 
@@ -65,6 +68,7 @@ impl Reporter {
             ram_device_peak: AtomicU64::new(0),
             compressed_peak: Mutex::default(),
             tiered_peak: Mutex::default(),
+            malloc: Mutex::default(),
             children: Children::default(),
         });
         let body = shared.clone();
@@ -81,7 +85,7 @@ impl Reporter {
     /// Publishes once more, with what takes longer to find out.
     pub(crate) fn finish(&self) {
         self.shared.look_elsewhere();
-        self.shared.publish();
+        self.shared.publish(Look::Now);
     }
 }
 
@@ -95,15 +99,18 @@ impl Shared {
                 next_look *= 2;
             }
             self.children.release_ended(&self.manager);
-            self.publish();
+            self.publish(Look::IfDue);
             std::thread::sleep(PERIOD);
         }
     }
 
-    fn publish(&self) {
-        if let Some(file) = &self.file {
-            file.publish(&self.statistics());
-        }
+    fn publish(&self, look: Look) {
+        let Some(file) = &self.file else { return };
+        let statistics = self.statistics();
+        // Not served yet, or not any more: a forked child inherits the heap when it is.
+        let gather = || process::running().and_then(heap::gather);
+        let mut malloc = self.malloc.lock().unwrap_or_else(PoisonError::into_inner);
+        file.publish(&statistics, malloc.look(look, PERIOD, gather));
     }
 
     fn statistics(&self) -> Snapshot {
@@ -202,6 +209,8 @@ pub(crate) fn at_exit() {
 }
 
 extern "C" fn finish() {
+    // A signal's handler may end the process, too, and would wait for the locks of this thread.
+    let _blocked = Blocked::now();
     if let Some(process) = process::running() {
         process.reporter.finish();
     }
@@ -249,7 +258,7 @@ pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     if let Some(process) = process::running() {
         let full = u64::from(error == FaultError::OutOfMemory);
         process.reporter.shared.out_of_memory.store(full, Relaxed);
-        process.reporter.shared.publish();
+        process.reporter.shared.publish(Look::IfDue);
     }
     loop {
         // SAFETY: a signal that ends this process and nothing else.

@@ -1,7 +1,8 @@
 //! The statistics of one process of a run, where `highwater run` can read them.
 //!
 //! ```text
-//! run_dir/<pid>.<n>:  sequence | words of a Snapshot      n counts the images (exec) of the pid
+//! run_dir/<pid>.<n>:  sequence | words of a Snapshot | words of MallocStats, or zeros
+//!                     n counts the images (exec) of the pid
 //! ```
 //! The writer keeps the file mapped, not open: programs close and reuse descriptors as they like,
 //! and a write through a reused one would land in the program's own file.
@@ -9,6 +10,7 @@
 //! Locking: writers of one process take a mutex. Readers, in another process, take none: the
 //! sequence is odd while the words change, and a reader that sees it odd or changed tries again.
 
+use crate::MallocStats;
 use highwater_mm::stats::Snapshot;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -22,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Mutex, PoisonError};
 
 const WORD: usize = size_of::<u64>();
-/// The sequence, then the snapshot.
-const WORDS: usize = 1 + Snapshot::WORDS;
+/// The sequence, then the snapshot, then what malloc holds.
+const WORDS: usize = 1 + Snapshot::WORDS + MallocStats::WORDS;
 
 /// How often a reader tries for a state that is not half written: a write takes microseconds.
 const READ_ATTEMPTS: u32 = 8;
@@ -53,8 +55,9 @@ impl StatsFile {
     }
 
     /// Replaces the file's contents. Makes no system call.
-    pub fn publish(&self, snapshot: &Snapshot) {
-        let words = snapshot.to_words();
+    pub fn publish(&self, snapshot: &Snapshot, malloc: Option<&MallocStats>) {
+        let mut words = snapshot.to_words();
+        words.extend(malloc.iter().flat_map(|malloc| malloc.to_words()));
         self.words.lock().unwrap_or_else(PoisonError::into_inner).store(&words);
     }
 }
@@ -96,12 +99,12 @@ impl SharedWords {
     }
 
     /// The writer's half of the sequence protocol.
-    fn store(&mut self, snapshot: &[u64]) {
+    fn store(&mut self, values: &[u64]) {
         let Some((sequence, words)) = self.words().split_first() else { return };
         let odd = sequence.load(Relaxed) | 1;
         sequence.store(odd, Relaxed);
         fence(Release);
-        for (word, value) in words.iter().zip(snapshot) {
+        for (word, value) in words.iter().zip(values) {
             word.store(value.to_le(), Relaxed);
         }
         sequence.store(odd.wrapping_add(1), Release);
@@ -116,9 +119,23 @@ impl Drop for SharedWords {
     }
 }
 
-/// The statistics that the processes of a run left so far: `(pid, statistics)`, by pid and then
-/// by age. A pid occurs once per image. Files that are torn, or not statistics, are skipped.
+/// What a process published last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its manager's statistics.
+    pub snapshot: Snapshot,
+    /// What its malloc holds; `None`: it is the C library's.
+    pub malloc: Option<MallocStats>,
+}
+
+/// The statistics that the processes of a run left so far, as [`read_published`] finds them.
 pub fn read_all(run_dir: &Path) -> Vec<(u32, Snapshot)> {
+    read_published(run_dir).into_iter().map(|(pid, published)| (pid, published.snapshot)).collect()
+}
+
+/// What the processes of a run published last: by pid and then by age. A pid occurs once per
+/// image. Files that are torn, or not statistics, are skipped.
+pub fn read_published(run_dir: &Path) -> Vec<(u32, Published)> {
     let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
     let mut names: Vec<(u32, u32, PathBuf)> = entries
         .filter_map(|entry| {
@@ -136,7 +153,7 @@ fn parse_name(name: &str) -> Option<(u32, u32)> {
 }
 
 /// The reader's half of the sequence protocol.
-fn read(path: &Path) -> Option<Snapshot> {
+fn read(path: &Path) -> Option<Published> {
     let file = File::open(path).ok()?;
     if file.metadata().ok()?.len() != (WORDS * WORD) as u64 {
         return None;
@@ -146,7 +163,9 @@ fn read(path: &Path) -> Option<Snapshot> {
         let words = read_words(&file, WORDS)?;
         let after = read_words(&file, 1)?[0];
         let whole = before == after && before.is_multiple_of(2);
-        whole.then(|| Snapshot::from_words(&words[1..])).flatten()
+        let snapshot = Snapshot::from_words(&words[1..]).filter(|_| whole)?;
+        let malloc = MallocStats::from_words(&words[1 + Snapshot::WORDS..]);
+        Some(Published { snapshot, malloc })
     })
 }
 
@@ -161,9 +180,14 @@ fn read_words(file: &File, count: usize) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::malloc_stats::tests::holding;
     use highwater_mm::stats::{Counter, Stats};
     use highwater_units::CpuId;
     use std::os::unix::fs::PermissionsExt;
+
+    fn malloc(used: u64) -> MallocStats {
+        MallocStats { now: holding(used), at_most: holding(used + 1) }
+    }
 
     fn snapshot(faults: u64) -> Snapshot {
         let stats = Stats::new(1);
@@ -176,11 +200,11 @@ mod tests {
     fn images_of_one_pid_all_count() {
         let dir = tempfile::tempdir().unwrap();
         let first = StatsFile::create(dir.path(), 7).unwrap();
-        first.publish(&snapshot(1));
-        first.publish(&snapshot(2));
+        first.publish(&snapshot(1), None);
+        first.publish(&snapshot(2), None);
         drop(first);
-        StatsFile::create(dir.path(), 7).unwrap().publish(&snapshot(3));
-        StatsFile::create(dir.path(), 6).unwrap().publish(&snapshot(4));
+        StatsFile::create(dir.path(), 7).unwrap().publish(&snapshot(3), None);
+        StatsFile::create(dir.path(), 6).unwrap().publish(&snapshot(4), None);
         let found: Vec<_> = read_all(dir.path())
             .into_iter()
             .map(|(pid, snapshot)| (pid, snapshot.get(Counter::PgFault)))
@@ -210,15 +234,20 @@ mod tests {
     fn readers_never_see_half_a_write() {
         let dir = tempfile::tempdir().unwrap();
         let file = StatsFile::create(dir.path(), 1).unwrap();
-        file.publish(&snapshot(0));
+        file.publish(&snapshot(0), Some(&malloc(0)));
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (1..20_000).for_each(|n| file.publish(&snapshot(n))));
+            let writer = scope
+                .spawn(|| (1..20_000).for_each(|n| file.publish(&snapshot(n), Some(&malloc(n)))));
             while !writer.is_finished() {
-                for (_, seen) in read_all(dir.path()) {
-                    assert_eq!(seen.get(Counter::PgFault), seen.get(Counter::PswpIn));
+                for (_, Published { snapshot, malloc }) in read_published(dir.path()) {
+                    let faults = snapshot.get(Counter::PgFault);
+                    assert_eq!(faults, snapshot.get(Counter::PswpIn));
+                    let at_most = malloc.expect("was published").at_most;
+                    assert_eq!(at_most.caches[1].used, faults + 1);
                 }
             }
         });
-        assert_eq!(read_all(dir.path())[0].1, snapshot(19_999));
+        let last = &read_published(dir.path())[0].1;
+        assert_eq!((&last.snapshot, &last.malloc), (&snapshot(19_999), &Some(malloc(19_999))));
     }
 }

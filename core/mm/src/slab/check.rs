@@ -19,9 +19,9 @@ enum Owner {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// Slabs that have pages, with their numbers.
+    /// Slabs that have pages, with their numbers; also while others make some and give them back.
     pub(super) fn live_slabs(&self) -> impl Iterator<Item = (u32, &Slab<S::Platform>)> {
-        let all = self.table.ids().map(|id| (id, self.table.get(id)));
+        let all = self.table.ids().filter_map(|id| Some((id, self.table.find(id)?)));
         all.filter(|(id, slab)| self.map.get(slab.pages().first) == Some(*id))
     }
 

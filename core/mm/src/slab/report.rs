@@ -24,6 +24,8 @@ pub struct CacheReport {
     pub pages: u64,
     /// Objects that are handed out.
     pub used: u64,
+    /// Objects that callers have at hand in front of slabs.
+    pub at_hand: u64,
     /// Objects that there are.
     pub objects: u64,
     /// Slabs on nodes' lists.
@@ -52,7 +54,8 @@ pub struct Held {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// All caches, in the order in which they were made.
+    /// All caches, in the order in which they were made. Locks nothing and changes nothing, and
+    /// walks over all slabs: the time goes with the number of objects that there are.
     pub fn report(&self) -> Vec<CacheReport> {
         let mut reports: Vec<CacheReport> = self.caches().map(CacheReport::empty).collect();
         for (_, slab) in self.live_slabs() {
@@ -60,7 +63,9 @@ impl<S: SlabPages> Slabs<S> {
             report.slabs += 1;
             report.pages += page_count(slab.pages().order);
             report.objects += u64::from(slab.objects());
-            slab.each_used(|_| report.used += 1);
+            let (used, at_hand) = slab.used.count(slab.objects());
+            report.used += used;
+            report.at_hand += at_hand;
         }
         reports
     }
@@ -105,6 +110,7 @@ impl CacheReport {
             slabs: 0,
             pages: 0,
             used: 0,
+            at_hand: 0,
             objects: 0,
             partial: cache.nodes.iter().map(|node| u64::from(node.partial())).sum(),
             events,
@@ -114,5 +120,91 @@ impl CacheReport {
     /// How often something happened.
     pub fn count(&self, event: Event) -> u64 {
         self.events[event as usize]
+    }
+
+    /// Bytes of the objects that are handed out.
+    pub fn used_bytes(&self) -> u64 {
+        self.used * u64::from(self.size)
+    }
+
+    /// Words in [`CacheReport::to_words`].
+    pub const WORDS: usize = 9 + EVENTS;
+
+    /// All but the name, for a file or shared memory.
+    pub fn to_words(&self) -> [u64; Self::WORDS] {
+        let CacheReport { slab_pages, slabs, pages, used, at_hand, objects, partial, .. } = *self;
+        let (size, slab_objects) = (self.size.into(), self.slab_objects.into());
+        let numbers =
+            [size, slab_pages, slab_objects, slabs, pages, used, at_hand, objects, partial];
+        let mut words = [0; Self::WORDS];
+        let (first, events) = words.split_at_mut(numbers.len());
+        first.copy_from_slice(&numbers);
+        events.copy_from_slice(&self.events);
+        words
+    }
+
+    /// The inverse; `None`: the words are none of a cache.
+    pub fn from_words(name: impl Fn(u32) -> String, words: &[u64]) -> Option<CacheReport> {
+        let (numbers, events) = words.get(..Self::WORDS)?.split_at(9);
+        let numbers: [u64; 9] = numbers.try_into().ok()?;
+        let [size, slab_pages, slab_objects, slabs, pages, used, at_hand, objects, partial] =
+            numbers;
+        let (size, slab_objects) = (size.try_into().ok()?, slab_objects.try_into().ok()?);
+        let (name, events) = (name(size), events.try_into().ok()?);
+        (size > 0).then_some(CacheReport {
+            name,
+            size,
+            slab_pages,
+            slab_objects,
+            slabs,
+            pages,
+            used,
+            at_hand,
+            objects,
+            partial,
+            events,
+        })
+    }
+
+    /// Adds what the same cache of another process holds and did.
+    pub fn merge(&mut self, other: &CacheReport) {
+        self.slabs += other.slabs;
+        self.pages += other.pages;
+        self.used += other.used;
+        self.at_hand += other.at_hand;
+        self.objects += other.objects;
+        self.partial += other.partial;
+        self.events.iter_mut().zip(other.events).for_each(|(mine, theirs)| *mine += theirs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_survives_its_words_and_sums() {
+        let report = CacheReport {
+            name: "64".to_owned(),
+            size: 64,
+            slab_pages: 8,
+            slab_objects: 512,
+            slabs: 3,
+            pages: 24,
+            used: 1000,
+            at_hand: 7,
+            objects: 1536,
+            partial: 2,
+            events: std::array::from_fn(|at| at as u64),
+        };
+        let back = CacheReport::from_words(|size| size.to_string(), &report.to_words());
+        assert_eq!(back, Some(report.clone()));
+        let mut sum = report.clone();
+        sum.merge(&report);
+        assert_eq!((sum.slab_pages, sum.slabs, sum.used, sum.at_hand), (8, 6, 2000, 14));
+        assert_eq!((sum.count(Event::FreeSlab), sum.used_bytes()), (24, 128_000));
+        let none = [0; CacheReport::WORDS];
+        assert_eq!(CacheReport::from_words(|_| String::new(), &none), None);
+        assert_eq!(CacheReport::from_words(|_| String::new(), &none[1..]), None);
     }
 }

@@ -209,6 +209,8 @@ impl Model {
         let reports = self.slabs.report();
         let used: u64 = reports.iter().map(|report| report.used).sum();
         assert_eq!(used, self.used.len() as u64);
+        let at_hand: u64 = reports.iter().map(|report| report.at_hand).sum();
+        assert_eq!(at_hand, self.at_hand.len() as u64);
         let pages: u64 = reports.iter().map(|report| report.pages).sum();
         assert_eq!(pages + self.slabs.source().free_pages(), self.pages);
         let held = self.caches.iter().flat_map(|(cache, ..)| self.slabs.held(*cache));

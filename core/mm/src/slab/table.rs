@@ -54,6 +54,11 @@ impl<P: Platform> Table<P> {
         block[id as usize % BLOCK].get().expect("numbers are of records")
     }
 
+    /// A record, unless it is just being added.
+    pub(super) fn find(&self, id: u32) -> Option<&Slab<P>> {
+        self.blocks[id as usize / BLOCK].get()?[id as usize % BLOCK].get()
+    }
+
     /// All numbers, as of now.
     pub(super) fn ids(&self) -> std::ops::Range<u32> {
         0..self.len.load(Acquire)

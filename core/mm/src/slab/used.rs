@@ -148,6 +148,21 @@ impl<P: Platform> Used<P> {
         }
     }
 
+    /// How many of the first `objects` are in use, and at hand.
+    pub(super) fn count(&self, objects: u16) -> (u64, u64) {
+        match self {
+            Used::Bits(words) => {
+                (words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum(), 0)
+            }
+            Used::Bytes(bytes) => {
+                let states = bytes[..usize::from(objects)].iter().map(|byte| byte.0.load(Relaxed));
+                states.fold((0, 0), |(used, at_hand), state| {
+                    (used + u64::from(state == IN_USE), at_hand + u64::from(state == AT_HAND))
+                })
+            }
+        }
+    }
+
     /// Calls `found` with every object that is at hand.
     pub(super) fn each_at_hand(&self, found: impl FnMut(u16)) {
         if let Used::Bytes(bytes) = self {

@@ -5,6 +5,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 enum { THREADS = 4, SHORT_THREADS = 300, BATCH = 64 };
@@ -395,6 +396,35 @@ static uint64_t orphans(size_t pages)
     return hash;
 }
 
+/* Objects that are never freed: 1000 of 1700 bytes, 37 of 30,000. */
+static uint64_t leaks(size_t pages)
+{
+    enum { SMALL = 1000, LARGE = 37 };
+    static void *volatile small[2 * SMALL], *volatile large[LARGE];
+    uint64_t hash = warm_up() + 0 * pages;
+    for (size_t i = 0; i < 2 * SMALL; i++)
+        MUST(small[i] = malloc(1700));
+    for (size_t i = 0; i < LARGE; i++)
+        MUST(large[i] = malloc(30000));
+    for (size_t i = 0; i < 2 * SMALL; i += 2)
+        free(small[i]);
+    return hash;
+}
+
+static uint64_t leaks_and_leaves(size_t pages)
+{
+    leaks(pages);
+    _exit(0);
+}
+
+/* The statistics are published every 100 ms. */
+static uint64_t killed(size_t pages)
+{
+    leaks(pages);
+    sleep(1);
+    return (uint64_t)raise(SIGKILL);
+}
+
 /* ---- what no program may do ---- */
 
 static void *free_it(void *at)
@@ -444,11 +474,17 @@ static const struct section SECTIONS[] = {
     {"unread", unread},
     {"together", together},
     {"orphans", orphans},
+    {"leaks", leaks},
     {NULL, NULL},
 };
 
 static const struct section ABUSES[] = {
-    {"twice", twice}, {"twice_elsewhere", twice_elsewhere}, {"foreign", foreign}, {NULL, NULL},
+    {"twice", twice},
+    {"twice_elsewhere", twice_elsewhere},
+    {"foreign", foreign},
+    {"leaks_and_leaves", leaks_and_leaves},
+    {"killed", killed},
+    {NULL, NULL},
 };
 
 int main(int count, char **arguments)

@@ -85,6 +85,38 @@ fn freeing_reads_no_page() {
     assert!(out > 4000 && major < 16, "{out} pages out, {major} major faults");
 }
 
+/// What a program never freed is in the report, by size, however it ends.
+#[test]
+fn a_report_tells_what_was_never_freed() {
+    for arguments in
+        [&["8", "leaks"][..], &["8", "abuse", "leaks_and_leaves"], &["8", "abuse", "killed"]]
+    {
+        let (place, what) = (Place::new(), arguments.join(" "));
+        let run = place.run_within(&Limits::of(8 * MIB), &place.c_program("objects", arguments));
+        let status = if what.ends_with("killed") { 128 + libc::SIGKILL } else { 0 };
+        assert_eq!(run.status.code(), Some(status), "{what}: {}", run.errors);
+        let report = place.report();
+        let of = |name: &str, part: &str| report.of_malloc(name, part);
+        for (name, left) in [("malloc-1792", 1000), ("malloc-32768", 37)] {
+            assert_eq!(of(name, "/at_end/active_objs"), left, "{what}: {name}");
+            let [objects, at_hand] =
+                ["num", "at_hand"].map(|it| of(name, &format!("/at_end/{it}_objs")));
+            assert!(objects >= left + at_hand, "{what}: {left} and {at_hand} of {objects}");
+            let [slabs, bytes] =
+                ["num_slabs", "slab_bytes"].map(|it| of(name, &format!("/at_end/{it}")));
+            assert_eq!(bytes, slabs * of(name, "/pagesperslab") * 4096, "{what}");
+            let [made, given] =
+                ["alloc_slab", "free_slab"].map(|it| of(name, &format!("/events/{it}")));
+            assert_eq!(made - given, slabs, "{what}");
+        }
+        let (objects, bytes) = (1037, 1000 * 1792 + 37 * 32_768);
+        assert_eq!(report.number("/malloc/at_end/active_objs"), objects, "{what}");
+        assert_eq!(report.number("/malloc/at_end/active_bytes"), bytes, "{what}");
+        assert!(report.number("/malloc/at_most/active_bytes") >= bytes, "{what}");
+        assert!(report.number("/malloc/at_most/slab_bytes") >= bytes, "{what}");
+    }
+}
+
 #[test]
 fn a_block_that_is_freed_wrongly_ends_the_program() {
     let place = Place::new();

@@ -25,6 +25,15 @@ impl Report {
         value.unwrap_or_else(|| panic!("no number {pointer} in the report: {}", self.0))
     }
 
+    /// A number of malloc's objects of one size; `pointer` begins at their class.
+    pub(crate) fn of_malloc(&self, name: &str, pointer: &str) -> u64 {
+        let classes = self.0.pointer("/malloc/classes").and_then(Value::as_array);
+        let mut classes = classes.into_iter().flatten();
+        let class = classes.find(|class| class.pointer("/name") == Some(&name.into()));
+        let number = class.and_then(|class| class.pointer(pointer)?.as_u64());
+        number.unwrap_or_else(|| panic!("no {name}{pointer} in the report: {}", self.0))
+    }
+
     /// The program really lived from swap.
     pub(crate) fn expect_swapping(&self) {
         for counter in ["/vmstat/pswpout", "/vmstat/pswpin", "/faults_major"] {

@@ -4,7 +4,8 @@
 //! HEAP -> Heap -- a bin of free objects for each class and thread       cache.rs classes.rs
 //!              |- Slabs<HeapPages>  which objects there are, and which are in use
 //!              |- HeapPages         runs of pages, of one region of the range   pages.rs
-//!              \- Gate              closed by a fork                            gate.rs
+//!              |- Gate              closed by a fork                            gate.rs
+//!              \- Watch             what all hold, for the report of the run    watch.rs
 //! ```
 //! All that is known of an object lies in memory of the library's own, so neither malloc nor free
 //! ever touches a page: an object whose page is swapped out is freed, and its place given out
@@ -24,23 +25,28 @@ mod classes;
 mod demand;
 mod gate;
 mod pages;
+mod watch;
 
 pub(crate) use classes::{aligned_class_of, class_of};
 pub(crate) use demand::note;
 pub(crate) use gate::Closed;
+pub(crate) use watch::{Look, Watch};
 
 use crate::process::Process;
 use crate::report;
+use crate::signals::Blocked;
 use classes::SIZES;
 use gate::Gate;
 use highwater_mm::config::{SlabConfig, Switch};
 use highwater_mm::error::FreeError;
 use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, SlabPages, Slabs};
+use highwater_session::{MALLOC_SIZES_MAX, MallocReport, malloc_cache_name};
 use highwater_units::{Order, PAGE_SIZE};
 use pages::HeapPages;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::time::Duration;
 
 /// Slabs of 32 KiB: few enough that their records stay in the processor's caches.
 const ORDER: Order = Order(3);
@@ -76,7 +82,7 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     let config = SlabConfig { sheaves: Some(Switch::Off), ..SlabConfig::default() };
     let slabs = Slabs::new(pages, config);
     let create = |size: &u32| {
-        let name = format!("malloc-{size}");
+        let name = malloc_cache_name(*size);
         let (callers, marks) = (Callers::Unknown, Marks::Bytes);
         slabs.create(CacheSpec { name, size: *size, callers, marks, order: ORDER })
     };
@@ -91,6 +97,28 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
 /// In a forked child, which is served: the heap is all its own.
 pub(crate) fn inherit() {
     get().into_iter().for_each(Heap::return_orphans);
+}
+
+const _: () = assert!(SIZES.len() <= MALLOC_SIZES_MAX, "statistics have a row for each size");
+
+/// What malloc holds of a process, and the CPU time it took to find out; `None`: there is no heap.
+pub(crate) fn gather(process: &Process) -> Option<(MallocReport, Duration)> {
+    let heap = get()?;
+    let began = thread_time();
+    let caches = heap.slabs.report();
+    let blocked = Blocked::now();
+    let (large_blocks, large_pages) = process.regions().blocks();
+    drop(blocked);
+    let took = thread_time().saturating_sub(began);
+    Some((MallocReport { caches, large_blocks, large_pages }, took))
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the time, of a clock that every thread has.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Keeps the heap as it is, for a fork.

@@ -1,0 +1,183 @@
+//! What malloc held of a run: the part `malloc` of the report.
+//!
+//! ```text
+//! MallocFigures -- at_most, at_end: Held          all sizes together
+//!               \- classes: [ClassFigures]        a size each: at_most, at_end: ClassHeld; events
+//! ```
+//! Sums over processes. `at_end` is what a process published last: at its end, where it ended by
+//! itself (exit, _exit), so its `active_objs` are what was never freed; else up to 100 ms before,
+//! or longer where there are millions of objects.
+
+use highwater_mm::slab::{CacheReport, Event};
+use highwater_session::{MallocReport, MallocStats};
+use highwater_units::Bytes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What malloc held.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MallocFigures {
+    /// When each process had most, of the times that it was looked at.
+    pub(crate) at_most: Held,
+    pub(crate) at_end: Held,
+    /// Sizes of objects that there were, ascending.
+    pub(crate) classes: Vec<ClassFigures>,
+}
+
+/// All blocks together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Held {
+    /// Blocks below 64 KiB that are in use.
+    pub(crate) active_objs: u64,
+    /// Their bytes, rounded up to sizes of objects.
+    pub(crate) active_bytes: u64,
+    /// The pages of their slabs.
+    pub(crate) slab_bytes: u64,
+    /// Blocks of 64 KiB and more.
+    pub(crate) large_blocks: u64,
+    pub(crate) large_bytes: u64,
+}
+
+/// Objects of one size. Names are those of /proc/slabinfo, where it has one.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClassFigures {
+    pub(crate) name: String,
+    /// Bytes.
+    pub(crate) objsize: u32,
+    pub(crate) objperslab: u16,
+    pub(crate) pagesperslab: u64,
+    pub(crate) at_most: ClassHeld,
+    pub(crate) at_end: ClassHeld,
+    /// How often each way was taken, by the names of SLUB_STATS.
+    pub(crate) events: BTreeMap<&'static str, u64>,
+}
+
+/// What there is of a size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct ClassHeld {
+    /// In use by the program.
+    pub(crate) active_objs: u64,
+    /// Free, and at hand of threads.
+    pub(crate) at_hand_objs: u64,
+    pub(crate) num_objs: u64,
+    pub(crate) num_slabs: u64,
+    /// Slabs that some objects are free in and no CPU has.
+    pub(crate) partial_slabs: u64,
+    pub(crate) slab_bytes: u64,
+}
+
+impl MallocFigures {
+    /// `None`: no process had a heap.
+    pub(crate) fn of(processes: &[MallocStats]) -> Option<MallocFigures> {
+        let sum = |part: fn(&MallocStats) -> &MallocReport| {
+            let mut sum = MallocReport::default();
+            processes.iter().for_each(|process| sum.merge(part(process)));
+            sum
+        };
+        let (now, most) = (sum(|process| &process.now), sum(|process| &process.at_most));
+        let of_size = |size| most.caches.iter().find(|cache| cache.size == size);
+        let used = now.caches.iter().filter(|cache| cache.count(Event::AllocSlab) > 0);
+        let classes = used.map(|cache| ClassFigures::of(cache, of_size(cache.size)));
+        let (at_most, at_end, classes) = (Held::of(&most), Held::of(&now), classes.collect());
+        (!processes.is_empty()).then_some(MallocFigures { at_most, at_end, classes })
+    }
+}
+
+impl Held {
+    fn of(report: &MallocReport) -> Held {
+        let sum = |part: fn(&CacheReport) -> u64| report.caches.iter().map(part).sum();
+        Held {
+            active_objs: sum(|cache| cache.used),
+            active_bytes: sum(CacheReport::used_bytes),
+            slab_bytes: Bytes::of_pages(sum(|cache| cache.pages)).0,
+            large_blocks: report.large_blocks,
+            large_bytes: Bytes::of_pages(report.large_pages).0,
+        }
+    }
+}
+
+impl ClassFigures {
+    fn of(now: &CacheReport, most: Option<&CacheReport>) -> ClassFigures {
+        ClassFigures {
+            name: now.name.clone(),
+            objsize: now.size,
+            objperslab: now.slab_objects,
+            pagesperslab: now.slab_pages,
+            at_most: most.map_or_else(ClassHeld::default, ClassHeld::of),
+            at_end: ClassHeld::of(now),
+            events: Event::ALL.iter().map(|event| (event.name(), now.count(*event))).collect(),
+        }
+    }
+}
+
+impl ClassHeld {
+    fn of(cache: &CacheReport) -> ClassHeld {
+        ClassHeld {
+            active_objs: cache.used,
+            at_hand_objs: cache.at_hand,
+            num_objs: cache.objects,
+            num_slabs: cache.slabs,
+            partial_slabs: cache.partial,
+            slab_bytes: Bytes::of_pages(cache.pages).0,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use highwater_mm::slab::EVENTS;
+    use highwater_session::malloc_cache_name;
+
+    /// A process with objects of two sizes, of which it has used one.
+    pub(crate) fn process(at_most: u64, left: u64) -> MallocStats {
+        let cache = |size: u32, used| {
+            let slabs = u64::from(used > 0) * 4;
+            let (slab_objects, objects) = ((32_768 / size) as u16, slabs * 32_768 / 64);
+            let (slab_pages, pages, at_hand, partial) = (8, 8 * slabs, 2, 1);
+            let (name, events) = (malloc_cache_name(size), [slabs; EVENTS]);
+            CacheReport {
+                name,
+                size,
+                slab_pages,
+                slab_objects,
+                slabs,
+                pages,
+                used,
+                at_hand,
+                objects,
+                partial,
+                events,
+            }
+        };
+        let report = |used| MallocReport {
+            caches: vec![cache(48, 0), cache(64, used)],
+            large_blocks: 1,
+            large_pages: 256,
+        };
+        MallocStats { now: report(left), at_most: report(at_most) }
+    }
+
+    #[test]
+    fn sizes_are_summed_over_processes() {
+        let figures = MallocFigures::of(&[process(1600, 3), process(400, 1)]).unwrap();
+        let large = (2, 2 << 20);
+        assert_eq!((figures.at_end.active_objs, figures.at_end.active_bytes), (4, 256));
+        assert_eq!((figures.at_most.large_blocks, figures.at_most.large_bytes), large);
+        let [class] = &figures.classes[..] else { panic!("one size was used: {figures:?}") };
+        assert_eq!(
+            (class.name.as_str(), class.objperslab, class.pagesperslab),
+            ("malloc-64", 512, 8)
+        );
+        let expected = ClassHeld {
+            active_objs: 2000,
+            at_hand_objs: 4,
+            num_objs: 4096,
+            num_slabs: 8,
+            partial_slabs: 2,
+            slab_bytes: 256 << 10,
+        };
+        assert_eq!((class.at_most, class.events["alloc_slab"]), (expected, 8));
+        assert!(MallocFigures::of(&[]).is_none());
+    }
+}

@@ -1,0 +1,152 @@
+//! What malloc holds of a process: its slabs by size, as /proc/slabinfo has them, and large blocks.
+//!
+//! ```text
+//! MallocStats -- now       MallocReport { a CacheReport for each size | large blocks }
+//!             \- at_most   the same, when most bytes were handed out of all times looked at
+//! words:  MAGIC | rows of now | large of now | rows of at_most | large of at_most
+//! ```
+//! The words lie behind the snapshot in a process's statistics file, so that it can be read while
+//! the process runs. Rows are those of malloc's sizes, in their order; those behind are zero.
+
+use highwater_mm::slab::CacheReport;
+
+/// First word: "HWHEAP" and a version; changed with any change of layout. Zero: no malloc of ours.
+const MAGIC: u64 = 0x4857_4845_4150_0001;
+
+/// Sizes that there is room for.
+pub const MALLOC_SIZES_MAX: usize = 48;
+
+/// The name of malloc's cache of objects of `size` bytes.
+pub fn malloc_cache_name(size: u32) -> String {
+    format!("malloc-{size}")
+}
+
+/// What malloc holds at one time, or the sum over processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MallocReport {
+    /// Blocks below 64 KiB: a cache for each size.
+    pub caches: Vec<CacheReport>,
+    /// Blocks of 64 KiB and more: regions of their own.
+    pub large_blocks: u64,
+    /// Their pages.
+    pub large_pages: u64,
+}
+
+/// The same now, and when it was most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MallocStats {
+    /// When it was last looked at.
+    pub now: MallocReport,
+    /// When objects and large blocks had most bytes, of all times that it was looked at.
+    pub at_most: MallocReport,
+}
+
+impl MallocReport {
+    const WORDS: usize = 2 + MALLOC_SIZES_MAX * CacheReport::WORDS;
+
+    /// Bytes that are handed out.
+    pub fn used_bytes(&self) -> u64 {
+        let large = self.large_pages * highwater_units::PAGE_SIZE as u64;
+        self.caches.iter().map(CacheReport::used_bytes).sum::<u64>() + large
+    }
+
+    /// Adds what another process holds.
+    pub fn merge(&mut self, other: &MallocReport) {
+        self.large_blocks += other.large_blocks;
+        self.large_pages += other.large_pages;
+        for theirs in &other.caches {
+            match self.caches.iter_mut().find(|mine| mine.size == theirs.size) {
+                Some(mine) => mine.merge(theirs),
+                None => self.caches.push(theirs.clone()),
+            }
+        }
+        self.caches.sort_by_key(|cache| cache.size);
+    }
+
+    fn add_words(&self, words: &mut Vec<u64>) {
+        let end = words.len() + Self::WORDS;
+        words.extend([self.large_blocks, self.large_pages]);
+        let caches = self.caches.iter().take(MALLOC_SIZES_MAX);
+        caches.for_each(|cache| words.extend(cache.to_words()));
+        words.resize(end, 0);
+    }
+
+    fn from_words(words: &[u64]) -> MallocReport {
+        let rows = words[2..].chunks_exact(CacheReport::WORDS);
+        let cache = |row: &[u64]| CacheReport::from_words(malloc_cache_name, row);
+        let caches = rows.map_while(cache).collect();
+        MallocReport { caches, large_blocks: words[0], large_pages: words[1] }
+    }
+}
+
+impl MallocStats {
+    /// Words that it takes.
+    pub(crate) const WORDS: usize = 1 + 2 * MallocReport::WORDS;
+
+    /// Takes note of what malloc holds now.
+    pub fn note(&mut self, now: MallocReport) {
+        if now.used_bytes() >= self.at_most.used_bytes() {
+            self.at_most = now.clone();
+        }
+        self.now = now;
+    }
+
+    pub(crate) fn to_words(&self) -> Vec<u64> {
+        let mut words = vec![MAGIC];
+        self.now.add_words(&mut words);
+        self.at_most.add_words(&mut words);
+        words
+    }
+
+    pub(crate) fn from_words(words: &[u64]) -> Option<MallocStats> {
+        let (magic, rest) = words.get(..Self::WORDS)?.split_first()?;
+        let (now, at_most) = rest.split_at(MallocReport::WORDS);
+        let [now, at_most] = [now, at_most].map(MallocReport::from_words);
+        (*magic == MAGIC).then_some(MallocStats { now, at_most })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use highwater_mm::slab::EVENTS;
+
+    pub(crate) fn holding(used: u64) -> MallocReport {
+        let cache = |size| CacheReport {
+            name: malloc_cache_name(size),
+            size,
+            slab_pages: 8,
+            slab_objects: (32_768 / size) as u16,
+            slabs: 1,
+            pages: 8,
+            used,
+            at_hand: 3,
+            objects: u64::from(32_768 / size),
+            partial: 0,
+            events: [used; EVENTS],
+        };
+        MallocReport { caches: vec![cache(64), cache(80)], large_blocks: 1, large_pages: 16 }
+    }
+
+    #[test]
+    fn most_is_kept_and_words_bring_both_back() {
+        let mut stats = MallocStats::default();
+        [5, 90, 7].into_iter().for_each(|used| stats.note(holding(used)));
+        assert_eq!((&stats.now, &stats.at_most), (&holding(7), &holding(90)));
+        let words = stats.to_words();
+        assert_eq!(words.len(), MallocStats::WORDS);
+        assert_eq!(MallocStats::from_words(&words), Some(stats));
+        assert_eq!(MallocStats::from_words(&words[1..]), None);
+        assert_eq!(MallocStats::from_words(&vec![0; MallocStats::WORDS]), None);
+    }
+
+    #[test]
+    fn sums_are_by_size() {
+        let mut sum = holding(1);
+        sum.caches.remove(0);
+        sum.merge(&holding(2));
+        let used: Vec<_> = sum.caches.iter().map(|cache| (cache.size, cache.used)).collect();
+        assert_eq!((used, sum.large_blocks), (vec![(64, 2), (80, 3)], 2));
+        assert_eq!(sum.used_bytes(), 2 * 64 + 3 * 80 + 32 * 4096);
+    }
+}
