@@ -51,12 +51,8 @@ pub(crate) fn is_own(address: usize) -> bool {
     INSIDE.get().is_some_and(|[.., own]| own.holds(address))
 }
 
-/// Finds out where these libraries are, when this one is loaded.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static LEARN: extern "C" fn() = learn;
-
-extern "C" fn learn() {
+/// Finds out where these libraries are.
+pub(crate) fn learn() {
     // A function of each: the loader is the one that provides the last.
     let known = [learn as *const c_void, __libc_malloc as _, __tls_get_addr as _];
     let mut search = Search { known: known.map(|function| function as usize), found: [None; 3] };

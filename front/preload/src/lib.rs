@@ -10,13 +10,15 @@
 //! ```
 //! Blocks of malloc and anonymous private mappings come from one reserved range of addresses that
 //! the manager pages; everything else goes where it always went. Nothing is started before the
-//! first request of 64 KiB, or small ones of 1 MiB in all.
+//! first request of 64 KiB, or small ones of 1 MiB in all; but for programs that bring a malloc of
+//! their own ([`begin`]).
 //!
 //! The manager's own memory ([`memory`]) comes straight from the kernel. While a thread is inside
 //! the manager its signals are blocked ([`signals`]): a handler might touch a page that its own
 //! thread has locked. One process has one address space, so here, and only here, state is global:
 //! [`process`].
 
+mod begin;
 mod caller;
 mod descriptors;
 mod files;

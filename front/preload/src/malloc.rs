@@ -101,7 +101,8 @@ fn block(process: &Process, size: usize, align: usize) -> *mut c_void {
     }
 }
 
-type MallocFn = unsafe extern "C" fn(size_t) -> *mut c_void;
+/// malloc(3).
+pub(crate) type MallocFn = unsafe extern "C" fn(size_t) -> *mut c_void;
 
 /// Whose a pointer is.
 enum Owner {
@@ -442,7 +443,7 @@ unsafe extern "C" fn strndup_for(text: *const c_char, most: size_t, caller: usiz
 }
 
 /// The malloc of a program that brings its own, whose free will get what strdup returns.
-fn other_malloc() -> Option<MallocFn> {
+pub(crate) fn other() -> Option<MallocFn> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     // SAFETY: looks a name up, as the program's calls do.
     let find = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
@@ -459,7 +460,7 @@ fn other_malloc() -> Option<MallocFn> {
 unsafe fn copy(text: *const c_char, len: usize, caller: usize) -> *mut c_char {
     // SAFETY: the new block has room for them and the end.
     unsafe {
-        let new = match other_malloc() {
+        let new = match other() {
             Some(malloc) => malloc(len + 1).cast::<c_char>(),
             None => malloc_for(len + 1, caller).cast(),
         };

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! STATE: Idle --first request--> Starting --> Running (PROCESS is set)
-//!                                        \--> Off     (not to be served, or it failed)
+//!         \    /                         \--> Off     (not to be served, or it failed)
+//!          Later   until main begins, of a program with a malloc of its own (begin.rs)
 //! ```
 //! While one thread starts the manager its own requests go unpaged: nothing recurses. Those of
 //! others wait, since what they got meanwhile would stay unpaged for good; but not for long, since
@@ -42,6 +43,7 @@ const IDLE: u8 = 0;
 const STARTING: u8 = 1;
 const RUNNING: u8 = 2;
 const OFF: u8 = 3;
+const LATER: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
@@ -77,6 +79,18 @@ pub(crate) fn get() -> Option<&'static Process> {
         IDLE => start(),
         STARTING => wait_for_start(),
         _ => None,
+    }
+}
+
+/// Nothing starts until [`start_put_off`].
+pub(crate) fn put_off() {
+    let _ = STATE.compare_exchange(IDLE, LATER, AcqRel, Relaxed);
+}
+
+/// Starts to serve what was put off.
+pub(crate) fn start_put_off() {
+    if STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok() {
+        get();
     }
 }
 

@@ -1,21 +1,31 @@
 /* A program that brings its own malloc, and paged memory beside it: what strdup and strndup return
- * is freed by that malloc's free, so it must be of its pool. Usage: own_malloc MIB. */
+ * is freed by that malloc's free, so it must be of its pool. The pool is mapped with the malloc's
+ * lock held, as others do: whoever asks this malloc for memory meanwhile waits for ever. A fork
+ * holds the lock too. Usage: own_malloc MIB. */
 #include "check.h"
+#include <pthread.h>
+#include <sys/wait.h>
 
 enum { POOL = 16 << 20, STRINGS = 1000 };
-static _Alignas(16) unsigned char pool[POOL];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char *pool;
 static size_t used;
 
 static int is_own(const void *at)
 {
-    return (const unsigned char *)at >= pool && (const unsigned char *)at < pool + POOL;
+    return pool && (const unsigned char *)at >= pool && (const unsigned char *)at < pool + POOL;
 }
 
 /* Never gives anything back. The bytes of a block are in the word before it. */
 void *malloc(size_t size)
 {
     size_t whole = (size + 31) / 16 * 16;
-    size_t at = __atomic_fetch_add(&used, whole, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&lock);
+    if (!pool)
+        pool = map_pages(POOL / PAGE);
+    size_t at = used;
+    used += at + whole > POOL ? 0 : whole;
+    pthread_mutex_unlock(&lock);
     if (at + whole > POOL)
         return NULL;
     *(size_t *)(pool + at) = size;
@@ -44,10 +54,21 @@ void *realloc(void *at, size_t size)
     return new;
 }
 
+static void hold(void) { pthread_mutex_lock(&lock); }
+static void let_go(void) { pthread_mutex_unlock(&lock); }
+
+static void check_pages(const unsigned char *paged, size_t pages, const char *whose)
+{
+    for (size_t i = 0; i < pages; i++)
+        check_page(paged + i * PAGE, i, 1, whose);
+}
+
 int main(int count, char **arguments)
 {
     MUST(count == 2);
     size_t pages = number(arguments[1]) * MIB / PAGE;
+    /* Maps the pool: the first memory that is to be paged. */
+    MUST(is_own(malloc(1)));
     unsigned char *paged = map_pages(pages);
     for (size_t i = 0; i < pages; i++)
         fill_page(paged + i * PAGE, i, 1);
@@ -60,8 +81,14 @@ int main(int count, char **arguments)
         free(whole);
         free(part);
     }
-    for (size_t i = 0; i < pages; i++)
-        check_page(paged + i * PAGE, i, 1, "own_malloc");
+    MUST(pthread_atfork(hold, let_go, let_go) == 0);
+    pid_t child = fork();
+    MUST(child >= 0);
+    check_pages(paged, pages, child ? "parent" : "child");
+    if (child == 0)
+        _exit(0);
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
     printf("%d strings of a malloc of its own\n", STRINGS);
     return 0;
 }
