@@ -323,6 +323,15 @@ impl<P: Platform> Manager<P> {
         range::discard(&self.machine, self.space(space), range);
     }
 
+    /// Drops the contents of those pages of a range that are on a device; what is in memory stays.
+    /// For a range whose contents nobody needs, and which is to be used again. Returns how many.
+    ///
+    /// # Panics
+    /// If the space is a file's, or its pages are of more than one frame.
+    pub fn discard_swapped(&self, space: SpaceId, range: Range) -> u64 {
+        range::discard_swapped(&self.machine, self.space(space), range)
+    }
+
     /// Writes the changed pages of a range of a file's space to their places: what the range held
     /// when this began is on the device when it returns. Waits for pins to go. Without it, changes
     /// that reclaim did not write are lost with the manager.

@@ -25,6 +25,33 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     });
 }
 
+/// Drops the contents of those pages of a range that are on a device: they read as zeros, and what
+/// is in memory stays as it is. For a range whose contents nobody needs any more, and which is to
+/// be used again: memory is kept, and nothing is read for nothing. Returns how many there were.
+pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> u64 {
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
+    assert_eq!(space.order(), Order(0), "pages of more than one frame are dropped whole");
+    let swapped = |entry: Entry| matches!(entry.page(), Page::Swapped(_));
+    let mut at = range.first;
+    let all = std::iter::from_fn(|| {
+        let vpn = space.next_made(at, range.end)?;
+        at = vpn.offset(1);
+        Some(space.entry(vpn))
+    });
+    if !all.into_iter().any(swapped) {
+        return 0;
+    }
+    let _phase = m.enter(Phase::Range);
+    let mut dropped = 0;
+    each_held(space, range, Large::Split(m), swapped, |held| {
+        drop_pages(m, &held);
+        dropped += held.len() as u64;
+        held.release(|_, _| Entry::ABSENT);
+    });
+    m.count(Counter::PgDiscard, dropped);
+    dropped
+}
+
 /// Gives up the frames and slots of held pages, which are to be absent.
 pub(crate) fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
     take_in(m, held, Busy::Drop);

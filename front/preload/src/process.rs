@@ -362,6 +362,12 @@ impl Process {
         self.discard_files(range);
     }
 
+    /// Drops what is swapped out of contents that nobody needs; returns how many pages.
+    pub(crate) fn discard_swapped(&self, range: Range) -> u64 {
+        let _blocked = Blocked::now();
+        self.manager.discard_swapped(SPACE, range)
+    }
+
     /// Says that a range will be used soon. Of a large one as much is read as may push other pages
     /// out for it.
     pub(crate) fn prefetch(&self, range: Range) {

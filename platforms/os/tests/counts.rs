@@ -176,6 +176,37 @@ fn locks_are_taken_in_the_phases_they_belong_to() {
     }
 }
 
+/// Contents that nobody needs are not read; what is in memory stays.
+#[test]
+fn swapped_pages_are_dropped_and_resident_ones_stay() {
+    let _watchdog = Watchdog::new("discard_swapped", Duration::from_secs(60));
+    stay();
+    let manager = manager(Latency::Synchronous, Kswapd::Stopped);
+    pass(&manager, 0..PAGES, Access::Write);
+    let before = manager.statistics();
+    let resident = before.get(Counter::Resident);
+    let all = Range { first: Vpn(0), end: Vpn(PAGES) };
+    assert_eq!(manager.discard_swapped(SPACE, all), PAGES - resident);
+    assert_eq!(manager.discard_swapped(SPACE, all), 0, "none is left");
+    manager.verify(&[]);
+    let after = manager.statistics();
+    assert_eq!(growth(&before, &after, Counter::PgDiscard), PAGES - resident);
+    assert_eq!((after.get(Counter::SlotsUsed), after.get(Counter::Resident)), (0, resident));
+    let mut kept = 0;
+    // The newest first: those in memory are looked at before others need their frames.
+    for page in (0..PAGES).rev().take(FRAMES as usize / 2) {
+        let pin = manager.pin(SPACE, Vpn(page), Access::Read).expect("room");
+        assert_eq!(manager.platform().load(pin.pfn(), 0), page + 1);
+        kept += 1;
+    }
+    assert!(kept <= resident, "the newest half are in memory");
+    for page in 0..FRAMES / 2 {
+        let pin = manager.pin(SPACE, Vpn(page), Access::Read).expect("room");
+        assert_eq!(manager.platform().load(pin.pfn(), 0), 0, "page {page} reads as zeros");
+    }
+    assert_eq!(growth(&before, &manager.statistics(), Counter::PswpIn), 0, "nothing is read");
+}
+
 #[test]
 fn populated_pages_need_no_fault_and_push_none_out() {
     let _watchdog = Watchdog::new("populate", Duration::from_secs(60));

@@ -1,19 +1,24 @@
 //! Runs of pages for slabs, from one region of the paged range.
 //!
 //! ```text
-//! never used ──> a slab has it ──> kept: contents stay, the newest first
-//!                    ^   ^──────────/   \ too many: discarded, the oldest first
-//!                    \── emptied <──────/
+//! extent of a class ──> a slab has it ──> kept: contents stay, the newest first
+//!                           ^   ^──────────/   \ too many: discarded, the oldest first
+//!                           \── emptied <──────/
 //! ```
-//! A kept run is given out again without a system call, to a class whose slabs use as many of its
-//! pages: of those of large objects the last pages are not used, and stay without memory so.
-//! Discarding enters the manager, so it is done apart ([`HeapPages::excess`]), with none of the
-//! heap's locks held. Runs are neither split nor merged: an emptied one takes no memory, and
-//! addresses are plenty. One without contents is made present at once, if there is memory to spare:
-//! a call for a slab, and not a fault for every page or two.
+//! A class has addresses in extents, of 256 KiB at first, so that its slabs lie one after the other
+//! as they are made: objects that are made in turn are used in turn, as a rule, and what is read
+//! ahead of one is then the next one, and not some other class's. For the same reason a run goes
+//! back to the class that had it, as long as there is one. A kept run is given out without a system
+//! call; to another class only if its slabs use as many of its pages: of those of large objects the
+//! last pages are not used, and stay without memory so. What of a kept run has been swapped out is
+//! discarded when it is used again: nobody needs to read it. Discarding enters the manager, so what
+//! is too much is discarded apart ([`HeapPages::excess`]), with none of the heap's locks held. Runs
+//! are neither split nor merged: an emptied one takes no memory, and addresses are plenty. One
+//! without contents is made present at once, if there is memory to spare: a call for a slab, and
+//! not a fault for every page or two.
 //!
 //! Locking: `runs` is the last lock of the heap. Conservation: pages below `next` = of slabs + kept
-//! + emptied + being discarded.
+//! + emptied + being discarded + left of extents.
 
 use super::classes::{CLASSES, SIZES};
 use crate::process::{self, Process};
@@ -34,14 +39,15 @@ const KEPT_SHARE: u64 = 32;
 /// ... in pages at most.
 const KEPT_MAX: u64 = 4096;
 
-/// Orders of slabs: objects of 64 KiB have order 4.
-const ORDERS: usize = 5;
-
-/// Pages of a run that a slab may use: 1 to this.
-const USED_MAX: usize = 1 << (ORDERS - 1);
-
-/// A run of pages: the first, by its number in the region.
-pub(super) type Run = (u64, Order);
+/// A run of pages that no slab has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Run {
+    /// Its number in the region.
+    first: u64,
+    order: Order,
+    /// Whose slab had it last.
+    class: usize,
+}
 
 /// The source of the heap's slabs.
 pub(super) struct HeapPages {
@@ -56,12 +62,26 @@ pub(super) struct HeapPages {
     used: [AtomicBool; CLASSES],
 }
 
-#[derive(Default)]
+/// Pages of a class's first extent, and of its largest ones.
+const EXTENT_MIN: u64 = 64;
+/// See there.
+const EXTENT_MAX: u64 = 512;
+
 struct Runs {
+    /// No extent has this page, nor those behind it.
     next: u64,
-    /// By the pages that slabs have used of them, from one on.
-    kept: [VecDeque<u64>; USED_MAX],
-    emptied: [Vec<u64>; ORDERS],
+    classes: [OfClass; CLASSES],
+}
+
+/// What a class has of runs that no slab has, the oldest first.
+#[derive(Default)]
+struct OfClass {
+    kept: VecDeque<Run>,
+    emptied: VecDeque<Run>,
+    /// What is left of its last extent.
+    left: std::ops::Range<u64>,
+    /// Pages of all its extents.
+    extents: u64,
 }
 
 fn pages_of(order: Order) -> u64 {
@@ -76,8 +96,8 @@ fn pages_used(order: Order, size: u32) -> u64 {
     bytes.div_ceil(PAGE_SIZE as u64)
 }
 
-fn pages_for_objects(order: Order, class: CacheId) -> u64 {
-    pages_used(order, SIZES[class.index()])
+fn pages_for_objects(order: Order, class: usize) -> u64 {
+    pages_used(order, SIZES[class])
 }
 
 impl HeapPages {
@@ -88,7 +108,7 @@ impl HeapPages {
         Some(HeapPages {
             platform: process.manager.platform(),
             range,
-            runs: Mutex::default(),
+            runs: Mutex::new(Runs::new()),
             kept_max: (process.settings.memory.pages() / KEPT_SHARE).min(KEPT_MAX),
             kept: AtomicU64::new(0),
             used: [const { AtomicBool::new(false) }; CLASSES],
@@ -114,15 +134,15 @@ impl HeapPages {
         self.kept.load(Relaxed) > self.kept_max
     }
 
-    /// Takes the oldest kept runs out, until half of what may be kept is left.
+    /// Takes the oldest kept runs of each class out, until half of what may be kept is left.
     pub(super) fn excess(&self) -> Vec<Run> {
         let mut runs = self.runs();
         let mut out = Vec::new();
         while self.kept.load(Relaxed) > self.kept_max / 2 {
-            for used in 1..=USED_MAX {
-                let Some(oldest) = runs.kept[used - 1].pop_front() else { continue };
-                out.push((oldest, Order::covering(used as u32)));
-                self.kept.fetch_sub(used as u64, Relaxed);
+            let oldest = runs.classes.iter_mut().filter_map(|of_class| of_class.kept.pop_front());
+            for run in oldest {
+                self.kept.fetch_sub(pages_for_objects(run.order, run.class), Relaxed);
+                out.push(run);
             }
         }
         out
@@ -132,23 +152,18 @@ impl HeapPages {
     pub(super) fn discard(&self, runs: &mut [Run]) {
         let Some(process) = process::running() else { return };
         runs.sort_unstable();
-        let mut rest = &*runs;
-        while let Some((first, _)) = rest.first() {
-            let mut end = *first;
-            while let Some((_, order)) = rest.first().filter(|(next, _)| *next == end) {
-                end += pages_of(*order);
-                rest = &rest[1..];
-            }
-            process.discard(Range { first: self.vpn(*first), end: self.vpn(end) });
+        let follow = |a: &Run, b: &Run| a.first + pages_of(a.order) == b.first;
+        for together in runs.chunk_by(follow) {
+            let [first, last] = [together.first(), together.last()].map(|run| *run.expect("one"));
+            let end = last.first + pages_of(last.order);
+            process.discard(Range { first: self.vpn(first.first), end: self.vpn(end) });
         }
     }
 
     /// Takes back what was discarded.
     pub(super) fn put_emptied(&self, emptied: &[Run]) {
         let mut runs = self.runs();
-        for (first, order) in emptied {
-            runs.emptied[usize::from(order.0)].push(*first);
-        }
+        emptied.iter().for_each(|run| runs.classes[run.class].emptied.push_back(*run));
     }
 
     /// Whether a class has had a run before: then it is used so much that all of the next one will
@@ -157,25 +172,64 @@ impl HeapPages {
         self.used[cache.index()].swap(true, Relaxed)
     }
 
-    fn take_kept(&self, used: u64) -> Option<u64> {
-        let first = self.runs().kept[used as usize - 1].pop_back()?;
+    /// A run with contents, the newest of the class or of one whose slabs use as many pages.
+    fn take_kept(&self, order: Order, class: usize) -> Option<u64> {
+        let used = pages_for_objects(order, class);
+        if self.kept.load(Relaxed) < used {
+            return None;
+        }
+        let fits = |run: &&Run| run.order == order && pages_for_objects(order, run.class) == used;
+        let found = self.runs().find(class, |of_class| {
+            of_class.kept.back().filter(fits)?;
+            of_class.kept.pop_back()
+        })?;
         self.kept.fetch_sub(used, Relaxed);
-        Some(first)
+        Some(found)
     }
 
     /// A run without contents, if memory and swap could hold it.
-    fn take_empty(&self, order: Order, process: &Process) -> Option<u64> {
-        let pages = pages_of(order);
-        if pages > process.manager.capacity_left() {
+    fn take_empty(&self, order: Order, class: usize, process: &Process) -> Option<u64> {
+        if pages_of(order) > process.manager.capacity_left() {
             return None;
         }
         let mut runs = self.runs();
-        runs.emptied[usize::from(order.0)].pop().or_else(|| {
-            let first = runs.next;
-            let fits = first + pages <= self.pages();
-            runs.next += if fits { pages } else { 0 };
-            fits.then_some(first)
-        })
+        let found = runs.find(class, |of_class| {
+            of_class.emptied.front().filter(|run| run.order == order)?;
+            of_class.emptied.pop_front()
+        });
+        found.or_else(|| runs.take_new(class, pages_of(order), self.pages()))
+    }
+}
+
+impl Runs {
+    fn new() -> Runs {
+        Runs { next: 0, classes: std::array::from_fn(|_| OfClass::default()) }
+    }
+
+    /// The first page of what `take` finds of a class, or else of another.
+    fn find(&mut self, class: usize, take: impl Fn(&mut OfClass) -> Option<Run>) -> Option<u64> {
+        let others = (0..CLASSES).filter(|other| *other != class);
+        let mut classes = std::iter::once(class).chain(others);
+        classes.find_map(|class| take(&mut self.classes[class])).map(|run| run.first)
+    }
+
+    /// The next run of a class's extent, or the first of a new one: as large as all it has had, so
+    /// that few are begun and little is left of the last.
+    fn take_new(&mut self, class: usize, pages: u64, all: u64) -> Option<u64> {
+        let of_class = &mut self.classes[class];
+        if of_class.left.end - of_class.left.start < pages {
+            let wanted = of_class.extents.clamp(EXTENT_MIN, EXTENT_MAX);
+            let extent = if self.next + wanted <= all { wanted } else { pages };
+            if self.next + extent > all {
+                return None;
+            }
+            of_class.left = self.next..self.next + extent;
+            of_class.extents += extent;
+            self.next += extent;
+        }
+        let first = of_class.left.start;
+        of_class.left.start += pages;
+        Some(first)
     }
 }
 
@@ -192,25 +246,30 @@ impl SlabPages for HeapPages {
 
     fn take(&self, order: Order, cache: CacheId) -> Option<u64> {
         let process = process::running()?;
-        let used = pages_for_objects(order, cache);
-        let kept = self.take_kept(used);
-        let first = kept.or_else(|| self.take_empty(order, process))?;
+        let class = cache.index();
+        let kept = self.take_kept(order, class);
+        let first = kept.or_else(|| self.take_empty(order, class, process))?;
         let range = Range { first: self.vpn(first), end: self.vpn(first + pages_of(order)) };
         // The program may have protected them, and freed them so.
         if !process.make_ordinary(range) {
             return None;
         }
-        if self.is_used(cache) && kept.is_none() {
-            process.populate(Range { end: range.first.offset(used), ..range });
+        let used = Range { end: range.first.offset(pages_for_objects(order, class)), ..range };
+        let absent = match kept {
+            None => self.is_used(cache),
+            Some(_) => process.discard_swapped(used) > 0,
+        };
+        if absent {
+            process.populate(used);
         }
         Some(first)
     }
 
     fn give(&self, first: u64, order: Order, cache: CacheId) {
-        let used = pages_for_objects(order, cache);
+        let class = cache.index();
         let mut runs = self.runs();
-        runs.kept[used as usize - 1].push_back(first);
-        self.kept.fetch_add(used, Relaxed);
+        runs.classes[class].kept.push_back(Run { first, order, class });
+        self.kept.fetch_add(pages_for_objects(order, class), Relaxed);
     }
 
     fn node_of(&self, _: u64) -> NodeId {
@@ -225,12 +284,41 @@ mod tests {
     use highwater_mm::slab::{Resolved, Sizing};
 
     #[test]
+    fn slabs_of_a_class_follow_each_other() {
+        let (mut runs, all) = (Runs::new(), 1000);
+        let mut take = |class| runs.take_new(class, 8, all);
+        let turns: Vec<_> = (0..16).map(|turn| take(turn % 2)).collect();
+        let first = (0..8).map(|at| Some(8 * at));
+        let expected: Vec<_> = first.flat_map(|at| [at, at.map(|at| at + EXTENT_MIN)]).collect();
+        assert_eq!(turns, expected);
+        // As much again: twice as large, as long as there is so much.
+        assert_eq!([take(0), take(1)], [128, 192].map(Some));
+        let more: Vec<_> = (0..8).filter_map(|_| take(0)).collect();
+        assert_eq!(more, [136, 144, 152, 160, 168, 176, 184, 256]);
+        let mut pages: Vec<_> = std::iter::from_fn(|| take(0).or_else(|| take(1))).collect();
+        pages.extend(turns.into_iter().flatten().chain([128, 192]).chain(more));
+        pages.sort_unstable();
+        assert_eq!(pages, (0..125).map(|run| 8 * run).collect::<Vec<_>>(), "each once, and all");
+    }
+
+    #[test]
+    fn runs_go_back_to_their_class_first() {
+        let (mut runs, order) = (Runs::new(), Order(3));
+        for (class, first) in [(3, 64), (5, 128), (3, 72)] {
+            runs.classes[class].emptied.push_back(Run { first, order, class });
+        }
+        let mut take = |class| runs.find(class, |of_class| of_class.emptied.pop_front());
+        let taken = [take(5), take(5), take(3), take(3)];
+        assert_eq!(taken, [Some(128), Some(64), Some(72), None]);
+    }
+
+    #[test]
     fn pages_with_objects_tell_the_order_of_a_slab() {
         for size in SIZES {
             let sizing = Sizing::new(size, 2, 1, Resolved::new(SlabConfig::default(), 2));
             for order in [sizing.order_min.max(super::super::ORDER), sizing.order_min] {
                 let used = pages_used(order, size);
-                assert!((1..=USED_MAX as u64).contains(&used), "{size} bytes");
+                assert!((1..=16).contains(&used), "{size} bytes");
                 assert_eq!(Order::covering(used as u32), order, "{size} bytes, {used} pages");
             }
         }
