@@ -12,6 +12,7 @@
 
 mod bench;
 mod child;
+mod counted;
 mod doctor;
 mod elf;
 mod machine;

@@ -1,5 +1,6 @@
 //! The summary of a run, for people.
 
+use crate::counted::counted;
 use crate::malloc_figures::MallocFigures;
 use crate::report::{Compressed, Latency, Report, Tiers, Transfer};
 use highwater_units::Bytes;
@@ -36,10 +37,7 @@ pub(crate) fn text(report: &Report) -> String {
 }
 
 fn processes(count: u64) -> String {
-    match count {
-        1 => "1 process".to_owned(),
-        count => format!("{count} processes"),
-    }
+    counted(count, "process", "processes")
 }
 
 fn table(report: &Report) -> Vec<String> {
@@ -71,9 +69,10 @@ fn malloc(malloc: &MallocFigures) -> String {
     let (most, left) = (&malloc.at_most, &malloc.at_end);
     let parts = [most.active_bytes, most.slab_bytes, most.large_bytes, left.active_bytes];
     let [objects, slabs, large, left_bytes] = parts.map(Bytes);
-    let (sizes, left) = (malloc.classes.len(), HumanCount(left.active_objs));
-    let most = format!("objects {objects} in slabs of {slabs} ({sizes} sizes), large {large}");
-    format!("{most}; left: {left} objects, {left_bytes}")
+    let sizes = counted(malloc.classes.len() as u64, "size", "sizes");
+    let left = counted(left.active_objs, "object", "objects");
+    let most = format!("objects {objects} in slabs of {slabs} ({sizes}), large {large}");
+    format!("{most}; left: {left}, {left_bytes}")
 }
 
 fn compressed(compressed: &Compressed) -> String {
@@ -213,7 +212,7 @@ mod tests {
     fn malloc_is_told_where_there_was_a_heap() {
         let heap = process(1600, 3);
         let text = text(&report_of(&two_processes(), &[heap]));
-        let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 sizes), large 1 MiB\
+        let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 size), large 1 MiB\
                     ; left: 3 objects, 192 B";
         assert_eq!(text.lines().nth(4), Some(line));
     }

@@ -3,6 +3,7 @@
 use super::Job;
 use super::rounds::Comparison;
 use super::subject::Run;
+use crate::counted::counted;
 use highwater_lab::report::locks::table_of;
 use highwater_lab::report::unit::Unit;
 use highwater_lab::workload::figures::{Figures, TierFigures};
@@ -101,10 +102,10 @@ fn locks(figures: &Figures) -> String {
 
 fn heading<J: Job>(job: &J) -> String {
     let args = job.common();
-    let (threads, plural) = (args.threads, if args.threads == 1 { "" } else { "s" });
+    let threads = counted(args.threads.into(), "thread", "threads");
     let (name, told) = (J::NAME, job.told());
     format!(
-        "{name}: set {}, memory {}, {threads} thread{plural}, {told}, seed {}",
+        "{name}: set {}, memory {}, {threads}, {told}, seed {}",
         args.set, args.memory, args.seed,
     )
 }

@@ -4,6 +4,7 @@
 //! whoever hears of it (the panic hook) knows the seed by the name. Threads share the next seed and
 //! the first failure.
 
+use crate::counted::counted;
 use clap::Args;
 use highwater_lab::swarm;
 use std::io::Write;
@@ -134,11 +135,11 @@ impl Shared {
         }
         let [runs, operations, events] =
             [&self.runs, &self.operations, &self.events].map(|sum| sum.load(Relaxed));
-        let (seconds, plural) = (took.as_secs_f64(), if runs == 1 { "" } else { "s" });
+        let (seconds, seeds) = (took.as_secs_f64(), counted(runs, "seed", "seeds"));
         // A closed standard output is no failure of the runs.
         let _ = writeln!(
             std::io::stdout(),
-            "{runs} seed{plural}, {operations} operations, {events} events in {seconds:.1} s: \
+            "{seeds}, {operations} operations, {events} events in {seconds:.1} s: \
              nothing wrong"
         );
         ExitCode::SUCCESS

@@ -2,6 +2,7 @@
 
 use super::{AllocatorRun, MallocFigures};
 use crate::bench::name_of;
+use crate::counted::counted;
 use highwater_lab::report::unit::Unit;
 use highwater_units::Bytes;
 use std::fmt::Write;
@@ -77,13 +78,12 @@ fn heading(figures: &MallocFigures) -> String {
         Some(memory) => format!("all on paged memory of {}", Bytes(memory)),
         None => "nobody is short of memory".into(),
     };
-    let plural = |count: u32| if count == 1 { "" } else { "s" };
+    let threads = counted((*threads).into(), "thread", "threads");
+    let rounds = counted((*rounds).into(), "round", "rounds");
     format!(
-        "malloc: {} of objects, {threads} thread{}, {memory}, {checked_percent} % of objects \
-         compared when freed, seed {seed}, median of {rounds} round{}",
+        "malloc: {} of objects, {threads}, {memory}, {checked_percent} % of objects \
+         compared when freed, seed {seed}, median of {rounds}",
         Bytes(figures.set_bytes),
-        plural(*threads),
-        plural(*rounds)
     )
 }
 
