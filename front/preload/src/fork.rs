@@ -7,6 +7,9 @@
 //! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
 //!           write, every page of the snapshot swapped out, and protected as it was
 //! ```
+//! A handler of a signal that interrupted malloc is at the heap, or at the allocator, itself: it
+//! waits for neither. The child's heap is given up then (heap::abandon).
+//!
 //! Files that are served here are opened anew in the child, and served there.
 //! Nothing of range or arena is inherited (MADV_DONTFORK): a child made past the C library faults
 //! instead of reading zeros. The budget of a child is its own. The child and its children hold the
@@ -34,7 +37,7 @@ struct Passage {
     process: &'static Process,
     blocked: Blocked,
     saved: Result<Saved, FaultError>,
-    _heap: Option<heap::Closed>,
+    heap: heap::Found,
     allocator: memory::ForkLock,
 }
 
@@ -75,6 +78,7 @@ extern "C" fn register() {
 extern "C" fn prepare() {
     let Some(process) = process::running() else { return };
     let blocked = Blocked::now();
+    memory::step_aside();
     let mut attempt = 0;
     while FORKING.compare_exchange(false, true, Acquire, Relaxed).is_err() {
         highwater_os::relax(attempt);
@@ -89,24 +93,25 @@ extern "C" fn prepare() {
         Saved { snapshot, regions: regions.clone(), protected, files, pipe }
     });
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
-    let _heap = heap::close();
+    let heap = heap::close();
     // With the allocator free: what is waited for may allocate.
     process.manager.platform().devices().pause();
-    let allocator = memory::lock_for_fork();
+    let allocator = memory::lock_for_fork(&blocked);
     // SAFETY: this thread set FORKING.
-    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, _heap, allocator }) };
+    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, heap, allocator }) };
 }
 
 /// Takes the passage, and lets go of the allocator.
-fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, FaultError>)> {
+fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, FaultError>, heap::Found)> {
     // SAFETY: the thread that forked, in parent or child, before FORKING is given back.
     let passage = unsafe { (*PASSAGE.0.get()).take()? };
     drop(passage.allocator);
-    Some((passage.process, passage.blocked, passage.saved))
+    Some((passage.process, passage.blocked, passage.saved, passage.heap))
 }
 
 extern "C" fn parent() {
-    let Some((process, blocked, saved)) = arrive() else { return };
+    let Some((process, blocked, saved, heap)) = arrive() else { return };
+    drop(heap);
     process.manager.platform().devices().resume();
     if let Ok(Saved { snapshot, pipe, .. }) = saved {
         match pipe {
@@ -114,12 +119,13 @@ extern "C" fn parent() {
             Err(_) => process.manager.release_snapshot(&snapshot),
         }
     }
+    memory::step_back();
     FORKING.store(false, Release);
     drop(blocked);
 }
 
 extern "C" fn child() {
-    let Some((old, blocked, saved)) = arrive() else { return process::forget_start() };
+    let Some((old, blocked, saved, heap)) = arrive() else { return process::forget_start() };
     let failed = |reason: String| -> ! {
         report::end(&format!("a forked child cannot be served: {reason}"))
     };
@@ -127,7 +133,13 @@ extern "C" fn child() {
     match be_served(old, saved) {
         Ok(process) => {
             process::publish(process);
-            heap::inherit();
+            match heap {
+                heap::Found::Interrupted => heap::abandon(),
+                whole @ heap::Found::Whole(_) => {
+                    drop(whole);
+                    heap::inherit();
+                }
+            }
         }
         Err(reason) => failed(reason),
     }

@@ -107,6 +107,8 @@ pub(crate) type MallocFn = unsafe extern "C" fn(size_t) -> *mut c_void;
 /// Whose a pointer is.
 enum Owner {
     Heap(&'static Heap),
+    /// Of a heap that was given up.
+    Abandoned(&'static Heap),
     Block(&'static Process, Region),
     /// The C library's, or null.
     Libc,
@@ -131,7 +133,10 @@ fn block_at(process: &'static Process, pointer: *mut c_void) -> Owner {
     let starts = |region: &Region| process.address(region.range.first).cast() == pointer;
     match found.filter(|region| region.used_as == Use::Block && starts(region)) {
         Some(region) => Owner::Block(process, region),
-        None => heap::end_foreign(pointer as usize),
+        None => match heap::abandoned(pointer as usize) {
+            Some(heap) => Owner::Abandoned(heap),
+            None => heap::end_foreign(pointer as usize),
+        },
     }
 }
 
@@ -192,6 +197,7 @@ unsafe extern "C" fn free(pointer: *mut c_void) {
 unsafe fn release(pointer: *mut c_void) {
     match owner(pointer) {
         Owner::Heap(heap) => heap.free(pointer as usize),
+        Owner::Abandoned(_) => {}
         Owner::Block(process, region) => {
             // SAFETY: errno is the thread's own.
             let errno = unsafe { *libc::__errno_location() };
@@ -242,6 +248,7 @@ unsafe extern "C" fn realloc_for(p: *mut c_void, size: size_t, caller: usize) ->
                 let now = heap.size_of(p as usize);
                 if size > 0 && fits(size, now) { p } else { change(p, now, size, caller) }
             }
+            Owner::Abandoned(heap) => change(p, heap.size_of(p as usize), size, caller),
             Owner::Block(process, region) if size >= PAGED_MIN => resize(process, region, size),
             Owner::Block(_, region) => change(p, bytes(&region), size, caller),
             Owner::Libc => from_libc(p, size, caller),
@@ -479,7 +486,7 @@ unsafe fn copy(text: *const c_char, len: usize, caller: usize) -> *mut c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
     match owner(pointer) {
-        Owner::Heap(heap) => heap.size_of(pointer as usize),
+        Owner::Heap(heap) | Owner::Abandoned(heap) => heap.size_of(pointer as usize),
         Owner::Block(_, region) => bytes(&region),
         Owner::Libc if pointer.is_null() => 0,
         // SAFETY: a block of the C library.

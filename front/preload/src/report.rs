@@ -211,6 +211,7 @@ pub(crate) fn at_exit() {
 extern "C" fn finish() {
     // A signal's handler may end the process, too, and would wait for the locks of this thread.
     let _blocked = Blocked::now();
+    memory::step_aside();
     if let Some(process) = process::running() {
         process.reporter.finish();
     }

@@ -4,8 +4,10 @@
 #include "sections.h"
 
 #include <malloc.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 enum { THREADS = 4, SHORT_THREADS = 300, BATCH = 64 };
@@ -396,6 +398,89 @@ static uint64_t orphans(size_t pages)
     return hash;
 }
 
+/* A timer's handler forks wherever its thread is, in malloc above all: children read blocks, and
+ * end or become another program; what they read, and what the parent has, stays right. */
+enum { INTERRUPTIONS = 60 };
+static struct block seen[16];
+static volatile int interruptions;
+
+static void set_timer(void)
+{
+    struct itimerval soon = {.it_value = {.tv_usec = 200 + interruptions * 7 % 50}};
+    MUST(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+}
+
+static void fork_here(int signal)
+{
+    int before = errno, status;
+    pid_t child = fork();
+    if (child == 0) {
+        for (size_t i = 0; i < 16; i++)
+            check(&seen[i], seen[i].size, "in a handler's child");
+        if (interruptions % 2)
+            execl("/bin/true", "true", (char *)NULL);
+        _exit(signal == SIGALRM ? 0 : 1);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        abort();
+    if (++interruptions < INTERRUPTIONS)
+        set_timer();
+    errno = before;
+}
+
+static void leave_here(int signal)
+{
+    _exit(signal == SIGALRM ? 42 : 1);
+}
+
+/* Malloc and free, and little else: sizes of which a thread has few at hand. */
+static void hammer(volatile int *count, int most)
+{
+    static unsigned char *all[64];
+    uint64_t random = 5;
+    while (*count < most) {
+        unsigned char **one = &all[next_random(&random) % 64];
+        free(*one);
+        MUST(*one = malloc(1 + next_random(&random) % 65000));
+        **one = 1;
+    }
+    for (size_t i = 0; i < 64; i++) {
+        free(all[i]);
+        all[i] = NULL;
+    }
+}
+
+static uint64_t interrupted(size_t pages)
+{
+    struct blocks blocks = blocks_of(pages * PAGE, 8);
+    churn(&blocks, MIB, 5000);
+    for (size_t i = 0; i < 16; i++) {
+        seen[i] = (struct block){malloc(1000 * i + 1), (uint32_t)(1000 * i + 1), (uint32_t)i};
+        fill(&seen[i]);
+    }
+    struct sigaction action = {.sa_handler = fork_here};
+    MUST(sigaction(SIGALRM, &action, NULL) == 0);
+    set_timer();
+    hammer(&interruptions, INTERRUPTIONS);
+    action.sa_handler = leave_here;
+    MUST(sigaction(SIGALRM, &action, NULL) == 0);
+    for (int i = 0; i < INTERRUPTIONS / 2; i++) {
+        int status;
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            interruptions = i;
+            set_timer();
+            hammer(&(volatile int){0}, 1);
+        }
+        MUST(waitpid(child, &status, 0) == child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 42)
+            die("a handler that ends its process: status %x", status);
+    }
+    churn(&blocks, 2 * MIB, 5000);
+    return finish(&blocks);
+}
+
 /* Objects that are never freed: 1000 of 1700 bytes, 37 of 30,000. */
 static uint64_t leaks(size_t pages)
 {
@@ -475,6 +560,7 @@ static const struct section SECTIONS[] = {
     {"together", together},
     {"orphans", orphans},
     {"leaks", leaks},
+    {"interrupted", interrupted},
     {NULL, NULL},
 };
 

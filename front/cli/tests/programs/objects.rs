@@ -85,6 +85,15 @@ fn freeing_reads_no_page() {
     assert!(out > 4000 && major < 16, "{out} pages out, {major} major faults");
 }
 
+/// fork and _exit are for handlers of signals, which may have interrupted malloc.
+#[test]
+fn handlers_that_interrupted_malloc_may_fork_and_exit() {
+    let place = Place::new();
+    let program = place.c_program("objects", &["4", "interrupted"]);
+    let unlimited = place.run(&program).expect_success("objects interrupted");
+    place.compare_output("interrupted", &unlimited, &Limits::of(8 * MIB), &program);
+}
+
 /// What a program never freed is in the report, by size, however it ends.
 #[test]
 fn a_report_tells_what_was_never_freed() {

@@ -29,12 +29,12 @@ mod watch;
 
 pub(crate) use classes::{aligned_class_of, class_of};
 pub(crate) use demand::note;
-pub(crate) use gate::Closed;
+use gate::Closed;
 pub(crate) use watch::{Look, Watch};
 
 use crate::process::Process;
-use crate::report;
 use crate::signals::Blocked;
+use crate::{memory, report};
 use classes::SIZES;
 use gate::Gate;
 use highwater_mm::config::{SlabConfig, Switch};
@@ -52,6 +52,7 @@ use std::time::Duration;
 const ORDER: Order = Order(3);
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
+static ABANDONED: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
 
 /// The heap of a process.
 pub(crate) struct Heap {
@@ -121,9 +122,34 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Keeps the heap as it is, for a fork.
-pub(crate) fn close() -> Option<Closed> {
-    get().map(|heap| heap.gate.close())
+/// What a fork finds.
+pub(crate) enum Found {
+    /// Nobody is at the slabs, or there are none.
+    Whole(#[expect(dead_code, reason = "held, not read")] Option<Closed>),
+    /// This thread was interrupted at the slabs, or at the memory of their records.
+    Interrupted,
+}
+
+/// Keeps the heap as it is, for a fork, where that can be waited for.
+pub(crate) fn close() -> Found {
+    match memory::is_interrupted() || gate::is_interrupted() {
+        true => Found::Interrupted,
+        false => Found::Whole(get().map(|heap| heap.gate.close())),
+    }
+}
+
+/// In a forked child: gives the heap up, whose slabs somebody may have been changing. What is asked
+/// for from now on is the C library's; blocks that there are stay, and are not freed.
+pub(crate) fn abandon() {
+    ABANDONED.store(HEAP.swap(ptr::null_mut(), AcqRel), Release);
+}
+
+/// The heap that was given up, if it holds an address.
+#[cold]
+pub(crate) fn abandoned(address: usize) -> Option<&'static Heap> {
+    // SAFETY: null, or a Heap that was leaked.
+    let heap: Option<&'static Heap> = unsafe { ABANDONED.load(Acquire).as_ref() };
+    heap.filter(|heap| heap.holds(address))
 }
 
 impl Heap {

@@ -23,6 +23,7 @@
 use super::classes::{CLASSES, SIZES};
 use crate::process::{self, Process};
 use crate::regions::Use;
+use crate::signals::Blocked;
 use highwater_mm::Range;
 use highwater_mm::slab::{CacheId, SlabPages};
 use highwater_uffd::Uffd;
@@ -250,6 +251,8 @@ impl SlabPages for HeapPages {
         let kept = self.take_kept(order, class);
         let first = kept.or_else(|| self.take_empty(order, class, process))?;
         let range = Range { first: self.vpn(first), end: self.vpn(first + pages_of(order)) };
+        // A handler that forks would wait for what is locked of the process here.
+        let _blocked = Blocked::now();
         // The program may have protected them, and freed them so.
         if !process.make_ordinary(range) {
             return None;
