@@ -11,9 +11,10 @@
 //! waits for neither. The child's heap is given up then (heap::abandon).
 //!
 //! Files that are served here are opened anew in the child, and served there.
-//! Nothing of range or arena is inherited (MADV_DONTFORK): a child made past the C library faults
-//! instead of reading zeros. The budget of a child is its own. The child and its children hold the
-//! pipe's end open; ended or having become another program, they close it.
+//! Nothing of range or arena is inherited (MADV_DONTFORK), but what the program has mapped over
+//! pages of the range: a child made past the C library faults instead of reading zeros. The budget
+//! of a child is its own. The child and its children hold the pipe's end open; ended or having
+//! become another program, they close it.
 
 use crate::files::Mapped;
 use crate::process::{self, Process, SPACE};
@@ -22,8 +23,8 @@ use crate::signals::Blocked;
 use crate::{descriptors, heap, memory, report};
 use highwater_mm::{FaultError, Manager, Snapshot};
 use highwater_os::{Place, sys};
-use highwater_uffd::Uffd;
 use highwater_uffd::api::raise;
+use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -153,9 +154,8 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     process::withdraw();
     // First of all: a mapping made before would be given the addresses that the range left free.
     let (base, pages) = old.extent();
-    let len = pages as usize * PAGE_SIZE;
-    // SAFETY: the range was not inherited: nothing lies there.
-    unsafe { sys::map_anonymous(Some(base as *mut u8), len) }.map_err(|error| error.to_string())?;
+    let parts = saved.regions.own_parts(Vpn(pages));
+    parts.iter().try_for_each(|part| reserve(base, *part)).map_err(|error| error.to_string())?;
     let (read, hold) = saved.pipe.map_err(|e| io::Error::from_raw_os_error(e).to_string())?;
     let theirs = old.manager.platform().devices().fixed();
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
@@ -176,7 +176,8 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     let mut holds = old.holds.clone();
     holds.push(hold.into_raw_fd());
     let (files, regions) = (saved.files, saved.regions);
-    let child = Process::serve(settings, devices, Some(base), pages, regions, holds, |manager| {
+    let site = Site::At { address: base, parts };
+    let child = Process::serve(settings, devices, site, pages, regions, holds, |manager| {
         manager.restore_snapshot(SPACE, &snapshot);
     })?;
     let taken = files.iter().try_for_each(|mapped| child.take_over(mapped));
@@ -188,6 +189,13 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     std::mem::forget(files);
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
     Ok(child)
+}
+
+/// Maps pages of the range, which lies at `base`: they were not inherited.
+fn reserve(base: u64, (first, end): (Vpn, Vpn)) -> io::Result<()> {
+    let address = (base + first.0 * PAGE_SIZE as u64) as *mut u8;
+    // SAFETY: nothing lies there.
+    unsafe { sys::map_anonymous(Some(address), (end.0 - first.0) as usize * PAGE_SIZE) }.map(drop)
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {

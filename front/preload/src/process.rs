@@ -19,7 +19,7 @@ use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_session::{Malloc, MapFiles, Mapping as Wanted, Settings};
 use highwater_uffd::handler::{Owner, Part, Server};
-use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
+use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -196,17 +196,18 @@ impl Process {
         let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
         let pages = len / PAGE_SIZE as u64;
         let regions = Regions::new(pages - 1);
-        let process = Process::serve(settings, devices, None, pages, regions, vec![], |_| ())?;
+        let site = Site::Anywhere;
+        let process = Process::serve(settings, devices, site, pages, regions, vec![], |_| ())?;
         report::at_exit();
         Ok(process)
     }
 
-    /// Starts manager and server over a range of `pages` pages, at `address` or anywhere. `fill`
-    /// gives the space its contents before anything can fault.
+    /// Starts manager and server over a range of `pages` pages. `fill` gives the space its contents
+    /// before anything can fault.
     pub(crate) fn serve(
         settings: Settings,
         devices: Vec<Box<dyn Device>>,
-        address: Option<u64>,
+        site: Site,
         pages: u64,
         regions: Regions,
         holds: Vec<RawFd>,
@@ -224,7 +225,7 @@ impl Process {
         };
         let platform = Uffd::with_places(settings.memory, devices, places, mapping);
         let platform = platform.map_err(refused)?;
-        platform.place(SPACE, Placement { address, delivery: Delivery::Handler });
+        platform.place(SPACE, Placement { site, delivery: Delivery::Handler });
         let config = Config { kswapd_threads: settings.kswapd, ..Config::default() };
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);

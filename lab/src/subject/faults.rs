@@ -8,7 +8,7 @@ use highwater_mm::stats::Snapshot;
 use highwater_mm::{FaultError, Manager, Range};
 use highwater_platform::LockStatistics;
 use highwater_uffd::handler::{Owner, Part, Server};
-use highwater_uffd::{Delivery, Mapping, Placement, Uffd, sigbus};
+use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd, sigbus};
 use highwater_units::{SpaceId, Vpn};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Faults {
             ServedBy::Handlers => Delivery::Handler,
             ServedBy::InThread => Delivery::InThread,
         };
-        platform.place(SPACE, Placement { address: None, delivery });
+        platform.place(SPACE, Placement { site: Site::Anywhere, delivery });
         let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;
         let manager = Arc::new(manager);
         // The server's own page comes after the set.

@@ -25,11 +25,27 @@ pub enum Delivery {
     InThread,
 }
 
+/// Where a space is to lie.
+#[derive(Clone, Debug, Default)]
+pub enum Site {
+    /// Anywhere.
+    #[default]
+    Anywhere,
+    /// At an address, in place of what is there.
+    At {
+        /// Of its first page.
+        address: u64,
+        /// Its pages, (first, after the last) of each part: what lies between is somebody else's
+        /// mapping, and stays.
+        parts: Vec<(Vpn, Vpn)>,
+    },
+}
+
 /// What a space wants to be like.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Placement {
-    /// Its address; anywhere if `None`.
-    pub address: Option<u64>,
+    /// Where it is to lie.
+    pub site: Site,
     /// How its faults are delivered.
     pub delivery: Delivery,
 }
@@ -95,32 +111,38 @@ impl Areas {
 
     fn wish(&self, space: SpaceId) -> Placement {
         let wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        wishes.iter().rev().find(|(of, _)| *of == space).map_or_else(Placement::default, |w| w.1)
+        let last = wishes.iter().rev().find(|(of, _)| *of == space);
+        last.map_or_else(Placement::default, |(_, placement)| placement.clone())
     }
 
-    /// Reserves and registers the memory of a space. One mapping, one registration, whatever the
-    /// size; it is not inherited at fork: a child that nobody serves faults instead of reading
-    /// zeros.
+    /// Reserves and registers the memory of a space. One mapping, one registration of each part,
+    /// whatever the size; it is not inherited at fork: a child that nobody serves faults instead of
+    /// reading zeros.
     pub(crate) fn attach(&self, space: SpaceId, pages: u64) -> io::Result<()> {
-        let Placement { address, delivery } = self.wish(space);
+        let Placement { site, delivery } = self.wish(space);
         let area = self.areas[usize::from(space.0)].get_or_init(|| Area::new(delivery));
         debug_assert_eq!(area.len(), 0, "{space:?} is attached twice");
-        self.place_own(area, pages, address)
+        self.place_own(area, pages, site)
     }
 
-    fn place_own(&self, area: &Area, pages: u64, address: Option<u64>) -> io::Result<()> {
+    fn place_own(&self, area: &Area, pages: u64, site: Site) -> io::Result<()> {
         let len = pages as usize * PAGE_SIZE;
-        let at = address.map(|address| address as *mut u8);
         let uffd = self.descriptor(area.delivery)?;
-        let base = match at {
-            // SAFETY: a new mapping, at an address the owner of the platform set aside.
-            Some(_) => unsafe { sys::map_anonymous(at, len)? },
-            None => map_aligned(len)?,
+        let base = match site {
+            Site::At { address, parts } => {
+                let base: *mut u8 = ptr::with_exposed_provenance_mut(address as usize);
+                parts.iter().try_for_each(|(first, end)| claim(uffd, base, *first, *end))?;
+                base
+            }
+            Site::Anywhere => {
+                let base = map_aligned(len)?;
+                prepare(uffd, base, len).inspect_err(|_| {
+                    // SAFETY: just made.
+                    unsafe { sys::unmap(base, len) }
+                })?;
+                base
+            }
         };
-        prepare(uffd, base, len).inspect_err(|_| {
-            // SAFETY: just made.
-            unsafe { sys::unmap(base, len) }
-        })?;
         area.own.store(true, Release);
         area.base.store(base, Release);
         area.len.store(len, Release);
@@ -132,7 +154,7 @@ impl Areas {
         let handled = || Area::new(Delivery::Handler);
         let area = self.areas[usize::from(space.0)].get_or_init(handled);
         debug_assert_eq!(area.len(), 0, "{space:?} is open");
-        let Some(address) = address else { return self.place_own(area, pages, None) };
+        let Some(address) = address else { return self.place_own(area, pages, Site::Anywhere) };
         area.own.store(false, Release);
         area.base.store(ptr::with_exposed_provenance_mut(address as usize), Release);
         area.len.store(pages as usize * PAGE_SIZE, Release);
@@ -160,10 +182,7 @@ impl Areas {
 
     /// Makes pages that something else was mapped over the space's again, empty.
     pub(crate) fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
-        let (address, len) = (self.address(space, first), (end.0 - first.0) as usize * PAGE_SIZE);
-        // SAFETY: pages of the space; the program has given up what it had mapped there.
-        let base = unsafe { sys::map_anonymous(Some(address), len)? };
-        prepare(self.uffd(space), base, len)
+        claim(self.uffd(space), self.area(space).base(), first, end)
     }
 
     fn descriptor(&self, delivery: Delivery) -> io::Result<&Userfaultfd> {
@@ -252,6 +271,16 @@ fn map_aligned(len: usize) -> io::Result<*mut u8> {
         }
     }
     Ok(base)
+}
+
+/// Maps and readies pages of a space that lies at `base`, where its owner has given up, or never
+/// had, what is there.
+fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
+    let (address, len) =
+        (base.wrapping_add(first.0 as usize * PAGE_SIZE), (end.0 - first.0) as usize * PAGE_SIZE);
+    // SAFETY: pages set aside for the space.
+    let mapped = unsafe { sys::map_anonymous(Some(address), len)? };
+    prepare(uffd, mapped, len)
 }
 
 /// Readies a fresh mapping: not inherited, faults reported, and in small pages until it is asked

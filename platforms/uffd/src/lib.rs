@@ -31,7 +31,7 @@ mod thread;
 
 use api::{Userfaultfd, feature};
 use area::Areas;
-pub use area::{Delivery, Placement};
+pub use area::{Delivery, Placement, Site};
 pub use files::FileAt;
 use highwater_devices::Device;
 use highwater_os::{Devices, IdleTimes, LockTable, Topology};

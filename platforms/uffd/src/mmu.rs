@@ -329,7 +329,7 @@ fn stop_of(error: i32) -> Stop {
 mod tests {
     use super::*;
     use crate::api::Message;
-    use crate::{Delivery, Placement};
+    use crate::{Delivery, Placement, Site};
     use highwater_devices::{Spec, open};
     use highwater_mm::space::Page;
     use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
@@ -349,7 +349,7 @@ mod tests {
         let device = open(&Spec::Ram { size: Bytes(1 << 20) }).expect("memory");
         let platform = Uffd::new(Bytes::of_pages(64), vec![device], Mapping::Move);
         let platform = platform.expect("userfaultfd");
-        platform.place(SPACE, Placement { address: None, delivery: Delivery::Handler });
+        platform.place(SPACE, Placement { site: Site::Anywhere, delivery: Delivery::Handler });
         Some(platform)
     }
 

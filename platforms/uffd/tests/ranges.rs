@@ -5,7 +5,7 @@ use highwater_mm::Range;
 use highwater_mm::space::Page;
 use highwater_mm::stats::Counter;
 use highwater_uffd::sigbus::Service;
-use highwater_uffd::{Delivery, Mapping, Placement};
+use highwater_uffd::{Delivery, Mapping, Placement, Site};
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -200,7 +200,7 @@ fn a_copy_holds_what_was_there() {
     for mapping in BOTH {
         let paged = Paged::new(Setup { pages: PAGES, ..setup(mapping, PAGES) }, memory());
         let copy = SpaceId(1);
-        let placement = Placement { address: None, delivery: Delivery::InThread };
+        let placement = Placement { site: Site::Anywhere, delivery: Delivery::InThread };
         paged.manager.platform().place(copy, placement);
         assert_eq!(paged.manager.add_space(PAGES).expect("address space"), copy);
         let service = Service::start(paged.manager.clone(), copy, fail);

@@ -96,7 +96,45 @@ static uint64_t protected(size_t pages)
     return hash;
 }
 
-static const struct section SECTIONS[] = {{"protected", protected}, {NULL, NULL}};
+/* ---- shared: a mapping over a part of another, which all generations share ---- */
+
+enum { SHARED = 64 };
+
+static void look_at_shared(struct area *area, unsigned generation)
+{
+    static unsigned seen = GENERATIONS;
+    int child_ended = seen == generation;
+    unsigned char *first = area->base + area->pages / 2 * PAGE;
+    unsigned char *last = first + (SHARED - 1) * PAGE;
+    area_check(area, "shared: around it");
+    check_page(first, SHARED, 1, "shared: what the first wrote");
+    if (generation + 1 == GENERATIONS)
+        fill_page(last, SHARED, 2);
+    else
+        check_page(last, SHARED, child_ended ? 2 : 0, "shared: what the last wrote");
+    seen = generation;
+}
+
+static uint64_t shared(size_t pages)
+{
+    struct area area = area_map(pages, 0);
+    area_fill(&area, 0, pages, 1);
+    uint64_t hash = area_hash(&area);
+    size_t from = pages / 2;
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+    void *at = area.base + from * PAGE;
+    MUST(mmap(at, SHARED * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at);
+    memset(area.mapped + from, 0, SHARED);
+    fill_page(at, SHARED, 1);
+    in_generations(look_at_shared, &area, 0);
+    memset(area.mapped + from, 1, SHARED);
+    area_unmap(&area);
+    return hash;
+}
+
+static const struct section SECTIONS[] = {
+    {"protected", protected}, {"shared", shared}, {NULL, NULL},
+};
 
 int main(int count, char **arguments)
 {

@@ -5,7 +5,7 @@ use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_platform::conformance::Watchdog;
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::sigbus::Service;
-use highwater_uffd::{Delivery, Mapping, Placement, Uffd};
+use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, Prng, SpaceId, Vpn};
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Paged {
         let watchdog = Watchdog::new(&format!("{setup:?}"), Duration::from_secs(30));
         let budget = Bytes::of_pages(frames);
         let platform = Uffd::new(budget, vec![device], mapping).expect("userfaultfd");
-        platform.place(SpaceId(0), Placement { address: None, delivery });
+        platform.place(SpaceId(0), Placement { site: Site::Anywhere, delivery });
         let manager = Arc::new(Manager::start(platform, config).expect("threads"));
         let space = manager.add_space(pages + 1).expect("address space");
         let (server, service) = match delivery {
