@@ -137,6 +137,11 @@ impl Tail {
         descriptor == self.file.as_raw_fd()
     }
 
+    /// Closes it, in a forked child that has no use for it.
+    pub(crate) fn leave_to_parent(&self) {
+        crate::sys::close(self.file.as_raw_fd());
+    }
+
     /// Makes an admitted transfer that has it, of a run; its other pages go by `file`.
     ///
     /// # Safety

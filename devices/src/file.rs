@@ -207,6 +207,12 @@ impl Device for FileDevice {
         Box::new(FileDevice { info, file, room: None, tail, pool })
     }
 
+    fn leave_to_parent(&self) {
+        self.pool.iter().for_each(Pool::leave_to_parent);
+        self.tail.iter().for_each(Tail::leave_to_parent);
+        crate::sys::close(self.file.as_raw_fd());
+    }
+
     fn sync(&self) -> Result<(), IoError> {
         existing::sync(&self.file)
     }

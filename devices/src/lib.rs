@@ -155,6 +155,10 @@ pub trait Device: Send + Sync {
     /// The parent promises not to overwrite slots that the child still needs.
     fn inherit(&self) -> Box<dyn Device>;
 
+    /// In a forked child that has no use for a device of its parent: closes what it has open with
+    /// the kernel. Nothing is to be done with it afterwards, not even dropping.
+    fn leave_to_parent(&self) {}
+
     /// Memory that the contents take. Whoever keeps within a budget counts it.
     fn resident(&self) -> Bytes;
 

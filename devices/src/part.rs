@@ -98,6 +98,10 @@ impl Device for Part {
         Box::new(Part::new(whole, self.first, self.info.pages))
     }
 
+    fn leave_to_parent(&self) {
+        self.whole.leave_to_parent();
+    }
+
     fn resident(&self) -> Bytes {
         self.whole.resident()
     }

@@ -127,6 +127,11 @@ impl Device for Tier {
         Box::new(Tier { info, shared: Arc::new(self.shared.inherit()), worker: None })
     }
 
+    fn leave_to_parent(&self) {
+        self.shared.fast.device.leave_to_parent();
+        self.shared.slow.device.leave_to_parent();
+    }
+
     fn pause(&self) {
         self.worker.iter().for_each(Worker::pause);
     }

@@ -148,6 +148,11 @@ impl Files {
         table.values().cloned().collect()
     }
 
+    /// Those that are not mapped any more, but still open.
+    pub(crate) fn kept(&self) -> Vec<Arc<Mapped>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Closes what is not mapped any more, but for files with locks that this would drop.
     fn close_later(&self, mapped: Arc<Mapped>) {
         let locked = locked_files();
@@ -180,8 +185,14 @@ impl Mapped {
         map_file(address, len, kind, self.file.as_raw_fd(), offset)
     }
 
-    /// In a forked child that has it mapped: its copy of the descriptor is of no use any more.
-    fn close_in_child(&self) {
+    /// In a forked child, which serves no mapping by its parent's device.
+    pub(crate) fn leave_device_to_parent(&self) {
+        self.device.leave_to_parent();
+    }
+
+    /// In a forked child, once it has the file mapped, if it is to: its copy of the descriptor is
+    /// of no use any more.
+    pub(crate) fn close_in_child(&self) {
         // SAFETY: this process's copy; the value that owns it is its parent's, and never dropped.
         unsafe { libc::syscall(libc::SYS_close, self.file.as_raw_fd()) };
     }

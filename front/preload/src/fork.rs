@@ -22,7 +22,7 @@ use crate::regions::Regions;
 use crate::signals::Blocked;
 use crate::{descriptors, heap, memory, report};
 use highwater_mm::{FaultError, Manager, Snapshot};
-use highwater_os::{Place, sys};
+use highwater_os::sys;
 use highwater_uffd::api::raise;
 use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
@@ -31,7 +31,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is carried from before a fork to after it.
 struct Passage {
@@ -49,6 +49,10 @@ struct Saved {
     protected: Vec<(Vpn, Vpn, i32)>,
     /// Mappings of files that the child is to serve, too.
     files: Vec<Arc<Mapped>>,
+    /// Those that it is not, and that are still open.
+    unmapped: Vec<Arc<Mapped>>,
+    /// The parent's other children, none of which is given up meanwhile.
+    children: MutexGuard<'static, Vec<Child>>,
     /// Read by the parent, held open by the children; or why there is none.
     pipe: Result<(OwnedFd, OwnedFd), i32>,
 }
@@ -88,10 +92,11 @@ extern "C" fn prepare() {
     let saved = process.manager.snapshot(SPACE).map(|snapshot| {
         let regions = process.regions();
         // While the regions are as they are: a mapping leaves the table after them.
-        let files = process.files.all();
+        let (files, unmapped) = (process.files.all(), process.files.kept());
         let protected = process.protected(&regions);
         let pipe = pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
-        Saved { snapshot, regions: regions.clone(), protected, files, pipe }
+        let (regions, children) = (regions.clone(), process.reporter.children().lock());
+        Saved { snapshot, regions, protected, files, unmapped, children, pipe }
     });
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
     let heap = heap::close();
@@ -114,7 +119,8 @@ extern "C" fn parent() {
     let Some((process, blocked, saved, heap)) = arrive() else { return };
     drop(heap);
     process.manager.platform().devices().resume();
-    if let Ok(Saved { snapshot, pipe, .. }) = saved {
+    if let Ok(Saved { snapshot, pipe, children, .. }) = saved {
+        drop(children);
         match pipe {
             Ok((read, _)) => process.reporter.children().add(read, snapshot),
             Err(_) => process.manager.release_snapshot(&snapshot),
@@ -159,14 +165,11 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     let (read, hold) = saved.pipe.map_err(|e| io::Error::from_raw_os_error(e).to_string())?;
     let theirs = old.manager.platform().devices().fixed();
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
-    // What is open of the parent's: the pipes of its other children stay, so that a grandparent
-    // learns of this process too.
-    for descriptor in descriptors::guarded().filter(|d| !old.is_pipe(*d)) {
-        // SAFETY: this process's copy of a descriptor that only the parent uses.
-        unsafe { libc::syscall(libc::SYS_close, descriptor) };
-    }
+    close_parents(old, &saved.children);
     drop(read);
-    old.manager.platform().devices().places().iter().for_each(Place::leave_to_parent);
+    let (files, unmapped) = (saved.files, saved.unmapped);
+    files.iter().chain(&unmapped).for_each(|mapped| mapped.leave_device_to_parent());
+    unmapped.iter().for_each(|mapped| mapped.close_in_child());
     devices.extend(process::open_devices(&old.settings)?);
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
@@ -175,9 +178,8 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     let snapshot = saved.snapshot;
     let mut holds = old.holds.clone();
     holds.push(hold.into_raw_fd());
-    let (files, regions) = (saved.files, saved.regions);
     let site = Site::At { address: base, parts };
-    let child = Process::serve(settings, devices, site, pages, regions, holds, |manager| {
+    let child = Process::serve(settings, devices, site, pages, saved.regions, holds, |manager| {
         manager.restore_snapshot(SPACE, &snapshot);
     })?;
     let taken = files.iter().try_for_each(|mapped| child.take_over(mapped));
@@ -186,9 +188,21 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     });
     protected.map_err(|error| format!("pages cannot be protected: {error}"))?;
     // What owns the descriptors is the parent's, and is never dropped here.
-    std::mem::forget(files);
+    std::mem::forget((files, unmapped, saved.children));
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
     Ok(child)
+}
+
+/// Closes this process's copies of what its parent has open for itself. The pipes that the parent
+/// holds for its ancestors stay, so that these learn of this process too.
+fn close_parents(old: &Process, children: &[Child]) {
+    let own = descriptors::guarded().filter(|descriptor| !old.is_pipe(*descriptor));
+    for descriptor in own.chain(children.iter().map(|(pipe, _)| pipe.as_raw_fd())) {
+        // SAFETY: a descriptor that only the parent uses.
+        unsafe { libc::syscall(libc::SYS_close, descriptor) };
+    }
+    // What is opened under these numbers now may be closed again.
+    descriptors::guard(std::iter::empty());
 }
 
 /// Maps pages of the range, which lies at `base`: they were not inherited.
@@ -209,21 +223,27 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((raise(read)?, raise(hold)?))
 }
 
+/// A pipe that says when a forked child and its children have ended, and what they may read.
+type Child = (File, Snapshot);
+
 /// Forked children that may still read this process's slots.
 #[derive(Default)]
-pub(crate) struct Children(Mutex<Vec<(File, Snapshot)>>);
+pub(crate) struct Children(Mutex<Vec<Child>>);
 
 impl Children {
+    fn lock(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn add(&self, pipe: OwnedFd, snapshot: Snapshot) {
-        let mut children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        children.push((File::from(pipe), snapshot));
+        self.lock().push((File::from(pipe), snapshot));
     }
 
     /// Gives the slots back that nobody reads any more.
     pub(crate) fn release_ended(&self, manager: &Manager<Uffd>) {
         // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
-        let ended = |(pipe, _): &mut (File, Snapshot)| matches!(pipe.read(&mut [0u8]), Ok(0));
-        let mut children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = |(pipe, _): &mut Child| matches!(pipe.read(&mut [0u8]), Ok(0));
+        let mut children = self.lock();
         let gone: Vec<_> = children.extract_if(.., ended).collect();
         // Closing a pipe asks whether it is one of the children's.
         drop(children);
@@ -232,8 +252,7 @@ impl Children {
 
     /// Whether a descriptor is one of the pipes.
     pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
-        let children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        children.iter().any(|(pipe, _)| pipe.as_raw_fd() == descriptor)
+        self.lock().iter().any(|(pipe, _)| pipe.as_raw_fd() == descriptor)
     }
 }
 

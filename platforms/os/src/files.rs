@@ -56,14 +56,6 @@ impl Place {
     pub fn owns_descriptor(&self, descriptor: i32) -> bool {
         self.with(|device| device.owns_descriptor(descriptor)).unwrap_or(false)
     }
-
-    /// In a forked child, where nobody else uses the place nor ever will: what the device has open
-    /// with the kernel is its parent's.
-    pub fn leave_to_parent(&self) {
-        if let Ok(held) = self.0.try_read() {
-            held.iter().for_each(|device| drop(device.inherit()));
-        }
-    }
 }
 
 /// What a device of a file is.

@@ -4,6 +4,7 @@
 #include "area.h"
 #include "sections.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -132,8 +133,98 @@ static uint64_t shared(size_t pages)
     return hash;
 }
 
+/* ---- descriptors: no child has open what its parent had open for itself alone ---- */
+
+enum { CHILDREN = 6, NUMBERS = 4096, FILE_PAGES = 64 };
+
+static unsigned open_descriptors(void)
+{
+    unsigned found = 0;
+    for (int number = 0; number < NUMBERS; number++)
+        found += fcntl(number, F_GETFD) >= 0;
+    return found;
+}
+
+/* A generation may hold one for what its parent's memory lies on, and one by which the parent
+ * learns of its end. */
+enum { EACH_GENERATION = 2 };
+
+static void count_descriptors(struct area *area, unsigned generation)
+{
+    static unsigned first;
+    area_check_part(area, 0, 1, "descriptors: the first page");
+    unsigned found = open_descriptors();
+    if (generation == 1 && first == 0)
+        first = found;
+    if (generation == 2 && found > first + EACH_GENERATION)
+        die("descriptors: %u in the second generation, %u in the first", found, first);
+}
+
+/* Children that live at the same time: how many descriptors each has. */
+static void among_siblings(struct area *area)
+{
+    int gate[2], counts[2];
+    unsigned found[CHILDREN];
+    pid_t children[CHILDREN];
+    MUST(pipe(gate) == 0 && pipe(counts) == 0);
+    for (size_t i = 0; i < CHILDREN; i++) {
+        MUST((children[i] = fork()) >= 0);
+        if (children[i] == 0) {
+            char byte;
+            area_check_part(area, 0, 1, "descriptors: the first page");
+            unsigned mine = open_descriptors();
+            close(gate[1]);
+            MUST(write(counts[1], &mine, sizeof mine) == sizeof mine);
+            MUST(read(gate[0], &byte, 1) == 0);
+            _exit(0);
+        }
+        MUST(read(counts[0], &found[i], sizeof found[i]) == sizeof found[i]);
+    }
+    close(gate[0]), close(gate[1]), close(counts[0]), close(counts[1]);
+    for (size_t i = 0; i < CHILDREN; i++) {
+        int status;
+        MUST(waitpid(children[i], &status, 0) == children[i]);
+        if (status != 0 || found[i] != found[0])
+            die("descriptors: child %zu: %u, the first %u, status %#x", i, found[i], found[0],
+                status);
+    }
+}
+
+/* A file that is mapped for reading, and has no other descriptor. */
+static const unsigned char *map_file(void)
+{
+    static unsigned char page[PAGE];
+    char name[] = "inherits.XXXXXX";
+    int fd = mkstemp(name);
+    MUST(fd >= 0);
+    for (size_t i = 0; i < FILE_PAGES; i++) {
+        fill_page(page, i, 1);
+        MUST(write(fd, page, PAGE) == (ssize_t)PAGE);
+    }
+    close(fd);
+    MUST((fd = open(name, O_RDONLY)) >= 0);
+    const unsigned char *mapped = mmap(NULL, FILE_PAGES * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+    MUST(mapped != MAP_FAILED);
+    close(fd), unlink(name);
+    return mapped;
+}
+
+static uint64_t descriptors(size_t pages)
+{
+    struct area area = area_map(pages, 0);
+    area_fill(&area, 0, pages, 1);
+    const unsigned char *mapped = map_file();
+    check_page(mapped + PAGE, 1, 1, "descriptors: a mapped file");
+    in_generations(count_descriptors, &area, 0);
+    among_siblings(&area);
+    check_page(mapped + 2 * PAGE, 2, 1, "descriptors: the file after forks");
+    uint64_t hash = area_hash(&area);
+    area_unmap(&area);
+    return hash;
+}
+
 static const struct section SECTIONS[] = {
-    {"protected", protected}, {"shared", shared}, {NULL, NULL},
+    {"protected", protected}, {"shared", shared}, {"descriptors", descriptors}, {NULL, NULL},
 };
 
 int main(int count, char **arguments)

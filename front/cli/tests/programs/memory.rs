@@ -41,12 +41,12 @@ fn parents_and_children_keep_their_contents() {
 }
 
 #[test]
-fn children_inherit_what_may_be_done_to_pages() {
+fn children_inherit_what_is_theirs_and_no_more() {
     let place = Place::new();
     let program = place.c_program("inherits", &["24"]);
     let unlimited = place.run(&program).expect_success("inherits");
     for mapping in ["auto", "copy"] {
-        let limits = Limits { mapping, ..Limits::quarter(&unlimited) };
+        let limits = Limits { mapping, map_files: "read", ..Limits::quarter(&unlimited) };
         place.compare_with(&format!("inherits, {mapping}"), &unlimited, &limits, &program);
     }
 }
