@@ -8,7 +8,7 @@ use std::fmt;
 pub enum FaultError {
     /// No frame: memory is in use and swap is full, or cannot be written.
     OutOfMemory,
-    /// It is beyond the end of its file, which was truncated.
+    /// It is beyond the end of its space, or of its file, which may have been truncated.
     BeyondEnd,
     /// It is to be changed, but its file is open for reading only.
     ReadOnly,
@@ -22,7 +22,7 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FaultError::OutOfMemory => write!(f, "memory and swap are full"),
-            FaultError::BeyondEnd => write!(f, "a page is beyond the end of its file"),
+            FaultError::BeyondEnd => write!(f, "a page is beyond the end of its space or file"),
             FaultError::ReadOnly => write!(f, "a page of a file that is open for reading only"),
             FaultError::Read(error) => write!(f, "a page could not be read: {error}"),
             FaultError::Write(error) => write!(f, "a page could not be written: {error}"),

@@ -223,6 +223,7 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// The page stays as it was; see [`FaultError`].
     pub fn fault(&self, space: SpaceId, fault: Fault) -> Result<Served, FaultError> {
+        self.expect_inside(space, fault.vpn)?;
         let start = self.platform().now();
         let backing = self.space(space).backing();
         let changes_file = fault.access == Access::Write && backing != Backing::Anonymous;
@@ -245,6 +246,14 @@ impl<P: Platform> Manager<P> {
             Served::Major => stats.major_fault(cpu, took),
         }
         Ok(served)
+    }
+
+    /// Refuses pages that a space never had: there are no entries for them.
+    fn expect_inside(&self, space: SpaceId, vpn: Vpn) -> Result<(), FaultError> {
+        match vpn.0 < self.space(space).pages() {
+            true => Ok(()),
+            false => Err(FaultError::BeyondEnd),
+        }
     }
 
     /// Refuses to change pages that can never be written.
@@ -288,6 +297,7 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// The page stays as it was; see [`FaultError`].
     pub fn pin(&self, space: SpaceId, vpn: Vpn, access: Access) -> Result<Pin<'_, P>, FaultError> {
+        self.expect_inside(space, vpn)?;
         let space_ref = self.space(space);
         loop {
             if let Some((pfn, first_use)) = space_ref.pin(vpn, access) {

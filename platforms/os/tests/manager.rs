@@ -8,11 +8,11 @@ use highwater_mm::stats::Counter;
 use highwater_mm::trial::{
     self, Beat, Failures, Mix, Operation, Outcome, Pins, Plan, Program, Reach,
 };
-use highwater_mm::{FaultError, Manager};
+use highwater_mm::{Access, Fault, FaultError, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_platform::conformance::{Watchdog, seeds};
-use highwater_units::{Bytes, Prng, SpaceId, Vpn};
+use highwater_units::{Bytes, Order, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -256,4 +256,29 @@ fn a_full_device_is_an_error() {
         failures.fetch_add(outcome.failures, Relaxed);
     });
     assert!(failures.into_inner() > 0, "no device was full");
+}
+
+#[test]
+fn pages_beyond_the_end_are_refused() {
+    const PAGES: u64 = 10;
+    let _watchdog = beat("beyond the end", 0);
+    let trouble = Arc::new(Trouble::default());
+    let device = common::memory(64, Latency::Synchronous, &trouble);
+    let platform = Os::new(Bytes::of_pages(64), vec![device]).expect("an arena");
+    let manager = Manager::start(platform, Config::default()).expect("threads");
+    let spaces = [manager.add_space(PAGES), manager.add_space_of(PAGES, Order(3))];
+    for space in spaces.map(|space| space.expect("a space")) {
+        for (page, beyond) in [(PAGES - 1, false), (PAGES, true), (600, true), (1 << 40, true)] {
+            let vpn = Vpn(page);
+            let expected = if beyond { Some(FaultError::BeyondEnd) } else { None };
+            for access in [Access::Read, Access::Write] {
+                let pinned = manager.pin(space, vpn, access).map(drop);
+                assert_eq!(pinned.err(), expected, "{space:?}, page {page}");
+                let within = Range { first: Vpn(0), end: Vpn(PAGES) };
+                let served = manager.fault(space, Fault { vpn, access, within });
+                assert_eq!(served.err(), expected, "{space:?}, page {page}");
+            }
+        }
+    }
+    manager.verify(&[]);
 }
