@@ -32,6 +32,32 @@ impl fmt::Display for FaultError {
 
 impl std::error::Error for FaultError {}
 
+/// A block was not made a large page. Its pages are as they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollapseError {
+    /// Large pages are off, or not for such a space.
+    Unsupported,
+    /// It has no contents.
+    Nothing,
+    /// There are no 512 adjacent frames for it.
+    NoMemory,
+    /// Its pages are in use, or could not be read: it can be tried again.
+    Busy,
+}
+
+impl fmt::Display for CollapseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CollapseError::Unsupported => write!(f, "large pages are off"),
+            CollapseError::Nothing => write!(f, "a block has no contents"),
+            CollapseError::NoMemory => write!(f, "there is no block of frames"),
+            CollapseError::Busy => write!(f, "pages of a block are in use"),
+        }
+    }
+}
+
+impl std::error::Error for CollapseError {}
+
 /// An object was not given back. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeError {

@@ -40,7 +40,7 @@ pub mod write_back;
 pub mod zone;
 
 pub use config::Config;
-pub use error::FaultError;
+pub use error::{CollapseError, FaultError};
 pub use fault::{Fault, Served};
 pub use manager::{Manager, Pin, StartError};
 pub use snapshot::Snapshot;

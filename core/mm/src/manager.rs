@@ -10,7 +10,7 @@ use crate::fault::ahead::ReadAhead;
 use crate::fault::{self, Fault, Served};
 use crate::files::{self, NoSpace};
 use crate::folio::ORDER_MAX;
-use crate::khugepaged::{self, Khugepaged};
+use crate::khugepaged::{self, Asked, Khugepaged};
 use crate::lru::{List, Mode};
 use crate::machine::{Machine, SPACES_MAX, Stalling};
 use crate::range;
@@ -376,9 +376,8 @@ impl<P: Platform> Manager<P> {
 
     /// Makes large pages of the aligned blocks of 512 pages that lie in a range and have contents,
     /// used or not, if there are blocks of frames for them (MADV_COLLAPSE): absent pages get
-    /// memory, swapped ones are read. Returns how many blocks are large now; 0 where `large_pages`
-    /// is off.
-    pub fn collapse(&self, space: SpaceId, range: Range) -> usize {
+    /// memory, swapped ones are read. Goes on behind a block that cannot be.
+    pub fn collapse(&self, space: SpaceId, range: Range) -> Asked {
         khugepaged::collapse_range(&self.machine, self.space(space), range)
     }
 

@@ -7,7 +7,7 @@ use crate::files;
 use crate::process::{self, Commit, Process, pages_of};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
-use highwater_mm::Range;
+use highwater_mm::{CollapseError, Range};
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_long, c_void, off_t, size_t};
 
@@ -292,6 +292,8 @@ fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
             process.prefetch(range);
             0
         }
+        libc::MADV_COLLAPSE if !process.covers(range) => fail(libc::ENOMEM),
+        libc::MADV_COLLAPSE => process.collapse(range).failed.map_or(0, |e| fail(errno_of(e))),
         // What only speaks of speed, size or dumps may be heeded or not.
         libc::MADV_NORMAL
         | libc::MADV_RANDOM
@@ -300,7 +302,6 @@ fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
         | libc::MADV_PAGEOUT
         | libc::MADV_HUGEPAGE
         | libc::MADV_NOHUGEPAGE
-        | libc::MADV_COLLAPSE
         | libc::MADV_MERGEABLE
         | libc::MADV_UNMERGEABLE
         | libc::MADV_DONTDUMP
@@ -309,6 +310,15 @@ fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
         | libc::MADV_KEEPONFORK => 0,
         // What a child is to see is not for us to change: the program must hear of it.
         _ => fail(libc::EINVAL),
+    }
+}
+
+/// What madvise(2) says of a block that cannot be a large page.
+fn errno_of(error: CollapseError) -> c_int {
+    match error {
+        CollapseError::Unsupported | CollapseError::Nothing => libc::EINVAL,
+        CollapseError::NoMemory => libc::ENOMEM,
+        CollapseError::Busy => libc::EAGAIN,
     }
 }
 

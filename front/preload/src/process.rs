@@ -15,6 +15,7 @@ use crate::report::{self, Reporter};
 use crate::signals::Blocked;
 use crate::{descriptors, heap};
 use highwater_devices::{Area, Device};
+use highwater_mm::khugepaged::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_session::{Malloc, MapFiles, Mapping as Wanted, Settings};
@@ -261,6 +262,12 @@ impl Process {
         self.regions().find(vpn)
     }
 
+    /// Whether all of a range is paged memory of the program.
+    pub(crate) fn covers(&self, range: Range) -> bool {
+        let _blocked = Blocked::now();
+        self.regions().covers(range)
+    }
+
     /// Whether an address is in the range: one comparison.
     pub(crate) fn holds(&self, address: usize) -> bool {
         (address as u64).wrapping_sub(self.base) < self.pages << highwater_units::PAGE_SHIFT
@@ -354,6 +361,12 @@ impl Process {
     pub(crate) fn populate(&self, range: Range) {
         let _blocked = Blocked::now();
         self.manager.populate(SPACE, range);
+    }
+
+    /// Makes large pages of a range of the program's paged memory.
+    pub(crate) fn collapse(&self, range: Range) -> Asked {
+        let _blocked = Blocked::now();
+        self.manager.collapse(SPACE, range)
     }
 
     /// Drops contents.

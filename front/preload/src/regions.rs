@@ -114,6 +114,19 @@ impl Regions {
         parts.filter(|(first, after)| first < after).collect()
     }
 
+    /// Whether all pages of a range are paged memory of the program.
+    pub(crate) fn covers(&self, range: Range) -> bool {
+        let paged = |region: &Region| match region.used_as {
+            Use::Mapping | Use::Block | Use::Objects => true,
+            Use::File(_) | Use::Foreign => false,
+        };
+        let within = |region: Region| {
+            region.range.end.0.min(range.end.0) - region.range.first.0.max(range.first.0)
+        };
+        let pages: u64 = self.within(range).into_iter().filter(paged).map(within).sum();
+        pages == range.end.0 - range.first.0
+    }
+
     /// Makes pages in use a region of their own, of another use.
     pub(crate) fn change(&mut self, range: Range, used_as: Use) {
         self.release(range);
@@ -233,6 +246,8 @@ mod tests {
                         };
                         let expected = marks.iter().filter(|mark| mark.is_some()).count();
                         assert_eq!((at..at + pages).filter(inside).count(), expected);
+                        let paged = |mark: &Option<Use>| mark.is_some_and(|u| u != Use::Foreign);
+                        assert_eq!(regions.covers(range), marks.iter().all(paged));
                         if expected == marks.len() {
                             regions.change(range, used_as);
                             marks.fill(Some(used_as));

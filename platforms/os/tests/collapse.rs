@@ -2,14 +2,16 @@
 
 use crate::common::{self, Trouble};
 use highwater_mm::config::{KhugepagedConfig, Switch};
+use highwater_mm::khugepaged::Asked;
 use highwater_mm::space::Page;
 use highwater_mm::stats::Counter;
 use highwater_mm::trial::{Pins, Program};
-use highwater_mm::{Access, Config, Fault, Manager, Range};
+use highwater_mm::zone::Mobility;
+use highwater_mm::{Access, CollapseError, Config, Fault, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_platform::conformance::Watchdog;
-use highwater_units::{Bytes, LARGE_PAGES, Nanos, Prng, SpaceId, Vpn};
+use highwater_units::{Bytes, LARGE_PAGES, Nanos, Order, Pfn, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -95,15 +97,19 @@ fn press(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     panic!("four times the memory was used, and large pages of {space:?} stay");
 }
 
+fn asked(large: usize, failed: CollapseError) -> Asked {
+    Asked { large, failed: Some(failed) }
+}
+
 #[test]
 fn what_was_collapsed_goes_with_one_write_and_comes_with_one_read() {
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, 3, |_| true);
     assert_eq!(count(&manager, Counter::ThpFaultAlloc), 0, "pages came one by one");
-    assert_eq!(manager.collapse(space, whole(3)), 3);
+    assert_eq!(manager.collapse(space, whole(3)).large, 3);
     assert_eq!(count(&manager, Counter::KhugepagedCollapsed), 3);
     assert_eq!(count(&manager, Counter::ThpCollapseAlloc), 3);
-    assert_eq!(manager.collapse(space, whole(3)), 3, "they are large already");
+    assert_eq!(manager.collapse(space, whole(3)).large, 3, "they are large already");
     assert_eq!(count(&manager, Counter::KhugepagedCollapsed), 3);
     check(&manager, space, 0..3 * BLOCK);
     press(&manager, space, 3);
@@ -137,9 +143,12 @@ fn absent_pages_become_zeros_and_swapped_ones_are_read() {
     manager.discard(other, Range { first: Vpn(0), end: Vpn(2 * FRAMES) });
     assert!(swapped > BLOCK && used(&manager) > 0, "pages of the first block are swapped");
     trouble.reads.store(100, SeqCst);
-    assert_eq!(manager.collapse(space, whole(3)), 0, "nothing can be read");
+    assert_eq!(manager.collapse(space, whole(1)), asked(0, CollapseError::Busy));
+    assert_eq!(manager.collapse(space, whole(3)).large, 0, "nothing can be read");
     trouble.end();
-    assert_eq!(manager.collapse(space, whole(3)), 2);
+    assert_eq!(manager.collapse(space, whole(3)), asked(2, CollapseError::Nothing));
+    // What kswapd was writing of the other space has its slots until that is over.
+    manager.stop_kswapd();
     assert_eq!(used(&manager), 0, "large pages have no slots");
     assert_eq!(count(&manager, Counter::KhugepagedCollapsed), 2);
     assert!(!is_large(&manager, space, 2 * BLOCK));
@@ -147,8 +156,24 @@ fn absent_pages_become_zeros_and_swapped_ones_are_read() {
     for page in (0..3 * BLOCK).filter(|page| !there(*page)) {
         assert_eq!(Pins.load(&manager, space, Vpn(page), 300), Ok(0), "page {page}");
     }
-    manager.stop_kswapd();
     manager.verify(&[]);
+}
+
+#[test]
+fn what_cannot_be_large_is_said() {
+    let platform = Os::new(Bytes::of_pages(FRAMES), vec![]).expect("an arena");
+    let manager = Manager::start(platform, Config::default()).expect("threads");
+    let space = touched(&manager, 1, |_| true);
+    assert_eq!(manager.collapse(space, whole(1)), asked(0, CollapseError::Unsupported));
+    let trouble = Arc::default();
+    let manager = self::manager(ASKED, &trouble);
+    let space = touched(&manager, 1, |_| true);
+    let blocks = || manager.alloc_run(Order::LARGE, Mobility::Unmovable);
+    let taken: Vec<Pfn> = std::iter::from_fn(blocks).collect();
+    assert_eq!(manager.collapse(space, whole(1)), asked(0, CollapseError::NoMemory));
+    taken.into_iter().for_each(|first| manager.free_run(first));
+    assert_eq!(manager.collapse(space, whole(1)), Asked { large: 1, failed: None });
+    check(&manager, space, 0..BLOCK);
 }
 
 #[test]
@@ -156,14 +181,14 @@ fn a_page_in_use_keeps_its_block_as_it_is() {
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, 2, |_| true);
     let pin = manager.pin(space, Vpn(BLOCK + 99), Access::Read).expect("it is there");
-    assert_eq!(manager.collapse(space, whole(2)), 1);
+    assert_eq!(manager.collapse(space, whole(2)), asked(1, CollapseError::Busy));
     assert!(is_large(&manager, space, 0) && !is_large(&manager, space, BLOCK));
     assert_eq!(count(&manager, Counter::ThpCollapseAlloc), 2, "the second block was given back");
     drop(pin);
     // Neither does a range that ends, or begins, inside a block.
     let part = Range { first: Vpn(1), end: Vpn(2 * BLOCK - 1) };
-    assert_eq!(manager.collapse(space, part), 0);
-    assert_eq!(manager.collapse(space, whole(2)), 2);
+    assert_eq!(manager.collapse(space, part), Asked { large: 0, failed: None });
+    assert_eq!(manager.collapse(space, whole(2)).large, 2);
     check(&manager, space, 0..2 * BLOCK);
     manager.stop_kswapd();
     manager.verify(&[]);
@@ -239,7 +264,7 @@ fn hot_pages_of_cold_blocks_stay_by_themselves() {
     const BLOCKS: u64 = 3;
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, BLOCKS, |_| true);
-    assert_eq!(manager.collapse(space, whole(BLOCKS)), BLOCKS as usize);
+    assert_eq!(manager.collapse(space, whole(BLOCKS)).large, BLOCKS as usize);
     let is_hot = |page: &u64| page % BLOCK < 20;
     let other = manager.add_space(4 * FRAMES).expect("a space");
     // Who evicts is who uses them.

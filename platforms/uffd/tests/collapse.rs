@@ -82,7 +82,7 @@ fn check_translations(paged: &Paged) {
     fill(paged, [dropped].into_iter());
     check(paged, 0..BLOCKS * BLOCK);
     let all = Range { first: Vpn(0), end: Vpn(BLOCKS * BLOCK) };
-    assert_eq!(paged.manager.collapse(paged.space, all), BLOCKS as usize);
+    assert_eq!(paged.manager.collapse(paged.space, all).large, BLOCKS as usize);
     check(paged, 0..BLOCKS * BLOCK);
 }
 
@@ -93,7 +93,7 @@ fn collapsed_blocks_go_whole_and_come_back() {
         fill(&paged, (0..BLOCKS * BLOCK).rev());
         assert_eq!(count(&paged, Counter::ThpFaultAlloc), 0, "pages come one by one");
         let all = Range { first: Vpn(0), end: Vpn(BLOCKS * BLOCK) };
-        assert_eq!(paged.manager.collapse(paged.space, all), BLOCKS as usize, "{mapping:?}");
+        assert_eq!(paged.manager.collapse(paged.space, all).large, BLOCKS as usize, "{mapping:?}");
         let faults = count(&paged, Counter::PgFault);
         check(&paged, 0..BLOCKS * BLOCK);
         assert_eq!(count(&paged, Counter::PgFault), faults, "they are mapped");

@@ -16,6 +16,7 @@ mod collapse;
 mod scan;
 
 use crate::config::Switch;
+use crate::error::CollapseError;
 use crate::machine::Machine;
 use crate::space::{Backing, Page, Range, Space, block_of};
 use crate::stats::Counter;
@@ -71,30 +72,59 @@ fn is_eligible<P: Platform>(space: &Space<P>) -> bool {
     space.backing() == Backing::Anonymous && space.order() == Order(0)
 }
 
-/// Makes large pages of all blocks of a range that have contents, hot or not (MADV_COLLAPSE);
-/// returns how many blocks are large now.
-pub fn collapse_range<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> usize {
+/// What became of blocks that somebody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// So many are large now, of those that lie in the range whole.
+    pub large: usize,
+    /// Why the last one that is not is not, if there is one.
+    pub failed: Option<CollapseError>,
+}
+
+/// Makes large pages of all blocks of a range that have contents, hot or not (MADV_COLLAPSE).
+pub fn collapse_range<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> Asked {
+    let mut asked = Asked { large: 0, failed: None };
     if !has_large_pages(m) || !is_eligible(space) {
-        return 0;
+        return Asked { failed: Some(CollapseError::Unsupported), ..asked };
     }
-    let (pages, recency) = (LARGE_PAGES as u64, m.platform.recency());
+    let pages = LARGE_PAGES as u64;
     let mut at = block_of(range.first.offset(pages - 1));
-    let mut large = 0;
-    while let Some(first) = space.next_made(at, range.end).filter(|v| v.0 + pages <= range.end.0) {
+    let is_whole = |first: &Vpn| first.0 + pages <= range.end.0;
+    while is_whole(&at) {
+        // Where no entry was ever made there are no contents.
+        let first = space.next_made(at, range.end).map(block_of).filter(is_whole);
+        if first != Some(at) {
+            asked.failed = Some(CollapseError::Nothing);
+        }
+        let Some(first) = first else { break };
         at = first.offset(pages);
-        let is_large = match look(space, first, &Limits::ASKED, recency) {
-            Verdict::Large => true,
-            Verdict::Collapse | Verdict::Busy => {
-                collapse(m, space, first, &Limits::ASKED) == Collapsed::Done
-            }
-            Verdict::ExceedNone | Verdict::ExceedSwap | Verdict::Cold => false,
-        };
-        if is_large {
-            coalesce(m, space, first);
-            large += 1;
+        match collapse_asked(m, space, first) {
+            Ok(()) => asked.large += 1,
+            Err(error) => asked.failed = Some(error),
         }
     }
-    large
+    asked
+}
+
+/// Makes a large page of a block, if it is none.
+fn collapse_asked<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    first: Vpn,
+) -> Result<(), CollapseError> {
+    match look(space, first, &Limits::ASKED, m.platform.recency()) {
+        Verdict::Large => {}
+        Verdict::Collapse | Verdict::Busy => match collapse(m, space, first, &Limits::ASKED) {
+            Collapsed::Done => {}
+            Collapsed::NoBlock => return Err(CollapseError::NoMemory),
+            Collapsed::Changed => return Err(CollapseError::Busy),
+        },
+        Verdict::ExceedNone | Verdict::ExceedSwap | Verdict::Cold => {
+            return Err(CollapseError::Nothing);
+        }
+    }
+    coalesce(m, space, first);
+    Ok(())
 }
 
 /// The body of the thread.

@@ -181,7 +181,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             let space = spaces[self.collapses.below(spaces.len() as u64) as usize];
             let pages = self.collapses.below(plan.pages + 1);
             let range = Range { first: Vpn(self.collapses.below(pages + 1)), end: Vpn(pages) };
-            let large = world.manager.collapse(space, range) as u64;
+            let large = world.manager.collapse(space, range).large as u64;
             assert!(large * LARGE_PAGES as u64 <= pages, "{large} large pages of {pages}");
         }
     }

@@ -51,6 +51,17 @@ fn children_inherit_what_is_theirs_and_no_more() {
     }
 }
 
+/// `highwater run` has no large pages: as in a kernel without them.
+#[test]
+fn madvise_says_that_there_are_no_large_pages() {
+    let place = Place::new();
+    let program = place.c_program("collapse", &["16"]);
+    let run = place.run_within(&Limits::of(4 * MIB), &program).expect_success("collapse");
+    let answers = "hugepage: done\ncollapse: EINVAL\nnohugepage: done\n\
+                   unaligned: EINVAL\nwith a gap: ENOMEM\n";
+    assert_eq!(run.text(), answers);
+}
+
 #[test]
 fn parents_and_children_keep_their_contents_compressed() {
     let place = Place::new();
