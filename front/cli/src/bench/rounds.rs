@@ -5,6 +5,7 @@ use super::{Job, Peer, Platform, Trouble, name_of};
 use highwater_lab::peer::disk;
 use highwater_lab::peer::keeper::Ready;
 use highwater_units::Bytes;
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
@@ -154,12 +155,17 @@ fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> 
     figures_of(ourselves(arguments)?, limit)
 }
 
-/// Runs a child to its end, at most for `limit`, and takes the figures that it prints.
+/// Runs a child to its end, at most for `limit`, and takes the figures that it prints. It and what
+/// it starts are a group of their own, which ends as one.
 pub(super) fn figures_of<T: DeserializeOwned>(
     mut command: Command,
     limit: Duration,
 ) -> Result<T, Trouble> {
-    let started = command.stdin(Stdio::null()).spawn();
+    // The keyboard's signals do not reach that group: it is to end with us.
+    let with_us = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: between fork and exec one system call is made, and nothing allocated.
+    unsafe { command.pre_exec(with_us) };
+    let started = command.stdin(Stdio::null()).process_group(0).spawn();
     let mut child = started.map_err(|e| Trouble::Setup(format!("starting a run: {e}")))?;
     let status = wait(&mut child, limit)?;
     if !status.success() {
@@ -177,7 +183,7 @@ pub(super) fn figures_of<T: DeserializeOwned>(
     parsed.map_err(|reason| Trouble::Run(format!("figures of a run: {reason}")))
 }
 
-/// Waits for a child; past `limit` it is killed.
+/// Waits for a child; past `limit` its group is killed.
 fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
     let failed = |e: std::io::Error| Trouble::Run(format!("waiting for a run: {e}"));
     let began = Instant::now();
@@ -186,7 +192,8 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
             return Ok(status);
         }
         if began.elapsed() > limit {
-            child.kill().and_then(|()| child.wait()).map_err(failed)?;
+            let killed = kill_process_group(Pid::from_child(child), Signal::KILL);
+            killed.map_err(std::io::Error::from).and_then(|()| child.wait()).map_err(failed)?;
             return Err(Trouble::Run(format!("a run did not end within {} s", limit.as_secs())));
         }
         std::thread::sleep(TICK);
@@ -308,5 +315,23 @@ impl Keeper {
             true => Ok(()),
             false => Err(Trouble::Said(1)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_hung_run_has_started_ends_with_it() {
+        let (mut said, errors) = std::io::pipe().expect("a pipe");
+        let mut command = Command::new("/bin/sh");
+        let script = "(sleep 3; echo alive >&2) & wait";
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(errors);
+        let figures = figures_of::<u32>(command, Duration::from_millis(300));
+        assert!(matches!(figures, Err(Trouble::Run(_))));
+        let mut all = String::new();
+        said.read_to_string(&mut all).expect("text");
+        assert_eq!(all, "");
     }
 }
