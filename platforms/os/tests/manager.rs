@@ -282,3 +282,36 @@ fn pages_beyond_the_end_are_refused() {
     }
     manager.verify(&[]);
 }
+
+/// Writes fixed pages as long as that can be; how many.
+fn write_all(manager: &Manager<Os>, space: SpaceId, pages: std::ops::Range<u64>) -> u64 {
+    let write = |page: &u64| Pins.store(manager, space, Vpn(*page), 0, page + 1).is_ok();
+    pages.take_while(write).count() as u64
+}
+
+/// The first allocation that finds a device to fail is patient; later ones try it, but do not wait.
+#[test]
+fn a_device_that_fails_is_waited_for_once() {
+    const FRAMES: u64 = 64;
+    let _watchdog = beat("failing writes", 0);
+    let trouble = Arc::new(Trouble::default());
+    let device = common::memory(1024, Latency::Asynchronous, &trouble);
+    let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
+    let manager = Manager::start(platform, Config::default()).expect("threads");
+    let space = manager.add_space(1024).expect("a space");
+    trouble.writes.store(100, Relaxed);
+    let there = write_all(&manager, space, 0..1024);
+    assert!(there <= FRAMES, "{there} pages are in memory, and none is written");
+    let shortage = || manager.machine().stats.shortage().expect("memory was short");
+    assert!(shortage().write_errors > 0, "{:?}", shortage());
+    for page in there..there + 20 {
+        let failed = Pins.store(&manager, space, Vpn(page), 0, 1);
+        assert_eq!(failed, Err(FaultError::OutOfMemory));
+        assert_eq!(shortage().rounds, 16, "{:?}", shortage());
+    }
+    trouble.end();
+    assert_eq!(write_all(&manager, space, there..1024), 1024 - there, "it works again");
+    for page in 0..1024 {
+        assert_eq!(Pins.load(&manager, space, Vpn(page), 0), Ok(page + 1));
+    }
+}

@@ -23,7 +23,7 @@ const COSTLY: u8 = 3;
 const PATIENCE: Nanos = Nanos(10_000_000_000);
 
 /// How long nothing happens at all before frames in flight are no hope any more, where pages of
-/// many frames find no run of slots: longer than devices are seen to pause.
+/// many frames find no run of slots, or writes fail: longer than devices are seen to pause.
 const STILL: Nanos = Nanos(2_000_000_000);
 
 /// Up to `wanted` frames, from below the low watermark: those above min, or part of what this
@@ -286,6 +286,8 @@ struct Search {
     still_since: Nanos,
     /// Pages that found no run of slots, before.
     runless: u64,
+    /// Writes that failed, before.
+    write_errors: u64,
 }
 
 /// What a search stands on.
@@ -298,6 +300,18 @@ struct Progress {
     still: Nanos,
     /// Pages that found no run of slots meanwhile.
     runless: u64,
+    writes: Writes,
+}
+
+/// What writes come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    /// None failed meanwhile.
+    Work,
+    /// Some did.
+    Fail,
+    /// So did those of an allocation that failed before, and none has succeeded since.
+    KeepFailing,
 }
 
 /// Whether to go on.
@@ -310,11 +324,12 @@ enum Outlook {
 }
 
 /// Decides. That slots are left is no hope where all that could go is pages of many frames, for
-/// which no run of slots is left.
+/// which no run of slots is left, or where writes fail. They are given time once; from then on the
+/// rounds of each allocation are tries enough to see that they work again.
 fn outlook(p: &Progress) -> Outlook {
     let spent = p.slots_left == 0 || p.waited > PATIENCE;
-    let runless = p.runless > 0 && p.still > STILL;
-    match p.rounds >= RETRIES && (spent || runless) {
+    let still = p.still > STILL && (p.runless > 0 || p.writes == Writes::Fail);
+    match p.rounds >= RETRIES && (spent || still || p.writes == Writes::KeepFailing) {
         true => Outlook::Hopeless,
         false => Outlook::Open,
     }
@@ -324,11 +339,25 @@ impl Search {
     fn new<P: Platform>(m: &Machine<P>) -> Search {
         let now = m.platform.now();
         let runless = m.stats.get(Counter::FolioSwpOutFallback);
-        Search { rounds: 0, start: now, moved: moved(m), still_since: now, runless }
+        let write_errors = m.stats.get(Counter::SwapWriteErrors);
+        Search { rounds: 0, start: now, moved: moved(m), still_since: now, runless, write_errors }
     }
 
     fn shortage<P: Platform>(&self, m: &Machine<P>) -> Shortage {
-        shortage(m, self.rounds, m.platform.now().since(self.start))
+        let write_errors = self.failed_writes(m);
+        shortage(m, self.rounds, m.platform.now().since(self.start), write_errors)
+    }
+
+    fn failed_writes<P: Platform>(&self, m: &Machine<P>) -> u64 {
+        m.stats.get(Counter::SwapWriteErrors).saturating_sub(self.write_errors)
+    }
+
+    fn writes<P: Platform>(&self, m: &Machine<P>) -> Writes {
+        match self.failed_writes(m) {
+            0 => Writes::Work,
+            _ if m.stats.writes_failed(written(m)) => Writes::KeepFailing,
+            _ => Writes::Fail,
+        }
     }
 
     /// After one round more.
@@ -347,6 +376,7 @@ impl Search {
             waited: now.since(self.start),
             still: now.since(self.still_since),
             runless: m.stats.get(Counter::FolioSwpOutFallback).saturating_sub(self.runless),
+            writes: self.writes(m),
         })
     }
 }
@@ -358,7 +388,17 @@ fn moved<P: Platform>(m: &Machine<P>) -> u64 {
     counted.map(|counter| m.stats.get(counter)).sum()
 }
 
-fn shortage<P: Platform>(m: &Machine<P>, rounds: u32, waited: Nanos) -> Shortage {
+/// Pages that were written, so far.
+fn written<P: Platform>(m: &Machine<P>) -> u64 {
+    m.stats.get(Counter::PswpOut) + m.stats.get(Counter::PgFileOut)
+}
+
+fn shortage<P: Platform>(
+    m: &Machine<P>,
+    rounds: u32,
+    waited: Nanos,
+    write_errors: u64,
+) -> Shortage {
     let sum = |of: &dyn Fn(&Node<P>) -> u32| m.nodes.iter().map(of).sum();
     let listed = |kind| sum(&|node| node.lru.len_of(kind));
     let (slots_used, slots) = m.swap.usage();
@@ -374,6 +414,8 @@ fn shortage<P: Platform>(m: &Machine<P>, rounds: u32, waited: Nanos) -> Shortage
         nodes: m.nodes.len() as u32,
         slots_used,
         slots,
+        write_errors,
+        written: written(m),
     }
 }
 
@@ -407,6 +449,7 @@ mod tests {
             waited: Nanos(3_000_000_000),
             still: Nanos(3_000_000_000),
             runless: 0,
+            writes: Writes::Work,
         };
         let table = [
             (open, Open),
@@ -415,6 +458,10 @@ mod tests {
             (Progress { runless: 1, ..open }, Hopeless),
             (Progress { runless: 1, still: STILL, ..open }, Open),
             (Progress { slots_left: 0, rounds: 15, ..open }, Open),
+            (Progress { writes: Writes::Fail, ..open }, Hopeless),
+            (Progress { writes: Writes::Fail, still: STILL, ..open }, Open),
+            (Progress { writes: Writes::KeepFailing, still: Nanos(0), ..open }, Hopeless),
+            (Progress { writes: Writes::KeepFailing, rounds: 15, ..open }, Open),
         ];
         for (progress, expected) in table {
             assert_eq!(outlook(&progress), expected, "{progress:?}");

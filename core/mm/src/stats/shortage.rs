@@ -28,18 +28,29 @@ pub struct Shortage {
     pub slots_used: u64,
     /// All swap slots.
     pub slots: u64,
+    /// Writes that failed meanwhile.
+    pub write_errors: u64,
+    /// Pages that had been written by then.
+    pub written: u64,
+}
+
+impl Shortage {
+    /// Whether writes failed then, and none has succeeded since: `written` pages have been by now.
+    pub(crate) fn persists(&self, written: u64) -> bool {
+        self.write_errors > 0 && self.written == written
+    }
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortage { rounds, frames, free, anon, file, isolated, .. } = self;
-        let Shortage { hopeless, nodes, slots_used, slots, .. } = self;
+        let Shortage { hopeless, nodes, slots_used, slots, write_errors, .. } = self;
         write!(
             f,
             "{rounds} rounds of reclaim in {} ms gained nothing; of {frames} pages {free} are \
              free, {anon} anonymous and {file} of files listed, {isolated} being looked at; \
-             {slots_used} of {slots} swap slots are used; kswapd can do nothing on {hopeless} of \
-             {nodes} nodes",
+             {slots_used} of {slots} swap slots are used; {write_errors} writes failed; kswapd can \
+             do nothing on {hopeless} of {nodes} nodes",
             self.waited.0 / 1_000_000
         )
     }

@@ -278,6 +278,7 @@ impl<P: Platform> Swap<P> {
             }
         };
         account(platform, stats, counters, start, batch);
+        stats.add(platform.cpu(), Counter::SwapWriteErrors, errors(batch));
     }
 
     fn tag(&self, device: u8, batch: &[Io], writeback: Switch) {
