@@ -25,11 +25,7 @@ pub fn direct<P: Platform>(
     };
     let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).peekable();
     let first = nodes.peek().expect("a machine has nodes");
-    let verdict = match (m.config.compact, order) {
-        // A failure costs little.
-        (Compact::Fast, order) if order >= Order::LARGE => Verdict::Go,
-        _ => defer::consider::<P>(&first.zone.scanners().deferral, order),
-    };
+    let verdict = consider(m, first, order);
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
@@ -55,13 +51,38 @@ pub fn direct<P: Platform>(
 /// waits, and holds no lock.
 pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Outcome {
     let Some(method) = Method::of(m.config.compact) else { return Outcome::Skipped };
-    let verdict = defer::consider::<P>(&node.zone.scanners().deferral, order);
+    let verdict = consider(m, node, order);
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
     let _phase = m.enter(Phase::Compact);
     m.count(Counter::CompactStall, 1);
     pass::compact(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
+}
+
+/// What earlier failures mean for an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failures {
+    /// Some attempts after them are not made.
+    Defer,
+    /// Nothing: one costs little.
+    Pass,
+}
+
+/// Decides, for whoever compacts for a block.
+fn failures(compact: Compact, order: Order) -> Failures {
+    match compact {
+        Compact::Fast if order >= Order::LARGE => Failures::Pass,
+        _ => Failures::Defer,
+    }
+}
+
+/// Whether to try on a node, now.
+fn consider<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Verdict {
+    match failures(m.config.compact, order) {
+        Failures::Pass => Verdict::Go,
+        Failures::Defer => defer::consider::<P>(&node.zone.scanners().deferral, order),
+    }
 }
 
 /// Notes whether an allocation had its block after a run.
@@ -103,4 +124,21 @@ pub enum Had {
     Block,
     /// Nothing.
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_a_failure_costs_little_is_nothing_deferred() {
+        let large = Order::LARGE;
+        for (compact, order, expected) in [
+            (Compact::Fast, large, Failures::Pass),
+            (Compact::Fast, Order(large.0 - 1), Failures::Defer),
+            (Compact::SkipUseless, large, Failures::Defer),
+        ] {
+            assert_eq!(failures(compact, order), expected, "{compact:?} {order:?}");
+        }
+    }
 }
