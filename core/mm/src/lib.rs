@@ -5,7 +5,7 @@
 //!            \- kswapd       threads
 //!
 //! files -> snapshot, write_back, khugepaged -> fault, slab, range -> alloc -> reclaim, compact
-//!                      -> large, run, folio -> machine -> space, swap, lru, zone -> frame
+//!                      -> large, run, folio, kthread -> machine -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
@@ -22,6 +22,7 @@ pub mod frame;
 #[cfg(test)]
 mod fuzz;
 pub mod khugepaged;
+pub mod kthread;
 pub mod large;
 pub mod lru;
 pub mod machine;

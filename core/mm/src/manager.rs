@@ -1,32 +1,44 @@
 //! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
+//!
+//! ```text
+//! Manager -- Machine     what all modules work on
+//!         |- Crew        kswapd
+//!         \- Kthreads    readahead, flusher, kcompactd, khugepaged, where there are any
+//! check: settings   start: refusals   pin: guards   migrate   statistics
+//! ```
+//! Locking: none of its own.
 
 mod check;
+mod migrate;
+mod pin;
+mod start;
+mod statistics;
+
+pub use pin::Pin;
+pub use start::StartError;
 
 use crate::alloc;
-use crate::compact::{Kcompactd, Migrated, migrate_batch, migrate_folio, order_of};
+use crate::compact;
 use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, Switch};
 use crate::error::FaultError;
-use crate::fault::ahead::ReadAhead;
-use crate::fault::{self, Fault, Served};
+use crate::fault::{self, Fault, Served, ahead};
 use crate::files::{self, NoSpace};
 use crate::folio::ORDER_MAX;
-use crate::khugepaged::{self, Asked, Khugepaged};
-use crate::lru::{List, Mode};
-use crate::machine::{Machine, SPACES_MAX, Stalling};
+use crate::khugepaged::{self, Asked};
+use crate::kthread::Kthreads;
+use crate::machine::{Machine, Stalling};
 use crate::range;
 use crate::reclaim::Crew;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Backing, FirstUse, Page, Range, Space};
-use crate::stats::{Counter, Snapshot as Statistics};
+use crate::space::{Access, Backing, Page, Range, Space};
 use crate::swap::Wish;
 use crate::verify::verify;
 use crate::write_back;
-use crate::write_back::flusher::{self, Flusher};
+use crate::write_back::flusher;
 use crate::zone::{Blocks, Level, Mobility};
-use highwater_platform::{AttachError, FileAccess, Latency, LockStatistics, Platform, Recency};
-use highwater_units::{FrameBatch, Nanos, Order, Pfn, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
-use std::fmt;
+use highwater_platform::{FileAccess, Latency, Platform, Recency};
+use highwater_units::{Nanos, Order, Pfn, Slot, SpaceId, Vpn};
 use std::sync::{Arc, Weak};
 
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
@@ -34,53 +46,13 @@ pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
     kswapd: Arc<Crew<P>>,
     /// Reads ahead.
-    readahead: Option<ReadAhead<P>>,
+    readahead: Option<Kthreads<P>>,
     /// Writes files' changed pages.
-    flusher: Option<Flusher<P>>,
+    flusher: Option<Kthreads<P>>,
     /// Has blocks ready.
-    kcompactd: Option<Kcompactd<P>>,
+    kcompactd: Option<Kthreads<P>>,
     /// Makes large pages.
-    khugepaged: Option<Khugepaged<P>>,
-}
-
-/// Why a manager or a space could not be made.
-#[derive(Debug)]
-pub enum StartError {
-    /// A setting is out of its bounds; the text says which.
-    Config(&'static str),
-    /// The system gives no thread.
-    Thread(std::io::Error),
-    /// The system gives no address space, or refuses to hand its faults over.
-    Attach(std::io::Error),
-    /// There are 256 spaces.
-    Spaces,
-    /// A device that is not for files, or too small, or taken by another space.
-    File(u8),
-    /// All places for files that come and go are taken.
-    Places,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Config(what) => write!(f, "{what}"),
-            StartError::Thread(error) => write!(f, "no thread for kswapd: {error}"),
-            StartError::Attach(error) => write!(f, "no memory for a space: {error}"),
-            StartError::File(device) => {
-                write!(f, "device {device} is no file for a space of this size, or has one")
-            }
-            StartError::Places => write!(f, "there is no place for a further file"),
-            StartError::Spaces => write!(f, "a manager has at most {SPACES_MAX} spaces"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl StartError {
-    fn refused(error: AttachError) -> StartError {
-        StartError::Attach(std::io::Error::from_raw_os_error(error.0))
-    }
+    khugepaged: Option<Kthreads<P>>,
 }
 
 impl<P: Platform> Manager<P> {
@@ -97,10 +69,10 @@ impl<P: Platform> Manager<P> {
         let mut manager =
             Manager { kswapd: crew, readahead, flusher, kcompactd, khugepaged, machine };
         manager.set_kswapd_threads(threads)?;
-        manager.readahead = ReadAhead::start(&manager.machine).map_err(StartError::Thread)?;
-        manager.flusher = Flusher::start(&manager.machine).map_err(StartError::Thread)?;
-        manager.kcompactd = Kcompactd::start(&manager.machine).map_err(StartError::Thread)?;
-        manager.khugepaged = Khugepaged::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.readahead = ahead::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.flusher = flusher::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.kcompactd = compact::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.khugepaged = khugepaged::start(&manager.machine).map_err(StartError::Thread)?;
         Ok(manager)
     }
 
@@ -291,25 +263,6 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Pins a page, faulting as need be, until the [`Pin`] is dropped: the way to a page on
-    /// platforms where accesses do not fault by themselves.
-    ///
-    /// # Errors
-    /// The page stays as it was; see [`FaultError`].
-    pub fn pin(&self, space: SpaceId, vpn: Vpn, access: Access) -> Result<Pin<'_, P>, FaultError> {
-        self.expect_inside(space, vpn)?;
-        let space_ref = self.space(space);
-        loop {
-            if let Some((pfn, first_use)) = space_ref.pin(vpn, access) {
-                if first_use == FirstUse::OfAhead {
-                    self.machine.count(hits(space_ref.backing()), 1);
-                }
-                return Ok(Pin { space: space_ref, vpn, pfn });
-            }
-            self.fault(space, Fault { vpn, access, within: Range::whole(space_ref) })?;
-        }
-    }
-
     /// Says that pages will be used soon: those on a device that is worth waiting for are read
     /// meanwhile, by a thread of the manager, and mapped. A hint: it never waits, nor fails, and is
     /// forgotten where there are too many (posix_madvise's WILLNEED), or with `prefetch=off`.
@@ -446,90 +399,6 @@ impl<P: Platform> Manager<P> {
         self.machine.nodes.iter().map(|node| node.zone.blocks()).collect()
     }
 
-    /// Moves the page of 2^order frames that begins with `head` to as many others, if such are to
-    /// be had without reclaim; says whether it did.
-    pub fn migrate_folio(&self, head: Pfn, mode: Mode) -> bool {
-        let m = &self.machine;
-        let Some(order) = order_of(m, head).filter(|order| *order > Order(0)) else { return false };
-        let Some(to) = alloc::spare_run(m, order) else { return false };
-        let list = m.node_of(head).lru.isolate_frame(&m.frames, head, mode);
-        let outcome = list.map(|list| migrate_folio(m, head, list, to, order, mode));
-        match outcome {
-            Some(Migrated::Moved) => m.free_run(head, order, Mobility::Movable),
-            Some(Migrated::Vanished) => {
-                m.free(&[head]);
-                m.free_run(to, order, Mobility::Movable);
-            }
-            Some(Migrated::Busy) | None => m.free_run(to, order, Mobility::Movable),
-        }
-        outcome == Some(Migrated::Moved)
-    }
-
-    /// Moves pages out of up to 16 frames from `first` on, which lie on one node, to frames that
-    /// are to be had without reclaim; returns how many were moved. What is in use stays.
-    pub fn migrate(&self, first: Pfn, frames: usize, mode: Mode) -> usize {
-        let m = &self.machine;
-        let Some(to) = alloc::spare(m, frames.min(RUN_PAGES_MAX)) else { return 0 };
-        let mut batches = [FrameBatch::default(); List::ALL.len()];
-        for pfn in (0..to.len() as u32).map(|index| first.offset(index)) {
-            if let Some(list) = m.node_of(pfn).lru.isolate_frame(&m.frames, pfn, mode) {
-                batches[list as usize].push(pfn);
-            }
-        }
-        let mut filled = 0;
-        for (list, batch) in List::ALL.into_iter().zip(batches) {
-            let moves = migrate_batch(m, batch, list, &to[filled..], mode);
-            filled += moves.filled;
-            m.free(&moves.vacated);
-        }
-        m.free(&to[filled..]);
-        filled
-    }
-
-    /// Frames free or in use, and free slots: what could still be given out, in pages.
-    pub fn capacity_left(&self) -> u64 {
-        let (used, all) = self.machine.swap.usage();
-        let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
-        frames + (all - used)
-    }
-
-    /// What the manager's locks have cost so far.
-    pub fn lock_statistics(&self) -> LockStatistics {
-        self.platform().lock_statistics()
-    }
-
-    /// All statistics, as of about now.
-    pub fn statistics(&self) -> Statistics {
-        let mut now = self.machine.stats.snapshot();
-        let (used, all) = self.machine.swap.usage();
-        let gauges = [
-            (Counter::Resident, u64::from(self.machine.resident())),
-            (Counter::ResidentPeak, u64::from(self.machine.resident_peak())),
-            (Counter::Frames, self.machine.frames.len() as u64),
-            (Counter::SlotsUsed, used),
-            (Counter::SlotsTotal, all),
-            (Counter::KswapdPeak, self.kswapd.peak() as u64),
-            (Counter::Dirty, self.machine.spaces().map(Space::dirty).sum()),
-            (Counter::Processes, 1),
-        ];
-        let [some, full] = self.machine.pressures();
-        let pressures = [
-            (Counter::PsiSome10, some.averages[0]),
-            (Counter::PsiSome60, some.averages[1]),
-            (Counter::PsiSome300, some.averages[2]),
-            (Counter::PsiSomeMicros, some.total.0 / 1000),
-            (Counter::PsiFull10, full.averages[0]),
-            (Counter::PsiFull60, full.averages[1]),
-            (Counter::PsiFull300, full.averages[2]),
-            (Counter::PsiFullMicros, full.total.0 / 1000),
-        ];
-        gauges
-            .into_iter()
-            .chain(pressures)
-            .for_each(|(gauge, value)| now.counters[gauge as usize] = value);
-        now
-    }
-
     /// Checks everything, while no fault or kswapd is at work; panics at a contradiction.
     pub fn verify(&self, snapshots: &[Snapshot]) {
         verify(&self.machine, snapshots);
@@ -549,48 +418,14 @@ impl<P: Platform> Manager<P> {
     /// faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();
-        self.flusher.take().into_iter().for_each(Flusher::stop);
-        self.khugepaged.take().into_iter().for_each(Khugepaged::stop);
-        self.kcompactd.take().into_iter().for_each(Kcompactd::stop);
-        self.readahead.take().into_iter().for_each(ReadAhead::stop);
+        let others =
+            [&mut self.flusher, &mut self.khugepaged, &mut self.kcompactd, &mut self.readahead];
+        others.into_iter().for_each(|threads| drop(threads.take()));
     }
 }
 
 impl<P: Platform> Drop for Manager<P> {
     fn drop(&mut self) {
         self.stop_kswapd();
-    }
-}
-
-/// Counts uses of pages read ahead.
-fn hits(backing: Backing) -> Counter {
-    match backing {
-        Backing::Anonymous => Counter::SwapRaHit,
-        Backing::File { .. } => Counter::FileRaHit,
-    }
-}
-
-/// A page held in its frame.
-pub struct Pin<'a, P: Platform> {
-    space: &'a Space<P>,
-    vpn: Vpn,
-    pfn: Pfn,
-}
-
-impl<P: Platform> Pin<'_, P> {
-    /// The frame, the page's until this is dropped; of several, the first.
-    pub fn pfn(&self) -> Pfn {
-        self.pfn
-    }
-
-    /// How many frames the page has, adjacent to each other.
-    pub fn frames(&self) -> u32 {
-        self.space.order().frames()
-    }
-}
-
-impl<P: Platform> Drop for Pin<'_, P> {
-    fn drop(&mut self) {
-        self.space.unpin(self.vpn);
     }
 }

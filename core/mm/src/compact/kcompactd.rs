@@ -14,15 +14,16 @@ use super::control::{Control, Who};
 use super::evacuate::{Evacuated, evacuate};
 use super::method::Method;
 use crate::config::Compact;
+use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Atomic, Event, Phase, Platform, Thread};
+use highwater_platform::{Atomic, Event, Phase, Platform};
 use highwater_units::{Nanos, NodeId, Order};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 /// Above this score it begins, at this one it ends: percent.
 const SCORE_HIGH: u32 = 90;
@@ -35,39 +36,24 @@ const LEFT_OUT: u32 = 1 << 6;
 /// For so long after somebody asked it looks.
 const INTEREST: Nanos = Nanos(10_000_000_000);
 
-/// The threads, as long as they are to run.
-pub struct Kcompactd<P: Platform> {
-    machine: Arc<Machine<P>>,
-    stopped: Arc<P::Atomic<u8>>,
-    threads: Vec<P::Thread>,
-}
-
-impl<P: Platform> Kcompactd<P> {
-    /// Starts one for each node, where the setting has them and there is memory for some blocks.
-    ///
-    /// # Errors
-    /// The system gives no thread.
-    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<Kcompactd<P>>> {
-        let blocks = machine.frames.len() / Order::MAX.frames() as usize;
-        if machine.config.compact != Compact::Fast || blocks < BLOCKS_MIN {
-            return Ok(None);
-        }
-        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
-        let start = |index: usize| {
-            let (m, flag) = (machine.clone(), stopped.clone());
-            let body = Box::new(move || run(&m, &m.nodes[index], &flag));
-            machine.platform.spawn(&format!("kcompactd{index}"), NodeId(index as u8), body)
-        };
-        let threads = (0..machine.nodes.len()).map(start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Some(Kcompactd { machine: machine.clone(), stopped, threads }))
+/// Starts a thread for each node, where the setting has them and there is memory for some blocks.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
+    let blocks = machine.frames.len() / Order::MAX.frames() as usize;
+    if machine.config.compact != Compact::Fast || blocks < BLOCKS_MIN {
+        return Ok(None);
     }
-
-    /// Ends them.
-    pub fn stop(self) {
-        self.stopped.store(1, Release);
-        self.machine.nodes.iter().for_each(|node| node.compaction.alarm.notify_all());
-        self.threads.into_iter().for_each(Thread::join);
+    let mut threads = Kthreads::new(machine, |m| {
+        m.nodes.iter().for_each(|node| node.compaction.alarm.notify_all());
+    });
+    for index in 0..machine.nodes.len() {
+        threads.run(&format!("kcompactd{index}"), NodeId(index as u8), move |m, stopped| {
+            run(m, &m.nodes[index], stopped);
+        })?;
     }
+    Ok(Some(threads))
 }
 
 /// Memory of fewer blocks of the largest order has none to spare.

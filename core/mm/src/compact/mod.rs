@@ -33,5 +33,5 @@ mod targets;
 pub use control::Outcome;
 pub use direct::{Had, direct, on_node, settle, settle_on};
 pub use folio::{migrate_folio, order_of};
-pub use kcompactd::{Kcompactd, ask};
+pub use kcompactd::{ask, start};
 pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};

@@ -26,16 +26,17 @@ use super::swap_in::extend_swapped;
 use super::{Fault, file, most_at_once};
 use crate::alloc;
 use crate::config::{Readahead, ReadaheadBy, SwapIn, Switch};
+use crate::kthread::Kthreads;
 use crate::machine::{Flight, Machine, Run};
 use crate::space::{Backing, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::{Ahead, Wish, Wishes};
-use highwater_platform::{Atomic, Latency, Platform, Recency, Thread};
+use highwater_platform::{Atomic, Latency, Platform, Recency};
 use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use landing::land as land_flight;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 
 /// Most batches in flight.
 const DEPTH_MAX: usize = 16;
@@ -76,67 +77,34 @@ fn stretch<P: Platform>(m: &Machine<P>) -> u64 {
     if pages < RUN_PAGES_MAX as u64 { 0 } else { pages }
 }
 
-/// The threads, as long as they are to run.
-pub struct ReadAhead<P: Platform> {
-    machine: Arc<Machine<P>>,
-    stopped: Arc<P::Atomic<u8>>,
-    threads: Vec<P::Thread>,
-}
-
-impl<P: Platform> ReadAhead<P> {
-    /// Starts those of all nodes, if there is anything to gain.
-    ///
-    /// # Errors
-    /// The system has no thread to give.
-    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<ReadAhead<P>>> {
-        let devices = machine.swap.devices();
-        let files = devices.iter().any(|device| file::is_on(machine, Some(device.info())));
-        if !is_on(machine) && !files {
-            return Ok(None);
-        }
-        let stopped = Arc::new(Atomic::new(0));
-        let mut all = ReadAhead { machine: machine.clone(), stopped, threads: Vec::new() };
-        for (node, wishes) in machine.wishes.iter().enumerate() {
-            for seat in 0..wishes.len() {
-                match all.spawn(node, seat) {
-                    Ok(thread) => all.threads.push(thread),
-                    Err(error) => {
-                        all.stop();
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        if files && machine.config.readahead_by == ReadaheadBy::Reader {
-            machine.underway.open();
-            let m = machine.clone();
-            let body = Box::new(move || reader::sweep(&m));
-            let on = machine.nodes[0].zone.range().node;
-            match machine.platform.spawn("landing", on, body) {
-                Ok(thread) => all.threads.push(thread),
-                Err(error) => {
-                    all.stop();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(Some(all))
+/// Starts the threads of all nodes, if there is anything to gain. When they end, what they have not
+/// begun to read stays where it is.
+///
+/// # Errors
+/// The system has no thread to give.
+pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
+    let devices = machine.swap.devices();
+    let files = devices.iter().any(|device| file::is_on(machine, Some(device.info())));
+    if !is_on(machine) && !files {
+        return Ok(None);
     }
-
-    fn spawn(&self, node: usize, seat: usize) -> io::Result<P::Thread> {
-        let (m, flag) = (self.machine.clone(), self.stopped.clone());
-        let body = Box::new(move || run(&m, &m.wishes[node][seat], &flag));
-        let on = self.machine.nodes[node].zone.range().node;
-        self.machine.platform.spawn("readahead", on, body)
+    let mut threads = Kthreads::new(machine, |m| {
+        m.wishes.iter().flatten().for_each(Wishes::ring);
+        m.underway.close();
+    });
+    let on = |node: usize| machine.nodes[node].zone.range().node;
+    for (node, wishes) in machine.wishes.iter().enumerate() {
+        for seat in 0..wishes.len() {
+            threads.run("readahead", on(node), move |m, stopped| {
+                run(m, &m.wishes[node][seat], stopped);
+            })?;
+        }
     }
-
-    /// Ends them. What they have not begun to read stays where it is.
-    pub fn stop(self) {
-        self.stopped.store(1, Release);
-        self.machine.wishes.iter().flatten().for_each(Wishes::ring);
-        self.machine.underway.close();
-        self.threads.into_iter().for_each(Thread::join);
+    if files && machine.config.readahead_by == ReadaheadBy::Reader {
+        machine.underway.open();
+        threads.run("landing", on(0), |m, _| reader::sweep(m))?;
     }
+    Ok(Some(threads))
 }
 
 /// The body of a thread.

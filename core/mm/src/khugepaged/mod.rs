@@ -17,49 +17,32 @@ mod scan;
 
 use crate::config::Switch;
 use crate::error::CollapseError;
+use crate::kthread::Kthreads;
 use crate::machine::Machine;
 use crate::space::{Backing, Page, Range, Space, block_of};
 use crate::stats::Counter;
 use collapse::{Collapsed, collapse};
-use highwater_platform::{Atomic, Event, Phase, Platform, Thread};
+use highwater_platform::{Atomic, Event, Phase, Platform};
 use highwater_units::{LARGE_PAGES, NodeId, Order, Vpn};
 use scan::{Limits, Verdict, look};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 
 /// Memory of fewer blocks has none to spare.
 const BLOCKS_MIN: usize = 4;
 
-/// The thread, as long as it is to run.
-pub struct Khugepaged<P: Platform> {
-    machine: Arc<Machine<P>>,
-    stopped: Arc<P::Atomic<u8>>,
-    thread: P::Thread,
-}
-
-impl<P: Platform> Khugepaged<P> {
-    /// Starts it, where the settings have it and there is memory for some blocks.
-    ///
-    /// # Errors
-    /// The system gives no thread.
-    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<Khugepaged<P>>> {
-        if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
-            return Ok(None);
-        }
-        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
-        let (m, flag) = (machine.clone(), stopped.clone());
-        let body = Box::new(move || run(&m, &flag));
-        let thread = machine.platform.spawn("khugepaged", NodeId(0), body)?;
-        Ok(Some(Khugepaged { machine: machine.clone(), stopped, thread }))
+/// Starts the thread, where the settings have it and there is memory for some blocks.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
+    if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
+        return Ok(None);
     }
-
-    /// Ends it.
-    pub fn stop(self) {
-        self.stopped.store(1, Release);
-        self.machine.khugepaged.notify_all();
-        self.thread.join();
-    }
+    let mut thread = Kthreads::new(machine, |m| m.khugepaged.notify_all());
+    thread.run("khugepaged", NodeId(0), run)?;
+    Ok(Some(thread))
 }
 
 /// Whether pages can be large at all.

@@ -13,15 +13,16 @@
 
 use super::dirty::{EXPIRE, Flush, Limits, Writer};
 use super::frame;
+use crate::kthread::Kthreads;
 use crate::lru::Kind;
 use crate::machine::Machine;
 use crate::space::{Backing, Entry, Held, Pinned, Range, Space};
 use crate::stats::Counter;
-use highwater_platform::{Atomic, Event, Io, Phase, Platform, Stop, Thread};
+use highwater_platform::{Atomic, Event, Io, Phase, Platform, Stop};
 use highwater_units::{FrameList, Nanos, NodeId, Vpn};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 /// Runs under write together.
 const BATCH: usize = 32;
@@ -80,35 +81,17 @@ fn wait<P: Platform>(m: &Machine<P>) {
     }
 }
 
-/// The thread, as long as it is to run.
-pub struct Flusher<P: Platform> {
-    machine: Arc<Machine<P>>,
-    stopped: Arc<P::Atomic<u8>>,
-    thread: P::Thread,
-}
-
-impl<P: Platform> Flusher<P> {
-    /// Starts it, if there are devices for files.
-    ///
-    /// # Errors
-    /// The system gives no thread.
-    pub fn start(machine: &Arc<Machine<P>>) -> io::Result<Option<Flusher<P>>> {
-        if !machine.has_files() {
-            return Ok(None);
-        }
-        let stopped: Arc<P::Atomic<u8>> = Arc::new(Atomic::new(0));
-        let (m, flag) = (machine.clone(), stopped.clone());
-        let body = Box::new(move || run(&m, &flag));
-        let thread = machine.platform.spawn("flush", NodeId(0), body)?;
-        Ok(Some(Flusher { machine: machine.clone(), stopped, thread }))
+/// Starts the thread, if there are devices for files. When it ends, what is dirty stays so.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
+    if !machine.has_files() {
+        return Ok(None);
     }
-
-    /// Ends it; what is dirty stays so.
-    pub fn stop(self) {
-        self.stopped.store(1, Release);
-        self.machine.flushing.alarm.notify_all();
-        self.thread.join();
-    }
+    let mut thread = Kthreads::new(machine, |m| m.flushing.alarm.notify_all());
+    thread.run("flush", NodeId(0), run)?;
+    Ok(Some(thread))
 }
 
 /// Where the flusher is in a file.

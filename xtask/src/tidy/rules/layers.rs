@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],
-    &["large", "run", "folio"],
+    &["large", "run", "folio", "kthread"],
     &["machine"],
     &["space", "swap", "lru", "zone"],
     &["frame"],

@@ -1,0 +1,52 @@
+//! What a manager says of itself: sums of parts that CPUs keep, as of about now. Locking: none.
+
+use super::Manager;
+use crate::space::Space;
+use crate::stats::{Counter, Snapshot as Statistics};
+use highwater_platform::{LockStatistics, Platform};
+
+impl<P: Platform> Manager<P> {
+    /// Frames free or in use, and free slots: what could still be given out, in pages.
+    pub fn capacity_left(&self) -> u64 {
+        let (used, all) = self.machine.swap.usage();
+        let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
+        frames + (all - used)
+    }
+
+    /// What the manager's locks have cost so far.
+    pub fn lock_statistics(&self) -> LockStatistics {
+        self.platform().lock_statistics()
+    }
+
+    /// All statistics, as of about now.
+    pub fn statistics(&self) -> Statistics {
+        let mut now = self.machine.stats.snapshot();
+        let (used, all) = self.machine.swap.usage();
+        let gauges = [
+            (Counter::Resident, u64::from(self.machine.resident())),
+            (Counter::ResidentPeak, u64::from(self.machine.resident_peak())),
+            (Counter::Frames, self.machine.frames.len() as u64),
+            (Counter::SlotsUsed, used),
+            (Counter::SlotsTotal, all),
+            (Counter::KswapdPeak, self.kswapd.peak() as u64),
+            (Counter::Dirty, self.machine.spaces().map(Space::dirty).sum()),
+            (Counter::Processes, 1),
+        ];
+        let [some, full] = self.machine.pressures();
+        let pressures = [
+            (Counter::PsiSome10, some.averages[0]),
+            (Counter::PsiSome60, some.averages[1]),
+            (Counter::PsiSome300, some.averages[2]),
+            (Counter::PsiSomeMicros, some.total.0 / 1000),
+            (Counter::PsiFull10, full.averages[0]),
+            (Counter::PsiFull60, full.averages[1]),
+            (Counter::PsiFull300, full.averages[2]),
+            (Counter::PsiFullMicros, full.total.0 / 1000),
+        ];
+        gauges
+            .into_iter()
+            .chain(pressures)
+            .for_each(|(gauge, value)| now.counters[gauge as usize] = value);
+        now
+    }
+}
