@@ -15,7 +15,7 @@ use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 /// The budget: a sixth of the file.
@@ -27,12 +27,19 @@ const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
 struct Program {
     manager: Arc<Manager<Uffd>>,
     failures: Arc<Mutex<Vec<(Vpn, FaultError)>>>,
+    /// Held alone by who closes a file: a fault may still be looked at whose page came otherwise.
+    closing: Arc<RwLock<()>>,
 }
 
 impl Owner for Program {
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
         let within = Range { first: Vpn(0), end: self.manager.end_of(space) };
         Some(Part { space, vpn, within })
+    }
+
+    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        let _open = self.closing.read().expect("no panic");
+        self.find(space, vpn).map(act).is_some()
     }
 
     fn failed(&self, part: Part, error: FaultError) {
@@ -55,6 +62,7 @@ struct World {
     manager: Arc<Manager<Uffd>>,
     space: SpaceId,
     failures: Arc<Mutex<Vec<(Vpn, FaultError)>>>,
+    closing: Arc<RwLock<()>>,
     _watchdog: Watchdog,
 }
 
@@ -70,9 +78,11 @@ impl World {
         let bell = manager.add_space(1).expect("a space");
         let space = manager.add_file_space(pages, 1).expect("a space");
         let failures: Arc<Mutex<Vec<_>>> = Arc::default();
-        let owner = Program { manager: manager.clone(), failures: failures.clone() };
+        let closing: Arc<RwLock<()>> = Arc::default();
+        let (seen, closed) = (failures.clone(), closing.clone());
+        let owner = Program { manager: manager.clone(), failures: seen, closing: closed };
         let server = Server::start(manager.clone(), bell, Arc::new(owner)).expect("a thread");
-        World { server: Some(server), manager, space, failures, _watchdog }
+        World { server: Some(server), manager, space, failures, closing, _watchdog }
     }
 
     fn at_of(&self, space: SpaceId, byte: usize) -> *mut u8 {
@@ -221,7 +231,9 @@ fn use_files(world: &World, thread: usize) {
                 unsafe { world.at_of(space, at).write_volatile(contents[at]) };
             }
         }
+        let closing = world.closing.write().expect("no panic");
         assert_eq!(world.manager.close_file(space), Ok(()));
+        drop(closing);
         assert!(fs::read(&path).expect("the file") == contents, "{bytes} bytes");
     }
 }
