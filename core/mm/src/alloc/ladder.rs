@@ -120,11 +120,7 @@ pub(super) fn run<P: Platform>(
 /// A block on a node for pages that are in memory already: what there is above low, or comes
 /// together there. Nobody reclaims for it.
 pub(super) fn block_on<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Option<Pfn> {
-    let free = || {
-        let first = node.zone.alloc_block(m.cpu(), order, Mobility::Movable, Level::Low)?;
-        m.taken(order.frames() as usize);
-        Some(first)
-    };
+    let free = || block_of(m, node, order, Mobility::Movable, Level::Low);
     if let Some(first) = free() {
         return Some(first);
     }
@@ -146,9 +142,19 @@ pub(super) fn block<P: Platform>(
     mobility: Mobility,
     level: Level,
 ) -> Option<Pfn> {
-    let cpu = m.cpu();
-    let mut nodes = m.nodes_from(cpu);
-    let first = nodes.find_map(|(_, node)| node.zone.alloc_block(cpu, order, mobility, level))?;
+    let mut nodes = m.nodes_from(m.cpu());
+    nodes.find_map(|(_, node)| block_of(m, node, order, mobility, level))
+}
+
+/// The same of one node.
+fn block_of<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    order: Order,
+    mobility: Mobility,
+    level: Level,
+) -> Option<Pfn> {
+    let first = node.zone.alloc_block(m.cpu(), order, mobility, level)?;
     m.taken(order.frames() as usize);
     Some(first)
 }
@@ -246,10 +252,7 @@ pub(super) fn patiently<P: Platform>(
             return Ok(first);
         }
         drain(m);
-        if search.outlook(m) == Outlook::Hopeless {
-            return Err(give_up(m, search.shortage(m)));
-        }
-        m.platform.relax(search.rounds);
+        search.go_on(m).map_err(|shortage| give_up(m, shortage))?;
     }
 }
 
@@ -270,10 +273,7 @@ fn reclaim_until_some<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fram
         if let Some(frames) = request(m, 1, Level::Nothing) {
             return Ok(frames);
         }
-        if search.outlook(m) == Outlook::Hopeless {
-            return Err(search.shortage(m));
-        }
-        m.platform.relax(search.rounds);
+        search.go_on(m)?;
     }
 }
 
@@ -358,6 +358,15 @@ impl Search {
             _ if m.stats.writes_failed(written(m)) => Writes::KeepFailing,
             _ => Writes::Fail,
         }
+    }
+
+    /// After one round more: lets others work, or says why there is no hope.
+    fn go_on<P: Platform>(&mut self, m: &Machine<P>) -> Result<(), Shortage> {
+        if self.outlook(m) == Outlook::Hopeless {
+            return Err(self.shortage(m));
+        }
+        m.platform.relax(self.rounds);
+        Ok(())
     }
 
     /// After one round more.

@@ -182,14 +182,17 @@ impl<P: Platform> Swap<P> {
 
     /// Slots in use and in all, of the devices that can be allocated from.
     pub fn usage(&self) -> (u64, u64) {
-        let devices = self.usage_by_device().into_iter();
-        devices.fold((0, 0), |sum, device| (sum.0 + device.0, sum.1 + device.1))
+        self.usages().fold((0, 0), |sum, device| (sum.0 + device.0, sum.1 + device.1))
     }
 
     /// The same, by device.
     pub fn usage_by_device(&self) -> Vec<(u64, u64)> {
+        self.usages().collect()
+    }
+
+    fn usages(&self) -> impl Iterator<Item = (u64, u64)> {
         let own = self.devices.iter().filter(|device| device.info().gives_slots());
-        own.map(|device| (device.in_use().into(), device.info().pages.into())).collect()
+        own.map(|device| (device.in_use().into(), device.info().pages.into()))
     }
 
     /// Whether the last search for a slot found none, and none of a full cluster was freed since.
