@@ -3,6 +3,7 @@
 //! ```text
 //! malloc family --- malloc.rs --\   small blocks: slabs                    heap/
 //!                                |   not for callers in caller.rs
+//! getline --------- lines.rs      into blocks of malloc
 //! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
 //!   of files ------ files.rs               |-- Manager<Uffd>, Server
 //! close family ---- descriptors.rs          \-- Reporter  statistics for the run   report.rs
@@ -24,6 +25,7 @@ mod descriptors;
 mod files;
 mod fork;
 mod heap;
+mod lines;
 mod malloc;
 mod mapping;
 mod memory;

@@ -49,7 +49,9 @@ macro_rules! with_caller {
     };
 }
 
-fn set_errno(errno: c_int) {
+pub(crate) use with_caller;
+
+pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: errno is the thread's own.
     unsafe { *libc::__errno_location() = errno };
 }
@@ -155,7 +157,7 @@ with_caller!(
 
 /// # Safety
 /// As for the C library's function.
-unsafe extern "C" fn malloc_for(size: size_t, caller: usize) -> *mut c_void {
+pub(crate) unsafe extern "C" fn malloc_for(size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: the C library's allocator, by its other name.
     paged(size, 1, caller).unwrap_or_else(|| unsafe { __libc_malloc(size) })
 }
@@ -194,7 +196,7 @@ unsafe extern "C" fn free(pointer: *mut c_void) {
 /// # Safety
 /// As for free.
 #[inline]
-unsafe fn release(pointer: *mut c_void) {
+pub(crate) unsafe fn release(pointer: *mut c_void) {
     match owner(pointer) {
         Owner::Heap(heap) => heap.free(pointer as usize),
         Owner::Abandoned(_) => {}
@@ -236,7 +238,11 @@ with_caller!(
 
 /// # Safety
 /// As for the C library's function.
-unsafe extern "C" fn realloc_for(p: *mut c_void, size: size_t, caller: usize) -> *mut c_void {
+pub(crate) unsafe extern "C" fn realloc_for(
+    p: *mut c_void,
+    size: size_t,
+    caller: usize,
+) -> *mut c_void {
     if p.is_null() {
         // SAFETY: as for malloc.
         return unsafe { malloc_for(size, caller) };

@@ -85,6 +85,18 @@ fn freeing_reads_no_page() {
     assert!(out > 4000 && major < 16, "{out} pages out, {major} major faults");
 }
 
+/// What getline, getdelim and vasprintf return is of malloc, for those who keep it: all is paged.
+#[test]
+fn lines_are_paged() {
+    let place = Place::new();
+    let program = place.c_program("getlines", &["20000"]);
+    let unlimited = place.run(&program).expect_success("getlines");
+    let report = place.compare_output("getlines", &unlimited, &Limits::of(4 * MIB), &program);
+    report.expect_swapping();
+    let left = report.number("/malloc/at_end/active_objs");
+    assert!(left >= 21_000, "{left} lines and texts were paged of 22,000");
+}
+
 /// fork and _exit are for handlers of signals, which may have interrupted malloc.
 #[test]
 fn handlers_that_interrupted_malloc_may_fork_and_exit() {

@@ -1,0 +1,242 @@
+//! Text that the C library reads or makes for a program, into blocks that the program frees:
+//! getline and getdelim, vasprintf.
+//!
+//! ```text
+//! getdelim -- the C library's, into a buffer of this thread's ──copied──> the program's block,
+//!                                                                  grown by our realloc
+//! ```
+//! The C library's own would ask malloc for itself, and what it asks for is not paged (caller.rs).
+//! asprintf stays the C library's: it has arguments that cannot be passed on.
+
+use crate::caller;
+use crate::malloc::{self, with_caller};
+use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
+use std::arch::naked_asm;
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::mem;
+use std::ptr;
+use std::sync::OnceLock;
+
+type GetDelim = unsafe extern "C" fn(*mut *mut c_char, *mut size_t, c_int, *mut FILE) -> ssize_t;
+/// A `va_list` is passed as the address of one, on x86-64 and on aarch64.
+type VasPrintf = unsafe extern "C" fn(*mut *mut c_char, *const c_char, *mut c_void) -> c_int;
+type VasPrintfChk =
+    unsafe extern "C" fn(*mut *mut c_char, c_int, *const c_char, *mut c_void) -> c_int;
+
+/// What glibc begins a line with.
+const FIRST_BYTES: usize = 120;
+
+/// A thread's buffer does not stay larger.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// A buffer of the C library's.
+struct Buffer {
+    bytes: *mut c_char,
+    len: size_t,
+}
+
+impl Buffer {
+    const NONE: Buffer = Buffer { bytes: ptr::null_mut(), len: 0 };
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: nobody else's block, or null.
+        unsafe { malloc::release(self.bytes.cast()) };
+    }
+}
+
+thread_local! {
+    /// Taken while it is in use: a stream's own functions may read lines, too.
+    static BUFFER: Cell<Buffer> = const { Cell::new(Buffer::NONE) };
+}
+
+/// The next function of a name: the C library's.
+fn next(name: &CStr, found: &OnceLock<usize>) -> usize {
+    // SAFETY: looks a name up, as the program's calls do.
+    *found.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize)
+}
+
+fn next_getdelim() -> GetDelim {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    // SAFETY: every C library that this one is built for has the function of that name and type.
+    unsafe { mem::transmute::<usize, GetDelim>(next(c"getdelim", &FOUND)) }
+}
+
+/// Whether what a caller gets is to come from our malloc.
+fn is_ours(caller: usize) -> bool {
+    caller::are_known() && !caller::is_inside(caller) && malloc::other().is_none()
+}
+
+with_caller!(
+    /// getdelim(3).
+    getdelim(*mut *mut c_char, *mut size_t, c_int, *mut FILE) -> ssize_t,
+    getdelim_for, "r8", "x4"
+);
+
+with_caller!(
+    /// The same, as glibc's stdio.h calls it for getline.
+    __getdelim(*mut *mut c_char, *mut size_t, c_int, *mut FILE) -> ssize_t,
+    getdelim_for, "r8", "x4"
+);
+
+with_caller!(
+    /// getline(3).
+    getline(*mut *mut c_char, *mut size_t, *mut FILE) -> ssize_t, getline_for, "rcx", "x3"
+);
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn getline_for(
+    line: *mut *mut c_char,
+    len: *mut size_t,
+    stream: *mut FILE,
+    caller: usize,
+) -> ssize_t {
+    // SAFETY: as the caller says.
+    unsafe { getdelim_for(line, len, c_int::from(b'\n'), stream, caller) }
+}
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn getdelim_for(
+    line: *mut *mut c_char,
+    len: *mut size_t,
+    delimiter: c_int,
+    stream: *mut FILE,
+    caller: usize,
+) -> ssize_t {
+    let take = || BUFFER.try_with(|buffer| buffer.replace(Buffer::NONE)).ok();
+    let Some(mut buffer) = is_ours(caller).then(take).flatten() else {
+        // SAFETY: as the caller says.
+        return unsafe { next_getdelim()(line, len, delimiter, stream) };
+    };
+    if line.is_null() || len.is_null() {
+        malloc::set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: both are the caller's, to be read and filled; the buffer is ours, and no shorter than
+    // what it says.
+    unsafe {
+        // Before anything is read, as glibc's: the program frees it whatever comes of it. What was
+        // there with a length of 0 may be anything.
+        if (*line).is_null() || *len == 0 {
+            *line = malloc::malloc_for(FIRST_BYTES, caller).cast();
+            *len = if (*line).is_null() { 0 } else { FIRST_BYTES };
+        }
+        if (*line).is_null() {
+            return -1;
+        }
+        let read = next_getdelim()(&mut buffer.bytes, &mut buffer.len, delimiter, stream);
+        let given = if read < 0 { read } else { give(line, len, buffer.bytes, read, caller) };
+        if buffer.len <= KEPT_BYTES {
+            // A thread that ends has no place for it: it is freed.
+            let _ = BUFFER.try_with(|kept| kept.replace(buffer));
+        }
+        given
+    }
+}
+
+/// Copies a line of `read` bytes, and the zero behind it, to the program's block, which grows as
+/// glibc's would: to twice its size at least. -1: there is no memory.
+///
+/// # Safety
+/// `line` and `len` say where a block of malloc is, and its bytes; `from` has the line.
+unsafe fn give(
+    line: *mut *mut c_char,
+    len: *mut size_t,
+    from: *const c_char,
+    read: ssize_t,
+    caller: usize,
+) -> ssize_t {
+    let needed = read as usize + 1;
+    // SAFETY: as the caller says; the block has `needed` bytes when they are copied.
+    unsafe {
+        if needed > *len {
+            let wanted = needed.max(len.read().saturating_mul(2));
+            let grown: *mut c_char = malloc::realloc_for((*line).cast(), wanted, caller).cast();
+            if grown.is_null() {
+                return -1;
+            }
+            (*line, *len) = (grown, wanted);
+        }
+        ptr::copy_nonoverlapping(from, *line, needed);
+    }
+    read
+}
+
+with_caller!(
+    /// vasprintf(3).
+    vasprintf(*mut *mut c_char, *const c_char, *mut c_void) -> c_int, vasprintf_for, "rcx", "x3"
+);
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn vasprintf_for(
+    text: *mut *mut c_char,
+    format: *const c_char,
+    arguments: *mut c_void,
+    caller: usize,
+) -> c_int {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    let found = next(c"vasprintf", &FOUND);
+    // SAFETY: as for getdelim; the arguments are the caller's, for one use.
+    unsafe {
+        let make = mem::transmute::<usize, VasPrintf>(found);
+        made(text, caller, |text| make(text, format, arguments))
+    }
+}
+
+with_caller!(
+    /// The same, as glibc's stdio.h calls it where formats are checked.
+    __vasprintf_chk(*mut *mut c_char, c_int, *const c_char, *mut c_void) -> c_int,
+    vasprintf_chk_for, "r8", "x4"
+);
+
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn vasprintf_chk_for(
+    text: *mut *mut c_char,
+    flag: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+    caller: usize,
+) -> c_int {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    let found = next(c"__vasprintf_chk", &FOUND);
+    // SAFETY: as for vasprintf.
+    unsafe {
+        let make = mem::transmute::<usize, VasPrintfChk>(found);
+        made(text, caller, |text| make(text, flag, format, arguments))
+    }
+}
+
+/// Has the C library make a text, and moves it to a block of ours.
+///
+/// # Safety
+/// `text` is to be filled; `make` fills one, unless it says -1.
+unsafe fn made(
+    text: *mut *mut c_char,
+    caller: usize,
+    make: impl FnOnce(*mut *mut c_char) -> c_int,
+) -> c_int {
+    let len = make(text);
+    if len < 0 || !is_ours(caller) {
+        return len;
+    }
+    // SAFETY: the text and the zero behind it, in a block of malloc.
+    unsafe {
+        let theirs = *text;
+        let ours: *mut c_char = malloc::malloc_for(len as usize + 1, caller).cast();
+        if ours.is_null() {
+            *text = ptr::null_mut();
+            malloc::release(theirs.cast());
+            return -1;
+        }
+        ptr::copy_nonoverlapping(theirs, ours, len as usize + 1);
+        *text = ours;
+        malloc::release(theirs.cast());
+    }
+    len
+}
