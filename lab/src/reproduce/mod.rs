@@ -190,7 +190,7 @@ impl Experiment {
     pub fn reproduce(
         &self,
         asked: Asked,
-        told: impl Fn(&str, usize),
+        told: impl Fn(&str, usize) + Sync,
     ) -> Result<Reproduced, Trouble> {
         let mut all = Reproduced {
             rows: Vec::new(),

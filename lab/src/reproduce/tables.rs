@@ -13,6 +13,11 @@ use crate::report::simulation::{SimulationFigures, Tasks};
 use crate::simulate::{self, BadSetting, Settings, Trouble, Workload};
 use highwater_sim::Traced;
 use highwater_units::Nanos;
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+/// Rows that are run at once, at most: each takes memory of the host.
+const RUNS_MAX: usize = 4;
 
 /// What all tables of an experiment have in common.
 #[derive(Debug)]
@@ -92,13 +97,13 @@ impl Tables {
         &self,
         asked: Asked,
         all: &mut Reproduced,
-        told: &impl Fn(&str, usize),
+        told: &(impl Fn(&str, usize) + Sync),
     ) -> Result<(), Trouble> {
         let scale = asked.scale.map_or_else(|| self.scale(), Ok).map_err(Trouble::Setup)?;
         let mut done = Vec::new();
+        let mut all_measured = self.measure(asked, scale, told)?.into_iter();
         for table in self.tables {
-            let run = |tasks| self.row(table, Drawn { tasks, scale, seed: asked.seeds }, told);
-            let measured = rows_of(table).into_iter().map(run).collect::<Result<Vec<_>, _>>()?;
+            let measured: Vec<_> = all_measured.by_ref().take(rows_of(table).len()).collect();
             let first = &measured.first().expect("a table has rows").runs[0];
             all.conditions.push(format!("{}: {}", table.name, first.heading(Tasks::Several)));
             all.rows.extend(measured.iter().flat_map(|row| self.columns_of(table, row)));
@@ -114,6 +119,31 @@ impl Tables {
         Ok(())
     }
 
+    /// All rows of all tables, in order, several at once: a run is one thread of the host's, and
+    /// nothing is shared between runs.
+    fn measure(
+        &self,
+        asked: Asked,
+        scale: u64,
+        told: &(impl Fn(&str, usize) + Sync),
+    ) -> Result<Vec<Measured>, Trouble> {
+        let of = |table| rows_of(table).into_iter().map(move |tasks| (table, tasks));
+        let rows: Vec<(&Table, usize)> = self.tables.iter().flat_map(of).collect();
+        let done: Vec<OnceLock<_>> = rows.iter().map(|_| OnceLock::new()).collect();
+        let left = Mutex::new(rows.iter().zip(&done));
+        let take = || left.lock().expect("no panic").next();
+        let run = || {
+            while let Some(((table, tasks), place)) = take() {
+                let drawn = Drawn { tasks: *tasks, scale, seed: asked.seeds };
+                let measured = self.row(table, drawn, told);
+                place.set(measured).unwrap_or_else(|_| unreachable!("a row is taken once"));
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(RUNS_MAX);
+        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run))));
+        done.into_iter().map(|row| row.into_inner().expect("all were run")).collect()
+    }
+
     /// A row of a table, with as many seeds as `drawn` says.
     fn row(
         &self,
@@ -127,7 +157,14 @@ impl Tables {
             let experiment = self.at(table, Drawn { seed, ..drawn }).map_err(Trouble::Setup)?;
             simulate::run(&experiment).map(|simulation| simulation.figures)
         };
-        Ok(Measured { tasks, runs: (1..=seeds.max(1)).map(run).collect::<Result<_, _>>()? })
+        let runs = (1..=seeds.max(1)).map(run).collect::<Result<Vec<_>, _>>()?;
+        // All may take long: whoever ends it early has what was measured until then.
+        for column in self.columns {
+            let values = Values::of(runs.iter().map(column.take)).expect("a row was run");
+            let (name, unit) = (column.name, column.unit);
+            told(&format!("{}: {name} {:.2} {unit}", table.name, values.median), tasks);
+        }
+        Ok(Measured { tasks, runs })
     }
 
     fn columns_of(&self, table: &Table, row: &Measured) -> Vec<Row> {
