@@ -47,12 +47,12 @@ fn bytes_with_multiprocessing_compressed() {
 
 #[test]
 fn numpy_sorts() {
-    compare("arrays.py", &["sort"]);
+    compare("arrays.py", &["sort", "256"]);
 }
 
 #[test]
 fn numpy_reduces() {
-    compare("arrays.py", &["reduce"]);
+    compare("arrays.py", &["reduce", "256"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::place::{Limits, Place, Swap, program};
 use crate::run::Program;
 
 const MIB: u64 = 1 << 20;
-const TEXT_BYTES: u64 = 72 * MIB;
+const TEXT_BYTES: u64 = 48 * MIB;
 /// What xz and zstd get.
 const DATA_BYTES: u64 = 48_000_000;
 
