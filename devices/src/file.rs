@@ -25,7 +25,7 @@ use crate::{Arena, Device, FileAccess, Reason, Spec, Submission, create};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency};
 use highwater_units::Bytes;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -226,6 +226,10 @@ impl Device for FileDevice {
         descriptor == self.file.as_raw_fd()
             || self.tail.as_ref().is_some_and(|tail| tail.owns_descriptor(descriptor))
             || self.pool.as_ref().is_some_and(|pool| pool.owns_descriptor(descriptor))
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.file.as_raw_fd()]
     }
 }
 

@@ -54,6 +54,7 @@ pub use tiering::Tiering;
 
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// How transfers reach a file.
@@ -142,6 +143,12 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
+    /// What a thread is to do that moves contents of the device's own accord, the first time this
+    /// is asked; the caller makes the thread, which ends when the device is dropped.
+    fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        None
+    }
+
     /// From now on the device moves no contents of its own accord, until [`Device::resume`]. To be
     /// called before a fork, with nothing else held that a transfer needs, and taken back in the
     /// parent.
@@ -172,13 +179,18 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Whether the file descriptor is one of this device's, which the program must neither close
-    /// nor replace. Descriptors come and go with use, so this is asked each time.
+    /// Whether the file descriptor is one of this device's. Descriptors come and go with use, so
+    /// this is asked each time.
     fn owns_descriptor(&self, descriptor: i32) -> bool;
+
+    /// The descriptors that [`Device::inherit`] needs. A child that does not share the table of
+    /// its parent is given copies under the same numbers.
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
 }
 
 /// Opens a device. It starts empty, and nothing of it is left behind by any end of the process.
-/// A tier has a thread, with the signal mask of the caller.
 ///
 /// # Errors
 /// Why there can be no such device, in one line.
@@ -207,7 +219,7 @@ pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>,
 /// has as many slots as both.
 ///
 /// # Errors
-/// The system has no thread or memory to give.
+/// The system has no memory to give.
 pub fn tier(
     name: String,
     fast: Box<dyn Device>,

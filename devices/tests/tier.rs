@@ -14,8 +14,13 @@ const FAST: u32 = 256;
 /// A page that does not compress, by slot.
 const RANDOM: u64 = 1;
 
+/// A tier whose thread runs until it is dropped.
 fn tier(fast: &str, dir: &Path) -> Box<dyn Device> {
-    open(&Spec::parse(&format!("tier:{fast}:1M+dir:{}:8M", dir.display())).unwrap()).unwrap()
+    let spec = Spec::parse(&format!("tier:{fast}:1M+dir:{}:8M", dir.display())).unwrap();
+    let device = open(&spec).unwrap();
+    std::thread::spawn(device.thread().expect("a tier has one"));
+    assert!(device.thread().is_none(), "and one only");
+    device
 }
 
 fn seed(slot: u32) -> u64 {

@@ -353,6 +353,22 @@ impl<P: Platform> Manager<P> {
         snapshot::take(&self.machine, self.space(space))
     }
 
+    /// Makes the first `devices` devices needless for a space: what is kept there is read and
+    /// counts as changed, so that its next slot is on another device. A forked child that inherits
+    /// these devices from ever more ancestors does so now and then.
+    ///
+    /// # Errors
+    /// Memory and swap are full, or a page cannot be read; the space is unharmed.
+    pub fn leave_devices(&self, space: SpaceId, devices: u8) -> Result<(), FaultError> {
+        let access = Access::Write;
+        for within in snapshot::kept_on(&self.machine, self.space(space), devices) {
+            for vpn in (within.first.0..within.end.0).map(Vpn) {
+                self.fault(space, Fault { vpn, access, within })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a snapshot's slots back, when nobody reads them any more.
     pub fn release_snapshot(&self, snapshot: &Snapshot) {
         snapshot::release(&self.machine, snapshot);

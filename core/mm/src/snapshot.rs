@@ -40,6 +40,16 @@ impl Snapshot {
         &self.0
     }
 
+    /// The snapshot for a child that does not have the first `devices` devices; `None`: some of its
+    /// pages are there.
+    pub fn without_devices(&self, devices: u8) -> Option<Snapshot> {
+        let renumbered = |run: &SlotRun| {
+            let device = run.slot.device.checked_sub(devices)?;
+            Some(SlotRun { slot: Slot { device, ..run.slot }, ..*run })
+        };
+        self.0.iter().map(renumbered).collect::<Option<_>>().map(Snapshot)
+    }
+
     fn push(&mut self, vpn: Vpn, slot: Slot) {
         match self.0.last_mut() {
             Some(last)
@@ -76,6 +86,24 @@ pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, F
             Err(error)
         }
     }
+}
+
+/// The pages of a space whose contents are kept on one of the first `devices` devices, and nowhere
+/// else but in memory: neighbours together.
+pub fn kept_on<P: Platform>(m: &Machine<P>, space: &Space<P>, devices: u8) -> Vec<Range> {
+    let mut found: Vec<Range> = Vec::new();
+    let mut at = Vpn(0);
+    while let Some(vpn) = space.next_made(at, Range::whole(space).end) {
+        at = vpn.offset(1);
+        match home(m, space.entry(vpn)) {
+            Home::Slot(slot) if slot.device < devices => match found.last_mut() {
+                Some(last) if last.end == vpn => last.end = at,
+                _ => found.push(Range { first: vpn, end: at }),
+            },
+            Home::Slot(_) | Home::Nowhere | Home::Frame(_) => {}
+        }
+    }
+    found
 }
 
 /// Gives a snapshot's references back: nobody reads it any more.

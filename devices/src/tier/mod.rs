@@ -36,9 +36,11 @@ use crate::{Arena, Compression, Device, Reason, Tiering};
 use highwater_platform::{DeviceInfo, Io, Latency};
 use highwater_units::Bytes;
 use level::Level;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use table::{Stamp, Table};
+pub(crate) use worker::Body;
 use worker::Worker;
 
 /// Steps in which the age of pages is told, while the fast level takes in as many as it has
@@ -73,7 +75,7 @@ struct Counts {
 }
 
 impl Tier {
-    /// A tier of two devices, both empty. Its thread has the signal mask of the caller.
+    /// A tier of two devices, both empty.
     pub(crate) fn new(
         name: String,
         fast: Box<dyn Device>,
@@ -86,8 +88,8 @@ impl Tier {
         let info = DeviceInfo { name, pages, latency, ..fast.info() };
         let shared = Shared::new(pages, fast, slow);
         let shared = Arc::new(shared.map_err(|errno| Reason::from_errno("map memory", errno))?);
-        let worker = Worker::start(&shared)
-            .map_err(|error| Reason::from_io("start a thread to write pages back", &error))?;
+        let worker = Worker::new(&shared)
+            .map_err(|error| Reason::from_io("map memory to write pages back", &error))?;
         Ok(Tier { info, shared, worker: Some(worker) })
     }
 }
@@ -132,6 +134,10 @@ impl Device for Tier {
         self.shared.slow.device.leave_to_parent();
     }
 
+    fn thread(&self) -> Option<Body> {
+        self.worker.as_ref().and_then(Worker::take_body)
+    }
+
     fn pause(&self) {
         self.worker.iter().for_each(Worker::pause);
     }
@@ -155,6 +161,11 @@ impl Device for Tier {
     fn owns_descriptor(&self, descriptor: i32) -> bool {
         let levels = [&self.shared.fast, &self.shared.slow];
         levels.iter().any(|level| level.device.owns_descriptor(descriptor))
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let levels = [&self.shared.fast, &self.shared.slow];
+        levels.iter().flat_map(|level| level.device.descriptors()).collect()
     }
 }
 

@@ -6,28 +6,25 @@
 //! ```
 //! Locks: `state`, around the few words that it and its callers share.
 //!
-//! In a forked child the thread does not exist; the child drops what it has of it, no more.
+//! The platform that has the device makes the thread ([`crate::Device::thread`]). In a forked child
+//! it does not exist; the child drops what it has of it, no more.
 
 use super::Shared;
 use super::writeback::{Batch, Round, Writeback};
 use std::io;
-use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
-
-/// Its deepest path is a device's batch.
-const STACK_BYTES: usize = 256 << 10;
 
 /// How long it rests where nothing can be written back: the slow level is full, or fails. What
 /// changes that comes from elsewhere.
 const REST: Duration = Duration::from_millis(100);
 
-/// The thread, and the way to it.
+/// The way to the thread.
 pub(super) struct Worker {
     control: Arc<Control>,
-    thread: Option<JoinHandle<()>>,
+    /// What the thread is to do, until it is made.
+    body: Mutex<Option<Body>>,
     /// The process that has it.
     owner: u32,
 }
@@ -57,18 +54,25 @@ enum Next {
     End,
 }
 
+/// What a thread does.
+pub(crate) type Body = Box<dyn FnOnce() + Send>;
+
 impl Worker {
-    /// Starts the thread.
+    /// Prepares the thread.
     ///
     /// # Errors
-    /// The system has no thread or memory to give.
-    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Worker> {
+    /// The system has no memory to give.
+    pub(super) fn new(shared: &Arc<Shared>) -> io::Result<Worker> {
         let writeback = Writeback::new(shared.clone()).map_err(io::Error::from_raw_os_error)?;
         let control = Arc::new(Control::default());
-        let (own, body) = (control.clone(), shared.clone());
-        let thread = Builder::new().name("hw-writeback".into()).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || own.run(&body, writeback))?;
-        Ok(Worker { control, thread: Some(thread), owner: std::process::id() })
+        let (own, shared) = (control.clone(), shared.clone());
+        let body: Body = Box::new(move || own.run(&shared, writeback));
+        Ok(Worker { control, body: Mutex::new(Some(body)), owner: std::process::id() })
+    }
+
+    /// What the thread is to do, the first time this is asked.
+    pub(super) fn take_body(&self) -> Option<Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The fast level is filling up.
@@ -97,15 +101,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if self.owner != std::process::id() {
-            // Neither the thread nor who held the lock at the fork is in this process.
-            mem::forget(self.thread.take());
-            return;
+        // In a forked child a thread that does not exist may hold the lock for ever.
+        if self.owner == std::process::id() {
+            self.control.lock().ended = true;
+            self.control.changed.notify_all();
         }
-        self.control.lock().ended = true;
-        self.control.changed.notify_all();
-        // A panic there has been told already.
-        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

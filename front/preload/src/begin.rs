@@ -10,7 +10,7 @@
 //! take memory of it: the dynamic loader's, for thread-local blocks. So they are started while
 //! nobody can hold these locks. All other processes are served from their first request on.
 
-use crate::{caller, malloc, process};
+use crate::{caller, helper, malloc, process};
 use libc::{c_char, c_int, c_void};
 use std::mem;
 
@@ -21,6 +21,7 @@ static LOADED: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
     caller::learn();
+    helper::learn();
     if malloc::other().is_some() {
         process::put_off();
     }

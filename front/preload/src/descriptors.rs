@@ -1,34 +1,58 @@
-//! Keeps the program from closing descriptors that its memory depends on.
+//! Keeps the program from closing the one descriptor that its memory depends on: the channel to
+//! the helper, which forked children get theirs through.
 //!
-//! Programs that close everything they did not open (daemons, shells) would close ours too; missing
-//! pages would then read as zeros, or swapped pages be written into a file that got the number.
-//! So close, close_range, closefrom, dup2 and dup3 pass ours over, as if they were not open.
+//! Programs that close everything they did not open (daemons, shells) would close ours too. So
+//! close, close_range, closefrom, dup2 and dup3 pass it over, as if it were not open. A program
+//! that closes it past the C library goes on, but its forked children cannot be served.
 
-use crate::process;
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering::*};
-
-/// Highest number that close_range asks about; ours are lower (see devices and platforms/uffd).
-const HIGHEST: libc::c_uint = 1 << 14;
 
 const NONE: libc::c_int = -1;
 
-/// The descriptors of the platform, and one for each generation of ancestors.
-static GUARDED: [AtomicI32; 264] = [const { AtomicI32::new(NONE) }; 264];
+static GUARDED: AtomicI32 = AtomicI32::new(NONE);
 
-/// Guards these descriptors from now on, and no others.
-pub(crate) fn guard(descriptors: impl Iterator<Item = libc::c_int>) {
-    let all = descriptors.chain(std::iter::repeat(NONE));
-    GUARDED.iter().zip(all).for_each(|(place, descriptor)| place.store(descriptor, Release));
+/// Descriptors are moved here or above: shells and daemons use and close the low ones.
+const LEAST: RawFd = 900;
+
+/// Moves a descriptor to a high number; leaves it where it is if the limit on descriptors allows
+/// none.
+pub(crate) fn raise(fd: OwnedFd) -> OwnedFd {
+    // SAFETY: duplicates a descriptor of ours to a new number.
+    let raised = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LEAST) };
+    match raised {
+        ..0 => fd,
+        // SAFETY: just made, and nobody else's.
+        raised => unsafe { OwnedFd::from_raw_fd(raised) },
+    }
 }
 
-/// The guarded descriptors of the platform.
-pub(crate) fn guarded() -> impl Iterator<Item = libc::c_int> {
-    GUARDED.iter().map(|place| place.load(Acquire)).take_while(|descriptor| *descriptor != NONE)
+/// Guards a descriptor from now on, and no other.
+pub(crate) fn guard(descriptor: RawFd) {
+    GUARDED.store(descriptor, Release);
+}
+
+/// The guarded descriptor.
+pub(crate) fn guarded() -> Option<RawFd> {
+    Some(GUARDED.load(Acquire)).filter(|descriptor| *descriptor != NONE)
+}
+
+/// Closes the guarded descriptor.
+pub(crate) fn close_guarded() {
+    let descriptor = GUARDED.swap(NONE, AcqRel);
+    if descriptor != NONE {
+        close_raw(descriptor);
+    }
+}
+
+/// Closes a descriptor of ours.
+pub(crate) fn close_raw(descriptor: RawFd) {
+    // SAFETY: a descriptor that nobody uses any more.
+    unsafe { libc::syscall(libc::SYS_close, descriptor) };
 }
 
 fn is_ours(descriptor: libc::c_int) -> bool {
-    guarded().any(|ours| ours == descriptor)
-        || process::running().is_some_and(|process| process.owns_descriptor(descriptor))
+    descriptor != NONE && GUARDED.load(Acquire) == descriptor
 }
 
 fn fail(errno: libc::c_int) -> libc::c_int {
@@ -40,36 +64,32 @@ fn fail(errno: libc::c_int) -> libc::c_int {
 /// close(2).
 #[unsafe(no_mangle)]
 extern "C" fn close(descriptor: libc::c_int) -> libc::c_int {
-    match is_ours(descriptor) {
-        true => fail(libc::EBADF),
-        // SAFETY: the program's descriptor, at its request.
-        false => unsafe { libc::syscall(libc::SYS_close, descriptor) as libc::c_int },
+    if is_ours(descriptor) {
+        return fail(libc::EBADF);
     }
+    // SAFETY: the program's descriptor, at its request.
+    unsafe { libc::syscall(libc::SYS_close, descriptor) as libc::c_int }
 }
 
-/// close_range(2), in pieces between ours.
+/// close_range(2), in pieces around ours.
 #[unsafe(no_mangle)]
 extern "C" fn close_range(
     first: libc::c_uint,
     last: libc::c_uint,
     flags: libc::c_int,
 ) -> libc::c_int {
-    let is_kept = |descriptor: &libc::c_uint| is_ours(*descriptor as libc::c_int);
-    let mut ours: Vec<libc::c_uint> = (first..=last.min(HIGHEST)).filter(is_kept).collect();
-    ours.push(libc::c_uint::MAX);
-    let mut from = first;
-    for stop in ours {
-        let to = last.min(stop.saturating_sub(1));
-        if from <= to {
-            // SAFETY: descriptors of the program, at its request.
-            let closed = unsafe { libc::syscall(libc::SYS_close_range, from, to, flags) };
-            if closed != 0 {
-                return -1;
-            }
-        }
-        from = stop.saturating_add(1);
-    }
-    0
+    let ours = guarded().map(|fd| fd as libc::c_uint);
+    let Some(ours) = ours.filter(|ours| (first..=last).contains(ours)) else {
+        return close_piece(first, last, flags);
+    };
+    let before = if first < ours { close_piece(first, ours - 1, flags) } else { 0 };
+    let after = if ours < last { close_piece(ours + 1, last, flags) } else { 0 };
+    before.min(after)
+}
+
+fn close_piece(first: libc::c_uint, last: libc::c_uint, flags: libc::c_int) -> libc::c_int {
+    // SAFETY: descriptors of the program, at its request.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as libc::c_int }
 }
 
 /// closefrom(3).
@@ -94,9 +114,9 @@ extern "C" fn dup2(from: libc::c_int, to: libc::c_int) -> libc::c_int {
 /// dup3(2).
 #[unsafe(no_mangle)]
 extern "C" fn dup3(from: libc::c_int, to: libc::c_int, flags: libc::c_int) -> libc::c_int {
-    match is_ours(to) {
-        true => fail(libc::EBUSY),
-        // SAFETY: descriptors of the program, at its request.
-        false => unsafe { libc::syscall(libc::SYS_dup3, from, to, flags) as libc::c_int },
+    if is_ours(to) {
+        return fail(libc::EBUSY);
     }
+    // SAFETY: descriptors of the program, at its request.
+    unsafe { libc::syscall(libc::SYS_dup3, from, to, flags) as libc::c_int }
 }

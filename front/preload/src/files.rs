@@ -11,9 +11,8 @@
 //! cannot be read has its mapping handed over, too: then the kernel says what is to become of the
 //! access (SIGBUS, if the file has lost it).
 //!
-//! Descriptors are the library's own, each of a new opening of the file: neither offsets nor flocks
-//! are shared with the program. POSIX locks are the process's, and any closing of the file drops
-//! them: a file with such locks is not served, and is kept open while it has some.
+//! Descriptors are the helper's own, each of a new opening of the file: neither offsets nor locks
+//! are shared with the program.
 //!
 //! Locking: `gate` of a space -> regions -> table. A fault holds the gate for reading, who takes
 //! the mapping away for writing; both look at the regions once they have it. So do faults of other
@@ -21,8 +20,8 @@
 
 use crate::process::{Commit, Process, SPACE, pages_of};
 use crate::regions::{Region, Use};
-use crate::report;
 use crate::signals::Blocked;
+use crate::{descriptors, report};
 use highwater_devices::{Device, FileAccess, open_file, part};
 use highwater_mm::Range;
 use highwater_session::MapFiles;
@@ -33,9 +32,8 @@ use libc::{c_int, off_t};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Smaller mappings stay the kernel's.
 const BYTES_MIN: u64 = 64 << 10;
@@ -61,8 +59,6 @@ pub(crate) struct Mapped {
     space: SpaceId,
     /// To map it from.
     file: OwnedFd,
-    /// Kept open as long as this.
-    device: Arc<dyn Device>,
     wanted: Wanted,
 }
 
@@ -75,8 +71,6 @@ struct Wanted {
     kind: c_int,
     /// Of the first page in the file.
     offset: off_t,
-    /// The file's number.
-    inode: u64,
 }
 
 /// What the program asks for.
@@ -95,17 +89,17 @@ pub(crate) struct Files {
     table: RwLock<BTreeMap<u16, Arc<Mapped>>>,
     /// By space.
     gates: Vec<RwLock<()>>,
-    /// Not mapped any more, but not to be closed yet.
-    kept: Mutex<Vec<Arc<Mapped>>>,
+    /// The program's number.
+    pid: i32,
 }
 
 impl Files {
-    pub(crate) fn new(which: MapFiles) -> Files {
+    pub(crate) fn new(which: MapFiles, pid: i32) -> Files {
         Files {
             which,
             table: RwLock::default(),
             gates: (0..=u8::MAX).map(|_| RwLock::new(())).collect(),
-            kept: Mutex::default(),
+            pid,
         }
     }
 
@@ -147,33 +141,6 @@ impl Files {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.values().cloned().collect()
     }
-
-    /// Those that are not mapped any more, but still open.
-    pub(crate) fn kept(&self) -> Vec<Arc<Mapped>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Closes what is not mapped any more, but for files with locks that this would drop.
-    fn close_later(&self, mapped: Arc<Mapped>) {
-        let locked = locked_files();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(mapped);
-        let free = |mapped: &mut Arc<Mapped>| !locked.contains(&mapped.wanted.inode);
-        let closed: Vec<_> = kept.extract_if(.., free).collect();
-        // Closing asks whether a descriptor is one of these.
-        drop(kept);
-        drop(closed);
-    }
-
-    /// Whether a descriptor is one that a mapping needs.
-    pub(crate) fn owns_descriptor(&self, descriptor: RawFd) -> bool {
-        let owns = |mapped: &Arc<Mapped>| {
-            mapped.file.as_raw_fd() == descriptor || mapped.device.owns_descriptor(descriptor)
-        };
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        table.values().any(owns) || kept.iter().any(owns)
-    }
 }
 
 impl Mapped {
@@ -185,16 +152,9 @@ impl Mapped {
         map_file(address, len, kind, self.file.as_raw_fd(), offset)
     }
 
-    /// In a forked child, which serves no mapping by its parent's device.
-    pub(crate) fn leave_device_to_parent(&self) {
-        self.device.leave_to_parent();
-    }
-
-    /// In a forked child, once it has the file mapped, if it is to: its copy of the descriptor is
-    /// of no use any more.
-    pub(crate) fn close_in_child(&self) {
-        // SAFETY: this process's copy; the value that owns it is its parent's, and never dropped.
-        unsafe { libc::syscall(libc::SYS_close, self.file.as_raw_fd()) };
+    /// To map the file from.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 
@@ -231,58 +191,41 @@ pub(crate) fn is_wanted(request: &Request) -> bool {
         && (offset as usize).is_multiple_of(PAGE_SIZE)
 }
 
-/// The file behind a descriptor, under a path and a descriptor of our own, if its mappings may be
-/// served.
-fn reopen(fd: RawFd) -> Option<(PathBuf, File)> {
+/// Whether the program has a descriptor open for reading only.
+fn is_for_reading(fd: RawFd) -> bool {
     // SAFETY: asks about a number.
     let status = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if status < 0 || status & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY {
-        return None;
-    }
-    let path = PathBuf::from(format!("/proc/self/fd/{fd}"));
-    // Follows the link: nothing is opened, so nothing is closed.
-    let found = std::fs::metadata(&path).ok()?;
-    if !found.is_file() || !is_on_local_disk(fd) || locked_files().contains(&found.ino()) {
+    status >= 0 && status & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY
+}
+
+/// The file behind a descriptor of the program's, under a path and a descriptor of the helper's, if
+/// its mappings may be served.
+fn reopen(pid: i32, fd: RawFd) -> Option<(PathBuf, File)> {
+    let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+    if !std::fs::metadata(&path).ok()?.is_file() {
         return None;
     }
     let file = File::from(raise(File::open(&path).ok()?.into()).ok()?);
-    Some((path, file))
+    is_on_local_disk(&file).then_some((path, file))
 }
 
-fn is_on_local_disk(fd: RawFd) -> bool {
-    // SAFETY: plain numbers, for which zeros are a value.
-    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: fills in the structure given.
-    let known = unsafe { libc::fstatfs(fd, &raw mut status) } == 0;
+fn is_on_local_disk(file: &File) -> bool {
     // The width of the field differs by machine; the numbers have 32 bits.
-    known && FILE_SYSTEMS.contains(&(status.f_type as u32))
-}
-
-/// The files on which this process has POSIX locks, by number; what these are on is shown otherwise
-/// than by stat.
-fn locked_files() -> Vec<u64> {
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    locks.lines().filter_map(|line| locked_by(line, std::process::id())).collect()
-}
-
-/// The file of a line of /proc/locks, if it is a POSIX lock of a process.
-fn locked_by(line: &str, process: u32) -> Option<u64> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    let [class, _, _, owner, file] = std::array::from_fn(|_| words.next().unwrap_or_default());
-    if class != "POSIX" || owner.parse() != Ok(process) {
-        return None;
-    }
-    file.rsplit(':').next()?.parse().ok()
+    rustix::fs::fstatfs(file).is_ok_and(|found| FILE_SYSTEMS.contains(&(found.f_type as u32)))
 }
 
 impl Process {
     /// Serves a mapping of a file; `None`: it is the kernel's business.
     pub(crate) fn map_file(&self, request: Request) -> Option<*mut u8> {
-        if self.settings.map_files == MapFiles::Off {
+        if self.settings.map_files == MapFiles::Off || !is_for_reading(request.fd) {
             return None;
         }
-        let _blocked = Blocked::now();
-        let (path, file) = reopen(request.fd)?;
+        self.in_helper(|| self.map_file_here(request).map(|address| address as usize))
+            .map(|address| address as *mut u8)
+    }
+
+    fn map_file_here(&self, request: Request) -> Option<*mut u8> {
+        let (path, file) = reopen(self.files.pid, request.fd)?;
         let found = file.metadata().ok()?;
         let (pages, first) = (pages_of(request.len), request.offset as u64 / PAGE_SIZE as u64);
         let held = found.len().div_ceil(PAGE_SIZE as u64).saturating_sub(first).min(pages);
@@ -292,7 +235,7 @@ impl Process {
         let all = self.take(pages, 1, Use::Mapping, Commit::Unchecked)?;
         let range = Range { first: all.first, end: all.first.offset(held) };
         let (kind, offset) = (request.flags & libc::MAP_TYPE, request.offset);
-        let wanted = Wanted { range, kind, offset, inode: found.ino() };
+        let wanted = Wanted { range, kind, offset };
         match self.serve_file(&path, file, wanted) {
             Some(mapped) => self.begin(mapped, all, request),
             None => {
@@ -311,10 +254,10 @@ impl Process {
         if first.checked_add(pages)? > whole.info().pages {
             return None;
         }
-        let device = part(whole.clone(), first, pages);
+        let device = part(whole, first, pages);
         let address = Some(self.address(wanted.range.first) as u64);
         let space = self.manager.open_file(FileAt { device, address }).ok()?;
-        Some(Mapped { space, file: file.into(), device: whole, wanted })
+        Some(Mapped { space, file: file.into(), wanted })
     }
 
     /// In a forked child: serves a mapping of its parent at the same address; if that cannot be,
@@ -335,7 +278,7 @@ impl Process {
                 theirs.map_over(self.extent().0)?;
             }
         }
-        theirs.close_in_child();
+        descriptors::close_raw(theirs.file.as_raw_fd());
         Ok(())
     }
 
@@ -393,6 +336,12 @@ impl Process {
 
     /// Leaves all mappings that have pages in a range to the kernel, at the same addresses.
     pub(crate) fn hand_over(&self, range: Range) {
+        if self.has_files(range) {
+            self.in_helper(|| self.hand_over_here(range));
+        }
+    }
+
+    fn hand_over_here(&self, range: Range) {
         for (space, region) in self.files_in(range) {
             let blocked = Blocked::now();
             let gate = self.files.close_gate(space);
@@ -439,10 +388,10 @@ impl Process {
 
     /// Gives up the space of a mapping, at which nobody is.
     fn end(&self, space: SpaceId) {
-        let Some(mapped) = self.files.remove(space) else { return };
-        let closed = self.manager.close_file(space);
-        debug_assert!(closed.is_ok(), "nothing was changed: {closed:?}");
-        self.files.close_later(mapped);
+        if self.files.remove(space).is_some() {
+            let closed = self.manager.close_file(space);
+            debug_assert!(closed.is_ok(), "nothing was changed: {closed:?}");
+        }
     }
 
     /// Whether a range has pages of files.
@@ -476,29 +425,6 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn posix_locks_of_this_process_are_seen() {
-        let file = tempfile::tempfile().unwrap();
-        let inode = file.metadata().unwrap().ino();
-        // SAFETY: plain numbers, for which zeros are a value: the whole file.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        for (kind, seen) in [(libc::F_RDLCK, true), (libc::F_WRLCK, true), (libc::F_UNLCK, false)] {
-            lock.l_type = kind as i16;
-            // SAFETY: an open descriptor, and a structure that lives for the call.
-            let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
-            assert_eq!((set, locked_files().contains(&inode)), (0, seen), "lock {kind}");
-        }
-        for (line, found) in [
-            ("1: POSIX  ADVISORY  WRITE 17 fe:00:123 0 EOF", Some(123)),
-            ("1: POSIX  ADVISORY  WRITE 18 fe:00:123 0 EOF", None),
-            ("1: FLOCK  ADVISORY  WRITE 17 fe:00:123 0 EOF", None),
-            ("1: -> POSIX  ADVISORY  WRITE 17 fe:00:123 0 EOF", None),
-            ("", None),
-        ] {
-            assert_eq!(locked_by(line, 17), found, "{line}");
-        }
-    }
 
     #[test]
     fn only_plain_mappings_for_reading_are_wanted() {

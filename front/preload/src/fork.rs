@@ -1,60 +1,129 @@
 //! fork(2): parent and child both keep right contents.
 //!
 //! ```text
-//! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot),
-//!           heap closed, devices paused, allocator held
+//! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot) by the
+//!           helper, which hands over what a child's helper needs open; heap closed, devices
+//!           paused, allocator held
 //! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
-//! child     a manager of its own at the same addresses: the parent's devices to read, new ones to
-//!           write, every page of the snapshot swapped out, and protected as it was
+//! child     a helper and a manager of its own at the same addresses: the parent's devices to read,
+//!           new ones to write, every page of the snapshot swapped out, and protected as it was
 //! ```
 //! A handler of a signal that interrupted malloc is at the heap, or at the allocator, itself: it
 //! waits for neither. The child's heap is given up then (heap::abandon).
 //!
 //! Files that are served here are opened anew in the child, and served there.
 //! Nothing of range or arena is inherited (MADV_DONTFORK), but what the program has mapped over
-//! pages of the range: a child made past the C library faults instead of reading zeros. The budget
-//! of a child is its own. The child and its children hold the pipe's end open; ended or having
-//! become another program, they close it.
+//! pages of the range: a child made past the C library faults instead of reading zeros. In the
+//! child the range is out of reach until its pages are registered, and fork returns in the parent
+//! after that: another process that reads the child finds an error or its contents, never zeros.
+//! The budget of a child is its own. The helpers of the child and of its children hold the pipe's
+//! end open; ended or having become another program, they close it.
 
 use crate::files::Mapped;
-use crate::process::{self, Process, SPACE};
+use crate::process::{self, Plan, Process, SPACE};
 use crate::regions::Regions;
 use crate::signals::Blocked;
-use crate::{descriptors, heap, memory, report};
-use highwater_mm::{FaultError, Manager, Snapshot};
+use crate::{descriptors, heap, helper, memory, report};
+use highwater_mm::{Manager, Snapshot};
+use highwater_os::helper::Program;
 use highwater_os::sys;
-use highwater_uffd::api::raise;
+use highwater_uffd::api::{Source, raise};
 use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
+use rustix::pipe::PipeFlags;
 use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What is carried from before a fork to after it.
 struct Passage {
     process: &'static Process,
     blocked: Blocked,
-    saved: Result<Saved, FaultError>,
+    saved: Result<Saved, String>,
     heap: heap::Found,
     allocator: memory::ForkLock,
 }
 
 struct Saved {
     snapshot: Snapshot,
+    /// The snapshot by the numbers of the child's devices.
+    childs: Snapshot,
+    /// How many of the parent's devices, the oldest, the child does not inherit.
+    left: usize,
     regions: Regions,
     /// What is protected otherwise than read and write, with PROT_ bits.
     protected: Vec<(Vpn, Vpn, i32)>,
     /// Mappings of files that the child is to serve, too.
     files: Vec<Arc<Mapped>>,
-    /// Those that it is not, and that are still open.
-    unmapped: Vec<Arc<Mapped>>,
-    /// The parent's other children, none of which is given up meanwhile.
-    children: MutexGuard<'static, Vec<Child>>,
-    /// Read by the parent, held open by the children; or why there is none.
-    pipe: Result<(OwnedFd, OwnedFd), i32>,
+    /// The end of the pipe that the parent's helper reads.
+    read: OwnedFd,
+    /// The end that the child's helper holds open; the parent's own, until the child has its copy.
+    hold: Option<OwnedFd>,
+    /// That and the ends for older ancestors: their numbers in the parent's helper.
+    holds: Vec<RawFd>,
+    /// What the child's helper needs open: the number in the parent's helper, ...
+    wanted: Vec<RawFd>,
+    /// ... and in the program.
+    received: Vec<OwnedFd>,
+    registered: Registered,
+}
+
+/// A word that parent and child share: set when the child's pages are registered.
+struct Registered(*const AtomicU32);
+
+// SAFETY: an address of shared memory.
+unsafe impl Send for Registered {}
+
+/// How long a parent waits for its child to register: one that is stopped, by a debugger for
+/// instance, is not waited for.
+const REGISTERED_MAX: Duration = Duration::from_millis(200);
+
+impl Registered {
+    fn new() -> Result<Registered, String> {
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        let none = ptr::null_mut::<u8>();
+        // SAFETY: a new mapping.
+        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0) } {
+            -1 => Err(io::Error::last_os_error().to_string()),
+            address => Ok(Registered(ptr::with_exposed_provenance(address as usize))),
+        }
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: a page of zeros, mapped as long as this lives.
+        unsafe { &*self.0 }
+    }
+
+    fn set(&self) {
+        self.word().store(1, Release);
+        // SAFETY: an aligned live word. Waiters are in another process.
+        unsafe { libc::syscall(libc::SYS_futex, self.0, libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    fn wait(&self) {
+        let until = Instant::now() + REGISTERED_MAX;
+        while self.word().load(Acquire) == 0 && Instant::now() < until {
+            let period = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            // SAFETY: an aligned live word, and a time.
+            unsafe {
+                libc::syscall(libc::SYS_futex, self.0, libc::FUTEX_WAIT, 0, &raw const period)
+            };
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made above.
+        unsafe { sys::unmap(self.0.cast_mut().cast(), PAGE_SIZE) };
+    }
 }
 
 /// The passage of the fork under way. Only the thread that set [`FORKING`] touches it.
@@ -89,14 +158,10 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
-    let saved = process.manager.snapshot(SPACE).map(|snapshot| {
-        let regions = process.regions();
-        // While the regions are as they are: a mapping leaves the table after them.
-        let (files, unmapped) = (process.files.all(), process.files.kept());
-        let protected = process.protected(&regions);
-        let pipe = pipe().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
-        let (regions, children) = (regions.clone(), process.reporter.children().lock());
-        Saved { snapshot, regions, protected, files, unmapped, children, pipe }
+    let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
+        let received = helper::receive(saved.wanted.len());
+        saved.received = received.map_err(|error| format!("descriptors: {error}"))?;
+        Ok(saved)
     });
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
     let heap = heap::close();
@@ -107,8 +172,70 @@ extern "C" fn prepare() {
     unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, heap, allocator }) };
 }
 
+/// Devices of ancestors that a process reads from, at most, before it copies what it needs of them
+/// for its next child: descriptors and time of a fork must not grow with the generations.
+const INHERITED_MAX: usize = 3;
+
+/// In the helper: saves what a child is to find, and sends what its helper needs open.
+fn save(process: &Process) -> Result<Saved, String> {
+    let inherited = process.inherited.min(usize::from(u8::MAX)) as u8;
+    if process.inherited > INHERITED_MAX {
+        // What cannot be copied is read where it is, by the child as well.
+        let _ = process.manager.leave_devices(SPACE, inherited);
+    }
+    let snapshot = process.manager.snapshot(SPACE).map_err(|error| error.to_string())?;
+    let own = snapshot.without_devices(inherited);
+    let saved = match own.filter(|_| process.inherited > INHERITED_MAX) {
+        Some(own) => save_rest(process, snapshot.clone(), own, process.inherited),
+        None => save_rest(process, snapshot.clone(), snapshot.clone(), 0),
+    };
+    if saved.is_err() {
+        process.manager.release_snapshot(&snapshot);
+    }
+    saved
+}
+
+/// `left`: how many of the process's devices, the oldest, the child does not inherit.
+fn save_rest(
+    process: &Process,
+    snapshot: Snapshot,
+    childs: Snapshot,
+    left: usize,
+) -> Result<Saved, String> {
+    let regions = process.regions();
+    // While the regions are as they are: a mapping leaves the table after them.
+    let files = process.files.all();
+    let protected = process.protected(&regions);
+    let regions = regions.clone();
+    let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
+    let platform = process.manager.platform();
+    let devices = &platform.devices().fixed()[left..];
+    let devices = devices.iter().flat_map(|device| device.descriptors());
+    let source = platform.source().descriptor();
+    let mapped = files.iter().map(|mapped| mapped.descriptor());
+    let holds = if left > 0 { Vec::new() } else { process.holds.clone() };
+    let holds: Vec<RawFd> = holds.into_iter().chain([hold.as_raw_fd()]).collect();
+    let wanted: Vec<RawFd> =
+        devices.chain(source).chain(mapped).chain(holds.iter().copied()).collect();
+    process.calls.send(&wanted).map_err(|error| format!("descriptors: {error}"))?;
+    Ok(Saved {
+        snapshot,
+        childs,
+        left,
+        regions,
+        protected,
+        files,
+        read,
+        hold: Some(hold),
+        holds,
+        wanted,
+        received: Vec::new(),
+        registered: Registered::new()?,
+    })
+}
+
 /// Takes the passage, and lets go of the allocator.
-fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, FaultError>, heap::Found)> {
+fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, String>, heap::Found)> {
     // SAFETY: the thread that forked, in parent or child, before FORKING is given back.
     let passage = unsafe { (*PASSAGE.0.get()).take()? };
     drop(passage.allocator);
@@ -119,25 +246,29 @@ extern "C" fn parent() {
     let Some((process, blocked, saved, heap)) = arrive() else { return };
     drop(heap);
     process.manager.platform().devices().resume();
-    if let Ok(Saved { snapshot, pipe, children, .. }) = saved {
-        drop(children);
-        match pipe {
-            Ok((read, _)) => process.reporter.children().add(read, snapshot),
-            Err(_) => process.manager.release_snapshot(&snapshot),
-        }
-    }
+    let registered = saved.ok().map(|saved| {
+        let Saved { snapshot, read, hold, received, registered, .. } = saved;
+        drop(received);
+        process.in_helper(|| {
+            // The child's copy tells of its end.
+            drop(hold);
+            process.reporter.children().add(read, snapshot);
+        });
+        registered
+    });
     memory::step_back();
     FORKING.store(false, Release);
+    if let Some(registered) = registered {
+        registered.wait();
+    }
     drop(blocked);
 }
 
 extern "C" fn child() {
     let Some((old, blocked, saved, heap)) = arrive() else { return process::forget_start() };
-    let failed = |reason: String| -> ! {
-        report::end(&format!("a forked child cannot be served: {reason}"))
-    };
-    let saved = saved.unwrap_or_else(|error| failed(error.to_string()));
-    match be_served(old, saved) {
+    process::withdraw();
+    descriptors::close_guarded();
+    match saved.and_then(|saved| be_served(old, saved, &blocked)) {
         Ok(process) => {
             process::publish(process);
             match heap {
@@ -148,79 +279,96 @@ extern "C" fn child() {
                 }
             }
         }
-        Err(reason) => failed(reason),
+        Err(reason) => report::end(&format!("a forked child cannot be served: {reason}")),
     }
     FORKING.store(false, Release);
     drop(blocked);
 }
 
-/// Builds the child's own manager. What the parent's holds in this process is never touched again,
-/// nor freed: its threads do not exist here, and its locks may be held for ever.
-fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
-    process::withdraw();
+/// Has a helper of the child's own serve it. What the parent's manager holds in this process is
+/// never touched again, nor freed: its threads do not exist here, and its locks may be held for
+/// ever.
+fn be_served(
+    old: &'static Process,
+    mut saved: Saved,
+    blocked: &Blocked,
+) -> Result<&'static Process, String> {
     // First of all: a mapping made before would be given the addresses that the range left free.
     let (base, pages) = old.extent();
     let parts = saved.regions.own_parts(Vpn(pages));
     parts.iter().try_for_each(|part| reserve(base, *part)).map_err(|error| error.to_string())?;
-    let (read, hold) = saved.pipe.map_err(|e| io::Error::from_raw_os_error(e).to_string())?;
-    let theirs = old.manager.platform().devices().fixed();
+    let received = mem::take(&mut saved.received);
+    let here: Vec<RawFd> = received.iter().map(AsRawFd::as_raw_fd).collect();
+    let passed = here.clone();
+    let process = helper::start(blocked, &passed, move |program| {
+        let numbers: Vec<_> = here.into_iter().zip(saved.wanted.iter().copied()).collect();
+        highwater_os::helper::renumber(&numbers).map_err(|error| error.to_string())?;
+        make_child(old, saved, program, parts)
+    });
+    // The helper has copies.
+    received.into_iter().for_each(|fd| descriptors::close_raw(fd.into_raw_fd()));
+    process
+}
+
+/// In the child's helper: a manager over the parent's devices and own ones.
+fn make_child(
+    old: &Process,
+    saved: Saved,
+    program: Program,
+    parts: Vec<(Vpn, Vpn)>,
+) -> Result<Process, String> {
+    let platform = old.manager.platform();
+    let theirs = &platform.devices().fixed()[saved.left..];
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
-    close_parents(old, &saved.children);
-    drop(read);
-    let (files, unmapped) = (saved.files, saved.unmapped);
-    files.iter().chain(&unmapped).for_each(|mapped| mapped.leave_device_to_parent());
-    unmapped.iter().for_each(|mapped| mapped.close_in_child());
+    let inherited = devices.len();
     devices.extend(process::open_devices(&old.settings)?);
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
     }
-    let settings = old.settings.clone();
-    let snapshot = saved.snapshot;
-    let mut holds = old.holds.clone();
-    holds.push(hold.into_raw_fd());
-    let site = Site::At { address: base, parts };
-    let child = Process::serve(settings, devices, site, pages, saved.regions, holds, |manager| {
-        manager.restore_snapshot(SPACE, &snapshot);
+    // SAFETY: the copy of this process, under the number that the parent's helper has for it.
+    let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let (base, pages) = old.extent();
+    let Saved { childs, regions, protected, files, holds, registered, .. } = saved;
+    // What owns these descriptors is the parent's, and is never dropped here.
+    mem::forget((saved.read, saved.hold));
+    let plan = Plan {
+        settings: old.settings.clone(),
+        program,
+        devices,
+        inherited,
+        source: Source::of(source),
+        site: Site::At { address: base, parts },
+        pages,
+        regions,
+        holds,
+    };
+    let child = Process::serve(plan, |manager| {
+        manager.restore_snapshot(SPACE, &childs);
+        registered.set();
     })?;
-    let taken = files.iter().try_for_each(|mapped| child.take_over(mapped));
-    let protected = saved.protected.iter().try_for_each(|(first, end, bits)| {
+    let protect = |(first, end, bits): &(Vpn, Vpn, i32)| {
         child.manager.platform().protect(SPACE, *first, *end, *bits)
-    });
-    protected.map_err(|error| format!("pages cannot be protected: {error}"))?;
-    // What owns the descriptors is the parent's, and is never dropped here.
-    std::mem::forget((files, unmapped, saved.children));
+    };
+    let taken = files.iter().try_for_each(|mapped| child.take_over(mapped));
+    let guarded = protected.iter().try_for_each(protect);
+    guarded.map_err(|error| format!("pages cannot be protected: {error}"))?;
+    // They own descriptors of the parent's.
+    mem::forget(files);
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
     Ok(child)
-}
-
-/// Closes this process's copies of what its parent has open for itself. The pipes that the parent
-/// holds for its ancestors stay, so that these learn of this process too.
-fn close_parents(old: &Process, children: &[Child]) {
-    let own = descriptors::guarded().filter(|descriptor| !old.is_pipe(*descriptor));
-    for descriptor in own.chain(children.iter().map(|(pipe, _)| pipe.as_raw_fd())) {
-        // SAFETY: a descriptor that only the parent uses.
-        unsafe { libc::syscall(libc::SYS_close, descriptor) };
-    }
-    // What is opened under these numbers now may be closed again.
-    descriptors::guard(std::iter::empty());
 }
 
 /// Maps pages of the range, which lies at `base`: they were not inherited.
 fn reserve(base: u64, (first, end): (Vpn, Vpn)) -> io::Result<()> {
     let address = (base + first.0 * PAGE_SIZE as u64) as *mut u8;
+    let len = (end.0 - first.0) as usize * PAGE_SIZE;
     // SAFETY: nothing lies there.
-    unsafe { sys::map_anonymous(Some(address), (end.0 - first.0) as usize * PAGE_SIZE) }.map(drop)
+    unsafe { sys::map_closed(address, len) }.map(drop)
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: the call fills two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, and nobody else's.
-    let [read, hold] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-    Ok((raise(read)?, raise(hold)?))
+    let (read, hold) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    Ok((read, raise(hold)?))
 }
 
 /// A pipe that says when a forked child and its children have ended, and what they may read.
@@ -245,14 +393,8 @@ impl Children {
         let ended = |(pipe, _): &mut Child| matches!(pipe.read(&mut [0u8]), Ok(0));
         let mut children = self.lock();
         let gone: Vec<_> = children.extract_if(.., ended).collect();
-        // Closing a pipe asks whether it is one of the children's.
         drop(children);
         gone.iter().for_each(|(_, snapshot)| manager.release_snapshot(snapshot));
-    }
-
-    /// Whether a descriptor is one of the pipes.
-    pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
-        self.lock().iter().any(|(pipe, _)| pipe.as_raw_fd() == descriptor)
     }
 }
 

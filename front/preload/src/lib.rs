@@ -25,6 +25,7 @@ mod descriptors;
 mod files;
 mod fork;
 mod heap;
+mod helper;
 mod lines;
 mod malloc;
 mod mapping;

@@ -257,6 +257,11 @@ pub(crate) fn step_aside() {
     }
 }
 
+/// In the helper, when the program has ended: one of its threads may have `main` for ever.
+pub(crate) fn abandon() {
+    STUCK.store(true, Release);
+}
+
 /// Whether this thread is at the arena, so that this is a signal's handler.
 pub(crate) fn is_interrupted() -> bool {
     AT_MAIN.get()

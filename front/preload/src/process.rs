@@ -10,15 +10,18 @@
 //! they may hold what the start needs. `regions` comes before every lock of the manager.
 
 use crate::files::{Files, PLACES};
+use crate::heap;
+use crate::helper::{self, Calls};
 use crate::regions::{Region, Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
-use crate::{descriptors, heap};
 use highwater_devices::{Area, Device};
 use highwater_mm::khugepaged::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
+use highwater_os::helper::Program as Served;
 use highwater_session::{Malloc, MapFiles, Mapping as Wanted, Settings};
+use highwater_uffd::api::Source;
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
@@ -54,13 +57,32 @@ pub(crate) struct Process {
     pub(crate) settings: Settings,
     pub(crate) manager: Arc<Manager<Uffd>>,
     pub(crate) reporter: Reporter,
+    /// What threads of the program have the helper do.
+    pub(crate) calls: Calls,
     base: u64,
     pages: u64,
     regions: Arc<RwLock<Regions>>,
     pub(crate) files: Arc<Files>,
+    /// How many of its devices, the first, are an ancestor's.
+    pub(crate) inherited: usize,
     /// Ends of pipes held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
     _server: Server,
+}
+
+/// What a process is served with.
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) program: Served,
+    pub(crate) devices: Vec<Box<dyn Device>>,
+    /// How many of them, the first, are an ancestor's.
+    pub(crate) inherited: usize,
+    pub(crate) source: Source,
+    pub(crate) site: Site,
+    /// Of the range.
+    pub(crate) pages: u64,
+    pub(crate) regions: Regions,
+    pub(crate) holds: Vec<RawFd>,
 }
 
 /// Whether it is still open if this process is to be served.
@@ -140,11 +162,13 @@ fn start() -> Option<&'static Process> {
     if STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).is_err() {
         return get();
     }
-    let _blocked = Blocked::now();
+    let blocked = Blocked::now();
     STARTS.set(true);
     let started = match Settings::from_env() {
         Ok(None) => None,
-        Ok(Some(settings)) => Some(Process::start(settings)),
+        Ok(Some(settings)) => {
+            Some(helper::start(&blocked, &[], move |program| Process::start(settings, program)))
+        }
         Err(error) => Some(Err(error)),
     };
     match started {
@@ -157,8 +181,7 @@ fn start() -> Option<&'static Process> {
 }
 
 /// Serves a process from now on, with its heap from the first request on.
-fn begin(process: Process) {
-    let process: &'static Process = Box::leak(Box::new(process));
+fn begin(process: &'static Process) {
     PROCESS.store(ptr::from_ref(process).cast_mut(), Release);
     if process.settings.malloc == Malloc::All {
         heap::start(process).unwrap_or_else(|error| refuse(&error));
@@ -171,8 +194,8 @@ fn refuse(error: &str) -> ! {
 }
 
 /// Makes a process the one that serves; in a forked child, instead of its parent's.
-pub(crate) fn publish(process: Process) {
-    PROCESS.store(Box::leak(Box::new(process)), Release);
+pub(crate) fn publish(process: &'static Process) {
+    PROCESS.store(ptr::from_ref(process).cast_mut(), Release);
     STATE.store(RUNNING, Release);
     STARTS.set(false);
 }
@@ -190,33 +213,28 @@ pub(crate) fn forget_start() {
 }
 
 impl Process {
-    fn start(settings: Settings) -> Result<Process, String> {
+    fn start(settings: Settings, program: Served) -> Result<Process, String> {
         let devices = open_devices(&settings)?;
         let capacity = settings.memory.0
             + settings.swap.iter().map(|area| area.spec.capacity().0).sum::<u64>();
         let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
         let pages = len / PAGE_SIZE as u64;
         let regions = Regions::new(pages - 1);
-        let site = Site::Anywhere;
-        let process = Process::serve(settings, devices, site, pages, regions, vec![], |_| ())?;
-        report::at_exit();
-        Ok(process)
+        let (site, source) = (Site::Anywhere, Source::find());
+        let (inherited, holds) = (0, Vec::new());
+        let plan =
+            Plan { settings, program, devices, inherited, source, site, pages, regions, holds };
+        Process::serve(plan, |_| ())
     }
 
-    /// Starts manager and server over a range of `pages` pages. `fill` gives the space its contents
+    /// Starts manager and server over a range, in the helper. `fill` gives the space its contents
     /// before anything can fault.
-    pub(crate) fn serve(
-        settings: Settings,
-        devices: Vec<Box<dyn Device>>,
-        site: Site,
-        pages: u64,
-        regions: Regions,
-        holds: Vec<RawFd>,
-        fill: impl FnOnce(&Manager<Uffd>),
-    ) -> Result<Process, String> {
+    pub(crate) fn serve(plan: Plan, fill: impl FnOnce(&Manager<Uffd>)) -> Result<Process, String> {
+        let Plan { settings, program, devices, inherited, source, site, pages, regions, holds } =
+            plan;
         let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
         let mapping = match settings.mapping {
-            Wanted::Auto => Uffd::probe().map_err(refused)?,
+            Wanted::Auto => source.probe().map_err(refused)?,
             Wanted::Move => Mapping::Move,
             Wanted::Copy => Mapping::Copy,
         };
@@ -224,7 +242,7 @@ impl Process {
             MapFiles::Off => 0,
             MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
         };
-        let platform = Uffd::with_places(settings.memory, devices, places, mapping);
+        let platform = Uffd::with_places(settings.memory, devices, places, mapping, source);
         let platform = platform.map_err(refused)?;
         platform.place(SPACE, Placement { site, delivery: Delivery::Handler });
         let config = Config { kswapd_threads: settings.kswapd, ..Config::default() };
@@ -234,16 +252,27 @@ impl Process {
         fill(&manager);
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
-        let files = Arc::new(Files::new(settings.map_files));
+        let files = Arc::new(Files::new(settings.map_files, program.pid));
         let owner =
             Program { regions: regions.clone(), files: files.clone(), manager: manager.clone() };
         let owner = Arc::new(owner);
         let server = Server::start(manager.clone(), SPACE, owner);
         let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
-        let own = manager.platform().descriptors();
-        descriptors::guard(own.into_iter().chain(holds.iter().copied()));
-        let reporter = Reporter::start(&settings, manager.clone(), base, pages);
-        Ok(Process { settings, manager, reporter, base, pages, regions, files, holds, _server })
+        let reporter = Reporter::new(&settings, program.pid, manager.clone(), base, pages);
+        let calls = Calls::new();
+        Ok(Process {
+            settings,
+            manager,
+            reporter,
+            calls,
+            base,
+            pages,
+            regions,
+            files,
+            inherited,
+            holds,
+            _server,
+        })
     }
 
     /// The regions, to look at.
@@ -276,18 +305,6 @@ impl Process {
     /// Where the range begins, and its pages.
     pub(crate) fn extent(&self) -> (u64, u64) {
         (self.base, self.pages)
-    }
-
-    /// Whether a descriptor belongs to what serves this process.
-    pub(crate) fn owns_descriptor(&self, descriptor: RawFd) -> bool {
-        self.manager.platform().devices().owns_descriptor(descriptor)
-            || self.files.owns_descriptor(descriptor)
-            || self.reporter.children().owns_descriptor(descriptor)
-    }
-
-    /// Whether a descriptor is a pipe's end held open for an ancestor.
-    pub(crate) fn is_pipe(&self, descriptor: RawFd) -> bool {
-        self.holds.contains(&descriptor)
     }
 
     /// Whether all that is resident could be saved for a child: what is dirty of it needs slots.
@@ -330,6 +347,10 @@ impl Process {
 
     /// Drops contents and takes the pages out of use.
     pub(crate) fn release(&self, range: Range) {
+        self.in_helper(|| self.release_here(range));
+    }
+
+    fn release_here(&self, range: Range) {
         self.end_files(range);
         let blocked = Blocked::now();
         // First the contents: once the pages are free another thread may take them.
@@ -353,43 +374,41 @@ impl Process {
 
     /// Moves contents to pages that read as zeros.
     pub(crate) fn relocate(&self, range: Range, to: Vpn) {
-        let _blocked = Blocked::now();
-        self.manager.relocate(SPACE, range, to);
+        self.in_helper(|| self.manager.relocate(SPACE, range, to));
     }
 
     /// Makes pages present that will be written soon, while memory is plenty.
     pub(crate) fn populate(&self, range: Range) {
-        let _blocked = Blocked::now();
-        self.manager.populate(SPACE, range);
+        self.in_helper(|| self.manager.populate(SPACE, range));
     }
 
     /// Makes large pages of a range of the program's paged memory.
     pub(crate) fn collapse(&self, range: Range) -> Asked {
-        let _blocked = Blocked::now();
-        self.manager.collapse(SPACE, range)
+        self.in_helper(|| self.manager.collapse(SPACE, range))
     }
 
     /// Drops contents.
     pub(crate) fn discard(&self, range: Range) {
-        let _blocked = Blocked::now();
-        self.manager.discard(SPACE, range);
-        self.discard_files(range);
+        self.in_helper(|| {
+            self.manager.discard(SPACE, range);
+            self.discard_files(range);
+        });
     }
 
     /// Drops what is swapped out of contents that nobody needs; returns how many pages.
     pub(crate) fn discard_swapped(&self, range: Range) -> u64 {
-        let _blocked = Blocked::now();
-        self.manager.discard_swapped(SPACE, range)
+        self.in_helper(|| self.manager.discard_swapped(SPACE, range))
     }
 
     /// Says that a range will be used soon. Of a large one as much is read as may push other pages
     /// out for it.
     pub(crate) fn prefetch(&self, range: Range) {
-        let _blocked = Blocked::now();
         let most = self.manager.machine().frames.len() as u64 / 4;
         let end = Vpn(range.end.0.min(range.first.0 + most));
-        self.manager.prefetch(SPACE, Range { end, ..range });
-        self.prefetch_files(Range { end, ..range });
+        self.in_helper(|| {
+            self.manager.prefetch(SPACE, Range { end, ..range });
+            self.prefetch_files(Range { end, ..range });
+        });
     }
 
     /// Gives pages added at the end of `old` the protection of its last page.

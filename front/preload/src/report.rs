@@ -1,37 +1,45 @@
 //! Statistics for the run, the last words of a process, and its end.
 //!
 //! ```text
-//! Reporter -- thread, every 100 ms: publish, look which children have ended
-//!          \- StatsFile: read by `highwater run`, also after this process was killed
+//! "report" thread --- every 100 ms: publish, look which children have ended
+//!      |          \-- when it is asked to finish: publish for the last time
+//!      \- StatsFile: read by `highwater run`
 //! ```
 
 use crate::fork::Children;
 use crate::heap::{self, Look, Watch};
-use crate::signals::Blocked;
-use crate::{memory, process};
+use crate::{helper, memory, process};
 use highwater_devices::{Compression, Tiering};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{FaultError, Manager};
+use highwater_os::helper::Program;
+use highwater_os::sys::{futex_wait, futex_wake_all};
 use highwater_session::{Settings, StatsFile};
 use highwater_uffd::Uffd;
-use highwater_units::{Bytes, PAGE_SIZE};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use highwater_units::{Bytes, Nanos, PAGE_SIZE};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between publications.
-const PERIOD: Duration = Duration::from_millis(100);
+pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// Publishes a process's statistics.
+const RUNNING: u32 = 0;
+const ENDING: u32 = 1;
+const ENDED: u32 = 2;
+
+/// How long the last publication may take.
+const FINISH_MAX: Duration = Duration::from_millis(500);
+
+/// Publishes a process's statistics, from its helper.
 pub(crate) struct Reporter {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     manager: Arc<Manager<Uffd>>,
     file: Option<StatsFile>,
     /// The range and the arena: what is paged. (first address, after the last)
     paged: [(u64, u64); 2],
+    /// [`RUNNING`], [`ENDING`] or [`ENDED`].
+    stage: AtomicU32,
     elsewhere_peak: AtomicU64,
     paged_peak: AtomicU64,
     out_of_memory: AtomicU64,
@@ -46,22 +54,23 @@ struct Shared {
 }
 
 impl Reporter {
-    /// Starts publishing. Without a run directory, or a thread, there is nothing to publish to, or
-    /// only at the end: the program matters more.
-    pub(crate) fn start(
+    /// Without a run directory there is nothing to publish to: the program matters more.
+    pub(crate) fn new(
         settings: &Settings,
+        pid: i32,
         manager: Arc<Manager<Uffd>>,
         base: u64,
         pages: u64,
     ) -> Reporter {
         let file = settings.run_dir.as_ref();
-        let file = file.and_then(|dir| StatsFile::create(dir, std::process::id()).ok());
+        let file = file.and_then(|dir| StatsFile::create(dir, pid.cast_unsigned()).ok());
         let (arena, arena_len) = manager.platform().arena_range();
         let range = (base, base + pages * PAGE_SIZE as u64);
-        let shared = Arc::new(Shared {
+        Reporter {
             manager,
             file,
             paged: [range, (arena, arena + arena_len as u64)],
+            stage: AtomicU32::new(RUNNING),
             elsewhere_peak: AtomicU64::new(0),
             paged_peak: AtomicU64::new(0),
             out_of_memory: AtomicU64::new(0),
@@ -70,29 +79,18 @@ impl Reporter {
             tiered_peak: Mutex::default(),
             malloc: Mutex::default(),
             children: Children::default(),
-        });
-        let body = shared.clone();
-        let started = highwater_os::spawn("hw-report", Box::new(move || body.run()));
-        drop(started);
-        Reporter { shared }
+        }
     }
 
     /// The forked children that still read this process's slots.
     pub(crate) fn children(&self) -> &Children {
-        &self.shared.children
+        &self.children
     }
 
-    /// Publishes once more, with what takes longer to find out.
-    pub(crate) fn finish(&self) {
-        self.shared.look_elsewhere();
-        self.shared.publish(Look::Now);
-    }
-}
-
-impl Shared {
-    fn run(&self) {
-        // Looking at all mappings costs milliseconds: after 1, 2, 4 ... periods.
-        let mut next_look = 1u64;
+    /// Publishes until it is asked to finish.
+    pub(crate) fn run(&self) {
+        // Looking at all mappings costs milliseconds: after 16, 32, 64 ... periods, and at the end.
+        let mut next_look = 16u64;
         for tick in 0u64.. {
             if tick == next_look {
                 self.look_elsewhere();
@@ -100,7 +98,25 @@ impl Shared {
             }
             self.children.release_ended(&self.manager);
             self.publish(Look::IfDue);
-            std::thread::sleep(PERIOD);
+            futex_wait(&self.stage, RUNNING, Some(Nanos(PERIOD.as_nanos() as u64)));
+            if self.stage.load(Acquire) == ENDING {
+                break;
+            }
+        }
+        self.look_elsewhere();
+        self.publish(Look::Now);
+        self.stage.store(ENDED, Release);
+        futex_wake_all(&self.stage);
+    }
+
+    /// Has the figures published for the last time: the program has ended, and its memory is still
+    /// here. Waits no longer than [`FINISH_MAX`]: the program may have left a lock taken.
+    pub(crate) fn finish(&self) {
+        self.stage.store(ENDING, Release);
+        futex_wake_all(&self.stage);
+        let until = Instant::now() + FINISH_MAX;
+        while self.stage.load(Acquire) == ENDING && Instant::now() < until {
+            futex_wait(&self.stage, ENDING, Some(Nanos(PERIOD.as_nanos() as u64)));
         }
     }
 
@@ -143,6 +159,8 @@ impl Shared {
             (Counter::ArenaBytes, platform.arena_used().0),
             (Counter::RamDeviceBytes, ram_device),
             (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
+            (Counter::HelperNanos, cpu_time()),
+            (Counter::ProcessEnded, u64::from(self.stage.load(Relaxed) != RUNNING)),
         ];
         gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
         now
@@ -202,49 +220,38 @@ fn high_water() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Publishes at the process's ordinary end.
-pub(crate) fn at_exit() {
-    // SAFETY: the handler is a plain function that may run at any time.
-    unsafe { libc::atexit(finish) };
+/// CPU time of the helper.
+fn cpu_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-extern "C" fn finish() {
-    // A signal's handler may end the process, too, and would wait for the locks of this thread.
-    let _blocked = Blocked::now();
-    memory::step_aside();
-    if let Some(process) = process::running() {
-        process.reporter.finish();
-    }
-}
-
-/// _exit(2): without exit handlers, but the statistics are kept.
-#[unsafe(no_mangle)]
-extern "C" fn _exit(status: libc::c_int) -> ! {
-    finish();
-    leave(status)
-}
-
-/// _Exit(3), the same.
-#[unsafe(no_mangle)]
-extern "C" fn _Exit(status: libc::c_int) -> ! {
-    finish();
-    leave(status)
-}
-
-fn leave(status: libc::c_int) -> ! {
-    loop {
-        // SAFETY: ends the process.
-        unsafe { libc::syscall(libc::SYS_exit_group, status) };
-    }
-}
-
-/// Writes one line and ends the process, status 2: what cannot be served is not run.
+/// Writes one line and ends the process, status 2: what cannot be served is not run. From the
+/// helper it can only be killed.
 pub(crate) fn end(message: &str) -> ! {
     say(message);
-    leave(2)
+    if highwater_os::helper::is_inside() {
+        kill_program();
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, 2) };
+    }
 }
 
-/// Ends a process whose access cannot be served, as the kernel ends one that is out of memory.
+/// Kills the program and this helper with it.
+fn kill_program() -> ! {
+    if let Some(program) = helper::program() {
+        program.kill();
+    }
+    loop {
+        // The helper's first thread sees the end of the program, and ends the helper.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Ends a process whose access cannot be served, as the kernel ends one that is out of memory. In
+/// the helper.
 pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let statistics = manager.statistics();
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
@@ -258,19 +265,35 @@ pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     ));
     if let Some(process) = process::running() {
         let full = u64::from(error == FaultError::OutOfMemory);
-        process.reporter.shared.out_of_memory.store(full, Relaxed);
-        process.reporter.shared.publish(Look::IfDue);
+        process.reporter.out_of_memory.store(full, Relaxed);
     }
-    loop {
-        // SAFETY: a signal that ends this process and nothing else.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-    }
+    kill_program()
 }
 
+/// Writes a line to the program's standard error.
 fn say(message: &str) {
     let line = format!("highwater: {message}\n");
+    let copy = match helper::program() {
+        Some(program) if highwater_os::helper::is_inside() => stream_of(program),
+        Some(_) | None => None,
+    };
+    let stream = copy.as_ref().map_or(libc::STDERR_FILENO, AsRawFd::as_raw_fd);
     // SAFETY: the line lives for the call. What cannot be written cannot be said.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    unsafe { libc::write(stream, line.as_ptr().cast(), line.len()) };
+}
+
+/// The standard error of the program, whose descriptors the helper does not have.
+fn stream_of(program: Program) -> Option<OwnedFd> {
+    let (call, stream) = (libc::SYS_pidfd_getfd, libc::STDERR_FILENO);
+    // SAFETY: asks for a new descriptor.
+    match unsafe { libc::syscall(call, program.pidfd, stream, 0) } {
+        // SAFETY: just made, and nobody else's.
+        fd @ 0.. => Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }),
+        _ => {
+            let path = format!("/proc/{}/fd/{stream}", program.pid);
+            std::fs::OpenOptions::new().append(true).open(path).ok().map(OwnedFd::from)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,11 @@ impl SharedWords {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let address = unsafe {
             let hint = std::ptr::null_mut();
-            rustix::mm::mmap(hint, WORDS * WORD, protection, MapFlags::SHARED, fd, 0)?
+            let address =
+                rustix::mm::mmap(hint, WORDS * WORD, protection, MapFlags::SHARED, fd, 0)?;
+            // A forked child has a file of its own.
+            rustix::mm::madvise(address, WORDS * WORD, rustix::mm::Advice::LinuxDontFork)?;
+            address
         };
         NonNull::new(address.cast()).map(SharedWords).ok_or(rustix::io::Errno::NOMEM)
     }

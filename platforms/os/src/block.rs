@@ -1,23 +1,42 @@
 //! Devices over the arena: those of the start, and places for files that come and go.
 
-use crate::Os;
 use crate::files::Place;
+use crate::{Os, OsThread, spawn};
 use highwater_devices::{Arena, Compression, Device, Started, Tiering};
-use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError};
+use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError, Thread};
 use highwater_units::Bytes;
+use std::io;
 
 /// The devices of a platform: swap and files in order of preference, then places.
 pub struct Devices {
     fixed: Vec<Box<dyn Device>>,
     places: Vec<Place>,
+    /// Those of devices that move contents of their own accord.
+    threads: Vec<OsThread>,
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        // The threads end when their devices are gone.
+        self.fixed.clear();
+        self.threads.drain(..).for_each(Thread::join);
+    }
 }
 
 impl Devices {
     /// Devices and places for files, at most 255 in all.
-    pub fn new(fixed: Vec<Box<dyn Device>>, places: usize) -> Devices {
+    ///
+    /// # Errors
+    /// The system has no thread for a device that needs one.
+    pub fn new(fixed: Vec<Box<dyn Device>>, places: usize) -> io::Result<Devices> {
         let most = usize::from(u8::MAX);
         assert!(fixed.len() + places <= most, "a slot names its device in a byte");
-        Devices { fixed, places: (0..places).map(|_| Place::default()).collect() }
+        let places = (0..places).map(|_| Place::default()).collect();
+        let mut devices = Devices { fixed, places, threads: Vec::new() };
+        for body in devices.fixed.iter().filter_map(|device| device.thread()) {
+            devices.threads.push(spawn("hw-writeback", body)?);
+        }
+        Ok(devices)
     }
 
     /// What they are.
@@ -138,12 +157,6 @@ impl Devices {
     /// Takes one [`Devices::pause`] back.
     pub fn resume(&self) {
         self.fixed.iter().for_each(|device| device.resume());
-    }
-
-    /// Whether a file descriptor is one of a device's.
-    pub fn owns_descriptor(&self, descriptor: i32) -> bool {
-        self.fixed.iter().any(|device| device.owns_descriptor(descriptor))
-            || self.places.iter().any(|place| place.owns_descriptor(descriptor))
     }
 }
 

@@ -51,11 +51,6 @@ impl Place {
         // Closing its descriptors may ask whether they are a device's.
         drop(device);
     }
-
-    /// Whether a file descriptor is the device's.
-    pub fn owns_descriptor(&self, descriptor: i32) -> bool {
-        self.with(|device| device.owns_descriptor(descriptor)).unwrap_or(false)
-    }
 }
 
 /// What a device of a file is.

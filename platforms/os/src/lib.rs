@@ -16,6 +16,7 @@ mod block;
 mod clock;
 mod cpu;
 mod files;
+pub mod helper;
 pub mod huge;
 mod lock;
 mod lock_table;
@@ -87,7 +88,7 @@ impl Os {
             topology,
             idle: IdleTimes::open().ok(),
             memory: ArenaMapping::backed_by(frames, huge_pages)?,
-            devices: Devices::new(devices, places),
+            devices: Devices::new(devices, places)?,
         })
     }
 

@@ -20,10 +20,28 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
 /// # Safety
 /// With `fixed`, nothing else may use the range.
 pub unsafe fn map_anonymous(fixed: Option<*mut u8>, len: usize) -> io::Result<*mut u8> {
+    // SAFETY: as the caller says.
+    unsafe { map(fixed, len, libc::PROT_READ | libc::PROT_WRITE) }
+}
+
+/// Maps private anonymous memory that nobody may touch yet, in place of what is there.
+///
+/// # Errors
+/// The system's refusal.
+///
+/// # Safety
+/// Nothing else may use the range.
+pub unsafe fn map_closed(at: *mut u8, len: usize) -> io::Result<*mut u8> {
+    // SAFETY: as the caller says.
+    unsafe { map(Some(at), len, libc::PROT_NONE) }
+}
+
+/// # Safety
+/// As for the functions above.
+unsafe fn map(fixed: Option<*mut u8>, len: usize, access: libc::c_int) -> io::Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let flags = flags | if fixed.is_some() { libc::MAP_FIXED } else { 0 };
     let at = fixed.unwrap_or(std::ptr::null_mut());
-    let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, or one that replaces a range the caller vouches for.
     let mapped = unsafe { libc::syscall(libc::SYS_mmap, at, len, access, flags, -1, 0) };
     check(mapped).map(|address| address as *mut u8)

@@ -1,10 +1,11 @@
 //! Threads of the manager: all signals blocked, so that the program's go to the program's threads.
 //!
-//! Made by pthread_create, not by the standard library, whose threads register destructors as they
+//! A thread of a helper process makes threads of that process (`helper`). Others are made by
+//! pthread_create, not by the standard library, whose threads register destructors as they
 //! begin: for that the C library takes the lock that dlopen holds while a library's constructors
 //! run. A constructor that waits for its page would wait for a thread that waits for it.
 
-use crate::Os;
+use crate::{Os, helper};
 use highwater_platform::{Thread, Threads};
 use highwater_units::NodeId;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
@@ -21,20 +22,36 @@ const STACK_BYTES: usize = 256 << 10;
 const STACK_BYTES_MAX: usize = 64 << 20;
 
 /// A started thread. Dropping it lets the thread run on by itself.
-pub struct OsThread(pthread_t);
+pub struct OsThread(Option<Made>);
+
+enum Made {
+    Pthread(pthread_t),
+    Helper(helper::Thread),
+}
 
 impl Thread for OsThread {
-    fn join(self) {
-        // SAFETY: a thread that nobody has joined or detached, and nobody will.
-        unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
-        mem::forget(self);
+    fn join(mut self) {
+        match self.0.take() {
+            // SAFETY: a thread that nobody has joined or detached, and nobody will.
+            Some(Made::Pthread(thread)) => unsafe {
+                libc::pthread_join(thread, ptr::null_mut());
+            },
+            Some(Made::Helper(thread)) => thread.join(),
+            None => {}
+        }
     }
 }
 
 impl Drop for OsThread {
     fn drop(&mut self) {
-        // SAFETY: as in `join`.
-        unsafe { libc::pthread_detach(self.0) };
+        match self.0.take() {
+            // SAFETY: as in `join`.
+            Some(Made::Pthread(thread)) => unsafe {
+                libc::pthread_detach(thread);
+            },
+            Some(Made::Helper(thread)) => thread.detach(),
+            None => {}
+        }
     }
 }
 
@@ -73,6 +90,10 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
 /// # Errors
 /// The system has no thread to give.
 pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread> {
+    if helper::is_inside() {
+        let made = helper::spawn(name, body)?;
+        return Ok(OsThread(Some(Made::Helper(made))));
+    }
     let start = Box::into_raw(Box::new(Start { name: CString::new(name)?, body }));
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -89,7 +110,7 @@ pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread>
     }
     // SAFETY: `before` was filled above; this thread gets its own mask back.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    created.map(OsThread).map_err(|error| {
+    created.map(|thread| OsThread(Some(Made::Pthread(thread)))).map_err(|error| {
         // SAFETY: no thread was made that could have taken it.
         drop(unsafe { Box::from_raw(start) });
         io::Error::from_raw_os_error(error)

@@ -2,6 +2,7 @@
 //!
 //! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
 
+use crate::Mapping;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -135,32 +136,70 @@ pub struct Userfaultfd {
     fd: OwnedFd,
 }
 
-impl Userfaultfd {
-    /// Opens one for faults of user and kernel mode: by /dev/userfaultfd if that is there and
-    /// allowed, else by the system call.
+/// Where userfaultfds come from: a device that is kept open, so that they are still to be had when
+/// the process has given its privileges up, or the system call.
+pub struct Source(Option<OwnedFd>);
+
+impl Source {
+    /// /dev/userfaultfd if that is there and allowed, else the system call.
+    pub fn find() -> Source {
+        let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
+        let device = options.open("/dev/userfaultfd").ok().map(OwnedFd::from);
+        Source(device.and_then(|device| raise(device).ok()))
+    }
+
+    /// A device that was open before.
+    pub fn of(device: Option<OwnedFd>) -> Source {
+        Source(device)
+    }
+
+    /// The device's descriptor.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.0.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// What this kernel can do for this process.
+    ///
+    /// # Errors
+    /// As of [`Uffd::probe`](crate::Uffd::probe).
+    pub fn probe(&self) -> io::Result<Mapping> {
+        match self.open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
+            Ok(_) => Ok(Mapping::Move),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.open(feature::PAGEFAULT_FLAG_WP).map(|_| Mapping::Copy)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens one for faults of user and kernel mode in the memory of this process.
     ///
     /// # Errors
     /// EPERM: not permitted; ENOSYS: the kernel has none; EINVAL: it lacks a feature.
-    pub fn open(features: u64) -> io::Result<Userfaultfd> {
-        let fd = Self::open_device().or_else(|_| Self::open_call())?;
+    pub fn open(&self, features: u64) -> io::Result<Userfaultfd> {
+        let by_device = self.descriptor().map(Source::open_device).transpose();
+        let fd = match by_device {
+            Ok(Some(fd)) => fd,
+            Ok(None) | Err(_) => Source::open_call()?,
+        };
         let uffd = Userfaultfd { fd: raise(fd)? };
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
         uffd.call(IO_API, &mut args)?;
         Ok(uffd)
     }
 
-    fn open_device() -> io::Result<OwnedFd> {
-        let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
-        let device = options.open("/dev/userfaultfd")?;
+    fn open_device(device: RawFd) -> io::Result<OwnedFd> {
         // SAFETY: the request takes flags by value and returns a new descriptor.
-        owned(unsafe { libc::ioctl(device.as_raw_fd(), IO_NEW as _, libc::O_CLOEXEC) }.into())
+        owned(unsafe { libc::ioctl(device, IO_NEW as _, libc::O_CLOEXEC) }.into())
     }
 
     fn open_call() -> io::Result<OwnedFd> {
         // SAFETY: the call takes flags only and returns a new descriptor.
         owned(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) })
     }
+}
 
+impl Userfaultfd {
     /// The descriptor, for those who must keep it from being closed.
     pub fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()

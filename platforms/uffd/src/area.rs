@@ -1,7 +1,7 @@
 //! Where the spaces lie in the address space, and how their faults are delivered.
 
 use crate::Mapping;
-use crate::api::{Userfaultfd, feature};
+use crate::api::{Source, Userfaultfd, feature};
 use crate::protect::Protections;
 use highwater_os::{huge, sys};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
@@ -82,6 +82,7 @@ impl Area {
 
 /// The spaces of a platform.
 pub(crate) struct Areas {
+    source: Source,
     features: u64,
     wishes: Mutex<Vec<(SpaceId, Placement)>>,
     areas: Vec<OnceLock<Area>>,
@@ -92,9 +93,10 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    pub(crate) fn new(mapping: Mapping) -> Areas {
+    pub(crate) fn new(mapping: Mapping, source: Source) -> Areas {
         let moves = if mapping == Mapping::Move { feature::MOVE } else { 0 };
         Areas {
+            source,
             features: feature::PAGEFAULT_FLAG_WP | feature::THREAD_ID | moves,
             wishes: Mutex::new(Vec::new()),
             areas: (0..AREAS_MAX).map(|_| OnceLock::new()).collect(),
@@ -102,6 +104,11 @@ impl Areas {
             messages: OnceLock::new(),
             signals: OnceLock::new(),
         }
+    }
+
+    /// Where userfaultfds come from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     pub(crate) fn place(&self, space: SpaceId, placement: Placement) {
@@ -193,7 +200,7 @@ impl Areas {
         if let Some(made) = cell.get() {
             return Ok(made);
         }
-        let made = Userfaultfd::open(features)?;
+        let made = self.source.open(features)?;
         Ok(cell.get_or_init(|| made))
     }
 
@@ -274,13 +281,19 @@ fn map_aligned(len: usize) -> io::Result<*mut u8> {
 }
 
 /// Maps and readies pages of a space that lies at `base`, where its owner has given up, or never
-/// had, what is there.
+/// had, what is there. Until they are registered nobody can touch them, and what a debugger has
+/// read of them meanwhile is dropped: no page of theirs is ever one of zeros of the kernel's.
 fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
     let (address, len) =
         (base.wrapping_add(first.0 as usize * PAGE_SIZE), (end.0 - first.0) as usize * PAGE_SIZE);
     // SAFETY: pages set aside for the space.
-    let mapped = unsafe { sys::map_anonymous(Some(address), len)? };
-    prepare(uffd, mapped, len)
+    let mapped = unsafe { sys::map_closed(address, len)? };
+    prepare(uffd, mapped, len)?;
+    // SAFETY: as above.
+    unsafe {
+        sys::advise(mapped, len, libc::MADV_DONTNEED)?;
+        sys::protect(mapped, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
 }
 
 /// Readies a fresh mapping: not inherited, faults reported, and in small pages until it is asked

@@ -29,7 +29,7 @@ mod protect;
 pub mod sigbus;
 mod thread;
 
-use api::{Userfaultfd, feature};
+use api::{Source, Userfaultfd};
 use area::Areas;
 pub use area::{Delivery, Placement, Site};
 pub use files::FileAt;
@@ -60,8 +60,9 @@ pub struct Uffd {
     memory: UffdArena,
     areas: Areas,
     devices: Devices,
-    /// /proc/self/mem, to read pages whose protection forbids it.
-    own_memory: OwnedFd,
+    /// /proc/self/mem, to read pages whose protection forbids it. Absent in a process that has
+    /// given privileges up, where the system denies it.
+    own_memory: Option<OwnedFd>,
 }
 
 impl Uffd {
@@ -71,13 +72,7 @@ impl Uffd {
     /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection
     /// (EINVAL).
     pub fn probe() -> io::Result<Mapping> {
-        match Userfaultfd::open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
-            Ok(_) => Ok(Mapping::Move),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                Userfaultfd::open(feature::PAGEFAULT_FLAG_WP).map(|_| Mapping::Copy)
-            }
-            Err(error) => Err(error),
-        }
+        Source::find().probe()
     }
 
     /// A platform with a budget of `memory`, swapping to `devices`.
@@ -85,11 +80,11 @@ impl Uffd {
     /// # Errors
     /// As for [`Uffd::probe`], and no address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
-        Uffd::with_places(memory, devices, 0, mapping)
+        Uffd::with_places(memory, devices, 0, mapping, Source::find())
     }
 
-    /// The same, with places for files that are opened later (`Manager::open_file`); devices and
-    /// places are 255 at most.
+    /// A platform with places for files that are opened later (`Manager::open_file`); devices and
+    /// places are 255 at most. Its userfaultfds come from `source`.
     ///
     /// # Errors
     /// As of [`Uffd::new`].
@@ -98,6 +93,7 @@ impl Uffd {
         devices: Vec<Box<dyn Device>>,
         places: usize,
         mapping: Mapping,
+        source: Source,
     ) -> io::Result<Uffd> {
         let frames = memory.pages() as u32;
         let topology = Topology::of_host();
@@ -106,11 +102,15 @@ impl Uffd {
             topology,
             idle: Uffd::idle_times(),
             mapping,
-            memory: UffdArena::new(frames, mapping)?,
-            areas: Areas::new(mapping),
-            devices: Devices::new(devices, places),
-            own_memory: api::raise(File::open("/proc/self/mem")?.into())?,
+            memory: UffdArena::new(frames, mapping, &source)?,
+            areas: Areas::new(mapping, source),
+            devices: Devices::new(devices, places)?,
+            own_memory: Uffd::own_memory(),
         })
+    }
+
+    fn own_memory() -> Option<OwnedFd> {
+        api::raise(File::open("/proc/self/mem").ok()?.into()).ok()
     }
 
     /// Out of the way of descriptors that a program opens.
@@ -206,6 +206,11 @@ impl Uffd {
         }
     }
 
+    /// Where this platform's userfaultfds come from.
+    pub fn source(&self) -> &Source {
+        self.areas.source()
+    }
+
     /// How pages are mapped.
     pub fn mapping(&self) -> Mapping {
         self.mapping
@@ -228,8 +233,8 @@ impl Uffd {
 
     /// Descriptors that must stay open: without them missing pages would read as zeros.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let own = [self.own_memory.as_raw_fd()];
-        let own = own.into_iter().chain(self.idle.as_ref().map(IdleTimes::descriptor));
+        let own = self.own_memory.iter().map(AsRawFd::as_raw_fd);
+        let own = own.chain(self.idle.as_ref().map(IdleTimes::descriptor));
         own.chain(self.memory.descriptors()).chain(self.areas.descriptors()).collect()
     }
 }

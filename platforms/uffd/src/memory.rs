@@ -5,7 +5,7 @@
 //! frees after that; [`UffdArena::populate`] does so in chunks, as frames are first used. With COPY
 //! the arena is plain memory: a frame whose page is in the program is dropped from it.
 
-use crate::api::{Userfaultfd, Wake, Writable, feature};
+use crate::api::{Source, Userfaultfd, Wake, Writable, feature};
 use crate::{Mapping, Uffd};
 use highwater_devices::Arena;
 use highwater_os::{ArenaMapping, sys};
@@ -47,7 +47,7 @@ unsafe impl Send for UffdArena {}
 unsafe impl Sync for UffdArena {}
 
 impl UffdArena {
-    pub(crate) fn new(frames: u32, how: Mapping) -> io::Result<UffdArena> {
+    pub(crate) fn new(frames: u32, how: Mapping, source: &Source) -> io::Result<UffdArena> {
         let mapping = ArenaMapping::new(frames)?;
         let base = mapping.arena().address(Pfn(0));
         // SAFETY: the arena was just made. A child has an arena of its own, and pages that both
@@ -56,7 +56,7 @@ impl UffdArena {
         let uffd = match how {
             Mapping::Copy => None,
             Mapping::Move => {
-                let uffd = Userfaultfd::open(feature::MOVE | feature::PAGEFAULT_FLAG_WP)?;
+                let uffd = source.open(feature::MOVE | feature::PAGEFAULT_FLAG_WP)?;
                 uffd.register(base as u64, mapping.bytes())?;
                 Some(uffd)
             }

@@ -216,12 +216,32 @@ impl Uffd {
     }
 
     /// Reads a page of the program into memory of ours. Through /proc/self/mem, which heeds no
-    /// protection of the range and fails, where a load would raise a signal.
+    /// protection of the range and fails, where a load would raise a signal; where that is denied,
+    /// by a call that heeds it.
     fn read_program(&self, from: u64, to: *mut u8) -> bool {
-        let memory = self.own_memory.as_raw_fd();
-        // SAFETY: `to` is a frame the caller holds, a page long.
-        let got = unsafe { libc::pread64(memory, to.cast(), PAGE_SIZE, from as i64) };
-        got == PAGE_SIZE as isize
+        let got = match &self.own_memory {
+            // SAFETY: `to` is a frame the caller holds, a page long.
+            Some(memory) => unsafe {
+                libc::pread64(memory.as_raw_fd(), to.cast(), PAGE_SIZE, from as i64)
+            },
+            None => read_own(from, to),
+        };
+        got == PAGE_SIZE as isize || self.read_closed(from, to)
+    }
+
+    /// Reads a page that the program may not read, by allowing it for an instant.
+    fn read_closed(&self, from: u64, to: *mut u8) -> bool {
+        let fixed = self.areas.protections().fix();
+        if self.own_memory.is_some() || fixed.at(from) != Access::None {
+            return false;
+        }
+        let page: *mut u8 = std::ptr::with_exposed_provenance_mut(from as usize);
+        let protect = |bits| {
+            // SAFETY: a page of the program, whose protection nobody else changes meanwhile.
+            unsafe { sys::protect(page, PAGE_SIZE, bits) }.is_ok()
+        };
+        let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE as isize;
+        protect(libc::PROT_NONE) && read
     }
 
     fn drop_page(&self, page: Stretch) {
@@ -257,6 +277,15 @@ unsafe fn move_all(uffd: &Userfaultfd, to: u64, from: u64, len: usize, wake: Wak
         done += PAGE_SIZE;
     }
     Ok(())
+}
+
+/// Reads a page of this process by the call that every process may make of itself.
+fn read_own(from: u64, to: *mut u8) -> isize {
+    let piece = |address: *mut u8| libc::iovec { iov_base: address.cast(), iov_len: PAGE_SIZE };
+    let from = piece(std::ptr::with_exposed_provenance_mut(from as usize));
+    let to = piece(to);
+    // SAFETY: `to` is a frame that the caller holds; the other address is only looked up.
+    unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) }
 }
 
 /// Whether there is a page at an address, be it on its way between two frames of the kernel's.

@@ -151,6 +151,8 @@ counters! {
     TierSlowWrites "tier_slow_writes" sum "Pages written there at once: the fast level was full."
     Processes "processes" sum "Processes that were served."
     OutOfMemory "oom" sum "Processes ended because memory and swap were full."
+    HelperNanos "helper_nanos" sum "CPU time of the processes that have the manager's threads."
+    ProcessEnded "processes_ended" sum "Processes whose last figures these are."
 }
 
 #[cfg(test)]

@@ -1,0 +1,253 @@
+//! Makes processes and threads past the C library, and waits for them.
+//!
+//! A new task begins in [`Task::entry`] on the stack of a [`Block`], with the thread-local
+//! variables in the same block. Only raw system calls are used to make it.
+
+use super::tls;
+use crate::sys;
+use libc::{c_int, c_long, c_void};
+use std::arch::naked_asm;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering::Acquire};
+
+/// What each kind of task shares with the one that makes it.
+pub(super) mod flags {
+    use libc::*;
+
+    /// Shares memory, and the maker waits until it ends. Its end is no signal.
+    pub(in super::super) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
+    /// Shares the starter's descriptors, which are a copy of the program's.
+    pub(in super::super) const GUARDIAN: c_int =
+        CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_UNTRACED | CLONE_SETTLS;
+    pub(in super::super) const HELPER: c_int = GUARDIAN | SIGCHLD;
+    pub(in super::super) const THREAD: c_int =
+        GUARDIAN | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
+}
+
+/// Stack and thread-local variables of a task, unmapped when dropped: the task has ended.
+///
+/// ```text
+/// guard page | stack -->  <-- | static TLS | thread control block | dtv
+///                         top              thread pointer
+/// ```
+pub(super) struct Block {
+    base: *mut u8,
+    len: usize,
+    stack_top: *mut u8,
+    thread_pointer: *mut u8,
+}
+
+impl Block {
+    pub(super) fn new(stack: usize) -> io::Result<Block> {
+        let layout = tls::layout().ok_or(io::ErrorKind::Unsupported)?;
+        let page = highwater_units::PAGE_SIZE;
+        let below = layout.below().next_multiple_of(page);
+        let len = page + stack + below + tls::CONTROL_BYTES + tls::DTV_BYTES;
+        // SAFETY: a new mapping.
+        let base = unsafe { sys::map_anonymous(None, len)? };
+        // SAFETY: nobody uses it yet. The first page catches a stack that overflows; a forked child
+        // of the program has helpers of its own.
+        unsafe {
+            sys::protect(base, page, libc::PROT_NONE)?;
+            sys::advise(base, len, libc::MADV_DONTFORK)?;
+        }
+        let stack_top = base.wrapping_add(page + stack);
+        let thread_pointer = stack_top.wrapping_add(below);
+        // SAFETY: as much is mapped around the thread pointer as the layout asks for.
+        unsafe { layout.fill(thread_pointer) };
+        Ok(Block { base, len, stack_top, thread_pointer })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made above; its task has ended.
+        unsafe { sys::unmap(self.base, self.len) };
+    }
+}
+
+/// What a new task does; the result of `entry` is its exit status.
+#[derive(Clone, Copy)]
+pub(super) struct Task {
+    pub(super) entry: extern "C" fn(*mut c_void) -> c_int,
+    pub(super) argument: *mut c_void,
+}
+
+/// Words of memory that the kernel writes.
+pub(super) struct Words {
+    /// Cleared, and waiters woken, when the task ends.
+    pub(super) ended: Option<*mut i32>,
+}
+
+impl Words {
+    pub(super) fn none() -> Words {
+        Words { ended: None }
+    }
+}
+
+/// Makes a task; returns its number.
+///
+/// # Errors
+/// The number of the system's error.
+///
+/// # Safety
+/// The block and what the task's argument points at live as long as the task.
+pub(super) unsafe fn clone(
+    flags: c_int,
+    block: &Block,
+    task: Task,
+    words: Words,
+) -> Result<i32, i32> {
+    let stack = block.stack_top.cast::<usize>();
+    let ended = words.ended.unwrap_or(ptr::null_mut());
+    // SAFETY: the top of a stack that no task uses yet; the rest is the caller's promise.
+    let made = unsafe {
+        let stack = stack.sub(2);
+        stack.write(task.entry as usize);
+        stack.add(1).write(task.argument as usize);
+        raw(flags as c_long, stack.cast(), ptr::null_mut(), ended, block.thread_pointer)
+    };
+    if made < 0 { Err(-made as i32) } else { Ok(made as i32) }
+}
+
+/// clone(2) with the arguments that the kernel takes; the new task takes its entry and argument
+/// from its stack.
+///
+/// # Safety
+/// `stack` is the top of a stack of the new task's, with these two words there.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn raw(
+    flags: c_long,
+    stack: *mut u8,
+    parent: *mut i32,
+    ended: *mut i32,
+    thread_pointer: *mut u8,
+) -> c_long {
+    naked_asm!(
+        "mov r10, rcx",
+        "mov eax, {clone}",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        "2:",
+        "xor ebp, ebp",
+        "pop rax",
+        "pop rdi",
+        "call rax",
+        "mov edi, eax",
+        "mov eax, {exit}",
+        "syscall",
+        "ud2",
+        clone = const libc::SYS_clone,
+        exit = const libc::SYS_exit,
+    )
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Status(i32),
+    Killed,
+    /// Another has waited for it.
+    Unknown,
+}
+
+/// Waits for a child made by [`clone`].
+pub(super) fn wait(child: i32) -> Ended {
+    let mut status = 0;
+    let no_usage = ptr::null_mut::<libc::rusage>();
+    loop {
+        let call = libc::SYS_wait4;
+        // SAFETY: fills the status. Raw: in the C library it is a cancellation point.
+        let waited = unsafe { libc::syscall(call, child, &raw mut status, libc::__WALL, no_usage) };
+        match waited {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Ended::Unknown,
+            _ if libc::WIFEXITED(status) => return Ended::Status(libc::WEXITSTATUS(status)),
+            _ => return Ended::Killed,
+        }
+    }
+}
+
+/// Waits until the kernel has cleared a thread's word.
+pub(super) fn wait_until_cleared(word: &AtomicI32) {
+    loop {
+        let value = word.load(Acquire);
+        if value == 0 {
+            return;
+        }
+        let no_timeout = ptr::null::<libc::timespec>();
+        // The kernel wakes waiters of the shared kind.
+        // SAFETY: an aligned live word.
+        unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, no_timeout)
+        };
+    }
+}
+
+/// A descriptor of a process; -1 where the kernel (before Linux 5.3) has none.
+pub(super) fn pidfd_open(pid: i32) -> RawFd {
+    // SAFETY: asks for a new descriptor.
+    unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as RawFd }
+}
+
+/// First of all in a new task: its name, and its CPU number where the C library looks for it.
+pub(super) fn begin(name: &CStr) {
+    // SAFETY: the name lives for the call, which cuts it at 15 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    tls::register_rseq();
+}
+
+/// Leaves the program's session and process group: signals to these are not for the helper.
+pub(super) fn leave_session() {
+    // SAFETY: takes nothing; fails only for the leader of a group, which a new process is not.
+    unsafe { libc::setsid() };
+}
+
+/// Closes all descriptors but some, and opens the standard streams on /dev/null: what is written
+/// to them by mistake must not reach a file that got the number.
+pub(super) fn close_others(keep: &[RawFd], pidfd: RawFd) {
+    let mut kept: Vec<RawFd> = keep.iter().copied().chain([pidfd]).filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut from: c_long = 0;
+    for fd in kept.into_iter().map(c_long::from).chain([c_long::from(u32::MAX)]) {
+        if from < fd {
+            close_range(from, fd - 1);
+        }
+        from = fd + 1;
+    }
+    for stream in 0..3 {
+        // SAFETY: opens the lowest free number, which is `stream`.
+        let opened = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+        debug_assert!(opened == stream || opened < 0);
+    }
+}
+
+fn close_range(first: c_long, last: c_long) {
+    // SAFETY: descriptors of a table that only the helper has.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Before Linux 5.9.
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills the limits.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    for fd in first..=last.min(limit.rlim_max.min(1 << 20) as c_long) {
+        // SAFETY: as above.
+        unsafe { libc::syscall(libc::SYS_close, fd) };
+    }
+}
+
+/// Ends all threads of the helper.
+pub(super) fn end_process(status: c_int) -> ! {
+    loop {
+        // SAFETY: ends this process, not the program.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}

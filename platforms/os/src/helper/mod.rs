@@ -1,0 +1,260 @@
+//! A process that shares this process's memory, and nothing else: its threads are the manager's.
+//!
+//! ```text
+//! program --- starter    vfork; ends at once, so that nothing of this is the program's child
+//!                \- guardian   waits for the helper; if it dies, kills the program
+//!                       \- helper    the manager's threads
+//! memory      shared by all                       CLONE_VM
+//! descriptors the program's | the helper's        no CLONE_FILES: a copy, closed but for a few
+//! credentials, signal handlers, thread group, session: likewise two sets
+//! ```
+//! The C library does not know the helper's threads: it does not count them when the last thread
+//! of the program ends, does not have them make setuid(2), and the program can neither join nor
+//! signal them. The kernel does not count them as threads of the program, so it may unshare its
+//! user namespace; descriptors that it closes, privileges that it drops and filters that it loads
+//! are not theirs. A debugger of the program does not stop them (CLONE_UNTRACED), so it can read
+//! pages that are swapped out.
+//!
+//! Code that runs in the helper must not use what the C library guards by locks that it leaves out
+//! in a process of one thread: its malloc and stdio. Neither may it make threads but by [`spawn`].
+
+mod clone;
+mod tls;
+
+use clone::{Block, Ended, Task, flags};
+use std::cell::Cell;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering::*};
+pub use tls::learn;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is one of a helper.
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// The process that a helper serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its number.
+    pub pid: i32,
+    /// Readable once it has ended; in the helper's table.
+    pub pidfd: RawFd,
+}
+
+impl Program {
+    /// Ends the program at once. Only its end can follow.
+    pub fn kill(self) {
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        let (call, signal) = (libc::SYS_pidfd_send_signal, libc::SIGKILL);
+        // SAFETY: a signal to the process that a descriptor of ours stands for.
+        unsafe { libc::syscall(call, self.pidfd, signal, no_info, 0) };
+    }
+}
+
+/// What starts a helper, alive until its first thread has taken the body over.
+struct Start<F> {
+    program: Program,
+    keep: Vec<RawFd>,
+    body: Cell<Option<F>>,
+    guardian: Block,
+    helper: Cell<Option<Block>>,
+    /// The guardian's number, or minus the error that kept it from being made; 0 before.
+    made: AtomicI32,
+}
+
+/// Starts a helper that runs `body` and ends when it returns; returns the number of its guardian.
+/// The helper has copies of the descriptors `keep`, and standard streams that lead nowhere. Signals
+/// are to be blocked: the helper's threads inherit the mask.
+///
+/// # Errors
+/// The system makes no process, or [`learn`] found no layout of thread-local variables that this
+/// was written for.
+pub fn start<F>(keep: Vec<RawFd>, body: F) -> io::Result<i32>
+where
+    F: FnOnce(Program) + Send + 'static,
+{
+    let scratch = Block::new(tls::STACK_BYTES)?;
+    let start = Box::new(Start {
+        program: Program { pid: std::process::id() as i32, pidfd: -1 },
+        keep,
+        body: Cell::new(Some(body)),
+        guardian: Block::new(tls::STACK_BYTES)?,
+        helper: Cell::new(Some(Block::new(tls::STACK_BYTES)?)),
+        made: AtomicI32::new(0),
+    });
+    let start = Box::into_raw(start);
+    let task = Task { entry: starter::<F>, argument: start.cast() };
+    // SAFETY: the starter runs on its own stack while this thread waits; `start` is leaked, since
+    // the guardian's stack is in use as long as it lives.
+    let made = unsafe { clone::clone(flags::STARTER, &scratch, task, clone::Words::none()) };
+    // It has ended, since this thread goes on: only its status is left to be collected.
+    clone::wait(made.map_err(io::Error::from_raw_os_error)?);
+    drop(scratch);
+    // SAFETY: leaked above; the starter stored the number before it ended.
+    match unsafe { (*start).made.load(Acquire) } {
+        0 => Err(io::ErrorKind::Interrupted.into()),
+        error @ ..0 => Err(io::Error::from_raw_os_error(-error)),
+        guardian => Ok(guardian),
+    }
+}
+
+/// Makes the guardian and ends. Runs with the thread-local variables of the thread that waits.
+extern "C" fn starter<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
+    let start = argument.cast::<Start<F>>();
+    // SAFETY: what `start` made; the thread that made it waits.
+    let start = unsafe { &mut *start };
+    start.program.pidfd = clone::pidfd_open(start.program.pid);
+    let task = Task { entry: guardian::<F>, argument };
+    // SAFETY: the guardian has a stack and thread-local variables of its own, which are leaked.
+    let made =
+        unsafe { clone::clone(flags::GUARDIAN, &start.guardian, task, clone::Words::none()) };
+    start.made.store(made.unwrap_or_else(|error| -error), Release);
+    0
+}
+
+/// Makes the helper and waits for its end. Its descriptors are the helper's, so nothing that the
+/// helper has open is closed, and no page of the program's reads as zeros, before this ends.
+extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
+    INSIDE.set(true);
+    // SAFETY: what `start` leaked, for the guardian alone until it makes the helper.
+    let start = unsafe { &mut *argument.cast::<Start<F>>() };
+    clone::begin(c"highwater");
+    clone::close_others(&start.keep, start.program.pidfd);
+    start.program.pidfd = lower(start.program.pidfd);
+    let block = start.helper.take().expect("made once");
+    let task = Task { entry: helper::<F>, argument };
+    // SAFETY: as for the guardian; the block is leaked.
+    let made = unsafe { clone::clone(flags::HELPER, &block, task, clone::Words::none()) };
+    std::mem::forget(block);
+    match made.map(clone::wait) {
+        Ok(Ended::Status(0)) => 0,
+        _ => {
+            start.program.kill();
+            1
+        }
+    }
+}
+
+/// Moves a descriptor to the lowest number, below those that a forked child wants its parent's
+/// descriptors under.
+pub fn lower(descriptor: RawFd) -> RawFd {
+    // SAFETY: duplicates a descriptor of the helper's, and closes the first.
+    unsafe {
+        let lowered = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3);
+        if lowered < 0 || lowered > descriptor {
+            libc::syscall(libc::SYS_close, lowered);
+            return descriptor;
+        }
+        libc::syscall(libc::SYS_close, descriptor);
+        lowered
+    }
+}
+
+/// Gives descriptors the numbers that they have in another process: (here, there) of each.
+///
+/// # Errors
+/// The limit on descriptors.
+pub fn renumber(descriptors: &[(RawFd, RawFd)]) -> io::Result<()> {
+    let above = descriptors.iter().map(|(here, there)| *here.max(there)).max().unwrap_or(0) + 1;
+    let check = |result: i32| match result {
+        -1 => Err(io::Error::last_os_error()),
+        fd => Ok(fd),
+    };
+    let close = |fd: RawFd| {
+        // SAFETY: a descriptor of the helper's.
+        unsafe { libc::syscall(libc::SYS_close, fd) };
+    };
+    let mut aside = Vec::new();
+    for (here, there) in descriptors {
+        // SAFETY: duplicates a descriptor of the helper's.
+        let moved = unsafe { libc::fcntl(*here, libc::F_DUPFD_CLOEXEC, above) };
+        aside.push((check(moved)?, *there));
+        close(*here);
+    }
+    for (aside, there) in aside {
+        // SAFETY: likewise, to a number that nothing has here.
+        let moved = unsafe { libc::syscall(libc::SYS_dup3, aside, there, libc::O_CLOEXEC) };
+        check(moved as i32)?;
+        close(aside);
+    }
+    Ok(())
+}
+
+/// The first thread of the helper.
+extern "C" fn helper<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
+    INSIDE.set(true);
+    // SAFETY: what `start` leaked; only this thread takes the body.
+    let start = unsafe { &*argument.cast::<Start<F>>() };
+    clone::begin(c"highwater");
+    clone::leave_session();
+    let body = start.body.take().expect("there is one helper");
+    body(start.program);
+    clone::end_process(0)
+}
+
+/// A thread of a helper.
+pub(crate) struct Thread {
+    block: Block,
+    body: *mut Body,
+}
+
+// SAFETY: `block` and `body` are of the thread, and reached by one that joins it, after its end.
+unsafe impl Send for Thread {}
+// SAFETY: a shared reference gives access to nothing.
+unsafe impl Sync for Thread {}
+
+struct Body {
+    name: std::ffi::CString,
+    run: Cell<Option<Box<dyn FnOnce() + Send>>>,
+    /// The kernel clears it when the thread ends.
+    alive: AtomicI32,
+}
+
+/// Starts a thread of the helper that this thread is of.
+pub(crate) fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<Thread> {
+    let block = Block::new(tls::STACK_BYTES)?;
+    let (name, run) = (std::ffi::CString::new(name)?, Cell::new(Some(run)));
+    let body = Box::into_raw(Box::new(Body { name, run, alive: AtomicI32::new(1) }));
+    let task = Task { entry: thread, argument: body.cast() };
+    // SAFETY: the body lives until the thread is joined, or for ever.
+    let words = clone::Words { ended: Some(unsafe { (*body).alive.as_ptr() }) };
+    // SAFETY: as above; the block likewise.
+    match unsafe { clone::clone(flags::THREAD, &block, task, words) } {
+        Ok(_) => Ok(Thread { block, body }),
+        Err(error) => {
+            // SAFETY: no thread was made that has it.
+            drop(unsafe { Box::from_raw(body) });
+            Err(io::Error::from_raw_os_error(error))
+        }
+    }
+}
+
+extern "C" fn thread(body: *mut libc::c_void) -> i32 {
+    INSIDE.set(true);
+    // SAFETY: what `spawn` made.
+    let body = unsafe { &*body.cast::<Body>() };
+    clone::begin(&body.name);
+    let run = body.run.take().expect("there is one thread");
+    run();
+    0
+}
+
+impl Thread {
+    /// Waits for the thread's end.
+    pub(crate) fn join(self) {
+        // SAFETY: what `spawn` made; nobody else frees it.
+        let body = unsafe { Box::from_raw(self.body) };
+        clone::wait_until_cleared(&body.alive);
+        drop(self.block);
+    }
+
+    /// Lets the thread run on by itself: what it was given stays.
+    pub(crate) fn detach(self) {
+        std::mem::forget(self.block);
+    }
+}
