@@ -2,15 +2,19 @@
 
 CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
-HIGHWATER = $(CARGO_TARGET_DIR)/release/highwater
+HIGHWATER ?= $(CARGO_TARGET_DIR)/release/highwater
 PYTHON_REQUIREMENTS = front/cli/tests/programs/requirements.txt
 BENCH = $(HIGHWATER) bench pmbench --memory 256M --set 1G --read 80 --time 5
 
-.PHONY: help build test demo bench venv tools clean
+PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
+
+.PHONY: help build test test-programs demo bench venv tools clean
 
 help:
 	@echo "make demo    sort 512 MiB of text in 128 MiB of memory (5 minutes)"
 	@echo "make test    every test, on real programs too (17 minutes)"
+	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
+	@echo "             real programs and suites, without and with Highwater (2 hours)"
 	@echo "make bench   random and sequential accesses, beside the same without Highwater"
 	@echo "make clean   remove what was built"
 
@@ -23,6 +27,10 @@ ASSERTED = highwater-mm highwater-os highwater-uffd highwater-sim
 test: tools venv build
 	$(CARGO) test --release --workspace $(addprefix --exclude ,$(ASSERTED))
 	$(CARGO) test $(addprefix --package ,$(ASSERTED))
+
+# HIGHWATER names another build, SUITE_PYTHON a Python with its package `test`.
+test-programs: build
+	HIGHWATER=$(HIGHWATER) python3 $(PROGRAMS) $(ONLY)
 
 demo:
 	@demo/sort.sh check
