@@ -18,6 +18,7 @@ mod elf;
 mod machine;
 mod malloc_figures;
 mod options;
+mod output;
 mod preload;
 mod probe;
 mod program;
@@ -26,6 +27,7 @@ mod refusal;
 mod report;
 mod reproduce;
 mod run;
+mod say;
 mod simulate;
 mod summary;
 mod swap;
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
         Err(error) => usage::answer(&error),
     };
     done.unwrap_or_else(|refusal| {
-        eprintln!("highwater: {refusal}");
+        say::say(&refusal);
         ExitCode::from(Refusal::STATUS)
     })
 }

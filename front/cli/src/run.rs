@@ -8,6 +8,7 @@
 use crate::child::{Ended, Running};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
+use crate::say::say;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_mm::Config;
@@ -160,7 +161,7 @@ impl Run {
         if let Some(mut file) = file {
             let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
             if let Err(error) = text.and_then(|text| writeln!(file, "{text}")) {
-                eprintln!("highwater: the report could not be written: {error}");
+                say(format_args!("the report could not be written: {error}"));
             }
         }
     }
