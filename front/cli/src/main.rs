@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
+//!                              run_dir (statistics)   family (processes of the run)
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! bench.rs   highwater bench   the workloads of lab/, beside the kernel's ways
 //! simulate.rs  highwater simulate  the same workloads and manager on simulated machines
@@ -15,6 +16,7 @@ mod child;
 mod counted;
 mod doctor;
 mod elf;
+mod family;
 mod machine;
 mod malloc_figures;
 mod options;
@@ -27,6 +29,7 @@ mod refusal;
 mod report;
 mod reproduce;
 mod run;
+mod run_dir;
 mod say;
 mod simulate;
 mod summary;

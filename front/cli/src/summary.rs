@@ -22,8 +22,8 @@ pub(crate) fn text(report: &Report) -> String {
     if report.swap_refused_bytes > 0 {
         let refused = Bytes(report.swap_refused_bytes);
         lines.push(format!(
-            "highwater: a swap device had no room though it had slots: it refused {refused}, and was \
-             passed over"
+            "highwater: a swap device had no room though it had slots: it refused {refused}, and \
+             was passed over"
         ));
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)

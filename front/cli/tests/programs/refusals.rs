@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn limited(place: &Place, swap: &[&str]) -> Command {
     let mut command = highwater();
     command.args(["run", "--memory", "40M"]);
-    swap.iter().for_each(|swap| drop(command.args(["--swap", swap])));
+    command.args(swap.iter().flat_map(|swap| ["--swap", *swap]));
     command.arg("--report").arg(place.path("report.json"));
     let script = source("noise.py");
     command.arg("--").arg("python3").arg(script).arg(DATA);
