@@ -19,6 +19,10 @@ use crate::swap::first_error;
 use highwater_platform::{Io, Phase, Platform, Progress, Stop};
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
+/// Writes of a stretch that devices may refuse: some for each of several devices that have slots,
+/// but no room.
+const REFUSALS_MAX: u32 = 32;
+
 /// Consecutive pages in consecutive slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRun {
@@ -257,7 +261,7 @@ fn write<P: Platform>(
     mut saved: impl FnMut(usize, Slot) -> Result<(), FaultError>,
 ) -> Result<(), FaultError> {
     let _phase = m.enter(Phase::SwapOut);
-    let mut at = 0;
+    let (mut at, mut refusals) = (0, 0);
     while at < frames.len() {
         let (first, taken) = m.swap.alloc(m.cpu(), &frames[at..]).ok_or(OutOfMemory)?;
         let written = frames[at..at + taken].iter().copied().collect();
@@ -272,10 +276,12 @@ fn write<P: Platform>(
                 Some(_) => m.release_slot(slot),
             }
         }
-        if let Some(error) = error {
-            return Err(FaultError::Write(error));
+        match error {
+            None => at += taken,
+            // From now on the device is passed over, or asked for less.
+            Some(_) if refusals < REFUSALS_MAX => refusals += 1,
+            Some(error) => return Err(FaultError::Write(error)),
         }
-        at += taken;
     }
     Ok(())
 }

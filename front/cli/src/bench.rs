@@ -19,6 +19,8 @@ mod subject;
 mod table;
 mod walk;
 
+use crate::output::print;
+use crate::say::say;
 use clap::{Args, Subcommand, ValueEnum};
 use highalloc::Highalloc;
 use highwater_lab::peer::keeper::{self, Plan, Ready};
@@ -201,7 +203,7 @@ impl Trouble {
             Trouble::Run(text) => (1, text),
             Trouble::Said(status) => return status.into(),
         };
-        eprintln!("highwater: {text}");
+        say(text);
         status.into()
     }
 }
@@ -212,29 +214,24 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
         Workload::Pmbench(job) => bench(&job),
         Workload::Usemem(job) => bench(&job),
         Workload::Streams(job) => bench(&job),
-        Workload::Highalloc(job) => job.run().map(|text| tell(&text)),
-        Workload::Malloc(job) => job.run().map(|text| tell(&text)),
-        Workload::MallocLoad(load) => load.run().map(|figures| tell(&json(&figures))),
-        Workload::Walk(job) => job.run().map(|text| tell(&text)),
-        Workload::Keep(args) => keep(&args),
+        Workload::Highalloc(job) => job.run(),
+        Workload::Malloc(job) => job.run(),
+        Workload::MallocLoad(load) => load.run().map(|figures| json(&figures)),
+        Workload::Walk(job) => job.run(),
+        Workload::Keep(args) => {
+            return keep(&args).map_or_else(Trouble::report, |()| ExitCode::SUCCESS);
+        }
     };
-    done.map_or_else(Trouble::report, |()| ExitCode::SUCCESS)
+    done.map_or_else(Trouble::report, |text| print(format_args!("{text}\n")))
 }
 
-fn bench(job: &impl Job) -> Result<(), Trouble> {
-    let text = match (&job.common().peer[..], job.common().json) {
+fn bench(job: &impl Job) -> Result<String, Trouble> {
+    Ok(match (&job.common().peer[..], job.common().json) {
         ([], false) => table::one(job, &subject::run(job)?),
         ([], true) => json(&subject::run(job)?),
         (peers, false) => table::all(job, &rounds::run(job, peers)?),
         (peers, true) => json(&rounds::run(job, peers)?),
-    };
-    tell(&text);
-    Ok(())
-}
-
-fn tell(text: &str) {
-    // A closed standard output is no failure of the run.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    })
 }
 
 fn json(value: &impl serde::Serialize) -> String {

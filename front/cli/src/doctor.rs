@@ -1,12 +1,12 @@
 //! `highwater doctor`: what this machine allows, and what to change, a line per item.
 
 use crate::machine::{self, Item, Status};
+use crate::output::print;
 use crate::{Refusal, preload, swap};
 use clap::Args;
 use highwater_devices::{Area, Spec};
 use highwater_session::{Mapping, file_system_name, free_space};
 use rustix::fs::{Mode, OFlags};
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,9 +36,8 @@ impl Doctor {
             }
             false => items.iter().map(line).collect(),
         };
-        // Whoever reads may have closed the pipe; the exit status still tells.
-        let _ = io::stdout().write_all(text.as_bytes());
-        Ok(if works(&items) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let printed = print(text);
+        Ok(if works(&items) { printed } else { ExitCode::FAILURE })
     }
 }
 

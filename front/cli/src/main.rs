@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
+//!                              run_dir (statistics)   family (processes of the run)
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! bench.rs   highwater bench   the workloads of lab/, beside the kernel's ways
 //! simulate.rs  highwater simulate  the same workloads and manager on simulated machines
@@ -15,9 +16,11 @@ mod child;
 mod counted;
 mod doctor;
 mod elf;
+mod family;
 mod machine;
 mod malloc_figures;
 mod options;
+mod output;
 mod preload;
 mod probe;
 mod program;
@@ -26,6 +29,8 @@ mod refusal;
 mod report;
 mod reproduce;
 mod run;
+mod run_dir;
+mod say;
 mod simulate;
 mod summary;
 mod swap;
@@ -62,7 +67,7 @@ fn main() -> ExitCode {
         Err(error) => usage::answer(&error),
     };
     done.unwrap_or_else(|refusal| {
-        eprintln!("highwater: {refusal}");
+        say::say(&refusal);
         ExitCode::from(Refusal::STATUS)
     })
 }

@@ -1,5 +1,6 @@
 //! The progress line: how the run does, four times a second.
 
+use crate::say::say;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::read_all;
 use highwater_units::Bytes;
@@ -69,7 +70,7 @@ impl Progress {
             }
             Mode::Lines if now - self.written >= LINE_PERIOD => {
                 self.written = now;
-                eprintln!("highwater: {line}");
+                say(line);
             }
             Mode::Lines | Mode::Off => {}
         }

@@ -43,6 +43,8 @@ pub(crate) struct Report {
     /// None if there was no device of two levels.
     pub(crate) tiers: Option<Tiers>,
     pub(crate) swap_io_errors: u64,
+    /// What swap devices refused for want of room, though they had slots for it.
+    pub(crate) swap_refused_bytes: u64,
     pub(crate) direct_reclaims: u64,
     /// For how long direct reclaims held threads up.
     pub(crate) direct_reclaim_stall: Latency,
@@ -186,6 +188,7 @@ impl Report {
             malloc: MallocFigures::of(observed.malloc),
             tiers: Tiers::of(&all),
             swap_io_errors: get(Counter::SwapIoErrors),
+            swap_refused_bytes: Bytes::of_pages(get(Counter::SwapRefused)).0,
             direct_reclaims: get(Counter::AllocStall),
             direct_reclaim_stall: Latency::of(&all.reclaims),
             pressure: Pressure { some: Stalls::of(&all, SOME), full: Stalls::of(&all, FULL) },

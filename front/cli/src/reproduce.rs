@@ -6,6 +6,8 @@
 //! Exit status: 0, 1 if a run failed, 2 if it cannot be run.
 
 use crate::Refusal;
+use crate::output::print;
+use crate::say::say;
 use crate::simulate::{create, failed, refusal, write};
 use clap::Args;
 use highwater_lab::report::latency::bars;
@@ -80,8 +82,8 @@ impl Reproduce {
         let curves = if first.is_some() { Curves::Yes } else { Curves::No };
         let asked = Asked { scale: self.scale, seeds: self.seeds, curves };
         let told = |name: &str, tasks| match tasks {
-            1 => eprintln!("highwater: {name}, 1 task"),
-            tasks => eprintln!("highwater: {name}, {tasks} tasks"),
+            1 => say(format_args!("{name}, 1 task")),
+            tasks => say(format_args!("{name}, {tasks} tasks")),
         };
         let reproduced = match self.experiment.reproduce(asked, told) {
             Ok(reproduced) => reproduced,
@@ -95,8 +97,6 @@ impl Reproduce {
             true => serde_json::to_string_pretty(&reproduced.rows).expect("rows have text keys"),
             false => text(&reproduced),
         };
-        // A closed standard output is no failure of the run.
-        let _ = writeln!(std::io::stdout(), "{text}");
-        Ok(ExitCode::SUCCESS)
+        Ok(print(format_args!("{text}\n")))
     }
 }

@@ -5,23 +5,27 @@
 //! ```
 //! Nothing is created and nothing is started before all checks have passed.
 
-use crate::child::{Ended, Running};
+use crate::child::{self, Ended, Orphans, Running};
+use crate::family::Family;
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
+use crate::run_dir::RunDir;
+use crate::say::say;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{Malloc, MapFiles, Mapping, Settings, read_published};
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
-use tempfile::TempDir;
+use std::time::{Duration, Instant};
+
+/// How long processes that end with the program may take for it.
+const REST: Duration = Duration::from_millis(100);
 
 /// Run a program with more memory than it may use
 ///
@@ -80,14 +84,16 @@ impl Run {
     /// Runs the program and passes on its exit status.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
         let mut plan = self.plan()?;
-        let run_dir = create_run_dir()?;
+        let run_dir = RunDir::create()?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
         let started = Instant::now();
         let (pid, ended) = self.carry_out(&plan, run_dir.path())?;
+        let elapsed = started.elapsed();
+        let left = child::wait_for_rest(REST);
         let published = read_published(run_dir.path());
         let malloc: Vec<_> = published.iter().filter_map(|(_, it)| it.malloc.clone()).collect();
         let processes: Vec<_> = published.into_iter().map(|(pid, it)| (pid, it.snapshot)).collect();
-        let (settings, elapsed) = (&plan.settings, started.elapsed());
+        let settings = &plan.settings;
         let report = Report::new(&Observed {
             settings,
             elapsed,
@@ -96,7 +102,7 @@ impl Run {
             processes: &processes,
             malloc: &malloc,
         });
-        self.tell(&report, plan.report.as_ref());
+        self.tell(&report, &left, plan.report.as_ref());
         Ok(ExitCode::from(ended.code()))
     }
 
@@ -129,7 +135,7 @@ impl Run {
         command.arg0(&self.program[0]).args(&self.program[1..]);
         command.envs(plan.settings.to_env());
         command.env("LD_PRELOAD", preload::variable(&plan.library, existing.as_deref()));
-        let running = Running::start(&mut command).map_err(failed)?;
+        let running = Running::start(&mut command, Orphans::Adopt).map_err(failed)?;
         let mut progress = Progress::start(self.progress_mode(), run_dir);
         let ended = loop {
             match running.wait(PERIOD) {
@@ -152,7 +158,10 @@ impl Run {
     }
 
     /// Summary and report. The program has ended: what fails here does not change its status.
-    fn tell(&self, report: &Report, file: Option<&File>) {
+    fn tell(&self, report: &Report, left: &Family, file: Option<&File>) {
+        if !self.quiet && !left.is_empty() {
+            say(format_args!("still running: {left}"));
+        }
         if !self.quiet {
             // Standard error may be closed; there is then nobody to tell.
             let _ = io::stderr().write_all(summary::text(report).as_bytes());
@@ -160,7 +169,7 @@ impl Run {
         if let Some(mut file) = file {
             let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
             if let Err(error) = text.and_then(|text| writeln!(file, "{text}")) {
-                eprintln!("highwater: the report could not be written: {error}");
+                say(format_args!("the report could not be written: {error}"));
             }
         }
     }
@@ -170,19 +179,5 @@ fn create_report(path: &Path) -> Result<File, Refusal> {
     File::create(path).map_err(|error| {
         let what = format!("report '{}' cannot be created: {error}", path.display());
         Refusal::new(what, "name a file in a directory that exists and is writable")
-    })
-}
-
-/// A directory that only this user can read, in memory where possible; removed when dropped.
-fn create_run_dir() -> Result<TempDir, Refusal> {
-    let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let places = [Some(PathBuf::from("/dev/shm")), user, Some(PathBuf::from("/tmp"))];
-    let create = |place| {
-        let private = Permissions::from_mode(0o700);
-        tempfile::Builder::new().prefix("highwater-").permissions(private).tempdir_in(place).ok()
-    };
-    places.into_iter().flatten().find_map(create).ok_or_else(|| {
-        let what = "no place for the statistics of the run (/dev/shm, $XDG_RUNTIME_DIR, /tmp)";
-        Refusal::new(what, "make one of them writable")
     })
 }

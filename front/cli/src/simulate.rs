@@ -10,6 +10,8 @@
 mod swarm;
 
 use crate::Refusal;
+use crate::output::print;
+use crate::say::say;
 use clap::{Args, ValueEnum};
 use highwater_lab::machines;
 use highwater_lab::report::scaling;
@@ -192,9 +194,7 @@ impl Simulate {
             let svg = scaling::plot(&runs).svg().expect("a plot of sound figures can be drawn");
             write("plot", file, |to| to.write_all(svg.as_bytes()));
         }
-        // A closed standard output is no failure of the run.
-        let _ = writeln!(std::io::stdout(), "{}", self.told(&runs));
-        Ok(ExitCode::SUCCESS)
+        Ok(print(format_args!("{}\n", self.told(&runs))))
     }
 
     /// The figures as they are printed.
@@ -234,7 +234,7 @@ pub(crate) fn refusal(bad: BadSetting) -> Refusal {
 
 /// Says why a run failed.
 pub(crate) fn failed(trouble: &Trouble) -> ExitCode {
-    eprintln!("highwater: {trouble}");
+    say(trouble);
     ExitCode::FAILURE
 }
 
@@ -254,13 +254,13 @@ pub(crate) fn write(
     let mut to = BufWriter::new(file);
     let written = contents(&mut to).and_then(|()| to.flush());
     if let Err(error) = written {
-        eprintln!("highwater: the {what} could not be written: {error}");
+        say(format_args!("the {what} could not be written: {error}"));
     }
 }
 
 fn write_trace(trace: &Trace, to: &mut BufWriter<&File>) -> std::io::Result<()> {
     if trace.dropped() > 0 {
-        eprintln!("highwater: the trace lacks its last {} bars; shorten --time", trace.dropped());
+        say(format_args!("the trace lacks its last {} bars; shorten --time", trace.dropped()));
     }
     trace.write(to)
 }

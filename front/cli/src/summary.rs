@@ -19,6 +19,13 @@ pub(crate) fn text(report: &Report) -> String {
         let errors = HumanCount(report.swap_io_errors);
         lines.push(format!("highwater: {errors} swap transfers failed; check the device"));
     }
+    if report.swap_refused_bytes > 0 {
+        let refused = Bytes(report.swap_refused_bytes);
+        lines.push(format!(
+            "highwater: a swap device had no room though it had slots: it refused {refused}, and \
+             was passed over"
+        ));
+    }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
     {
         let failures = HumanCount(failures);
@@ -241,6 +248,14 @@ mod tests {
             text.starts_with("highwater: memory and swap were full: 1 process ended"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_device_without_room_is_told() {
+        let mut report = report(&two_processes());
+        report.swap_refused_bytes = 3 << 20;
+        let text = text(&report);
+        assert!(text.contains("had no room though it had slots: it refused 3 MiB, and"), "{text}");
     }
 
     #[test]

@@ -1,17 +1,13 @@
 //! The answer to a command line that clap does not accept: help if asked for, else one line.
 
-use crate::Refusal;
+use crate::{Refusal, output};
 use clap::error::{Error, ErrorKind};
 use std::process::ExitCode;
 
 /// Prints help and version where they were asked for; any other error becomes a refusal.
 pub(crate) fn answer(error: &Error) -> Result<ExitCode, Refusal> {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A closed standard output is no reason to complain about the command line.
-            let _ = error.print();
-            Ok(ExitCode::SUCCESS)
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(output::outcome(error.print())),
         _ => Err(refusal(&error.to_string())),
     }
 }

@@ -35,6 +35,8 @@ mod packages;
 mod python;
 #[path = "programs/redis.rs"]
 mod redis;
+#[path = "programs/refusals.rs"]
+mod refusals;
 #[path = "programs/shortage.rs"]
 mod shortage;
 #[path = "programs/tools.rs"]

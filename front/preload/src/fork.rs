@@ -24,6 +24,7 @@ use crate::process::{self, Plan, Process, SPACE};
 use crate::regions::Regions;
 use crate::signals::Blocked;
 use crate::{descriptors, heap, helper, memory, report};
+use highwater_devices::Device;
 use highwater_mm::{Manager, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
@@ -56,6 +57,9 @@ struct Saved {
     childs: Snapshot,
     /// How many of the parent's devices, the oldest, the child does not inherit.
     left: usize,
+    /// The child's own devices, of a process that has given privileges up: the child could not open
+    /// them.
+    devices: Option<Vec<Box<dyn Device>>>,
     regions: Regions,
     /// What is protected otherwise than read and write, with PROT_ bits.
     protected: Vec<(Vpn, Vpn, i32)>,
@@ -82,7 +86,7 @@ unsafe impl Send for Registered {}
 
 /// How long a parent waits for its child to register: one that is stopped, by a debugger for
 /// instance, is not waited for.
-const REGISTERED_MAX: Duration = Duration::from_millis(200);
+const REGISTERED_MAX: Duration = Duration::from_secs(1);
 
 impl Registered {
     fn new() -> Result<Registered, String> {
@@ -195,6 +199,13 @@ fn save(process: &Process) -> Result<Saved, String> {
     saved
 }
 
+/// Whether a program has other rights to open files than its helper.
+fn has_given_up(program: Program) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata(format!("/proc/{}", program.pid));
+    owner.is_ok_and(|found| found.uid() != rustix::process::geteuid().as_raw())
+}
+
 /// `left`: how many of the process's devices, the oldest, the child does not inherit.
 fn save_rest(
     process: &Process,
@@ -202,6 +213,7 @@ fn save_rest(
     childs: Snapshot,
     left: usize,
 ) -> Result<Saved, String> {
+    let program = helper::program().ok_or("no program")?;
     let regions = process.regions();
     // While the regions are as they are: a mapping leaves the table after them.
     let files = process.files.all();
@@ -209,8 +221,9 @@ fn save_rest(
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let devices = &platform.devices().fixed()[left..];
-    let devices = devices.iter().flat_map(|device| device.descriptors());
+    let own = has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
+    let devices = platform.devices().fixed()[left..].iter().chain(own.iter().flatten());
+    let devices = devices.flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
     let mapped = files.iter().map(|mapped| mapped.descriptor());
     let holds = if left > 0 { Vec::new() } else { process.holds.clone() };
@@ -222,6 +235,7 @@ fn save_rest(
         snapshot,
         childs,
         left,
+        devices: own,
         regions,
         protected,
         files,
@@ -247,11 +261,11 @@ extern "C" fn parent() {
     drop(heap);
     process.manager.platform().devices().resume();
     let registered = saved.ok().map(|saved| {
-        let Saved { snapshot, read, hold, received, registered, .. } = saved;
+        let Saved { snapshot, devices, read, hold, received, registered, .. } = saved;
         drop(received);
         process.in_helper(|| {
-            // The child's copy tells of its end.
-            drop(hold);
+            // The child has copies.
+            drop((hold, devices));
             process.reporter.children().add(read, snapshot);
         });
         registered
@@ -321,7 +335,7 @@ fn make_child(
     let theirs = &platform.devices().fixed()[saved.left..];
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
     let inherited = devices.len();
-    devices.extend(process::open_devices(&old.settings)?);
+    devices.extend(saved.devices.map_or_else(|| process::open_devices(&old.settings), Ok)?);
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
     }

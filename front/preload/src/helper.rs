@@ -108,6 +108,9 @@ pub(crate) fn start(
     passed: &[RawFd],
     make: impl FnOnce(Program) -> Result<Process, String> + Send + 'static,
 ) -> Result<&'static Process, String> {
+    if has_namespace_for_children() {
+        return Err("its children are to be in a PID namespace of their own".to_owned());
+    }
     let channel = Channel::new().map_err(|error| format!("no socket: {error}"))?;
     let own = channel.helper.as_raw_fd();
     let answer: &'static Answer =
@@ -121,6 +124,14 @@ pub(crate) fn start(
     let guardian = guardian.map_err(|error| format!("no process for the manager: {error}"))?;
     descriptors::guard(channel.program.into_raw_fd());
     answer.wait(guardian)
+}
+
+/// Whether the next child begins a PID namespace (unshare(CLONE_NEWPID)): it is to be the
+/// program's, not one that ends at once and the namespace with it.
+fn has_namespace_for_children() -> bool {
+    let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    let children = namespace("pid_for_children");
+    children.is_some() && children != namespace("pid")
 }
 
 /// The life of the helper.
@@ -137,6 +148,8 @@ fn lead(
         Ok(process) => process,
         Err(error) => return answer.give(Err(error)),
     };
+    // The program's directory is its own to leave, and its file system to unmount.
+    let _ = rustix::process::chdir("/");
     let process: &'static Process = Box::leak(Box::new(process));
     process.calls.start(&channel);
     let publish = spawn("report", Box::new(|| process.reporter.run()));

@@ -174,7 +174,10 @@ fn start() -> Option<&'static Process> {
     match started {
         None => STATE.store(OFF, Release),
         Some(Ok(process)) => begin(process),
-        Some(Err(error)) => refuse(&error),
+        Some(Err(error)) => {
+            report::say(&format!("process {} is not paged: {error}", std::process::id()));
+            STATE.store(OFF, Release);
+        }
     }
     STARTS.set(false);
     running()
@@ -184,13 +187,11 @@ fn start() -> Option<&'static Process> {
 fn begin(process: &'static Process) {
     PROCESS.store(ptr::from_ref(process).cast_mut(), Release);
     if process.settings.malloc == Malloc::All {
-        heap::start(process).unwrap_or_else(|error| refuse(&error));
+        if let Err(error) = heap::start(process) {
+            report::end(&format!("this program cannot be served: {error}"));
+        }
     }
     STATE.store(RUNNING, Release);
-}
-
-fn refuse(error: &str) -> ! {
-    report::end(&format!("this program cannot be served: {error}"))
 }
 
 /// Makes a process the one that serves; in a forked child, instead of its parent's.

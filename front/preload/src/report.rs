@@ -271,7 +271,7 @@ pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
 }
 
 /// Writes a line to the program's standard error.
-fn say(message: &str) {
+pub(crate) fn say(message: &str) {
     let line = format!("highwater: {message}\n");
     let copy = match helper::program() {
         Some(program) if highwater_os::helper::is_inside() => stream_of(program),

@@ -1,8 +1,10 @@
 //! Blocks signals while a thread of the program is inside the manager.
 //!
 //! A signal handler may touch paged memory. If its thread held the table of regions, or the entry
-//! of that page, the fault would wait for the very thread that faults.
+//! of that page, the fault would wait for the very thread that faults. For the same reason the
+//! stack is made present first: a coroutine's may be in paged memory.
 
+use highwater_units::PAGE_SIZE;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -12,6 +14,7 @@ pub(crate) struct Blocked(libc::sigset_t);
 impl Blocked {
     /// Blocks all signals of this thread. Two system calls, one here and one at the end.
     pub(crate) fn now() -> Blocked {
+        touch_stack();
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: both sets are filled by the calls before they are read.
@@ -20,6 +23,19 @@ impl Blocked {
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
             Blocked(before.assume_init())
         }
+    }
+}
+
+/// Bytes of stack that the library uses at most while it holds a lock.
+const STACK_BYTES: usize = 8 << 10;
+
+/// Makes present what of the stack the library uses while it holds a lock.
+#[inline(never)]
+pub(crate) fn touch_stack() {
+    let mut stack = MaybeUninit::<[u8; STACK_BYTES]>::uninit();
+    for at in (0..STACK_BYTES).step_by(PAGE_SIZE) {
+        // SAFETY: a byte of the array, which nobody reads.
+        unsafe { stack.as_mut_ptr().cast::<u8>().add(at).write_volatile(0) };
     }
 }
 

@@ -10,6 +10,7 @@ use highwater_platform::LockStatistics;
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd, sigbus};
 use highwater_units::{SpaceId, Vpn};
+use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -129,7 +130,8 @@ impl Owner for OneRegion {
 
 /// The access that faulted can neither be finished nor undone.
 fn cannot_go_on(vpn: Vpn, error: FaultError) {
-    eprintln!("highwater: page {}: {error}", vpn.0);
+    // Nobody to tell is no reason to panic.
+    let _ = writeln!(std::io::stderr(), "highwater: page {}: {error}", vpn.0);
     // SAFETY: ends the process at once, as is allowed anywhere, in a signal handler too.
     unsafe { libc::_exit(1) };
 }

@@ -12,4 +12,5 @@ mod folios;
 mod huge_pages;
 mod manager;
 mod readahead;
+mod refusals;
 mod runs;

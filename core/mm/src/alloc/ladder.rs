@@ -8,7 +8,7 @@ use crate::machine::{Machine, Node, Stalling};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Atomic, Event, Platform};
+use highwater_platform::{Atomic, Event, Latency, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList, Nanos, Order, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -288,6 +288,18 @@ struct Search {
     runless: u64,
     /// Writes that failed, before.
     write_errors: u64,
+    refusing: Refusing,
+}
+
+/// Whether devices that refuse pages though they have slots are tried all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusing {
+    /// They were not yet.
+    Untried,
+    /// They are, until this round.
+    TriedUntil(u32),
+    /// They were from the first round on, since an allocation before has waited for them in vain.
+    TriedAtOnce,
 }
 
 /// What a search stands on.
@@ -323,7 +335,8 @@ enum Outlook {
     Hopeless,
 }
 
-/// Decides. That slots are left is no hope where all that could go is pages of many frames, for
+/// Decides, from slots that pages may go to: those of a device without room are none. That some are
+/// left is no hope where all that could go is pages of many frames, for
 /// which no run of slots is left, or where writes fail. They are given time once; from then on the
 /// rounds of each allocation are tries enough to see that they work again.
 fn outlook(p: &Progress) -> Outlook {
@@ -340,7 +353,15 @@ impl Search {
         let now = m.platform.now();
         let runless = m.stats.get(Counter::FolioSwpOutFallback);
         let write_errors = m.stats.get(Counter::SwapWriteErrors);
-        Search { rounds: 0, start: now, moved: moved(m), still_since: now, runless, write_errors }
+        Search {
+            rounds: 0,
+            start: now,
+            moved: moved(m),
+            still_since: now,
+            runless,
+            write_errors,
+            refusing: Refusing::Untried,
+        }
     }
 
     fn shortage<P: Platform>(&self, m: &Machine<P>) -> Shortage {
@@ -362,26 +383,49 @@ impl Search {
 
     /// After one round more: lets others work, or says why there is no hope.
     fn go_on<P: Platform>(&mut self, m: &Machine<P>) -> Result<(), Shortage> {
-        if self.outlook(m) == Outlook::Hopeless {
+        if self.outlook(m) == Outlook::Hopeless && self.last_tries(m) == Outlook::Hopeless {
             return Err(self.shortage(m));
         }
         m.platform.relax(self.rounds);
         Ok(())
     }
 
+    /// Where devices refuse pages though they have slots, some rounds more: pages may compress
+    /// differently. On a file system others may make room, which is worth a pause.
+    fn last_tries<P: Platform>(&mut self, m: &Machine<P>) -> Outlook {
+        match self.refusing {
+            Refusing::TriedUntil(round) if self.rounds < round => return Outlook::Open,
+            Refusing::TriedAtOnce => return Outlook::Hopeless,
+            Refusing::Untried | Refusing::TriedUntil(_) => (),
+        }
+        let first = self.refusing == Refusing::Untried;
+        let pause = m.platform.now().since(self.start) < STILL;
+        match m.swap.try_refusing() {
+            Some(latency) if first || (pause && latency == Latency::Asynchronous) => {
+                self.refusing = Refusing::TriedUntil(self.rounds + RETRIES);
+                Outlook::Open
+            }
+            Some(_) | None => Outlook::Hopeless,
+        }
+    }
+
     /// After one round more.
     fn outlook<P: Platform>(&mut self, m: &Machine<P>) -> Outlook {
         self.rounds += 1;
+        if self.rounds == 1 && m.stats.writes_failed(written(m)) {
+            m.swap.try_refusing();
+            self.refusing = Refusing::TriedAtOnce;
+        }
         if self.rounds < RETRIES {
             return Outlook::Open;
         }
-        let (now, moved, (used, all)) = (m.platform.now(), moved(m), m.swap.usage());
+        let (now, moved) = (m.platform.now(), moved(m));
         if moved != self.moved {
             (self.moved, self.still_since) = (moved, now);
         }
         outlook(&Progress {
             rounds: self.rounds,
-            slots_left: all.saturating_sub(used),
+            slots_left: m.swap.room(),
             waited: now.since(self.start),
             still: now.since(self.still_since),
             runless: m.stats.get(Counter::FolioSwpOutFallback).saturating_sub(self.runless),
@@ -423,6 +467,7 @@ fn shortage<P: Platform>(
         nodes: m.nodes.len() as u32,
         slots_used,
         slots,
+        room: m.swap.room(),
         write_errors,
         written: written(m),
     }

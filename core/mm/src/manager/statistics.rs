@@ -6,11 +6,11 @@ use crate::stats::{Counter, Snapshot as Statistics};
 use highwater_platform::{LockStatistics, Platform};
 
 impl<P: Platform> Manager<P> {
-    /// Frames free or in use, and free slots: what could still be given out, in pages.
+    /// Frames that are free, and slots that pages may go to: what could still be given out, in
+    /// pages.
     pub fn capacity_left(&self) -> u64 {
-        let (used, all) = self.machine.swap.usage();
         let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
-        frames + (all - used)
+        frames + self.machine.swap.room()
     }
 
     /// What the manager's locks have cost so far.

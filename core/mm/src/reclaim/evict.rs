@@ -74,6 +74,11 @@ impl Writes {
         self.ios[..self.len].iter().map(|io| io.frames.len() as u32).sum()
     }
 
+    /// Whether there were any, and none failed.
+    fn have_succeeded(&self) -> bool {
+        self.len > 0 && self.ios[..self.len].iter().all(|io| io.result.is_ok())
+    }
+
     /// The devices they go to.
     pub(super) fn devices(&self) -> impl Iterator<Item = u8> {
         let all = &self.devices[..self.len];
@@ -141,7 +146,14 @@ pub(super) fn evict<P: Platform>(
             outbox.send(m, node, &writes);
             to_slots
         }
-        Reclaimer::Kswapd(_) | Reclaimer::Direct => {
+        Reclaimer::Kswapd(outbox) => {
+            write_out(m, &mut writes, &mut piles);
+            if writes.have_succeeded() {
+                outbox.trust();
+            }
+            0
+        }
+        Reclaimer::Direct => {
             write_out(m, &mut writes, &mut piles);
             0
         }

@@ -36,7 +36,7 @@ pub struct Outbox<P: Platform> {
 enum Trust {
     /// Yes.
     Yes,
-    /// A write failed: until the thread has slept, each is waited for.
+    /// A write failed: each is waited for, until one succeeds or the thread has slept.
     No,
 }
 
@@ -112,6 +112,11 @@ impl<P: Platform> Outbox<P> {
                 self.finish_all(m, node);
             }
         }
+    }
+
+    /// A batch that was waited for was written, all of it: the next ones need not be waited for.
+    pub(super) fn trust(&mut self) {
+        self.trust = Trust::Yes;
     }
 
     /// Waits for all that is under way: the thread is going to sleep.

@@ -57,6 +57,7 @@ counters! {
     SwapRaWasted "swap_ra_wasted" sum "Those of them evicted unused, as far as that can be seen."
     SwapIoErrors "swap_io_errors" sum "Transfers that failed, but for writes without room."
     SwapWriteErrors "swap_write_errors" sum "Those of them that were writes, also of files."
+    SwapRefused "swap_refused" sum "Pages that a device had slots for, but no room."
     PgDropClean "pgdrop_clean" sum "Pages freed without a write: clean, in their slot or file."
     PgShrunk "pgshrunk" sum "Pages that caches of objects gave back because memory was short."
     PgScanAnon "pgscan_anon" sum "Anonymous pages looked at for eviction."

@@ -115,8 +115,8 @@ impl Stats {
         *self.shortage.lock().expect("no panic") = Some(shortage);
     }
 
-    /// Whether the last allocation that failed did so while writes failed, and none has succeeded
-    /// since.
+    /// Whether the last allocation that failed did so while writes failed or were refused, and none
+    /// has succeeded since.
     pub(crate) fn writes_failed(&self, written: u64) -> bool {
         let last = self.shortage.lock().expect("no panic");
         last.as_ref().is_some_and(|shortage| shortage.persists(written))

@@ -28,6 +28,8 @@ pub struct Shortage {
     pub slots_used: u64,
     /// All swap slots.
     pub slots: u64,
+    /// Slots left that pages may go to: not those of devices without room for them.
+    pub room: u64,
     /// Writes that failed meanwhile.
     pub write_errors: u64,
     /// Pages that had been written by then.
@@ -35,22 +37,24 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Whether writes failed then, and none has succeeded since: `written` pages have been by now.
+    /// Whether writes failed then, or were refused, and none has succeeded since: `written` pages
+    /// have been by now.
     pub(crate) fn persists(&self, written: u64) -> bool {
-        self.write_errors > 0 && self.written == written
+        let refused = self.slots_used + self.room < self.slots;
+        (self.write_errors > 0 || refused) && self.written == written
     }
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortage { rounds, frames, free, anon, file, isolated, .. } = self;
-        let Shortage { hopeless, nodes, slots_used, slots, write_errors, .. } = self;
+        let Shortage { hopeless, nodes, slots_used, slots, room, write_errors, .. } = self;
         write!(
             f,
             "{rounds} rounds of reclaim in {} ms gained nothing; of {frames} pages {free} are \
              free, {anon} anonymous and {file} of files listed, {isolated} being looked at; \
-             {slots_used} of {slots} swap slots are used; {write_errors} writes failed; kswapd can \
-             do nothing on {hopeless} of {nodes} nodes",
+             {slots_used} of {slots} swap slots are used, and {room} can be; {write_errors} writes \
+             failed; kswapd can do nothing on {hopeless} of {nodes} nodes",
             self.waited.0 / 1_000_000
         )
     }

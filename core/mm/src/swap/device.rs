@@ -5,6 +5,7 @@
 //!        |- Lock<ClusterLists>    which have free slots               lists.rs
 //!        |- [Lock<CpuState>]      where a CPU allocates from          search.rs
 //!        |- Usage                 how many slots are used             usage.rs
+//!        |- Standing              whether it takes what it has slots for   standing.rs
 //!        |- SwapCache             frames of slots                     cache.rs
 //!        |- SlotCache             slots that CPUs keep                slot_cache.rs
 //!        \- Lock<()>              all of it under DeviceLock::Whole, or taking and giving back
@@ -18,6 +19,7 @@ use super::lists::{ClusterLists, Home, List};
 use super::readahead::{Ahead, Owners};
 use super::search::CpuState;
 use super::slot_cache::SlotCache;
+use super::standing::{Stand, Standing, Turn};
 use super::usage::Usage;
 use crate::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapConfig, SwapIn, Switch};
 use highwater_platform::{
@@ -34,6 +36,7 @@ pub struct Device<P: Platform> {
     info: DeviceInfo,
     pub(super) config: SwapConfig,
     pub(super) usage: Usage<P>,
+    pub(super) standing: Standing,
     pub(super) clusters: Vec<P::Lock<ClusterMap>>,
     lists: P::Lock<ClusterLists>,
     /// One for each CPU; a rotational device has one.
@@ -85,6 +88,7 @@ impl<P: Platform> Device<P> {
             index,
             config,
             usage: Usage::new(platform.cpus(), info.pages),
+            standing: Standing::new(info.pages),
             clusters: (0..count).map(map).collect(),
             lists,
             cpus: (0..places).map(cpu).collect(),
@@ -109,14 +113,25 @@ impl<P: Platform> Device<P> {
         self.usage.exact().min(self.info.pages)
     }
 
-    /// Whether more than half of the slots are used, or nearly so (the kernel's vm_swap_full).
+    /// Whether more than half of the slots are used, or nearly so (the kernel's vm_swap_full), or
+    /// there is no room for more pages.
     pub(super) fn is_scarce(&self) -> bool {
-        u64::from(self.usage.about()) * 2 > u64::from(self.info.pages)
+        let about = u64::from(self.usage.about());
+        about * 2 > u64::from(self.info.pages) || !self.standing.is_open()
     }
 
-    /// Whether the last search found no slot.
+    /// Whether the last search found no slot, or what there are is of no use.
     pub(super) fn is_full(&self) -> bool {
-        self.usage.is_full()
+        self.usage.is_full() || self.standing.is_shut()
+    }
+
+    /// Slots that pages may go to, as far as is known.
+    pub(super) fn room(&self) -> u32 {
+        let left = self.info.pages.saturating_sub(self.in_use());
+        match self.standing.stand() {
+            Stand::Open => left,
+            Stand::Full(pages) => left.min(pages),
+        }
     }
 
     /// Slots in use.
@@ -143,16 +158,21 @@ impl<P: Platform> Device<P> {
     }
 
     /// Takes slots for the first frames of `frames`: adjacent, count 1, in the swap cache.
-    pub(super) fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
-        if !self.info.gives_slots() {
+    pub(super) fn alloc(&self, cpu: CpuId, frames: &[Pfn], turn: Turn) -> Option<(Slot, usize)> {
+        let most = self.standing.allows(frames.len(), turn);
+        if most == 0 || !self.info.gives_slots() {
             return None;
         }
+        let frames = &frames[..most];
         let (first, taken) = match self.config.slot_cache {
             Switch::Off => self.alloc_direct(cpu, frames)?,
             Switch::On => self.alloc_parked(cpu, frames)?,
         };
         if let SwapCache::Trees(trees) = &self.cache {
             trees.insert(first, &frames[..taken]);
+        }
+        if turn == Turn::Last {
+            self.standing.tries();
         }
         Some((self.slot(first), taken))
     }
@@ -354,6 +374,7 @@ impl<P: Platform> Device<P> {
         let result = act(&mut map, (slot % CLUSTER_SLOTS) as u16);
         if map.used() < before {
             self.usage.add(cpu, -i64::from(before - map.used()));
+            self.standing.freed((before - map.used()).into());
             self.relist(cluster, &map, before);
             if before == self.slots_of(cluster) {
                 self.usage.found_room();

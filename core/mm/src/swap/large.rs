@@ -12,6 +12,7 @@ use super::cache::SwapCache;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use super::device::Device;
 use super::lists::{Home, List};
+use super::standing::Turn;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::{CpuId, IoFrames, LARGE_PAGES, Order, Pfn, Slot};
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +35,8 @@ impl<P: Platform> Swap<P> {
 
 impl<P: Platform> Device<P> {
     fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
-        if !self.info().gives_slots() {
+        let pages = order.frames() as usize;
+        if !self.info().gives_slots() || self.standing.allows(pages, Turn::First) < pages {
             return None;
         }
         let frames = IoFrames::Block(first, order);

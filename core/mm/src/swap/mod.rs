@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! Swap -- Device x n   slots: counts, who allocates from where, what CPUs keep     device.rs
-//!      |    \- SwapCache   frames of slots that are being written                  cache.rs
+//!      |    |- SwapCache   frames of slots that are being written                  cache.rs
+//!      |    \- Standing    whether it takes pages                                  standing.rs
 //!      |- Order        which device is next                                        order.rs
 //!      |- Streams      who reads sequentially, and how far ahead                   readahead.rs
 //!      \- FileStreams  the same, of files                                          file_streams.rs
@@ -26,6 +27,7 @@ mod order;
 mod readahead;
 mod search;
 mod slot_cache;
+mod standing;
 #[cfg(test)]
 mod swap_fuzz;
 mod usage;
@@ -42,6 +44,7 @@ use crate::stats::{Counter, Stats};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
 use order::Order;
+use standing::Turn;
 
 /// What became of a slot's place in the swap cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +100,40 @@ impl<P: Platform> Swap<P> {
     /// Takes slots for the first frames of `frames` (not empty): adjacent slots, count 1, frames in
     /// the swap cache. Returns the first slot and how many; `None` if all devices are full.
     pub fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
-        let mut devices = self.order.of(cpu).map(|index| &self.devices[index]);
-        let found = devices.find_map(|device| device.alloc(cpu, frames))?;
+        let from = |turn| {
+            let mut devices = self.order.of(cpu).map(|index| &self.devices[index]);
+            devices.find_map(|device| device.alloc(cpu, frames, turn))
+        };
+        let found = from(Turn::First).or_else(|| match self.any_passed_over() {
+            true => from(Turn::Last),
+            false => None,
+        })?;
         self.order.took(cpu, found.1);
         Some(found)
+    }
+
+    fn own_devices(&self) -> impl Iterator<Item = &Device<P>> {
+        self.devices.iter().filter(|device| device.info().gives_slots())
+    }
+
+    fn any_passed_over(&self) -> bool {
+        self.own_devices().any(|device| !device.standing.is_open())
+    }
+
+    /// Slots that pages may go to, as far as is known: free ones, less those of devices without
+    /// room.
+    pub fn room(&self) -> u64 {
+        self.own_devices().map(|device| u64::from(device.room())).sum()
+    }
+
+    /// For an allocation that would fail: devices that refuse pages, for want of room, are tried
+    /// with some more. The slowest of them; `None` if there are none.
+    pub fn try_refusing(&self) -> Option<Latency> {
+        let tried = self.own_devices().filter(|device| device.standing.grant());
+        let latencies: Vec<_> = tried.map(|device| device.info().latency).collect();
+        let slow = latencies.contains(&Latency::Asynchronous);
+        let latency = if slow { Latency::Asynchronous } else { Latency::Synchronous };
+        (!latencies.is_empty()).then_some(latency)
     }
 
     /// Notes for which pages, from `owner` on, slots were just taken.
@@ -191,14 +224,14 @@ impl<P: Platform> Swap<P> {
     }
 
     fn usages(&self) -> impl Iterator<Item = (u64, u64)> {
-        let own = self.devices.iter().filter(|device| device.info().gives_slots());
+        let own = self.own_devices();
         own.map(|device| (device.in_use().into(), device.info().pages.into()))
     }
 
-    /// Whether the last search for a slot found none, and none of a full cluster was freed since.
+    /// Whether the last search for a slot found none, and none of a full cluster was freed since;
+    /// or what there are is of no use.
     pub fn is_full(&self) -> bool {
-        let mut own = self.devices.iter().filter(|device| device.info().gives_slots());
-        own.all(Device::is_full)
+        self.own_devices().all(Device::is_full)
     }
 
     /// Reads `batch` from a device and waits. The caller holds the entries of its pages.
@@ -282,6 +315,11 @@ impl<P: Platform> Swap<P> {
         };
         account(platform, stats, counters, start, batch);
         stats.add(platform.cpu(), Counter::SwapWriteErrors, errors(batch));
+        let own = &self.devices[usize::from(device)];
+        if own.info().role == DeviceRole::Swap {
+            stats.add(platform.cpu(), Counter::SwapRefused, pages_refused(batch));
+            batch.iter().for_each(|io| own.standing.answered(io.frames.len(), io.result));
+        }
     }
 
     fn tag(&self, device: u8, batch: &[Io], writeback: Switch) {
@@ -329,6 +367,11 @@ fn account<P: Platform>(
 
 fn pages_done(batch: &[Io]) -> u64 {
     batch.iter().filter(|io| io.result.is_ok()).map(|io| io.frames.len() as u64).sum()
+}
+
+fn pages_refused(batch: &[Io]) -> u64 {
+    let refused = |io: &&Io| io.result == Err(IoError::Full);
+    batch.iter().filter(refused).map(|io| io.frames.len() as u64).sum()
 }
 
 /// Failures of the device; that it is full is none.

@@ -132,13 +132,16 @@ impl<P: Platform> Device<P> {
     /// From this CPU's cluster, or another made this CPU's.
     fn alloc_own(&self, state: &mut CpuState, wanted: Wanted<'_>) -> Option<Found> {
         let first = match self.info().latency {
+            // What was written before has its room in the file.
+            Latency::Asynchronous if !self.standing.is_open() => [List::Sparse, List::Nonfull],
             Latency::Asynchronous => [List::Free, List::Sparse],
             Latency::Synchronous => [List::Sparse, List::Free],
         };
         let fresh = first.into_iter().find_map(|list| self.alloc_from(state, list, wanted));
+        let last = [List::Nonfull, List::Free];
         fresh
             .or_else(|| self.alloc_at(state, wanted))
-            .or_else(|| self.alloc_from(state, List::Nonfull, wanted))
+            .or_else(|| last.into_iter().find_map(|list| self.alloc_from(state, list, wanted)))
     }
 
     /// From a free cluster, or else from a base on.

@@ -46,8 +46,7 @@ fn stand(free: u32, low: u32, listed: u32, slots: u64) -> Stand {
 
 fn stand_of<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> Stand {
     let listed = node.lru.listed();
-    let (used, all) = machine.swap.usage();
-    stand(node.zone.free_frames(), node.zone.marks().low, listed, all - used)
+    stand(node.zone.free_frames(), node.zone.marks().low, listed, machine.swap.room())
 }
 
 /// Who rings for kswapd.

@@ -5,6 +5,8 @@
 //! the first failure.
 
 use crate::counted::counted;
+use crate::output::print;
+use crate::say::{say, say_bare};
 use clap::Args;
 use highwater_lab::swarm;
 use std::io::Write;
@@ -120,10 +122,8 @@ impl Shared {
             }
             Err(stuck) => {
                 self.failed.store(true, Relaxed);
-                eprintln!(
-                    "highwater: seed {seed} is stuck: {stuck}\n{}",
-                    replay(&seed.to_string())
-                );
+                let replay = replay(&seed.to_string());
+                say(format_args!("seed {seed} is stuck: {stuck}\n{replay}"));
             }
         }
     }
@@ -136,13 +136,10 @@ impl Shared {
         let [runs, operations, events] =
             [&self.runs, &self.operations, &self.events].map(|sum| sum.load(Relaxed));
         let (seconds, seeds) = (took.as_secs_f64(), counted(runs, "seed", "seeds"));
-        // A closed standard output is no failure of the runs.
-        let _ = writeln!(
-            std::io::stdout(),
+        print(format_args!(
             "{seeds}, {operations} operations, {events} events in {seconds:.1} s: \
-             nothing wrong"
-        );
-        ExitCode::SUCCESS
+             nothing wrong\n"
+        ))
     }
 }
 
@@ -157,7 +154,7 @@ fn name_seeds_of_panics() {
         usual(panic);
         let thread = thread::current();
         if let Some(seed) = thread.name().and_then(|name| name.strip_prefix("seed ")) {
-            eprintln!("{}", replay(seed));
+            say_bare(replay(seed));
             std::process::exit(1);
         }
     }));

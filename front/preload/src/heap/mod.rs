@@ -33,7 +33,7 @@ use gate::Closed;
 pub(crate) use watch::{Look, Watch};
 
 use crate::process::Process;
-use crate::signals::Blocked;
+use crate::signals::{Blocked, touch_stack};
 use crate::{memory, report};
 use classes::SIZES;
 use gate::Gate;
@@ -43,7 +43,6 @@ use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, Slab
 use highwater_session::{MALLOC_SIZES_MAX, MallocReport, malloc_cache_name};
 use highwater_units::{Order, PAGE_SIZE};
 use pages::HeapPages;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::time::Duration;
@@ -277,9 +276,6 @@ pub(crate) fn end_foreign(address: usize) -> ! {
     report::end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
 }
 
-/// Bytes of stack that the slabs and the allocator of the library use at most.
-const STACK_BYTES: usize = 8 << 10;
-
 /// Calls `act`, with the stack that it needs present: a program may have its stacks in paged
 /// memory, and to serve a fault the manager allocates memory of its own, with a lock that this
 /// thread might hold then. Keeps errno, which free must not change.
@@ -291,13 +287,4 @@ fn keeping_errno(act: impl FnOnce()) {
     act();
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-}
-
-#[inline(never)]
-fn touch_stack() {
-    let mut stack = MaybeUninit::<[u8; STACK_BYTES]>::uninit();
-    for at in (0..STACK_BYTES).step_by(PAGE_SIZE) {
-        // SAFETY: a byte of the array, which nobody reads.
-        unsafe { stack.as_mut_ptr().cast::<u8>().add(at).write_volatile(0) };
-    }
 }

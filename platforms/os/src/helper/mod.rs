@@ -124,6 +124,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     // SAFETY: what `start` leaked, for the guardian alone until it makes the helper.
     let start = unsafe { &mut *argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
+    clone::leave_session();
     clone::close_others(&start.keep, start.program.pidfd);
     start.program.pidfd = lower(start.program.pidfd);
     let block = start.helper.take().expect("made once");
@@ -191,7 +192,6 @@ extern "C" fn helper<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c
     // SAFETY: what `start` leaked; only this thread takes the body.
     let start = unsafe { &*argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
-    clone::leave_session();
     let body = start.body.take().expect("there is one helper");
     body(start.program);
     clone::end_process(0)

@@ -1,5 +1,7 @@
 //! Devices that misbehave: slow, failing, full, or slower than they are. Panics that are heard.
 
+pub(crate) mod bounded;
+
 use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, open, tier};
 use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency};
 use highwater_units::{Bytes, PAGE_SIZE, Prng};

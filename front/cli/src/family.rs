@@ -1,0 +1,167 @@
+//! The processes of a run, as /proc shows them: the program, what it has started, what these have.
+//!
+//! ```text
+//! highwater (subreaper) -- program -- children --- ...
+//!                      |- a child whose parent has ended
+//!                      \- helper of the library        not a member: it ends with its program
+//!           run in a run -- ...                        a member; its own family is its own
+//! ```
+//! A process that is forked while /proc is read may be missed, as by the kernel's kill of a group a
+//! process that joins it. Locking: none.
+
+use procfs::process::{Stat, all_processes};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, pidfd_open, pidfd_send_signal};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Comm of the library's helper processes, and of this command.
+const OWN_NAME: &str = "highwater";
+/// Members that are named; the others are counted.
+const NAMED_MAX: usize = 8;
+
+/// A process that this one has started, or one that descends from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    pid: Pid,
+    name: String,
+    group: i32,
+    /// In ticks since boot: with the pid, who it is.
+    start: u64,
+}
+
+/// The members that are alive.
+pub(crate) struct Family(Vec<Member>);
+
+impl Family {
+    /// Of this process.
+    pub(crate) fn now() -> Family {
+        let root = getpid().as_raw_nonzero().get();
+        Family(descendants(&stats(), root, is_helper))
+    }
+
+    /// Nobody.
+    pub(crate) fn none() -> Family {
+        Family(Vec::new())
+    }
+
+    /// Whether nobody is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Signals those in the process group of this process, but for one that has been signalled.
+    pub(crate) fn signal_group(&self, signal: Signal, but: Pid) {
+        let group = getpgrp().as_raw_nonzero().get();
+        let others = self.0.iter().filter(|it| it.group == group && it.pid != but);
+        others.for_each(|member| member.signal(signal));
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Family(members) = self;
+        for (index, member) in members.iter().take(NAMED_MAX).enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            // A program names itself, with anything.
+            let name = member.name.replace(|c: char| c.is_control(), "?");
+            write!(f, "{comma}{name} ({})", member.pid.as_raw_nonzero())?;
+        }
+        match members.len().saturating_sub(NAMED_MAX) {
+            0 => Ok(()),
+            others => write!(f, " and {others} more"),
+        }
+    }
+}
+
+impl Member {
+    fn of(stat: &Stat) -> Option<Member> {
+        let pid = Pid::from_raw(stat.pid)?;
+        let name = stat.comm.clone();
+        Some(Member { pid, name, group: stat.pgrp, start: stat.starttime })
+    }
+
+    /// Signals it, and nobody who has its number by now.
+    fn signal(&self, signal: Signal) {
+        let Ok(process) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
+        let now = procfs::process::Process::new(self.pid.as_raw_nonzero().get());
+        let same = now.and_then(|now| now.stat()).is_ok_and(|now| now.starttime == self.start);
+        if same {
+            // Fails only if it has ended, or has become another user's: then it is not ours to end.
+            let _ = pidfd_send_signal(process, signal);
+        }
+    }
+}
+
+/// All processes; those that end meanwhile are left out.
+fn stats() -> Vec<Stat> {
+    let processes = all_processes().into_iter().flatten().flatten();
+    processes.filter_map(|process| process.stat().ok()).collect()
+}
+
+/// The living descendants of a process, by rank and number, without helpers. The family of another
+/// `highwater` is left to it.
+fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> Vec<Member> {
+    let (mut found, mut at) = (Vec::<&Stat>::new(), 0);
+    let children = |of: i32| stats.iter().filter(move |stat| stat.ppid == of && stat.pid != of);
+    found.extend(children(root));
+    while let Some(stat) = found.get(at).copied() {
+        if stat.comm != OWN_NAME {
+            found.extend(children(stat.pid));
+        }
+        at += 1;
+    }
+    let lives = |stat: &&Stat| !matches!(stat.state, 'Z' | 'X');
+    let members = found.into_iter().filter(lives).filter(|stat| !is_helper(stat));
+    members.filter_map(Member::of).collect()
+}
+
+/// Whether a process is the library's, and not a run of this command.
+fn is_helper(stat: &Stat) -> bool {
+    let of = |who: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{who}/exe")).ok() };
+    stat.comm == OWN_NAME && of(&stat.pid.to_string()) != of("self")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: i32, comm: &str, ppid: i32, state: char) -> Stat {
+        let zeros = "0 ".repeat(45);
+        let line = format!("{pid} ({comm}) {state} {ppid} 7 7 0 -1 {zeros}");
+        procfs::FromRead::from_read(line.as_bytes()).expect("a line of /proc/PID/stat")
+    }
+
+    fn named(stats: &[Stat]) -> String {
+        let is_helper = |stat: &Stat| stat.comm == OWN_NAME && stat.pid >= 1000;
+        Family(descendants(stats, 10, is_helper)).to_string()
+    }
+
+    #[test]
+    fn descendants_are_named_and_others_are_not() {
+        let stats = [
+            stat(1, "init", 0, 'S'),
+            stat(10, OWN_NAME, 1, 'S'),
+            stat(11, "sh", 10, 'S'),
+            stat(14, "b a)\n", 13, 'R'),
+            stat(13, "a", 11, 'T'),
+            stat(12, "orphan", 10, 'S'),
+            stat(15, "gone", 11, 'Z'),
+            stat(20, "other", 1, 'S'),
+            stat(1000, OWN_NAME, 11, 'S'),
+        ];
+        assert_eq!(named(&stats), "sh (11), orphan (12), a (13), b a)? (14)");
+        assert_eq!(named(&stats[..2]), "");
+    }
+
+    #[test]
+    fn a_run_in_a_run_has_a_family_of_its_own() {
+        let stats = [stat(11, OWN_NAME, 10, 'S'), stat(12, "program", 11, 'S')];
+        assert_eq!(named(&stats), "highwater (11)");
+    }
+
+    #[test]
+    fn many_are_counted() {
+        let stats: Vec<Stat> = (11..30).map(|pid| stat(pid, "a", 10, 'S')).collect();
+        assert!(named(&stats).ends_with("a (18) and 11 more"), "{}", named(&stats));
+    }
+}

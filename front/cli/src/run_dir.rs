@@ -1,0 +1,157 @@
+//! The directory of a run, where its processes publish their statistics; and what other runs have
+//! left of theirs.
+//!
+//! ```text
+//! /dev/shm/highwater-XXXXXX/   mode 700, removed at the end of the run
+//!   owner                      locked (flock) by `highwater` as long as it lives
+//!   <pid>.<n>                  statistics of a process (highwater-session)
+//! ```
+//! Nobody cleans up after SIGKILL. So a run first removes what dead ones left: directories of the
+//! same user with an `owner` that nobody has locked. `owner` is locked before it has its name, so
+//! that a new directory never looks like that; and only files with names like these are removed, so
+//! that a directory with anything else in it stays.
+
+use crate::Refusal;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
+use rustix::process::geteuid;
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const PREFIX: &str = "highwater-";
+const OWNER: &str = "owner";
+/// Its name before it is locked.
+const OWNER_NEW: &str = "owner.new";
+
+/// The directory of a run; removed when dropped.
+pub(crate) struct RunDir {
+    dir: TempDir,
+    /// Locked as long as it is open.
+    _owner: File,
+}
+
+impl RunDir {
+    /// Makes one that only this user can read, in memory where possible; removes those of runs that
+    /// were killed.
+    pub(crate) fn create() -> Result<RunDir, Refusal> {
+        let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let places = [Some(PathBuf::from("/dev/shm")), user, Some(PathBuf::from("/tmp"))];
+        let mut places = places.into_iter().flatten().inspect(|place| sweep(place));
+        places.find_map(|place| RunDir::create_in(&place).ok()).ok_or_else(|| {
+            let what = "no place for the statistics of the run (/dev/shm, $XDG_RUNTIME_DIR, /tmp)";
+            Refusal::new(what, "make one of them writable")
+        })
+    }
+
+    fn create_in(place: &Path) -> io::Result<RunDir> {
+        let private = Permissions::from_mode(0o700);
+        let dir = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(place)?;
+        let owner = File::create_new(dir.path().join(OWNER_NEW))?;
+        flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
+        std::fs::rename(dir.path().join(OWNER_NEW), dir.path().join(OWNER))?;
+        Ok(RunDir { dir, _owner: owner })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Removes what killed runs have left in a place. What cannot be removed stays.
+fn sweep(place: &Path) {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let ours = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
+    for entry in entries.filter(|entry| ours(&entry.file_name())) {
+        // Whatever stands in the way is another user's, or of no harm.
+        let _ = remove_if_dead(&entry.path());
+    }
+}
+
+/// Removes the directory of a run whose `highwater` is no more.
+fn remove_if_dead(path: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = openat(CWD, path, flags | OFlags::DIRECTORY, Mode::empty())?;
+    if fstat(&dir)?.st_uid != geteuid().as_raw() {
+        return Ok(());
+    }
+    let owner = openat(&dir, OWNER, flags | OFlags::NONBLOCK, Mode::empty())?;
+    flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
+    // Another run may have removed it, and a third have the name by now.
+    if fstat(&owner)?.st_nlink == 0 {
+        return Ok(());
+    }
+    let names: Vec<_> = rustix::fs::Dir::read_from(&dir)?.flatten().collect();
+    let of_processes = names.iter().map(|entry| entry.file_name());
+    for name in of_processes.filter(|name| name.to_str().is_ok_and(is_of_process)) {
+        unlinkat(&dir, name, AtFlags::empty())?;
+    }
+    unlinkat(&dir, OWNER, AtFlags::empty())?;
+    unlinkat(CWD, path, AtFlags::REMOVEDIR)
+}
+
+/// Whether a file is the statistics of a process.
+fn is_of_process(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    name.split_once('.').is_some_and(|(pid, image)| is_number(pid) && is_number(image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a killed run leaves: the directory, and a lock that nobody has.
+    fn leave(place: &Path) -> PathBuf {
+        let RunDir { dir, _owner } = RunDir::create_in(place).unwrap();
+        std::fs::write(dir.path().join("4711.0"), "statistics").unwrap();
+        drop(_owner);
+        dir.keep()
+    }
+
+    #[test]
+    fn what_killed_runs_left_is_removed_and_a_living_ones_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let living = RunDir::create_in(place.path()).unwrap();
+        let dead = [(); 3].map(|()| leave(place.path()));
+        sweep(place.path());
+        assert!(living.path().join(OWNER).exists());
+        assert!(dead.iter().all(|dir| !dir.exists()));
+        let path = living.path().to_owned();
+        drop(living);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_not_a_runs_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let project = place.path().join("highwater-project");
+        std::fs::create_dir(&project).unwrap();
+        std::fs::write(project.join("1.0"), "mine").unwrap();
+        let mixed = leave(place.path());
+        std::fs::write(mixed.join("notes"), "mine").unwrap();
+        let linked = place.path().join("highwater-link");
+        let target = leave(tempfile::tempdir().unwrap().keep().as_path());
+        std::os::unix::fs::symlink(&target, &linked).unwrap();
+        let elsewhere = leave(place.path());
+        std::fs::rename(&elsewhere, place.path().join("other")).unwrap();
+        sweep(place.path());
+        let stay = [project.join("1.0"), mixed.join("notes"), target, place.path().join("other")];
+        for path in stay {
+            assert!(path.exists(), "{}", path.display());
+        }
+        std::fs::remove_dir_all(linked.read_link().unwrap().parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_being_made_is_not_taken_for_a_dead_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let new = place.path().join("highwater-new");
+        std::fs::create_dir(&new).unwrap();
+        std::fs::write(new.join(OWNER_NEW), "").unwrap();
+        sweep(place.path());
+        assert!(new.join(OWNER_NEW).exists());
+    }
+}

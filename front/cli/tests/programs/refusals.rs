@@ -1,0 +1,54 @@
+//! Swap devices that are full before their slots are used: the next one has its turn.
+
+use crate::common::highwater;
+use crate::place::{Place, program, source, tell};
+use crate::report::Report;
+use crate::run::Run;
+use std::process::Command;
+use std::time::Duration;
+
+/// MiB of bytes that do not compress.
+const DATA: &str = "150";
+/// Far less than it takes to wait for a device that is full: 10 s for each of many allocations.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn limited(place: &Place, swap: &[&str]) -> Command {
+    let mut command = highwater();
+    command.args(["run", "--memory", "40M"]);
+    command.args(swap.iter().flat_map(|swap| ["--swap", *swap]));
+    command.arg("--report").arg(place.path("report.json"));
+    let script = source("noise.py");
+    command.arg("--").arg("python3").arg(script).arg(DATA);
+    command
+}
+
+#[test]
+fn a_compressed_device_without_room_is_passed_over() {
+    let place = Place::new();
+    let script = source("noise.py").to_string_lossy().into_owned();
+    let unlimited = place.run(&program("python3", &[&script, DATA])).expect_success("noise.py");
+    let dir = format!("dir:{}:512M", place.path(".").display());
+    let run =
+        Run::of(&mut limited(&place, &["zram:24M", &dir]), &place.path("."), "limited", PATIENCE);
+    let run = run.expect_success("noise.py, zram before dir");
+    assert_eq!(run.text(), unlimited.text());
+    let report = Report::read(&place.path("report.json"));
+    tell(&format!("zram before dir: {:.1} s; {}", run.elapsed.as_secs_f64(), report.figures()));
+    report.expect_swapping();
+    assert!(report.number("/swap_refused_bytes") > 0, "the first device was never full");
+    assert_eq!(report.number("/swap_io_errors"), 0);
+    assert!(run.errors.contains("a swap device had no room"), "{}", run.errors);
+}
+
+/// Nothing can change where all are full: the end comes at once, and says why.
+#[test]
+fn devices_without_room_end_the_program_at_once() {
+    let place = Place::new();
+    let mut command = limited(&place, &["zram:16M", "zram:8M:zstd"]);
+    let run = Run::of(&mut command, &place.path("."), "limited", PATIENCE);
+    assert!(!run.status.success(), "more than there was room for");
+    assert_eq!(run.text(), "");
+    let seconds = run.elapsed.as_secs_f64();
+    tell(&format!("zram alone: {seconds:.1} s, {}", run.errors));
+    assert!(run.elapsed < Duration::from_secs(8), "waited for what cannot come: {seconds}");
+}

@@ -1,0 +1,56 @@
+# Runs a command from a shell with job control on a terminal of its own: what the keyboard sends
+# reaches the program once, it can be stopped and continued, and it reads from the terminal.
+# Arguments: the command line that runs counts.py.
+import os
+import pty
+import select
+import shlex
+import sys
+import time
+
+DEADLINE = time.monotonic() + 60
+
+
+class Terminal:
+    def __init__(self, arguments):
+        self.seen = ""
+        pid, self.fd = pty.fork()
+        if pid == 0:
+            os.environ["PS1"] = "prompt> "
+            os.execvp(arguments[0], arguments)
+
+    def expect(self, text):
+        while text not in self.seen:
+            left = DEADLINE - time.monotonic()
+            ready = select.select([self.fd], [], [], max(left, 0))[0]
+            if not ready:
+                sys.exit(f"no {text!r} came after: {self.seen!r}")
+            self.seen += os.read(self.fd, 4096).decode()
+        before, self.seen = self.seen.split(text, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+
+terminal = Terminal(["bash", "--norc", "--noprofile", "-i"])
+terminal.expect("prompt> ")
+terminal.type(shlex.join(sys.argv[1:]) + "\n")
+terminal.expect("ready")
+terminal.type("\x03")
+terminal.expect("INT 1")
+terminal.type("a line\n")
+terminal.expect("read a line")
+terminal.type("\x1a")
+terminal.expect("Stopped")
+terminal.expect("prompt> ")
+terminal.type("fg\n")
+terminal.type("another\n")
+terminal.expect("read another")
+terminal.type("\x03")
+terminal.expect("INT 2")
+terminal.type("end\n")
+terminal.expect("done INT 2")
+terminal.expect("prompt> ")
+terminal.type("exit\n")
+print("all as on any terminal")

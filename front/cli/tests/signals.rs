@@ -1,0 +1,291 @@
+//! Signals to a run, and its end: by SIGTERM, by SIGKILL, with processes that go on, from a
+//! terminal; and with nobody to tell. With a library that leaves memory alone, and real shells.
+
+mod common;
+
+use common::{highwater, idle_library};
+use procfs::process::{Process, Stat, all_processes};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+/// For what happens at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn works(library: &Path) -> bool {
+    let output = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
+    if !output.status.success() {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    output.status.success()
+}
+
+/// `highwater run` with arguments; none where it does not work.
+fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
+    let library = idle_library(dir.path());
+    works(&library).then(|| {
+        let mut command = highwater();
+        command.env("HIGHWATER_PRELOAD", library).args(["run", "--memory", "16M"]);
+        command.args(["--swap", "ram:16M"]).args(args);
+        command
+    })
+}
+
+fn counts() -> String {
+    format!("python3 {SOURCES}/counts.py")
+}
+
+fn pid(number: i32) -> Pid {
+    Pid::from_raw(number).expect("a process has a number")
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn stat(of: i32) -> Option<Stat> {
+    Process::new(of).and_then(|process| process.stat()).ok()
+}
+
+fn has_ended(of: i32) -> bool {
+    stat(of).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
+}
+
+/// A run, whose program is talked to by pipes.
+struct Talk {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Talk {
+    fn start(mut command: Command) -> Talk {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Talk { child, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The number behind a word.
+    fn number(&mut self, word: &str) -> i32 {
+        let line = self.line();
+        line.strip_prefix(word).unwrap_or_else(|| panic!("{line}")).trim().parse().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn end(mut self) -> Output {
+        drop(self.child.stdin.take());
+        self.child.wait_with_output().unwrap()
+    }
+}
+
+#[test]
+fn a_signal_to_end_reaches_what_the_program_has_started_once() {
+    let dir = tempfile::tempdir().unwrap();
+    // The shell waits for it, and ends by the signal only when it is over.
+    let script = format!("trap 'echo shell' TERM; {}; exit 4", counts());
+    let Some(command) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
+    let mut talk = Talk::start(command);
+    talk.number("ready");
+    for count in 1..=3 {
+        talk.signal(Signal::TERM);
+        assert_eq!(talk.line(), format!("TERM {count}"));
+    }
+    // Messages are the program's alone: the shell has no handler, but a child has.
+    talk.say("end");
+    assert_eq!(talk.line(), "done TERM 3");
+    assert_eq!(talk.line(), "shell");
+    assert_eq!(talk.end().status.code(), Some(4));
+}
+
+#[test]
+fn other_groups_and_other_signals_are_the_programs_own() {
+    let dir = tempfile::tempdir().unwrap();
+    // A session of its own: no signal of a terminal would reach it. The shell's stdin is its.
+    let script = format!(
+        "trap 'echo hup' HUP; trap 'echo term' TERM; exec 3<&0; \
+        setsid -w {} <&3 & while ! wait $!; do :; done; exit 6",
+        counts()
+    );
+    let Some(command) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
+    let mut talk = Talk::start(command);
+    talk.number("ready");
+    talk.signal(Signal::HUP);
+    assert_eq!(talk.line(), "hup");
+    talk.signal(Signal::TERM);
+    assert_eq!(talk.line(), "term");
+    talk.say("end");
+    assert_eq!(talk.line(), "done");
+    assert_eq!(talk.end().status.code(), Some(6));
+}
+
+/// As some daemons start what they start: their children need nobody who waits for them.
+#[test]
+fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ignores = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+        os.execv(sys.argv[1], sys.argv[1:])";
+    let shows = "import signal, sys; print(signal.getsignal(signal.SIGCHLD).name); sys.exit(3)";
+    let args = ["--quiet", "python3", "-c", shows];
+    let Some(run) = command(&dir, &args) else { return };
+    let mut python = Command::new("python3");
+    python.args(["-c", ignores]).arg(run.get_program()).args(run.get_args());
+    let output = python.env("HIGHWATER_PRELOAD", dir.path().join("libidle.so")).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("SIG_IGN"), "the program's own");
+}
+
+/// What a shell has started ends with it.
+#[test]
+fn a_script_that_is_ended_leaves_nobody_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "sh -c 'echo ready $$; exec sleep 1000 <&- >&- 2>&-'; echo after";
+    let Some(command) = command(&dir, &["sh", "-c", script]) else { return };
+    let mut talk = Talk::start(command);
+    let inner = talk.number("ready");
+    talk.signal(Signal::TERM);
+    let output = talk.end();
+    assert_eq!(output.status.code(), Some(143));
+    wait_until("the shell's child has ended", || has_ended(inner));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!told.contains("still running"), "{told}");
+}
+
+#[test]
+fn what_still_runs_at_the_end_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for quiet in [false, true] {
+        let script = "sleep 1000 <&- >&- 2>&- & echo ready $!; exit 5";
+        let args: &[&str] = if quiet { &["--quiet", "sh", "-c"] } else { &["sh", "-c"] };
+        let Some(command) = command(&dir, &[args, &[script]].concat()) else { return };
+        let mut talk = Talk::start(command);
+        let sleeper = talk.number("ready");
+        let output = talk.end();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!has_ended(sleeper), "it lives on");
+        kill_process(pid(sleeper), Signal::KILL).unwrap();
+        assert_eq!(output.status.code(), Some(5));
+        let expected = format!("highwater: still running: sleep ({sleeper})");
+        assert_eq!(told.lines().any(|line| line == expected), !quiet, "{told}");
+    }
+}
+
+#[test]
+fn orphans_are_reaped_and_the_programs_usage_is_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.json");
+    let script = "for i in 1 2 3 4 5 6 7 8; do (true &); done; \
+        (sh -c 'while read line; do :; done; exec sleep 0.01' <&- &); echo ready $$; read line";
+    let args = ["--quiet", "--report", report.to_str().unwrap(), "sh", "-c", script];
+    let Some(command) = command(&dir, &args) else { return };
+    let mut talk = Talk::start(command);
+    let (program, run) = (talk.number("ready"), talk.child.id() as i32);
+    wait_until("nobody but the program is left", || {
+        let children = all_processes().unwrap().flatten().filter_map(|it| it.stat().ok());
+        children.filter(|it| it.ppid == run).all(|it| it.pid == program)
+    });
+    talk.say("end");
+    assert_eq!(talk.end().status.code(), Some(0));
+    let text = std::fs::read_to_string(&report).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let resident = report["program"]["max_rss_bytes"].as_u64().unwrap();
+    assert!((1 << 18..64 << 20).contains(&resident), "{resident}");
+}
+
+/// SIGKILL of the run is SIGKILL of the program, as it would be without; the next run removes what
+/// is left.
+#[test]
+fn a_killed_run_takes_the_program_along_and_leaves_no_litter() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo ready $$; echo $HIGHWATER_RUN_DIR; exec sleep 1000";
+    let Some(killed) = command(&dir, &["sh", "-c", script]) else { return };
+    let mut talk = Talk::start(killed);
+    let (program, run_dir) = (talk.number("ready"), PathBuf::from(talk.line()));
+    talk.signal(Signal::KILL);
+    talk.end();
+    wait_until("the program has ended", || has_ended(program));
+    // Unless another test's run was faster.
+    std::fs::write(run_dir.join("1.0"), "").ok();
+    let mut talk = Talk::start(command(&dir, &["--quiet", "cat"]).unwrap());
+    talk.say("hello");
+    assert_eq!(talk.line(), "hello");
+    wait_until("the directory is removed", || !run_dir.exists());
+    assert_eq!(talk.end().status.code(), Some(0));
+}
+
+#[test]
+fn the_keyboard_and_job_control_are_the_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(run) = command(&dir, &["--quiet", "python3"]) else { return };
+    let mut command = Command::new("python3");
+    command.arg(format!("{SOURCES}/terminal.py")).arg(run.get_program()).args(run.get_args());
+    command.arg(format!("{SOURCES}/counts.py")).stdin(Stdio::null());
+    command.env("HIGHWATER_PRELOAD", dir.path().join("libidle.so")).env("TERM", "dumb");
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(&output.stdout[..], b"all as on any terminal\n", "{told}");
+}
+
+fn full() -> Stdio {
+    OpenOptions::new().write(true).open("/dev/full").unwrap().into()
+}
+
+#[test]
+fn a_full_standard_error_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let table: [(&[&str], i32); 4] = [
+        (&["--progress", "sh", "-c", "exit 7"], 7),
+        (&["--progress", "sh", "-c", "sleep 2.6; exit 8"], 8),
+        (&["--report", "/dev/full", "sh", "-c", "exit 9"], 9),
+        (&["/nonexistent"], 2),
+    ];
+    for (args, status) in table {
+        let Some(mut command) = command(&dir, args) else { return };
+        let ended = command.stderr(full()).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{args:?}: {ended}");
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_no_success() {
+    let usemem = ["bench", "usemem", "--platform", "os", "--memory", "4M", "--set", "8M"];
+    for args in [&["doctor"][..], &["--help"], &["--version"], &usemem] {
+        let output = highwater().args(args).stdout(full()).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!([Some(1), Some(2)].contains(&output.status.code()), "{args:?}: {}", output.status);
+        assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
+        assert!(told.starts_with("highwater: "), "{args:?}: {told}");
+    }
+}
+
+/// `highwater doctor | head -1`: the reader has what it wants.
+#[test]
+fn a_reader_that_is_gone_is_no_trouble() {
+    let mut command = highwater();
+    command.arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+}

@@ -1,0 +1,109 @@
+//! A device with more slots than room, as compressed memory and sparse files are: it keeps a number
+//! of pages, refuses others, and counts both.
+
+use highwater_devices::{Arena, Device, Spec, open};
+use highwater_platform::{DeviceInfo, Io, IoError, Latency};
+use highwater_units::Bytes;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// What is behind a device, for a test to look at and to change.
+#[derive(Default)]
+pub(crate) struct Room {
+    /// Pages that it keeps.
+    pub(crate) pages: AtomicUsize,
+    /// Every write fails.
+    pub(crate) broken: AtomicBool,
+    /// Pages of writes that were refused, or that failed.
+    pub(crate) refused: AtomicUsize,
+    /// Writes that were refused, or that failed.
+    pub(crate) refusals: AtomicUsize,
+    held: Mutex<BTreeSet<u32>>,
+}
+
+impl Room {
+    /// For so many pages.
+    pub(crate) fn of(pages: usize) -> Arc<Room> {
+        Arc::new(Room { pages: AtomicUsize::new(pages), ..Room::default() })
+    }
+
+    /// Pages that it keeps now.
+    pub(crate) fn held(&self) -> usize {
+        self.held.lock().expect("no panic").len()
+    }
+
+    fn admit(&self, io: &Io) -> Result<(), IoError> {
+        let slots = || io.slot..io.slot + io.frames.len() as u32;
+        let mut held = self.held.lock().expect("no panic");
+        let new = slots().filter(|slot| !held.contains(slot)).count();
+        let result = match self.broken.load(Relaxed) {
+            true => Err(IoError::Failed(5)),
+            false if held.len() + new > self.pages.load(Relaxed) => Err(IoError::Full),
+            false => Ok(()),
+        };
+        match result {
+            Ok(()) => held.extend(slots()),
+            Err(_) => {
+                self.refused.fetch_add(io.frames.len(), Relaxed);
+                self.refusals.fetch_add(1, Relaxed);
+            }
+        }
+        result
+    }
+}
+
+struct Bounded {
+    inner: Box<dyn Device>,
+    room: Arc<Room>,
+}
+
+/// A device of so many slots, with room for fewer.
+pub(crate) fn bounded(slots: u64, latency: Latency, room: &Arc<Room>) -> Box<dyn Device> {
+    let mut inner = open(&Spec::Ram { size: Bytes::of_pages(slots) }).expect("memory");
+    inner.info_mut().latency = latency;
+    Box::new(Bounded { inner, room: room.clone() })
+}
+
+impl Device for Bounded {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        self.inner.info_mut()
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.read(arena, batch) };
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        for io in batch {
+            io.result = self.room.admit(io);
+            if io.result.is_ok() {
+                // SAFETY: as the caller promises.
+                unsafe { self.inner.write(arena, std::slice::from_mut(io)) };
+            }
+        }
+    }
+
+    fn discard(&self, slot: u32, pages: u32) {
+        let mut held = self.room.held.lock().expect("no panic");
+        (slot..slot + pages).for_each(|slot| drop(held.remove(&slot)));
+        self.inner.discard(slot, pages);
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        self.inner.inherit()
+    }
+
+    fn resident(&self) -> Bytes {
+        self.inner.resident()
+    }
+
+    fn owns_descriptor(&self, _descriptor: i32) -> bool {
+        false
+    }
+}
