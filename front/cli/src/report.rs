@@ -51,6 +51,8 @@ pub(crate) struct Report {
     pub(crate) pressure: Pressure,
     pub(crate) kswapd_cpu_seconds: f64,
     pub(crate) handler_cpu_seconds: f64,
+    /// CPU time of the helper processes: all that the manager's threads have used.
+    pub(crate) manager_cpu_seconds: f64,
     pub(crate) fault_latency: Latency,
     pub(crate) fault_latency_major: Latency,
     /// Every counter by its name.
@@ -194,6 +196,7 @@ impl Report {
             pressure: Pressure { some: Stalls::of(&all, SOME), full: Stalls::of(&all, FULL) },
             kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
             handler_cpu_seconds: seconds(Counter::HandlerNanos),
+            manager_cpu_seconds: seconds(Counter::HelperNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),

@@ -23,6 +23,8 @@ mod run;
 #[path = "programs/stuck.rs"]
 mod stuck;
 
+#[path = "programs/helper.rs"]
+mod helper;
 #[path = "programs/mapped.rs"]
 mod mapped;
 #[path = "programs/memory.rs"]

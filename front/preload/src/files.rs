@@ -26,7 +26,6 @@ use highwater_devices::{Device, FileAccess, open_file, part};
 use highwater_mm::Range;
 use highwater_session::MapFiles;
 use highwater_uffd::FileAt;
-use highwater_uffd::api::raise;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use libc::{c_int, off_t};
 use std::collections::BTreeMap;
@@ -205,7 +204,7 @@ fn reopen(pid: i32, fd: RawFd) -> Option<(PathBuf, File)> {
     if !std::fs::metadata(&path).ok()?.is_file() {
         return None;
     }
-    let file = File::from(raise(File::open(&path).ok()?.into()).ok()?);
+    let file = File::open(&path).ok()?;
     is_on_local_disk(&file).then_some((path, file))
 }
 
@@ -265,7 +264,7 @@ impl Process {
     pub(crate) fn take_over(&self, theirs: &Mapped) -> std::io::Result<()> {
         let blocked = Blocked::now();
         let path = PathBuf::from(format!("/proc/self/fd/{}", theirs.file.as_raw_fd()));
-        let file = File::open(&path).and_then(|file| raise(file.into())).map(File::from);
+        let file = File::open(&path);
         let range = theirs.wanted.range;
         match file.ok().and_then(|file| self.serve_file(&path, file, theirs.wanted)) {
             Some(mapped) => {

@@ -28,7 +28,7 @@ use highwater_devices::Device;
 use highwater_mm::{Manager, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
-use highwater_uffd::api::{Source, raise};
+use highwater_uffd::api::Source;
 use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::pipe::PipeFlags;
@@ -221,7 +221,8 @@ fn save_rest(
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let own = has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
+    let own =
+        has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
     let devices = platform.devices().fixed()[left..].iter().chain(own.iter().flatten());
     let devices = devices.flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
@@ -314,7 +315,8 @@ fn be_served(
     let received = mem::take(&mut saved.received);
     let here: Vec<RawFd> = received.iter().map(AsRawFd::as_raw_fd).collect();
     let passed = here.clone();
-    let process = helper::start(blocked, &passed, move |program| {
+    let above = saved.wanted.iter().max().map_or(3, |most| most + 1);
+    let process = helper::start(blocked, &passed, above, move |program| {
         let numbers: Vec<_> = here.into_iter().zip(saved.wanted.iter().copied()).collect();
         highwater_os::helper::renumber(&numbers).map_err(|error| error.to_string())?;
         make_child(old, saved, program, parts)
@@ -381,8 +383,7 @@ fn reserve(base: u64, (first, end): (Vpn, Vpn)) -> io::Result<()> {
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (read, hold) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    Ok((read, raise(hold)?))
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
 }
 
 /// A pipe that says when a forked child and its children have ended, and what they may read.

@@ -167,7 +167,7 @@ fn start() -> Option<&'static Process> {
     let started = match Settings::from_env() {
         Ok(None) => None,
         Ok(Some(settings)) => {
-            Some(helper::start(&blocked, &[], move |program| Process::start(settings, program)))
+            Some(helper::start(&blocked, &[], 3, move |program| Process::start(settings, program)))
         }
         Err(error) => Some(Err(error)),
     };

@@ -60,6 +60,7 @@ impl Program {
 struct Start<F> {
     program: Program,
     keep: Vec<RawFd>,
+    above: RawFd,
     body: Cell<Option<F>>,
     guardian: Block,
     helper: Cell<Option<Block>>,
@@ -68,13 +69,14 @@ struct Start<F> {
 }
 
 /// Starts a helper that runs `body` and ends when it returns; returns the number of its guardian.
-/// The helper has copies of the descriptors `keep`, and standard streams that lead nowhere. Signals
-/// are to be blocked: the helper's threads inherit the mask.
+/// The helper has copies of the descriptors `keep`, standard streams that lead nowhere, and what it
+/// needs itself under numbers of at least `above`. Signals are to be blocked: the helper's threads
+/// inherit the mask.
 ///
 /// # Errors
 /// The system makes no process, or [`learn`] found no layout of thread-local variables that this
 /// was written for.
-pub fn start<F>(keep: Vec<RawFd>, body: F) -> io::Result<i32>
+pub fn start<F>(keep: Vec<RawFd>, above: RawFd, body: F) -> io::Result<i32>
 where
     F: FnOnce(Program) + Send + 'static,
 {
@@ -82,6 +84,7 @@ where
     let start = Box::new(Start {
         program: Program { pid: std::process::id() as i32, pidfd: -1 },
         keep,
+        above,
         body: Cell::new(Some(body)),
         guardian: Block::new(tls::STACK_BYTES)?,
         helper: Cell::new(Some(Block::new(tls::STACK_BYTES)?)),
@@ -126,7 +129,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     clone::begin(c"highwater");
     clone::leave_session();
     clone::close_others(&start.keep, start.program.pidfd);
-    start.program.pidfd = lower(start.program.pidfd);
+    start.program.pidfd = lift(start.program.pidfd, start.above);
     let block = start.helper.take().expect("made once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
@@ -141,18 +144,16 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     }
 }
 
-/// Moves a descriptor to the lowest number, below those that a forked child wants its parent's
-/// descriptors under.
-pub fn lower(descriptor: RawFd) -> RawFd {
-    // SAFETY: duplicates a descriptor of the helper's, and closes the first.
-    unsafe {
-        let lowered = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3);
-        if lowered < 0 || lowered > descriptor {
-            libc::syscall(libc::SYS_close, lowered);
-            return descriptor;
+/// Moves a descriptor of the helper's to a number of at least `above`; where there is none it stays.
+pub fn lift(descriptor: RawFd, above: RawFd) -> RawFd {
+    // SAFETY: duplicates a descriptor of the helper's.
+    match unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, above) } {
+        ..0 => descriptor,
+        lifted => {
+            // SAFETY: the first of two, which nobody uses any more.
+            unsafe { libc::syscall(libc::SYS_close, descriptor) };
+            lifted
         }
-        libc::syscall(libc::SYS_close, descriptor);
-        lowered
     }
 }
 
