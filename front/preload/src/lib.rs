@@ -38,4 +38,5 @@ mod process;
 mod regions;
 mod report;
 mod signals;
+mod smaps;
 mod tls;
