@@ -25,6 +25,8 @@
 mod begin;
 mod caller;
 mod descriptors;
+mod environment;
+mod exec;
 mod files;
 mod fork;
 mod heap;
@@ -39,4 +41,6 @@ mod regions;
 mod report;
 mod signals;
 mod smaps;
+mod target;
 mod tls;
+mod unserved;

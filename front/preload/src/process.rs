@@ -13,7 +13,7 @@ use crate::files::{Files, PLACES};
 use crate::regions::{Region, Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
-use crate::{descriptors, heap};
+use crate::{descriptors, environment, heap};
 use highwater_devices::{Area, Device};
 use highwater_mm::khugepaged::Asked;
 use highwater_mm::stats::Counter;
@@ -120,7 +120,7 @@ pub(crate) fn wait_for_start() -> Option<&'static Process> {
 pub(crate) fn get_for_files() -> Option<&'static Process> {
     let wanted = match running() {
         Some(process) => process.settings.map_files,
-        None => MapFiles::of_env(),
+        None => environment::map_files(),
     };
     (wanted != MapFiles::Off).then(get).flatten()
 }
@@ -142,7 +142,7 @@ fn start() -> Option<&'static Process> {
     }
     let _blocked = Blocked::now();
     STARTS.set(true);
-    let started = match Settings::from_env() {
+    let started = match environment::settings() {
         Ok(None) => None,
         Ok(Some(settings)) => Some(Process::start(settings)),
         Err(error) => Some(Err(error)),
@@ -150,6 +150,11 @@ fn start() -> Option<&'static Process> {
     match started {
         None => STATE.store(OFF, Release),
         Some(Ok(process)) => begin(process),
+        // What root may do it may not any more: it went on before, and is to go on.
+        Some(Err(error)) if environment::has_dropped_root() => {
+            report::say(&format!("a process that dropped root is not paged: {error}"));
+            STATE.store(OFF, Release);
+        }
         Some(Err(error)) => refuse(&error),
     }
     STARTS.set(false);
