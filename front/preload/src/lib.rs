@@ -23,6 +23,7 @@
 //! [`process`].
 
 mod begin;
+mod brk;
 mod caller;
 mod descriptors;
 mod environment;
