@@ -37,5 +37,7 @@ mod python;
 mod redis;
 #[path = "programs/shortage.rs"]
 mod shortage;
+#[path = "programs/strangers.rs"]
+mod strangers;
 #[path = "programs/tools.rs"]
 mod tools;
