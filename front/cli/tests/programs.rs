@@ -41,5 +41,7 @@ mod redis;
 mod refusals;
 #[path = "programs/shortage.rs"]
 mod shortage;
+#[path = "programs/strangers.rs"]
+mod strangers;
 #[path = "programs/tools.rs"]
 mod tools;

@@ -7,7 +7,10 @@
 //! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
 //!   of files ------ files.rs               |-- Manager<Uffd>, Server
 //! close family ---- descriptors.rs          \-- Reporter  statistics for the run   report.rs
-//! fork ------------ fork.rs
+//! fork ------------ fork.rs                                what is not paged       smaps.rs
+//! brk, sbrk ------- brk.rs
+//! exec, spawn ----- exec.rs       children are served, too                         environment.rs
+//! dlopen ---------- loading.rs    no second malloc
 //! ```
 //! Blocks of malloc and anonymous private mappings come from one reserved range of addresses that
 //! the manager pages; everything else goes where it always went. Nothing is started before the
@@ -20,17 +23,26 @@
 //! [`process`].
 
 mod begin;
+mod brk;
 mod caller;
 mod descriptors;
+mod environment;
+mod exec;
 mod files;
 mod fork;
 mod heap;
 mod helper;
 mod lines;
+mod loading;
 mod malloc;
 mod mapping;
 mod memory;
+mod native;
 mod process;
 mod regions;
 mod report;
 mod signals;
+mod smaps;
+mod target;
+mod tls;
+mod unserved;

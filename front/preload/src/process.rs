@@ -10,11 +10,11 @@
 //! they may hold what the start needs. `regions` comes before every lock of the manager.
 
 use crate::files::{Files, PLACES};
-use crate::heap;
 use crate::helper::{self, Calls};
 use crate::regions::{Region, Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
+use crate::{environment, heap};
 use highwater_devices::{Area, Device};
 use highwater_mm::khugepaged::Asked;
 use highwater_mm::stats::Counter;
@@ -142,7 +142,7 @@ pub(crate) fn wait_for_start() -> Option<&'static Process> {
 pub(crate) fn get_for_files() -> Option<&'static Process> {
     let wanted = match running() {
         Some(process) => process.settings.map_files,
-        None => MapFiles::of_env(),
+        None => environment::map_files(),
     };
     (wanted != MapFiles::Off).then(get).flatten()
 }
@@ -164,7 +164,7 @@ fn start() -> Option<&'static Process> {
     }
     let blocked = Blocked::now();
     STARTS.set(true);
-    let started = match Settings::from_env() {
+    let started = match environment::settings() {
         Ok(None) => None,
         Ok(Some(settings)) => {
             Some(helper::start(&blocked, &[], 3, move |program| Process::start(settings, program)))
