@@ -89,6 +89,8 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
+    // What a thread unmaps or moves is here or there, in the snapshot and in the regions.
+    let still = process.changes.stop();
     let saved = process.manager.snapshot(SPACE).map(|snapshot| {
         let regions = process.regions();
         // While the regions are as they are: a mapping leaves the table after them.
@@ -98,6 +100,7 @@ extern "C" fn prepare() {
         let (regions, children) = (regions.clone(), process.reporter.children().lock());
         Saved { snapshot, regions, protected, files, unmapped, children, pipe }
     });
+    drop(still);
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
     let heap = heap::close();
     // With the allocator free: what is waited for may allocate.
@@ -190,6 +193,7 @@ fn be_served(old: &Process, saved: Saved) -> Result<Process, String> {
     // What owns the descriptors is the parent's, and is never dropped here.
     std::mem::forget((files, unmapped, saved.children));
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
+    child.heed_inheritance();
     Ok(child)
 }
 

@@ -5,6 +5,7 @@
 //!                                |   not for callers in caller.rs
 //! getline --------- lines.rs      into blocks of malloc
 //! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
+//!   protect.rs advise.rs remap.rs spans.rs |   \- ranges.rs inherit.rs
 //!   of files ------ files.rs               |-- Manager<Uffd>, Server
 //! close family ---- descriptors.rs          \-- Reporter  statistics for the run   report.rs
 //! fork ------------ fork.rs
@@ -19,17 +20,23 @@
 //! thread has locked. One process has one address space, so here, and only here, state is global:
 //! [`process`].
 
+mod advise;
 mod begin;
 mod caller;
 mod descriptors;
 mod files;
 mod fork;
 mod heap;
+mod inherit;
 mod lines;
 mod malloc;
 mod mapping;
 mod memory;
 mod process;
+mod protect;
+mod ranges;
 mod regions;
+mod remap;
 mod report;
 mod signals;
+mod spans;
