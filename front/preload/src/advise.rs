@@ -81,10 +81,12 @@ fn is_done(advice: c_int) -> bool {
             | libc::MADV_DOFORK
             | libc::MADV_WIPEONFORK
             | libc::MADV_KEEPONFORK
+            | libc::MADV_DONTDUMP
+            | libc::MADV_DODUMP
     )
 }
 
-/// What only speaks of speed, size or dumps may be heeded or not.
+/// What only speaks of speed or size may be heeded or not.
 fn is_passed_over(advice: c_int) -> bool {
     matches!(
         advice,
@@ -97,8 +99,6 @@ fn is_passed_over(advice: c_int) -> bool {
             | libc::MADV_NOHUGEPAGE
             | libc::MADV_MERGEABLE
             | libc::MADV_UNMERGEABLE
-            | libc::MADV_DONTDUMP
-            | libc::MADV_DODUMP
     )
 }
 
@@ -118,8 +118,9 @@ fn advise(process: &Process, range: Range, used_as: Use, advice: c_int) -> Resul
         // The kernel wipes anonymous pages only.
         libc::MADV_WIPEONFORK if matches!(used_as, Use::File(_)) => return Err(libc::EINVAL),
         libc::MADV_DONTFORK | libc::MADV_DOFORK | libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
-            process.advise_fork(range, advice)
+            process.advise_fork(range, advice);
         }
+        libc::MADV_DONTDUMP | libc::MADV_DODUMP => process.dump.follow(range, advice),
         _ => {}
     }
     Ok(())

@@ -5,7 +5,7 @@
 //!                                |   not for callers in caller.rs
 //! getline --------- lines.rs      into blocks of malloc
 //! mmap family ----- mapping.rs ---> Process -- Regions   which pages are whose     regions.rs
-//!   protect.rs advise.rs remap.rs spans.rs |   \- ranges.rs inherit.rs
+//!   protect.rs advise.rs remap.rs spans.rs |   \- ranges.rs inherit.rs dump.rs
 //!   of files ------ files.rs               |-- Manager<Uffd>, Server
 //! close family ---- descriptors.rs          \-- Reporter  statistics for the run   report.rs
 //! fork ------------ fork.rs
@@ -24,6 +24,7 @@ mod advise;
 mod begin;
 mod caller;
 mod descriptors;
+mod dump;
 mod files;
 mod fork;
 mod heap;

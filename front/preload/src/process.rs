@@ -9,13 +9,14 @@
 //! others wait, since what they got meanwhile would stay unpaged for good; but not for long, since
 //! they may hold what the start needs. `regions` comes before every lock of the manager.
 
+use crate::dump::Dump;
 use crate::files::{Files, PLACES};
 use crate::mapping::Hints;
 use crate::ranges::Changes;
 use crate::regions::{Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
-use crate::{descriptors, heap, ranges};
+use crate::{descriptors, dump, heap, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::khugepaged::Asked;
 use highwater_mm::stats::Counter;
@@ -56,6 +57,7 @@ pub(crate) struct Process {
     regions: Arc<RwLock<Regions>>,
     pub(crate) changes: Changes,
     pub(crate) hints: Hints,
+    pub(crate) dump: Arc<Dump>,
     pub(crate) files: Arc<Files>,
     /// Ends of pipes held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
@@ -231,9 +233,16 @@ impl Process {
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
         let files = Arc::new(Files::new(settings.map_files));
-        let owner =
-            Program { regions: regions.clone(), files: files.clone(), manager: manager.clone() };
-        let owner = Arc::new(owner);
+        let parts = read(&regions).own_parts(Vpn(pages));
+        let dump = Arc::new(Dump::new(base, pages, &parts));
+        let (arena, arena_len) = manager.platform().arena_range();
+        dump::leave_out(arena, arena_len);
+        let owner = Arc::new(Program {
+            regions: regions.clone(),
+            files: files.clone(),
+            manager: manager.clone(),
+            dump: dump.clone(),
+        });
         let server = Server::start(manager.clone(), SPACE, owner);
         let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let own = manager.platform().descriptors();
@@ -249,6 +258,7 @@ impl Process {
             regions,
             changes,
             hints,
+            dump,
             files,
             holds,
             _server,
@@ -257,7 +267,7 @@ impl Process {
 
     /// The regions, to look at.
     pub(crate) fn regions(&self) -> RwLockReadGuard<'_, Regions> {
-        self.regions.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.regions)
     }
 
     /// The regions, to change. Signals are blocked.
@@ -312,6 +322,7 @@ impl Process {
 
     /// Makes pages present that will be written soon, while memory is plenty.
     pub(crate) fn populate(&self, range: Range) {
+        self.dump.include(range);
         let _blocked = Blocked::now();
         self.manager.populate(SPACE, range);
     }
@@ -373,12 +384,13 @@ struct Program {
     regions: Arc<RwLock<Regions>>,
     files: Arc<Files>,
     manager: Arc<Manager<Uffd>>,
+    dump: Arc<Dump>,
 }
 
 impl Program {
     /// Whether a fault may be left to a thread that changes the page's region: it wakes who waits.
     fn is_changing(&self, vpn: Vpn) -> bool {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = read(&self.regions);
         regions.await_change(vpn)
     }
 
@@ -397,7 +409,7 @@ impl Program {
 
 impl Owner for Program {
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = read(&self.regions);
         let region = regions.find(vpn)?;
         let Range { first, end } = region.range;
         match region.used_as {
@@ -420,6 +432,7 @@ impl Owner for Program {
             let shared = part.space != SPACE || self.files.are_served();
             let _open = shared.then(|| self.files.enter(part.space));
             if !shared || self.find(space, vpn) == Some(part) {
+                self.dump.include(Range { first: vpn, end: vpn.offset(1) });
                 act(part);
                 return true;
             }
@@ -438,7 +451,7 @@ impl Owner for Program {
 
     /// The page is of no region: as the program's error it becomes a SIGSEGV.
     fn stray(&self, _: SpaceId, vpn: Vpn) {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = read(&self.regions);
         if regions.find(vpn).is_some() {
             return;
         }
@@ -447,6 +460,10 @@ impl Owner for Program {
             report::end(&format!("an access outside all regions cannot be refused: {error}"));
         }
     }
+}
+
+fn read(regions: &RwLock<Regions>) -> RwLockReadGuard<'_, Regions> {
+    regions.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes as whole pages.

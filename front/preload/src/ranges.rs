@@ -171,6 +171,7 @@ impl Process {
         drop(regions);
         for region in leaving {
             let is_clean = self.empty(&region);
+            self.dump.forget(region.range);
             let mut regions = self.regions_mut(&change.blocked);
             if is_clean {
                 regions.release(region.range);
@@ -226,6 +227,7 @@ impl Process {
                 _ => self.manager.discard(SPACE, region.range),
             }
         }
+        self.dump.forget(range);
         let done = act();
         if done.is_none() {
             self.regain(range);
@@ -285,6 +287,7 @@ impl Process {
     /// Does so for a caller that has begun a change.
     pub(crate) fn shift(&self, range: Range, to: Vpn) {
         let blocked = Blocked::now();
+        self.dump.include(Range { first: to, end: to.offset(range.end.0 - range.first.0) });
         self.manager.relocate(SPACE, range, to);
         self.regions_mut(&blocked).inherited.carry(range, to);
     }
