@@ -42,6 +42,8 @@ impl Mapping {
         let mapping = Mapping { base: base.ok_or(libc::ENOMEM)?, len };
         // Kernels without huge pages refuse the advice and need none.
         let _ = mapping.advise(0, len, libc::MADV_NOHUGEPAGE);
+        // What is swapped out is not for core files, and would be all of a device there.
+        let _ = mapping.advise(0, len, libc::MADV_DONTDUMP);
         Ok(mapping)
     }
 

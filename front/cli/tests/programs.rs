@@ -23,6 +23,8 @@ mod run;
 #[path = "programs/stuck.rs"]
 mod stuck;
 
+#[path = "programs/calls.rs"]
+mod calls;
 #[path = "programs/helper.rs"]
 mod helper;
 #[path = "programs/mapped.rs"]

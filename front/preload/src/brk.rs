@@ -133,7 +133,10 @@ fn give(process: &Process, range: Range) -> bool {
 
 /// Drops pages; not those that the program unmapped, which may be something else now.
 fn take_back(process: &Process, range: Range) -> bool {
-    let whole = process.region(range.first).is_some_and(|region| region.range.end >= range.end);
+    let blocked = Blocked::now();
+    let found = process.regions().find(range.first);
+    drop(blocked);
+    let whole = found.is_some_and(|region| region.range.end >= range.end);
     if !whole || !process.covers(range) {
         return true;
     }

@@ -321,7 +321,7 @@ impl Process {
         }
         let is_file = |region: &Region| match region.used_as {
             Use::File(space) => Some((space, *region)),
-            Use::Mapping | Use::Block | Use::Objects | Use::Foreign => None,
+            Use::Mapping | Use::Block | Use::Objects | Use::Foreign | Use::Changing => None,
         };
         self.regions().within(range).iter().filter_map(is_file).collect()
     }
@@ -335,7 +335,7 @@ impl Process {
 
     /// Leaves all mappings that have pages in a range to the kernel, at the same addresses.
     pub(crate) fn hand_over(&self, range: Range) {
-        if self.has_files(range) {
+        if !self.files_in(range).is_empty() {
             self.in_helper(|| self.hand_over_here(range));
         }
     }
@@ -391,11 +391,6 @@ impl Process {
             let closed = self.manager.close_file(space);
             debug_assert!(closed.is_ok(), "nothing was changed: {closed:?}");
         }
-    }
-
-    /// Whether a range has pages of files.
-    pub(crate) fn has_files(&self, range: Range) -> bool {
-        !self.files_in(range).is_empty()
     }
 
     /// Drops the pages of files in a range: they are read again when they are used.

@@ -162,11 +162,14 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
+    // What a thread unmaps or moves is here or there, in the snapshot and in the regions.
+    let still = process.changes.stop();
     let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
         let received = helper::receive(saved.wanted.len());
         saved.received = received.map_err(|error| format!("descriptors: {error}"))?;
         Ok(saved)
     });
+    drop(still);
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
     let heap = heap::close();
     // With the allocator free: what is waited for may allocate.
@@ -371,6 +374,7 @@ fn make_child(
     // They own descriptors of the parent's.
     mem::forget(files);
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
+    child.heed_inheritance();
     Ok(child)
 }
 
