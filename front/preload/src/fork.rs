@@ -94,7 +94,7 @@ impl Registered {
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         let none = ptr::null_mut::<u8>();
         // SAFETY: a new mapping.
-        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0) } {
+        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0usize) } {
             -1 => Err(io::Error::last_os_error().to_string()),
             address => Ok(Registered(ptr::with_exposed_provenance(address as usize))),
         }

@@ -98,9 +98,8 @@ impl Answer {
     }
 }
 
-/// Starts a helper, which has `passed` of this process's descriptors, and uses numbers below `above`
-/// for nothing of its own. It makes a Process by `make`
-/// and serves it. Signals are blocked.
+/// Starts a helper, which has `passed` of this process's descriptors, and uses numbers below
+/// `above` for nothing of its own. It makes a Process by `make` and serves it. Signals are blocked.
 ///
 /// # Errors
 /// Why this process cannot be served, in one line.

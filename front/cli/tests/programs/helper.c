@@ -126,7 +126,7 @@ static uint64_t seen(size_t pages)
     return checked(at, pages, 1, "seen");
 }
 
-/* ---- groups: calls that the C library has every thread make, with pointers to paged memory ---- */
+/* ---- groups: calls that the C library has every thread make, with paged pointers ---- */
 
 static void set_groups(void *of, size_t pages)
 {

@@ -144,7 +144,8 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     }
 }
 
-/// Moves a descriptor of the helper's to a number of at least `above`; where there is none it stays.
+/// Moves a descriptor of the helper's to a number of at least `above`; where there is none it
+/// stays.
 pub fn lift(descriptor: RawFd, above: RawFd) -> RawFd {
     // SAFETY: duplicates a descriptor of the helper's.
     match unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, above) } {
