@@ -235,7 +235,7 @@ mod tests {
             "  pressure          some 0.00 s, full 0.00 s",
         ];
         assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
-        assert!(text.contains("  manager CPU       kswapd 0.31 s"));
+        assert!(text.contains("  manager CPU       0.00 s: kswapd 0.31 s"));
         assert_eq!(text.lines().count(), 13);
     }
 
