@@ -5,14 +5,14 @@
 //! file:  the given name made with O_EXCL and unlinked      ->  length, against what is free
 //! ```
 
-use crate::sys::{last_errno, raise, transfer};
+use crate::sys::{last_errno, transfer};
 use crate::{Reason, Spec};
 use highwater_platform::Direction;
 use highwater_units::{Bytes, PAGE_SIZE};
 use libc::iovec;
 use std::fs::{File, OpenOptions, remove_file};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +37,6 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
         }
     };
     let file = file.map_err(|error| Reason::from_io("create the file", &error))?;
-    let file = File::from(raise(OwnedFd::from(file)));
     check_size(&file, spec.size())?;
     choose_caching(&file)?;
     let resize = |len| file.set_len(len).map_err(|e| Reason::from_io("extend the file", &e));

@@ -9,7 +9,7 @@
 //! has lost, never other data.
 
 use crate::create::{Page, move_probe, set_direct};
-use crate::sys::{last_errno, raise, transfer};
+use crate::sys::{last_errno, transfer};
 use crate::transfer::{Outcome, offset, outcome, plain};
 use crate::{Arena, Device, boxed, file::FileDevice};
 use highwater_platform::{Direction, FileAccess, Io, IoError};
@@ -18,7 +18,7 @@ use libc::iovec;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,12 +98,11 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
     };
     // The same file, whatever has its name by now.
     let file = options.open(format!("/proc/self/fd/{}", through.as_raw_fd()))?;
-    let file = File::from(raise(OwnedFd::from(file)));
     if set_direct(&file, libc::O_DIRECT).is_err() || !reads(&file, bytes) {
         set_direct(&file, 0).map_err(io::Error::from_raw_os_error)?;
     }
     let tail = (bytes % PAGE_SIZE as u64 > 0).then(|| Tail {
-        file: Arc::new(File::from(raise(OwnedFd::from(through)))),
+        file: Arc::new(through),
         page: pages - 1,
         bytes: (bytes % PAGE_SIZE as u64) as usize,
     });
@@ -130,16 +129,6 @@ impl Tail {
     /// Whether a transfer has it.
     pub(crate) fn is_in(&self, io: &Io) -> bool {
         u64::from(io.slot) + io.frames.len() as u64 > u64::from(self.page)
-    }
-
-    /// Whether it is reached through this descriptor.
-    pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
-        descriptor == self.file.as_raw_fd()
-    }
-
-    /// Closes it, in a forked child that has no use for it.
-    pub(crate) fn leave_to_parent(&self) {
-        crate::sys::close(self.file.as_raw_fd());
     }
 
     /// Makes an admitted transfer that has it, of a run; its other pages go by `file`.

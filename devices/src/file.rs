@@ -207,12 +207,6 @@ impl Device for FileDevice {
         Box::new(FileDevice { info, file, room: None, tail, pool })
     }
 
-    fn leave_to_parent(&self) {
-        self.pool.iter().for_each(Pool::leave_to_parent);
-        self.tail.iter().for_each(Tail::leave_to_parent);
-        crate::sys::close(self.file.as_raw_fd());
-    }
-
     fn sync(&self) -> Result<(), IoError> {
         existing::sync(&self.file)
     }
@@ -220,12 +214,6 @@ impl Device for FileDevice {
     /// Nothing: neither the few KiB of a ring nor what the file system caches are contents.
     fn resident(&self) -> Bytes {
         Bytes(0)
-    }
-
-    fn owns_descriptor(&self, descriptor: i32) -> bool {
-        descriptor == self.file.as_raw_fd()
-            || self.tail.as_ref().is_some_and(|tail| tail.owns_descriptor(descriptor))
-            || self.pool.as_ref().is_some_and(|pool| pool.owns_descriptor(descriptor))
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -162,10 +162,6 @@ pub trait Device: Send + Sync {
     /// The parent promises not to overwrite slots that the child still needs.
     fn inherit(&self) -> Box<dyn Device>;
 
-    /// In a forked child that has no use for a device of its parent: closes what it has open with
-    /// the kernel. Nothing is to be done with it afterwards, not even dropping.
-    fn leave_to_parent(&self) {}
-
     /// Memory that the contents take. Whoever keeps within a budget counts it.
     fn resident(&self) -> Bytes;
 
@@ -179,12 +175,8 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Whether the file descriptor is one of this device's. Descriptors come and go with use, so
-    /// this is asked each time.
-    fn owns_descriptor(&self, descriptor: i32) -> bool;
-
-    /// The descriptors that [`Device::inherit`] needs. A child that does not share the table of
-    /// its parent is given copies under the same numbers.
+    /// The descriptors that [`Device::inherit`] needs. A child that has not inherited them is given
+    /// copies under the same numbers.
     fn descriptors(&self) -> Vec<RawFd> {
         Vec::new()
     }

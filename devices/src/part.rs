@@ -98,10 +98,6 @@ impl Device for Part {
         Box::new(Part::new(whole, self.first, self.info.pages))
     }
 
-    fn leave_to_parent(&self) {
-        self.whole.leave_to_parent();
-    }
-
     fn resident(&self) -> Bytes {
         self.whole.resident()
     }
@@ -112,9 +108,5 @@ impl Device for Part {
 
     fn tiering(&self) -> Option<Tiering> {
         self.whole.tiering()
-    }
-
-    fn owns_descriptor(&self, descriptor: i32) -> bool {
-        self.whole.owns_descriptor(descriptor)
     }
 }

@@ -8,37 +8,29 @@
 //! waited for. Who finds all places taken, or a system that grants no rings, makes plain calls.
 //!
 //! A forked child must not use a ring of its parent: both would write one queue. It takes all
-//! places, drops what is in them (its own mapping and descriptor; the parent's stay) and makes a
-//! pool of its own. Rings in use at the instant of the fork only lose their descriptor there.
+//! places, and makes a pool of its own.
 
-use crate::sys;
 use crate::uring::{Ring, Set};
 use highwater_platform::Direction;
 use std::cell::UnsafeCell;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Places for rings: batches in flight at once through rings.
 const PLACES: usize = u64::BITS as usize;
 
-/// What no descriptor is: a place without a ring.
-const NO_DESCRIPTOR: i32 = -1;
-
 /// The rings over one file.
 pub(crate) struct Pool {
-    owner: u32,
     busy: AtomicU64,
     refused: AtomicBool,
     places: [Place; PLACES],
 }
 
-struct Place {
-    ring: UnsafeCell<Option<Ring>>,
-    descriptor: AtomicI32,
-}
+#[derive(Default)]
+struct Place(UnsafeCell<Option<Ring>>);
 
 // SAFETY: the ring of a place is reached only by the thread that set the bit of the place in
 // `busy`, with acquire and release between one holder and the next.
@@ -47,13 +39,10 @@ unsafe impl Sync for Pool {}
 impl Pool {
     /// A pool without rings.
     pub(crate) fn new() -> Pool {
-        let place =
-            || Place { ring: UnsafeCell::new(None), descriptor: AtomicI32::new(NO_DESCRIPTOR) };
         Pool {
-            owner: std::process::id(),
             busy: AtomicU64::new(0),
             refused: AtomicBool::new(false),
-            places: std::array::from_fn(|_| place()),
+            places: std::array::from_fn(|_| Place::default()),
         }
     }
 
@@ -86,27 +75,10 @@ impl Pool {
         Held { pool: self, index: started.index }
     }
 
-    /// Whether a descriptor is that of a ring here.
-    pub(crate) fn owns_descriptor(&self, descriptor: i32) -> bool {
-        descriptor != NO_DESCRIPTOR
-            && self.places.iter().any(|place| place.descriptor.load(Relaxed) == descriptor)
-    }
-
-    /// In a forked child: lets go of the parent's rings. Elsewhere nothing happens.
+    /// In a forked child: none of the parent's rings is used or closed, neither those that are free
+    /// nor those that were in use at the instant of the fork.
     pub(crate) fn leave_to_parent(&self) {
-        if self.owner == std::process::id() {
-            return;
-        }
-        let busy = self.busy.swap(u64::MAX, Acquire);
-        for (index, place) in self.places.iter().enumerate() {
-            let descriptor = place.descriptor.swap(NO_DESCRIPTOR, Relaxed);
-            match busy & 1 << index {
-                // SAFETY: the bit was clear and is set now, so the place is ours.
-                0 => drop(unsafe { (*place.ring.get()).take() }),
-                // Its holder does not exist in this process, and the ring is never touched.
-                _ => sys::close(descriptor),
-            }
-        }
+        self.busy.store(u64::MAX, Release);
     }
 }
 
@@ -132,7 +104,7 @@ impl Held<'_> {
 
     fn ring_mut(&mut self) -> &mut Option<Ring> {
         // SAFETY: the holder of the place's bit is alone, and it is borrowed mutably.
-        unsafe { &mut *self.place().ring.get() }
+        unsafe { &mut *self.place().0.get() }
     }
 
     fn make(&mut self, file: BorrowedFd<'_>) {
@@ -140,10 +112,7 @@ impl Held<'_> {
             return;
         }
         match Ring::new(file) {
-            Ok(ring) => {
-                self.place().descriptor.store(ring.as_raw_fd(), Relaxed);
-                *self.ring_mut() = Some(ring);
-            }
+            Ok(ring) => *self.ring_mut() = Some(ring),
             // Not permitted, not known, no memory or no descriptors: asking again for every batch
             // would cost more than it could win.
             Err(_) => self.pool.refused.store(true, Relaxed),
@@ -162,10 +131,9 @@ impl Held<'_> {
         Started { index, direction, left }
     }
 
-    /// Never uses the ring again, nor its place. The ring is not dropped, because its descriptor
-    /// may by now be a file of the program.
+    /// Never uses the ring again, nor its place. The ring is not dropped: its descriptor may by now
+    /// be another file's.
     pub(crate) fn abandon(mut self) {
-        self.place().descriptor.store(NO_DESCRIPTOR, Relaxed);
         std::mem::forget(self.ring_mut().take());
         std::mem::forget(self);
     }
@@ -180,7 +148,7 @@ impl Drop for Held<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
 
     #[test]
     fn places_run_out_and_come_back() {
@@ -192,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_made_once_and_known_by_its_descriptor() {
+    fn a_ring_is_made_once() {
         let file = tempfile::tempfile().unwrap();
         let pool = Pool::new();
         let Some(mut held) = pool.take(file.as_fd()) else {
@@ -200,7 +168,6 @@ mod tests {
             return;
         };
         let descriptor = held.ring().as_raw_fd();
-        assert!(pool.owns_descriptor(descriptor) && !pool.owns_descriptor(file.as_raw_fd()));
         drop(held);
         let mut again = pool.take(file.as_fd()).unwrap();
         assert_eq!((again.index, again.ring().as_raw_fd()), (0, descriptor));
@@ -215,38 +182,12 @@ mod tests {
         assert_eq!(pool.take(file.as_fd()).map(|held| held.index), Some(1));
     }
 
-    /// Whether a forked child that leaves the rings to its parent has none, and none is open.
-    fn child_has_none(pool: &Pool, file: &std::fs::File, rings: &[i32]) -> bool {
-        pool.leave_to_parent();
-        // SAFETY: asks about a number.
-        let open = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0;
-        let known = rings.iter().any(|fd| pool.owns_descriptor(*fd));
-        pool.take(file.as_fd()).is_none() && !known && !rings.iter().any(open)
-    }
-
     #[test]
-    fn a_fork_in_the_middle_of_a_batch_leaves_all_rings_to_the_parent() {
+    fn rings_that_are_left_to_the_parent_are_not_used() {
         let file = tempfile::tempfile().unwrap();
         let pool = Pool::new();
-        let (Some(mut used), Some(mut free)) = (pool.take(file.as_fd()), pool.take(file.as_fd()))
-        else {
-            println!("skipped: this system grants no io_uring");
-            return;
-        };
-        let rings = [used.ring().as_raw_fd(), free.ring().as_raw_fd()];
-        drop(free);
-        // SAFETY: the child makes system calls and allocates, and leaves by _exit.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let status = i32::from(!child_has_none(&pool, &file, &rings));
-            // SAFETY: ends the child without running what belongs to the parent.
-            unsafe { libc::_exit(status) };
-        }
-        let mut status = 0;
-        // SAFETY: a child of ours.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        drop(pool.take(file.as_fd()));
         pool.leave_to_parent();
-        assert!(rings.iter().all(|fd| pool.owns_descriptor(*fd)), "the parent keeps its own");
+        assert!(pool.take(file.as_fd()).is_none());
     }
 }

@@ -121,10 +121,6 @@ impl Device for Ram {
     fn resident(&self) -> Bytes {
         Bytes::of_pages(self.store.pages.load(Relaxed))
     }
-
-    fn owns_descriptor(&self, _descriptor: i32) -> bool {
-        false
-    }
 }
 
 impl Store {

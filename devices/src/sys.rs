@@ -7,14 +7,11 @@
 use highwater_platform::{Direction, IoError};
 use libc::{c_int, c_long, iovec};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 // preadv takes its offset in one register only there.
 const _: () = assert!(usize::BITS == 64, "written for 64-bit systems");
-
-/// Descriptors below this are the program's: it may count on getting the lowest free number.
-const DESCRIPTOR_LIMIT: u64 = 1024;
 
 /// Anonymous private memory, backed as it is touched, in pages of the base size.
 #[derive(Debug)]
@@ -45,6 +42,8 @@ impl Mapping {
         let mapping = Mapping { base: base.ok_or(libc::ENOMEM)?, len };
         // Kernels without huge pages refuse the advice and need none.
         let _ = mapping.advise(0, len, libc::MADV_NOHUGEPAGE);
+        // What is swapped out is not for core files, and would be all of a device there.
+        let _ = mapping.advise(0, len, libc::MADV_DONTDUMP);
         Ok(mapping)
     }
 
@@ -138,38 +137,6 @@ pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(
     check(unsafe { libc::syscall(libc::SYS_fallocate, file, mode, offset, len) }).map(drop)
 }
 
-/// The same file under a number far above those that programs expect to be given; under its old
-/// one if there is no room above.
-pub(crate) fn raise(descriptor: OwnedFd) -> OwnedFd {
-    raise_copy(&descriptor).unwrap_or(descriptor)
-}
-
-/// A second descriptor of the same file, with such a number.
-///
-/// # Errors
-/// The system's error number: there is no room.
-pub(crate) fn raise_copy(descriptor: &impl AsRawFd) -> Result<OwnedFd, i32> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills in the structure given.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(last_errno());
-    }
-    let lowest = (limit.rlim_cur.min(DESCRIPTOR_LIMIT) / 4 * 3) as c_int;
-    // SAFETY: duplicates an open descriptor.
-    let raised = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
-    match raised {
-        ..0 => Err(last_errno()),
-        // SAFETY: a descriptor just made for us.
-        raised => Ok(unsafe { OwnedFd::from_raw_fd(raised) }),
-    }
-}
-
-/// Closes a descriptor whose owner was another process, of which this one is a fork.
-pub(crate) fn close(descriptor: c_int) {
-    // SAFETY: the caller knows it as its own; a wrong number is an error without consequence.
-    unsafe { libc::syscall(libc::SYS_close, c_long::from(descriptor)) };
-}
-
 /// What a failed transfer means to the manager. ENOMEM on a write: the file lives in memory (or is
 /// cached there) and a limit was reached.
 pub(crate) fn io_error(direction: Direction, errno: i32) -> IoError {
@@ -202,14 +169,5 @@ mod tests {
         assert_eq!(bytes, [7, 0]);
         let absurd = Mapping::new(1 << 60).unwrap_err();
         assert_eq!(absurd, libc::ENOMEM);
-    }
-
-    #[test]
-    fn raised_descriptors_are_out_of_the_way_and_closed_at_exec() {
-        let raised = raise(std::fs::File::open("/dev/null").unwrap().into());
-        assert!(raised.as_raw_fd() > 10, "{raised:?}");
-        // SAFETY: asks about an open descriptor.
-        let flags = unsafe { libc::fcntl(raised.as_raw_fd(), libc::F_GETFD) };
-        assert_eq!(flags, libc::FD_CLOEXEC);
     }
 }

@@ -7,12 +7,11 @@
 //! reach it even if the program closes its descriptor.
 
 use crate::Arena;
-use crate::sys::raise_copy;
 use crate::transfer::{NO_VECTORS, Outcome, Vectors, fill_vectors, length, offset, outcome};
 use highwater_platform::{Direction, Io};
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Transfers in flight at once through a ring; a set of them fits in a word.
 pub(crate) const DEPTH: usize = u64::BITS as usize;
@@ -44,7 +43,7 @@ impl Ring {
     /// # Errors
     /// The system's refusal, for good or for now.
     pub(crate) fn new(file: BorrowedFd<'_>) -> io::Result<Ring> {
-        let ring = raise_ring(build()?)?;
+        let ring = build()?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         Ok(Ring { ring, work: vec![Work { vectors: NO_VECTORS, done: 0 }; DEPTH].into() })
     }
@@ -215,18 +214,6 @@ fn build() -> io::Result<IoUring> {
         .setup_coop_taskrun()
         .build(DEPTH as u32)
         .or_else(|_| IoUring::builder().build(DEPTH as u32))
-}
-
-/// The same ring under a descriptor that is out of the program's way.
-fn raise_ring(ring: IoUring) -> io::Result<IoUring> {
-    match raise_copy(&ring) {
-        Err(_) => Ok(ring),
-        Ok(raised) => {
-            let parameters = ring.params().clone();
-            // SAFETY: a descriptor of this ring, ours to give away, and its own parameters.
-            unsafe { IoUring::from_fd(raised.into_raw_fd(), parameters) }
-        }
-    }
 }
 
 fn is_transient(error: &io::Error) -> bool {

@@ -101,33 +101,3 @@ fn memory_of_a_child_keeps_what_the_parent_overwrites() {
         assert!(holds_in_child(child, go_on), "{spec}");
     }
 }
-
-#[test]
-fn a_child_keeps_no_ring_of_its_parent() {
-    let dir = tempfile::tempdir().unwrap();
-    let device = open(&Spec::Dir { path: dir.path().into(), size: SIZE }).unwrap();
-    let frames = Frames::new(16);
-    write_slots(&*device, &frames, 1, 32);
-    let rings = |device: &dyn Device| {
-        let owned = |fd: &i32| device.owns_descriptor(*fd);
-        let names = (0..4096).filter(owned);
-        let links = names.map(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap());
-        links.filter(|link| link.to_string_lossy().contains("io_uring")).count()
-    };
-    let Some(of_parent) = (0..4096).filter(|fd| device.owns_descriptor(*fd)).find(|fd| {
-        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-        link.to_string_lossy().contains("io_uring")
-    }) else {
-        println!("skipped: this system grants no io_uring");
-        return;
-    };
-    let child = || {
-        let inherited = device.inherit();
-        let gone = std::fs::read_link(format!("/proc/self/fd/{of_parent}")).is_err();
-        gone && rings(&*device) == 0
-            && slots_hold(&*inherited, &frames, 1, 32)
-            && rings(&*inherited) == 1
-    };
-    assert!(holds_in_child(child, || ()));
-    assert_eq!(rings(&*device), 1);
-}

@@ -129,11 +129,6 @@ impl Device for Tier {
         Box::new(Tier { info, shared: Arc::new(self.shared.inherit()), worker: None })
     }
 
-    fn leave_to_parent(&self) {
-        self.shared.fast.device.leave_to_parent();
-        self.shared.slow.device.leave_to_parent();
-    }
-
     fn thread(&self) -> Option<Body> {
         self.worker.as_ref().and_then(Worker::take_body)
     }
@@ -156,11 +151,6 @@ impl Device for Tier {
 
     fn tiering(&self) -> Option<Tiering> {
         self.worker.as_ref().map(|_| self.shared.tiering())
-    }
-
-    fn owns_descriptor(&self, descriptor: i32) -> bool {
-        let levels = [&self.shared.fast, &self.shared.slow];
-        levels.iter().any(|level| level.device.owns_descriptor(descriptor))
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -67,10 +67,6 @@ impl Device for Failing {
     fn resident(&self) -> Bytes {
         self.inner.resident()
     }
-
-    fn owns_descriptor(&self, _: i32) -> bool {
-        false
-    }
 }
 
 fn memory(spec: &str) -> Box<dyn Device> {

@@ -166,10 +166,6 @@ impl Device for Zram {
             limit: self.slots.store.limit(),
         })
     }
-
-    fn owns_descriptor(&self, _descriptor: i32) -> bool {
-        false
-    }
 }
 
 impl Slots {

@@ -6,7 +6,7 @@
 
 use object::elf::{self, FileHeader32, FileHeader64, Machine};
 use object::endian::Endianness;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionTable, Sym};
 use object::read::{FileKind, ReadCache, ReadRef};
 use std::fs::File;
 
@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub(crate) machine: Machine,
     /// PT_INTERP: the dynamic linker; none in a static program.
     pub(crate) interpreter: Option<String>,
+    /// The sanitizer it is built with.
+    pub(crate) sanitizer: Option<&'static str>,
 }
 
 /// Whether a program can be served.
@@ -43,6 +45,8 @@ pub(crate) enum Verdict {
     Foreign(String),
     /// Its dynamic linker is another C library's, named here.
     Musl(String),
+    /// It is built with a sanitizer, named here.
+    Sanitized(&'static str),
 }
 
 /// Decides. A static program for another machine is foreign first: that is what must change.
@@ -52,7 +56,7 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
         _ if facts.machine != HOST.0 => Verdict::Foreign(machine_name(facts.machine)),
         None => Verdict::Static,
         Some(path) if path.contains("ld-musl") => Verdict::Musl(path.clone()),
-        Some(_) => Verdict::Served,
+        Some(_) => facts.sanitizer.map_or(Verdict::Served, Verdict::Sanitized),
     }
 }
 
@@ -96,14 +100,79 @@ where
         let header = H::parse(data)?;
         let endian = header.endian()?;
         let mut interpreter = None;
+        let sections = header.sections(endian, data)?;
+        let needed = needed_sanitizer::<H, R>(&sections, endian, data)?;
+        let sanitizer = match needed {
+            Some(_) => needed,
+            None => own_sanitizer::<H, R>(&sections, endian, data)?,
+        };
         for segment in header.program_headers(endian, data)? {
             if let Some(path) = segment.interpreter(endian, data)? {
                 interpreter = Some(String::from_utf8_lossy(path).into_owned());
             }
         }
-        Ok(Facts { class, machine: header.e_machine(endian), interpreter })
+        Ok(Facts { class, machine: header.e_machine(endian), interpreter, sanitizer })
     };
     read().map_err(|error| error.to_string())
+}
+
+/// Sanitizers by what their libraries, and the functions that begin them, are called.
+const SANITIZERS: [(&str, &str); 5] = [
+    ("hwasan", "HWAddressSanitizer"),
+    ("asan", "AddressSanitizer"),
+    ("tsan", "ThreadSanitizer"),
+    ("lsan", "LeakSanitizer"),
+    ("msan", "MemorySanitizer"),
+];
+
+/// The sanitizer whose library a program needs.
+fn needed_sanitizer<'a, H, R>(
+    sections: &SectionTable<'a, H, R>,
+    endian: Endianness,
+    data: R,
+) -> object::Result<Option<&'static str>>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'a>,
+{
+    let Some((entries, link)) = sections.dynamic(endian, data)? else { return Ok(None) };
+    let strings = sections.strings(endian, data, link)?;
+    let needed = entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED);
+    let names = needed.filter_map(|entry| strings.get(entry.val32(endian)?).ok());
+    let of = |name: &[u8]| {
+        let name = std::str::from_utf8(name).ok()?;
+        let is_of = |short: &str| {
+            name.starts_with(&format!("lib{short}.so"))
+                || name.starts_with(&format!("libclang_rt.{short}"))
+        };
+        SANITIZERS.iter().find(|(short, _)| is_of(short)).map(|(_, sanitizer)| *sanitizer)
+    };
+    Ok(names.into_iter().find_map(of))
+}
+
+/// The sanitizer that is part of a program.
+fn own_sanitizer<'a, H, R>(
+    sections: &SectionTable<'a, H, R>,
+    endian: Endianness,
+    data: R,
+) -> object::Result<Option<&'static str>>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'a>,
+{
+    for kind in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
+        let symbols = sections.symbols(endian, data, kind)?;
+        let defined = symbols.iter().filter(|symbol| !symbol.is_undefined(endian));
+        let names = defined.filter_map(|symbol| symbol.name(endian, symbols.strings()).ok());
+        let of = |name: &[u8]| {
+            let short = name.strip_prefix(b"__")?.strip_suffix(b"_init")?;
+            SANITIZERS.iter().find(|(known, _)| known.as_bytes() == short)
+        };
+        if let Some((_, sanitizer)) = names.into_iter().find_map(of) {
+            return Ok(Some(sanitizer));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -112,7 +181,7 @@ mod tests {
 
     fn facts(interpreter: Option<&str>) -> Facts {
         let interpreter = interpreter.map(str::to_owned);
-        Facts { class: Class::Bits64, machine: HOST.0, interpreter }
+        Facts { class: Class::Bits64, machine: HOST.0, interpreter, sanitizer: None }
     }
 
     #[test]
@@ -120,11 +189,13 @@ mod tests {
         let glibc = Some("/lib64/ld-linux-x86-64.so.2");
         let musl = "/lib/ld-musl-x86_64.so.1";
         let narrow = Facts { class: Class::Bits32, ..facts(glibc) };
+        let sanitized = Facts { sanitizer: Some("ThreadSanitizer"), ..facts(glibc) };
         let foreign = Facts { machine: elf::EM_RISCV, ..facts(None) };
         for (facts, verdict) in [
             (facts(glibc), Verdict::Served),
             (facts(None), Verdict::Static),
             (narrow, Verdict::ThirtyTwoBit),
+            (sanitized, Verdict::Sanitized("ThreadSanitizer")),
             (foreign, Verdict::Foreign("RISC-V".to_owned())),
             (facts(Some(musl)), Verdict::Musl(musl.to_owned())),
         ] {

@@ -134,6 +134,10 @@ fn check_elf(path: &Path, file: &File) -> Result<(), Refusal> {
             format!("'{name}' is linked with musl ({linker})"),
             "use a build for the GNU C library",
         ),
+        Verdict::Sanitized(sanitizer) => refuse(
+            format!("'{name}' is built with {sanitizer}, which has a malloc of its own"),
+            "run a build without it",
+        ),
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Report {
     pub(crate) pressure: Pressure,
     pub(crate) kswapd_cpu_seconds: f64,
     pub(crate) handler_cpu_seconds: f64,
+    /// CPU time of the helper processes: all that the manager's threads have used.
+    pub(crate) manager_cpu_seconds: f64,
     pub(crate) fault_latency: Latency,
     pub(crate) fault_latency_major: Latency,
     /// Every counter by its name.
@@ -88,8 +90,29 @@ pub(crate) struct PeakResident {
     pub(crate) manager_bytes: u64,
     /// RAM swap devices.
     pub(crate) ram_swap_bytes: u64,
-    /// Code, libraries, stacks, small objects: not paged.
+    /// What is not paged.
     pub(crate) elsewhere_bytes: u64,
+    /// When that was most.
+    pub(crate) elsewhere: Elsewhere,
+}
+
+/// What is not paged, by kind.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Elsewhere {
+    /// The C library's malloc, and what is asked for by system calls.
+    pub(crate) brk_bytes: u64,
+    pub(crate) stacks_bytes: u64,
+    /// Variables of programs and libraries that begin as zeros.
+    pub(crate) static_bytes: u64,
+    /// Programs, libraries, and files that are mapped.
+    pub(crate) files_bytes: u64,
+    /// MAP_SHARED, memfd, tmpfs, System V.
+    pub(crate) shared_bytes: u64,
+    /// Of hugetlbfs.
+    pub(crate) huge_bytes: u64,
+    /// Anonymous and executable.
+    pub(crate) executable_bytes: u64,
+    pub(crate) other_bytes: u64,
 }
 
 /// What the kernel says of the program and the children it waited for.
@@ -161,6 +184,13 @@ pub(crate) struct Observed<'a> {
     pub(crate) malloc: &'a [MallocStats],
 }
 
+impl Observed<'_> {
+    /// The processes that had a manager. Others are there if they needed more than the budget.
+    fn served(&self) -> impl Iterator<Item = &(u32, Snapshot)> {
+        self.processes.iter().filter(|(_, process)| process.get(Counter::Processes) > 0)
+    }
+}
+
 impl Report {
     /// Sums up a run.
     pub(crate) fn new(observed: &Observed<'_>) -> Report {
@@ -175,7 +205,7 @@ impl Report {
             budget_bytes: observed.settings.memory.0,
             swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
             kswapd_threads: observed.settings.kswapd.to_string(),
-            processes: observed.processes.iter().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len(),
+            processes: observed.served().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len(),
             out_of_memory: get(Counter::OutOfMemory),
             peak_resident: PeakResident::of(observed),
             program: Program::of(&observed.ended),
@@ -194,6 +224,7 @@ impl Report {
             pressure: Pressure { some: Stalls::of(&all, SOME), full: Stalls::of(&all, FULL) },
             kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
             handler_cpu_seconds: seconds(Counter::HandlerNanos),
+            manager_cpu_seconds: seconds(Counter::HelperNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
@@ -231,6 +262,16 @@ impl PeakResident {
             manager_bytes: part(Counter::MetaBytes),
             ram_swap_bytes: part(Counter::RamDeviceBytes),
             elsewhere_bytes: part(Counter::ElsewhereBytes),
+            elsewhere: Elsewhere {
+                brk_bytes: part(Counter::ElsewhereBrk),
+                stacks_bytes: part(Counter::ElsewhereStacks),
+                static_bytes: part(Counter::ElsewhereStatic),
+                files_bytes: part(Counter::ElsewhereFiles),
+                shared_bytes: part(Counter::ElsewhereShared),
+                huge_bytes: part(Counter::ElsewhereHuge),
+                executable_bytes: part(Counter::ElsewhereExecutable),
+                other_bytes: part(Counter::ElsewhereOther),
+            },
         }
     }
 }
@@ -319,6 +360,7 @@ pub(crate) mod tests {
 
     fn process(counts: &[(Counter, u64)]) -> Snapshot {
         let stats = Stats::new(1);
+        stats.add(CpuId(0), Counter::Processes, 1);
         counts.iter().for_each(|(counter, count)| stats.add(CpuId(0), *counter, *count));
         stats.minor_fault(CpuId(0), Nanos(5_000));
         stats.major_fault(CpuId(0), Nanos(90_000));
@@ -368,6 +410,22 @@ pub(crate) mod tests {
         vec![(7, process(&program)), (8, process(&child))]
     }
 
+    /// A process that was not served and needed more than the budget.
+    pub(crate) fn unserved() -> Vec<(u32, Snapshot)> {
+        let stats = Stats::new(1);
+        for (counter, bytes) in [
+            (Counter::HighWaterBytes, 140 << 20),
+            (Counter::ElsewhereBytes, 139 << 20),
+            (Counter::ElsewhereShared, 120 << 20),
+            (Counter::ElsewhereBrk, 18 << 20),
+            (Counter::ElsewhereStacks, 1 << 20),
+            (Counter::ElsewhereOther, 4 << 10),
+        ] {
+            stats.add(CpuId(0), counter, bytes);
+        }
+        vec![(7, stats.snapshot())]
+    }
+
     /// Two processes that held compressed pages.
     pub(crate) fn two_compressing() -> Vec<(u32, Snapshot)> {
         let of = |pages, same, raw, bytes| {
@@ -394,6 +452,13 @@ pub(crate) mod tests {
         assert_eq!((report.fault_latency.count, report.fault_latency_major.count), (4, 2));
         assert_eq!(report.vmstat["pgfault"], 4000);
         assert!(report.compression.is_none() && report.tiers.is_none());
+    }
+
+    #[test]
+    fn a_process_that_was_not_served_is_not_counted() {
+        let report = report(&unserved());
+        assert_eq!((report.processes, report.peak_resident.pid), (0, Some(7)));
+        assert_eq!(report.peak_resident.elsewhere.shared_bytes, 120 << 20);
     }
 
     #[test]
@@ -443,6 +508,7 @@ pub(crate) mod tests {
             "/exit_status",
             "/budget_bytes",
             "/peak_resident/elsewhere_bytes",
+            "/peak_resident/elsewhere/brk_bytes",
             "/faults_major",
             "/swap_in/bytes_per_second",
             "/fault_latency/p99_ns",

@@ -2,7 +2,7 @@
 
 use crate::counted::counted;
 use crate::malloc_figures::MallocFigures;
-use crate::report::{Compressed, Latency, Report, Tiers, Transfer};
+use crate::report::{Compressed, Elsewhere, Latency, Report, Tiers, Transfer};
 use highwater_units::Bytes;
 use indicatif::HumanCount;
 
@@ -34,10 +34,7 @@ pub(crate) fn text(report: &Report) -> String {
         ));
     }
     match report.processes {
-        0 => lines.push(
-            "highwater: no process had memory to page (requests of 64 KiB and more): nothing to do"
-                .to_owned(),
-        ),
+        0 => lines.extend(nothing_paged(report)),
         _ => lines.extend(table(report)),
     }
     lines.join("\n") + "\n"
@@ -47,15 +44,47 @@ fn processes(count: u64) -> String {
     counted(count, "process", "processes")
 }
 
+/// What is said of a run without paged memory: more, where it needed more than the budget.
+fn nothing_paged(report: &Report) -> Vec<String> {
+    let peak = Bytes(report.peak_resident.bytes);
+    let first = format!(
+        "highwater: no process had memory to page: none asked for 64 KiB at once, or for 1 MiB in \
+         small blocks; peak resident {peak}"
+    );
+    let what = elsewhere(&report.peak_resident.elsewhere);
+    [first].into_iter().chain(what.map(|what| row("elsewhere", &what))).collect()
+}
+
+fn row(name: &str, value: &str) -> String {
+    format!("  {name:<16}  {value}")
+}
+
+/// What is not paged, by kind: the largest first, without what is less than a hundredth of all.
+fn elsewhere(found: &Elsewhere) -> Option<String> {
+    let mut kinds = [
+        ("brk", found.brk_bytes),
+        ("stacks", found.stacks_bytes),
+        ("static data", found.static_bytes),
+        ("files", found.files_bytes),
+        ("shared memory", found.shared_bytes),
+        ("huge pages", found.huge_bytes),
+        ("executable", found.executable_bytes),
+        ("other", found.other_bytes),
+    ];
+    let all: u64 = kinds.iter().map(|(_, bytes)| bytes).sum();
+    kinds.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let told = kinds.iter().filter(|(_, bytes)| *bytes > all / 100);
+    let told: Vec<_> = told.map(|(kind, bytes)| format!("{kind} {}", Bytes(*bytes))).collect();
+    (all > 0).then(|| format!("{}: {}", Bytes(all), told.join(", ")))
+}
+
 fn table(report: &Report) -> Vec<String> {
     let compressed = report.compression.as_ref().map(|it| ("compressed", compressed(it)));
-    let rows = [
-        ("budget", budget(report)),
-        ("peak resident", peak(report)),
-        ("paged at most", Bytes(report.paged_peak_bytes).to_string()),
-    ];
+    let rows = [("budget", budget(report)), ("peak resident", peak(report))];
+    let elsewhere = elsewhere(&report.peak_resident.elsewhere).map(|what| ("  elsewhere", what));
+    let paged = ("paged at most", Bytes(report.paged_peak_bytes).to_string());
     let malloc = report.malloc.as_ref().map(|it| ("  malloc", malloc(it)));
-    let rows = rows.into_iter().chain(malloc).chain([
+    let rows = rows.into_iter().chain(elsewhere).chain([paged]).chain(malloc).chain([
         ("faults", faults(report)),
         ("swapped in", transfer(&report.swap_in, "read")),
         ("swapped out", transfer(&report.swap_out, "write")),
@@ -68,7 +97,7 @@ fn table(report: &Report) -> Vec<String> {
     ]);
     let tiers = report.tiers.iter().flat_map(tiers);
     let rows = rows.chain(compressed).chain(tiers);
-    let rows = rows.map(|(name, value)| format!("  {name:<16}  {value}"));
+    let rows = rows.map(|(name, value)| row(name, &value));
     [headline(report)].into_iter().chain(rows).collect()
 }
 
@@ -174,20 +203,22 @@ fn time(nanos: u64) -> String {
 
 fn manager_cpu(report: &Report) -> String {
     let (kswapd, handlers) = (report.kswapd_cpu_seconds, report.handler_cpu_seconds);
-    format!("kswapd {kswapd:.2} s, fault handlers {handlers:.2} s")
+    let all = report.manager_cpu_seconds;
+    format!("{all:.2} s: kswapd {kswapd:.2} s, fault handlers {handlers:.2} s")
 }
 
-/// The manager runs inside the program: its threads are in these times too.
 fn program_cpu(report: &Report) -> String {
     let (user, system) = (report.program.user_seconds, report.program.system_seconds);
-    format!("user {user:.2} s, system {system:.2} s (manager included)")
+    format!("user {user:.2} s, system {system:.2} s")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::malloc_figures::tests::process;
-    use crate::report::tests::{report, report_of, two_compressing, two_processes, two_tiered};
+    use crate::report::tests::{
+        report, report_of, two_compressing, two_processes, two_tiered, unserved,
+    };
 
     #[test]
     fn a_summary_is_aligned_and_complete() {
@@ -204,7 +235,7 @@ mod tests {
             "  pressure          some 0.00 s, full 0.00 s",
         ];
         assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
-        assert!(text.contains("  manager CPU       kswapd 0.31 s"));
+        assert!(text.contains("  manager CPU       0.00 s: kswapd 0.31 s"));
         assert_eq!(text.lines().count(), 13);
     }
 
@@ -260,7 +291,16 @@ mod tests {
 
     #[test]
     fn nothing_to_page_is_one_line() {
-        assert_eq!(text(&report(&[])).lines().count(), 1);
+        let text = text(&report(&[]));
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.ends_with("; peak resident 150 MiB\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_paged_is_told_by_kind() {
+        let text = text(&report(&unserved()));
+        let line = "  elsewhere         139 MiB: shared memory 120 MiB, brk 18 MiB";
+        assert_eq!(text.lines().last(), Some(line));
     }
 
     #[test]

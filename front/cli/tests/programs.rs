@@ -23,6 +23,10 @@ mod run;
 #[path = "programs/stuck.rs"]
 mod stuck;
 
+#[path = "programs/calls.rs"]
+mod calls;
+#[path = "programs/helper.rs"]
+mod helper;
 #[path = "programs/mapped.rs"]
 mod mapped;
 #[path = "programs/memory.rs"]
@@ -39,5 +43,7 @@ mod redis;
 mod refusals;
 #[path = "programs/shortage.rs"]
 mod shortage;
+#[path = "programs/strangers.rs"]
+mod strangers;
 #[path = "programs/tools.rs"]
 mod tools;

@@ -10,18 +10,26 @@
 //! take memory of it: the dynamic loader's, for thread-local blocks. So they are started while
 //! nobody can hold these locks. All other processes are served from their first request on.
 
-use crate::{caller, helper, malloc, process};
+use crate::{caller, environment, exec, helper, malloc, process};
 use libc::{c_char, c_int, c_void};
 use std::mem;
 
 /// Runs first of all, since the library is initialised before all others (build.rs).
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOADED: extern "C" fn() = loaded;
+static LOADED: LoadedFn = loaded;
 
-extern "C" fn loaded() {
+/// The dynamic linker passes what main gets: number of arguments, arguments, environment.
+type LoadedFn = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char);
+
+/// # Safety
+/// `environment` is one, as main gets it.
+unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: as the caller says.
+    unsafe { environment::keep(environment) };
     caller::learn();
     helper::learn();
+    exec::learn();
     if malloc::other().is_some() {
         process::put_off();
     }

@@ -5,10 +5,11 @@
 //!                              elsewhere ------------------------------------> may be paged
 //! ```
 //! What the C library keeps for itself must not be paged. A thread's vector of thread-local blocks
-//! is read by every thread that serves faults; open files and fork handlers are looked at in a
-//! forked child before its manager exists. So requests are told apart by the address they return
-//! to. The other direction needs no care: a pointer tells by itself whose it is.
+//! may be looked at by every thread that serves faults; open files and fork handlers are looked at
+//! in a forked child before its manager exists. So requests are told apart by the address they
+//! return to. The other direction needs no care: a pointer tells by itself whose it is.
 
+use crate::native;
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::sync::OnceLock;
 
@@ -29,11 +30,6 @@ impl Extent {
 /// Those whose requests are not paged.
 static INSIDE: OnceLock<[Extent; 3]> = OnceLock::new();
 
-unsafe extern "C" {
-    fn __libc_malloc(size: size_t) -> *mut c_void;
-    fn __tls_get_addr(index: *mut c_void) -> *mut c_void;
-}
-
 /// Whether an address is that of a caller who must not get paged memory. Everybody is, until
 /// [`learn`] has found out.
 #[inline]
@@ -53,9 +49,10 @@ pub(crate) fn is_own(address: usize) -> bool {
 
 /// Finds out where these libraries are.
 pub(crate) fn learn() {
-    // A function of each: the loader is the one that provides the last.
-    let known = [learn as *const c_void, __libc_malloc as _, __tls_get_addr as _];
-    let mut search = Search { known: known.map(|function| function as usize), found: [None; 3] };
+    // SAFETY: looks a name up, of what the loader has for all; ours is not seen by dlsym.
+    let loader = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__tls_get_addr".as_ptr()) };
+    let known = [learn as *const c_void as usize, native::inside_libc(), loader as usize];
+    let mut search = Search { known, found: [None; 3] };
     // SAFETY: the callback gets this search, which lives for the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     if let [Some(own), Some(libc), Some(loader)] = search.found {

@@ -26,7 +26,6 @@ use highwater_devices::{Device, FileAccess, open_file, part};
 use highwater_mm::Range;
 use highwater_session::MapFiles;
 use highwater_uffd::FileAt;
-use highwater_uffd::api::raise;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use libc::{c_int, off_t};
 use std::collections::BTreeMap;
@@ -205,7 +204,7 @@ fn reopen(pid: i32, fd: RawFd) -> Option<(PathBuf, File)> {
     if !std::fs::metadata(&path).ok()?.is_file() {
         return None;
     }
-    let file = File::from(raise(File::open(&path).ok()?.into()).ok()?);
+    let file = File::open(&path).ok()?;
     is_on_local_disk(&file).then_some((path, file))
 }
 
@@ -265,7 +264,7 @@ impl Process {
     pub(crate) fn take_over(&self, theirs: &Mapped) -> std::io::Result<()> {
         let blocked = Blocked::now();
         let path = PathBuf::from(format!("/proc/self/fd/{}", theirs.file.as_raw_fd()));
-        let file = File::open(&path).and_then(|file| raise(file.into())).map(File::from);
+        let file = File::open(&path);
         let range = theirs.wanted.range;
         match file.ok().and_then(|file| self.serve_file(&path, file, theirs.wanted)) {
             Some(mapped) => {
@@ -322,7 +321,7 @@ impl Process {
         }
         let is_file = |region: &Region| match region.used_as {
             Use::File(space) => Some((space, *region)),
-            Use::Mapping | Use::Block | Use::Objects | Use::Foreign => None,
+            Use::Mapping | Use::Block | Use::Objects | Use::Foreign | Use::Changing => None,
         };
         self.regions().within(range).iter().filter_map(is_file).collect()
     }
@@ -336,7 +335,7 @@ impl Process {
 
     /// Leaves all mappings that have pages in a range to the kernel, at the same addresses.
     pub(crate) fn hand_over(&self, range: Range) {
-        if self.has_files(range) {
+        if !self.files_in(range).is_empty() {
             self.in_helper(|| self.hand_over_here(range));
         }
     }
@@ -392,11 +391,6 @@ impl Process {
             let closed = self.manager.close_file(space);
             debug_assert!(closed.is_ok(), "nothing was changed: {closed:?}");
         }
-    }
-
-    /// Whether a range has pages of files.
-    pub(crate) fn has_files(&self, range: Range) -> bool {
-        !self.files_in(range).is_empty()
     }
 
     /// Drops the pages of files in a range: they are read again when they are used.

@@ -28,7 +28,7 @@ use highwater_devices::Device;
 use highwater_mm::{Manager, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
-use highwater_uffd::api::{Source, raise};
+use highwater_uffd::api::Source;
 use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::pipe::PipeFlags;
@@ -94,7 +94,7 @@ impl Registered {
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         let none = ptr::null_mut::<u8>();
         // SAFETY: a new mapping.
-        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0) } {
+        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0usize) } {
             -1 => Err(io::Error::last_os_error().to_string()),
             address => Ok(Registered(ptr::with_exposed_provenance(address as usize))),
         }
@@ -162,11 +162,14 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
+    // What a thread unmaps or moves is here or there, in the snapshot and in the regions.
+    let still = process.changes.stop();
     let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
         let received = helper::receive(saved.wanted.len());
         saved.received = received.map_err(|error| format!("descriptors: {error}"))?;
         Ok(saved)
     });
+    drop(still);
     // Before devices pause: who is at the heap may have to wait for a page of its stack.
     let heap = heap::close();
     // With the allocator free: what is waited for may allocate.
@@ -221,7 +224,8 @@ fn save_rest(
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let own = has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
+    let own =
+        has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
     let devices = platform.devices().fixed()[left..].iter().chain(own.iter().flatten());
     let devices = devices.flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
@@ -314,7 +318,8 @@ fn be_served(
     let received = mem::take(&mut saved.received);
     let here: Vec<RawFd> = received.iter().map(AsRawFd::as_raw_fd).collect();
     let passed = here.clone();
-    let process = helper::start(blocked, &passed, move |program| {
+    let above = saved.wanted.iter().max().map_or(3, |most| most + 1);
+    let process = helper::start(blocked, &passed, above, move |program| {
         let numbers: Vec<_> = here.into_iter().zip(saved.wanted.iter().copied()).collect();
         highwater_os::helper::renumber(&numbers).map_err(|error| error.to_string())?;
         make_child(old, saved, program, parts)
@@ -369,6 +374,7 @@ fn make_child(
     // They own descriptors of the parent's.
     mem::forget(files);
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
+    child.heed_inheritance();
     Ok(child)
 }
 
@@ -381,8 +387,7 @@ fn reserve(base: u64, (first, end): (Vpn, Vpn)) -> io::Result<()> {
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (read, hold) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    Ok((read, raise(hold)?))
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
 }
 
 /// A pipe that says when a forked child and its children have ended, and what they may read.

@@ -98,14 +98,15 @@ impl Answer {
     }
 }
 
-/// Starts a helper, which has `passed` of this process's descriptors. It makes a Process by `make`
-/// and serves it. Signals are blocked.
+/// Starts a helper, which has `passed` of this process's descriptors, and uses numbers below
+/// `above` for nothing of its own. It makes a Process by `make` and serves it. Signals are blocked.
 ///
 /// # Errors
 /// Why this process cannot be served, in one line.
 pub(crate) fn start(
     _: &Blocked,
     passed: &[RawFd],
+    above: RawFd,
     make: impl FnOnce(Program) -> Result<Process, String> + Send + 'static,
 ) -> Result<&'static Process, String> {
     if has_namespace_for_children() {
@@ -116,9 +117,9 @@ pub(crate) fn start(
     let answer: &'static Answer =
         Box::leak(Box::new(Answer { given: AtomicU32::new(0), result: UnsafeCell::new(None) }));
     let keep = passed.iter().copied().chain([own]).collect();
-    let guardian = helper::start(keep, move |program| {
+    let guardian = helper::start(keep, above, move |program| {
         // SAFETY: the helper's copy, which nobody else has in its table.
-        let channel = unsafe { OwnedFd::from_raw_fd(helper::lower(own)) };
+        let channel = unsafe { OwnedFd::from_raw_fd(helper::lift(own, above)) };
         lead(program, channel, answer, make);
     });
     let guardian = guardian.map_err(|error| format!("no process for the manager: {error}"))?;

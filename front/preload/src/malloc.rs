@@ -11,6 +11,7 @@
 
 use crate::caller;
 use crate::heap::{self, Heap};
+use crate::native::native;
 use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
@@ -20,14 +21,6 @@ use libc::{c_char, c_int, c_void, size_t};
 use std::arch::naked_asm;
 use std::ptr;
 use std::sync::OnceLock;
-
-unsafe extern "C" {
-    fn __libc_malloc(size: size_t) -> *mut c_void;
-    fn __libc_calloc(count: size_t, size: size_t) -> *mut c_void;
-    fn __libc_realloc(block: *mut c_void, size: size_t) -> *mut c_void;
-    fn __libc_free(block: *mut c_void);
-    fn __libc_memalign(align: size_t, size: size_t) -> *mut c_void;
-}
 
 /// Defines a function of the C library that passes its arguments on, and behind them the address
 /// that it returns to: in the register that the calling convention has for that.
@@ -105,6 +98,8 @@ fn block(process: &Process, size: usize, align: usize) -> *mut c_void {
 
 /// malloc(3).
 pub(crate) type MallocFn = unsafe extern "C" fn(size_t) -> *mut c_void;
+/// realloc(3).
+type ReallocFn = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
 
 /// Whose a pointer is.
 enum Owner {
@@ -159,7 +154,7 @@ with_caller!(
 /// As for the C library's function.
 pub(crate) unsafe extern "C" fn malloc_for(size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: the C library's allocator, by its other name.
-    paged(size, 1, caller).unwrap_or_else(|| unsafe { __libc_malloc(size) })
+    paged(size, 1, caller).unwrap_or_else(|| unsafe { (native().malloc)(size) })
 }
 
 with_caller!(
@@ -173,7 +168,7 @@ unsafe extern "C" fn calloc_for(count: size_t, size: size_t, caller: usize) -> *
     let total = count.checked_mul(size);
     let Some(block) = total.and_then(|total| paged(total, 1, caller)) else {
         // SAFETY: as in malloc; the C library refuses a product that overflows.
-        return unsafe { __libc_calloc(count, size) };
+        return unsafe { (native().calloc)(count, size) };
     };
     let bytes = count.wrapping_mul(size);
     if bytes < PAGED_MIN && !block.is_null() {
@@ -207,7 +202,7 @@ pub(crate) unsafe fn release(pointer: *mut c_void) {
             set_errno(errno);
         }
         // SAFETY: not of the range, so the C library's, or null.
-        Owner::Libc => unsafe { __libc_free(pointer) },
+        Owner::Libc => unsafe { (native().free)(pointer) },
     }
 }
 
@@ -325,13 +320,13 @@ unsafe fn from_libc(pointer: *mut c_void, size: usize, caller: usize) -> *mut c_
     let grown = (size > now).then(|| paged(size, 1, caller)).flatten();
     let Some(new) = grown else {
         // SAFETY: the caller's block.
-        return unsafe { __libc_realloc(pointer, size) };
+        return unsafe { (native().realloc)(pointer, size) };
     };
     if !new.is_null() {
         // SAFETY: the blocks are apart, and both at least as long as what is copied.
         unsafe {
             ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), now);
-            __libc_free(pointer);
+            (native().free)(pointer);
         }
     }
     new
@@ -350,10 +345,13 @@ unsafe extern "C" fn reallocarray_for(
     size: size_t,
     caller: usize,
 ) -> *mut c_void {
-    match count.checked_mul(size) {
-        // SAFETY: as for realloc.
-        Some(total) => unsafe { realloc_for(pointer, total, caller) },
-        None => no_memory(),
+    let Some(total) = count.checked_mul(size) else { return no_memory() };
+    // SAFETY: as for realloc; where the program brings a malloc, the block is of that.
+    unsafe {
+        match other_realloc() {
+            Some(realloc) => realloc(pointer, total),
+            None => realloc_for(pointer, total, caller),
+        }
     }
 }
 
@@ -366,7 +364,7 @@ with_caller!(
 /// As for the C library's function.
 unsafe extern "C" fn memalign_for(align: size_t, size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: as in malloc.
-    paged(size, align, caller).unwrap_or_else(|| unsafe { __libc_memalign(align, size) })
+    paged(size, align, caller).unwrap_or_else(|| unsafe { (native().memalign)(align, size) })
 }
 
 with_caller!(
@@ -464,6 +462,17 @@ pub(crate) fn other() -> Option<MallocFn> {
     let other = found != 0 && caller::are_known() && !caller::is_own(found);
     // SAFETY: what has that name is such a function.
     other.then(|| unsafe { std::mem::transmute::<usize, MallocFn>(found) })
+}
+
+/// The realloc that goes with it: not every malloc that programs bring has all of the family.
+fn other_realloc() -> Option<ReallocFn> {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    other()?;
+    // SAFETY: looks a name up, as the program's calls do.
+    let find = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"realloc".as_ptr()) } as usize;
+    let found = *FOUND.get_or_init(find);
+    // SAFETY: what has that name is such a function.
+    (found != 0).then(|| unsafe { std::mem::transmute::<usize, ReallocFn>(found) })
 }
 
 /// A new string of the first `len` bytes.

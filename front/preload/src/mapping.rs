@@ -1,28 +1,34 @@
-//! mmap and its family, for the range and for what is to be in it.
+//! mmap and munmap, for the range and for what is to be in it.
 //!
-//! Served: anonymous private mappings without execute permission. Calls on addresses outside the
-//! range, and kinds of mappings that cannot be paged, go to the kernel as they are.
+//! ```text
+//! anonymous, private, not executable -> the range: at the hint, if that is free there
+//!       hint elsewhere  < 64 KiB, or the program insists --> the kernel
+//!       no room for it ------------------------------------> the kernel
+//! file, for reading ---> files.rs
+//! all others ----------> the kernel; at addresses of the range in place of what is there
+//! ```
+//! A hint elsewhere is not followed, because what lies there is not paged: engines of JavaScript,
+//! Java's heap and allocators give hints and take what they get. A program that gives such a
+//! mapping back as it got it insists ([`Hints`]): Java's ZGC does, which needs certain bits.
 
+use crate::advise::populate;
 use crate::files;
-use crate::process::{self, Commit, Process, pages_of};
-use crate::regions::{Region, Use};
-use crate::signals::Blocked;
-use highwater_mm::{CollapseError, Range};
-use highwater_units::{PAGE_SIZE, Vpn};
-use libc::{c_int, c_long, c_void, off_t, size_t};
+use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
+use crate::protect::set_access;
+use crate::ranges::Over;
+use crate::regions::Use;
+use crate::spans::{Named, refuse, result_of, returned};
+use highwater_mm::Range;
+use highwater_units::PAGE_SIZE;
+use libc::{c_int, c_void, off_t, size_t};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-const FAILED: *mut c_void = libc::MAP_FAILED;
-
-fn fail(errno: c_int) -> c_int {
-    // SAFETY: errno is the thread's own.
-    unsafe { *libc::__errno_location() = errno };
-    -1
-}
-
-fn refuse(errno: c_int) -> *mut c_void {
-    fail(errno);
-    FAILED
-}
+/// mmap refuses other bits where mprotect does, and some it ignores.
+const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+/// Below this hints are wishes for small pointers (Java's), which programs can do without.
+const INSISTED_MIN: usize = 1 << 40;
+/// Nothing is aligned to more, for the sake of a hint.
+const ALIGN_MAX: usize = 1 << 30;
 
 /// What is to be done with a request to map memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +59,87 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
     }
 }
 
+/// What became of hints.
+#[derive(Default)]
+pub(crate) struct Hints {
+    /// Where the last mapping went whose hint was not followed, ...
+    elsewhere: AtomicU64,
+    /// ... and its bytes.
+    len: AtomicU64,
+    insists: AtomicBool,
+}
+
+impl Hints {
+    fn turned_down(&self, address: usize, len: usize) {
+        self.elsewhere.store(address as u64, Relaxed);
+        self.len.store(len as u64, Relaxed);
+    }
+
+    /// A mapping is given back.
+    fn note_unmapped(&self, address: usize, len: usize) {
+        let found = [self.elsewhere.load(Relaxed), self.len.load(Relaxed)];
+        if found == [address as u64, len as u64] {
+            self.insists.store(true, Relaxed);
+        }
+    }
+
+    /// Whether a mapping is worth less than its place.
+    fn are_followed(&self, hint: usize, len: usize) -> bool {
+        len < PAGED_MIN || hint >= INSISTED_MIN && self.insists.load(Relaxed)
+    }
+}
+
+/// What mmap(2) is called with.
+#[derive(Clone, Copy)]
+struct Call {
+    address: usize,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+}
+
+impl Call {
+    fn kernel(&self) -> Result<usize, c_int> {
+        let Call { address, len, access, flags, fd, offset } = *self;
+        let call = libc::SYS_mmap;
+        // SAFETY: the kernel's mmap, as the program asks for it; fixed ones over pages of the range
+        // that are changing, for that.
+        let mapped = unsafe { libc::syscall(call, address, len, access, flags, fd, offset) };
+        result_of(mapped).map(|address| address as usize)
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0
+    }
+
+    fn over(&self) -> Over {
+        match self.flags & libc::MAP_FIXED_NOREPLACE {
+            0 => Over::Anything,
+            _ => Over::Nothing,
+        }
+    }
+
+    /// The request without its place, and without what takes long.
+    fn anywhere(&self) -> Call {
+        let barred = libc::MAP_FIXED
+            | libc::MAP_FIXED_NOREPLACE
+            | libc::MAP_POPULATE
+            | libc::MAP_LOCKED
+            | libc::MAP_GROWSDOWN;
+        Call { address: 0, flags: self.flags & !barred, ..*self }
+    }
+
+    fn request(&self) -> Request {
+        let plain = self.flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
+        match (self.offset as usize).is_multiple_of(PAGE_SIZE) {
+            true => decide(self.len, self.access, plain),
+            false => Request::Kernel,
+        }
+    }
+}
+
 /// mmap(2).
 ///
 /// # Safety
@@ -66,37 +153,9 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // SAFETY: the kernel's mmap, as asked for.
-    let kernel = || unsafe {
-        libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, offset) as *mut c_void
-    };
-    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
-    if fixed {
-        let Some(process) = process::holding(address as usize) else {
-            return kernel();
-        };
-        return map_over(process, address as usize, len, access, flags, kernel);
-    }
-    let Request::Paged(commit) = decide(len, access, flags) else {
-        let request = files::Request { len, access, flags, fd, offset };
-        let served = files::is_wanted(&request).then(process::get_for_files).flatten();
-        return match served.and_then(|process| process.map_file(request)) {
-            Some(address) => address.cast(),
-            None => kernel(),
-        };
-    };
-    let Some(process) = process::get() else { return kernel() };
-    let Some(range) = process.take(pages_of(len), 1, Use::Mapping, commit) else {
-        return refuse(libc::ENOMEM);
-    };
-    if access != libc::PROT_READ | libc::PROT_WRITE && !set_access(process, range, access) {
-        process.release(range);
-        return refuse(libc::ENOMEM);
-    }
-    if flags & libc::MAP_POPULATE != 0 {
-        populate(process, range);
-    }
-    process.address(range.first).cast()
+    let call = Call { address: address as usize, len, access, flags, fd, offset };
+    let mapped = if call.is_fixed() { map_at(call) } else { map(call) };
+    mapped.map_or_else(refuse, |address| address as *mut c_void)
 }
 
 /// mmap64(2), the same.
@@ -116,57 +175,135 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(address, len, access, flags, fd, offset) }
 }
 
-/// MAP_FIXED inside the range: paged memory is emptied, anything else is mapped over it.
-fn map_over(
-    process: &Process,
-    address: usize,
-    len: usize,
-    access: c_int,
-    flags: c_int,
-    kernel: impl FnOnce() -> *mut c_void,
-) -> *mut c_void {
-    let Some(range) = range_of(process, address, len) else { return refuse(libc::EINVAL) };
-    if flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE {
-        let blocked = Blocked::now();
-        let touched =
-            (range.first.0..range.end.0).any(|v| process.regions().find(Vpn(v)).is_some());
-        drop(blocked);
-        if touched {
-            return refuse(libc::EEXIST);
+fn map(call: Call) -> Result<usize, c_int> {
+    let Request::Paged(commit) = call.request() else {
+        let Call { len, access, flags, fd, offset, .. } = call;
+        let request = files::Request { len, access, flags, fd, offset };
+        let served = files::is_wanted(&request).then(process::get_for_files).flatten();
+        return match served.and_then(|process| process.map_file(request)) {
+            Some(address) => Ok(address as usize),
+            None => call.kernel(),
+        };
+    };
+    let Some(process) = process::get() else { return call.kernel() };
+    if !process.can_hold(pages_of(call.len), commit) {
+        return Err(libc::ENOMEM);
+    }
+    let Some(range) = place(process, call) else { return call.kernel() };
+    let access = call.access & PROT_ALL;
+    if access != libc::PROT_READ | libc::PROT_WRITE {
+        set_access(process, range, access).inspect_err(|_| process.release(range))?;
+    }
+    if call.flags & libc::MAP_POPULATE != 0 && access & libc::PROT_READ != 0 {
+        populate(process, range);
+    }
+    Ok(process.address(range.first) as usize)
+}
+
+/// Takes pages for a mapping: at its hint, if they are free there. `None`: it is to be elsewhere.
+fn place(process: &Process, call: Call) -> Option<Range> {
+    let hint = call.address.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
+    let pages = pages_of(call.len);
+    let take = |align| process.take(pages, align, Use::Mapping, Commit::Unchecked);
+    if hint == 0 {
+        return take(1);
+    }
+    match Named::of(hint, call.len).map(|named| named.whole()) {
+        Some(Some(range)) if process.take_at(range, Use::Mapping) => Some(range),
+        Some(_) => take(1),
+        None if process.hints.are_followed(hint, call.len) => None,
+        None => {
+            let most = call.len.checked_next_power_of_two().unwrap_or(PAGE_SIZE).min(ALIGN_MAX);
+            let align = (1 << hint.trailing_zeros()).min(most.max(PAGE_SIZE));
+            let range = aligned(process, pages, align / PAGE_SIZE)?;
+            process.hints.turned_down(process.address(range.first) as usize, call.len);
+            Some(range)
         }
     }
-    process.release(range);
-    let plain = flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
-    let paged = decide(len, access, plain) != Request::Kernel;
-    let used_as = if paged { Use::Mapping } else { Use::Foreign };
-    if !process.take_at(range, used_as) || !process.make_ordinary(range) {
-        return refuse(libc::ENOMEM);
+}
+
+/// Takes pages at an address that is a multiple of `align` pages. That of the range need not be.
+fn aligned(process: &Process, pages: u64, align: usize) -> Option<Range> {
+    let base = process.extent().0 as usize / PAGE_SIZE;
+    let whole = process.take(pages + align as u64 - 1, 1, Use::Mapping, Commit::Unchecked)?;
+    let first = base + whole.first.0 as usize;
+    let skipped = (first.next_multiple_of(align) - first) as u64;
+    let kept = whole.first.offset(skipped);
+    let range = Range { first: kept, end: kept.offset(pages) };
+    let around = [(whole.first, range.first), (range.end, whole.end)];
+    for (first, end) in around.into_iter().filter(|(first, end)| first < end) {
+        process.release(Range { first, end });
     }
-    match paged {
-        true if !set_access(process, range, access) => refuse(libc::ENOMEM),
-        true => address as *mut c_void,
-        false => kernel(),
+    Some(range)
+}
+
+/// MAP_FIXED and its kin.
+fn map_at(call: Call) -> Result<usize, c_int> {
+    let Some(named) = Named::of(call.address, call.len) else { return call.kernel() };
+    match (call.request(), named.whole()) {
+        (Request::Paged(_), Some(range)) => map_paged(named.process, range, call),
+        _ => map_foreign(&named, call),
     }
 }
 
-/// Whole pages of the range from an aligned address; `None` if they are not.
-fn range_of(process: &Process, address: usize, len: usize) -> Option<Range> {
-    let end = address.checked_add(len.max(1))?.next_multiple_of(PAGE_SIZE);
-    let whole = address.is_multiple_of(PAGE_SIZE) && len > 0 && process.holds(end - 1);
-    whole.then(|| Range { first: process.page(address), end: process.page(end - 1).offset(1) })
-}
-
-fn set_access(process: &Process, range: Range, access: c_int) -> bool {
-    let platform = process.manager.platform();
-    platform.protect(process::SPACE, range.first, range.end, access).is_ok()
-}
-
-/// Touches pages, so that they are present.
-fn populate(process: &Process, range: Range) {
-    for vpn in range.first.0..range.end.0 {
-        // SAFETY: a page of a region of the program; a load waits until it is present.
-        unsafe { process.address(Vpn(vpn)).read_volatile() };
+fn map_paged(process: &Process, range: Range, call: Call) -> Result<usize, c_int> {
+    let access = call.access & PROT_ALL;
+    let mut result = Err(libc::EEXIST);
+    process.replace(range, call.over(), Use::Mapping, || {
+        result = set_access(process, range, access);
+        result.ok()
+    });
+    result?;
+    if call.flags & libc::MAP_POPULATE != 0 && access & libc::PROT_READ != 0 {
+        populate(process, range);
     }
+    Ok(call.address)
+}
+
+/// Maps what cannot be paged over pages of the range. What the kernel refuses changes nothing.
+fn map_foreign(named: &Named, call: Call) -> Result<usize, c_int> {
+    let trial = call.anywhere().kernel()?;
+    // SAFETY: just made, and given to nobody.
+    unsafe { libc::syscall(libc::SYS_munmap, trial, call.len) };
+    if call.over() == Over::Nothing {
+        claim_outside(named)?;
+    }
+    let fixed = call.flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
+    let mut result = Err(libc::EEXIST);
+    named.process.replace(named.pages(), call.over(), Use::Foreign, || {
+        result = Call { flags: fixed, ..call }.kernel();
+        result.ok()
+    });
+    if result.is_err() && call.over() == Over::Nothing {
+        unmap_outside(named)?;
+    }
+    result
+}
+
+/// Maps what lies before and after the range, if nothing is there.
+fn claim_outside(named: &Named) -> Result<(), c_int> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let access = libc::PROT_NONE;
+    let parts = named.outside();
+    for (index, (address, len)) in parts.iter().copied().enumerate() {
+        let claim = Call { address, len, access, flags, fd: -1, offset: 0 };
+        if let Err(error) = claim.kernel() {
+            let claimed = parts[..index].iter();
+            // SAFETY: made by the turns before.
+            claimed.for_each(|(at, len)| unsafe {
+                libc::syscall(libc::SYS_munmap, *at, *len);
+            });
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn unmap_outside(named: &Named) -> Result<(), c_int> {
+    named.outside().into_iter().try_for_each(|(address, len)| {
+        // SAFETY: the program's own mapping, at its request.
+        result_of(unsafe { libc::syscall(libc::SYS_munmap, address, len) }).map(drop)
+    })
 }
 
 /// munmap(2).
@@ -175,321 +312,11 @@ fn populate(process: &Process, range: Range) {
 /// As for the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    let Some(process) = process::holding(address as usize) else {
+    let Some(named) = Named::of(address as usize, len) else {
         // SAFETY: the program's own mapping, at its request.
         return unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int };
     };
-    match range_of(process, address as usize, len) {
-        Some(range) => {
-            process.release(range);
-            0
-        }
-        None => fail(libc::EINVAL),
-    }
-}
-
-/// mprotect(2).
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
-    let Some(process) = process::holding(address as usize) else {
-        // SAFETY: the program's own mapping, at its request.
-        return unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) as c_int };
-    };
-    let Some(range) = range_of(process, address as usize, len) else {
-        return if len == 0 { 0 } else { fail(libc::EINVAL) };
-    };
-    let access = file_access(process, range, access);
-    let blocked = Blocked::now();
-    let platform = process.manager.platform();
-    let changed = platform.protect(process::SPACE, range.first, range.end, access);
-    drop(blocked);
-    changed.map_or_else(|error| fail(error.raw_os_error().unwrap_or(libc::ENOMEM)), |()| 0)
-}
-
-/// How pages are to be protected that the program wants to access so. A file's are not writable
-/// anyway; what may be done to them beyond that is the kernel's business.
-fn file_access(process: &Process, range: Range, access: c_int) -> c_int {
-    let covers = |region: &Region| region.range.end >= range.end;
-    match access {
-        libc::PROT_NONE => access,
-        libc::PROT_READ => {
-            let region = process.region(range.first).filter(covers);
-            let is_file = region.is_some_and(|region| matches!(region.used_as, Use::File(_)));
-            if is_file { libc::PROT_READ | libc::PROT_WRITE } else { access }
-        }
-        _ => {
-            process.hand_over(range);
-            access
-        }
-    }
-}
-
-/// madvise(2).
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    let Some(process) = process::holding(address as usize) else {
-        // SAFETY: the program's own mapping, at its request.
-        return unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int };
-    };
-    let Some(range) = range_of(process, address as usize, len) else {
-        return if len == 0 { 0 } else { fail(libc::EINVAL) };
-    };
-    match is_foreign(process, range) {
-        // SAFETY: the program's own mapping, at its request.
-        true => unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int },
-        false => advise(process, range, advice),
-    }
-}
-
-/// Whether all of a range is mapped by the kernel for the program.
-fn is_foreign(process: &Process, range: Range) -> bool {
-    let region = process.region(range.first).filter(|region| region.range.end >= range.end);
-    region.is_some_and(|region| region.used_as == Use::Foreign)
-}
-
-/// posix_madvise(3): its only advice that could drop contents does not.
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    match process::holding(address as usize) {
-        Some(process) => {
-            let range = range_of(process, address as usize, len);
-            if let Some(range) = range.filter(|_| advice == libc::POSIX_MADV_WILLNEED) {
-                process.prefetch(range);
-            }
-            0
-        }
-        None if advice == libc::POSIX_MADV_DONTNEED => 0,
-        // SAFETY: the program's own mapping, at its request.
-        None => match unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) } {
-            0 => 0,
-            // SAFETY: errno is the thread's own; this call returns the number instead.
-            _ => unsafe { *libc::__errno_location() },
-        },
-    }
-}
-
-fn advise(process: &Process, range: Range, advice: c_int) -> c_int {
-    match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE => {
-            process.discard(range);
-            0
-        }
-        libc::MADV_POPULATE_WRITE if process.has_files(range) => fail(libc::EFAULT),
-        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
-            populate(process, range);
-            0
-        }
-        libc::MADV_WILLNEED => {
-            process.prefetch(range);
-            0
-        }
-        libc::MADV_COLLAPSE if !process.covers(range) => fail(libc::ENOMEM),
-        libc::MADV_COLLAPSE => process.collapse(range).failed.map_or(0, |e| fail(errno_of(e))),
-        // What only speaks of speed, size or dumps may be heeded or not.
-        libc::MADV_NORMAL
-        | libc::MADV_RANDOM
-        | libc::MADV_SEQUENTIAL
-        | libc::MADV_COLD
-        | libc::MADV_PAGEOUT
-        | libc::MADV_HUGEPAGE
-        | libc::MADV_NOHUGEPAGE
-        | libc::MADV_MERGEABLE
-        | libc::MADV_UNMERGEABLE
-        | libc::MADV_DONTDUMP
-        | libc::MADV_DODUMP
-        | libc::MADV_DOFORK
-        | libc::MADV_KEEPONFORK => 0,
-        // What a child is to see is not for us to change: the program must hear of it.
-        _ => fail(libc::EINVAL),
-    }
-}
-
-/// What madvise(2) says of a block that cannot be a large page.
-fn errno_of(error: CollapseError) -> c_int {
-    match error {
-        CollapseError::Unsupported | CollapseError::Nothing => libc::EINVAL,
-        CollapseError::NoMemory => libc::ENOMEM,
-        CollapseError::Busy => libc::EAGAIN,
-    }
-}
-
-/// mremap(2).
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mremap(
-    address: *mut c_void,
-    old_len: size_t,
-    len: size_t,
-    flags: c_int,
-    target: *mut c_void,
-) -> *mut c_void {
-    let Some(process) = process::holding(address as usize) else {
-        let call = libc::SYS_mremap;
-        // SAFETY: the program's own mapping, at its request.
-        return unsafe { libc::syscall(call, address, old_len, len, flags, target) as *mut c_void };
-    };
-    let Some(old) = range_of(process, address as usize, old_len) else {
-        return refuse(libc::EINVAL);
-    };
-    process.hand_over(old);
-    if is_foreign(process, old) {
-        return move_foreign(process, old, len, flags, target);
-    }
-    match flags {
-        _ if len == 0 => refuse(libc::EINVAL),
-        0 | libc::MREMAP_MAYMOVE => resize(process, old, pages_of(len), flags),
-        _ if flags & libc::MREMAP_FIXED != 0 => move_to(process, old, target as usize, len, flags),
-        _ if flags & libc::MREMAP_DONTUNMAP != 0 => {
-            move_anywhere(process, old, pages_of(len), flags)
-        }
-        _ => refuse(libc::EINVAL),
-    }
-}
-
-/// mremap of what the kernel has mapped in the range: out of it, where it cannot stay.
-fn move_foreign(
-    process: &Process,
-    old: Range,
-    len: usize,
-    flags: c_int,
-    target: *mut c_void,
-) -> *mut c_void {
-    if flags & libc::MREMAP_FIXED != 0 && process.holds(target as usize) {
-        return refuse(libc::ENOMEM);
-    }
-    let (address, pages) = (process.address(old.first), old.end.0 - old.first.0);
-    let old_len = pages as usize * PAGE_SIZE;
-    let call = libc::SYS_mremap;
-    // SAFETY: the program's own mapping, at its request.
-    let moved = unsafe { libc::syscall(call, address, old_len, len, flags, target) };
-    let gone = match moved {
-        -1 => return FAILED,
-        moved if moved == address as c_long => old.first.offset(pages_of(len).min(pages)),
-        _ if flags & libc::MREMAP_DONTUNMAP != 0 => old.end,
-        _ => old.first,
-    };
-    if gone < old.end {
-        // Its place is to be the range's again.
-        process.release(Range { first: gone, end: old.end });
-    }
-    moved as *mut c_void
-}
-
-fn resize(process: &Process, old: Range, pages: u64, flags: c_int) -> *mut c_void {
-    let now = old.end.0 - old.first.0;
-    if pages < now {
-        process.release(Range { first: old.first.offset(pages), end: old.end });
-    }
-    if pages <= now || grow(process, old, pages - now) {
-        return process.address(old.first).cast();
-    }
-    match flags & libc::MREMAP_MAYMOVE {
-        0 => refuse(libc::ENOMEM),
-        _ => move_anywhere(process, old, pages, flags),
-    }
-}
-
-/// Lengthens the region that ends where `old` does.
-fn grow(process: &Process, old: Range, pages: u64) -> bool {
-    let blocked = Blocked::now();
-    let last = process.regions().find(Vpn(old.end.0 - 1));
-    drop(blocked);
-    let fits = |region: &Region| region.range.end == old.end && region.used_as == Use::Mapping;
-    let tail = Range { first: old.end, end: old.end.offset(pages) };
-    pages <= process.manager.capacity_left()
-        && last.filter(fits).is_some_and(|region| process.grow(region, pages))
-        && process.extend_access(old, tail)
-}
-
-fn move_anywhere(process: &Process, old: Range, pages: u64, flags: c_int) -> *mut c_void {
-    let grown = pages.saturating_sub(old.end.0 - old.first.0);
-    if grown > process.manager.capacity_left() {
-        return refuse(libc::ENOMEM);
-    }
-    match process.take(pages, 1, Use::Mapping, Commit::Unchecked) {
-        Some(new) => carry(process, old, new, flags),
-        None => refuse(libc::ENOMEM),
-    }
-}
-
-/// MREMAP_FIXED: only to another place of the range.
-fn move_to(process: &Process, old: Range, target: usize, len: usize, flags: c_int) -> *mut c_void {
-    let inside = Some(target).filter(|target| process.holds(*target));
-    let Some(new) = inside.and_then(|target| range_of(process, target, len)) else {
-        // Pages cannot leave the range: nobody would serve them there.
-        return refuse(libc::ENOMEM);
-    };
-    if new.first < old.end && old.first < new.end {
-        return refuse(libc::EINVAL);
-    }
-    process.release(new);
-    match process.take_at(new, Use::Mapping) && process.make_ordinary(new) {
-        true => carry(process, old, new, flags),
-        false => refuse(libc::ENOMEM),
-    }
-}
-
-/// Moves contents and protections of `old` to `new`, as far as they fit.
-fn carry(process: &Process, old: Range, new: Range, flags: c_int) -> *mut c_void {
-    let pages = (old.end.0 - old.first.0).min(new.end.0 - new.first.0);
-    let kept = Range { first: old.first, end: old.first.offset(pages) };
-    process.relocate(kept, new.first);
-    if !process.carry_access(kept, new) {
-        return refuse(libc::ENOMEM);
-    }
-    match flags & libc::MREMAP_DONTUNMAP {
-        0 => process.release(old),
-        _ => process.discard(old),
-    }
-    process.address(new.first).cast()
-}
-
-/// mlock(2): what is paged cannot be kept in memory.
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
-    lock(libc::SYS_mlock, address, len, 0)
-}
-
-/// mlock2(2).
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
-    lock(libc::SYS_mlock2, address, len, flags)
-}
-
-fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
-    match process::holding(address as usize) {
-        Some(_) => fail(libc::ENOMEM),
-        // SAFETY: the program's own mapping, at its request.
-        None => unsafe { libc::syscall(call, address, len, flags) as c_int },
-    }
-}
-
-/// mlockall(2): it would touch every page of the range.
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    match process::get() {
-        Some(_) => fail(libc::ENOMEM),
-        // SAFETY: at the program's request.
-        None => unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int },
-    }
+    named.process.hints.note_unmapped(address as usize, len);
+    // First, for the kernel may refuse it.
+    returned(unmap_outside(&named).inspect(|()| named.process.release(named.pages())))
 }

@@ -9,6 +9,7 @@
 //! interrupted a thread at `main`, and forks, cannot have that lock: its child leaves `main` alone
 //! for good.
 
+use crate::dump;
 use crate::signals::Blocked;
 use dlmalloc::{Allocator, Dlmalloc};
 use highwater_os::sys;
@@ -32,6 +33,7 @@ unsafe impl Allocator for Pages {
         match unsafe { sys::map_anonymous(None, size) } {
             Ok(address) => {
                 MAPPED.fetch_add(size, Relaxed);
+                dump::leave_out(address as u64, size);
                 (address, size, 0)
             }
             Err(_) => (ptr::null_mut(), 0, 0),

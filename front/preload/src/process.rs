@@ -9,12 +9,15 @@
 //! others wait, since what they got meanwhile would stay unpaged for good; but not for long, since
 //! they may hold what the start needs. `regions` comes before every lock of the manager.
 
+use crate::dump::Dump;
 use crate::files::{Files, PLACES};
-use crate::heap;
 use crate::helper::{self, Calls};
-use crate::regions::{Region, Regions, Use};
+use crate::mapping::Hints;
+use crate::ranges::Changes;
+use crate::regions::{Regions, Use};
 use crate::report::{self, Reporter};
 use crate::signals::Blocked;
+use crate::{dump, environment, heap, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::khugepaged::Asked;
 use highwater_mm::stats::Counter;
@@ -34,11 +37,6 @@ use std::time::{Duration, Instant};
 
 /// Requests below this are objects of the heap, or the C library's.
 pub(crate) const PAGED_MIN: usize = 64 << 10;
-
-/// Address space of the range: at least this, ...
-const RANGE_MIN: u64 = 256 << 30;
-/// ... and this many times what memory and swap can hold.
-const RANGE_PER_CAPACITY: u64 = 16;
 
 /// The space of the range: the manager's only one.
 pub(crate) const SPACE: SpaceId = SpaceId(0);
@@ -62,6 +60,9 @@ pub(crate) struct Process {
     base: u64,
     pages: u64,
     regions: Arc<RwLock<Regions>>,
+    pub(crate) changes: Changes,
+    pub(crate) hints: Hints,
+    pub(crate) dump: Arc<Dump>,
     pub(crate) files: Arc<Files>,
     /// How many of its devices, the first, are an ancestor's.
     pub(crate) inherited: usize,
@@ -142,7 +143,7 @@ pub(crate) fn wait_for_start() -> Option<&'static Process> {
 pub(crate) fn get_for_files() -> Option<&'static Process> {
     let wanted = match running() {
         Some(process) => process.settings.map_files,
-        None => MapFiles::of_env(),
+        None => environment::map_files(),
     };
     (wanted != MapFiles::Off).then(get).flatten()
 }
@@ -164,10 +165,10 @@ fn start() -> Option<&'static Process> {
     }
     let blocked = Blocked::now();
     STARTS.set(true);
-    let started = match Settings::from_env() {
+    let started = match environment::settings() {
         Ok(None) => None,
         Ok(Some(settings)) => {
-            Some(helper::start(&blocked, &[], move |program| Process::start(settings, program)))
+            Some(helper::start(&blocked, &[], 3, move |program| Process::start(settings, program)))
         }
         Err(error) => Some(Err(error)),
     };
@@ -216,10 +217,7 @@ pub(crate) fn forget_start() {
 impl Process {
     fn start(settings: Settings, program: Served) -> Result<Process, String> {
         let devices = open_devices(&settings)?;
-        let capacity = settings.memory.0
-            + settings.swap.iter().map(|area| area.spec.capacity().0).sum::<u64>();
-        let len = (capacity.saturating_mul(RANGE_PER_CAPACITY)).clamp(RANGE_MIN, 64 * RANGE_MIN);
-        let pages = len / PAGE_SIZE as u64;
+        let pages = ranges::pages_for(&settings);
         let regions = Regions::new(pages - 1);
         let (site, source) = (Site::Anywhere, Source::find());
         let (inherited, holds) = (0, Vec::new());
@@ -254,13 +252,21 @@ impl Process {
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
         let files = Arc::new(Files::new(settings.map_files, program.pid));
-        let owner =
-            Program { regions: regions.clone(), files: files.clone(), manager: manager.clone() };
-        let owner = Arc::new(owner);
+        let parts = read(&regions).own_parts(Vpn(pages));
+        let dump = Arc::new(Dump::new(base, pages, &parts));
+        let (arena, arena_len) = manager.platform().arena_range();
+        dump::leave_out(arena, arena_len);
+        let owner = Arc::new(Program {
+            regions: regions.clone(),
+            files: files.clone(),
+            manager: manager.clone(),
+            dump: dump.clone(),
+        });
         let server = Server::start(manager.clone(), SPACE, owner);
         let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let reporter = Reporter::new(&settings, program.pid, manager.clone(), base, pages);
         let calls = Calls::new();
+        let (changes, hints) = (Changes::default(), Hints::default());
         Ok(Process {
             settings,
             manager,
@@ -269,6 +275,9 @@ impl Process {
             base,
             pages,
             regions,
+            changes,
+            hints,
+            dump,
             files,
             inherited,
             holds,
@@ -278,18 +287,12 @@ impl Process {
 
     /// The regions, to look at.
     pub(crate) fn regions(&self) -> RwLockReadGuard<'_, Regions> {
-        self.regions.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.regions)
     }
 
     /// The regions, to change. Signals are blocked.
     pub(crate) fn regions_mut(&self, _: &Blocked) -> RwLockWriteGuard<'_, Regions> {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The region of a page.
-    pub(crate) fn region(&self, vpn: Vpn) -> Option<Region> {
-        let _blocked = Blocked::now();
-        self.regions().find(vpn)
     }
 
     /// Whether all of a range is paged memory of the program.
@@ -325,62 +328,12 @@ impl Process {
         (self.base + vpn.0 * PAGE_SIZE as u64) as *mut u8
     }
 
-    /// Takes pages that read as zeros. `None` if there is no room, or they could not all be held.
-    pub(crate) fn take(
-        &self,
-        pages: u64,
-        align: u64,
-        used_as: Use,
-        check: Commit,
-    ) -> Option<Range> {
-        if check == Commit::Checked && pages > self.manager.capacity_left() {
-            return None;
-        }
-        let blocked = Blocked::now();
-        let range = self.regions_mut(&blocked).take(pages, align, used_as)?;
-        self.make_ordinary(range).then_some(range)
-    }
-
-    /// Pages may have been protected while they were free, to catch stray accesses.
-    pub(crate) fn make_ordinary(&self, range: Range) -> bool {
-        self.manager.platform().unprotect(SPACE, range.first, range.end).is_ok()
-    }
-
-    /// Drops contents and takes the pages out of use.
-    pub(crate) fn release(&self, range: Range) {
-        self.in_helper(|| self.release_here(range));
-    }
-
-    fn release_here(&self, range: Range) {
-        self.end_files(range);
-        let blocked = Blocked::now();
-        // First the contents: once the pages are free another thread may take them.
-        self.manager.discard(SPACE, range);
-        let released = self.regions_mut(&blocked).release(range);
-        released.iter().filter(|r| r.used_as == Use::Foreign).for_each(|r| self.regain(r));
-    }
-
-    /// Takes these pages, which are free.
-    pub(crate) fn take_at(&self, range: Range, used_as: Use) -> bool {
-        let blocked = Blocked::now();
-        let pages = range.end.0 - range.first.0;
-        self.regions_mut(&blocked).take_at(range.first, pages, used_as)
-    }
-
-    /// Lengthens a region by free pages.
-    pub(crate) fn grow(&self, region: Region, pages: u64) -> bool {
-        let blocked = Blocked::now();
-        self.regions_mut(&blocked).grow(region, pages)
-    }
-
-    /// Moves contents to pages that read as zeros.
-    pub(crate) fn relocate(&self, range: Range, to: Vpn) {
-        self.in_helper(|| self.manager.relocate(SPACE, range, to));
-    }
-
     /// Makes pages present that will be written soon, while memory is plenty.
     pub(crate) fn populate(&self, range: Range) {
-        self.in_helper(|| self.manager.populate(SPACE, range));
+        self.in_helper(|| {
+            self.dump.include(range);
+            self.manager.populate(SPACE, range);
+        });
     }
 
     /// Makes large pages of a range of the program's paged memory.
@@ -412,37 +365,11 @@ impl Process {
         });
     }
 
-    /// Gives pages added at the end of `old` the protection of its last page.
-    pub(crate) fn extend_access(&self, old: Range, tail: Range) -> bool {
-        let platform = self.manager.platform();
-        let last = platform.access_at(SPACE, Vpn(old.end.0 - 1));
-        self.make_ordinary(tail)
-            && last.is_none_or(|bits| platform.protect(SPACE, tail.first, tail.end, bits).is_ok())
-    }
-
-    /// Gives `new` the protections of `old`, page for page.
-    pub(crate) fn carry_access(&self, old: Range, new: Range) -> bool {
-        let platform = self.manager.platform();
-        let protected = platform.protected(SPACE, old.first, old.end);
-        protected.into_iter().all(|(from, to, bits)| {
-            let moved = |vpn: Vpn| Vpn(vpn.0 - old.first.0 + new.first.0);
-            platform.protect(SPACE, moved(from), moved(to), bits).is_ok()
-        })
-    }
-
     /// What of its own pages the program protected otherwise than read and write, with PROT_ bits.
     pub(crate) fn protected(&self, regions: &Regions) -> Vec<(Vpn, Vpn, i32)> {
         let platform = self.manager.platform();
         let own = regions.own_parts(Vpn(self.pages));
         own.into_iter().flat_map(|(first, end)| platform.protected(SPACE, first, end)).collect()
-    }
-
-    /// Makes pages that the program mapped something over the manager's again.
-    pub(crate) fn regain(&self, region: &Region) {
-        let regained = self.manager.platform().regain(SPACE, region.range.first, region.range.end);
-        if let Err(error) = regained {
-            report::end(&format!("pages cannot be registered again: {error}"));
-        }
     }
 }
 
@@ -466,9 +393,16 @@ struct Program {
     regions: Arc<RwLock<Regions>>,
     files: Arc<Files>,
     manager: Arc<Manager<Uffd>>,
+    dump: Arc<Dump>,
 }
 
 impl Program {
+    /// Whether a fault may be left to a thread that changes the page's region: it wakes who waits.
+    fn is_changing(&self, vpn: Vpn) -> bool {
+        let regions = read(&self.regions);
+        regions.await_change(vpn)
+    }
+
     /// A write to a page of a file: as the program's error it becomes a SIGSEGV.
     fn refuse_write(&self, part: Part) {
         let _open = self.files.enter(part.space);
@@ -484,7 +418,7 @@ impl Program {
 
 impl Owner for Program {
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = read(&self.regions);
         let region = regions.find(vpn)?;
         let Range { first, end } = region.range;
         match region.used_as {
@@ -495,18 +429,19 @@ impl Owner for Program {
                 let within = Range { first: Vpn(0), end: Vpn(end.0 - first.0) };
                 Some(Part { space, vpn: Vpn(vpn.0 - first.0), within })
             }
-            // The kernel's, since a moment ago.
-            Use::Foreign => None,
+            // The kernel's, or about to be another's, since a moment ago.
+            Use::Foreign | Use::Changing => None,
         }
     }
 
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
         loop {
-            let Some(part) = self.find(space, vpn) else { return false };
+            let Some(part) = self.find(space, vpn) else { return self.is_changing(vpn) };
             // A fault that began before its page became a file's must not end later, with zeros.
             let shared = part.space != SPACE || self.files.are_served();
             let _open = shared.then(|| self.files.enter(part.space));
             if !shared || self.find(space, vpn) == Some(part) {
+                self.dump.include(Range { first: vpn, end: vpn.offset(1) });
                 act(part);
                 return true;
             }
@@ -525,7 +460,7 @@ impl Owner for Program {
 
     /// The page is of no region: as the program's error it becomes a SIGSEGV.
     fn stray(&self, _: SpaceId, vpn: Vpn) {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = read(&self.regions);
         if regions.find(vpn).is_some() {
             return;
         }
@@ -534,6 +469,10 @@ impl Owner for Program {
             report::end(&format!("an access outside all regions cannot be refused: {error}"));
         }
     }
+}
+
+fn read(regions: &RwLock<Regions>) -> RwLockReadGuard<'_, Regions> {
+    regions.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes as whole pages.

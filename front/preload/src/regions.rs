@@ -4,11 +4,16 @@
 //! used:  first page -> Region { end, use }      neighbours of equal use stay apart: a region is a
 //! free:  first page -> end; and by length       bound for what a fault brings along
 //! ```
+//! What a thread unmaps or maps over is [`Use::Changing`] meanwhile: the contents go while the
+//! pages are still in use, so that no other thread is given them early, and a fault there waits for
+//! the end of the change ([`Regions::await_change`]).
 //! Conservation: used and free regions partition the range. The owner's lock protects it.
 
+use crate::inherit::Inherited;
 use highwater_mm::Range;
 use highwater_units::{SpaceId, Vpn};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// What a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +28,8 @@ pub(crate) enum Use {
     File(SpaceId),
     /// The program mapped something else over it, with MAP_FIXED: the kernel's.
     Foreign,
+    /// A thread is unmapping it, or mapping something there.
+    Changing,
 }
 
 /// A region in use.
@@ -41,13 +48,32 @@ pub(crate) struct Regions {
     free: BTreeMap<u64, u64>,
     /// (length, first page) of the free regions.
     by_length: BTreeSet<(u64, u64)>,
+    /// What forked children do not get as it is.
+    pub(crate) inherited: Inherited,
+    awaited: Awaited,
+}
+
+/// How many faults were left waiting for the end of a change.
+#[derive(Debug, Default)]
+struct Awaited(AtomicU64);
+
+impl Clone for Awaited {
+    /// Of a copy nobody waits.
+    fn clone(&self) -> Awaited {
+        Awaited::default()
+    }
 }
 
 impl Regions {
     /// `pages` free pages.
     pub(crate) fn new(pages: u64) -> Regions {
-        let (used, free, by_length) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut regions = Regions { used, free, by_length };
+        let mut regions = Regions {
+            used: BTreeMap::new(),
+            free: BTreeMap::new(),
+            by_length: BTreeSet::new(),
+            inherited: Inherited::default(),
+            awaited: Awaited::default(),
+        };
         regions.add_free(0, pages);
         regions
     }
@@ -118,7 +144,7 @@ impl Regions {
     pub(crate) fn covers(&self, range: Range) -> bool {
         let paged = |region: &Region| match region.used_as {
             Use::Mapping | Use::Block | Use::Objects => true,
-            Use::File(_) | Use::Foreign => false,
+            Use::File(_) | Use::Foreign | Use::Changing => false,
         };
         let within = |region: Region| {
             region.range.end.0.min(range.end.0) - region.range.first.0.max(range.first.0)
@@ -144,8 +170,62 @@ impl Regions {
         true
     }
 
+    /// Begins to unmap a range: its parts in use are changing, and returned as what they were.
+    /// Those that change already stay with the thread that began.
+    pub(crate) fn leave(&mut self, range: Range) -> Vec<Region> {
+        let mut leaving = self.within(range);
+        leaving.retain(|region| region.used_as != Use::Changing);
+        for region in &mut leaving {
+            let (first, end) = (region.range.first, region.range.end);
+            region.range = Range { first: first.max(range.first), end: end.min(range.end) };
+            self.cut(region.range);
+            self.insert(region.range.first.0, region.range.end.0, Use::Changing);
+        }
+        leaving
+    }
+
+    /// Begins to map over a range: all of it is changing, as one region, and its parts that were in
+    /// use are returned as what they were. `None`: another thread is changing a part.
+    pub(crate) fn replace(&mut self, range: Range) -> Option<Vec<Region>> {
+        if self.within(range).iter().any(|region| region.used_as == Use::Changing) {
+            return None;
+        }
+        let replaced = self.release(range);
+        let taken = self.take_at(range.first, range.end.0 - range.first.0, Use::Changing);
+        debug_assert!(taken, "just released");
+        Some(replaced)
+    }
+
+    /// Ends the change of a region: it is in use.
+    pub(crate) fn settle(&mut self, range: Range, used_as: Use) {
+        let region = self.used.get_mut(&range.first.0).expect("it is changing");
+        debug_assert_eq!(*region, (range.end.0, Use::Changing));
+        region.1 = used_as;
+    }
+
+    /// Leaves a fault at a page that is changing to who changes it, who wakes its thread.
+    pub(crate) fn await_change(&self, vpn: Vpn) -> bool {
+        let changing = self.find(vpn).is_some_and(|region| region.used_as == Use::Changing);
+        if changing {
+            self.awaited.0.fetch_add(1, Relaxed);
+        }
+        changing
+    }
+
+    /// How many faults were left waiting so far.
+    pub(crate) fn awaited(&self) -> u64 {
+        self.awaited.0.load(Relaxed)
+    }
+
     /// Takes every used part of a range out of use; the pages are free, and returned by region.
     pub(crate) fn release(&mut self, range: Range) -> Vec<Region> {
+        let released = self.cut(range);
+        released.iter().for_each(|region| self.free_merged(region.range));
+        released
+    }
+
+    /// Removes the used parts of a range, which the caller inserts or frees.
+    fn cut(&mut self, range: Range) -> Vec<Region> {
         let (from, to) = (range.first.0, range.end.0);
         let before = self.used.range(..from).next_back().filter(|(_, (end, _))| *end > from);
         let start = before.map_or(from, |(first, _)| *first);
@@ -163,9 +243,7 @@ impl Regions {
             range: Range { first: Vpn(first.max(from)), end: Vpn(end.min(to)) },
             used_as,
         };
-        let released: Vec<Region> = touched.into_iter().map(cut).collect();
-        released.iter().for_each(|region| self.free_merged(region.range));
-        released
+        touched.into_iter().map(cut).collect()
     }
 
     fn insert(&mut self, first: u64, end: u64, used_as: Use) {
@@ -224,6 +302,50 @@ mod tests {
         assert!(ends.iter().all(|end| !regions.free.contains_key(end)), "free regions are merged");
     }
 
+    fn replace(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_as: Use) {
+        let marks = &mut model[range.first.0 as usize..range.end.0 as usize];
+        let changing = marks.contains(&Some(Use::Changing));
+        let replaced = regions.replace(range);
+        assert_eq!(replaced.is_none(), changing);
+        let Some(replaced) = replaced else { return };
+        let pages = |r: &Region| r.range.end.0 - r.range.first.0;
+        let used = marks.iter().filter(|mark| mark.is_some()).count();
+        assert_eq!(replaced.iter().map(pages).sum::<u64>(), used as u64);
+        assert_eq!(regions.find(range.first).map(|region| region.range), Some(range));
+        assert!(regions.await_change(range.first));
+        regions.settle(range, used_as);
+        marks.fill(Some(used_as));
+    }
+
+    fn change(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_as: Use) {
+        let marks = &mut model[range.first.0 as usize..range.end.0 as usize];
+        let found = regions.within(range);
+        let inside = |page: &u64| {
+            found.iter().any(|region| (region.range.first.0..region.range.end.0).contains(page))
+        };
+        let expected = marks.iter().filter(|mark| mark.is_some()).count();
+        assert_eq!((range.first.0..range.end.0).filter(inside).count(), expected);
+        let paged = |mark: &Option<Use>| matches!(mark, Some(Use::Mapping | Use::Block));
+        assert_eq!(regions.covers(range), marks.iter().all(paged));
+        if expected == marks.len() && !marks.contains(&Some(Use::Changing)) {
+            regions.change(range, used_as);
+            marks.fill(Some(used_as));
+        }
+    }
+
+    /// Some regions stay changing, as with a thread that is slow.
+    fn leave(regions: &mut Regions, model: &mut [Option<Use>], range: Range, random: &mut Prng) {
+        for left in regions.leave(range) {
+            let marks = &mut model[left.range.first.0 as usize..left.range.end.0 as usize];
+            assert!(marks.iter().all(|mark| *mark == Some(left.used_as)));
+            marks.fill(Some(Use::Changing));
+            if random.below(4) > 0 {
+                assert_eq!(regions.release(left.range).len(), 1);
+                marks.fill(None);
+            }
+        }
+    }
+
     #[test]
     fn random_operations_match_a_mark_per_page() {
         for seed in 0..40 {
@@ -233,25 +355,17 @@ mod tests {
             for _ in 0..400 {
                 let used_as = [Use::Mapping, Use::Block, Use::Foreign][random.below(3) as usize];
                 let (at, pages) = (random.below(PAGES), 1 + random.below(20));
-                match random.below(5) {
+                match random.below(7) {
+                    5 | 6 if at + pages <= PAGES => {
+                        let range = Range { first: Vpn(at), end: Vpn(at + pages) };
+                        match random.below(2) {
+                            0 => replace(&mut regions, &mut model, range, used_as),
+                            _ => leave(&mut regions, &mut model, range, &mut random),
+                        }
+                    }
                     4 if at + pages <= PAGES => {
                         let range = Range { first: Vpn(at), end: Vpn(at + pages) };
-                        let marks = &mut model[at as usize..(at + pages) as usize];
-                        let mut found = regions.within(range);
-                        found.sort_by_key(|region| region.range.first.0);
-                        let inside = |page: &u64| {
-                            found.iter().any(|region| {
-                                (region.range.first.0..region.range.end.0).contains(page)
-                            })
-                        };
-                        let expected = marks.iter().filter(|mark| mark.is_some()).count();
-                        assert_eq!((at..at + pages).filter(inside).count(), expected);
-                        let paged = |mark: &Option<Use>| mark.is_some_and(|u| u != Use::Foreign);
-                        assert_eq!(regions.covers(range), marks.iter().all(paged));
-                        if expected == marks.len() {
-                            regions.change(range, used_as);
-                            marks.fill(Some(used_as));
-                        }
+                        change(&mut regions, &mut model, range, used_as);
                     }
                     0 => {
                         let align = 1 << random.below(4);

@@ -8,6 +8,7 @@
 
 use crate::fork::Children;
 use crate::heap::{self, Look, Watch};
+use crate::smaps::{self, Elsewhere};
 use crate::{helper, memory, process};
 use highwater_devices::{Compression, Tiering};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -40,7 +41,8 @@ pub(crate) struct Reporter {
     paged: [(u64, u64); 2],
     /// [`RUNNING`], [`ENDING`] or [`ENDED`].
     stage: AtomicU32,
-    elsewhere_peak: AtomicU64,
+    /// When it was most.
+    elsewhere: Mutex<Elsewhere>,
     paged_peak: AtomicU64,
     out_of_memory: AtomicU64,
     /// Compressed devices give memory back.
@@ -71,7 +73,7 @@ impl Reporter {
             file,
             paged: [range, (arena, arena + arena_len as u64)],
             stage: AtomicU32::new(RUNNING),
-            elsewhere_peak: AtomicU64::new(0),
+            elsewhere: Mutex::default(),
             paged_peak: AtomicU64::new(0),
             out_of_memory: AtomicU64::new(0),
             ram_device_peak: AtomicU64::new(0),
@@ -154,7 +156,6 @@ impl Reporter {
             (Counter::ZramBytes, compressed.used.0),
             (Counter::PagedPeak, peak),
             (Counter::MetaBytes, memory::mapped() as u64),
-            (Counter::ElsewhereBytes, self.elsewhere_peak.load(Relaxed)),
             (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.arena_used().0),
             (Counter::RamDeviceBytes, ram_device),
@@ -162,7 +163,11 @@ impl Reporter {
             (Counter::HelperNanos, cpu_time()),
             (Counter::ProcessEnded, u64::from(self.stage.load(Relaxed) != RUNNING)),
         ];
-        gauges.into_iter().for_each(|(gauge, value)| now.counters[gauge as usize] = value);
+        let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).gauges();
+        gauges
+            .into_iter()
+            .chain(elsewhere)
+            .for_each(|(gauge, value)| now.counters[gauge as usize] = value);
         now
     }
 
@@ -187,29 +192,14 @@ impl Reporter {
 
     /// Memory of the process outside range and arena, less the manager's own and RAM devices.
     fn look_elsewhere(&self) {
-        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return };
-        let ours = memory::mapped() as u64 + self.manager.platform().devices().resident().0;
-        let elsewhere = resident_outside(&maps, &self.paged).saturating_sub(ours);
-        self.elsewhere_peak.fetch_max(elsewhere, Relaxed);
-    }
-}
-
-/// The sum of Rss over the mappings of `smaps` that begin in none of `ranges`.
-fn resident_outside(smaps: &str, ranges: &[(u64, u64)]) -> u64 {
-    let mut counts = true;
-    let mut sum = 0;
-    for line in smaps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let head = words.next().unwrap_or_default();
-        if head == "Rss:" {
-            let kib: u64 = words.next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-            sum += if counts { kib * 1024 } else { 0 };
-        } else if let Some(start) = head.split_once('-').map(|(start, _)| start) {
-            let Ok(start) = u64::from_str_radix(start, 16) else { continue };
-            counts = !ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
+        let Ok(found) = smaps::read(&self.paged) else { return };
+        let own = memory::mapped() as u64 + self.manager.platform().devices().resident().0;
+        let found = found.less_own(own);
+        let mut most = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.total() > most.total() {
+            *most = found;
         }
     }
-    sum
 }
 
 /// VmHWM: the peak resident set.
@@ -293,19 +283,5 @@ fn stream_of(program: Program) -> Option<OwnedFd> {
             let path = format!("/proc/{}/fd/{stream}", program.pid);
             std::fs::OpenOptions::new().append(true).open(path).ok().map(OwnedFd::from)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mappings_in_the_ranges_do_not_count() {
-        let smaps = "1000-2000 rw-p 0 00:00 0\nSize: 4 kB\nRss:  4 kB\n\
-                     2000-9000 rw-p 0 00:00 0\nRss: 28 kB\nPss: 1 kB\n\
-                     a000-b000 r--p 0 00:00 0 [vdso]\nRss: 8 kB\n";
-        assert_eq!(resident_outside(smaps, &[]), 40 << 10);
-        assert_eq!(resident_outside(smaps, &[(0x2000, 0x9000)]), 12 << 10);
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of a run, and their form as environment variables.
 //!
-//! Locks: none. The environment is read once, when a process starts its manager.
+//! Locks: none. The environment is read once, when the library is loaded.
 
 use highwater_devices::Area;
 use highwater_mm::Config;
@@ -69,14 +69,6 @@ pub enum MapFiles {
     Read,
 }
 
-impl MapFiles {
-    /// What the environment says, without the rest of the settings: off if that makes no sense.
-    pub fn of_env() -> MapFiles {
-        let text = std::env::var(MAP_FILES).unwrap_or_default();
-        text.parse().unwrap_or_default()
-    }
-}
-
 impl fmt::Display for MapFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -106,13 +98,6 @@ pub enum Malloc {
     All,
     /// Those of 64 KiB and more: smaller ones are the C library's.
     Large,
-}
-
-impl Malloc {
-    /// What the environment says, without the rest of the settings: large if that makes no sense.
-    pub fn of_env() -> Malloc {
-        std::env::var(MALLOC).map_or(Ok(Malloc::All), |text| text.parse()).unwrap_or(Malloc::Large)
-    }
 }
 
 impl fmt::Display for Malloc {
@@ -171,13 +156,12 @@ impl Settings {
         vars
     }
 
-    /// The settings in this process's environment; `None` if it is not to be served.
-    pub fn from_env() -> Result<Option<Settings>, String> {
-        Settings::from_vars(|name| std::env::var_os(name))
-    }
-
-    /// [`Settings::from_env`] for any source of variables.
-    fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
+    /// The settings in an environment, where `var` finds the value of a name; `None`: a process
+    /// with that is not to be served.
+    ///
+    /// # Errors
+    /// What is wrong with a variable.
+    pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
         let text = |name: &str| match var(name).map(OsString::into_string) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),

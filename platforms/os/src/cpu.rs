@@ -5,7 +5,6 @@ use highwater_platform::{Cpu, IdleTime, Phase};
 use highwater_units::{CpuId, Nanos, NodeId};
 use std::fs::{File, read_to_string};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +61,6 @@ impl Topology {
 
 /// How long CPUs have idled, as the system counts it.
 pub struct IdleTimes {
-    /// Kept open: a program may count on the numbers of the descriptors that it opens itself.
     stat: File,
     nanos_per_tick: u64,
 }
@@ -73,19 +71,10 @@ impl IdleTimes {
     /// # Errors
     /// There are none.
     pub fn open() -> io::Result<IdleTimes> {
-        File::open("/proc/stat").map(|stat| IdleTimes::of(stat.into()))
-    }
-
-    /// Of statistics that are open.
-    pub fn of(stat: OwnedFd) -> IdleTimes {
+        let stat = File::open("/proc/stat")?;
         // SAFETY: sysconf reads a system constant.
         let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        IdleTimes { stat: stat.into(), nanos_per_tick: 1_000_000_000 / ticks_per_s.max(1) as u64 }
-    }
-
-    /// The descriptor that it needs.
-    pub fn descriptor(&self) -> RawFd {
-        self.stat.as_raw_fd()
+        Ok(IdleTimes { stat, nanos_per_tick: 1_000_000_000 / ticks_per_s.max(1) as u64 })
     }
 
     /// Of the CPUs that this thread may run on; `None`: they cannot be read.

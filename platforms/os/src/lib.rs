@@ -8,6 +8,7 @@
 //!    |- nothing    the entry is the page table mmu.rs
 //!    |- [Device]   swap, files                block.rs
 //!    \- [Place]    files that come and go     files.rs
+//! threads: the process's own, or a helper's     thread.rs, helper/
 //! ```
 //! The pieces are public: `uffd` is this platform with another memory and another MMU.
 

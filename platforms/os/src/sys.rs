@@ -43,7 +43,7 @@ unsafe fn map(fixed: Option<*mut u8>, len: usize, access: libc::c_int) -> io::Re
     let flags = flags | if fixed.is_some() { libc::MAP_FIXED } else { 0 };
     let at = fixed.unwrap_or(std::ptr::null_mut());
     // SAFETY: a new mapping, or one that replaces a range the caller vouches for.
-    let mapped = unsafe { libc::syscall(libc::SYS_mmap, at, len, access, flags, -1, 0) };
+    let mapped = unsafe { libc::syscall(libc::SYS_mmap, at, len, access, flags, -1, 0usize) };
     check(mapped).map(|address| address as *mut u8)
 }
 

@@ -144,8 +144,7 @@ impl Source {
     /// /dev/userfaultfd if that is there and allowed, else the system call.
     pub fn find() -> Source {
         let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
-        let device = options.open("/dev/userfaultfd").ok().map(OwnedFd::from);
-        Source(device.and_then(|device| raise(device).ok()))
+        Source(options.open("/dev/userfaultfd").ok().map(OwnedFd::from))
     }
 
     /// A device that was open before.
@@ -182,7 +181,7 @@ impl Source {
             Ok(Some(fd)) => fd,
             Ok(None) | Err(_) => Source::open_call()?,
         };
-        let uffd = Userfaultfd { fd: raise(fd)? };
+        let uffd = Userfaultfd { fd };
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
         uffd.call(IO_API, &mut args)?;
         Ok(uffd)
@@ -200,8 +199,7 @@ impl Source {
 }
 
 impl Userfaultfd {
-    /// The descriptor, for those who must keep it from being closed.
-    pub fn raw(&self) -> RawFd {
+    fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
@@ -343,23 +341,6 @@ pub enum Writable {
     Yes,
     /// A write is reported first.
     No,
-}
-
-/// Descriptors are moved here or above: shells and daemons use and close the low ones.
-const DESCRIPTOR_LEAST: RawFd = 900;
-
-/// Moves a descriptor to a high number, out of the way of programs that count on low ones; leaves
-/// it where it is if the limit on descriptors allows none.
-///
-/// # Errors
-/// The process has no descriptor left.
-pub fn raise(fd: OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: duplicates a descriptor of ours to a new number.
-    let raised = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST) };
-    match owned(raised.into()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(fd),
-        result => result,
-    }
 }
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {

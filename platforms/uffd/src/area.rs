@@ -6,7 +6,6 @@ use crate::protect::Protections;
 use highwater_os::{huge, sys};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::io;
-use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -247,14 +246,6 @@ impl Areas {
             let space = SpaceId(id as u16);
             Some((space, self.page_at(space, address)?))
         })
-    }
-
-    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        [&self.messages, &self.signals]
-            .into_iter()
-            .filter_map(|c| c.get())
-            .map(|u| u.raw())
-            .collect()
     }
 }
 

@@ -40,7 +40,7 @@ pub use memory::Populated;
 use memory::UffdArena;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
 /// How pages get into and out of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Uffd {
         Ok(Uffd {
             locks: LockTable::new(topology.clone()),
             topology,
-            idle: Uffd::idle_times(),
+            idle: IdleTimes::open().ok(),
             mapping,
             memory: UffdArena::new(frames, mapping, &source)?,
             areas: Areas::new(mapping, source),
@@ -110,13 +110,7 @@ impl Uffd {
     }
 
     fn own_memory() -> Option<OwnedFd> {
-        api::raise(File::open("/proc/self/mem").ok()?.into()).ok()
-    }
-
-    /// Out of the way of descriptors that a program opens.
-    fn idle_times() -> Option<IdleTimes> {
-        let stat = api::raise(File::open("/proc/stat").ok()?.into()).ok()?;
-        Some(IdleTimes::of(stat))
+        File::open("/proc/self/mem").ok().map(OwnedFd::from)
     }
 
     /// Says where a space is to lie and how its faults are delivered, before it is made.
@@ -229,12 +223,5 @@ impl Uffd {
     /// The swap devices.
     pub fn devices(&self) -> &Devices {
         &self.devices
-    }
-
-    /// Descriptors that must stay open: without them missing pages would read as zeros.
-    pub fn descriptors(&self) -> Vec<RawFd> {
-        let own = self.own_memory.iter().map(AsRawFd::as_raw_fd);
-        let own = own.chain(self.idle.as_ref().map(IdleTimes::descriptor));
-        own.chain(self.memory.descriptors()).chain(self.areas.descriptors()).collect()
     }
 }

@@ -12,7 +12,6 @@ use highwater_os::{ArenaMapping, sys};
 use highwater_platform::{FrameRange, Memory, OutOfHostMemory};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
 /// Frames backed at a time: 256 KiB, about 80 us.
@@ -83,10 +82,6 @@ impl UffdArena {
     /// Memory ever used.
     pub(crate) fn used(&self) -> Bytes {
         Bytes::of_pages(self.used.load(Relaxed))
-    }
-
-    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        self.uffd.iter().map(Userfaultfd::raw).collect()
     }
 
     /// The arena's descriptor. Only with MOVE.

@@ -2,25 +2,27 @@
 //!
 //! Programs that need little should not pay for a manager: their small blocks are the C library's,
 //! until there were 1 MiB of them, freed ones included. Each thread counts for itself, and adds to
-//! the sum now and then.
+//! the sum now and then: with its first request, then after 1 KiB, 2 KiB and so on, so that many
+//! threads that ask for little count, and one that asks for much seldom touches what all share.
 
-use crate::{caller, process};
+use crate::{caller, environment, process};
 use highwater_session::Malloc;
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Bytes after which a process is served.
 const ENOUGH: usize = 1 << 20;
 
-/// Bytes that a thread counts before it adds them to the sum.
-const STEP: usize = 32 << 10;
+/// Bytes that a thread counts before it adds them to the sum: behind its first request, ...
+const STEP_MIN: usize = 1 << 10;
+/// ... and at most.
+const STEP_MAX: usize = 32 << 10;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
-static WANTED: OnceLock<Malloc> = OnceLock::new();
 
 thread_local! {
-    static COUNTED: Cell<usize> = const { Cell::new(0) };
+    /// Bytes not yet added, and the step they are added after.
+    static COUNTED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 /// Notes a request of the program that may go to the C library: the process may be served
@@ -38,12 +40,12 @@ pub(crate) fn note(bytes: usize, caller: usize) {
         return;
     }
     // Headers count too: many of the smallest blocks are no little.
-    let counted = COUNTED.get() + bytes + 16;
-    COUNTED.set(counted);
-    if counted < STEP {
-        return;
+    let (before, step) = COUNTED.get();
+    let counted = before + bytes + 16;
+    if counted < step {
+        return COUNTED.set((counted, step));
     }
-    COUNTED.set(0);
+    COUNTED.set((0, (2 * step).clamp(STEP_MIN, STEP_MAX)));
     let asked = ASKED.fetch_add(counted, Relaxed) + counted;
     if asked >= ENOUGH && wants_all() {
         process::get();
@@ -52,5 +54,5 @@ pub(crate) fn note(bytes: usize, caller: usize) {
 
 /// Whether small blocks are to be paged.
 fn wants_all() -> bool {
-    *WANTED.get_or_init(Malloc::of_env) == Malloc::All
+    environment::malloc() == Malloc::All
 }

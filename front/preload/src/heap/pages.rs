@@ -32,8 +32,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The part of the range that is the heap's.
+/// The part of the range that may be the heap's, ...
 const RANGE_SHARE: u64 = 2;
+/// ... this many times what memory and swap can hold, at least 128 GiB: the tables of slabs have a
+/// part for each page.
+const PAGES_PER_CAPACITY: u64 = 8;
+const PAGES_MIN: u64 = (128 << 30) >> PAGE_SHIFT;
 
 /// The part of the budget that kept runs may hold, ...
 const KEPT_SHARE: u64 = 32;
@@ -104,7 +108,8 @@ fn pages_for_objects(order: Order, class: usize) -> u64 {
 impl HeapPages {
     /// All of a new region; `None`: there is no room.
     pub(super) fn new(process: &'static Process) -> Option<HeapPages> {
-        let pages = process.extent().1 / RANGE_SHARE;
+        let wanted = (process.capacity() >> PAGE_SHIFT).saturating_mul(PAGES_PER_CAPACITY);
+        let pages = wanted.max(PAGES_MIN).min(process.extent().1 / RANGE_SHARE);
         let range = process.take(pages, 1, Use::Objects, process::Commit::Unchecked)?;
         Some(HeapPages {
             platform: process.manager.platform(),

@@ -60,6 +60,7 @@ impl Program {
 struct Start<F> {
     program: Program,
     keep: Vec<RawFd>,
+    above: RawFd,
     body: Cell<Option<F>>,
     guardian: Block,
     helper: Cell<Option<Block>>,
@@ -68,13 +69,14 @@ struct Start<F> {
 }
 
 /// Starts a helper that runs `body` and ends when it returns; returns the number of its guardian.
-/// The helper has copies of the descriptors `keep`, and standard streams that lead nowhere. Signals
-/// are to be blocked: the helper's threads inherit the mask.
+/// The helper has copies of the descriptors `keep`, standard streams that lead nowhere, and what it
+/// needs itself under numbers of at least `above`. Signals are to be blocked: the helper's threads
+/// inherit the mask.
 ///
 /// # Errors
 /// The system makes no process, or [`learn`] found no layout of thread-local variables that this
 /// was written for.
-pub fn start<F>(keep: Vec<RawFd>, body: F) -> io::Result<i32>
+pub fn start<F>(keep: Vec<RawFd>, above: RawFd, body: F) -> io::Result<i32>
 where
     F: FnOnce(Program) + Send + 'static,
 {
@@ -82,6 +84,7 @@ where
     let start = Box::new(Start {
         program: Program { pid: std::process::id() as i32, pidfd: -1 },
         keep,
+        above,
         body: Cell::new(Some(body)),
         guardian: Block::new(tls::STACK_BYTES)?,
         helper: Cell::new(Some(Block::new(tls::STACK_BYTES)?)),
@@ -126,7 +129,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     clone::begin(c"highwater");
     clone::leave_session();
     clone::close_others(&start.keep, start.program.pidfd);
-    start.program.pidfd = lower(start.program.pidfd);
+    start.program.pidfd = lift(start.program.pidfd, start.above);
     let block = start.helper.take().expect("made once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
@@ -141,18 +144,17 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     }
 }
 
-/// Moves a descriptor to the lowest number, below those that a forked child wants its parent's
-/// descriptors under.
-pub fn lower(descriptor: RawFd) -> RawFd {
-    // SAFETY: duplicates a descriptor of the helper's, and closes the first.
-    unsafe {
-        let lowered = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3);
-        if lowered < 0 || lowered > descriptor {
-            libc::syscall(libc::SYS_close, lowered);
-            return descriptor;
+/// Moves a descriptor of the helper's to a number of at least `above`; where there is none it
+/// stays.
+pub fn lift(descriptor: RawFd, above: RawFd) -> RawFd {
+    // SAFETY: duplicates a descriptor of the helper's.
+    match unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, above) } {
+        ..0 => descriptor,
+        lifted => {
+            // SAFETY: the first of two, which nobody uses any more.
+            unsafe { libc::syscall(libc::SYS_close, descriptor) };
+            lifted
         }
-        libc::syscall(libc::SYS_close, descriptor);
-        lowered
     }
 }
 
@@ -256,5 +258,86 @@ impl Thread {
     /// Lets the thread run on by itself: what it was given stays.
     pub(crate) fn detach(self) {
         std::mem::forget(self.block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_platform::Thread as _;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::time::{Duration, Instant};
+
+    fn wait_for(what: &str, done: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !done() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn descriptors() -> usize {
+        std::fs::read_dir("/proc/self/fd").expect("/proc").count()
+    }
+
+    #[test]
+    fn a_helper_shares_memory_and_nothing_else() {
+        learn();
+        let words: Arc<[AtomicU32; 4]> = Arc::default();
+        let (theirs, kept) = (words.clone(), std::fs::File::open("/dev/null").expect("a file"));
+        let keep = std::os::fd::AsRawFd::as_raw_fd(&kept);
+        let made = start(vec![keep], 3, move |program| {
+            theirs[0].store(std::process::id(), Relaxed);
+            let threads_words = theirs.clone();
+            let body = Box::new(move || {
+                let inside = is_inside() && std::process::id() == threads_words[0].load(Relaxed);
+                threads_words[1].store(u32::from(inside), Relaxed);
+            });
+            crate::spawn("a thread", body).expect("a thread").join();
+            theirs[2].store(program.pid as u32, Relaxed);
+            theirs[3].store(descriptors() as u32, Release);
+        });
+        assert!(made.expect("a helper") > 0);
+        wait_for("the helper is done", || words[3].load(Acquire) > 0);
+        assert_ne!(words[0].load(Relaxed), std::process::id());
+        assert_eq!(words[1].load(Relaxed), 1, "threads of a helper are of its process");
+        assert_eq!(words[2].load(Relaxed), std::process::id());
+        // Three streams, what was kept, the program's pidfd and the directory that was read.
+        assert_eq!(words[3].load(Relaxed), 6);
+        assert!(!is_inside());
+    }
+
+    #[test]
+    fn a_program_whose_helper_dies_is_killed() {
+        learn();
+        // SAFETY: the child makes system calls and allocates, and leaves by signals alone.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let made = start(Vec::new(), 3, |_| {
+                // SAFETY: ends the helper as nobody expects.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            });
+            let patience = if made.is_ok() { 20 } else { 0 };
+            std::thread::sleep(Duration::from_secs(patience));
+            // SAFETY: ends the child without what belongs to its parent.
+            unsafe { libc::_exit(7) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status), "{status:#x}");
+        assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
+    }
+
+    #[test]
+    fn descriptors_get_the_numbers_of_another_process() {
+        let file = |path: &str| std::fs::File::open(path).expect("a file");
+        let [first, second] = ["/dev/null", "/dev/zero"].map(file);
+        let fds = [&first, &second].map(std::os::fd::AsRawFd::as_raw_fd);
+        let link = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).expect("open");
+        // Crosswise: neither may be lost on the way.
+        renumber(&[(fds[0], fds[1]), (fds[1], fds[0])]).expect("descriptors");
+        assert_eq!(fds.map(link), ["/dev/zero", "/dev/null"].map(std::path::PathBuf::from));
     }
 }

@@ -102,8 +102,4 @@ impl Device for Bounded {
     fn resident(&self) -> Bytes {
         self.inner.resident()
     }
-
-    fn owns_descriptor(&self, _descriptor: i32) -> bool {
-        false
-    }
 }

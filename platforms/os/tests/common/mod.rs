@@ -175,8 +175,4 @@ impl Device for Troubled {
     fn resident(&self) -> Bytes {
         self.inner.resident()
     }
-
-    fn owns_descriptor(&self, descriptor: i32) -> bool {
-        self.inner.owns_descriptor(descriptor)
-    }
 }

@@ -1,0 +1,62 @@
+//! Calls on memory: they say what the system says, and other threads see each as one step.
+
+use crate::place::{Limits, Place, tell};
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+/// Ways to get pages into programs and out of them.
+const WAYS: [&str; 2] = ["auto", "copy"];
+
+/// Runs a program without limits and within 4 MiB, with either way: the same output.
+fn compare(place: &Place, name: &str, arguments: &[&str]) {
+    let program = place.c_program(name, arguments);
+    let unlimited = place.run(&program).expect_success(name);
+    for mapping in WAYS {
+        let limits = Limits { mapping, ..Limits::of(4 * MIB) };
+        place.compare_output(&format!("{name}, {mapping}"), &unlimited, &limits, &program);
+    }
+}
+
+#[test]
+fn calls_on_memory_say_what_the_system_says() {
+    compare(&Place::new(), "calls", &[]);
+}
+
+#[test]
+fn pages_that_are_replaced_are_nobody_elses() {
+    compare(&Place::new(), "replaced", &["3"]);
+}
+
+#[test]
+fn pages_come_back_with_known_protections() {
+    compare(&Place::new(), "replaced", &["3", "past"]);
+}
+
+/// A core file has what is in memory, and neither the range's holes nor the manager's memory.
+#[test]
+fn core_files_are_of_the_size_of_what_was_used() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.trim() != "core" {
+        return tell("skipped: this system does not write core files where programs are");
+    }
+    let place = Place::new();
+    let directory = place.path("cores");
+    std::fs::create_dir(&directory).expect("a directory");
+    let path = directory.to_str().expect("a path of letters");
+    let program = place.c_program("dumps", &[path, "100"]);
+    place.run_within(&Limits::of(128 * MIB), &program);
+    let Some(core) = core_in(&directory) else {
+        return tell("skipped: no core file was written (a limit?)");
+    };
+    let length = core.metadata().expect("a file").len();
+    assert!(length < 300 * MIB, "a core file of {} MiB for 100 MiB", length / MIB);
+    let bytes = std::fs::read(&core).expect("a core file");
+    let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
+    assert!(has(b"in use: 8bd1a6f2"), "what is resident is in it");
+    assert!(!has(b"left out: 8bd1a6f2"), "what the program leaves out is not");
+}
+
+fn core_in(directory: &Path) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(directory).expect("the directory").flatten();
+    entries.next().map(|entry| entry.path())
+}

@@ -1,0 +1,303 @@
+/* What a program may do to its own process while it is paged: end thread by thread, change its
+ * credentials, close every descriptor, fork for generations, be read by another process. The
+ * manager's threads are in another process and must not notice. See sections.h for usage. */
+#define _GNU_SOURCE
+#include "sections.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+static unsigned char *filled(size_t pages, uint32_t version)
+{
+    unsigned char *at = map_pages(pages);
+    for (size_t page = 0; page < pages; page++)
+        fill_page(at + page * PAGE, page, version);
+    return at;
+}
+
+static uint64_t checked(const unsigned char *at, size_t pages, uint32_t version, const char *where)
+{
+    for (size_t page = 0; page < pages; page++)
+        check_page(at + page * PAGE, page, version, where);
+    return hash_bytes(1, at, pages * PAGE);
+}
+
+/* A child that must end well. */
+static void in_child(void (*act)(void *, size_t), void *of, size_t pages)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        act(of, pages);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    if (status != 0)
+        die("the child ended with status %#x", status);
+}
+
+/* ---- threads: the last one ends by pthread_exit; in a forked child its only one returns ---- */
+
+static void *ends_soon(void *of)
+{
+    usleep(20000);
+    return of;
+}
+
+static void leave_last_thread(void *of, size_t pages)
+{
+    checked(of, pages, 1, "before the last thread");
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, ends_soon, NULL) == 0);
+    pthread_exit(NULL);
+}
+
+struct forking {
+    void *at;
+    size_t pages;
+};
+
+static void *forks_and_returns(void *of)
+{
+    struct forking *forking = of;
+    fflush(NULL);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        checked(forking->at, forking->pages, 1, "in a child of a thread");
+        return NULL;
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    return of;
+}
+
+static uint64_t threads(size_t pages)
+{
+    void *at = filled(pages, 1);
+    in_child(leave_last_thread, at, pages);
+    struct forking forking = {at, pages};
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, forks_and_returns, &forking) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+    return checked(at, pages, 1, "threads");
+}
+
+/* ---- seen: what the program sees of itself ---- */
+
+static long threads_seen(void)
+{
+    char line[256];
+    long threads = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    MUST(status != NULL);
+    while (fgets(line, sizeof line, status))
+        sscanf(line, "Threads: %ld", &threads);
+    fclose(status);
+    return threads;
+}
+
+static void unshare_user(void *of, size_t pages)
+{
+    int alone = unshare(CLONE_NEWUSER);
+    if (alone != 0 && errno == EINVAL)
+        die("unshare: the process has several threads");
+    checked(of, pages, 1, "in a user namespace of its own");
+}
+
+static uint64_t seen(size_t pages)
+{
+    void *at = filled(pages, 1);
+    MUST(threads_seen() == 1);
+    MUST(waitpid(-1, NULL, 0) == -1 && errno == ECHILD);
+    in_child(unshare_user, at, pages);
+    return checked(at, pages, 1, "seen");
+}
+
+/* ---- groups: calls that the C library has every thread make, with paged pointers ---- */
+
+static void set_groups(void *of, size_t pages)
+{
+    gid_t *groups = map_pages(1);
+    if (setgroups(1, groups) != 0 && errno != EPERM)
+        die("setgroups: %s", strerror(errno));
+    checked(of, pages, 1, "after setgroups");
+}
+
+static uint64_t groups(size_t pages)
+{
+    void *at = filled(pages, 1);
+    set_groups(at, pages);
+    in_child(set_groups, at, pages);
+    return checked(at, pages, 1, "groups");
+}
+
+/* ---- privileges: given up, and then a child ---- */
+
+static void grow(void *of, size_t pages)
+{
+    checked(of, pages, 1, "in a child without privileges");
+    for (size_t page = 0; page < pages; page++)
+        fill_page((char *)of + page * PAGE, page, 2);
+    checked(filled(pages, 3), pages, 3, "new memory without privileges");
+    checked(of, pages, 2, "written without privileges");
+}
+
+static void give_up(void *of, size_t pages)
+{
+    if (geteuid() == 0)
+        MUST(setgid(65534) == 0 && setuid(65534) == 0);
+    checked(of, pages, 1, "without privileges");
+    in_child(grow, of, pages);
+}
+
+static uint64_t privileges(size_t pages)
+{
+    void *at = filled(pages, 1);
+    in_child(give_up, at, pages);
+    return checked(at, pages, 1, "privileges");
+}
+
+/* ---- closed: all descriptors, past the C library ---- */
+
+static void close_all(void *of, size_t pages)
+{
+    syscall(SYS_close_range, 3, ~0u, 0);
+    for (size_t page = 0; page < pages; page++)
+        fill_page((char *)of + page * PAGE, page, 2);
+    checked(of, pages, 2, "with all descriptors closed");
+}
+
+static uint64_t closed(size_t pages)
+{
+    void *at = filled(pages, 1);
+    in_child(close_all, at, pages);
+    return checked(at, pages, 1, "closed");
+}
+
+/* ---- strict: a filter that allows four system calls ---- */
+
+static void enter_strict(void *of, size_t pages)
+{
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+        die("prctl: %s", strerror(errno));
+    unsigned char *at = of;
+    uint64_t wrong = 0;
+    for (size_t page = 0; page < pages; page++)
+        wrong += *(volatile uint64_t *)(at + page * PAGE) != seed_of(page, 1);
+    syscall(SYS_exit, wrong != 0);
+}
+
+static uint64_t strict(size_t pages)
+{
+    void *at = filled(pages, 1);
+    in_child(enter_strict, at, pages);
+    return checked(at, pages, 1, "strict");
+}
+
+/* ---- read: by another process, at any time after fork, stopped or not ---- */
+
+static void read_from(pid_t child, unsigned char *at, size_t pages, uint32_t version)
+{
+    static unsigned char copy[PAGE] __attribute__((aligned(4096)));
+    for (size_t page = 0; page < pages; page++) {
+        struct iovec to = {copy, PAGE}, from = {at + page * PAGE, PAGE};
+        MUST(process_vm_readv(child, &to, 1, &from, 1, 0) == (ssize_t)PAGE);
+        check_page(copy, page, version, "read from a child");
+    }
+}
+
+static uint64_t read_child(size_t pages)
+{
+    unsigned char *at = filled(pages, 1);
+    for (int delay = 0; delay < 40; delay++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0)
+            for (;;)
+                pause();
+        usleep((useconds_t)delay * 50);
+        read_from(child, at, 4, 1);
+        MUST(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    }
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        for (size_t page = 0; page < pages; page++)
+            fill_page(at + page * PAGE, page, 5);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    read_from(child, at, pages, 5);
+    MUST(kill(child, SIGCONT) == 0 && waitpid(child, &status, 0) == child && status == 0);
+    return checked(at, pages, 1, "read");
+}
+
+/* ---- generations: neither descriptors nor right contents depend on how many there were ---- */
+
+enum { GENERATIONS = 24 };
+
+static int descriptors(void)
+{
+    int found = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    MUST(dir != NULL);
+    while (readdir(dir))
+        found++;
+    closedir(dir);
+    return found;
+}
+
+static void descend(unsigned char *at, size_t pages, uint32_t now, int first)
+{
+    for (size_t page = 0; page < pages; page++)
+        check_page(at + page * PAGE, page, page % GENERATIONS < now ? 2 : 1, "a generation");
+    if (descriptors() > first)
+        die("generation %u has %d descriptors, the first has %d", now, descriptors(), first);
+    if (now == GENERATIONS)
+        return;
+    for (size_t page = now; page < pages; page += GENERATIONS)
+        fill_page(at + page * PAGE, page, 2);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        struct rlimit few = {64, 64};
+        MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        descend(at, pages, now + 1, first);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static uint64_t generations(size_t pages)
+{
+    unsigned char *at = filled(pages, 1);
+    fflush(NULL);
+    descend(at, pages, 0, descriptors());
+    return hash_bytes(1, at, PAGE * GENERATIONS);
+}
+
+int main(int count, char **arguments)
+{
+    static const struct section sections[] = {
+        {"threads", threads},   {"seen", seen},         {"groups", groups},
+        {"closed", closed},     {"strict", strict},     {"read", read_child},
+        {"privileges", privileges}, {"generations", generations}, {NULL, NULL},
+    };
+    return run_sections(sections, count, arguments);
+}

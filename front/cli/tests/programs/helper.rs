@@ -1,0 +1,57 @@
+//! What a program does to its own process while the manager's threads are in another one.
+
+use crate::place::{Limits, Place, Swap};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs one section, which needs 16 MiB, within 8 MiB.
+fn compare(section: &str, swap: Swap) {
+    let place = Place::new();
+    let program = place.c_program("helper", &["16", section]);
+    let unlimited = place.run(&program).expect_success(section);
+    let limits = Limits { swap, ..Limits::of(8 * MIB) };
+    place.compare_output(section, &unlimited, &limits, &program);
+}
+
+#[test]
+fn a_process_ends_with_its_last_thread() {
+    compare("threads", Swap::Ram);
+}
+
+#[test]
+fn a_program_sees_one_thread_and_no_child() {
+    compare("seen", Swap::Ram);
+}
+
+#[test]
+fn credentials_may_change_in_every_thread() {
+    compare("groups", Swap::Ram);
+}
+
+#[test]
+fn children_are_served_when_privileges_are_given_up() {
+    compare("privileges", Swap::Ram);
+    compare("privileges", Swap::Dir);
+}
+
+#[test]
+fn descriptors_may_be_closed_past_the_c_library() {
+    compare("closed", Swap::Ram);
+    compare("closed", Swap::Dir);
+}
+
+#[test]
+fn a_strict_filter_does_not_meet_the_manager() {
+    compare("strict", Swap::Ram);
+}
+
+#[test]
+fn other_processes_read_what_is_swapped_out_and_never_zeros() {
+    compare("read", Swap::Ram);
+}
+
+#[test]
+fn descriptors_do_not_grow_with_generations() {
+    compare("generations", Swap::Ram);
+    compare("generations", Swap::Dir);
+}

@@ -1,0 +1,173 @@
+//! Programs with libraries, mallocs and environments of their own ways, and what is not paged.
+
+use crate::common::{compile, highwater};
+use crate::place::{Limits, Place, program, tell};
+use crate::report::Report;
+use crate::run::Program;
+use std::path::Path;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+const DIRECTORY: &str = "/usr/lib/x86_64-linux-gnu";
+/// Mallocs that people put into programs. Each exports `__libc_malloc`, too, or some of the family.
+const MALLOCS: [&str; 3] = ["libmimalloc.so.2", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"];
+
+/// Runs a section of `strangers` with 12 MiB: the same output as without.
+fn section(place: &Place, name: &str) -> Report {
+    let program = place.c_program("strangers", &[name]);
+    let unlimited = place.run(&program).expect_success(name);
+    place.compare_output(name, &unlimited, &Limits::of(12 * MIB), &program)
+}
+
+/// PHP opens its extensions so: their free is to be the program's. What they open is looked for
+/// where they are.
+#[test]
+fn libraries_that_are_bound_deeply_free_our_blocks() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("lib")).expect("a directory");
+    let outer = "#include <dlfcn.h>\n#include <stdlib.h>\n\
+                 void give(void *block) { free(block); }\n\
+                 int beside(void) { void *inner = dlopen(\"inner.so\", RTLD_NOW);\n\
+                 return inner ? ((int (*)(void))dlsym(inner, \"answer\"))() : -1; }\n";
+    let shared = ["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"];
+    compile(outer, &place.path("lib/outer.so"), &shared);
+    compile("int answer(void) { return 42; }\n", &place.path("lib/inner.so"), &shared);
+    section(&place, "opened");
+}
+
+#[test]
+fn php_with_extensions() {
+    let script = "$a = []; for ($i = 0; $i < 60000; $i++) $a[] = mb_strtoupper(\"v$i\") . md5($i); \
+                  $d = new DOMDocument(); $r = $d->appendChild($d->createElement('r')); \
+                  for ($i = 0; $i < 5000; $i++) $r->appendChild($d->createElement('e', \"t$i\")); \
+                  $x = simplexml_load_string($d->saveXML()); \
+                  echo count($x->e), md5(implode(',', $a)), \"\\n\";";
+    let modules = Command::new("php").arg("-m").output();
+    let has = |module: &str, all: &str| all.lines().any(|line| line.eq_ignore_ascii_case(module));
+    let modules = modules.map_or(String::new(), |it| String::from_utf8_lossy(&it.stdout).into());
+    if !["mbstring", "dom", "simplexml"].iter().all(|module| has(module, &modules)) {
+        return tell("skipped: no php with mbstring, dom and simplexml");
+    }
+    let (place, program) = (Place::new(), program("php", &["-r", script]));
+    let unlimited = place.run(&program).expect_success("php");
+    let report = place.compare_output("php", &unlimited, &Limits::of(4 * MIB), &program);
+    assert!(report.number("/paged_peak_bytes") > 2 * MIB, "the document is paged");
+}
+
+/// A program's command line with a malloc loaded before this library, in its children's place.
+fn before(malloc: &str, inner: &Program) -> Program {
+    let script = format!("export LD_PRELOAD={malloc}:$LD_PRELOAD; exec \"$0\" \"$@\"");
+    [&program("sh", &["-c", &script])[..], inner].concat()
+}
+
+#[test]
+fn other_mallocs_may_be_there() {
+    for name in MALLOCS {
+        let malloc = format!("{DIRECTORY}/{name}");
+        if !Path::new(&malloc).exists() {
+            tell(&format!("skipped: no {malloc}"));
+            continue;
+        }
+        let place = Place::new();
+        let plain = place.c_program("strangers", &["mallocs"]);
+        let unlimited = place.run(&plain).expect_success("mallocs");
+        let linked = place.compile("strangers", "linked", &["-Wl,--no-as-needed", &malloc]);
+        let behind = format!("LD_PRELOAD=$LD_PRELOAD:{malloc}; exec \"$0\" \"$@\"");
+        let behind = [&program("sh", &["-c", &behind])[..], &plain].concat();
+        for (way, program) in [
+            ("linked", program(linked, &["mallocs"])),
+            ("behind", behind),
+            ("before", before(&malloc, &plain)),
+        ] {
+            let what = format!("{name}, {way}");
+            let limits = Limits::of(12 * MIB);
+            let report = place.compare_output(&what, &unlimited, &limits, &program);
+            report.expect_swapping();
+        }
+    }
+}
+
+/// 20 MB in all, of threads that ask once for 20 KB.
+#[test]
+fn many_threads_that_ask_for_little_are_counted() {
+    let report = section(&Place::new(), "many");
+    let paged = report.number("/vmstat/pgzero") * 4096;
+    assert!(paged > 16 * MIB, "{paged} bytes were paged");
+}
+
+#[test]
+fn the_break_of_a_program_is_paged() {
+    section(&Place::new(), "breaks").expect_swapping();
+}
+
+#[test]
+fn what_is_not_paged_is_said_by_kind() {
+    let place = Place::new();
+    let report = section(&place, "kinds");
+    assert_eq!(report.number("/processes"), 0, "nothing was to be paged");
+    let [shared, executable] = ["shared", "executable"]
+        .map(|kind| report.number(&format!("/peak_resident/elsewhere/{kind}_bytes")));
+    assert!(shared >= 49 * MIB && executable >= 20 * MIB, "{shared}, {executable}");
+    let mut command = highwater();
+    command.args(["run", "--memory", "12M", "--swap", "ram:64M", "--"]);
+    let run = command.args(place.c_program("strangers", &["kinds"])).output().expect("a run");
+    let said = String::from_utf8_lossy(&run.stderr);
+    let told = said.lines().last().unwrap_or_default();
+    assert!(told.contains("shared memory 49 MiB, executable 20 MiB"), "{said}");
+}
+
+/// What is known of a process does not grow with its mappings.
+#[test]
+fn the_manager_does_not_grow_with_mappings() {
+    let report = section(&Place::new(), "mappings");
+    let manager = report.number("/peak_resident/manager_bytes");
+    assert!(manager < 8 * MIB, "{manager} bytes");
+}
+
+/// Ten ways to start a program, each of which is served, too.
+#[test]
+fn children_of_a_program_that_cleared_its_environment_are_served() {
+    let report = section(&Place::new(), "cleared");
+    assert!(report.number("/processes") >= 10, "{} processes", report.number("/processes"));
+    let large = report.number("/malloc/at_most/large_bytes");
+    assert!(large >= 80 * MIB, "{large} bytes of blocks that were asked for");
+}
+
+#[test]
+fn what_a_user_takes_out_of_the_environment_stays_out() {
+    let place = Place::new();
+    let inner = place.c_program("strangers", &["child", "x"]);
+    for variable in ["LD_PRELOAD", "HIGHWATER_MEMORY"] {
+        let outer = [&program("env", &["-u", variable])[..], &inner].concat();
+        place.run_within(&Limits::of(12 * MIB), &outer).expect_success(variable);
+        assert_eq!(place.report().number("/processes"), 0, "without {variable}");
+    }
+}
+
+/// Refused at once; as a child, run as it is.
+#[test]
+fn sanitizers_run_alone() {
+    let place = Place::new();
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+                  int main(void) { char *p = malloc(4 << 20); memset(p, 1, 4 << 20);\n\
+                  printf(\"%d\\n\", p[77]); free(p); }\n";
+    for (option, name) in [
+        ("-fsanitize=address", "AddressSanitizer"),
+        ("-fsanitize=thread", "ThreadSanitizer"),
+        ("-fsanitize=leak", "LeakSanitizer"),
+    ] {
+        let path = place.path(name);
+        compile(source, &path, &["-O1", option]);
+        let path = path.display();
+        let alone = program(path.to_string(), &[]);
+        let said = format!("'{path}' is built with {name}, which has a malloc of its own");
+        let refused = place.run_within(&Limits::of(12 * MIB), &alone);
+        assert_eq!(refused.status.code(), Some(2), "{name}: {}", refused.errors);
+        assert!(refused.errors.contains(&said), "{}", refused.errors);
+        let child = program("sh", &["-c", &format!("{path}; {path}; echo $?")]);
+        let run = place.run_within(&Limits::of(12 * MIB), &child).expect_success(name);
+        assert_eq!(run.text(), "1\n1\n0\n", "{name}: {}", run.errors);
+        assert!(run.errors.starts_with(&format!("highwater: {said}: it is not paged\n")));
+        assert_eq!(run.errors.lines().count(), 2, "{}", run.errors);
+    }
+}

@@ -1,0 +1,207 @@
+//! madvise and its kin, mincore and msync.
+
+use crate::process::Process;
+use crate::regions::Use;
+use crate::spans::{Holder, Named, Span, fail, result_of, returned};
+use highwater_mm::{CollapseError, Range};
+use highwater_units::{PAGE_SIZE, Vpn};
+use libc::{c_int, c_uchar, c_void, size_t};
+
+/// madvise(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    match Named::of(address as usize, len) {
+        // SAFETY: the program's own mapping, at its request.
+        None => unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int },
+        Some(_) if !is_known(advice) => fail(libc::EINVAL),
+        Some(named) if advice == libc::MADV_COLLAPSE && named.has_gaps() => fail(libc::ENOMEM),
+        Some(named) => returned(named.each(|span| advise_span(named.process, span, advice))),
+    }
+}
+
+/// posix_madvise(3): its only advice that could drop contents does not.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    let posix = [
+        libc::POSIX_MADV_NORMAL,
+        libc::POSIX_MADV_RANDOM,
+        libc::POSIX_MADV_SEQUENTIAL,
+        libc::POSIX_MADV_WILLNEED,
+    ];
+    if advice == libc::POSIX_MADV_DONTNEED {
+        return 0;
+    }
+    if !posix.contains(&advice) {
+        return libc::EINVAL;
+    }
+    let done = match Named::of(address as usize, len) {
+        Some(named) => named.each(|span| advise_span(named.process, span, advice)),
+        None => {
+            // SAFETY: the program's own mapping, at its request.
+            result_of(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).map(drop)
+        }
+    };
+    // This call returns the number instead of setting errno.
+    done.err().unwrap_or(0)
+}
+
+fn advise_span(process: &Process, span: &Span, advice: c_int) -> Result<(), c_int> {
+    match span.holder {
+        Holder::Nobody => Err(libc::ENOMEM),
+        Holder::Served(range, used_as) => advise(process, range, used_as, advice),
+        Holder::Kernel => {
+            let call = libc::SYS_madvise;
+            // SAFETY: the program's own mapping, at its request.
+            result_of(unsafe { libc::syscall(call, span.start, span.len, advice) }).map(drop)
+        }
+    }
+}
+
+/// What is done about an advice, or passed over.
+fn is_known(advice: c_int) -> bool {
+    is_done(advice) || is_passed_over(advice)
+}
+
+fn is_done(advice: c_int) -> bool {
+    matches!(
+        advice,
+        libc::MADV_DONTNEED
+            | libc::MADV_FREE
+            | libc::MADV_POPULATE_READ
+            | libc::MADV_POPULATE_WRITE
+            | libc::MADV_WILLNEED
+            | libc::MADV_COLLAPSE
+            | libc::MADV_DONTFORK
+            | libc::MADV_DOFORK
+            | libc::MADV_WIPEONFORK
+            | libc::MADV_KEEPONFORK
+            | libc::MADV_DONTDUMP
+            | libc::MADV_DODUMP
+    )
+}
+
+/// What only speaks of speed or size may be heeded or not.
+fn is_passed_over(advice: c_int) -> bool {
+    matches!(
+        advice,
+        libc::MADV_NORMAL
+            | libc::MADV_RANDOM
+            | libc::MADV_SEQUENTIAL
+            | libc::MADV_COLD
+            | libc::MADV_PAGEOUT
+            | libc::MADV_HUGEPAGE
+            | libc::MADV_NOHUGEPAGE
+            | libc::MADV_MERGEABLE
+            | libc::MADV_UNMERGEABLE
+    )
+}
+
+fn advise(process: &Process, range: Range, used_as: Use, advice: c_int) -> Result<(), c_int> {
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE => process.discard(range),
+        libc::MADV_POPULATE_WRITE if matches!(used_as, Use::File(_)) => return Err(libc::EINVAL),
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
+            return populate_as(process, range, advice);
+        }
+        libc::MADV_WILLNEED => process.prefetch(range),
+        libc::MADV_COLLAPSE if !process.covers(range) => return Err(libc::EINVAL),
+        libc::MADV_COLLAPSE => {
+            let failed = process.collapse(range).failed;
+            return failed.map_or(Ok(()), |error| Err(errno_of(error)));
+        }
+        // The kernel wipes anonymous pages only.
+        libc::MADV_WIPEONFORK if matches!(used_as, Use::File(_)) => return Err(libc::EINVAL),
+        libc::MADV_DONTFORK | libc::MADV_DOFORK | libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
+            process.advise_fork(range, advice);
+        }
+        libc::MADV_DONTDUMP | libc::MADV_DODUMP => process.dump.follow(range, advice),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// MADV_POPULATE: where the protection forbids the access nothing is touched.
+fn populate_as(process: &Process, range: Range, advice: c_int) -> Result<(), c_int> {
+    let needed = match advice {
+        libc::MADV_POPULATE_WRITE => libc::PROT_WRITE,
+        _ => libc::PROT_READ,
+    };
+    let platform = process.manager.platform();
+    let parts = platform.protected(crate::process::SPACE, range.first, range.end);
+    if parts.iter().any(|(_, _, bits)| bits & needed == 0) {
+        return Err(libc::EINVAL);
+    }
+    populate(process, range);
+    Ok(())
+}
+
+/// Touches pages, so that they are present.
+pub(crate) fn populate(process: &Process, range: Range) {
+    for vpn in range.first.0..range.end.0 {
+        // SAFETY: a page of a region of the program; a load waits until it is present.
+        unsafe { process.address(Vpn(vpn)).read_volatile() };
+    }
+}
+
+/// What madvise(2) says of a block that cannot be a large page.
+fn errno_of(error: CollapseError) -> c_int {
+    match error {
+        CollapseError::Unsupported | CollapseError::Nothing => libc::EINVAL,
+        CollapseError::NoMemory => libc::ENOMEM,
+        CollapseError::Busy => libc::EAGAIN,
+    }
+}
+
+/// mincore(2): what is swapped out is not resident; pages that only their frames have neither.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, vec: *mut c_uchar) -> c_int {
+    let call = libc::SYS_mincore;
+    let Some(named) = Named::of(address as usize, len) else {
+        // SAFETY: the kernel checks the array.
+        return unsafe { libc::syscall(call, address, len, vec) as c_int };
+    };
+    let start = address as usize;
+    let ask = |span: Span| match span.holder {
+        Holder::Nobody => Err(libc::ENOMEM),
+        Holder::Kernel | Holder::Served(..) => {
+            let vec = vec.wrapping_add((span.start - start) / PAGE_SIZE);
+            // SAFETY: the kernel checks the array.
+            result_of(unsafe { libc::syscall(call, span.start, span.len, vec) }).map(drop)
+        }
+    };
+    returned(named.spans().into_iter().try_for_each(ask))
+}
+
+/// msync(2): what is paged has nothing to write.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
+    let call = libc::SYS_msync;
+    let ways = libc::MS_ASYNC | libc::MS_SYNC;
+    match Named::of(address as usize, len) {
+        // SAFETY: the program's own mapping, at its request.
+        None => unsafe { libc::syscall(call, address, len, flags) as c_int },
+        Some(_) if flags & !(ways | libc::MS_INVALIDATE) != 0 || flags & ways == ways => {
+            fail(libc::EINVAL)
+        }
+        Some(named) => returned(named.each(|span| match span.holder {
+            Holder::Nobody => Err(libc::ENOMEM),
+            Holder::Served(..) => Ok(()),
+            Holder::Kernel => {
+                // SAFETY: the program's own mapping, at its request.
+                result_of(unsafe { libc::syscall(call, span.start, span.len, flags) }).map(drop)
+            }
+        })),
+    }
+}

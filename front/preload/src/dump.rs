@@ -1,0 +1,84 @@
+//! What core files have of the range: the blocks in which pages were used.
+//!
+//! ```text
+//! range at the start: MADV_DONTDUMP      a fault in a block of 64 MiB: MADV_DODUMP, once
+//! ```
+//! The kernel looks at every page of a mapping that it dumps, and a core file is as long as they
+//! are: all of the range would take it minutes. The manager's memory is left out. Pages that are
+//! swapped out are holes in a core file: they read as zeros.
+
+use highwater_mm::Range;
+use highwater_os::sys;
+use highwater_units::{PAGE_SIZE, Vpn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+/// Pages of a block: few mappings, and little that is empty.
+const BLOCK: u64 = (64 << 20) / PAGE_SIZE as u64;
+
+/// Which blocks are dumped.
+pub(crate) struct Dump {
+    base: u64,
+    pages: u64,
+    /// Whether a block is dumped, by bits.
+    blocks: Box<[AtomicU64]>,
+    /// Whether the program ever had pages left out.
+    leaves_out: AtomicBool,
+}
+
+impl Dump {
+    /// Nothing of `parts` of a range that lies at `base` is dumped.
+    pub(crate) fn new(base: u64, pages: u64, parts: &[(Vpn, Vpn)]) -> Dump {
+        let words = pages.div_ceil(BLOCK).div_ceil(u64::BITS.into());
+        let blocks = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let dump = Dump { base, pages, blocks, leaves_out: AtomicBool::new(false) };
+        for (first, end) in parts {
+            dump.advise(Range { first: *first, end: *end }, libc::MADV_DONTDUMP);
+        }
+        dump
+    }
+
+    /// Pages are going to be used: from now on their blocks are dumped.
+    pub(crate) fn include(&self, range: Range) {
+        for block in range.first.0 / BLOCK..range.end.0.div_ceil(BLOCK) {
+            let (word, bit) = (block / u64::from(u64::BITS), 1 << (block % u64::from(u64::BITS)));
+            let Some(word) = self.blocks.get(word as usize) else { return };
+            if word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0 {
+                let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(self.pages));
+                self.advise(Range { first: Vpn(first), end: Vpn(end) }, libc::MADV_DODUMP);
+            }
+        }
+    }
+
+    /// Follows MADV_DONTDUMP and MADV_DODUMP.
+    pub(crate) fn follow(&self, range: Range, advice: libc::c_int) {
+        self.include(range);
+        if advice == libc::MADV_DONTDUMP {
+            self.leaves_out.store(true, Relaxed);
+        }
+        self.advise(range, advice);
+    }
+
+    /// Pages go out of use: who gets them next has said nothing about them.
+    pub(crate) fn forget(&self, range: Range) {
+        if self.leaves_out.load(Relaxed) {
+            self.include(range);
+            self.advise(range, libc::MADV_DODUMP);
+        }
+    }
+
+    fn advise(&self, range: Range, advice: libc::c_int) {
+        let first = self.base + range.first.0 * PAGE_SIZE as u64;
+        leave_out_or_not(first, (range.end.0 - range.first.0) as usize * PAGE_SIZE, advice);
+    }
+}
+
+/// Leaves memory of the manager's out of core files.
+pub(crate) fn leave_out(address: u64, len: usize) {
+    leave_out_or_not(address, len, libc::MADV_DONTDUMP);
+}
+
+/// Core files are an aid: a refusal harms nothing else.
+fn leave_out_or_not(address: u64, len: usize, advice: libc::c_int) {
+    // SAFETY: this advice changes no contents.
+    let _ = unsafe { sys::advise(address as *mut u8, len, advice) };
+}

@@ -1,0 +1,110 @@
+//! The environment that this process began with, as far as it concerns the library.
+//!
+//! It is read when the library is loaded: a program may clear its environment, or write a title
+//! over it, before it asks for memory. What it starts then is to be paged all the same (exec.rs).
+
+use highwater_session::{Malloc, MapFiles, Settings};
+use libc::c_char;
+use std::ffi::{CStr, CString, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
+
+/// What the names of our variables begin with.
+pub(crate) const PREFIX: &[u8] = b"HIGHWATER_";
+/// The variable that names libraries to be put into programs.
+pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
+struct Environment {
+    settings: Result<Option<Settings>, String>,
+    variables: Variables,
+}
+
+/// What a child needs to be served, too.
+pub(crate) struct Variables {
+    /// Ours, whole: NAME=VALUE.
+    pub(crate) ours: Vec<CString>,
+    /// LD_PRELOAD with nothing but this library.
+    pub(crate) preload: CString,
+}
+
+static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+
+/// Keeps what concerns the library.
+///
+/// # Safety
+/// `entries` is an environment: strings, and a null pointer behind the last.
+pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
+    let mut ours = Vec::new();
+    // SAFETY: as the caller says; the end has not been seen yet.
+    while let Some(entry) = unsafe { entries.read().as_ref() } {
+        // SAFETY: as the caller says.
+        let entry = unsafe { CStr::from_ptr(entry) };
+        if entry.to_bytes().starts_with(PREFIX) {
+            ours.push(entry.to_owned());
+        }
+        entries = entries.wrapping_add(1);
+    }
+    let settings = Settings::from_vars(|name| value(&ours, name));
+    let preload = own_path().map(|path| [PRELOAD, path].concat()).unwrap_or_default();
+    let preload = CString::new(preload).unwrap_or_default();
+    let variables = Variables { ours, preload };
+    // Only the first call counts, and there is no other.
+    let _ = ENVIRONMENT.set(Environment { settings, variables });
+}
+
+fn value(ours: &[CString], name: &str) -> Option<OsString> {
+    let rest = |entry: &CString| {
+        let rest = entry.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(OsString::from_vec(rest.to_owned()))
+    };
+    ours.iter().find_map(rest)
+}
+
+/// Where this library is, as the dynamic linker was told.
+fn own_path() -> Option<&'static [u8]> {
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the call fills what zeros are valid for; the name is the linker's, and stays.
+    unsafe {
+        let known = libc::dladdr(own_path as *const _, found.as_mut_ptr()) != 0;
+        let name = found.assume_init().dli_fname;
+        (known && !name.is_null()).then(|| CStr::from_ptr(name).to_bytes())
+    }
+}
+
+/// The settings of the run; `None`: this process is not to be served.
+pub(crate) fn settings() -> Result<Option<Settings>, String> {
+    ENVIRONMENT.get().map_or(Ok(None), |environment| environment.settings.clone())
+}
+
+/// The settings, if there are any that make sense.
+fn sound() -> Option<&'static Settings> {
+    ENVIRONMENT.get()?.settings.as_ref().ok()?.as_ref()
+}
+
+/// Which mappings of files are to be served.
+pub(crate) fn map_files() -> MapFiles {
+    sound().map_or(MapFiles::Off, |settings| settings.map_files)
+}
+
+/// Which blocks of malloc are to be served.
+pub(crate) fn malloc() -> Malloc {
+    sound().map_or(Malloc::All, |settings| settings.malloc)
+}
+
+/// What children need; `None`: this process is not to be served.
+pub(crate) fn variables() -> Option<&'static Variables> {
+    sound()?;
+    ENVIRONMENT.get().map(|environment| &environment.variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_of_whole_names() {
+        let ours = [c"HIGHWATER_MEMORYX=1", c"HIGHWATER_MEMORY=2=3"].map(CStr::to_owned);
+        assert_eq!(value(&ours, "HIGHWATER_MEMORY"), Some("2=3".into()));
+        assert_eq!(value(&ours, "HIGHWATER_SWAP"), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! The C library's own malloc and break, whoever else has functions of their names.
+//!
+//! ```text
+//! libc.so.6 in memory: PT_DYNAMIC -> DT_GNU_HASH, DT_SYMTAB, DT_STRTAB -> __libc_malloc ...
+//! ```
+//! Other mallocs (mimalloc, tcmalloc, jemalloc) export `__libc_malloc` and its kin as well, and the
+//! dynamic linker binds to the first it finds. So they are looked up in the tables of the C library
+//! itself. That neither allocates nor calls anything that does: malloc may be what asks.
+
+use libc::{Elf64_Sym, PT_DYNAMIC, c_char, c_int, c_void, dl_phdr_info, intptr_t, size_t};
+use std::ffi::CStr;
+use std::mem::transmute;
+use std::sync::OnceLock;
+
+/// What the C library has.
+pub(crate) struct Native {
+    pub(crate) malloc: unsafe extern "C" fn(size_t) -> *mut c_void,
+    pub(crate) calloc: unsafe extern "C" fn(size_t, size_t) -> *mut c_void,
+    pub(crate) realloc: unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void,
+    pub(crate) free: unsafe extern "C" fn(*mut c_void),
+    pub(crate) memalign: unsafe extern "C" fn(size_t, size_t) -> *mut c_void,
+    pub(crate) brk: unsafe extern "C" fn(*mut c_void) -> c_int,
+    pub(crate) sbrk: unsafe extern "C" fn(intptr_t) -> *mut c_void,
+}
+
+static NATIVE: OnceLock<Native> = OnceLock::new();
+
+/// The C library's functions.
+#[inline]
+pub(crate) fn native() -> &'static Native {
+    NATIVE.get_or_init(find)
+}
+
+/// An address in the C library: of a function that nobody has a reason to bring along.
+pub(crate) fn inside_libc() -> usize {
+    libc::gnu_get_libc_version as *const c_void as usize
+}
+
+#[cold]
+fn find() -> Native {
+    let mut search = Search { address: inside_libc(), found: None };
+    // SAFETY: the callback gets this search, which lives for the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    let address = |name: &CStr| {
+        let found = search.found.as_ref().and_then(|tables| tables.function(name));
+        found.unwrap_or_else(|| {
+            crate::report::end("functions of the C library are not found: it must be glibc")
+        })
+    };
+    // SAFETY: what has these names in every glibc are functions of these types.
+    unsafe {
+        Native {
+            malloc: transmute::<usize, _>(address(c"__libc_malloc")),
+            calloc: transmute::<usize, _>(address(c"__libc_calloc")),
+            realloc: transmute::<usize, _>(address(c"__libc_realloc")),
+            free: transmute::<usize, _>(address(c"__libc_free")),
+            memalign: transmute::<usize, _>(address(c"__libc_memalign")),
+            brk: transmute::<usize, _>(address(c"brk")),
+            sbrk: transmute::<usize, _>(address(c"sbrk")),
+        }
+    }
+}
+
+struct Search {
+    /// In the object that is searched.
+    address: usize,
+    found: Option<Tables>,
+}
+
+/// Where the dynamic symbols of a loaded object are.
+#[derive(Clone, Copy)]
+struct Tables {
+    base: usize,
+    hash: *const u32,
+    symbols: *const Elf64_Sym,
+    names: *const c_char,
+}
+
+/// An entry of PT_DYNAMIC.
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: usize,
+}
+
+const DT_NULL: i64 = 0;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
+
+/// Looks whether a loaded object is the one that is searched.
+///
+/// # Safety
+/// `object` describes a loaded object, and `search` is a [`Search`] of the caller's.
+unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_void) -> c_int {
+    // SAFETY: the loader's description of an object and `find`'s search, both for this call.
+    let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
+    // SAFETY: so many headers begin there.
+    let headers =
+        unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
+    let base = object.dlpi_addr as usize;
+    let holds =
+        |start: u64, len: u64| search.address.wrapping_sub(base + start as usize) < len as usize;
+    let loaded = |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD;
+    if !headers.iter().filter(loaded).any(|header| holds(header.p_vaddr, header.p_memsz)) {
+        return 0;
+    }
+    let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC);
+    // SAFETY: the section of a loaded object, which stays.
+    search.found = dynamic.and_then(|header| unsafe { tables(base, header.p_vaddr as usize) });
+    1
+}
+
+/// # Safety
+/// A dynamic section, ended by DT_NULL, lies `offset` bytes behind the `base` of a loaded object.
+unsafe fn tables(base: usize, offset: usize) -> Option<Tables> {
+    let (mut hash, mut symbols, mut names) = (None, None, None);
+    let mut entry = (base + offset) as *const Dynamic;
+    loop {
+        // SAFETY: the end has not been seen yet.
+        let Dynamic { tag, value } = unsafe { entry.read() };
+        // The loader adds the base where it can write.
+        let address = if value < base { base + value } else { value };
+        match tag {
+            DT_NULL => break,
+            DT_GNU_HASH => hash = Some(address),
+            DT_SYMTAB => symbols = Some(address),
+            DT_STRTAB => names = Some(address),
+            _ => {}
+        }
+        entry = entry.wrapping_add(1);
+    }
+    let (hash, symbols, names) = (hash? as _, symbols? as _, names? as _);
+    Some(Tables { base, hash, symbols, names })
+}
+
+impl Tables {
+    /// The address of a function.
+    fn function(&self, name: &CStr) -> Option<usize> {
+        let wanted = name
+            .to_bytes()
+            .iter()
+            .fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
+        // SAFETY: the table's four words of header, a filter of 64-bit words, buckets, and a chain
+        // of hashes for each bucket, whose last has its lowest bit set: gnu.org's format. Symbols
+        // and names are those of the same object.
+        unsafe {
+            let [buckets, first, filter] = [0, 1, 2].map(|at| *self.hash.add(at) as usize);
+            let bucket_at = self.hash.add(4 + 2 * filter);
+            let chains = bucket_at.add(buckets);
+            let mut index = *bucket_at.add(wanted as usize % buckets) as usize;
+            while index >= first {
+                let hash = *chains.add(index - first);
+                let symbol = &*self.symbols.add(index);
+                let same = || CStr::from_ptr(self.names.add(symbol.st_name as usize)) == name;
+                if hash | 1 == wanted | 1 && symbol.st_shndx != 0 && same() {
+                    return Some(self.base + symbol.st_value as usize);
+                }
+                if hash & 1 != 0 {
+                    return None;
+                }
+                index += 1;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_where_the_loader_finds_them() {
+        let mut search = Search { address: inside_libc(), found: None };
+        // SAFETY: as in `find`.
+        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+        let tables = search.found.expect("the C library has tables");
+        for name in [c"__libc_malloc", c"__libc_free", c"fopen64", c"gnu_get_libc_version"] {
+            // SAFETY: looks a name up.
+            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            assert_eq!(tables.function(name), Some(expected as usize), "{name:?}");
+        }
+        assert_eq!(tables.function(c"__libc_nothing_of_that_name"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! mprotect, and locks in memory.
+
+use crate::process::{self, Process, SPACE};
+use crate::regions::Use;
+use crate::signals::Blocked;
+use crate::spans::{Holder, Named, Span, fail, result_of, returned};
+use highwater_mm::Range;
+use libc::{c_int, c_long, c_void, size_t};
+
+/// PROT_SEM, which Linux takes and which means nothing.
+const PROT_SEM: c_int = 8;
+const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC | PROT_SEM;
+
+/// mprotect(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
+    match Named::of(address as usize, len) {
+        // SAFETY: the program's own mapping, at its request.
+        None => unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) as c_int },
+        Some(_) if access & !PROT_ALL != 0 => fail(libc::EINVAL),
+        Some(named) => {
+            // As the kernel does: up to the first page that is not mapped.
+            let mut spans = named.spans().into_iter();
+            returned(spans.try_for_each(|span| protect_span(named.process, &span, access)))
+        }
+    }
+}
+
+fn protect_span(process: &Process, span: &Span, access: c_int) -> Result<(), c_int> {
+    match span.holder {
+        Holder::Nobody => Err(libc::ENOMEM),
+        Holder::Kernel => {
+            let call = libc::SYS_mprotect;
+            // SAFETY: the program's own mapping, at its request.
+            result_of(unsafe { libc::syscall(call, span.start, span.len, access) }).map(drop)
+        }
+        Holder::Served(range, used_as) => {
+            let access = file_access(process, range, used_as, access);
+            set_access(process, range, access)
+        }
+    }
+}
+
+/// Protects pages of the range.
+pub(crate) fn set_access(process: &Process, range: Range, access: c_int) -> Result<(), c_int> {
+    let _blocked = Blocked::now();
+    let access = access & !PROT_SEM;
+    let changed = process.manager.platform().protect(SPACE, range.first, range.end, access);
+    changed.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))
+}
+
+/// How pages are to be protected that the program wants to access so. A file's are not writable
+/// anyway; what may be done to them beyond that is the kernel's business.
+fn file_access(process: &Process, range: Range, used_as: Use, access: c_int) -> c_int {
+    match access {
+        libc::PROT_NONE => access,
+        libc::PROT_READ => match used_as {
+            Use::File(_) => libc::PROT_READ | libc::PROT_WRITE,
+            _ => access,
+        },
+        _ => {
+            process.hand_over(range);
+            access
+        }
+    }
+}
+
+/// mlock(2): what is paged cannot be kept in memory.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
+    lock(libc::SYS_mlock, address, len, 0)
+}
+
+/// mlock2(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
+    lock(libc::SYS_mlock2, address, len, flags)
+}
+
+fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
+    match process::holding(address as usize) {
+        Some(_) => fail(libc::ENOMEM),
+        // SAFETY: the program's own mapping, at its request.
+        None => unsafe { libc::syscall(call, address, len, flags) as c_int },
+    }
+}
+
+/// mlockall(2): it would touch every page of the range.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    match process::get() {
+        Some(_) => fail(libc::ENOMEM),
+        // SAFETY: at the program's request.
+        None => unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int },
+    }
+}

@@ -1,0 +1,273 @@
+//! mremap: pages change their addresses, and keep their contents, protections and advice.
+//!
+//! ```text
+//! from \ to    the range                       elsewhere
+//! the range    pages change hands              copied: nobody would page them there
+//! elsewhere    the kernel's, over free pages   the kernel's
+//! ```
+
+use crate::process::{Commit, Process, SPACE, pages_of};
+use crate::protect::set_access;
+use crate::ranges::Over;
+use crate::regions::{Region, Use};
+use crate::signals::Blocked;
+use crate::spans::{Holder, Named, refuse, result_of};
+use highwater_mm::Range;
+use highwater_mm::space::Page;
+use highwater_os::sys;
+use highwater_units::{PAGE_SIZE, Vpn};
+use libc::{c_int, c_long, c_void, size_t};
+
+/// What mremap(2) is called with.
+#[derive(Clone, Copy)]
+struct Call {
+    address: usize,
+    old_len: usize,
+    len: usize,
+    flags: c_int,
+    target: usize,
+}
+
+impl Call {
+    fn kernel(&self) -> Result<usize, c_int> {
+        let Call { address, old_len, len, flags, target } = *self;
+        let call = libc::SYS_mremap;
+        // SAFETY: the program's own mapping, at its request.
+        let moved = unsafe { libc::syscall(call, address, old_len, len, flags, target) };
+        result_of(moved).map(|address: c_long| address as usize)
+    }
+
+    fn has(&self, flag: c_int) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Why the kernel would refuse it, whatever is mapped where.
+    fn error(&self) -> Option<c_int> {
+        let all = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        let moves = self.has(libc::MREMAP_FIXED) || self.has(libc::MREMAP_DONTUNMAP);
+        let keeps = self.has(libc::MREMAP_DONTUNMAP);
+        let odd = self.flags & !all != 0
+            || moves && !self.has(libc::MREMAP_MAYMOVE)
+            || keeps && pages_of(self.len) != pages_of(self.old_len)
+            || self.len == 0
+            || !self.address.is_multiple_of(PAGE_SIZE)
+            || self.has(libc::MREMAP_FIXED) && !self.target.is_multiple_of(PAGE_SIZE)
+            || self.has(libc::MREMAP_FIXED) && self.overlaps();
+        odd.then_some(libc::EINVAL)
+    }
+
+    fn overlaps(&self) -> bool {
+        let end = |address: usize, len: usize| address.saturating_add(len);
+        self.address < end(self.target, self.len) && self.target < end(self.address, self.old_len)
+    }
+}
+
+/// mremap(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mremap(
+    address: *mut c_void,
+    old_len: size_t,
+    len: size_t,
+    flags: c_int,
+    target: *mut c_void,
+) -> *mut c_void {
+    let call = Call { address: address as usize, old_len, len, flags, target: target as usize };
+    let done = match Named::of(call.address, old_len.max(1)) {
+        Some(named) => call.error().map_or_else(|| remap(&named, call), Err),
+        None if call.has(libc::MREMAP_FIXED) => move_in(call),
+        None => call.kernel(),
+    };
+    done.map_or_else(refuse, |address| address as *mut c_void)
+}
+
+fn remap(named: &Named, call: Call) -> Result<usize, c_int> {
+    let process = named.process;
+    let old = named.whole().ok_or(libc::EFAULT)?;
+    process.hand_over(old);
+    let is = |wanted: fn(&Holder) -> bool| named.spans().iter().all(|span| wanted(&span.holder));
+    if is(|holder| *holder == Holder::Kernel) {
+        return move_foreign(process, old, call);
+    }
+    // Only shared mappings are mapped once more.
+    if call.old_len == 0 {
+        return Err(libc::EINVAL);
+    }
+    if !is(|holder| matches!(holder, Holder::Served(..))) {
+        return Err(libc::EFAULT);
+    }
+    if call.has(libc::MREMAP_FIXED) {
+        return move_to(process, old, call);
+    }
+    if call.has(libc::MREMAP_DONTUNMAP) {
+        return move_anywhere(process, old, pages_of(call.len), call);
+    }
+    resize(process, old, pages_of(call.len), call)
+}
+
+/// The kernel's mapping elsewhere is to be at a fixed address, perhaps in the range.
+fn move_in(call: Call) -> Result<usize, c_int> {
+    let Some(named) = Named::of(call.target, call.len) else { return call.kernel() };
+    if let Some(error) = call.error() {
+        return Err(error);
+    }
+    let mut result = Err(libc::ENOMEM);
+    named.process.replace(named.pages(), Over::Anything, Use::Foreign, || {
+        result = call.kernel();
+        result.ok()
+    });
+    result
+}
+
+/// mremap of what the kernel has mapped in the range: out of it, where it cannot stay.
+fn move_foreign(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
+    let pages = old.end.0 - old.first.0;
+    let moved = match call.has(libc::MREMAP_FIXED) {
+        true => move_in(call)?,
+        false => call.kernel()?,
+    };
+    let gone = if moved == call.address {
+        old.first.offset(pages_of(call.len).min(pages))
+    } else if call.has(libc::MREMAP_DONTUNMAP) {
+        old.end
+    } else {
+        old.first
+    };
+    if gone < old.end {
+        // Its place is to be the range's again.
+        process.release(Range { first: gone, end: old.end });
+    }
+    Ok(moved)
+}
+
+fn resize(process: &Process, old: Range, pages: u64, call: Call) -> Result<usize, c_int> {
+    let now = old.end.0 - old.first.0;
+    if pages < now {
+        process.release(Range { first: old.first.offset(pages), end: old.end });
+    }
+    if pages <= now || grow(process, old, pages - now) {
+        return Ok(call.address);
+    }
+    match call.has(libc::MREMAP_MAYMOVE) {
+        true => move_anywhere(process, old, pages, call),
+        false => Err(libc::ENOMEM),
+    }
+}
+
+/// Lengthens the region that ends where `old` does.
+fn grow(process: &Process, old: Range, pages: u64) -> bool {
+    let blocked = Blocked::now();
+    let last = process.regions().find(Vpn(old.end.0 - 1));
+    drop(blocked);
+    let fits = |region: &Region| region.range.end == old.end && region.used_as == Use::Mapping;
+    let tail = Range { first: old.end, end: old.end.offset(pages) };
+    process.can_hold(pages, Commit::Checked)
+        && last.filter(fits).is_some_and(|region| process.grow(region, pages))
+        && process.extend_access(old, tail)
+}
+
+fn move_anywhere(process: &Process, old: Range, pages: u64, call: Call) -> Result<usize, c_int> {
+    let grown = pages.saturating_sub(old.end.0 - old.first.0);
+    if !process.can_hold(grown, Commit::Checked) {
+        return Err(libc::ENOMEM);
+    }
+    let Some(new) = process.take(pages, 1, Use::Mapping, Commit::Unchecked) else {
+        return copy_out(process, old, call);
+    };
+    let kept = kept_of(old, new);
+    process.relocate(kept, new.first);
+    if !process.carry_access(kept, new) {
+        return Err(libc::ENOMEM);
+    }
+    leave(process, old, call);
+    Ok(process.address(new.first) as usize)
+}
+
+/// MREMAP_FIXED.
+fn move_to(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
+    let Some(named) = Named::of(call.target, call.len) else {
+        return copy_out(process, old, call);
+    };
+    // Nobody would page what lies beyond the range.
+    let new = named.whole().ok_or(libc::ENOMEM)?;
+    let kept = kept_of(old, new);
+    let moved = process.replace(new, Over::Anything, Use::Mapping, || {
+        let done = process.make_ordinary(new) && {
+            process.shift(kept, new.first);
+            process.carry_access(kept, new)
+        };
+        done.then_some(())
+    });
+    moved.ok_or(libc::ENOMEM)?;
+    leave(process, old, call);
+    Ok(call.target)
+}
+
+/// What of `old` fits into `new`.
+fn kept_of(old: Range, new: Range) -> Range {
+    let pages = (old.end.0 - old.first.0).min(new.end.0 - new.first.0);
+    Range { end: old.first.offset(pages), ..old }
+}
+
+fn leave(process: &Process, old: Range, call: Call) {
+    match call.has(libc::MREMAP_DONTUNMAP) {
+        true => process.discard(old),
+        false => process.release(old),
+    }
+}
+
+/// Copies contents and protections into a mapping of the kernel's, which then comes to where it is
+/// wanted: it replaces what is there in one step, or nothing is changed.
+fn copy_out(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
+    let len = pages_of(call.len) as usize * PAGE_SIZE;
+    let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOMEM);
+    // SAFETY: a new mapping.
+    let copy = unsafe { sys::map_anonymous(None, len) }.map_err(errno)?;
+    let filled = fill(process, old, copy, len).and_then(|()| {
+        let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let address = copy as usize;
+        let there = Call { address, old_len: len, len, flags: fixed, ..call };
+        if call.has(libc::MREMAP_FIXED) { there.kernel() } else { Ok(address) }
+    });
+    match filled {
+        Ok(_) => leave(process, old, call),
+        // SAFETY: made above, and given to nobody.
+        Err(_) => unsafe { sys::unmap(copy, len) },
+    }
+    filled
+}
+
+/// Copies what fits of pages of the range, with their protections.
+fn fill(process: &Process, old: Range, copy: *mut u8, len: usize) -> Result<(), c_int> {
+    let pages = (old.end.0 - old.first.0).min((len / PAGE_SIZE) as u64);
+    let kept = Range { end: old.first.offset(pages), ..old };
+    let protected = process.manager.platform().protected(SPACE, kept.first, kept.end);
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let protect = |first, end, bits| set_access(process, Range { first, end }, bits);
+    protected.iter().try_for_each(|(first, end, _)| protect(*first, *end, both))?;
+    copy_present(process, kept, copy);
+    protected.into_iter().try_for_each(|(first, end, bits)| {
+        let at = copy.wrapping_add((first.0 - kept.first.0) as usize * PAGE_SIZE);
+        let bytes = (end.0 - first.0) as usize * PAGE_SIZE;
+        protect(first, end, bits)?;
+        // SAFETY: a part of the new mapping.
+        let done = unsafe { sys::protect(at, bytes, bits) };
+        done.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))
+    })
+}
+
+/// Copies pages that have contents.
+fn copy_present(process: &Process, kept: Range, copy: *mut u8) {
+    let space = process.manager.machine().space(SPACE);
+    let mut at = kept.first;
+    while let Some(vpn) = space.next_made(at, kept.end) {
+        if space.entry(vpn).page() != Page::Absent {
+            let to = copy.wrapping_add((vpn.0 - kept.first.0) as usize * PAGE_SIZE);
+            // SAFETY: a page of the program that can be read now, and one of the new mapping.
+            unsafe { to.copy_from_nonoverlapping(process.address(vpn), PAGE_SIZE) };
+        }
+        at = vpn.offset(1);
+    }
+}

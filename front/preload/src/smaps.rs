@@ -1,0 +1,263 @@
+//! What of a process is resident outside paged memory, by kind.
+//!
+//! ```text
+//! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Elsewhere
+//! ```
+//! A process may have tens of thousands of mappings, and some hundred bytes are said of each: they
+//! are read piece by piece, into one buffer, and nothing is kept of a mapping but its kind.
+
+use highwater_mm::stats::Counter;
+use std::fs::File;
+use std::io::{self, Read};
+
+/// Bytes read at once; more than any line has.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A mapping that nobody may access, of at most so many bytes, guards the stack above it.
+const GUARD_BYTES_MAX: u64 = 64 << 10;
+
+/// Why memory is not paged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The break: the C library's malloc, and what a program asks for by system calls.
+    Brk,
+    /// Of threads, as far as a guard tells.
+    Stacks,
+    /// Variables of programs and libraries that begin as zeros.
+    Static,
+    /// Programs, libraries, and files that are mapped.
+    Files,
+    /// Shared between processes: MAP_SHARED, memfd, tmpfs, System V.
+    Shared,
+    Huge,
+    /// Anonymous and executable: compilers at run time.
+    Executable,
+    Other,
+}
+
+/// How many kinds there are.
+const KINDS: usize = Kind::Other as usize + 1;
+
+/// Resident bytes by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    bytes: [u64; KINDS],
+}
+
+impl Elsewhere {
+    /// In all.
+    pub(crate) fn total(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// Without what is the manager's own, which is like other anonymous memory.
+    pub(crate) fn less_own(mut self, own: u64) -> Elsewhere {
+        let other = &mut self.bytes[Kind::Other as usize];
+        *other = other.saturating_sub(own);
+        self
+    }
+
+    /// The gauges that say it.
+    pub(crate) fn gauges(&self) -> [(Counter, u64); KINDS + 1] {
+        let of = |kind: Kind| self.bytes[kind as usize];
+        [
+            (Counter::ElsewhereBytes, self.total()),
+            (Counter::ElsewhereBrk, of(Kind::Brk)),
+            (Counter::ElsewhereStacks, of(Kind::Stacks)),
+            (Counter::ElsewhereStatic, of(Kind::Static)),
+            (Counter::ElsewhereFiles, of(Kind::Files)),
+            (Counter::ElsewhereShared, of(Kind::Shared)),
+            (Counter::ElsewhereHuge, of(Kind::Huge)),
+            (Counter::ElsewhereExecutable, of(Kind::Executable)),
+            (Counter::ElsewhereOther, of(Kind::Other)),
+        ]
+    }
+}
+
+/// What is resident now, but for mappings that begin in one of `ranges`: (first address, after the
+/// last).
+pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Elsewhere> {
+    parse(File::open("/proc/self/smaps")?, ranges)
+}
+
+fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Elsewhere> {
+    let mut parser = Parser::new(ranges);
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut filled = 0;
+    loop {
+        let read = source.read(&mut buffer[filled..])?;
+        filled += read;
+        let whole = match read {
+            0 => filled,
+            _ => buffer[..filled].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1),
+        };
+        buffer[..whole].split(|byte| *byte == b'\n').for_each(|line| parser.line(line));
+        buffer.copy_within(whole..filled, 0);
+        filled -= whole;
+        // A line as long as the buffer is none of the kernel's.
+        if read == 0 || filled == buffer.len() {
+            return Ok(parser.found);
+        }
+    }
+}
+
+struct Parser<'a> {
+    ranges: &'a [(u64, u64)],
+    found: Elsewhere,
+    /// Of the mapping whose lines come; `None`: it does not count.
+    kind: Option<Kind>,
+    /// Where a guard ends, if the last mapping was one.
+    guard_end: Option<u64>,
+    /// Where the last mapping ends, if it was of a file.
+    file_end: Option<u64>,
+}
+
+impl Parser<'_> {
+    fn new(ranges: &[(u64, u64)]) -> Parser<'_> {
+        let found = Elsewhere::default();
+        Parser { ranges, found, kind: None, guard_end: None, file_end: None }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        // Addresses are in lower case, names of fields begin in upper case.
+        match line.first() {
+            Some(b'0'..=b'9' | b'a'..=b'f') => self.mapping(line),
+            Some(b'R') => self.add(line.strip_prefix(b"Rss:"), self.kind),
+            // Not in Rss.
+            Some(b'P' | b'S') => {
+                let huge = line.strip_prefix(b"Private_Hugetlb:");
+                let huge = huge.or_else(|| line.strip_prefix(b"Shared_Hugetlb:"));
+                self.add(huge, self.kind.map(|_| Kind::Huge));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, value: Option<&[u8]>, kind: Option<Kind>) {
+        let (Some(value), Some(kind)) = (value, kind) else { return };
+        let kib = value.split(|byte| *byte == b' ').find(|word| !word.is_empty());
+        self.found.bytes[kind as usize] += kib.and_then(decimal).unwrap_or(0) * 1024;
+    }
+
+    /// `start-end perms offset device inode      path`
+    fn mapping(&mut self, line: &[u8]) {
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let mut extent = words.next().unwrap_or_default().split(|byte| *byte == b'-');
+        let ends = [extent.next(), extent.next()].map(|word| word.and_then(hexadecimal));
+        let ([Some(start), Some(end)], Some(access)) = (ends, words.next()) else {
+            self.kind = None;
+            return;
+        };
+        let path = words.nth(3).unwrap_or_default().trim_ascii_start();
+        let counts = !self.ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
+        self.kind = counts.then(|| match place(path) {
+            Place::Nowhere if self.guard_end == Some(start) => Kind::Stacks,
+            Place::Nowhere if self.file_end == Some(start) => Kind::Static,
+            Place::Nowhere if access.get(2) == Some(&b'x') => Kind::Executable,
+            Place::Nowhere => Kind::Other,
+            Place::Known(kind) => kind,
+        });
+        let is_nowhere = path.is_empty();
+        let guards = is_nowhere && access.starts_with(b"---") && end - start <= GUARD_BYTES_MAX;
+        self.guard_end = guards.then_some(end);
+        self.file_end = (self.kind == Some(Kind::Files)).then_some(end);
+    }
+}
+
+/// What the name of a mapping says.
+enum Place {
+    /// Anonymous.
+    Nowhere,
+    Known(Kind),
+}
+
+fn place(path: &[u8]) -> Place {
+    let begins = |prefixes: &[&[u8]]| prefixes.iter().any(|prefix| path.starts_with(prefix));
+    match path {
+        b"[heap]" => Place::Known(Kind::Brk),
+        b"[stack]" => Place::Known(Kind::Stacks),
+        _ if begins(&[b"/anon_hugepage"]) => Place::Known(Kind::Huge),
+        _ if begins(&[b"/memfd:", b"/dev/shm/", b"/dev/zero", b"/SYSV", b"[anon_shmem:"]) => {
+            Place::Known(Kind::Shared)
+        }
+        _ if begins(&[b"/"]) => Place::Known(Kind::Files),
+        b"" => Place::Nowhere,
+        _ if begins(&[b"[anon:"]) => Place::Nowhere,
+        _ => Place::Known(Kind::Other),
+    }
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives a few bytes at a time.
+    struct Slowly<'a>(&'a [u8], usize);
+
+    impl Read for Slowly<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let len = self.1.min(buffer.len()).min(self.0.len());
+            let (now, later) = self.0.split_at(len);
+            buffer[..len].copy_from_slice(now);
+            self.0 = later;
+            Ok(len)
+        }
+    }
+
+    const SMAPS: &str = "\
+        1000-2000 r-xp 00000000 08:01 7                 /usr/bin/a program\n\
+        Size:                  4 kB\nRss:                   4 kB\nPss:    1 kB\n\
+        2000-3000 rw-p 00001000 00:00 0 \nRss:  1 kB\n\
+        3000-5000 rw-p 00000000 00:00 0                 [heap]\nRss:   8 kB\n\
+        7000-8000 ---p 00000000 00:00 0 \nRss:  0 kB\n\
+        8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\nVmFlags: rd wr mr mw me ac sd\n\
+        a000-b000 rwxp 00000000 00:00 0 \nRss: 32 kB\n\
+        b000-c000 rw-s 00000000 00:01 9                 /memfd:x (deleted)\nRss: 64 kB\n\
+        c000-d000 rw-p 00000000 00:00 0                 /anon_hugepage (deleted)\nRss: 0 kB\n\
+        Shared_Hugetlb:  128 kB\nPrivate_Hugetlb:   128 kB\n\
+        e000-f000 rw-p 00000000 00:00 0                 [anon:name]\nRss:  512 kB\n\
+        7fff0000-7fff1000 rw-p 00000000 00:00 0         [stack]\nRss: 1024 kB\n";
+
+    const KIB: [u64; KINDS] = [8, 16 + 1024, 1, 4, 64, 256, 32, 512];
+
+    fn kib(found: Elsewhere) -> [u64; KINDS] {
+        found.bytes.map(|bytes| bytes / 1024)
+    }
+
+    #[test]
+    fn mappings_are_told_apart_however_they_are_read() {
+        for piece in [1, 7, 100, BUFFER_BYTES] {
+            let found = parse(Slowly(SMAPS.as_bytes(), piece), &[]).unwrap();
+            assert_eq!(kib(found), KIB, "{piece} bytes at a time");
+            assert_eq!(found.total(), KIB.iter().sum::<u64>() * 1024);
+        }
+    }
+
+    #[test]
+    fn mappings_in_the_ranges_do_not_count() {
+        let found = parse(SMAPS.as_bytes(), &[(0x8000, 0xa000), (0xc000, 0xc001)]).unwrap();
+        assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
+        assert_eq!(kib(found.less_own(500 << 10))[Kind::Other as usize], 12);
+        assert_eq!(found.less_own(1 << 30).total(), found.total() - (512 << 10));
+    }
+
+    #[test]
+    fn what_is_no_text_of_the_kernel_ends() {
+        let endless = vec![b'a'; 3 * BUFFER_BYTES];
+        assert_eq!(parse(&endless[..], &[]).unwrap(), Elsewhere::default());
+    }
+
+    #[test]
+    fn this_process_has_files_and_a_stack() {
+        let found = read(&[]).unwrap();
+        assert!(found.bytes[Kind::Files as usize] > 0 && found.bytes[Kind::Stacks as usize] > 0);
+    }
+}

@@ -1,0 +1,214 @@
+//! A range of addresses that a system call names, cut up by whose its parts are.
+//!
+//! ```text
+//! call:   [------------------------------------------]
+//! parts:  Outside | Region | Nobody | Region | Outside
+//! ```
+//! The kernel has what lies outside of the paged range, and what the program mapped over pages of
+//! it. What nobody has is not mapped, whatever the kernel knows of it. Calls on addresses outside,
+//! and those that the kernel refuses (unaligned, empty, beyond the end), are the kernel's: it knows
+//! the errors.
+
+use crate::process::{self, Process};
+use crate::regions::{Region, Use};
+use crate::signals::Blocked;
+use highwater_mm::Range;
+use highwater_units::{PAGE_SIZE, Vpn};
+use libc::{c_int, c_long, c_void};
+
+/// Refuses a call.
+pub(crate) fn fail(errno: c_int) -> c_int {
+    // SAFETY: errno is the thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Refuses a call that returns an address.
+pub(crate) fn refuse(errno: c_int) -> *mut c_void {
+    fail(errno);
+    libc::MAP_FAILED
+}
+
+/// What a system call returns.
+pub(crate) fn returned(done: Result<(), c_int>) -> c_int {
+    done.map_or_else(fail, |()| 0)
+}
+
+/// What a raw system call returned.
+pub(crate) fn result_of(returned: c_long) -> Result<c_long, c_int> {
+    match returned {
+        -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+        value => Ok(value),
+    }
+}
+
+/// Whose a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// The kernel's.
+    Kernel,
+    /// Pages of the range that are not in use.
+    Nobody,
+    /// Pages of a region that is served here.
+    Served(Range, Use),
+}
+
+/// A part of whole pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Its first address.
+    pub(crate) start: usize,
+    /// Its bytes.
+    pub(crate) len: usize,
+    /// Whose it is.
+    pub(crate) holder: Holder,
+}
+
+/// A range of addresses that has pages of the paged range.
+pub(crate) struct Named {
+    pub(crate) process: &'static Process,
+    start: usize,
+    end: usize,
+}
+
+impl Named {
+    /// What a call names; `None`: it is the kernel's.
+    pub(crate) fn of(address: usize, len: usize) -> Option<Named> {
+        let process = process::running()?;
+        let end = address.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
+        let (base, pages) = process.extent();
+        let after = base as usize + pages as usize * PAGE_SIZE;
+        let touches = address < end && address < after && base as usize <= end - 1;
+        (touches && address.is_multiple_of(PAGE_SIZE)).then_some(Named {
+            process,
+            start: address,
+            end,
+        })
+    }
+
+    /// The pages of the paged range.
+    pub(crate) fn pages(&self) -> Range {
+        let (base, pages) = self.process.extent();
+        let after = base as usize + pages as usize * PAGE_SIZE;
+        let page = |address: usize| Vpn(((address - base as usize) / PAGE_SIZE) as u64);
+        Range { first: page(self.start.max(base as usize)), end: page(self.end.min(after)) }
+    }
+
+    /// The addresses before and after the paged range: (first, bytes) of each.
+    pub(crate) fn outside(&self) -> Vec<(usize, usize)> {
+        let Range { first, end } = self.pages();
+        let first = self.process.address(first) as usize;
+        let end = self.process.address(end) as usize;
+        let parts = [(self.start, first), (end, self.end)];
+        parts
+            .into_iter()
+            .filter(|(from, to)| from < to)
+            .map(|(from, to)| (from, to - from))
+            .collect()
+    }
+
+    /// Whether all of it is in the paged range: its pages.
+    pub(crate) fn whole(&self) -> Option<Range> {
+        let pages = self.pages();
+        let bytes = (pages.end.0 - pages.first.0) as usize * PAGE_SIZE;
+        (bytes == self.end - self.start).then_some(pages)
+    }
+
+    /// All parts, in ascending order.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let pages = self.pages();
+        let blocked = Blocked::now();
+        let mut regions = self.process.regions().within(pages);
+        drop(blocked);
+        regions.reverse();
+        let inside = cut(pages, &regions);
+        let address = |vpn: Vpn| self.process.address(vpn) as usize;
+        let mut spans: Vec<Span> = inside
+            .into_iter()
+            .map(|(range, holder)| Span {
+                start: address(range.first),
+                len: (range.end.0 - range.first.0) as usize * PAGE_SIZE,
+                holder,
+            })
+            .collect();
+        let outside = self.outside().into_iter();
+        spans.extend(outside.map(|(start, len)| Span { start, len, holder: Holder::Kernel }));
+        spans.sort_unstable_by_key(|span| span.start);
+        spans
+    }
+
+    /// Whether pages of it are not mapped.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.spans().iter().any(|span| span.holder == Holder::Nobody)
+    }
+
+    /// Calls `act` with each part, as the kernel goes over mappings: it goes on where nothing is
+    /// mapped, and says ENOMEM at the end; other errors end the call.
+    pub(crate) fn each(
+        &self,
+        mut act: impl FnMut(&Span) -> Result<(), c_int>,
+    ) -> Result<(), c_int> {
+        let mut result = Ok(());
+        for span in self.spans() {
+            match act(&span) {
+                Err(libc::ENOMEM) => result = Err(libc::ENOMEM),
+                done => done?,
+            }
+        }
+        result
+    }
+}
+
+/// The parts of `pages`, of which `regions` are in use, in ascending order.
+fn cut(pages: Range, regions: &[Region]) -> Vec<(Range, Holder)> {
+    let mut parts = Vec::new();
+    let mut at = pages.first;
+    for region in regions {
+        let first = region.range.first.max(pages.first);
+        let end = region.range.end.min(pages.end);
+        if at < first {
+            parts.push((Range { first: at, end: first }, Holder::Nobody));
+        }
+        let range = Range { first, end };
+        let holder = match region.used_as {
+            Use::Foreign => Holder::Kernel,
+            Use::Changing => Holder::Nobody,
+            used_as => Holder::Served(range, used_as),
+        };
+        parts.push((range, holder));
+        at = end;
+    }
+    if at < pages.end {
+        parts.push((Range { first: at, end: pages.end }, Holder::Nobody));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_and_say_whose_they_are() {
+        let range = |first, end| Range { first: Vpn(first), end: Vpn(end) };
+        let region = |first, end, used_as| Region { range: range(first, end), used_as };
+        let (mapping, block) = (Use::Mapping, Use::Block);
+        let regions = [
+            region(2, 6, mapping),
+            region(6, 8, Use::Foreign),
+            region(9, 12, Use::Changing),
+            region(12, 30, block),
+        ];
+        let expected = [
+            (range(4, 6), Holder::Served(range(4, 6), mapping)),
+            (range(6, 8), Holder::Kernel),
+            (range(8, 9), Holder::Nobody),
+            (range(9, 12), Holder::Nobody),
+            (range(12, 20), Holder::Served(range(12, 20), block)),
+        ];
+        assert_eq!(cut(range(4, 20), &regions), expected);
+        assert_eq!(cut(range(4, 20), &[]), [(range(4, 20), Holder::Nobody)]);
+        let within = [(range(13, 14), Holder::Served(range(13, 14), block))];
+        assert_eq!(cut(range(13, 14), &regions[3..]), within);
+    }
+}

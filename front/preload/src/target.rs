@@ -1,0 +1,129 @@
+//! Programs that are about to be started, and that this library must stay out of.
+//!
+//! A sanitizer brings a malloc of its own, finds errors by what lies around its blocks, wants to
+//! be the first library, and counts on where memory is. `highwater run` refuses programs that are
+//! built with one; what a served program starts runs without the library. Its headers are looked
+//! at before, since a sanitizer ends the program before any function of this library runs.
+//!
+//! As in exec.rs nothing is allocated here. What cannot be read, or found without a search, counts
+//! as any other program.
+
+use libc::{Elf64_Ehdr, Elf64_Phdr, c_char, c_int};
+
+/// What the libraries of sanitizers are called, and these themselves.
+const SANITIZERS: [(&[u8], &str); 8] = [
+    (b"libasan.so", "AddressSanitizer"),
+    (b"libtsan.so", "ThreadSanitizer"),
+    (b"liblsan.so", "LeakSanitizer"),
+    (b"libhwasan.so", "HWAddressSanitizer"),
+    (b"libclang_rt.asan", "AddressSanitizer"),
+    (b"libclang_rt.tsan", "ThreadSanitizer"),
+    (b"libclang_rt.lsan", "LeakSanitizer"),
+    (b"libclang_rt.hwasan", "HWAddressSanitizer"),
+];
+/// Bytes that tell all these names apart.
+const NAME_BYTES: usize = 20;
+
+const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+
+/// Bytes of headers, and of the dynamic section, that are looked at.
+const HEAD_BYTES: usize = 4096;
+
+/// The sanitizer that a program is built with.
+///
+/// # Safety
+/// `path` is a string.
+pub(crate) unsafe fn sanitizer(path: *const c_char) -> Option<&'static str> {
+    // SAFETY: the caller's path, for a descriptor that is closed below.
+    let file = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags)
+    };
+    if file < 0 {
+        return None;
+    }
+    let found = of_file(file as c_int);
+    // SAFETY: opened above.
+    unsafe { libc::syscall(libc::SYS_close, file) };
+    found
+}
+
+fn of_file(file: c_int) -> Option<&'static str> {
+    let mut buffer = [0; HEAD_BYTES];
+    let head = read(file, 0, &mut buffer)?;
+    let header: Elf64_Ehdr = at(head, 0)?;
+    if !header.e_ident.starts_with(b"\x7fELF\x02") {
+        return None;
+    }
+    let segments = (0..usize::from(header.e_phnum)).map_while(|index| {
+        at::<Elf64_Phdr>(head, header.e_phoff as usize + index * size_of::<Elf64_Phdr>())
+    });
+    let mut buffer = [0; HEAD_BYTES];
+    let dynamic = segments.clone().find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
+    let dynamic = read(file, dynamic.p_offset, &mut buffer)?;
+    let entries = (0..).map_while(|index| at::<[u64; 2]>(dynamic, 16 * index));
+    let entries = entries.take_while(|[tag, _]| *tag != DT_NULL);
+    let [_, names] = entries.clone().find(|[tag, _]| *tag == DT_STRTAB)?;
+    let holds = |segment: &Elf64_Phdr| {
+        segment.p_type == libc::PT_LOAD && names.wrapping_sub(segment.p_vaddr) < segment.p_filesz
+    };
+    let segment = segments.clone().find(holds)?;
+    let names = names - segment.p_vaddr + segment.p_offset;
+    let needed = entries.filter(|[tag, _]| *tag == DT_NEEDED);
+    needed.into_iter().find_map(|[_, name]| {
+        let mut buffer = [0; NAME_BYTES];
+        let name = read(file, names + name, &mut buffer)?;
+        let found = SANITIZERS.iter().find(|(library, _)| name.starts_with(library));
+        found.map(|(_, sanitizer)| *sanitizer)
+    })
+}
+
+/// Bytes of a file, as many as there are.
+fn read(file: c_int, from: u64, buffer: &mut [u8]) -> Option<&[u8]> {
+    // SAFETY: the buffer is filled, at most.
+    let len =
+        unsafe { libc::syscall(libc::SYS_pread64, file, buffer.as_mut_ptr(), buffer.len(), from) };
+    buffer.get(..usize::try_from(len).ok()?)
+}
+
+/// What lies at a byte.
+fn at<T: Plain>(bytes: &[u8], from: usize) -> Option<T> {
+    let part = bytes.get(from..from.checked_add(size_of::<T>())?)?;
+    // SAFETY: so many bytes, and any are a T.
+    Some(unsafe { part.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Any bytes are one of these.
+trait Plain: Copy {}
+
+impl Plain for Elf64_Ehdr {}
+impl Plain for Elf64_Phdr {}
+impl Plain for [u64; 2] {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_programs_have_no_sanitizer() {
+        for path in [c"/proc/self/exe", c"/bin/sh", c"/etc/passwd", c"/", c"/nonexistent"] {
+            // SAFETY: a string.
+            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, None, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn cut_off_headers_are_no_error() {
+        let bytes = std::fs::read("/proc/self/exe").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for len in [0, 4, 5, 63, 64, 100, 500, 1000] {
+            let path = dir.path().join("cut");
+            std::fs::write(&path, &bytes[..len]).unwrap();
+            let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            // SAFETY: a string.
+            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, None, "{len} bytes");
+        }
+    }
+}
