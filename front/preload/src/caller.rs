@@ -11,7 +11,9 @@
 
 use crate::native;
 use libc::{c_int, c_void, dl_phdr_info, size_t};
+use std::ffi::CStr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Where a library lies: its first byte, and its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,8 +49,22 @@ pub(crate) fn is_own(address: usize) -> bool {
     INSIDE.get().is_some_and(|[.., own]| own.holds(address))
 }
 
+/// Whether the program was built with a sanitizer that fixes where mappings lie (TSAN, MSAN).
+static FIXED: AtomicBool = AtomicBool::new(false);
+
+/// Whether mappings may only lie where a sanitizer leaves room. The loader's lock, which another
+/// thread may hold until this one is done, is not taken.
+pub(crate) fn are_addresses_fixed() -> bool {
+    FIXED.load(Relaxed)
+}
+
 /// Finds out where these libraries are.
 pub(crate) fn learn() {
+    let has = |name: &CStr| {
+        // SAFETY: looks a name up.
+        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+    };
+    FIXED.store(has(c"__tsan_init") || has(c"__msan_init"), Relaxed);
     // SAFETY: looks a name up, of what the loader has for all; ours is not seen by dlsym.
     let loader = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__tls_get_addr".as_ptr()) };
     let known = [learn as *const c_void as usize, native::inside_libc(), loader as usize];

@@ -6,6 +6,8 @@
 //! that closes it past the C library goes on, but its forked children cannot be served.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::atomic::{AtomicI32, Ordering::*};
 
 const NONE: libc::c_int = -1;
@@ -15,16 +17,38 @@ static GUARDED: AtomicI32 = AtomicI32::new(NONE);
 /// Descriptors are moved here or above: shells and daemons use and close the low ones.
 const LEAST: RawFd = 900;
 
-/// Moves a descriptor to a high number; leaves it where it is if the limit on descriptors allows
-/// none.
+/// Moves a descriptor to a high number; where the limit on descriptors allows none, it stays, but
+/// off the standard streams.
 pub(crate) fn raise(fd: OwnedFd) -> OwnedFd {
+    off_streams(move_above(fd, LEAST))
+}
+
+/// Moves a descriptor that has the number of a standard stream: the program has closed that.
+pub(crate) fn off_streams(fd: OwnedFd) -> OwnedFd {
+    if fd.as_raw_fd() < 3 { move_above(fd, 3) } else { fd }
+}
+
+fn move_above(fd: OwnedFd, least: RawFd) -> OwnedFd {
     // SAFETY: duplicates a descriptor of ours to a new number.
-    let raised = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LEAST) };
-    match raised {
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) } {
         ..0 => fd,
         // SAFETY: just made, and nobody else's.
-        raised => unsafe { OwnedFd::from_raw_fd(raised) },
+        moved => unsafe { OwnedFd::from_raw_fd(moved) },
     }
+}
+
+/// Calls `act`; if the program has no descriptor left, once more under the highest limit that it
+/// may have.
+pub(crate) fn with_room<R>(act: impl Fn() -> Result<R, Errno>) -> Result<R, Errno> {
+    let done = act();
+    if !matches!(done, Err(Errno::MFILE)) {
+        return done;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    let done = act();
+    setrlimit(Resource::Nofile, limit)?;
+    done
 }
 
 /// Guards a descriptor from now on, and no other.

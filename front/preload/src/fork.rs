@@ -71,9 +71,11 @@ struct Saved {
     hold: Option<OwnedFd>,
     /// That and the ends for older ancestors: their numbers in the parent's helper.
     holds: Vec<RawFd>,
+    /// The parent's helper.
+    helper: i32,
     /// What the child's helper needs open: the number in the parent's helper, ...
     wanted: Vec<RawFd>,
-    /// ... and in the program.
+    /// ... and in the program; nothing if it had no room.
     received: Vec<OwnedFd>,
     registered: Registered,
 }
@@ -165,8 +167,8 @@ extern "C" fn prepare() {
     // What a thread unmaps or moves is here or there, in the snapshot and in the regions.
     let still = process.changes.stop();
     let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
-        let received = helper::receive(saved.wanted.len());
-        saved.received = received.map_err(|error| format!("descriptors: {error}"))?;
+        // A program without room for them: the child's helper asks the parent's.
+        saved.received = helper::receive(saved.wanted.len()).unwrap_or_default();
         Ok(saved)
     });
     drop(still);
@@ -246,6 +248,7 @@ fn save_rest(
         read,
         hold: Some(hold),
         holds,
+        helper: std::process::id() as i32,
         wanted,
         received: Vec::new(),
         registered: Registered::new()?,
@@ -320,13 +323,23 @@ fn be_served(
     let passed = here.clone();
     let above = saved.wanted.iter().max().map_or(3, |most| most + 1);
     let process = helper::start(blocked, &passed, above, move |program| {
-        let numbers: Vec<_> = here.into_iter().zip(saved.wanted.iter().copied()).collect();
-        highwater_os::helper::renumber(&numbers).map_err(|error| error.to_string())?;
+        take_descriptors(here, &saved).map_err(|error| format!("descriptors: {error}"))?;
         make_child(old, saved, program, parts)
     });
     // The helper has copies.
     received.into_iter().for_each(|fd| descriptors::close_raw(fd.into_raw_fd()));
     process
+}
+
+/// In the child's helper: gives the parent's descriptors, which are `here` or else still only its
+/// own, the numbers that they have there.
+fn take_descriptors(mut here: Vec<RawFd>, saved: &Saved) -> io::Result<()> {
+    if here.len() != saved.wanted.len() {
+        let taken = |fd: &RawFd| highwater_os::helper::descriptor_of(saved.helper, *fd);
+        here = saved.wanted.iter().map(taken).collect::<io::Result<_>>()?;
+    }
+    let numbers: Vec<_> = here.into_iter().zip(saved.wanted.iter().copied()).collect();
+    highwater_os::helper::renumber(&numbers)
 }
 
 /// In the child's helper: a manager over the parent's devices and own ones.

@@ -52,7 +52,8 @@ impl Channel {
     fn new() -> Result<Channel, Errno> {
         let (program, helper) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        Ok(Channel { program: descriptors::raise(program), helper })
+        let (program, helper) = (descriptors::raise(program), descriptors::off_streams(helper));
+        Ok(Channel { program, helper })
     }
 }
 
@@ -112,7 +113,8 @@ pub(crate) fn start(
     if has_namespace_for_children() {
         return Err("its children are to be in a PID namespace of their own".to_owned());
     }
-    let channel = Channel::new().map_err(|error| format!("no socket: {error}"))?;
+    let channel =
+        descriptors::with_room(Channel::new).map_err(|error| format!("no socket: {error}"))?;
     let own = channel.helper.as_raw_fd();
     let answer: &'static Answer =
         Box::leak(Box::new(Answer { given: AtomicU32::new(0), result: UnsafeCell::new(None) }));
@@ -366,7 +368,7 @@ pub(crate) fn receive(count: usize) -> Result<Vec<OwnedFd>, Errno> {
         let before = received.len();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(few) = message {
-                received.extend(few);
+                received.extend(few.map(descriptors::off_streams));
             }
         }
         if received.len() == before {

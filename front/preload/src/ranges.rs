@@ -13,6 +13,7 @@
 //!
 //! [`Changes`] comes before `regions`: a fork waits until no page is changing or moving.
 
+use crate::caller;
 use crate::inherit::Inheritance;
 use crate::process::{Commit, Process, SPACE};
 use crate::regions::{Region, Use};
@@ -42,7 +43,7 @@ fn capacity_of(settings: &Settings) -> u64 {
 /// overcommitment) the program is left as much.
 pub(crate) fn pages_for(settings: &Settings) -> u64 {
     let capacity = capacity_of(settings);
-    let most = if is_sanitized() { RANGE_SANITIZED } else { RANGE };
+    let most = if caller::are_addresses_fixed() { RANGE_SANITIZED } else { RANGE };
     let least = capacity.saturating_mul(RANGE_PER_CAPACITY).clamp(RANGE_MIN, most);
     let limit = address_space_limit();
     let fits = |len: &u64| *len <= limit / 2 && can_map(*len);
@@ -63,15 +64,6 @@ fn can_map(len: u64) -> bool {
         let mapped = sys::map_anonymous(None, len as usize);
         mapped.map(|address| sys::unmap(address, len as usize)).is_ok()
     }
-}
-
-/// Whether the program was built with a sanitizer that fixes where mappings lie.
-fn is_sanitized() -> bool {
-    let known = |name: &std::ffi::CStr| {
-        // SAFETY: looks a name up.
-        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
-    };
-    known(c"__tsan_init") || known(c"__msan_init")
 }
 
 /// Keeps changes of regions and forks apart.

@@ -190,14 +190,33 @@ pub(super) fn wait_until_cleared(word: &AtomicI32) {
     }
 }
 
-/// A descriptor of a process; -1 where the kernel (before Linux 5.3) has none.
+/// A descriptor of a process, none of the standard streams; -1 where the kernel (before Linux 5.3)
+/// has none.
 pub(super) fn pidfd_open(pid: i32) -> RawFd {
     // SAFETY: asks for a new descriptor.
-    unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as RawFd }
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as RawFd };
+    if (0..3).contains(&opened) { super::lift(opened, 3) } else { opened }
 }
 
-/// First of all in a new task: its name, and its CPU number where the C library looks for it.
+/// Waits until one of two processes has ended.
+pub(super) fn wait_for_either(one: RawFd, other: RawFd) {
+    let ended = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut both = [ended(one), ended(other)];
+    // SAFETY: two descriptions, for the call. Signals are blocked, so nothing interrupts it.
+    unsafe { libc::poll(both.as_mut_ptr(), 2, -1) };
+}
+
+/// Waits for a process to end, so many milliseconds at most.
+pub(super) fn wait_a_while(pidfd: RawFd, milliseconds: c_int) {
+    let mut ended = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one description, for the call.
+    unsafe { libc::poll(&raw mut ended, 1, milliseconds) };
+}
+
+/// First of all in a new task: its name, and where the C library looks for them its number and that
+/// of its CPU.
 pub(super) fn begin(name: &CStr) {
+    tls::set_number();
     // SAFETY: the name lives for the call, which cuts it at 15 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     tls::register_rseq();

@@ -37,6 +37,20 @@ pub fn is_inside() -> bool {
     INSIDE.get()
 }
 
+/// A descriptor of another process, as one of this one's.
+///
+/// # Errors
+/// The system's: the other may not be traced, or is gone.
+pub fn descriptor_of(process: i32, descriptor: RawFd) -> io::Result<RawFd> {
+    let pidfd = clone::pidfd_open(process);
+    // SAFETY: asks for a new descriptor.
+    let got = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd, descriptor, 0) };
+    let got = if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as RawFd) };
+    // SAFETY: opened above.
+    unsafe { libc::syscall(libc::SYS_close, pidfd) };
+    got
+}
+
 /// The process that a helper serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
@@ -112,6 +126,10 @@ extern "C" fn starter<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::
     // SAFETY: what `start` made; the thread that made it waits.
     let start = unsafe { &mut *start };
     start.program.pidfd = clone::pidfd_open(start.program.pid);
+    if start.program.pidfd < 0 {
+        start.made.store(-libc::ENOSYS, Release);
+        return 1;
+    }
     let task = Task { entry: guardian::<F>, argument };
     // SAFETY: the guardian has a stack and thread-local variables of its own, which are leaked.
     let made =
@@ -135,13 +153,27 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     // SAFETY: as for the guardian; the block is leaked.
     let made = unsafe { clone::clone(flags::HELPER, &block, task, clone::Words::none()) };
     std::mem::forget(block);
-    match made.map(clone::wait) {
+    match made.map(|helper| guard(helper, start.program)) {
         Ok(Ended::Status(0)) => 0,
         _ => {
             start.program.kill();
             1
         }
     }
+}
+
+/// How long a helper may take to end after its program, in milliseconds.
+const END_MAX: i32 = 2000;
+
+/// Waits for the end of a helper; kills one that stays behind its program, at a lock perhaps that
+/// this has left taken.
+fn guard(helper: i32, program: Program) -> Ended {
+    let pidfd = clone::pidfd_open(helper);
+    clone::wait_for_either(pidfd, program.pidfd);
+    clone::wait_a_while(pidfd, END_MAX);
+    // SAFETY: a child of this process, which nobody else waits for.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, libc::SIGKILL, 0usize, 0) };
+    clone::wait(helper)
 }
 
 /// Moves a descriptor of the helper's to a number of at least `above`; where there is none it

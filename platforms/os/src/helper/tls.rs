@@ -60,6 +60,8 @@ pub(super) struct Layout {
     modules: Vec<Module>,
     /// From the thread pointer to the area for restartable sequences, if the C library has one.
     rseq: Option<isize>,
+    /// From the thread pointer to the number by which the C library's locks know a thread.
+    number: usize,
 }
 
 // SAFETY: the images are parts of modules that are never unloaded.
@@ -86,8 +88,38 @@ pub fn learn() {
         // SAFETY: a ptrdiff_t of the C library, constant once it is loaded.
         layout.rseq = Some(unsafe { *offset.cast::<isize>() });
     }
-    if !layout.modules.is_empty() {
+    if let (false, Some(number)) = (layout.modules.is_empty(), number_offset()) {
+        layout.number = number;
         let _ = LAYOUT.set(layout);
+    }
+}
+
+/// Where glibc on x86-64 has had a thread's number since 2.4: behind a control block of 704 bytes
+/// and a list's two pointers.
+const NUMBER_USUAL: usize = 720;
+
+/// Where the C library has the number of this thread: at the usual place, or at the only one behind
+/// the public part of the control block that holds it. `None`: it cannot be told.
+fn number_offset() -> Option<usize> {
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    // SAFETY: an aligned word of this thread's descriptor, which is longer than 2 KiB.
+    let at = |offset: usize| unsafe { thread_pointer().add(offset).cast::<u32>().read() };
+    if at(NUMBER_USUAL) == own {
+        return Some(NUMBER_USUAL);
+    }
+    let mut found = (64..2048).step_by(size_of::<u32>()).filter(|offset| at(*offset) == own);
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// Tells the C library's locks which thread this is: they take a thread without a number for the
+/// holder of every free one.
+pub(super) fn set_number() {
+    let Some(layout) = layout() else { return };
+    // SAFETY: a word of this thread's own descriptor.
+    unsafe {
+        let number = libc::syscall(libc::SYS_gettid) as u32;
+        thread_pointer().add(layout.number).cast::<u32>().write(number);
     }
 }
 
