@@ -267,20 +267,16 @@ extern "C" fn parent() {
     let Some((process, blocked, saved, heap)) = arrive() else { return };
     drop(heap);
     process.manager.platform().devices().resume();
-    let registered = saved.ok().map(|saved| {
-        let Saved { snapshot, devices, read, hold, received, registered, .. } = saved;
+    memory::step_back();
+    FORKING.store(false, Release);
+    if let Ok(Saved { snapshot, devices, read, hold, received, registered, .. }) = saved {
         drop(received);
+        registered.wait();
         process.in_helper(|| {
-            // The child has copies.
+            // The child's helper has copies.
             drop((hold, devices));
             process.reporter.children().add(read, snapshot);
         });
-        registered
-    });
-    memory::step_back();
-    FORKING.store(false, Release);
-    if let Some(registered) = registered {
-        registered.wait();
     }
     drop(blocked);
 }

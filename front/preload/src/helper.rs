@@ -113,19 +113,21 @@ pub(crate) fn start(
     if has_namespace_for_children() {
         return Err("its children are to be in a PID namespace of their own".to_owned());
     }
-    let channel =
-        descriptors::with_room(Channel::new).map_err(|error| format!("no socket: {error}"))?;
-    let own = channel.helper.as_raw_fd();
+    // Without one, for want of descriptors, helpers of children ask this process's for theirs.
+    let channel = descriptors::with_room(Channel::new).ok();
+    let own = channel.as_ref().map(|channel| channel.helper.as_raw_fd());
     let answer: &'static Answer =
         Box::leak(Box::new(Answer { given: AtomicU32::new(0), result: UnsafeCell::new(None) }));
-    let keep = passed.iter().copied().chain([own]).collect();
+    let keep = passed.iter().copied().chain(own).collect();
     let guardian = helper::start(keep, above, move |program| {
         // SAFETY: the helper's copy, which nobody else has in its table.
-        let channel = unsafe { OwnedFd::from_raw_fd(helper::lift(own, above)) };
-        lead(program, channel, answer, make);
+        let owned = |fd| unsafe { OwnedFd::from_raw_fd(helper::lift(fd, above)) };
+        lead(program, own.map(owned), answer, make);
     });
     let guardian = guardian.map_err(|error| format!("no process for the manager: {error}"))?;
-    descriptors::guard(channel.program.into_raw_fd());
+    if let Some(channel) = channel {
+        descriptors::guard(channel.program.into_raw_fd());
+    }
     answer.wait(guardian)
 }
 
@@ -140,7 +142,7 @@ fn has_namespace_for_children() -> bool {
 /// The life of the helper.
 fn lead(
     program: Program,
-    channel: OwnedFd,
+    channel: Option<OwnedFd>,
     answer: &Answer,
     make: impl FnOnce(Program) -> Result<Process, String>,
 ) {
@@ -154,10 +156,10 @@ fn lead(
     // The program's directory is its own to leave, and its file system to unmount.
     let _ = rustix::process::chdir("/");
     let process: &'static Process = Box::leak(Box::new(process));
-    process.calls.start(&channel);
+    process.calls.start(channel.as_ref());
     let publish = spawn("report", Box::new(|| process.reporter.run()));
     answer.give(Ok(process));
-    watch(program, channel.as_fd());
+    watch(program, channel.as_ref().map(AsFd::as_fd));
     // The program may have been killed in the middle of an allocation.
     memory::abandon();
     if publish.is_ok() {
@@ -184,26 +186,29 @@ enum Use {
 
 /// Returns when the program has ended, or uses this memory no more. Neither allocates nor waits for
 /// a lock: a program that is killed may leave any of them taken.
-fn watch(program: Program, channel: BorrowedFd<'_>) {
+fn watch(program: Program, channel: Option<BorrowedFd<'_>>) {
     NONCE.store(std::process::id() ^ 0x5bd1_e995, Release);
     // SAFETY: open as long as this process lives.
     let pidfd = unsafe { BorrowedFd::borrow_raw(program.pidfd) };
-    let mut joined = true;
+    let mut joined = channel;
     loop {
-        let mut watched =
-            [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(&channel, PollFlags::IN)];
+        let mut watched = [0; 2].map(|_| PollFd::new(&pidfd, PollFlags::IN));
         let period = Timespec { tv_sec: 0, tv_nsec: PERIOD.as_nanos() as i64 };
-        let _ = match joined {
-            true => poll(&mut watched, None),
-            false => poll(&mut watched[..1], Some(&period)),
+        let _ = match &joined {
+            Some(channel) => {
+                watched[1] = PollFd::new(channel, PollFlags::IN);
+                poll(&mut watched, None)
+            }
+            None => poll(&mut watched[..1], Some(&period)),
         };
-        if !watched[0].revents().is_empty() {
+        let [ended, left] = watched.map(|fd| !fd.revents().is_empty());
+        if ended {
             return;
         }
-        if joined && !watched[1].revents().is_empty() {
-            joined = false;
+        if left {
+            joined = None;
         }
-        if !joined && use_of_memory(program.pid) == Use::Left {
+        if joined.is_none() && use_of_memory(program.pid) == Use::Left {
             return;
         }
     }
@@ -267,8 +272,8 @@ impl Calls {
     }
 
     /// Has a first thread run calls.
-    fn start(&'static self, channel: &OwnedFd) {
-        self.channel.set(channel.as_raw_fd());
+    fn start(&'static self, channel: Option<&OwnedFd>) {
+        self.channel.set(channel.map_or(-1, AsRawFd::as_raw_fd));
         if let Err(error) = self.add_thread(&mut self.queue()) {
             report::end(&format!("no thread for the manager: {error}"));
         }
@@ -333,8 +338,11 @@ impl Calls {
         closure.result.take().expect("a call that is done has a result")
     }
 
-    /// Sends copies of descriptors of the helper's to the program, which waits for them.
+    /// Sends copies of descriptors of the helper's to the program, if there is a channel.
     pub(crate) fn send(&self, descriptors: &[RawFd]) -> Result<(), Errno> {
+        if self.channel.get() < 0 {
+            return Ok(());
+        }
         // SAFETY: open as long as the helper lives.
         let channel = unsafe { BorrowedFd::borrow_raw(self.channel.get()) };
         for few in descriptors.chunks(DESCRIPTORS_MAX) {

@@ -230,8 +230,8 @@ pub(super) fn leave_session() {
 
 /// Closes all descriptors but some, and opens the standard streams on /dev/null: what is written
 /// to them by mistake must not reach a file that got the number.
-pub(super) fn close_others(keep: &[RawFd], pidfd: RawFd) {
-    let mut kept: Vec<RawFd> = keep.iter().copied().chain([pidfd]).filter(|fd| *fd > 2).collect();
+pub(super) fn close_others(keep: &[RawFd]) {
+    let mut kept: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd > 2).collect();
     kept.sort_unstable();
     let mut from: c_long = 0;
     for fd in kept.into_iter().map(c_long::from).chain([c_long::from(u32::MAX)]) {

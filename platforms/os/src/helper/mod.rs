@@ -125,11 +125,6 @@ extern "C" fn starter<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::
     let start = argument.cast::<Start<F>>();
     // SAFETY: what `start` made; the thread that made it waits.
     let start = unsafe { &mut *start };
-    start.program.pidfd = clone::pidfd_open(start.program.pid);
-    if start.program.pidfd < 0 {
-        start.made.store(-libc::ENOSYS, Release);
-        return 1;
-    }
     let task = Task { entry: guardian::<F>, argument };
     // SAFETY: the guardian has a stack and thread-local variables of its own, which are leaked.
     let made =
@@ -146,8 +141,9 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     let start = unsafe { &mut *argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
     clone::leave_session();
-    clone::close_others(&start.keep, start.program.pidfd);
-    start.program.pidfd = lift(start.program.pidfd, start.above);
+    clone::close_others(&start.keep);
+    // Not before: the program may have no descriptor left.
+    start.program.pidfd = lift(clone::pidfd_open(start.program.pid), start.above);
     let block = start.helper.take().expect("made once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
