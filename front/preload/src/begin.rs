@@ -27,11 +27,13 @@ type LoadedFn = unsafe extern "C" fn(c_int, *const *const c_char, *const *const 
 unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // SAFETY: as the caller says.
     unsafe { environment::keep(environment) };
+    // To look a name up in vain takes memory, of a malloc that may map it.
+    process::put_off();
     caller::learn();
     helper::learn();
     exec::learn();
-    if malloc::other().is_some() {
-        process::put_off();
+    if malloc::other().is_none() {
+        process::allow();
     }
 }
 

@@ -111,9 +111,14 @@ pub(crate) fn put_off() {
     let _ = STATE.compare_exchange(IDLE, LATER, AcqRel, Relaxed);
 }
 
+/// The next request may start what was put off; whether anything was.
+pub(crate) fn allow() -> bool {
+    STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok()
+}
+
 /// Starts to serve what was put off.
 pub(crate) fn start_put_off() {
-    if STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok() {
+    if allow() {
         get();
     }
 }

@@ -1,4 +1,5 @@
-//! What the threads of a process group are at, for a run that has outlasted its patience.
+//! What the threads of a process group are at, and those of its programs' helpers, for a run that
+//! has outlasted its patience.
 //!
 //! ```text
 //! Look --- a second ---> Look     a line per thread, its kernel stack; what --report would count
@@ -69,11 +70,19 @@ pub(crate) fn describe(group: Pid) -> String {
     text
 }
 
+/// The members of a group and what descends from them: helpers have groups of their own.
 fn of_group(group: Pid) -> Vec<Process> {
     let group = group.as_raw_nonzero().get();
-    let is_member = |process: &Process| process.stat().is_ok_and(|stat| stat.pgrp == group);
     let all = all_processes().into_iter().flatten().flatten();
-    all.filter(is_member).collect()
+    let all = all.filter_map(|process| process.stat().ok().map(|stat| (process, stat)));
+    let (mut found, mut others): (Vec<_>, Vec<_>) = all.partition(|(_, stat)| stat.pgrp == group);
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at].1.pid;
+        found.extend(others.extract_if(.., |(_, stat)| stat.ppid == parent));
+        at += 1;
+    }
+    found.into_iter().map(|(process, _)| process).collect()
 }
 
 fn run_dir(process: &Process) -> Option<PathBuf> {
