@@ -184,7 +184,8 @@ def formula(inputs):
         for number in range(count - 1):
             factor = source.randrange(2, 5)
             out.write(f"(assert (< x{number} (+ (* {factor} x{number + 1}) 3)))\n")
-            out.write(f"(assert (= b{number + 1} (bvadd (bvmul b{number} #x00{factor}7) #x0101)))\n")
+            product = f"(bvmul b{number} #x00{factor}7)"
+            out.write(f"(assert (= b{number + 1} (bvadd {product} #x0101)))\n")
         out.write("(assert (> (+ " + " ".join(f"x{n}" for n in range(count)) + ") 120000))\n")
         out.write("(assert (= ((_ extract 3 0) b200) #x7))\n(check-sat)\n")
 

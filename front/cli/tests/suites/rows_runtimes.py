@@ -22,7 +22,8 @@ LUA = (
 )
 TCL = (
     "for {set i 0} {$i < 300000} {incr i} { dict set d [expr {$i * 7919 % 200003}] [list $i v$i] };"
-    " set s 0; dict for {k v} $d { incr s [expr {$k * [lindex $v 0]}] }; puts [dict size $d]; puts $s"
+    " set s 0; dict for {k v} $d { incr s [expr {$k * [lindex $v 0]}] };"
+    " puts [dict size $d]; puts $s"
 )
 GAP = (
     "G := SymmetricGroup(9);; Display(Length(ConjugacyClasses(G)));"
@@ -31,7 +32,8 @@ GAP = (
 
 RUNTIMES = [
     # A limit of address space smaller than what Highwater reserves.
-    tool("ulimit-v", "ulimit -v 600000; python3 -c 'print(sum(bytearray(1 << 25)))'", 16, "python3"),
+    tool("ulimit-v", "ulimit -v 600000; python3 -c 'print(sum(bytearray(1 << 25)))'", 16,
+         "python3"),
     tool("r", f"Rscript --vanilla {SOURCE}/table.R", 120, "Rscript:r-base-core"),
     tool("octave", f"octave-cli -W -q {SOURCE}/matrices.m", 60, "octave-cli:octave", limit=100),
     tool("sbcl", f"sbcl --script {SOURCE}/tables.lisp", 64, "sbcl"),
