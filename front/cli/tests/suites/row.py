@@ -1,4 +1,4 @@
-"""A row of the table: a program, what it needs, and what must be equal with and without Highwater."""
+"""A row of the table: a program, what it needs, and what must be equal both times."""
 
 import re
 from dataclasses import dataclass, field

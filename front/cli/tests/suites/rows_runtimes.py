@@ -59,7 +59,8 @@ RUNTIMES = [
     tool("gap", f"echo '{GAP}' | gap -q -b", 64, "gap:gap-core"),
     tool(
         "vim",
-        "cp {inputs}/words.txt a.txt && vim -es -u NONE -N -n -c '%s/w\\([0-9a-f]\\)/\\1w/g' -c '%!tac'"
+        "cp {inputs}/words.txt a.txt &&"
+        " vim -es -u NONE -N -n -c '%s/w\\([0-9a-f]\\)/\\1w/g' -c '%!tac'"
         " -c wq a.txt; sha256sum < a.txt",
         32,
         "vim",

@@ -218,7 +218,8 @@ def main():
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     place = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "programs"
     place.mkdir(parents=True, exist_ok=True)
-    bench, table, counts = Bench(place, asked.patience), Table(), dict(passed=0, failed=0, skipped=0)
+    bench, table = Bench(place, asked.patience), Table()
+    counts = dict(passed=0, failed=0, skipped=0)
     begun = time.monotonic()
     try:
         for row in rows:
