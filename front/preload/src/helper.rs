@@ -222,12 +222,10 @@ fn use_of_memory(pid: i32) -> Use {
     let from = libc::iovec { iov_base: NONCE.as_ptr().cast(), iov_len: len };
     // SAFETY: writes `found`; the other address is only looked up.
     let read = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
-    let refused = [libc::EPERM, libc::ENOSYS];
-    match std::io::Error::last_os_error().raw_os_error() {
-        _ if read == len as isize && found == NONCE.load(Acquire) => Use::Used,
-        Some(error) if read < 0 && refused.contains(&error) => Use::Used,
-        _ => Use::Left,
-    }
+    // Refused, or the first thread has ended before the others: the program may be here still.
+    let gone = std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
+    let other = read == len as isize && found != NONCE.load(Acquire);
+    if other || (read < 0 && gone) { Use::Left } else { Use::Used }
 }
 
 /// A closure of a thread of the program, which waits until it was run.

@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static unsigned char *filled(size_t pages, uint32_t version)
 {
@@ -247,6 +248,46 @@ static uint64_t read_child(size_t pages)
     return checked(at, pages, 1, "read");
 }
 
+/* ---- early: a child that was read from its first moment on finds its own contents ---- */
+
+enum { EARLY_PAGES = 64, EARLY_CHILDREN = 60 };
+
+static double milliseconds(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e3 + time.tv_nsec * 1e-6;
+}
+
+/* Reads whose pages are not there yet may fail; they may not bring zeros, nor leave them. */
+static void read_early(pid_t child, unsigned char *at, double until)
+{
+    static unsigned char copy[PAGE] __attribute__((aligned(4096)));
+    for (size_t page = 0; milliseconds() < until; page = (page + 1) % EARLY_PAGES) {
+        struct iovec to = {copy, PAGE}, from = {at + page * PAGE, PAGE};
+        if (process_vm_readv(child, &to, 1, &from, 1, 0) == (ssize_t)PAGE)
+            check_page(copy, page, 1, "read early from a child");
+    }
+}
+
+static uint64_t early(size_t pages)
+{
+    unsigned char *at = filled(pages, 1);
+    for (int number = 0; number < EARLY_CHILDREN; number++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            usleep(20000);
+            checked(at, EARLY_PAGES, 1, "in a child that was read early");
+            _exit(0);
+        }
+        read_early(child, at, milliseconds() + 15);
+        int status;
+        MUST(waitpid(child, &status, 0) == child && status == 0);
+    }
+    return checked(at, pages, 1, "early");
+}
+
 /* ---- generations: neither descriptors nor right contents depend on how many there were ---- */
 
 enum { GENERATIONS = 24 };
@@ -297,7 +338,8 @@ int main(int count, char **arguments)
     static const struct section sections[] = {
         {"threads", threads},   {"seen", seen},         {"groups", groups},
         {"closed", closed},     {"strict", strict},     {"read", read_child},
-        {"privileges", privileges}, {"generations", generations}, {NULL, NULL},
+        {"early", early},       {"privileges", privileges}, {"generations", generations},
+        {NULL, NULL},
     };
     return run_sections(sections, count, arguments);
 }

@@ -50,6 +50,12 @@ fn other_processes_read_what_is_swapped_out_and_never_zeros() {
     compare("read", Swap::Ram);
 }
 
+/// Until its pages were registered, such a read had the kernel put zeros there, for good.
+#[test]
+fn a_child_that_is_read_early_keeps_its_contents() {
+    compare("early", Swap::Ram);
+}
+
 #[test]
 fn descriptors_do_not_grow_with_generations() {
     compare("generations", Swap::Ram);
