@@ -61,6 +61,16 @@ pub struct Program {
 }
 
 impl Program {
+    /// Writes to the program's standard error, as far as the system lets others have it.
+    fn say(self, line: &str) {
+        let (call, stream) = (libc::SYS_pidfd_getfd, libc::STDERR_FILENO);
+        // SAFETY: asks for a descriptor, and writes a line that lives for the call.
+        unsafe {
+            let copy = libc::syscall(call, self.pidfd, stream, 0);
+            libc::syscall(libc::SYS_write, copy, line.as_ptr(), line.len());
+        }
+    }
+
     /// Ends the program at once. Only its end can follow.
     pub fn kill(self) {
         let no_info = std::ptr::null::<libc::siginfo_t>();
@@ -152,11 +162,14 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     match made.map(|helper| guard(helper, start.program)) {
         Ok(Ended::Status(0)) => 0,
         _ => {
+            start.program.say(LAST_WORDS);
             start.program.kill();
             1
         }
     }
 }
+
+const LAST_WORDS: &str = "highwater: the manager's process has died: the program is ended\n";
 
 /// How long a helper may take to end after its program, in milliseconds.
 const END_MAX: i32 = 2000;
