@@ -9,6 +9,7 @@ use highwater_devices::{Device, FileAccess, Spec, open, open_file};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, StartError};
 use highwater_platform::conformance::Watchdog;
+use highwater_uffd::api::Source;
 use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{FileAt, Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
@@ -72,7 +73,7 @@ impl World {
         let file = open_file(path, access).expect("the file");
         let pages = u64::from(file.info().pages);
         let swap: Box<dyn Device> = open(&Spec::Ram { size: MEMORY }).expect("a RAM device");
-        let platform = Uffd::with_places(MEMORY, vec![swap, file], 2, mapping);
+        let platform = Uffd::with_places(MEMORY, vec![swap, file], 2, mapping, Source::find());
         let platform = platform.expect("userfaultfd");
         let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
         let bell = manager.add_space(1).expect("a space");
