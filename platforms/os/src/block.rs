@@ -1,9 +1,9 @@
 //! Devices over the arena: those of the start, and places for files that come and go.
 
 use crate::files::Place;
-use crate::{Os, OsThread, spawn};
+use crate::{Os, spawn};
 use highwater_devices::{Arena, Compression, Device, Started, Tiering};
-use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError, Thread};
+use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::io;
 
@@ -11,16 +11,6 @@ use std::io;
 pub struct Devices {
     fixed: Vec<Box<dyn Device>>,
     places: Vec<Place>,
-    /// Those of devices that move contents of their own accord.
-    threads: Vec<OsThread>,
-}
-
-impl Drop for Devices {
-    fn drop(&mut self) {
-        // The threads end when their devices are gone.
-        self.fixed.clear();
-        self.threads.drain(..).for_each(Thread::join);
-    }
 }
 
 impl Devices {
@@ -32,11 +22,11 @@ impl Devices {
         let most = usize::from(u8::MAX);
         assert!(fixed.len() + places <= most, "a slot names its device in a byte");
         let places = (0..places).map(|_| Place::default()).collect();
-        let mut devices = Devices { fixed, places, threads: Vec::new() };
-        for body in devices.fixed.iter().filter_map(|device| device.thread()) {
-            devices.threads.push(spawn("hw-writeback", body)?);
+        for body in fixed.iter().filter_map(|device| device.thread()) {
+            // It ends when its device is dropped.
+            drop(spawn("hw-writeback", body)?);
         }
-        Ok(devices)
+        Ok(Devices { fixed, places })
     }
 
     /// What they are.

@@ -168,6 +168,10 @@ impl Device for Troubled {
         self.inner.discard(slot, pages);
     }
 
+    fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.inner.thread()
+    }
+
     fn inherit(&self) -> Box<dyn Device> {
         self.inner.inherit()
     }
