@@ -344,8 +344,9 @@ mod tests {
         assert_ne!(words[0].load(Relaxed), std::process::id());
         assert_eq!(words[1].load(Relaxed), 1, "threads of a helper are of its process");
         assert_eq!(words[2].load(Relaxed), std::process::id());
-        // Three streams, what was kept, pidfds of program and helper, the directory that was read.
-        assert_eq!(words[3].load(Relaxed), 7);
+        // Three streams, what was kept, the program's pidfd, the directory that was read; and, once
+        // the guardian has it, the helper's pidfd.
+        assert!((6..=7).contains(&words[3].load(Relaxed)));
         assert!(!is_inside());
     }
 
