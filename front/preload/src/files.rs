@@ -364,6 +364,12 @@ impl Process {
     /// Ends the mappings that lie wholly in a range, which is to be free; the kernel has the others
     /// from now on.
     pub(crate) fn end_files(&self, range: Range) {
+        if !self.files_in(range).is_empty() {
+            self.in_helper(|| self.end_files_here(range));
+        }
+    }
+
+    fn end_files_here(&self, range: Range) {
         for (space, region) in self.files_in(range) {
             if region.range.first < range.first || range.end < region.range.end {
                 self.hand_over(region.range);

@@ -20,6 +20,7 @@ use crate::regions::{Region, Use};
 use crate::report;
 use crate::signals::Blocked;
 use highwater_mm::Range;
+use highwater_mm::space::Entry;
 use highwater_os::sys;
 use highwater_session::Settings;
 use highwater_units::{PAGE_SIZE, Vpn};
@@ -156,10 +157,6 @@ impl Process {
 
     /// Drops contents and takes the pages out of use.
     pub(crate) fn release(&self, range: Range) {
-        self.in_helper(|| self.release_here(range));
-    }
-
-    fn release_here(&self, range: Range) {
         self.end_files(range);
         let change = self.change();
         let mut regions = self.regions_mut(&change.blocked);
@@ -191,14 +188,26 @@ impl Process {
                 true
             }
             Use::Mapping => {
-                self.manager.discard(SPACE, region.range);
+                self.drop_contents(region.range);
                 let ordinary = libc::PROT_READ | libc::PROT_WRITE;
                 self.manager.platform().protect(SPACE, first, end, ordinary).is_ok()
             }
             Use::Block | Use::Objects | Use::File(_) | Use::Changing => {
-                self.manager.discard(SPACE, region.range);
+                self.drop_contents(region.range);
                 true
             }
+        }
+    }
+
+    /// Drops contents, if there are any: the helper need not be asked for what was never touched.
+    fn drop_contents(&self, range: Range) {
+        let space = self.manager.machine().space(SPACE);
+        let mut at = range.first;
+        while let Some(vpn) = space.next_made(at, range.end) {
+            if space.entry(vpn) != Entry::ABSENT {
+                return self.in_helper(|| self.manager.discard(SPACE, range));
+            }
+            at = vpn.offset(1);
         }
     }
 
@@ -212,7 +221,7 @@ impl Process {
         used_as: Use,
         act: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
-        self.in_helper(|| self.end_files(range));
+        self.end_files(range);
         let change = self.change();
         let changing = self.begin_change(&change, range, over)?;
         self.in_helper(|| {

@@ -320,6 +320,6 @@ impl<P: Platform> Space<P> {
 
     /// The first page from `vpn` to before `end` that may have contents.
     pub fn next_made(&self, vpn: Vpn, end: Vpn) -> Option<Vpn> {
-        self.table.next_made(vpn).filter(|next| *next < end)
+        self.table.next_made(vpn, end)
     }
 }

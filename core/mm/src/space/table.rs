@@ -38,21 +38,25 @@ impl<P: Platform> Table<P> {
         &leaves[(vpn.0 / LEAF % NODE) as usize].get_or_init(leaf)[(vpn.0 % LEAF) as usize]
     }
 
-    /// The first page at or after `vpn` that may have an entry: skips leaves never made.
-    pub(super) fn next_made(&self, vpn: Vpn) -> Option<Vpn> {
-        let first = vpn.0 / LEAF;
-        let node = first / NODE;
-        let within = self.made_in(node, first % NODE);
-        let leaf = within.or_else(|| {
-            (node + 1..self.nodes.len() as u64).find_map(|node| self.made_in(node, 0))
-        })?;
-        Some(Vpn((leaf * LEAF).max(vpn.0)))
+    /// The first page from `vpn` to before `end` that may have an entry: skips leaves never made.
+    pub(super) fn next_made(&self, vpn: Vpn, end: Vpn) -> Option<Vpn> {
+        let last = end.0.checked_sub(1)? / LEAF;
+        let mut first = vpn.0 / LEAF;
+        while first <= last {
+            let after = (first / NODE + 1) * NODE;
+            if let Some(leaf) = self.made_in(first, after.min(last + 1)) {
+                return Some(Vpn((leaf * LEAF).max(vpn.0))).filter(|next| *next < end);
+            }
+            first = after;
+        }
+        None
     }
 
-    /// The number of the first leaf made in a node, at or after its leaf `from`.
-    fn made_in(&self, node: u64, from: u64) -> Option<u64> {
-        let leaves = self.nodes.get(node as usize)?.get()?;
-        let made = leaves[from as usize..].iter().position(|leaf| leaf.get().is_some())?;
-        Some(node * NODE + from + made as u64)
+    /// The number of the first leaf made from `first` to before `end`, all of one node.
+    fn made_in(&self, first: u64, end: u64) -> Option<u64> {
+        let leaves = self.nodes.get((first / NODE) as usize)?.get()?;
+        let from = first % NODE;
+        let some = &leaves[from as usize..(from + end - first) as usize];
+        Some(first + some.iter().position(|leaf| leaf.get().is_some())? as u64)
     }
 }

@@ -150,7 +150,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     // SAFETY: what `start` leaked, for the guardian alone until it makes the helper.
     let start = unsafe { &mut *argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
-    clone::leave_session();
+    clone::leave_group();
     clone::close_others(&start.keep);
     // Not before: the program may have no descriptor left.
     start.program.pidfd = lift(clone::pidfd_open(start.program.pid), start.above);
