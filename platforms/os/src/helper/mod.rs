@@ -6,7 +6,7 @@
 //!                       \- helper    the manager's threads
 //! memory      shared by all                       CLONE_VM
 //! descriptors the program's | the helper's        no CLONE_FILES: a copy, closed but for a few
-//! credentials, signal handlers, thread group, session: likewise two sets
+//! credentials, signal handlers, thread and process group: likewise two sets
 //! ```
 //! The C library does not know the helper's threads: it does not count them when the last thread
 //! of the program ends, does not have them make setuid(2), and the program can neither join nor
