@@ -10,7 +10,7 @@
 //! take memory of it: the dynamic loader's, for thread-local blocks. So they are started while
 //! nobody can hold these locks. All other processes are served from their first request on.
 
-use crate::{caller, environment, exec, helper, malloc, process};
+use crate::{caller, environment, exec, fork, helper, malloc, process};
 use libc::{c_char, c_int, c_void};
 use std::mem;
 
@@ -25,6 +25,7 @@ type LoadedFn = unsafe extern "C" fn(c_int, *const *const c_char, *const *const 
 /// # Safety
 /// `environment` is one, as main gets it.
 unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    fork::register();
     // SAFETY: as the caller says.
     unsafe { environment::keep(environment) };
     // To look a name up in vain takes memory, of a malloc that may map it.

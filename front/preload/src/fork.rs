@@ -143,14 +143,11 @@ static PASSAGE: PassageCell = PassageCell(UnsafeCell::new(None));
 /// A lock that is taken in one process and given back in two.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Registers the handlers when the library is loaded: the first registered is the last to prepare,
-/// and so sees what the others did to memory; and the first in a child, so that the others find it.
-/// For that the library is initialised before all others (build.rs).
-#[used]
-#[unsafe(link_section = ".init_array")]
-static REGISTER: extern "C" fn() = register;
-
-extern "C" fn register() {
+/// Registers the handlers, first of all when the library is loaded: the first registered is the
+/// last to prepare, and so sees what the others did to memory; and the first in a child, so that
+/// the others find it. For that the library is initialised before all others (build.rs), and
+/// nothing before this may ask another malloc for memory: that would register its own.
+pub(crate) fn register() {
     // SAFETY: the handlers are plain functions that keep to what is allowed around a fork.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
