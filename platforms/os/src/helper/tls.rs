@@ -191,7 +191,8 @@ impl Layout {
             words.add(control::DTV).write(dtv as usize);
         }
         // SAFETY: the dtv of this thread, whose first slot has the generation.
-        let generation = unsafe { *own.add(control::DTV).read().cast_dtv() };
+        let generation =
+            unsafe { *ptr::with_exposed_provenance::<DtvSlot>(own.add(control::DTV).read()) };
         // SAFETY: so many slots are mapped, and one before them.
         let slots = unsafe { std::slice::from_raw_parts_mut(dtv.sub(1), DTV_SLOTS + 1) };
         slots[0] = DtvSlot { value: DTV_SLOTS - 1, to_free: 0 };
@@ -202,17 +203,6 @@ impl Layout {
         let last = self.modules.iter().map(|module| module.number).max().unwrap_or(0);
         let free = |slot: &&mut DtvSlot| slot.value == 0;
         slots[2..2 + last].iter_mut().filter(free).for_each(|slot| slot.value = UNALLOCATED);
-    }
-}
-
-/// An address of a dtv, as a word of the control block has it.
-trait CastDtv {
-    fn cast_dtv(self) -> *const DtvSlot;
-}
-
-impl CastDtv for usize {
-    fn cast_dtv(self) -> *const DtvSlot {
-        ptr::with_exposed_provenance(self)
     }
 }
 
