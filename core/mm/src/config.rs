@@ -1,5 +1,8 @@
 //! Settings of a manager. Every policy is one; the defaults are the best known.
 
+#[cfg(feature = "history")]
+pub mod history;
+
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
 use std::str::FromStr;
@@ -61,6 +64,9 @@ pub struct Config {
     pub swap: SwapConfig,
     /// Objects smaller than pages.
     pub slab: SlabConfig,
+    /// Mechanisms of earlier kernels.
+    #[cfg(feature = "history")]
+    pub history: history::History,
 }
 
 /// What khugepaged makes large pages of, and how fast it looks for it. An aligned block of 512
@@ -429,6 +435,8 @@ impl Default for Config {
             compact: Compact::Fast,
             swap: SwapConfig::default(),
             slab: SlabConfig::default(),
+            #[cfg(feature = "history")]
+            history: history::History::default(),
         }
     }
 }

@@ -1,0 +1,8 @@
+//! Settings that select mechanisms of earlier kernels, to reproduce published experiments.
+//!
+//! Compiled with the feature `history` only. The code that they select is beside each mechanism of
+//! today (`swap/history`, `compact/history`, ...), so that it obeys the same layers and lock order.
+
+/// Mechanisms of earlier kernels; the default is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {}
