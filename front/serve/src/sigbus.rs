@@ -1,6 +1,6 @@
 //! Service of faults in the thread that faults, by SIGBUS.
 //!
-//! For spaces with [`crate::Delivery::InThread`]: their owners make no system calls into them. The
+//! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread): their owners make no system calls into them. The
 //! kernel raises SIGBUS where it would have sent a message; the signal handler serves the fault and
 //! returns to the access. No switch, no wake-up: about half the cost. Everything the fault path
 //! does is allowed there, because the thread was at an access to paged memory, and so in no lock
@@ -9,8 +9,8 @@
 //! A signal's disposition belongs to the process, so the table of served spaces is the one thing
 //! here that all managers of a process share. Faults elsewhere go to whoever had SIGBUS before.
 
-use crate::Uffd;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
+use highwater_uffd::Uffd;
 use highwater_units::{SpaceId, Vpn};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
