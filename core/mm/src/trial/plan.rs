@@ -2,8 +2,8 @@
 //! in kind (swarm testing; Groce and others, 2012).
 
 use crate::config::{
-    Compact, Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig,
-    SwapConfig, Switch,
+    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig,
+    Switch,
 };
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
@@ -258,7 +258,13 @@ impl Plan {
         let mut moves = Prng::new(seed ^ 0x3160);
         let migrations = if moves.percent(60) { 1 + moves.below(400) } else { 0 };
         if blocks.percent(50) {
-            config.compact = Compact::ALL[blocks.below(Compact::ALL.len() as u64) as usize];
+            let way = blocks.below(7) as usize;
+            config.compact = if way == 0 { Switch::Off } else { Switch::On };
+            #[cfg(feature = "history")]
+            {
+                let past = &crate::config::history::CompactHistory::ALL;
+                config.history.compact = past.get(way.wrapping_sub(1)).copied();
+            }
         }
         let mut small = Prng::new(seed ^ 0x0b1e);
         let objects = if small.percent(50) { 1 + small.below(400) } else { 0 };
