@@ -13,13 +13,13 @@
 use super::control::{Control, Who};
 use super::evacuate::{Evacuated, evacuate};
 use super::method::Method;
-use crate::config::Compact;
 use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Atomic, Event, Phase, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{Nanos, NodeId, Order};
 use std::io;
 use std::sync::Arc;
@@ -42,11 +42,12 @@ const INTEREST: Nanos = Nanos(10_000_000_000);
 /// The system gives no thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
     let blocks = machine.frames.len() / Order::MAX.frames() as usize;
-    if machine.config.compact != Compact::Fast || blocks < BLOCKS_MIN {
+    let today = Method::of(&machine.config).is_some_and(|method| method.today);
+    if !today || blocks < BLOCKS_MIN {
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
-        m.nodes.iter().for_each(|node| node.compaction.alarm.notify_all());
+        m.nodes.iter().for_each(|node| node.kcompactd.wait.notify_all());
     });
     for index in 0..machine.nodes.len() {
         threads.run(&format!("kcompactd{index}"), NodeId(index as u8), move |m, stopped| {
@@ -61,21 +62,21 @@ const BLOCKS_MIN: usize = 4;
 
 /// Says that an allocation found no block of `order`.
 pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
-    node.compaction.wanted.fetch_max(order.0, AcqRel);
-    node.compaction.alarm.notify_all();
+    node.kcompactd.order.fetch_max(order.0, AcqRel);
+    node.kcompactd.wait.notify_all();
 }
 
 /// The body of a thread.
 fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     let (mut asked, mut left_out, mut state) = (None::<Nanos>, 0, Round::Over);
     loop {
-        let ticket = node.compaction.alarm.ticket();
+        let ticket = node.kcompactd.wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
         let now = m.platform.now();
-        match Order(node.compaction.wanted.swap(0, AcqRel)) {
+        match Order(node.kcompactd.order.swap(0, AcqRel)) {
             Order(0) => {
                 let patience = match asked {
                     Some(since) if now.since(since) < INTEREST => Some(PERIOD),
@@ -88,7 +89,7 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
                     }
                 }
                 left_out = left_out.saturating_sub(1);
-                node.compaction.alarm.wait(ticket, patience);
+                node.kcompactd.wait.wait(ticket, patience);
             }
             order => {
                 asked = Some(now);
@@ -146,7 +147,7 @@ fn make_ready<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u
 
 /// Makes a block and leaves it in the zone.
 fn make<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
-    let method = Method::of(m.config.compact).expect("it runs where memory is compacted");
+    let method = Method::of(&m.config).expect("it runs where memory is compacted");
     let mut cc = Control::new(node, (order, Mobility::Movable), Mode::Sync, method);
     match evacuate(m, &mut cc, Who::Daemon) {
         Evacuated::Block(first) => {

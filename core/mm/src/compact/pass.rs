@@ -13,7 +13,6 @@ use super::evacuate::{Evacuated, evacuate};
 use super::free_scanner;
 use super::method::{Method, Start};
 use super::migrate_scanner;
-use crate::config::Compact;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
@@ -58,7 +57,7 @@ pub(super) fn compact<P: Platform>(
 ) -> Outcome {
     let (zone, order) = (&node.zone, wanted.0);
     // The way of `fast` does so itself.
-    if mode == Mode::Sync && m.config.compact != Compact::Fast {
+    if mode == Mode::Sync && !method.today {
         // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
         node.lru.drain(&m.frames, |orphans| m.free(orphans));
         zone.drain();
@@ -73,7 +72,7 @@ pub(super) fn compact<P: Platform>(
         zone.reset_skips(m.platform.now());
     }
     let mut cc = Control::new(node, wanted, mode, method);
-    if m.config.compact == Compact::Fast {
+    if method.today {
         match evacuate(m, &mut cc, Who::Direct) {
             Evacuated::Block(first) => {
                 zone.convert(first, order, wanted.1);
@@ -153,7 +152,7 @@ fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isola
         free_scanner::isolate(m, cc, isolated.frames, Who::Direct);
     }
     let moved = cc.move_to_targets(m, isolated, Who::Direct);
-    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
     match moved.short {
         Some(Order(0)) => Placed::Short,
         // A page of many frames stays where it is, others can go on.

@@ -19,10 +19,11 @@ use crate::config::Switch;
 use crate::error::CollapseError;
 use crate::kthread::Kthreads;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Backing, Page, Range, Space, block_of};
 use crate::stats::Counter;
 use collapse::{Collapsed, collapse};
-use highwater_platform::{Atomic, Event, Phase, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{LARGE_PAGES, NodeId, Order, Vpn};
 use scan::{Limits, Verdict, look};
 use std::io;
@@ -40,7 +41,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
         return Ok(None);
     }
-    let mut thread = Kthreads::new(machine, |m| m.khugepaged.notify_all());
+    let mut thread = Kthreads::new(machine, |m| m.khugepaged_wait.notify_all());
     thread.run("khugepaged", NodeId(0), run)?;
     Ok(Some(thread))
 }
@@ -112,15 +113,15 @@ fn collapse_asked<P: Platform>(
 
 /// The body of the thread.
 fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     let mut scan = Scan { space: 0, at: Vpn(0) };
     loop {
-        let ticket = m.khugepaged.ticket();
+        let ticket = m.khugepaged_wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
         scan.pass(m, stopped);
-        m.khugepaged.wait(ticket, Some(m.config.khugepaged.scan_sleep));
+        m.khugepaged_wait.wait(ticket, Some(m.config.khugepaged.scan_sleep));
     }
 }
 

@@ -9,9 +9,10 @@ use super::crew::Crew;
 use super::outbox::Outbox;
 use super::throttle;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Atomic, Event, Phase, Platform, Ticket};
+use highwater_platform::{Atomic, Event, Platform, Ticket};
 use highwater_units::{BATCH_PAGES_MAX, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -67,16 +68,16 @@ impl<P: Platform> Duty<P> {
 /// rung.
 pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, duty: &Duty<P>) {
     let m = &*crew.machine;
-    let _phase = m.enter(Phase::Reclaim);
+    let _phase = m.enter(phase::RECLAIM);
     let node = &m.nodes[index];
     let sleep = |ticket| {
         let patience = crew.patience(index);
-        duty.sleep(&m.platform, || node.alarm.wait(ticket, patience));
+        duty.sleep(&m.platform, || node.kswapd_wait.wait(ticket, patience));
         crew.review(index);
     };
     let mut outbox = Outbox::new(m);
     loop {
-        let ticket = node.alarm.ticket();
+        let ticket = node.kswapd_wait.ticket();
         if duty.has_ended() {
             return;
         }
@@ -118,7 +119,7 @@ fn balance<P: Platform>(
 ) -> Balance {
     let mut failures = 0;
     loop {
-        let ticket = node.alarm.ticket();
+        let ticket = node.kswapd_wait.ticket();
         if node.zone.allows(Level::High, 0) || duty.has_ended() {
             return Balance::Done;
         }
