@@ -37,7 +37,7 @@ check() {
         fail "the sort without a limit needs $memory_mib MiB of memory, there are $available"
 }
 
-# One run: measure NAME LIMIT COMMAND... sorts the text with the command, compares the checksum with
+# measure NAME LIMIT COMMAND... sorts the text by the command, compares the checksum with
 # that of the first run, and appends a row to the table. Status 77 of the command: not possible here.
 measure() {
     local name=$1 limit=$2 start end status=0
