@@ -38,8 +38,8 @@ check() {
 }
 
 # measure NAME LIMIT COMMAND... sorts the text by the command, compares the checksum with
-# that of the first run, and appends a row to the table. Status 77 of the command: not possible here.
-measure() {
+# measure NAME LIMIT COMMAND... sorts the text by the command, compares the checksum with that of the
+# first run, and adds a row to the table. Status 77 of the command: not possible here.
     local name=$1 limit=$2 start end status=0
     shift 2
     say "$name"
