@@ -10,7 +10,7 @@
 //! skipuseless  aborts             late    after the skipped ones    where nothing was found
 //! ```
 
-use crate::config::{Compact, Switch};
+use crate::config::Compact;
 use crate::zone::Hold;
 
 /// Where the scanners of a run start.
@@ -41,7 +41,7 @@ pub(super) struct Method {
     pub(super) hold: Hold,
     pub(super) start: Start,
     /// Whether pageblocks where nothing was found are noted and left out.
-    pub(super) skips: Switch,
+    pub(super) skips: bool,
 }
 
 impl Method {
@@ -53,10 +53,10 @@ impl Method {
         };
         let (start, skips) = match setting {
             Compact::Off => return None,
-            Compact::Vanilla | Compact::LessLock => (Start::FreeCached, Switch::Off),
-            Compact::Revert => (Start::Ends, Switch::Off),
-            Compact::CacheFail => (Start::Ends, Switch::On),
-            Compact::SkipUseless | Compact::Fast => (Start::Remembered, Switch::On),
+            Compact::Vanilla | Compact::LessLock => (Start::FreeCached, false),
+            Compact::Revert => (Start::Ends, false),
+            Compact::CacheFail => (Start::Ends, true),
+            Compact::SkipUseless | Compact::Fast => (Start::Remembered, true),
         };
         Some(Method { contended, hold, start, skips })
     }

@@ -10,7 +10,7 @@
 
 use super::Cached;
 use super::cluster::CLUSTER_SLOTS;
-use crate::config::{CacheSplit, SwapConfig, Switch};
+use super::settings::{CacheSplit, SwapConfig, Switch};
 use highwater_platform::{Atomic, Guard, Lock, LockClass, Platform};
 use highwater_units::Pfn;
 use std::collections::BTreeMap;

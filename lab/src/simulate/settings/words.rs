@@ -3,10 +3,8 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::{
-    CacheSplit, Compact, CpuPartial, DeviceLock, NodePartial, Readahead, ReadaheadBy, ScanBase,
-    SlabOrder, SwapIn, Switch,
-};
+use highwater_mm::config::history::{CacheSplit, DeviceLock, ScanBase, SwapIn};
+use highwater_mm::config::{Compact, CpuPartial, NodePartial, Readahead, ReadaheadBy, SlabOrder};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use std::ops::RangeInclusive;
@@ -58,7 +56,7 @@ pub(super) const CPU_PARTIALS: [(&str, CpuPartial); 3] =
     [("1x", CpuPartial::Single), ("2x", CpuPartial::Double), ("4x", CpuPartial::Quadruple)];
 pub(super) const NODE_PARTIALS: [(&str, NodePartial); 2] =
     [("fixed", NodePartial::Fixed), ("cpus", NodePartial::Cpus)];
-pub(super) const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
+pub(super) const SWITCHES: [(&str, bool); 2] = [("off", false), ("on", true)];
 pub(super) const WAYS: [(&str, Way); 2] = [("cached", Way::Cached), ("direct", Way::Direct)];
 pub(super) const SPANS: [(&str, Span); 2] = [("filling", Span::Filling), ("full", Span::Full)];
 pub(super) const PROCESSES: [(&str, Processes); 2] =
