@@ -23,8 +23,11 @@ fn spec(node: u8, priority: u16, seek: u64) -> DeviceSpec {
 
 fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapHistory) -> Manager<Sim> {
     let sim = platform(vm, vec![FRAMES; 2], specs, slots, Recency::AccessedBit);
-    Manager::start(sim, Config { history: History { swap }, ..Config::default() })
-        .expect("virtual threads abound")
+    Manager::start(
+        sim,
+        Config { history: History { swap, ..History::default() }, ..Config::default() },
+    )
+    .expect("virtual threads abound")
 }
 
 /// Slots used of each device.

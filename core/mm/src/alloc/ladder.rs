@@ -2,7 +2,6 @@
 
 use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
-use crate::config::Compact;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
@@ -194,7 +193,7 @@ impl Standing {
             free: node.zone.free_frames(),
             high: node.zone.marks().high,
             reclaimable: anon + node.lru.len_of(Kind::File),
-            compacts: m.config.compact != Compact::Off,
+            compacts: m.config.compact,
         }
     }
 }

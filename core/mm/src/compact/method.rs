@@ -10,9 +10,12 @@
 //! skipuseless  aborts             late    after the skipped ones    where nothing was found
 //! ```
 
-use crate::config::Compact;
+use crate::config::Config;
+#[cfg(feature = "history")]
+use crate::config::history::CompactHistory;
 use crate::zone::Hold;
 
+#[cfg_attr(not(feature = "history"), allow(dead_code, reason = "ways of the past"))]
 /// Where the scanners of a run start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
@@ -42,22 +45,40 @@ pub(super) struct Method {
     pub(super) start: Start,
     /// Whether pageblocks where nothing was found are noted and left out.
     pub(super) skips: bool,
+    pub(super) today: bool,
 }
 
 impl Method {
     /// That of a setting; `None`: nothing is compacted.
-    pub(super) fn of(setting: Compact) -> Option<Method> {
+    pub(super) fn of(config: &Config) -> Option<Method> {
+        if !config.compact {
+            return None;
+        }
+        #[cfg(feature = "history")]
+        if let Some(past) = config.history.compact {
+            return Some(Method::of_past(past));
+        }
+        Some(Method {
+            contended: Contended::Aborts,
+            hold: Hold::Late,
+            start: Start::Remembered,
+            skips: true,
+            today: true,
+        })
+    }
+
+    #[cfg(feature = "history")]
+    fn of_past(setting: CompactHistory) -> Method {
         let (contended, hold) = match setting {
-            Compact::Vanilla => (Contended::GoesOn, Hold::Early),
+            CompactHistory::Vanilla => (Contended::GoesOn, Hold::Early),
             _ => (Contended::Aborts, Hold::Late),
         };
         let (start, skips) = match setting {
-            Compact::Off => return None,
-            Compact::Vanilla | Compact::LessLock => (Start::FreeCached, false),
-            Compact::Revert => (Start::Ends, false),
-            Compact::CacheFail => (Start::Ends, true),
-            Compact::SkipUseless | Compact::Fast => (Start::Remembered, true),
+            CompactHistory::Vanilla | CompactHistory::LessLock => (Start::FreeCached, false),
+            CompactHistory::Revert => (Start::Ends, false),
+            CompactHistory::CacheFail => (Start::Ends, true),
+            CompactHistory::SkipUseless => (Start::Remembered, true),
         };
-        Some(Method { contended, hold, start, skips })
+        Method { contended, hold, start, skips, today: false }
     }
 }

@@ -3,8 +3,8 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::history::{CacheSplit, DeviceLock, ScanBase, SwapIn};
-use highwater_mm::config::{Compact, CpuPartial, NodePartial, Readahead, ReadaheadBy, SlabOrder};
+use highwater_mm::config::history::{CacheSplit, CompactHistory, DeviceLock, ScanBase, SwapIn};
+use highwater_mm::config::{CpuPartial, NodePartial, Readahead, ReadaheadBy, SlabOrder};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use std::ops::RangeInclusive;
@@ -21,14 +21,15 @@ pub(super) const PATTERNS: [(&str, Pattern); 3] = [
     ("normal", Pattern::Normal),
     ("sequential", Pattern::Sequential),
 ];
-pub(super) const COMPACTS: [(&str, Compact); 7] = [
-    ("off", Compact::Off),
-    ("vanilla", Compact::Vanilla),
-    ("lesslock", Compact::LessLock),
-    ("revert", Compact::Revert),
-    ("cachefail", Compact::CacheFail),
-    ("skipuseless", Compact::SkipUseless),
-    ("fast", Compact::Fast),
+/// Whether memory is compacted, and as which kernel of the past.
+pub(super) const COMPACTS: [(&str, (bool, Option<CompactHistory>)); 7] = [
+    ("off", (false, None)),
+    ("vanilla", (true, Some(CompactHistory::Vanilla))),
+    ("lesslock", (true, Some(CompactHistory::LessLock))),
+    ("revert", (true, Some(CompactHistory::Revert))),
+    ("cachefail", (true, Some(CompactHistory::CacheFail))),
+    ("skipuseless", (true, Some(CompactHistory::SkipUseless))),
+    ("fast", (true, None)),
 ];
 pub(super) const SWAP_CACHES: [(&str, CacheSplit); 4] = [
     ("whole", CacheSplit::Whole),
