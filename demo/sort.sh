@@ -37,9 +37,9 @@ check() {
         fail "the sort without a limit needs $memory_mib MiB of memory, there are $available"
 }
 
-# measure NAME LIMIT COMMAND... sorts the text by the command, compares the checksum with
-# measure NAME LIMIT COMMAND... sorts the text by the command, compares the checksum with that of the
-# first run, and adds a row to the table. Status 77 of the command: not possible here.
+# measure NAME LIMIT COMMAND...: sorts the text with the command, compares the checksum with the
+# first run's, and adds a row to the table. Status 77 of the command: not possible on this machine.
+measure() {
     local name=$1 limit=$2 start end status=0
     shift 2
     say "$name"
