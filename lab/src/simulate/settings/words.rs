@@ -3,10 +3,8 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::{
-    CacheSplit, Compact, CpuPartial, DeviceLock, NodePartial, Readahead, ReadaheadBy, ScanBase,
-    SlabOrder, SwapIn, Switch,
-};
+use highwater_mm::config::history::{CpuPartial, NodePartial, ReadaheadBy, SlabOrder};
+use highwater_mm::config::{CacheSplit, Compact, DeviceLock, Readahead, ScanBase, SwapIn, Switch};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use std::ops::RangeInclusive;
