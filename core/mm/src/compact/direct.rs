@@ -7,9 +7,10 @@ use super::pass;
 use crate::config::Compact;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Phase, Platform};
+use highwater_platform::Platform;
 use highwater_units::Order;
 
 /// Compacts until a node has a block of `order` above its low mark; says how the last run ended.
@@ -29,7 +30,7 @@ pub fn direct<P: Platform>(
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     m.count(Counter::CompactStall, 1);
     let mut last = Outcome::Skipped;
     for node in nodes {
@@ -55,7 +56,7 @@ pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Out
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     m.count(Counter::CompactStall, 1);
     pass::compact(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
 }

@@ -17,9 +17,10 @@ use crate::config::Compact;
 use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Atomic, Event, Phase, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{Nanos, NodeId, Order};
 use std::io;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
 
 /// The body of a thread.
 fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     let (mut asked, mut left_out, mut state) = (None::<Nanos>, 0, Round::Over);
     loop {
         let ticket = node.compaction.alarm.ticket();
