@@ -13,7 +13,6 @@
 use super::control::{Control, Who};
 use super::evacuate::{Evacuated, evacuate};
 use super::method::Method;
-use crate::config::Compact;
 use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
@@ -43,7 +42,8 @@ const INTEREST: Nanos = Nanos(10_000_000_000);
 /// The system gives no thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
     let blocks = machine.frames.len() / Order::MAX.frames() as usize;
-    if machine.config.compact != Compact::Fast || blocks < BLOCKS_MIN {
+    let today = Method::of(&machine.config).is_some_and(|method| method.today);
+    if !today || blocks < BLOCKS_MIN {
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
@@ -147,7 +147,7 @@ fn make_ready<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u
 
 /// Makes a block and leaves it in the zone.
 fn make<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
-    let method = Method::of(m.config.compact).expect("it runs where memory is compacted");
+    let method = Method::of(&m.config).expect("it runs where memory is compacted");
     let mut cc = Control::new(node, (order, Mobility::Movable), Mode::Sync, method);
     match evacuate(m, &mut cc, Who::Daemon) {
         Evacuated::Block(first) => {
