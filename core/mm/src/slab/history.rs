@@ -38,7 +38,7 @@ impl Rules {
 mod tests {
     use super::super::sizing::Sizing;
     use super::*;
-    use crate::config::{Config, Switch};
+    use crate::config::Config;
 
     const BASE: SlabHistory = SlabHistory {
         order: Some(SlabOrder::Base),
@@ -48,7 +48,7 @@ mod tests {
 
     fn rules(history: SlabHistory, cpus: usize) -> Rules {
         let mut config = Config::default();
-        (config.history.slab, config.slab.sheaves) = (history, Some(Switch::Off));
+        (config.history.slab, config.slab.sheaves) = (history, Some(false));
         Rules::new(&config, cpus, 2)
     }
 

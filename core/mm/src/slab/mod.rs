@@ -54,7 +54,7 @@ pub use sizing::{Rules, Sizing};
 pub use source::SlabPages;
 pub use used::Marks;
 
-use crate::config::{Config, Switch};
+use crate::config::Config;
 use crate::error::FreeError;
 use cache::Cache;
 use deferred::Deferred;
@@ -131,9 +131,9 @@ impl<S: SlabPages> Slabs<S> {
             Marks::Bits => sizing,
             Marks::Bytes => sizing.at_hand(),
         };
-        let sheaves = || match self.rules.sheaves {
-            Switch::On => Some(Sheaves::new(platform, sizing, self.nodes, self.source.pages())),
-            Switch::Off => None,
+        let sheaves = || {
+            let new = || Sheaves::new(platform, sizing, self.nodes, self.source.pages());
+            self.rules.sheaves.then(new)
         };
         for (index, place) in self.caches.iter().enumerate() {
             if place.get().is_some() {

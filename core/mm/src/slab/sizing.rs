@@ -10,7 +10,7 @@
 //! (mm/slub.c). From 32 CPUs on slabs are larger and more of them are kept, so that CPUs rarely
 //! take a node's list_lock.
 
-use crate::config::{Config, Switch};
+use crate::config::Config;
 use highwater_units::{Order, PAGE_SIZE};
 
 /// CPUs from which on the rules differ from Linux 6.5.
@@ -31,7 +31,7 @@ pub struct Rules {
     /// Empty slabs that a node keeps, at least.
     pub(super) node_partial: u32,
     /// Whether CPUs keep arrays of objects in front of slabs.
-    pub(super) sheaves: Switch,
+    pub(super) sheaves: bool,
 }
 
 impl Rules {
@@ -47,7 +47,7 @@ impl Rules {
                 _ => 1,
             },
             node_partial: if large { node_partial(cpus, nodes) } else { NODE_PARTIAL_BASE },
-            sheaves: config.slab.sheaves.unwrap_or(if large { Switch::On } else { Switch::Off }),
+            sheaves: config.slab.sheaves.unwrap_or(large),
         };
         #[cfg(feature = "history")]
         let rules = rules.of_history(config.history.slab, cpus, nodes);
@@ -201,7 +201,7 @@ mod tests {
                 order_max: Order(3),
                 cpu_partial: 1,
                 node_partial: 5,
-                sheaves: Switch::Off,
+                sheaves: false,
             };
             assert_eq!(rules(cpus), expected, "{cpus} CPUs");
         }
@@ -213,7 +213,7 @@ mod tests {
             [(32, 56, 2, 16), (127, 64, 2, 32), (128, 72, 4, 64), (224, 72, 4, 64)]
         {
             let order_max = Order(4);
-            let sheaves = Switch::On;
+            let sheaves = true;
             let expected = Rules { objects_min, order_max, cpu_partial, node_partial, sheaves };
             assert_eq!(rules(cpus), expected, "{cpus} CPUs");
         }
