@@ -3,6 +3,7 @@
 use crate::{Os, phase};
 use highwater_platform::{Cpu, IdleTime, Phase};
 use highwater_units::{CpuId, Nanos, NodeId};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::fs::{File, read_to_string};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -79,18 +80,12 @@ impl IdleTimes {
 
     /// Of the CPUs that this thread may run on; `None`: they cannot be read.
     pub fn of_this_thread(&self, cpus: usize) -> Option<IdleTime> {
-        // SAFETY: all zeros are the empty set; sched_getaffinity fills it, or says that it cannot.
-        let allowed = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            let size = size_of::<libc::cpu_set_t>();
-            (libc::sched_getaffinity(0, size, &mut set) == 0).then_some(set)
-        }?;
+        let allowed = sched_getaffinity(None).ok()?;
         // A line of ten numbers for each CPU, after one for all.
         let mut text = vec![0; (cpus + 1) * 220];
         let len = self.stat.read_at(&mut text, 0).ok()?;
         let text = String::from_utf8_lossy(&text[..len]);
-        // SAFETY: CPU_ISSET looks at one bit of the set, within it.
-        let may = |cpu: usize| cpu < 1024 && unsafe { libc::CPU_ISSET(cpu, &allowed) };
+        let may = |cpu: usize| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
         let (cpus, ticks) = idle_ticks(&text, may);
         Some(IdleTime { cpus, time: Nanos(ticks * self.nanos_per_tick) })
     }

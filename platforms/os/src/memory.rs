@@ -1,6 +1,7 @@
 //! The arena: one anonymous mapping, backed by the kernel as frames are first used.
 
 use crate::huge::{self, Backing, HugePages};
+use crate::sys::Advice;
 use crate::{Os, sys};
 use highwater_devices::Arena;
 use highwater_platform::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
@@ -44,11 +45,10 @@ impl ArenaMapping {
             // On both sides, so that the kernel does not merge what is advised with a neighbour.
             Backing::Huge => 2 * huge::SIZE,
         };
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let mapped = unsafe { sys::map_anonymous(None, len + slack)? };
+        let mapped = sys::map_anonymous(len + slack)?;
         // Refused only by kernels without huge pages, where it is not needed.
         // SAFETY: the mapping is ours, and the advice keeps contents.
-        let _ = unsafe { sys::advise(mapped, len + slack, libc::MADV_NOHUGEPAGE) };
+        let _ = unsafe { sys::advise(mapped, len + slack, Advice::LinuxNoHugepage) };
         let base = match backing {
             Backing::Small => mapped,
             Backing::Huge => mapped.map_addr(|at| (at + 1).next_multiple_of(huge::SIZE)),
@@ -56,7 +56,7 @@ impl ArenaMapping {
         if backing == Backing::Huge {
             // A refusal leaves small pages.
             // SAFETY: within the mapping, which has two huge pages more than this; as above.
-            let _ = unsafe { sys::advise(base, len, libc::MADV_HUGEPAGE) };
+            let _ = unsafe { sys::advise(base, len, Advice::LinuxHugepage) };
         }
         // SAFETY: the mapping holds all frames and lives as long as `self`.
         let arena = unsafe { Arena::new(base, frames) };

@@ -77,8 +77,8 @@ impl Drop for EndOfProcess<'_> {
 extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: what `spawn` made for this thread, and let go.
     let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    // SAFETY: the name lives for the call, which cuts it at 15 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    // The kernel cuts the name at 15 bytes.
+    let _ = rustix::thread::set_name(&name);
     let ending = EndOfProcess(&name);
     body();
     mem::forget(ending);

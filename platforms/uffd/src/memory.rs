@@ -8,7 +8,8 @@
 use crate::api::{Source, Userfaultfd, Wake, Writable, feature};
 use crate::{Mapping, Uffd};
 use highwater_devices::Arena;
-use highwater_os::{ArenaMapping, sys};
+use highwater_os::ArenaMapping;
+use highwater_os::sys::{self, Advice};
 use highwater_platform::{FrameRange, Memory, OutOfHostMemory};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::io;
@@ -51,7 +52,7 @@ impl UffdArena {
         let base = mapping.arena().address(Pfn(0));
         // SAFETY: the arena was just made. A child has an arena of its own, and pages that both
         // shared could not be moved.
-        unsafe { sys::advise(base, mapping.bytes(), libc::MADV_DONTFORK)? };
+        unsafe { sys::advise(base, mapping.bytes(), Advice::LinuxDontFork)? };
         let uffd = match how {
             Mapping::Copy => None,
             Mapping::Move => {
@@ -64,8 +65,7 @@ impl UffdArena {
         Ok(UffdArena {
             mapping,
             uffd,
-            // SAFETY: a new mapping.
-            zeros: unsafe { sys::map_anonymous(None, CHUNK as usize * PAGE_SIZE)? },
+            zeros: sys::map_anonymous(CHUNK as usize * PAGE_SIZE)?,
             chunks: (0..frames.div_ceil(CHUNK)).map(chunk).collect(),
             used: AtomicU64::new(0),
         })
@@ -142,7 +142,7 @@ impl UffdArena {
     pub(crate) fn release(&self, first: Pfn, frames: usize) {
         let (address, len) = (self.arena().address(first), frames * PAGE_SIZE);
         // SAFETY: frames of the arena that the caller holds, with contents nobody wants here.
-        let _ = unsafe { sys::advise(address, len, libc::MADV_DONTNEED) };
+        let _ = unsafe { sys::advise(address, len, Advice::LinuxDontNeed) };
     }
 }
 

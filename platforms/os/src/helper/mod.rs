@@ -25,7 +25,7 @@ use clone::{Block, Ended, Task, flags};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 pub use tls::learn;
 
 thread_local! {
@@ -47,7 +47,7 @@ pub fn descriptor_of(process: i32, descriptor: RawFd) -> io::Result<RawFd> {
     let got = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd, descriptor, 0) };
     let got = if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as RawFd) };
     // SAFETY: opened above.
-    unsafe { libc::syscall(libc::SYS_close, pidfd) };
+    unsafe { rustix::io::close(pidfd) };
     got
 }
 
@@ -193,7 +193,7 @@ pub fn lift(descriptor: RawFd, above: RawFd) -> RawFd {
         ..0 => descriptor,
         lifted => {
             // SAFETY: the first of two, which nobody uses any more.
-            unsafe { libc::syscall(libc::SYS_close, descriptor) };
+            unsafe { rustix::io::close(descriptor) };
             lifted
         }
     }
@@ -211,7 +211,7 @@ pub fn renumber(descriptors: &[(RawFd, RawFd)]) -> io::Result<()> {
     };
     let close = |fd: RawFd| {
         // SAFETY: a descriptor of the helper's.
-        unsafe { libc::syscall(libc::SYS_close, fd) };
+        unsafe { rustix::io::close(fd) };
     };
     let mut aside = Vec::new();
     for (here, there) in descriptors {
@@ -255,14 +255,14 @@ struct Body {
     name: std::ffi::CString,
     run: Cell<Option<Box<dyn FnOnce() + Send>>>,
     /// The kernel clears it when the thread ends.
-    alive: AtomicI32,
+    alive: AtomicU32,
 }
 
 /// Starts a thread of the helper that this thread is of.
 pub(crate) fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<Thread> {
     let block = Block::new(tls::STACK_BYTES)?;
     let (name, run) = (std::ffi::CString::new(name)?, Cell::new(Some(run)));
-    let body = Box::into_raw(Box::new(Body { name, run, alive: AtomicI32::new(1) }));
+    let body = Box::into_raw(Box::new(Body { name, run, alive: AtomicU32::new(1) }));
     let task = Task { entry: thread, argument: body.cast() };
     // SAFETY: the body lives until the thread is joined, or for ever.
     let words = clone::Words { ended: Some(unsafe { (*body).alive.as_ptr() }) };
@@ -307,7 +307,6 @@ mod tests {
     use super::*;
     use highwater_platform::Thread as _;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
     use std::time::{Duration, Instant};
 
     fn wait_for(what: &str, done: impl Fn() -> bool) {
