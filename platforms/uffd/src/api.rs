@@ -2,7 +2,6 @@
 //!
 //! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
 
-use crate::Mapping;
 use rustix::io::Errno;
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 use std::fs::OpenOptions;
@@ -10,6 +9,15 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::slice;
+
+/// How pages get into and out of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// UFFDIO_MOVE: nothing is copied. Linux 6.8.
+    Move,
+    /// UFFDIO_COPY in; write protection, a copy and MADV_DONTNEED out. Linux 5.7.
+    Copy,
+}
 
 /// Features of UFFDIO_API.
 pub mod feature {
@@ -163,7 +171,7 @@ impl Source {
     /// What this kernel can do for this process.
     ///
     /// # Errors
-    /// As of [`Uffd::probe`](crate::Uffd::probe).
+    /// As of [`Uffd::probe`](crate::uffd::Uffd::probe).
     pub fn probe(&self) -> io::Result<Mapping> {
         match self.open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
             Ok(_) => Ok(Mapping::Move),

@@ -1,7 +1,6 @@
 //! Where the spaces lie in the address space, and how their faults are delivered.
 
-use crate::Mapping;
-use crate::api::{Source, Userfaultfd, feature};
+use crate::api::{Mapping, Source, Userfaultfd, feature};
 use crate::protect::Protections;
 use highwater_os::huge;
 use highwater_os::sys::{self, Advice};

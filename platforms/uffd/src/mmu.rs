@@ -12,9 +12,9 @@
 //! copied with either mapping (see `protect.rs`); those it can execute and write stay as they are.
 //! COPY cannot see pages pinned for I/O: see ARCHITECTURE.md for what `run` does about that.
 
-use crate::api::{Partial, Userfaultfd, Wake, Writable};
+use crate::api::{Mapping, Partial, Userfaultfd, Wake, Writable};
 use crate::protect::Access;
-use crate::{Mapping, Uffd};
+use crate::uffd::Uffd;
 use highwater_os::huge;
 use highwater_os::sys::{self, Advice};
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};

@@ -6,14 +6,13 @@
 use super::tls;
 use crate::sys::{self, Advice};
 use libc::{c_int, c_long, c_void};
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, WaitOptions, getrlimit, setpgid, waitpid};
+use rustix::process::{Pid, WaitOptions, setpgid, waitpid};
 use rustix::thread::{futex, set_name};
 use std::arch::naked_asm;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
@@ -22,12 +21,12 @@ pub(super) mod flags {
     use libc::*;
 
     /// Shares memory, and the maker waits until it ends. Its end is no signal.
-    pub(in super::super) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
+    pub(crate) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
     /// Shares the starter's descriptors, which are a copy of the program's.
-    pub(in super::super) const GUARDIAN: c_int =
+    pub(crate) const GUARDIAN: c_int =
         CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_UNTRACED | CLONE_SETTLS;
-    pub(in super::super) const HELPER: c_int = GUARDIAN | SIGCHLD;
-    pub(in super::super) const THREAD: c_int =
+    pub(crate) const HELPER: c_int = GUARDIAN | SIGCHLD;
+    pub(crate) const THREAD: c_int =
         GUARDIAN | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
 }
 
@@ -187,14 +186,6 @@ pub(super) fn wait_until_cleared(word: &AtomicU32) {
     }
 }
 
-/// A descriptor of a process, none of the standard streams; -1 where the kernel (before Linux 5.3)
-/// has none.
-pub(super) fn pidfd_open(pid: i32) -> RawFd {
-    // SAFETY: asks for a new descriptor.
-    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as RawFd };
-    if (0..3).contains(&opened) { super::lift(opened, 3) } else { opened }
-}
-
 /// Waits until one of two processes has ended.
 pub(super) fn wait_for_either(one: RawFd, other: RawFd) {
     let ended = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -224,39 +215,6 @@ pub(super) fn begin(name: &CStr) {
 /// share of another one makes a fault take three times as long.
 pub(super) fn leave_group() {
     let _ = setpgid(None, None);
-}
-
-/// Closes all descriptors but some, and opens the standard streams on /dev/null: what is written
-/// to them by mistake must not reach a file that got the number.
-pub(super) fn close_others(keep: &[RawFd]) {
-    let mut kept: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd > 2).collect();
-    kept.sort_unstable();
-    let mut from: c_long = 0;
-    for fd in kept.into_iter().map(c_long::from).chain([c_long::from(u32::MAX)]) {
-        if from < fd {
-            close_range(from, fd - 1);
-        }
-        from = fd + 1;
-    }
-    for stream in 0..3 {
-        // The lowest free number, which is `stream`.
-        let opened = open(c"/dev/null", OFlags::RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
-        debug_assert!(opened.is_err() || opened == Ok(stream));
-    }
-}
-
-fn close_range(first: c_long, last: c_long) {
-    // SAFETY: descriptors of a table that only the helper has.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if closed == 0 {
-        return;
-    }
-    // Before Linux 5.9.
-    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    for fd in first..=last.min(limit.min(1 << 20) as c_long) {
-        // SAFETY: as above.
-        unsafe { rustix::io::close(fd as RawFd) };
-    }
 }
 
 /// Ends all threads of the helper.
