@@ -6,7 +6,7 @@
 //! write   in runs of free blocks, all in flight together
 //! commit  those that nobody used meanwhile
 //! ```
-//! Locks: none held over any of it. See [`crate::tier::table`] for what may happen to a page meanwhile.
+//! Locks: none. [`crate::tier::table`] says what may happen to a page meanwhile.
 
 use crate::arena::Arena;
 use crate::sys::Mapping;
