@@ -25,7 +25,7 @@ pub use workingset::Workingset;
 use crate::frame::{Frames, Place};
 use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
-use shards::{Patience, Shards, shards_for};
+use shards::{Contended, Shards, shards_for};
 
 /// Pages a CPU collects before it takes the lists' lock (folio_batch).
 const CPU_BATCH: usize = 15;
@@ -178,8 +178,8 @@ impl<P: Platform> Lru<P> {
         pages.iter().for_each(|pfn| batch.push(*pfn, list));
         match batch.pages.len() {
             0..CPU_BATCH => FrameBatch::default(),
-            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Patience::None),
-            _ => self.empty(frames, &mut batch, Patience::Waits),
+            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Contended::Skip),
+            _ => self.empty(frames, &mut batch, Contended::Wait),
         }
     }
 
@@ -197,7 +197,7 @@ impl<P: Platform> Lru<P> {
         batch.visits(1);
         // Most are, on a machine of many CPUs: they need no turn at the lists.
         if !batch.pages.is_empty() {
-            let orphans = self.empty(frames, &mut batch, Patience::Waits);
+            let orphans = self.empty(frames, &mut batch, Contended::Wait);
             drop(batch);
             orphaned(&orphans);
         }
@@ -205,10 +205,10 @@ impl<P: Platform> Lru<P> {
 
     /// Empties a CPU's batch, but for pages whose shard others have where nobody waits for them.
     /// Returns orphans to free.
-    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, patience: Patience) -> FrameBatch {
+    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, contended: Contended) -> FrameBatch {
         let CpuBatch { pages, lists } = std::mem::replace(batch, CpuBatch::new());
         let from = Place::Batch;
-        let (orphans, busy) = self.link(frames, &pages, from, patience, |index| lists[index]);
+        let (orphans, busy) = self.link(frames, &pages, from, contended, |index| lists[index]);
         (0..pages.len())
             .filter(|index| busy >> index & 1 == 1)
             .for_each(|index| batch.push(pages[index], lists[index]));
@@ -247,7 +247,7 @@ impl<P: Platform> Lru<P> {
 
     /// Puts isolated pages back (at most 32), as the newest of `list`. Returns orphans to free.
     pub fn putback(&self, frames: &Frames<P>, pages: &[Pfn], list: List) -> FrameBatch {
-        self.link(frames, pages, Place::Isolated, Patience::Waits, |_| list).0
+        self.link(frames, pages, Place::Isolated, Contended::Wait, |_| list).0
     }
 
     /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
@@ -288,11 +288,11 @@ impl<P: Platform> Lru<P> {
         frames: &Frames<P>,
         pages: &[Pfn],
         from: Place,
-        patience: Patience,
+        contended: Contended,
         list_of: impl Fn(usize) -> List,
     ) -> (FrameBatch, u64) {
         let mut orphans = FrameBatch::default();
-        let busy = self.shards.push(pages, patience, |index| {
+        let busy = self.shards.push(pages, contended, |index| {
             let (place, list) = (frames.place(pages[index]), list_of(index));
             match place.change(from, list.place()) {
                 Ok(()) => Some(list),
