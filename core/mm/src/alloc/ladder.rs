@@ -2,7 +2,7 @@
 
 use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
-use crate::config::{Compact, Switch};
+use crate::config::Switch;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
@@ -194,7 +194,7 @@ impl Standing {
             free: node.zone.free_frames(),
             high: node.zone.marks().high,
             reclaimable: anon + node.lru.len_of(Kind::File),
-            compacts: if m.config.compact == Compact::Off { Switch::Off } else { Switch::On },
+            compacts: m.config.compact,
         }
     }
 }

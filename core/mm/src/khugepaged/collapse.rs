@@ -18,11 +18,12 @@ use super::scan::{Limits, Survey, Verdict, judge};
 use crate::alloc;
 use crate::large::{block_frames, install, map_all, release};
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::run::{Unmapped, unmap_stretches};
 use crate::space::{Entry, HeldBlock, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::zone::Mobility;
-use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{
     BATCH_PAGES_MAX, FrameList, LARGE_PAGES, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn,
 };
@@ -167,7 +168,7 @@ fn read<P: Platform>(m: &Machine<P>, held: &HeldBlock<'_, P>, head: Pfn) -> bool
             reads.push(Read { slot, to: FrameList::one(to) });
         }
     }
-    let _phase = m.enter(Phase::SwapIn);
+    let _phase = m.enter(phase::SWAP_IN);
     reads.sort_unstable_by_key(|read| (read.slot.device, read.slot.index));
     let same = |a: &Read, b: &Read| a.slot.device == b.slot.device;
     reads.chunk_by(same).flat_map(|reads| reads.chunks(BATCH_PAGES_MAX)).all(|batch| {

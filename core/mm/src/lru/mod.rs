@@ -23,7 +23,8 @@ pub use shards::ShardHold;
 pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
-use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
 use shards::{Contended, Shards, shards_for};
 
@@ -129,7 +130,7 @@ pub struct Lru<P: Platform> {
 impl<P: Platform> Lru<P> {
     /// Empty lists for the frames of a node, in so many shards; `None`: by its CPUs and frames.
     pub fn new(platform: &P, range: FrameRange, shards: Option<u32>) -> Lru<P> {
-        let batch = |_| platform.new_lock(LockClass::LruBatch, CpuBatch::new());
+        let batch = |_| platform.new_lock(lock_class::LRU_BATCH, CpuBatch::new());
         let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == range.node;
         let cpus = (0..platform.cpus()).filter(own).count();
         let shards =

@@ -17,7 +17,8 @@
 use super::{List, Mode};
 use crate::config::LRU_SHARDS_MAX;
 use crate::frame::{Frames, Place};
-use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Locks, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, FrameRange, Guard, Lock, Locks, Platform};
 use highwater_units::{CpuId, IndexLists, Pfn};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -112,7 +113,7 @@ impl<P: Platform> Shards<P> {
         let items = range.frames.div_ceil(BLOCK).div_ceil(count as u32) * BLOCK;
         let shard = |_| Shard {
             lists: platform.new_lock(
-                LockClass::Lru,
+                lock_class::LRU,
                 Lists {
                     lists: IndexLists::new(4, items as usize),
                     shown: [0; 4],

@@ -16,8 +16,9 @@ use super::scan::age;
 use super::throttle::{self, Crowd, Isolated};
 use crate::lru::{Kind, List, Lru};
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
-use highwater_platform::{Phase, Platform, Recency};
+use highwater_platform::{Platform, Recency};
 use highwater_units::BATCH_PAGES_MAX;
 
 /// Rounds of a reclaim: from 1/4096 of the lists to all of them (DEF_PRIORITY).
@@ -59,7 +60,7 @@ pub fn shrink<P: Platform>(
     who: &mut Reclaimer<'_, P>,
     target: u32,
 ) -> u32 {
-    let _phase = m.enter(Phase::Reclaim);
+    let _phase = m.enter(phase::RECLAIM);
     let mut freed = 0;
     for priority in (0..=PRIORITY_MAX).rev() {
         let enough = match (&who, priority) {

@@ -24,11 +24,12 @@ use super::scan::{Fate, decide};
 use crate::frame::{Place, Writeback};
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::run::{Run, Unmapped, each_run};
 use crate::space::{Backing, Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::Cached;
-use highwater_platform::{Io, Phase, Platform};
+use highwater_platform::{Io, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
 /// Where the pages of a batch go.
@@ -266,7 +267,7 @@ fn take_slots<P: Platform>(
     unmapped: &[Unmapped],
     writes: &mut Writes,
 ) -> [Option<Slot>; RUN_PAGES_MAX] {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let mut slots = [None; RUN_PAGES_MAX];
     let len = run.frames.len();
     let goes = |i: &usize| fates[*i] == Fate::Write && unmapped[*i] == Unmapped::Yes;
@@ -291,7 +292,7 @@ fn take_slots<P: Platform>(
 
 /// Makes the transfers, all to one device at a time, and frees the frames nobody wanted meanwhile.
 fn write_out<P: Platform>(m: &Machine<P>, writes: &mut Writes, piles: &mut Piles) {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     for (device, batch) in writes.by_device() {
         m.swap.write(&m.platform, &m.stats, device, batch);
         settle(m, device, batch, piles);

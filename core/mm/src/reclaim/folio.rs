@@ -18,10 +18,11 @@ use crate::folio::{self, Folio, Taken};
 use crate::frame::{Mobility, Place};
 use crate::lru::Kind;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::Cached;
-use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Order, Pfn, Slot};
 
 /// The pages of a batch that have a frame each, and the first frames of others.
@@ -122,7 +123,7 @@ fn sort_out<'a, P: Platform>(
         gone.freed += free(m, &folio);
         return held.release(|_, _| Entry::swapped(slot));
     }
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let Some(slot) = m.swap.alloc_block(m.cpu(), head, space.order()) else {
         m.count(Counter::FolioSwpOutFallback, 1);
         piles.kept.push(head);
@@ -142,7 +143,7 @@ fn write_out<P: Platform>(
     piles: &mut Piles,
     gone: &mut Gone,
 ) {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let mut at = 0;
     while at < writes.len {
         let device = writes.devices[at];

@@ -9,9 +9,10 @@ use super::crew::Crew;
 use super::outbox::Outbox;
 use super::throttle;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Atomic, Event, Phase, Platform, Ticket};
+use highwater_platform::{Atomic, Event, Platform, Ticket};
 use highwater_units::{BATCH_PAGES_MAX, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -67,7 +68,7 @@ impl<P: Platform> Duty<P> {
 /// rung.
 pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, duty: &Duty<P>) {
     let m = &*crew.machine;
-    let _phase = m.enter(Phase::Reclaim);
+    let _phase = m.enter(phase::RECLAIM);
     let node = &m.nodes[index];
     let sleep = |ticket| {
         let patience = crew.patience(index);

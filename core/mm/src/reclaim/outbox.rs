@@ -14,9 +14,10 @@ use super::throttle;
 use crate::config::KSWAPD_WRITES_MAX;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::swap::InFlight;
-use highwater_platform::{Io, Phase, Platform};
+use highwater_platform::{Io, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList};
 
 /// Frames of a budget for each batch: even 16 threads have a quarter of it under way at most.
@@ -77,7 +78,7 @@ impl<P: Platform> Outbox<P> {
 
     /// Begins to write a batch. There is room for it.
     pub(super) fn send(&mut self, m: &Machine<P>, node: &Node<P>, writes: &Writes) {
-        let _phase = m.enter(Phase::SwapOut);
+        let _phase = m.enter(phase::SWAP_OUT);
         for device in writes.devices() {
             let at = (self.first + self.len) % self.flights.len();
             let flight = &mut self.flights[at];
@@ -127,7 +128,7 @@ impl<P: Platform> Outbox<P> {
 
     /// Waits for all that is under way.
     pub(super) fn finish_all(&mut self, m: &Machine<P>, node: &Node<P>) {
-        let _phase = m.enter(Phase::SwapOut);
+        let _phase = m.enter(phase::SWAP_OUT);
         for index in 0..self.len {
             let _ = self.land(m, node, (self.first + index) % self.flights.len());
         }
