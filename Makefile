@@ -23,7 +23,7 @@ build:
 	$(CARGO) build --release --workspace
 
 # The second half is with assertions: the structures, and whole managers on each platform.
-ASSERTED = highwater-mm highwater-os highwater-uffd highwater-sim
+ASSERTED = highwater-mm highwater-os highwater-uffd highwater-serve highwater-sim
 test: tools venv build
 	$(CARGO) test --release --workspace $(addprefix --exclude ,$(ASSERTED))
 	$(CARGO) test $(addprefix --package ,$(ASSERTED))

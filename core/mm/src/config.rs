@@ -58,8 +58,8 @@ pub struct Config {
     /// Parts in which a node's free frames are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
     pub zone_parts: Option<u32>,
-    /// How memory is compacted for blocks of adjacent frames.
-    pub compact: Compact,
+    /// Whether memory is compacted for blocks of adjacent frames.
+    pub compact: Switch,
     /// Slots and the swap cache.
     pub swap: SwapConfig,
     /// Objects smaller than pages.
@@ -115,41 +115,6 @@ impl Default for KhugepagedConfig {
             referenced_min: 448,
         }
     }
-}
-
-/// How memory is compacted. What is not the default is there to be compared with: the kernels of
-/// "Reduce compaction scanning and lock contention" (Mel Gorman, 2012), patches on top of each
-/// other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compact {
-    /// It is not.
-    Off,
-    /// Linux 3.6-rc5: scanners take their locks early and loop on contended ones; the free scanner
-    /// starts near where it last found any, and goes round.
-    Vanilla,
-    /// Runs that may not wait end at a contended lock; locks are taken late.
-    LessLock,
-    /// The free scanner starts at the end of memory again.
-    Revert,
-    /// Pageblocks where nothing was found are left out for a while.
-    CacheFail,
-    /// Scanners start after those (Linux 3.7).
-    SkipUseless,
-    /// The best known.
-    Fast,
-}
-
-impl Compact {
-    /// All of them, in the order of their values.
-    pub const ALL: [Compact; 7] = [
-        Compact::Off,
-        Compact::Vanilla,
-        Compact::LessLock,
-        Compact::Revert,
-        Compact::CacheFail,
-        Compact::SkipUseless,
-        Compact::Fast,
-    ];
 }
 
 /// How many kswapd threads each node has. As text: the number, or `auto`.
@@ -432,7 +397,7 @@ impl Default for Config {
             lru_shards: None,
             direct_reclaim: DIRECT_RECLAIM_MIN,
             zone_parts: None,
-            compact: Compact::Fast,
+            compact: Switch::On,
             swap: SwapConfig::default(),
             slab: SlabConfig::default(),
             #[cfg(feature = "history")]

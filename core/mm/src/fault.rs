@@ -33,11 +33,12 @@ use crate::frame::Writeback;
 use crate::large::split;
 use crate::lru::{Kind, List};
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use crate::swap::Source;
 use ahead::Landed;
-use highwater_platform::{Phase, Platform, Protection, Recency, Stop};
+use highwater_platform::{Platform, Protection, Recency, Stop};
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 use swap_in::{fetch, keep_or_free_slots};
 
@@ -82,7 +83,7 @@ pub fn resolve<P: Platform>(
     space: &Space<P>,
     fault: Fault,
 ) -> Result<Served, FaultError> {
-    let _phase = m.enter(Phase::Fault);
+    let _phase = m.enter(phase::FAULT);
     if let Some(served) = large::resolve(m, space, fault) {
         return Ok(served);
     }

@@ -27,6 +27,7 @@ pub use underway::{SHELF_LIFE, Underway};
 use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Kind, List, Lru, Removal};
+use crate::phase;
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
 use crate::swap::{Asked, Swap, Wish, Wishes};
@@ -136,7 +137,7 @@ fn readahead_threads<P: Platform>(platform: &P, node: NodeId) -> usize {
 #[must_use]
 pub struct InPhase<'a, P: Platform> {
     platform: &'a P,
-    before: Phase,
+    before: &'static Phase,
 }
 
 impl<P: Platform> Drop for InPhase<'_, P> {
@@ -359,7 +360,7 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Says what this thread does from now on, until the result is dropped.
-    pub fn enter(&self, phase: Phase) -> InPhase<'_, P> {
+    pub fn enter(&self, phase: &'static Phase) -> InPhase<'_, P> {
         InPhase { platform: &self.platform, before: self.platform.enter(phase) }
     }
 
@@ -402,7 +403,7 @@ impl<P: Platform> Machine<P> {
 
     /// Gives the 2^order frames from `first` on back that [`Zone::alloc_block`] gave.
     pub fn free_run(&self, first: Pfn, order: Order, mobility: Mobility) {
-        let _phase = self.enter(Phase::Alloc);
+        let _phase = self.enter(phase::ALLOC);
         let cpu = self.cpu();
         self.stats.subtract(cpu, Counter::Resident, order.frames().into());
         self.node_of(first).zone.free_block(cpu, first, order, mobility);
@@ -410,7 +411,7 @@ impl<P: Platform> Machine<P> {
 
     /// Gives 2^order frames of a node back that were taken for pages, for whoever needs them.
     pub fn release_block(&self, node: &Node<P>, first: Pfn, order: Order) {
-        let _phase = self.enter(Phase::Alloc);
+        let _phase = self.enter(phase::ALLOC);
         self.stats.subtract(self.cpu(), Counter::Resident, order.frames().into());
         node.zone.release_block(first, order);
     }
@@ -421,7 +422,7 @@ impl<P: Platform> Machine<P> {
         }
         debug_assert!(frames.iter().all(|pfn| self.frames.owner(*pfn).is_none()));
         debug_assert!(frames.iter().all(|pfn| self.frames.slot(*pfn).is_none()));
-        let _phase = self.enter(Phase::Alloc);
+        let _phase = self.enter(phase::ALLOC);
         self.stats.subtract(self.cpu(), Counter::Resident, frames.len() as u64);
         self.by_node(frames, to);
     }
@@ -519,16 +520,16 @@ mod tests {
         let platform = Os::new(Bytes::of_pages(64), Vec::new()).expect("an arena");
         let m = Machine::new(platform, Config::default());
         let now = || {
-            let now = m.platform.enter(Phase::Program);
+            let now = m.platform.enter(phase::PROGRAM);
             m.platform.enter(now);
             now
         };
         let before = now();
-        let outer = m.enter(Phase::Fault);
-        let inner = m.enter(Phase::Alloc);
-        assert_eq!(now(), Phase::Alloc);
+        let outer = m.enter(phase::FAULT);
+        let inner = m.enter(phase::ALLOC);
+        assert_eq!(now(), phase::ALLOC);
         drop(inner);
-        assert_eq!(now(), Phase::Fault);
+        assert_eq!(now(), phase::FAULT);
         drop(outer);
         assert_eq!(now(), before);
     }

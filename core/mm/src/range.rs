@@ -7,14 +7,15 @@ use crate::folio::{self, Folio};
 use crate::frame::Writeback;
 use crate::large::split;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Backing, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
-use highwater_platform::{Phase, Platform, Stop};
+use highwater_platform::{Platform, Stop};
 use highwater_units::{Order, Pfn, Vpn};
 
 /// Drops the contents of a range: it reads as zeros, or as its file; its frames and slots are free.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     if space.order() > Order(0) {
         return each_present(space, range, Large::Leave, |held| drop_folios(m, held));
     }
@@ -41,7 +42,7 @@ pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Ran
     if !all.into_iter().any(swapped) {
         return 0;
     }
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     let mut dropped = 0;
     each_held(space, range, Large::Split(m), swapped, |held| {
         drop_pages(m, &held);
@@ -89,7 +90,7 @@ fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
 /// Nothing is copied: frames and slots change hands. A fault that began when the pages were
 /// another's may end at any time and bring zeros: they are dropped.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
     assert_eq!(space.order(), Order(0), "pages of more than one frame stay where they are");
     each_present(space, range, Large::Split(m), |held| {

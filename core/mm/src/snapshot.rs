@@ -12,11 +12,12 @@ use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
+use crate::phase;
 use crate::range::{Large, drop_pages, each_present, settled};
 use crate::space::{Backing, Entry, Held, Page, Range, Space};
 use crate::stats::Counter;
 use crate::swap::first_error;
-use highwater_platform::{Io, Phase, Platform, Progress, Stop};
+use highwater_platform::{Io, Platform, Progress, Stop};
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
 /// Writes of a stretch that devices may refuse: some for each of several devices that have slots,
@@ -73,7 +74,7 @@ impl Snapshot {
 /// # Errors
 /// Swap is full, or cannot be written: then nothing is kept, and the space is unharmed.
 pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, FaultError> {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
     assert_eq!(space.order(), Order(0), "pages of more than one frame are not copied");
     let mut snapshot = Snapshot::default();
@@ -112,7 +113,7 @@ pub fn kept_on<P: Platform>(m: &Machine<P>, space: &Space<P>, devices: u8) -> Ve
 
 /// Gives a snapshot's references back: nobody reads it any more.
 pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     for run in snapshot.runs() {
         let slots = (0..run.pages).map(|i| Slot { index: run.slot.index + i, ..run.slot });
         slots.for_each(|slot| m.release_slot(slot));
@@ -121,7 +122,7 @@ pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
 
 /// Fills an empty space with a snapshot, in the child.
 pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapshot) {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     for run in snapshot.runs() {
         m.count(Counter::PgInherited, u64::from(run.pages));
         for index in 0..run.pages {
@@ -260,7 +261,7 @@ fn write<P: Platform>(
     frames: &[Pfn],
     mut saved: impl FnMut(usize, Slot) -> Result<(), FaultError>,
 ) -> Result<(), FaultError> {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let (mut at, mut refusals) = (0, 0);
     while at < frames.len() {
         let (first, taken) = m.swap.alloc(m.cpu(), &frames[at..]).ok_or(OutOfMemory)?;

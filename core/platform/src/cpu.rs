@@ -29,7 +29,7 @@ pub trait Cpu {
     fn relax(&self, attempt: u32);
 
     /// Says what this thread does from now on; returns what it did.
-    fn enter(&self, phase: Phase) -> Phase;
+    fn enter(&self, phase: &'static Phase) -> &'static Phase;
 
     /// Says that this thread looks at the records of so many frames, one after the other and
     /// without words of the platform. So the simulator knows what that takes; elsewhere it costs

@@ -34,7 +34,7 @@ pub use files::{FileAccess, FileInfo, Files};
 pub use lock::{Event, Guard, Lock, LockClass, Locks, Ticket};
 pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};
-pub use profile::{LockRecord, LockStatistics, Phase};
+pub use profile::{LockRecord, LockStatistics, Phase, PhaseKind};
 pub use thread::{Thread, Threads};
 
 /// A world the manager can run in.

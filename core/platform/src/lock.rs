@@ -4,88 +4,38 @@ use crate::LockStatistics;
 use highwater_units::Nanos;
 use std::ops::DerefMut;
 
-/// What a lock protects; statistics and lock-order checks go by class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LockClass {
-    /// Slots that a CPU keeps.
-    SlotCache,
-    /// All slots of a swap device, where one lock guards them (swap_info).
-    SwapInfo,
-    /// A tree of the swap cache.
-    SwapCache,
-    /// Counts and swap cache of one cluster of slots.
-    SwapCluster,
-    /// Cluster lists of a swap device.
-    SwapDevice,
-    /// A CPU's current cluster.
-    SwapCpu,
-    /// Frames kept by a CPU.
-    PerCpuFrames,
-    /// The buddy allocator of a node.
-    Zone,
-    /// A CPU's pages on their way to a list.
-    LruBatch,
-    /// The LRU lists of a node.
-    Lru,
-    /// Pages that are to be read before they are used.
-    Prefetch,
-    /// Arrays of objects that a CPU keeps.
-    SlabSheaf,
-    /// Those that some CPUs share.
-    SlabBarn,
-    /// What a CPU has of a cache of objects.
-    SlabCpu,
-    /// The partial slabs of a node (list_lock).
-    SlabNode,
-    /// Records that no slab has.
-    SlabRecords,
-    /// Anything in a test.
-    Test,
+/// What a lock protects. The manager defines its classes; a platform counts by them, and keeps
+/// tables of [`LockClass::MAX`] rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockClass {
+    id: u8,
+    name: &'static str,
 }
 
 impl LockClass {
-    /// All of them, in the order of their values.
-    pub const ALL: [LockClass; 17] = [
-        LockClass::SlotCache,
-        LockClass::SwapInfo,
-        LockClass::SwapCache,
-        LockClass::SwapCluster,
-        LockClass::SwapDevice,
-        LockClass::SwapCpu,
-        LockClass::PerCpuFrames,
-        LockClass::Zone,
-        LockClass::LruBatch,
-        LockClass::Lru,
-        LockClass::Prefetch,
-        LockClass::SlabSheaf,
-        LockClass::SlabBarn,
-        LockClass::SlabCpu,
-        LockClass::SlabNode,
-        LockClass::SlabRecords,
-        LockClass::Test,
-    ];
+    /// Every id is below this.
+    pub const MAX: usize = 24;
 
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            LockClass::SlotCache => "slot_cache",
-            LockClass::SwapInfo => "swap_info",
-            LockClass::SwapCache => "swap_cache",
-            LockClass::SwapCluster => "swap_cluster",
-            LockClass::SwapDevice => "swap_device",
-            LockClass::SwapCpu => "swap_cpu",
-            LockClass::PerCpuFrames => "per_cpu_frames",
-            LockClass::Zone => "zone",
-            LockClass::LruBatch => "lru_batch",
-            LockClass::Lru => "lru",
-            LockClass::Prefetch => "prefetch",
-            LockClass::SlabSheaf => "slab_sheaf",
-            LockClass::SlabBarn => "slab_barn",
-            LockClass::SlabCpu => "slab_cpu",
-            LockClass::SlabNode => "list_lock",
-            LockClass::SlabRecords => "slab_records",
-            LockClass::Test => "test",
-        }
+    /// Locks of tests.
+    pub const TEST: LockClass = LockClass::new(LockClass::MAX as u8 - 1, "test");
+
+    /// A class. No two classes of a manager have the same id.
+    ///
+    /// # Panics
+    /// If `id` is [`LockClass::MAX`] or more.
+    pub const fn new(id: u8, name: &'static str) -> LockClass {
+        assert!((id as usize) < LockClass::MAX, "LockClass::MAX is too small");
+        LockClass { id, name }
+    }
+
+    /// Its row in a table.
+    pub const fn id(self) -> u8 {
+        self.id
+    }
+
+    /// The name in reports and in the files of simulated machines.
+    pub const fn name(self) -> &'static str {
+        self.name
     }
 }
 

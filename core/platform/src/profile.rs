@@ -8,52 +8,58 @@
 use crate::LockClass;
 use highwater_units::Nanos;
 
-/// What a thread is doing for the manager; the innermost counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Phase {
-    /// The program's own work.
+/// What a thread is doing for the manager; the innermost phase counts. The manager defines its
+/// phases; a platform counts by them, and keeps tables of [`Phase::MAX`] columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Phase {
+    id: u8,
+    name: &'static str,
+    kind: PhaseKind,
+}
+
+/// What a phase means to a platform: the simulator charges by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PhaseKind {
+    /// The thread runs the program.
     Program,
-    /// A fault, but for what follows.
+    /// A fault: a thread that comes here from the program has trapped.
     Fault,
-    /// Getting and giving back frames.
-    Alloc,
-    /// Scanning lists, deciding, unmapping: kswapd or direct reclaim.
-    Reclaim,
-    /// Taking slots and writing pages to them.
-    SwapOut,
-    /// Reading pages, and letting go of their slots.
-    SwapIn,
-    /// Dropping and moving ranges, copying spaces.
-    Range,
-    /// Moving pages so that free frames come together.
-    Compact,
+    /// Eviction: the TLB entries of pages unmapped one after the other are flushed together, at the
+    /// latest when a phase of another kind begins.
+    Eviction,
+    /// None of these.
+    Other,
 }
 
 impl Phase {
-    /// All of them, in the order of their values.
-    pub const ALL: [Phase; 8] = [
-        Phase::Program,
-        Phase::Fault,
-        Phase::Alloc,
-        Phase::Reclaim,
-        Phase::SwapOut,
-        Phase::SwapIn,
-        Phase::Range,
-        Phase::Compact,
-    ];
+    /// Every id is below this.
+    pub const MAX: usize = 8;
+
+    /// The program's own work: the phase in which every thread begins.
+    pub const PROGRAM: &'static Phase = &Phase::new(0, "program", PhaseKind::Program);
+
+    /// A phase. No two phases of a manager have the same id; 0 is [`Phase::PROGRAM`]'s.
+    ///
+    /// # Panics
+    /// If `id` is [`Phase::MAX`] or more.
+    pub const fn new(id: u8, name: &'static str, kind: PhaseKind) -> Phase {
+        assert!((id as usize) < Phase::MAX, "Phase::MAX is too small");
+        Phase { id, name, kind }
+    }
+
+    /// Its column in a table.
+    pub const fn id(&self) -> u8 {
+        self.id
+    }
 
     /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Program => "program",
-            Phase::Fault => "fault",
-            Phase::Alloc => "alloc",
-            Phase::Reclaim => "reclaim",
-            Phase::SwapOut => "swap_out",
-            Phase::SwapIn => "swap_in",
-            Phase::Range => "range",
-            Phase::Compact => "compact",
-        }
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it means to a platform.
+    pub const fn kind(&self) -> PhaseKind {
+        self.kind
     }
 }
 
@@ -84,22 +90,27 @@ impl LockRecord {
 /// Lock records by class and phase. Exact on the simulator; sampled where counting would cost more
 /// than the locks (there, numbers below some dozens a lock say little).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockStatistics([[LockRecord; Phase::ALL.len()]; LockClass::ALL.len()]);
+pub struct LockStatistics([[LockRecord; Phase::MAX]; LockClass::MAX]);
 
 impl LockStatistics {
     /// The record of a class in a phase.
-    pub fn get(&self, class: LockClass, phase: Phase) -> &LockRecord {
-        &self.0[class as usize][phase as usize]
+    pub fn get(&self, class: LockClass, phase: &Phase) -> &LockRecord {
+        &self.0[usize::from(class.id())][usize::from(phase.id())]
     }
 
-    /// The same, to add to.
-    pub fn get_mut(&mut self, class: LockClass, phase: Phase) -> &mut LockRecord {
-        &mut self.0[class as usize][phase as usize]
+    /// The record of a class in a phase, to add to.
+    pub fn get_mut(&mut self, class: LockClass, phase: &Phase) -> &mut LockRecord {
+        &mut self.0[usize::from(class.id())][usize::from(phase.id())]
+    }
+
+    /// All records, by the ids of their class and phase.
+    pub fn table_mut(&mut self) -> &mut [[LockRecord; Phase::MAX]; LockClass::MAX] {
+        &mut self.0
     }
 
     /// The sum over all phases.
     pub fn class(&self, class: LockClass) -> LockRecord {
-        let all = self.0[class as usize].iter();
+        let all = self.0[usize::from(class.id())].iter();
         all.fold(LockRecord::default(), |sum, record| sum.combine(*record, |a, b| a + b))
     }
 
@@ -120,19 +131,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_indices() {
-        assert!(Phase::ALL.iter().enumerate().all(|(index, phase)| *phase as usize == index));
-        assert!(LockClass::ALL.iter().enumerate().all(|(index, class)| *class as usize == index));
-    }
-
-    #[test]
     fn classes_sum_over_phases_and_differences_over_time() {
         let mut early = LockStatistics::default();
-        early.get_mut(LockClass::Zone, Phase::Alloc).acquisitions = 3;
+        early.table_mut()[5][2].acquisitions = 3;
         let mut late = early.clone();
-        late.get_mut(LockClass::Zone, Phase::Alloc).acquisitions += 4;
-        late.get_mut(LockClass::Zone, Phase::Reclaim).wait = Nanos(7);
-        let gained = late.since(&early).class(LockClass::Zone);
+        late.table_mut()[5][2].acquisitions += 4;
+        late.table_mut()[5][3].wait = Nanos(7);
+        let gained = late.since(&early).class(LockClass::new(5, "five"));
         assert_eq!((gained.acquisitions, gained.wait), (4, Nanos(7)));
     }
 }

@@ -10,6 +10,7 @@
 //! slept beside it.
 
 use super::unit::Unit;
+use highwater_mm::{lock_class, phase};
 use highwater_platform::{LockClass, LockRecord, LockStatistics, Phase};
 use highwater_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ pub struct LockRow {
 }
 
 impl LockRow {
-    fn new(class: LockClass, phase: Phase, record: &LockRecord) -> LockRow {
+    fn new(class: LockClass, phase: &Phase, record: &LockRecord) -> LockRow {
         LockRow {
             class: class.name().into(),
             phase: phase.name().into(),
@@ -48,7 +49,7 @@ impl LockRow {
 
 /// All locks that were taken, those first that were waited for most, then held most.
 pub fn lock_rows(statistics: &LockStatistics) -> Vec<LockRow> {
-    let each = LockClass::ALL.into_iter().flat_map(|class| Phase::ALL.map(|phase| (class, phase)));
+    let each = lock_class::ALL.into_iter().flat_map(|class| phase::ALL.map(|phase| (class, phase)));
     let row = |(class, phase)| LockRow::new(class, phase, statistics.get(class, phase));
     let mut rows: Vec<_> = each.map(row).filter(|row| row.acquisitions > 0).collect();
     rows.sort_by_key(|row| Reverse((row.wait_ns, row.hold_ns)));
@@ -99,7 +100,7 @@ fn line(name: &str, cells: [&str; 5]) -> String {
 mod tests {
     use super::*;
 
-    fn statistics(records: &[(LockClass, Phase, [u64; 4])]) -> LockStatistics {
+    fn statistics(records: &[(LockClass, &Phase, [u64; 4])]) -> LockStatistics {
         let mut statistics = LockStatistics::default();
         for (class, phase, [acquisitions, contended, wait, hold]) in records.iter().copied() {
             let (wait, hold) = (Nanos(wait), Nanos(hold));
@@ -111,10 +112,10 @@ mod tests {
     #[test]
     fn waited_for_comes_before_held_and_the_sum_has_all() {
         let statistics = statistics(&[
-            (LockClass::Lru, Phase::Reclaim, [500, 0, 0, 1_000]),
-            (LockClass::Zone, Phase::Alloc, [1_000_000, 40_000, 40_000_000, 200_000_000]),
-            (LockClass::LruBatch, Phase::Fault, [500, 0, 0, 2_000_000]),
-            (LockClass::Zone, Phase::Reclaim, [0, 0, 0, 0]),
+            (lock_class::LRU, phase::RECLAIM, [500, 0, 0, 1_000]),
+            (lock_class::ZONE, phase::ALLOC, [1_000_000, 40_000, 40_000_000, 200_000_000]),
+            (lock_class::LRU_BATCH, phase::FAULT, [500, 0, 0, 2_000_000]),
+            (lock_class::ZONE, phase::RECLAIM, [0, 0, 0, 0]),
         ]);
         assert_eq!(
             lock_table(&statistics, Nanos(1_000_000_000), 2),

@@ -322,10 +322,10 @@ pub const KEYS: &[Key] = &[
         values: "off, vanilla, lesslock, revert, cachefail, skipuseless or fast",
         help: "how memory is compacted for large blocks: the kernels of 2012, or the best known",
         take: |s, text| {
-            s.config.compact = choice(text, &COMPACTS)?;
+            (s.config.compact, s.config.history.compact) = choice(text, &COMPACTS)?;
             Some(())
         },
-        show: |s| name_in(&COMPACTS, s.config.compact),
+        show: |s| name_in(&COMPACTS, (s.config.compact, s.config.history.compact)),
     },
     Key {
         name: "swap_cache",

@@ -7,8 +7,8 @@ use crate::workload::host::Host;
 use highwater_mm::stats::Snapshot;
 use highwater_mm::{FaultError, Manager, Range};
 use highwater_platform::LockStatistics;
-use highwater_uffd::handler::{Owner, Part, Server};
-use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd, sigbus};
+use highwater_serve::{Owner, Part, Server, Service as InThread};
+use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{SpaceId, Vpn};
 use std::io::Write;
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ pub struct Faults {
 /// Who takes the faults to the manager. Held for as long as pages are touched.
 enum Serving {
     Handlers { _server: Server },
-    InThread { _service: sigbus::Service },
+    InThread { _service: InThread },
 }
 
 impl Faults {
@@ -80,7 +80,7 @@ impl Serving {
             ServedBy::Handlers => Server::start(manager, SPACE, Arc::new(OneRegion { pages }))
                 .map(|server| Serving::Handlers { _server: server })
                 .map_err(|reason| format!("a thread to serve faults: {reason}")),
-            ServedBy::InThread => sigbus::Service::start(manager, SPACE, cannot_go_on)
+            ServedBy::InThread => InThread::start(manager, SPACE, cannot_go_on)
                 .map(|service| Serving::InThread { _service: service })
                 .ok_or_else(|| "too many spaces are served in their threads".to_owned()),
         }

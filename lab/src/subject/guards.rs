@@ -295,9 +295,9 @@ mod tests {
     use crate::workload::pattern::Pattern;
     use crate::workload::pmbench::{Config, Sharing, run};
     use highwater_devices::{Area, Spec};
+    use highwater_mm::lock_class;
     use highwater_mm::stats::Counter;
     use highwater_os::HugePages;
-    use highwater_platform::LockClass;
     use std::time::Duration;
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
                 "nothing was swapped in"
             );
             let locks = outcome.measured.locks.expect("a manager can be asked");
-            assert!(locks.class(LockClass::Zone).acquisitions > 0, "frames came from nowhere");
+            assert!(locks.class(lock_class::ZONE).acquisitions > 0, "frames came from nowhere");
             guards.manager.verify(&[]);
         }
     }

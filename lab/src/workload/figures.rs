@@ -344,7 +344,8 @@ mod tests {
     use crate::workload::world::{CpuUse, RoleTime};
     use hdrhistogram::Histogram;
     use highwater_mm::stats::Stats;
-    use highwater_platform::{LockClass, LockStatistics, Phase};
+    use highwater_mm::{lock_class, phase};
+    use highwater_platform::LockStatistics;
     use highwater_units::{CpuId, Nanos};
     use std::time::Duration;
 
@@ -360,7 +361,8 @@ mod tests {
         let mut latency = Histogram::new_with_bounds(1, 1 << 36, 2).expect("bounds");
         (1..=100).for_each(|ticks| latency.record(ticks * 10).expect("in bounds"));
         let mut locks = LockStatistics::default();
-        locks.get_mut(LockClass::Zone, Phase::Alloc).acquisitions = 77;
+        locks.table_mut()[usize::from(lock_class::ZONE.id())][usize::from(phase::ALLOC.id())]
+            .acquisitions = 77;
         let busy = Nanos(500_000_000);
         let process = RoleTime { name: "process".into(), threads: 1, busy };
         let measured = Measured {

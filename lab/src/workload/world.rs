@@ -65,7 +65,7 @@ pub struct CpuUse {
     /// By who used it: all of it.
     pub roles: Vec<RoleTime>,
     /// By what threads did, where that is known: all of it, or nothing.
-    pub phases: Vec<(Phase, Nanos)>,
+    pub phases: Vec<(&'static Phase, Nanos)>,
 }
 
 /// CPU time of threads of one name.
@@ -107,6 +107,7 @@ impl CpuUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_mm::phase;
 
     fn role(name: &str, busy: u64) -> RoleTime {
         RoleTime { name: name.into(), threads: 2, busy: Nanos(busy) }
@@ -115,14 +116,14 @@ mod tests {
     #[test]
     fn time_between_two_points_is_whose_it_was() {
         let roles = vec![role("fill", 70), role("kswapd0:0", 10)];
-        let early = CpuUse { roles, phases: vec![(Phase::Program, Nanos(80))] };
+        let early = CpuUse { roles, phases: vec![(phase::PROGRAM, Nanos(80))] };
         let late = CpuUse {
             roles: vec![role("fill", 70), role("kswapd0:0", 15), role("task", 30)],
-            phases: vec![(Phase::Program, Nanos(80)), (Phase::Fault, Nanos(35))],
+            phases: vec![(phase::PROGRAM, Nanos(80)), (phase::FAULT, Nanos(35))],
         };
         let gained = late.since(&early);
         assert_eq!(gained.roles, [role("kswapd0:0", 5), role("task", 30)]);
-        assert_eq!(gained.phases, [(Phase::Fault, Nanos(35))]);
+        assert_eq!(gained.phases, [(phase::FAULT, Nanos(35))]);
         assert_eq!(gained.total(), Nanos(35));
     }
 }

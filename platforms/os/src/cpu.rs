@@ -144,7 +144,7 @@ impl Cpu for Os {
         relax(attempt);
     }
 
-    fn enter(&self, phase: Phase) -> Phase {
+    fn enter(&self, phase: &'static Phase) -> &'static Phase {
         phase::enter(phase)
     }
 

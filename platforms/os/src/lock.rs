@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// A lock. A panic while it is held aborts the process, so it is never poisoned.
 pub struct OsLock<T> {
     mutex: Mutex<Counted<T>>,
-    class: LockClass,
+    /// [`LockClass::id`].
+    class: u8,
     table: LockTable,
 }
 
@@ -32,7 +33,7 @@ impl<T: Send> OsLock<T> {
     /// A free lock, whose costs `table` sums up.
     pub fn new(table: &LockTable, class: LockClass, value: T) -> OsLock<T> {
         let counted = Counted { left: table.first_sample(), value };
-        OsLock { mutex: Mutex::new(counted), class, table: table.clone() }
+        OsLock { mutex: Mutex::new(counted), class: class.id(), table: table.clone() }
     }
 
     #[inline(always)]

@@ -34,7 +34,7 @@ struct Table {
 
 #[derive(Default)]
 #[repr(align(128))]
-struct CpuTotals([[Totals; Phase::ALL.len()]; LockClass::ALL.len()]);
+struct CpuTotals([[Totals; Phase::MAX]; LockClass::MAX]);
 
 #[derive(Default)]
 struct Totals {
@@ -73,13 +73,13 @@ impl LockTable {
     /// for it, if at all, and since when it has had it, if it is a sample.
     pub(crate) fn note(
         &self,
-        class: LockClass,
+        class: u8,
         waited: Option<Nanos>,
         sampled: Option<Nanos>,
     ) -> Note<'_> {
         let cpu = &self.0.cpus[usize::from(self.0.topology.current().0)];
         Note {
-            totals: &cpu.0[class as usize][phase::current() as usize],
+            totals: &cpu.0[usize::from(class)][usize::from(phase::current().id())],
             waited,
             hold: sampled.map_or(Hold::Untimed, Hold::Since),
             clock_cost: self.0.clock_cost,
@@ -90,11 +90,10 @@ impl LockTable {
     /// which are counted: then there were as many.
     pub fn statistics(&self) -> LockStatistics {
         let mut statistics = LockStatistics::default();
-        for class in LockClass::ALL {
-            for phase in Phase::ALL {
-                let sum = statistics.get_mut(class, phase);
+        for (class, row) in statistics.table_mut().iter_mut().enumerate() {
+            for (phase, sum) in row.iter_mut().enumerate() {
                 for cpu in &self.0.cpus {
-                    let totals = &cpu.0[class as usize][phase as usize];
+                    let totals = &cpu.0[class][phase];
                     sum.acquisitions += totals.acquisitions.load(Relaxed);
                     sum.contended += totals.contended.load(Relaxed);
                     sum.wait.0 += totals.wait.load(Relaxed);

@@ -7,15 +7,15 @@ use std::cell::Cell;
 // Initialised by the compiler and dropped by nobody: no allocation and no registration at the first
 // use, so that it works inside malloc and in signal handlers.
 thread_local! {
-    static PHASE: Cell<Phase> = const { Cell::new(Phase::Program) };
+    static PHASE: Cell<&'static Phase> = const { Cell::new(Phase::PROGRAM) };
 }
 
 /// Says what this thread does from now on; returns what it did.
-pub fn enter(phase: Phase) -> Phase {
+pub fn enter(phase: &'static Phase) -> &'static Phase {
     PHASE.replace(phase)
 }
 
 /// What this thread does.
-pub(crate) fn current() -> Phase {
+pub(crate) fn current() -> &'static Phase {
     PHASE.get()
 }

@@ -3,7 +3,8 @@
 
 use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
-use highwater_mm::config::Compact;
+use highwater_mm::config::Switch;
+use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::trial::{Pins, Program};
 use highwater_mm::zone::{Contention, Hold, Mobility, Wanted};
@@ -19,20 +20,24 @@ const FRAMES: u64 = 32 * 512;
 /// Pages that are used at first: no large block is left.
 const USED: u64 = FRAMES - 400;
 
+/// Compaction as a kernel of the past does it, or today's.
+fn config(compact: Option<CompactHistory>) -> Config {
+    let history = History { compact, ..History::default() };
+    Config { history, min_free: Some(64), watermark_scale: Some(10), ..Config::default() }
+}
+
 /// A manager, without threads, whose memory is in pieces: of each `of` pages one is kept, the
 /// others are dropped.
-fn in_pieces(compact: Compact, of: u64) -> (Manager<Os>, SpaceId) {
-    let (mut manager, space) = in_pieces_with_threads(compact, of);
+fn in_pieces(compact: Option<CompactHistory>, of: u64) -> (Manager<Os>, SpaceId) {
+    let (mut manager, space) = in_pieces_with_threads(config(compact), of);
     manager.stop_kswapd();
     (manager, space)
 }
 
-fn in_pieces_with_threads(compact: Compact, of: u64) -> (Manager<Os>, SpaceId) {
+fn in_pieces_with_threads(config: Config, of: u64) -> (Manager<Os>, SpaceId) {
     let trouble = Arc::new(Trouble::default());
     let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &trouble)];
     let platform = Os::new(Bytes::of_pages(FRAMES), devices).expect("an arena");
-    let config =
-        Config { compact, min_free: Some(64), watermark_scale: Some(10), ..Config::default() };
     let manager = Manager::start(platform, config).expect("threads");
     let space = manager.add_space(USED).expect("a space");
     (0..USED).for_each(|vpn| Pins.store(&manager, space, Vpn(vpn), 1, vpn + 1).expect("room"));
@@ -51,13 +56,10 @@ fn check(manager: &Manager<Os>, space: SpaceId, of: u64) {
     manager.verify(&[]);
 }
 
-const SCANNERS: [Compact; 5] = [
-    Compact::Vanilla,
-    Compact::LessLock,
-    Compact::Revert,
-    Compact::CacheFail,
-    Compact::SkipUseless,
-];
+/// Today's way, and those of earlier kernels.
+fn all_ways() -> impl Iterator<Item = Option<CompactHistory>> {
+    CompactHistory::ALL.into_iter().map(Some).chain([None])
+}
 
 /// Large runs, until there is none to be had.
 fn take_all(manager: &Manager<Os>) -> usize {
@@ -67,7 +69,7 @@ fn take_all(manager: &Manager<Os>) -> usize {
 
 #[test]
 fn pages_make_way_for_large_runs() {
-    for compact in [&SCANNERS[..], &[Compact::Fast]].concat() {
+    for compact in all_ways() {
         let (manager, space) = in_pieces(compact, 4);
         let taken = take_all(&manager);
         // A quarter of memory is in use, part of which is swapped out by and by.
@@ -84,7 +86,9 @@ fn pages_make_way_for_large_runs() {
 
 #[test]
 fn without_compaction_runs_are_had_by_eviction_alone() {
-    let (manager, space) = in_pieces(Compact::Off, 4);
+    let (mut manager, space) =
+        in_pieces_with_threads(Config { compact: Switch::Off, ..config(None) }, 4);
+    manager.stop_kswapd();
     take_all(&manager);
     let counted = |counter| manager.statistics().get(counter);
     assert_eq!(counted(Counter::CompactStall) + counted(Counter::CompactMigrateScanned), 0);
@@ -93,8 +97,8 @@ fn without_compaction_runs_are_had_by_eviction_alone() {
 
 /// One frame of each pageblock is taken by who cannot move it; returns what requests for large runs
 /// did then, all of which fail: frames scanned for pages, and for free frames.
-fn scanned_in_vain(compact: Compact) -> [u64; 2] {
-    let (manager, space) = in_pieces(compact, 4);
+fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
+    let (manager, space) = in_pieces(Some(compact), 4);
     let zone = &manager.machine().nodes[0].zone;
     let mut runs = Vec::new();
     for pageblock in 0..zone.pageblocks() {
@@ -122,7 +126,7 @@ fn scanned_in_vain(compact: Compact) -> [u64; 2] {
 
 #[test]
 fn what_is_known_to_be_useless_is_not_scanned_again() {
-    let [_, lesslock, revert, cachefail, skipuseless] = SCANNERS.map(scanned_in_vain);
+    let [_, lesslock, revert, cachefail, skipuseless] = CompactHistory::ALL.map(scanned_in_vain);
     assert!(lesslock[0] > 60_000, "all of memory, again and again: {lesslock:?}");
     assert!(cachefail[0] * 3 < revert[0] && cachefail[1] < revert[1], "{cachefail:?} {revert:?}");
     println!("{lesslock:?} {revert:?} {cachefail:?} {skipuseless:?}");
@@ -134,7 +138,7 @@ fn what_is_known_to_be_useless_is_not_scanned_again() {
 
 #[test]
 fn a_lock_that_others_have_ends_what_may_not_wait() {
-    let (manager, space) = in_pieces(Compact::SkipUseless, 4);
+    let (manager, space) = in_pieces(Some(CompactHistory::SkipUseless), 4);
     let (machine, before) = (manager.machine(), manager.statistics());
     let of = |mode| compact::direct(machine, Order::LARGE, Mobility::Movable, mode);
     let lane = machine.nodes[0].lru.hold_shard(Pfn(0), Mode::Sync);
@@ -149,7 +153,7 @@ fn a_lock_that_others_have_ends_what_may_not_wait() {
 
 #[test]
 fn fast_moves_no_more_than_scanners_do() {
-    let [skipuseless, fast] = [Compact::SkipUseless, Compact::Fast].map(|compact| {
+    let [skipuseless, fast] = [Some(CompactHistory::SkipUseless), None].map(|compact| {
         let (manager, space) = in_pieces(compact, 4);
         let taken = (0..16).filter_map(|_| manager.alloc_run(Order::LARGE, Mobility::Unmovable));
         assert_eq!(taken.count(), 16, "{compact:?}");
@@ -162,7 +166,7 @@ fn fast_moves_no_more_than_scanners_do() {
             counted(Counter::CompactFreeIsolated),
             counted(Counter::CompactCapture),
         );
-        assert_eq!(counted(Counter::CompactCapture), if compact == Compact::Fast { 16 } else { 0 });
+        assert_eq!(counted(Counter::CompactCapture), if compact.is_none() { 16 } else { 0 });
         assert_eq!(counted(Counter::AllocStall), 0, "nothing was reclaimed for it");
         check(&manager, space, 4);
         [Counter::CompactMigrateIsolated, Counter::CompactFreeScanned].map(counted)
@@ -175,7 +179,7 @@ fn fast_moves_no_more_than_scanners_do() {
 
 #[test]
 fn kcompactd_has_blocks_ready_once_somebody_asked() {
-    let (mut manager, space) = in_pieces_with_threads(Compact::Fast, 4);
+    let (mut manager, space) = in_pieces_with_threads(config(None), 4);
     let score = |manager: &Manager<Os>| manager.blocks()[0].unusable(Order::LARGE);
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(score(&manager), 1000, "nobody asked");
@@ -208,11 +212,9 @@ struct Folios {
 impl Folios {
     /// Memory full of pages of orders 0 to 5, as much of each, mixed; three of four are dropped.
     /// There is no swap: what cannot be moved is in the way.
-    fn in_pieces(compact: Compact) -> Folios {
+    fn in_pieces(compact: Option<CompactHistory>) -> Folios {
         let platform = Os::new(Bytes::of_pages(FRAMES), Vec::new()).expect("an arena");
-        let config =
-            Config { compact, min_free: Some(64), watermark_scale: Some(10), ..Config::default() };
-        let mut manager = Manager::start(platform, config).expect("threads");
+        let mut manager = Manager::start(platform, config(compact)).expect("threads");
         manager.stop_kswapd();
         let spaces = (0..6).map(|order| manager.add_space_of(FRAMES, Order(order)).expect("one"));
         let mut all = Folios { spaces: spaces.collect(), manager, kept: Vec::new() };
@@ -269,7 +271,7 @@ impl Folios {
 /// Three quarters of memory are free, none of it in large blocks: all that a few kept pages lie in.
 #[test]
 fn pages_of_many_frames_make_way_for_large_runs() {
-    for compact in [&SCANNERS[..], &[Compact::Fast]].concat() {
+    for compact in all_ways() {
         let folios = Folios::in_pieces(compact);
         let taken = take_all(&folios.manager);
         assert!(taken >= 20, "{compact:?}: {taken} runs");
@@ -283,7 +285,7 @@ fn pages_of_many_frames_make_way_for_large_runs() {
 /// They move to blocks of their own order, however many small ones are free.
 #[test]
 fn a_page_without_a_block_for_it_stays() {
-    for compact in [Compact::SkipUseless, Compact::Fast] {
+    for compact in [Some(CompactHistory::SkipUseless), None] {
         let mut folios = Folios::in_pieces(compact);
         // Those of a frame would go, and leave blocks behind.
         folios.kept.retain(|(order, _)| *order > 0);

@@ -4,9 +4,10 @@
 use crate::common::{self, Trouble};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
+use highwater_mm::{lock_class, phase};
 use highwater_os::Os;
 use highwater_platform::conformance::Watchdog;
-use highwater_platform::{Latency, LockClass, Memory, Phase};
+use highwater_platform::{Latency, Memory, Phase};
 use highwater_units::{Bytes, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,16 +163,16 @@ fn locks_are_taken_in_the_phases_they_belong_to() {
     manager.discard(SPACE, Range { first: Vpn(0), end: Vpn(PAGES) });
     let locks = manager.lock_statistics();
     for (class, phases) in [
-        (LockClass::SwapCpu, &[Phase::SwapOut][..]),
+        (lock_class::SWAP_CPU, &[phase::SWAP_OUT][..]),
         // A fault looks at the swap cache without it.
-        (LockClass::SwapCluster, &[Phase::SwapOut, Phase::SwapIn, Phase::Range]),
-        (LockClass::PerCpuFrames, &[Phase::Alloc]),
-        (LockClass::Zone, &[Phase::Alloc]),
-        (LockClass::LruBatch, &[Phase::Fault]),
-        (LockClass::Lru, &[Phase::Fault, Phase::Reclaim, Phase::Range]),
+        (lock_class::SWAP_CLUSTER, &[phase::SWAP_OUT, phase::SWAP_IN, phase::RANGE]),
+        (lock_class::PER_CPU_FRAMES, &[phase::ALLOC]),
+        (lock_class::ZONE, &[phase::ALLOC]),
+        (lock_class::LRU_BATCH, &[phase::FAULT]),
+        (lock_class::LRU, &[phase::FAULT, phase::RECLAIM, phase::RANGE]),
     ] {
-        let taken = |phase: &Phase| locks.get(class, *phase).acquisitions > 0;
-        let found: Vec<Phase> = Phase::ALL.into_iter().filter(taken).collect();
+        let taken = |phase: &&Phase| locks.get(class, phase).acquisitions > 0;
+        let found: Vec<&Phase> = phase::ALL.into_iter().filter(taken).collect();
         assert_eq!(found, phases, "{class:?}");
     }
 }

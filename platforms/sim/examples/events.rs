@@ -18,7 +18,7 @@ type Load = fn(&Vm, &Sim, usize);
 
 /// Half of the CPUs share a lock each four; all meet at one every tenth time.
 fn locks(vm: &Vm, sim: &Sim, threads: usize) {
-    let lock = || sim.new_lock(LockClass::Test, 0u64);
+    let lock = || sim.new_lock(LockClass::TEST, 0u64);
     let (common, own): (_, Vec<_>) = (lock(), (0..threads.div_ceil(4)).map(|_| lock()).collect());
     vm.scope(threads, "user", &|seat| {
         for round in 0..400_000 / threads {

@@ -1,7 +1,7 @@
 //! The virtual CPUs.
 
 use crate::Sim;
-use highwater_platform::{Cpu, IdleTime, Phase};
+use highwater_platform::{Cpu, IdleTime, Phase, PhaseKind};
 use highwater_units::{CpuId, NodeId};
 
 /// Nanoseconds of one pause while spinning.
@@ -39,15 +39,13 @@ impl Cpu for Sim {
         }
     }
 
-    fn enter(&self, phase: Phase) -> Phase {
+    fn enter(&self, phase: &'static Phase) -> &'static Phase {
         let engine = self.engine();
-        // Between the pages of a batch reclaim takes slots; whatever comes afterwards may use the
-        // frames.
-        if !matches!(phase, Phase::Reclaim | Phase::SwapOut) {
+        if phase.kind() != PhaseKind::Eviction {
             self.flush();
         }
         let before = engine.enter(phase);
-        if (before, phase) == (Phase::Program, Phase::Fault) {
+        if (before.kind(), phase.kind()) == (PhaseKind::Program, PhaseKind::Fault) {
             engine.charge(engine.machine.costs.fault);
         }
         before

@@ -7,6 +7,7 @@
 
 use crate::Sim;
 use crate::engine::{Bar, Confined, Engine, Home, TaskId};
+use crate::machine::Section;
 use highwater_platform::{Event, Guard, Lock, LockClass, LockStatistics, Locks, Ticket};
 use highwater_units::{CpuId, Nanos};
 use std::cell::UnsafeCell;
@@ -16,6 +17,7 @@ use std::ops::{Deref, DerefMut};
 /// A lock of the simulated machine.
 pub struct SimLock<T> {
     class: LockClass,
+    section: Section,
     state: Confined<Queue>,
     value: UnsafeCell<T>,
 }
@@ -47,7 +49,7 @@ enum Found {
 
 impl<T: Send> SimLock<T> {
     /// A free lock.
-    pub(crate) fn new(home: &Home, class: LockClass, value: T) -> SimLock<T> {
+    pub(crate) fn new(home: &Home, class: LockClass, section: Section, value: T) -> SimLock<T> {
         let state = Queue {
             held: false,
             last: None,
@@ -56,7 +58,7 @@ impl<T: Send> SimLock<T> {
             since: 0,
             waited: None,
         };
-        SimLock { class, state: Confined::new(home, state), value: UnsafeCell::new(value) }
+        SimLock { class, section, state: Confined::new(home, state), value: UnsafeCell::new(value) }
     }
 
     /// Joins the queue, or takes the lock. Who has it is not preempted from here on: those who wait
@@ -110,12 +112,12 @@ impl<T: Send> SimLock<T> {
             queue.waited = waited;
             queue.last
         });
-        engine.event(1 + self.class as u64);
+        engine.event(1 + u64::from(self.class.id()));
         let costs = &engine.machine.costs;
         let moved = last.filter(|last| *last != engine.running_cpu());
         let line = moved.map_or(0, |l| engine.by_distance(l, costs.line_near, costs.line_far));
         let guard = SimGuard { lock: self };
-        let section = costs.sections.of(self.class);
+        let section = self.section;
         engine.charge(section.base + section.lines.unwrap_or(costs.section_lines) * line);
         guard
     }
@@ -196,7 +198,7 @@ impl<T: Send> DerefMut for SimGuard<'_, T> {
 impl<T: Send> Guard<T> for SimGuard<'_, T> {
     fn visits(&self, items: usize) {
         let engine = self.lock.state.engine();
-        engine.charge(engine.machine.costs.sections.of(self.lock.class).item * items as u64);
+        engine.charge(self.lock.section.item * items as u64);
     }
 }
 
@@ -262,7 +264,8 @@ impl Locks for Sim {
     type Event = SimEvent;
 
     fn new_lock<T: Send + 'static>(&self, class: LockClass, value: T) -> SimLock<T> {
-        SimLock::new(self.home(), class, value)
+        let section = self.engine().machine.costs.sections.of(class.name());
+        SimLock::new(self.home(), class, section, value)
     }
 
     fn new_event(&self) -> SimEvent {

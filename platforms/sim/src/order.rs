@@ -9,7 +9,7 @@ use crate::engine::TaskId;
 use highwater_platform::LockClass;
 use std::cell::RefCell;
 
-const CLASSES: usize = LockClass::ALL.len();
+const CLASSES: usize = LockClass::MAX;
 const _: () = assert!(CLASSES <= u32::BITS as usize, "a set of classes is a word");
 
 /// The order of locks, as far as it was seen, and who holds what.
@@ -33,13 +33,15 @@ impl Order {
         let seen = &mut *seen;
         let Some(held) = seen.held.get(task.index()) else { return };
         for outer in held {
-            let known = seen.under[*outer as usize] >> class as usize & 1 == 1;
+            let known = seen.under[usize::from(outer.id())] >> class.id() & 1 == 1;
             if !known {
                 assert!(
                     !seen.reaches(class, *outer),
-                    "lock order: {class:?} is taken under {outer:?}, and the other way round",
+                    "lock order: {} is taken under {}, and the other way round",
+                    class.name(),
+                    outer.name(),
                 );
-                seen.under[*outer as usize] |= 1 << class as usize;
+                seen.under[usize::from(outer.id())] |= 1 << class.id();
             }
         }
     }
@@ -65,7 +67,7 @@ impl Order {
     pub(crate) fn holds_for_short(&self, task: TaskId) -> bool {
         let seen = self.0.borrow();
         let held = seen.held.get(task.index());
-        held.is_some_and(|held| held.iter().any(|class| *class != LockClass::Test))
+        held.is_some_and(|held| held.iter().any(|class| *class != LockClass::TEST))
     }
 
     /// Whether a task holds any lock.
@@ -77,20 +79,27 @@ impl Order {
 impl Seen {
     /// Whether `to` was taken under `from`, perhaps through others.
     fn reaches(&self, from: LockClass, to: LockClass) -> bool {
-        let (mut reached, mut before) = (1u32 << from as usize, 0);
+        let (mut reached, mut before) = (1u32 << from.id(), 0);
         while reached != before {
             before = reached;
             for class in (0..CLASSES).filter(|class| before >> class & 1 == 1) {
                 reached |= self.under[class];
             }
         }
-        reached >> to as usize & 1 == 1
+        reached >> to.id() & 1 == 1
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SWAP_CPU: LockClass = LockClass::new(0, "swap_cpu");
+    const SWAP_CLUSTER: LockClass = LockClass::new(1, "swap_cluster");
+    const SWAP_DEVICE: LockClass = LockClass::new(2, "swap_device");
+    const LRU_BATCH: LockClass = LockClass::new(3, "lru_batch");
+    const LRU: LockClass = LockClass::new(4, "lru");
+    const ZONE: LockClass = LockClass::new(5, "zone");
 
     fn nest(order: &Order, task: u32, classes: &[LockClass]) {
         for class in classes {
@@ -103,24 +112,24 @@ mod tests {
     #[test]
     fn orders_that_agree_pass() {
         let order = Order::new();
-        nest(&order, 0, &[LockClass::SwapCpu, LockClass::SwapCluster, LockClass::SwapDevice]);
-        nest(&order, 1, &[LockClass::SwapCpu, LockClass::SwapDevice]);
-        nest(&order, 1, &[LockClass::LruBatch, LockClass::Lru]);
+        nest(&order, 0, &[SWAP_CPU, SWAP_CLUSTER, SWAP_DEVICE]);
+        nest(&order, 1, &[SWAP_CPU, SWAP_DEVICE]);
+        nest(&order, 1, &[LRU_BATCH, LRU]);
         assert!(!order.holds_any(TaskId(1)));
     }
 
     #[test]
-    #[should_panic(expected = "lock order: SwapCpu is taken under SwapDevice")]
+    #[should_panic(expected = "lock order: swap_cpu is taken under swap_device")]
     fn a_cycle_over_three_classes_and_two_tasks_is_found() {
         let order = Order::new();
-        nest(&order, 0, &[LockClass::SwapCpu, LockClass::SwapCluster]);
-        nest(&order, 1, &[LockClass::SwapCluster, LockClass::SwapDevice]);
-        nest(&order, 2, &[LockClass::SwapDevice, LockClass::SwapCpu]);
+        nest(&order, 0, &[SWAP_CPU, SWAP_CLUSTER]);
+        nest(&order, 1, &[SWAP_CLUSTER, SWAP_DEVICE]);
+        nest(&order, 2, &[SWAP_DEVICE, SWAP_CPU]);
     }
 
     #[test]
-    #[should_panic(expected = "lock order: Zone is taken under Zone")]
+    #[should_panic(expected = "lock order: zone is taken under zone")]
     fn a_class_under_itself_is_found() {
-        nest(&Order::new(), 0, &[LockClass::Zone, LockClass::Zone]);
+        nest(&Order::new(), 0, &[ZONE, ZONE]);
     }
 }

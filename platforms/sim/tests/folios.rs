@@ -2,7 +2,7 @@
 //! under drawn schedules: every word of them is what was written, whoever made room meanwhile.
 
 use crate::common::{machine, platform, setup};
-use highwater_mm::config::Compact;
+use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::Counter;
 use highwater_mm::zone::Mobility;
 use highwater_mm::{Access, Config, Manager, Range};
@@ -100,11 +100,12 @@ fn ask(manager: &Manager<Sim>) {
 }
 
 /// Pages of many frames that were moved.
-fn moved(compact: Compact, seed: u64) -> u64 {
+fn moved(compact: Option<CompactHistory>, seed: u64) -> u64 {
     let policy = Policy::draw(&mut Prng::new(seed));
     let whole = move |vm: &Vm| {
         let sim = platform(vm, vec![FRAMES], &[], 0, Recency::AccessedBit);
-        let config = Config { compact, min_free: Some(64), ..Config::default() };
+        let history = History { compact, ..History::default() };
+        let config = Config { history, min_free: Some(64), ..Config::default() };
         let mut manager = Manager::start(sim, config).expect("threads");
         vm.scope(3, "user", &|seat| match seat {
             0 => ask(&manager),
@@ -124,7 +125,7 @@ fn moved(compact: Compact, seed: u64) -> u64 {
 
 #[test]
 fn pages_of_all_orders_hold_what_was_written_while_they_are_moved() {
-    for compact in [Compact::Vanilla, Compact::SkipUseless, Compact::Fast] {
+    for compact in [Some(CompactHistory::Vanilla), Some(CompactHistory::SkipUseless), None] {
         let all: u64 = (1..=6).map(|seed| moved(compact, seed)).sum();
         assert!(all > 0, "{compact:?}: pages of many frames were moved");
     }

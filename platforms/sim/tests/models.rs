@@ -1,9 +1,9 @@
 //! The model against what can be worked out on paper: locks, hand-overs, queues, cores.
 
 use crate::common::{device, machine, platform, setup};
+use highwater_mm::phase;
 use highwater_platform::{
-    Atomic, Block, Clock, Cpu, Io, Lock, LockClass, Locks, Mmu, Phase, Platform, Protection,
-    Recency,
+    Atomic, Block, Clock, Cpu, Io, Lock, LockClass, Locks, Mmu, Platform, Protection, Recency,
 };
 use highwater_sim::machine::{Answer, Machine};
 use highwater_sim::{SimAtomic, simulate};
@@ -28,10 +28,10 @@ fn saturated(machine: Machine, threads: usize, between: u64) {
     const ROUNDS: u64 = 2000;
     let costs = machine.costs.clone();
     let far = machine.sockets > 1;
-    let hold = costs.sections.test.base + 3 * costs.sections.test.item;
+    let hold = costs.sections.of("test").base + 3 * costs.sections.of("test").item;
     let time = time_of(machine, move |vm| {
         let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
-        let lock = sim.new_lock(LockClass::Test, 0u64);
+        let lock = sim.new_lock(LockClass::TEST, 0u64);
         vm.scope(threads, "user", &|_| {
             for _ in 0..ROUNDS {
                 let mut count = lock.lock();
@@ -42,7 +42,7 @@ fn saturated(machine: Machine, threads: usize, between: u64) {
             }
         });
         assert_eq!(*lock.lock(), ROUNDS * threads as u64);
-        let record = sim.lock_statistics().class(LockClass::Test);
+        let record = sim.lock_statistics().class(LockClass::TEST);
         assert!(record.contended * 100 > record.acquisitions * 95, "{record:?}");
         assert_near(record.hold.0 as f64, (record.acquisitions * hold) as f64, 0.5);
     });
@@ -71,7 +71,7 @@ fn a_free_lock_costs_little() {
     let time = |threads| {
         time_of(machine(1, 2), move |vm| {
             let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
-            let lock = sim.new_lock(LockClass::Test, ());
+            let lock = sim.new_lock(LockClass::TEST, ());
             vm.scope(threads, "user", &|_| {
                 (0..10_000).for_each(|_| {
                     drop(lock.lock());
@@ -89,17 +89,17 @@ fn a_free_lock_costs_little() {
 fn spinning_is_cpu_time() {
     let finished = simulate(setup(machine(1, 4), 1), |vm| {
         let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
-        let lock = sim.new_lock(LockClass::Test, ());
+        let lock = sim.new_lock(LockClass::TEST, ());
         vm.scope(4, "user", &|_| {
-            sim.enter(Phase::Alloc);
+            sim.enter(phase::ALLOC);
             (0..1000).for_each(|_| drop(lock.lock()));
-            sim.enter(Phase::Program);
+            sim.enter(phase::PROGRAM);
         });
     })
     .expect("it ends");
     let report = finished.report;
     let users = report.roles.iter().find(|role| role.name == "user").expect("they ran");
-    let record = report.locks.get(LockClass::Test, Phase::Alloc);
+    let record = report.locks.get(LockClass::TEST, phase::ALLOC);
     assert_eq!((users.threads, record.acquisitions), (4, 4000));
     // Four CPUs, all the time: a quarter holds, the rest waits.
     assert_near(users.busy.0 as f64, 4.0 * report.time.0 as f64, 2.0);
@@ -266,12 +266,12 @@ fn a_batch_is_flushed_once() {
 /// The time it takes, in reclaim.
 fn unmap_one_by_one(vm: &highwater_sim::Vm, sim: &highwater_sim::Sim, pages: u64) -> u64 {
     vm.work(Nanos(10_000));
-    sim.enter(Phase::Reclaim);
+    sim.enter(phase::RECLAIM);
     let begin = sim.now().0;
     for page in 0..pages {
         sim.unmap(SpaceId(0), Vpn(page), &[Pfn(page as u32)]);
     }
-    sim.enter(Phase::Program);
+    sim.enter(phase::PROGRAM);
     sim.now().0 - begin
 }
 

@@ -2,6 +2,7 @@
 //! engine says of runs that hang. And: is it itself deterministic?
 
 use crate::common::{machine, platform, setup};
+use highwater_mm::lock_class;
 use highwater_platform::{
     Atomic, Event, Guard, Lock, LockClass, Locks, Memory, Mmu, Platform, Protection, Recency,
 };
@@ -52,7 +53,7 @@ impl<P: Platform> Stock<P> {
 fn count_frames(vm: &Vm, counting: Counting) {
     let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
     let stock: Stock<highwater_sim::Sim> = Stock {
-        frames: sim.new_lock(LockClass::Test, (0..64).map(Pfn).collect()),
+        frames: sim.new_lock(LockClass::TEST, (0..64).map(Pfn).collect()),
         free: Atomic::new(64),
     };
     vm.scope(3, "taker", &|_| (0..10).for_each(|_| assert!(stock.take(counting).is_some())));
@@ -72,7 +73,7 @@ fn pop_what_was_there(vm: &Vm) {
     let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
     let mut lists = IndexLists::new(1, 8);
     (0..8).for_each(|index| lists.push_back(0, index));
-    let lists = sim.new_lock(LockClass::Test, lists);
+    let lists = sim.new_lock(LockClass::TEST, lists);
     vm.scope(4, "taker", &|_| {
         for _ in 0..4 {
             let there = !lists.lock().is_empty(0);
@@ -95,7 +96,7 @@ fn a_look_before_the_lock_is_found() {
 fn locks_taken_both_ways_round_are_found() {
     let both = |vm: &Vm| {
         let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
-        let (zone, lru) = (sim.new_lock(LockClass::Zone, 0), sim.new_lock(LockClass::Lru, 0));
+        let (zone, lru) = (sim.new_lock(lock_class::ZONE, 0), sim.new_lock(lock_class::LRU, 0));
         vm.scope(2, "user", &|seat| {
             vm.sleep(Nanos(1_000_000 * seat as u64));
             let (first, second) = if seat == 0 { (&zone, &lru) } else { (&lru, &zone) };
@@ -111,7 +112,7 @@ fn locks_taken_both_ways_round_are_found() {
 fn a_thread_that_sleeps_under_a_lock_is_found() {
     let sleeps = |vm: &Vm| {
         let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
-        let lock = sim.new_lock(LockClass::Zone, 0);
+        let lock = sim.new_lock(lock_class::ZONE, 0);
         let held = lock.lock();
         vm.sleep(Nanos(1));
         drop(held);
@@ -170,7 +171,7 @@ fn a_run_without_progress_is_said() {
 /// Threads that meet at a lock and a word, a seed's worth of times.
 fn mingle(vm: &Vm) -> u64 {
     let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
-    let (lock, word) = (sim.new_lock(LockClass::Test, 0u64), SimAtomic::<u64>::new(0));
+    let (lock, word) = (sim.new_lock(LockClass::TEST, 0u64), SimAtomic::<u64>::new(0));
     vm.scope(6, "user", &|seat| {
         for round in 0..200 {
             let seen = word.fetch_add(seat as u64, AcqRel);
@@ -201,7 +202,7 @@ fn equal_seeds_give_equal_runs_and_others_differ() {
 #[should_panic(expected = "used inside its simulation only")]
 fn what_is_simulated_is_of_no_use_outside() {
     let finished = simulate(setup(machine(1, 1), 1), |vm| {
-        platform(vm, vec![64], &[], 0, Recency::AccessedBit).new_lock(LockClass::Test, 0)
+        platform(vm, vec![64], &[], 0, Recency::AccessedBit).new_lock(LockClass::TEST, 0)
     });
     drop(finished.expect("it ends").result.lock());
 }

@@ -21,7 +21,7 @@ impl Cpu for Uffd {
         highwater_os::relax(attempt);
     }
 
-    fn enter(&self, phase: Phase) -> Phase {
+    fn enter(&self, phase: &'static Phase) -> &'static Phase {
         highwater_os::enter(phase)
     }
 

@@ -6,9 +6,7 @@
 //!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection
 //!      |- protect.rs  ranges that the program protected
 //!      |- area.rs     where spaces lie, and how their faults are delivered
-//!      |- files.rs    files that come and go
-//!      |- handler.rs  threads that serve faults; crowd.rs: how many read, and where
-//!      \- sigbus.rs   service in the faulting thread
+//!      \- files.rs    files that come and go
 //! ```
 //! Three descriptors: one for the arena (MOVE out needs its target registered; nobody faults
 //! there), one for spaces whose faults are messages, one for spaces whose faults are signals.
@@ -19,14 +17,11 @@ mod atomic;
 mod block;
 mod clock;
 mod cpu;
-mod crowd;
 mod files;
-pub mod handler;
 mod lock;
 mod memory;
 mod mmu;
 mod protect;
-pub mod sigbus;
 mod thread;
 
 use api::{Source, Userfaultfd};

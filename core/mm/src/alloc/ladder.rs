@@ -2,10 +2,10 @@
 
 use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
-use crate::config::{Compact, Switch};
+use crate::config::Switch;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
-use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
+use crate::reclaim::{Reclaimer, Throttled, shrink, throttle_direct_reclaim};
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
 use highwater_platform::{Atomic, Event, Latency, Platform};
@@ -36,9 +36,9 @@ pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameL
     m.count(Counter::AllocStall, 1);
     let (cpu, start) = (m.cpu(), m.platform.now());
     let stall = m.stall(Stalling::Reclaims, start);
-    let waited_for = match wait_for_relief(m) {
-        Throttled::No => None,
-        Throttled::Yes => request(m, wanted, Level::Min),
+    let waited_for = match throttle_direct_reclaim(m) {
+        Throttled::Unthrottled => None,
+        Throttled::Waited => request(m, wanted, Level::Min),
     };
     let frames = match waited_for {
         Some(frames) => Ok(frames),
@@ -194,7 +194,7 @@ impl Standing {
             free: node.zone.free_frames(),
             high: node.zone.marks().high,
             reclaimable: anon + node.lru.len_of(Kind::File),
-            compacts: if m.config.compact == Compact::Off { Switch::Off } else { Switch::On },
+            compacts: m.config.compact,
         }
     }
 }

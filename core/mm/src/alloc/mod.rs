@@ -15,8 +15,9 @@
 mod ladder;
 
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Phase, Platform};
+use highwater_platform::Platform;
 use highwater_units::{FrameList, IoFrames, Order, Pfn};
 use ladder::Need;
 
@@ -30,7 +31,7 @@ pub struct OutOfMemory;
 /// # Errors
 /// [`OutOfMemory`] after the whole ladder failed for one frame.
 pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
-    let _phase = m.enter(Phase::Alloc);
+    let _phase = m.enter(phase::ALLOC);
     let taken = match request(m, wanted, Level::Low) {
         Some(frames) => frames,
         None => ladder::climb(m, wanted)?,
@@ -40,7 +41,7 @@ pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, O
 
 /// The same, for who can do without: there is one round of direct reclaim at most.
 pub fn at_hand<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
-    let _phase = m.enter(Phase::Alloc);
+    let _phase = m.enter(phase::ALLOC);
     let taken = match request(m, wanted, Level::Low) {
         Some(frames) => frames,
         None => ladder::first_rungs(m, wanted)?,
@@ -51,7 +52,7 @@ pub fn at_hand<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> 
 /// Frames above min, if there are any: nobody reclaims for them but kswapd. For who only guesses
 /// that they are needed (the kernel's __GFP_NORETRY, without its one round of reclaim).
 pub fn spare<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
-    let _phase = m.enter(Phase::Alloc);
+    let _phase = m.enter(phase::ALLOC);
     let taken = request(m, wanted, Level::Low).or_else(|| ladder::above_min(m, wanted))?;
     populated(m, taken)
 }
@@ -77,7 +78,7 @@ fn run_for<P: Platform>(
     mobility: Mobility,
     need: Need,
 ) -> Option<Pfn> {
-    let _phase = m.enter(Phase::Alloc);
+    let _phase = m.enter(phase::ALLOC);
     let first = ladder::run(m, order, mobility, need)?;
     populated_run(m, first, order, mobility)
 }
@@ -98,7 +99,7 @@ fn populated_run<P: Platform>(
 
 /// The same of those above min, if there is one: nobody reclaims for it.
 pub fn spare_run<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
-    let _phase = m.enter(Phase::Alloc);
+    let _phase = m.enter(phase::ALLOC);
     let first = ladder::block(m, order, Mobility::Movable, Level::Min)?;
     populated_run(m, first, order, Mobility::Movable)
 }
@@ -120,7 +121,7 @@ pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
 /// The same on the node of pages that are to move there, of what it can do without: above low, or
 /// compacted.
 pub fn block_on<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<Pfn> {
-    let _phase = m.enter(Phase::Alloc);
+    let _phase = m.enter(phase::ALLOC);
     let first = ladder::block_on(m, node, Order::LARGE)?;
     populated_run(m, first, Order::LARGE, Mobility::Movable)
 }

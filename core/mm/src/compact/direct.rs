@@ -4,12 +4,12 @@ use super::control::Outcome;
 use super::defer::{self, Verdict};
 use super::method::Method;
 use super::pass;
-use crate::config::Compact;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Phase, Platform};
+use highwater_platform::Platform;
 use highwater_units::Order;
 
 /// Compacts until a node has a block of `order` above its low mark; says how the last run ended.
@@ -20,16 +20,16 @@ pub fn direct<P: Platform>(
     mobility: Mobility,
     mode: Mode,
 ) -> Outcome {
-    let Some(method) = Method::of(m.config.compact).filter(|_| order.0 > 0) else {
+    let Some(method) = Method::of(&m.config).filter(|_| order.0 > 0) else {
         return Outcome::Skipped;
     };
     let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).peekable();
     let first = nodes.peek().expect("a machine has nodes");
-    let verdict = consider(m, first, order);
+    let verdict = consider(method, first, order);
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     m.count(Counter::CompactStall, 1);
     let mut last = Outcome::Skipped;
     for node in nodes {
@@ -50,12 +50,12 @@ pub fn direct<P: Platform>(
 /// Compacts one node for a block of pages that are on it already; says how that ended. The caller
 /// waits, and holds no lock.
 pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Outcome {
-    let Some(method) = Method::of(m.config.compact) else { return Outcome::Skipped };
-    let verdict = consider(m, node, order);
+    let Some(method) = Method::of(&m.config) else { return Outcome::Skipped };
+    let verdict = consider(method, node, order);
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     m.count(Counter::CompactStall, 1);
     pass::compact(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
 }
@@ -70,16 +70,16 @@ enum Failures {
 }
 
 /// Decides, for whoever compacts for a block.
-fn failures(compact: Compact, order: Order) -> Failures {
-    match compact {
-        Compact::Fast if order >= Order::LARGE => Failures::Pass,
+fn failures(method: Method, order: Order) -> Failures {
+    match method.today {
+        true if order >= Order::LARGE => Failures::Pass,
         _ => Failures::Defer,
     }
 }
 
 /// Whether to try on a node, now.
-fn consider<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Verdict {
-    match failures(m.config.compact, order) {
+fn consider<P: Platform>(method: Method, node: &Node<P>, order: Order) -> Verdict {
+    match failures(method, order) {
         Failures::Pass => Verdict::Go,
         Failures::Defer => defer::consider::<P>(&node.zone.scanners().deferral, order),
     }
@@ -124,21 +124,4 @@ pub enum Had {
     Block,
     /// Nothing.
     Nothing,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_where_a_failure_costs_little_is_nothing_deferred() {
-        let large = Order::LARGE;
-        for (compact, order, expected) in [
-            (Compact::Fast, large, Failures::Pass),
-            (Compact::Fast, Order(large.0 - 1), Failures::Defer),
-            (Compact::SkipUseless, large, Failures::Defer),
-        ] {
-            assert_eq!(failures(compact, order), expected, "{compact:?} {order:?}");
-        }
-    }
 }

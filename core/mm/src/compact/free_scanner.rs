@@ -2,7 +2,7 @@
 
 use super::control::{Control, Round, Who, contention};
 use super::method::{Contended, Start};
-use crate::config::{Compact, Switch};
+use crate::config::Switch;
 use crate::machine::Machine;
 use crate::zone::{Hold, Level, Mobility, PAGEBLOCK, Scanner, Wanted};
 use highwater_platform::Platform;
@@ -25,7 +25,7 @@ pub(super) fn isolate<P: Platform>(
     let low = Pfn((cc.migrate.0 + PAGEBLOCK).min(cc.free.0));
     let (mut high, mut at) = (low, cc.free);
     let mark = zone.marks().at(Level::Low);
-    let stops = m.config.compact == Compact::Fast;
+    let stops = cc.method.today;
     while at > low && cc.targets.frames() < wanted && !cc.contended {
         let pageblock = zone.pageblock_of(at);
         let frames = zone.frames_of(pageblock);

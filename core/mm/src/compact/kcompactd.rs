@@ -13,13 +13,13 @@
 use super::control::{Control, Who};
 use super::evacuate::{Evacuated, evacuate};
 use super::method::Method;
-use crate::config::Compact;
 use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Atomic, Event, Phase, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{Nanos, NodeId, Order};
 use std::io;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ const INTEREST: Nanos = Nanos(10_000_000_000);
 /// The system gives no thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
     let blocks = machine.frames.len() / Order::MAX.frames() as usize;
-    if machine.config.compact != Compact::Fast || blocks < BLOCKS_MIN {
+    let today = Method::of(&machine.config).is_some_and(|method| method.today);
+    if !today || blocks < BLOCKS_MIN {
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
@@ -67,7 +68,7 @@ pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
 
 /// The body of a thread.
 fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     let (mut asked, mut left_out, mut state) = (None::<Nanos>, 0, Round::Over);
     loop {
         let ticket = node.compaction.alarm.ticket();
@@ -146,7 +147,7 @@ fn make_ready<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u
 
 /// Makes a block and leaves it in the zone.
 fn make<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
-    let method = Method::of(m.config.compact).expect("it runs where memory is compacted");
+    let method = Method::of(&m.config).expect("it runs where memory is compacted");
     let mut cc = Control::new(node, (order, Mobility::Movable), Mode::Sync, method);
     match evacuate(m, &mut cc, Who::Daemon) {
         Evacuated::Block(first) => {

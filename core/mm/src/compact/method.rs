@@ -10,9 +10,12 @@
 //! skipuseless  aborts             late    after the skipped ones    where nothing was found
 //! ```
 
-use crate::config::{Compact, Switch};
+#[cfg(feature = "history")]
+use crate::config::history::CompactHistory;
+use crate::config::{Config, Switch};
 use crate::zone::Hold;
 
+#[cfg_attr(not(feature = "history"), allow(dead_code, reason = "ways of the past"))]
 /// Where the scanners of a run start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
@@ -42,22 +45,40 @@ pub(super) struct Method {
     pub(super) start: Start,
     /// Whether pageblocks where nothing was found are noted and left out.
     pub(super) skips: Switch,
+    pub(super) today: bool,
 }
 
 impl Method {
     /// That of a setting; `None`: nothing is compacted.
-    pub(super) fn of(setting: Compact) -> Option<Method> {
+    pub(super) fn of(config: &Config) -> Option<Method> {
+        if config.compact == Switch::Off {
+            return None;
+        }
+        #[cfg(feature = "history")]
+        if let Some(past) = config.history.compact {
+            return Some(Method::of_past(past));
+        }
+        Some(Method {
+            contended: Contended::Aborts,
+            hold: Hold::Late,
+            start: Start::Remembered,
+            skips: Switch::On,
+            today: true,
+        })
+    }
+
+    #[cfg(feature = "history")]
+    fn of_past(setting: CompactHistory) -> Method {
         let (contended, hold) = match setting {
-            Compact::Vanilla => (Contended::GoesOn, Hold::Early),
+            CompactHistory::Vanilla => (Contended::GoesOn, Hold::Early),
             _ => (Contended::Aborts, Hold::Late),
         };
         let (start, skips) = match setting {
-            Compact::Off => return None,
-            Compact::Vanilla | Compact::LessLock => (Start::FreeCached, Switch::Off),
-            Compact::Revert => (Start::Ends, Switch::Off),
-            Compact::CacheFail => (Start::Ends, Switch::On),
-            Compact::SkipUseless | Compact::Fast => (Start::Remembered, Switch::On),
+            CompactHistory::Vanilla | CompactHistory::LessLock => (Start::FreeCached, Switch::Off),
+            CompactHistory::Revert => (Start::Ends, Switch::Off),
+            CompactHistory::CacheFail => (Start::Ends, Switch::On),
+            CompactHistory::SkipUseless => (Start::Remembered, Switch::On),
         };
-        Some(Method { contended, hold, start, skips })
+        Method { contended, hold, start, skips, today: false }
     }
 }

@@ -13,7 +13,6 @@ use super::evacuate::{Evacuated, evacuate};
 use super::free_scanner;
 use super::method::{Method, Start};
 use super::migrate_scanner;
-use crate::config::Compact;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
@@ -58,7 +57,7 @@ pub(super) fn compact<P: Platform>(
 ) -> Outcome {
     let (zone, order) = (&node.zone, wanted.0);
     // The way of `fast` does so itself.
-    if mode == Mode::Sync && m.config.compact != Compact::Fast {
+    if mode == Mode::Sync && !method.today {
         // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
         node.lru.drain(&m.frames, |orphans| m.free(orphans));
         zone.drain();
@@ -73,7 +72,7 @@ pub(super) fn compact<P: Platform>(
         zone.reset_skips(m.platform.now());
     }
     let mut cc = Control::new(node, wanted, mode, method);
-    if m.config.compact == Compact::Fast {
+    if method.today {
         match evacuate(m, &mut cc, Who::Direct) {
             Evacuated::Block(first) => {
                 zone.convert(first, order, wanted.1);

@@ -5,4 +5,35 @@
 
 /// Mechanisms of earlier kernels; the default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {}
+pub struct History {
+    /// The kernel whose compaction runs instead of today's; `None`: today's.
+    pub compact: Option<CompactHistory>,
+}
+
+/// Compaction of 2012: the patches of "Reduce compaction scanning and lock contention" (Mel
+/// Gorman), each on top of the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactHistory {
+    /// Linux 3.6-rc5: scanners take their locks early and retry contended ones; the free scanner
+    /// starts near where it last found free frames, and wraps around.
+    Vanilla,
+    /// Asynchronous compaction aborts on a contended lock; locks are taken late.
+    LessLock,
+    /// The free scanner starts at the end of the zone again.
+    Revert,
+    /// Pageblocks where nothing could be isolated are skipped for some time.
+    CacheFail,
+    /// Scanners start behind the skipped pageblocks (Linux 3.7).
+    SkipUseless,
+}
+
+impl CompactHistory {
+    /// All kernels, oldest first.
+    pub const ALL: [CompactHistory; 5] = [
+        CompactHistory::Vanilla,
+        CompactHistory::LessLock,
+        CompactHistory::Revert,
+        CompactHistory::CacheFail,
+        CompactHistory::SkipUseless,
+    ];
+}

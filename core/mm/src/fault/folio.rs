@@ -15,9 +15,10 @@ use crate::folio::{self, Folio};
 use crate::frame::Mobility;
 use crate::lru::List;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Access, Entry, Held, Page};
 use crate::stats::Counter;
-use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{Pfn, Slot};
 
 /// Makes a held page present.
@@ -84,7 +85,7 @@ fn fetch<P: Platform>(
     let folio = Folio::new(alloc::folio(m, order)?, order);
     let mut io = [Io::block(slot.index, folio.head(), order)];
     {
-        let _phase = m.enter(Phase::SwapIn);
+        let _phase = m.enter(phase::SWAP_IN);
         m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
     }
     if let Err(error) = io[0].result {

@@ -8,10 +8,11 @@ use crate::alloc;
 use crate::config::Switch;
 use crate::large::{block_frames, install, map_all, release};
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
 use crate::swap::Source;
-use highwater_platform::{Io, Phase, Platform};
+use highwater_platform::{Io, Platform};
 use highwater_units::{LARGE_PAGES, Order, Pfn, Slot, Vpn};
 
 /// Blocks that a budget must have for one page to take a whole one.
@@ -111,7 +112,7 @@ fn fetch<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, slot: Slot) ->
 
 /// Fills a block of frames; frees it if that fails, for the fault to find out which page it was.
 fn read<P: Platform>(m: &Machine<P>, head: Pfn, slot: Slot) -> bool {
-    let _phase = m.enter(Phase::SwapIn);
+    let _phase = m.enter(phase::SWAP_IN);
     let mut io = [Io::block(slot.index, head, Order::LARGE)];
     m.swap.read(&m.platform, &m.stats, slot.device, &mut io);
     let done = io[0].result.is_ok();

@@ -12,16 +12,17 @@ use super::adopt;
 use crate::alloc;
 use crate::lru::List;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Backing, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Phase, Platform, Protection};
+use highwater_platform::{Platform, Protection};
 use highwater_units::{Order, RUN_PAGES_MAX, Vpn};
 
 /// Makes the absent pages of a range present, of an anonymous space of single pages, as far as
 /// memory is plenty.
 pub fn populate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
-    let _phase = m.enter(Phase::Fault);
+    let _phase = m.enter(phase::FAULT);
     if space.backing() != Backing::Anonymous || space.order() > Order(0) {
         return;
     }

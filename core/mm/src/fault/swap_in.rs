@@ -12,10 +12,11 @@ use super::{Fault, Served, ahead, around, install};
 use crate::alloc;
 use crate::error::FaultError;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Access, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::Ahead;
-use highwater_platform::{Io, IoError, Phase, Platform, Protection};
+use highwater_platform::{Io, IoError, Platform, Protection};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
 /// Makes a swapped page present.
@@ -109,7 +110,7 @@ pub(super) type Results = [Result<(), IoError>; RUN_PAGES_MAX];
 
 /// Reads up to 16 frames from as many slots of a device.
 pub(super) fn read<P: Platform>(m: &Machine<P>, slots: &[Slot], frames: &[Pfn]) -> Results {
-    let _phase = m.enter(Phase::SwapIn);
+    let _phase = m.enter(phase::SWAP_IN);
     let mut batch = [Io::new(0, FrameList::default()); RUN_PAGES_MAX];
     let mut ios = 0;
     let mut at = 0;
@@ -133,7 +134,7 @@ pub(super) fn keep_or_free_slots<P: Platform>(
     frames: &[Pfn],
     access: Access,
 ) -> Protection {
-    let _phase = m.enter(Phase::SwapIn);
+    let _phase = m.enter(phase::SWAP_IN);
     let keep = access == Access::Read && m.swap.retains(slots[0]);
     for (slot, pfn) in slots.iter().zip(frames) {
         match keep {

@@ -18,11 +18,12 @@ use super::scan::{Limits, Survey, Verdict, judge};
 use crate::alloc;
 use crate::large::{block_frames, install, map_all, release};
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::run::{Unmapped, unmap_stretches};
 use crate::space::{Entry, HeldBlock, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::zone::Mobility;
-use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{
     BATCH_PAGES_MAX, FrameList, LARGE_PAGES, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn,
 };
@@ -107,10 +108,10 @@ fn gather<'a, P: Platform>(
         return None;
     }
     let from = contents(&held, head);
-    let mut outcome = [Unmapped::Yes; LARGE_PAGES];
+    let mut outcome = [Unmapped::Done; LARGE_PAGES];
     let mapped = |index: usize| held.entry(index).is_mapped();
     unmap_stretches(m, held.owner(0), &from, mapped, &mut outcome);
-    if outcome.iter().any(|page| *page != Unmapped::Yes) {
+    if outcome.iter().any(|page| *page != Unmapped::Done) {
         give_up(m, held, &from, &outcome);
         return None;
     }
@@ -167,7 +168,7 @@ fn read<P: Platform>(m: &Machine<P>, held: &HeldBlock<'_, P>, head: Pfn) -> bool
             reads.push(Read { slot, to: FrameList::one(to) });
         }
     }
-    let _phase = m.enter(Phase::SwapIn);
+    let _phase = m.enter(phase::SWAP_IN);
     reads.sort_unstable_by_key(|read| (read.slot.device, read.slot.index));
     let same = |a: &Read, b: &Read| a.slot.device == b.slot.device;
     reads.chunk_by(same).flat_map(|reads| reads.chunks(BATCH_PAGES_MAX)).all(|batch| {
@@ -219,7 +220,7 @@ fn give_up<P: Platform>(
 /// Whether a page that was mapped is not any more.
 fn is_free(outcome: Unmapped) -> bool {
     match outcome {
-        Unmapped::Yes => true,
+        Unmapped::Done => true,
         Unmapped::Busy | Unmapped::Vanished => false,
     }
 }

@@ -19,10 +19,11 @@ use crate::config::Switch;
 use crate::error::CollapseError;
 use crate::kthread::Kthreads;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Backing, Page, Range, Space, block_of};
 use crate::stats::Counter;
 use collapse::{Collapsed, collapse};
-use highwater_platform::{Atomic, Event, Phase, Platform};
+use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{LARGE_PAGES, NodeId, Order, Vpn};
 use scan::{Limits, Verdict, look};
 use std::io;
@@ -112,7 +113,7 @@ fn collapse_asked<P: Platform>(
 
 /// The body of the thread.
 fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
-    let _phase = m.enter(Phase::Compact);
+    let _phase = m.enter(phase::COMPACT);
     let mut scan = Scan { space: 0, at: Vpn(0) };
     loop {
         let ticket = m.khugepaged.ticket();

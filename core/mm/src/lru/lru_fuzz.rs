@@ -1,5 +1,5 @@
-//! Random operations against four deques and a place per frame, in one shard and in several; then by
-//! several threads, against the rule that a frame is in one place.
+//! Random operations against four deques and a place per frame, with one shard and with several;
+//! then by several threads, against the rule that a frame is in one place.
 
 use super::{CPU_BATCH, Kind, List, Lru, Mode, Removal};
 use crate::frame::{Frames, Place};

@@ -13,75 +13,28 @@
 //! they go (a second chance). New pages of files start inactive, and are activated when they are
 //! used again: what is read once goes soon.
 
+mod list;
 #[cfg(test)]
 mod lru_fuzz;
 mod shards;
 mod workingset;
 
 pub use crate::frame::Kind;
+pub use list::{List, Mode};
 pub use shards::ShardHold;
 pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
-use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
-use shards::{Patience, Shards, shards_for};
+use shards::{Contended, Shards, shards_for};
 
 /// Pages a CPU collects before it takes the lists' lock (folio_batch).
 const CPU_BATCH: usize = 15;
 
 /// With so many there is room for a run more: pages whose shard others have may wait for it.
 const ROOM_LEFT: usize = BATCH_PAGES_MAX - RUN_PAGES_MAX;
-
-/// Which list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// Anonymous, candidates for eviction.
-    InactiveAnon = 0,
-    /// Anonymous, used lately.
-    ActiveAnon = 1,
-    /// Of files, candidates for eviction.
-    InactiveFile = 2,
-    /// Of files, used again lately.
-    ActiveFile = 3,
-}
-
-impl List {
-    /// All of them, in the order of their values.
-    pub const ALL: [List; 4] =
-        [List::InactiveAnon, List::ActiveAnon, List::InactiveFile, List::ActiveFile];
-
-    /// The active list of a kind.
-    pub fn active(kind: Kind) -> List {
-        match kind {
-            Kind::Anon => List::ActiveAnon,
-            Kind::File => List::ActiveFile,
-        }
-    }
-
-    /// The inactive list of a kind.
-    pub fn inactive(kind: Kind) -> List {
-        match kind {
-            Kind::Anon => List::InactiveAnon,
-            Kind::File => List::InactiveFile,
-        }
-    }
-
-    /// The list that is a place; `None` if that is none.
-    fn of(place: Place) -> Option<List> {
-        List::ALL.into_iter().find(|list| list.place() == place)
-    }
-
-    /// Where its pages say they are.
-    pub fn place(self) -> Place {
-        match self {
-            List::InactiveAnon => Place::InactiveAnon,
-            List::ActiveAnon => Place::ActiveAnon,
-            List::InactiveFile => Place::InactiveFile,
-            List::ActiveFile => Place::ActiveFile,
-        }
-    }
-}
 
 /// What came of taking a page off its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,15 +43,6 @@ pub enum Removal {
     Taken,
     /// Another thread has it in its hands and will free it.
     Abandoned,
-}
-
-/// Whether who moves pages between frames waits for others (migrate_mode).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It does not, not even for a lock: what is in use is left alone.
-    Async,
-    /// It waits for locks, and some time for pages in use.
-    Sync,
 }
 
 /// Pages of a CPU on their way to lists.
@@ -129,7 +73,7 @@ pub struct Lru<P: Platform> {
 impl<P: Platform> Lru<P> {
     /// Empty lists for the frames of a node, in so many shards; `None`: by its CPUs and frames.
     pub fn new(platform: &P, range: FrameRange, shards: Option<u32>) -> Lru<P> {
-        let batch = |_| platform.new_lock(LockClass::LruBatch, CpuBatch::new());
+        let batch = |_| platform.new_lock(lock_class::LRU_BATCH, CpuBatch::new());
         let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == range.node;
         let cpus = (0..platform.cpus()).filter(own).count();
         let shards =
@@ -178,8 +122,8 @@ impl<P: Platform> Lru<P> {
         pages.iter().for_each(|pfn| batch.push(*pfn, list));
         match batch.pages.len() {
             0..CPU_BATCH => FrameBatch::default(),
-            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Patience::None),
-            _ => self.empty(frames, &mut batch, Patience::Waits),
+            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Contended::Skip),
+            _ => self.empty(frames, &mut batch, Contended::Wait),
         }
     }
 
@@ -197,7 +141,7 @@ impl<P: Platform> Lru<P> {
         batch.visits(1);
         // Most are, on a machine of many CPUs: they need no turn at the lists.
         if !batch.pages.is_empty() {
-            let orphans = self.empty(frames, &mut batch, Patience::Waits);
+            let orphans = self.empty(frames, &mut batch, Contended::Wait);
             drop(batch);
             orphaned(&orphans);
         }
@@ -205,10 +149,10 @@ impl<P: Platform> Lru<P> {
 
     /// Empties a CPU's batch, but for pages whose shard others have where nobody waits for them.
     /// Returns orphans to free.
-    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, patience: Patience) -> FrameBatch {
+    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, contended: Contended) -> FrameBatch {
         let CpuBatch { pages, lists } = std::mem::replace(batch, CpuBatch::new());
         let from = Place::Batch;
-        let (orphans, busy) = self.link(frames, &pages, from, patience, |index| lists[index]);
+        let (orphans, busy) = self.link(frames, &pages, from, contended, |index| lists[index]);
         (0..pages.len())
             .filter(|index| busy >> index & 1 == 1)
             .for_each(|index| batch.push(pages[index], lists[index]));
@@ -247,7 +191,7 @@ impl<P: Platform> Lru<P> {
 
     /// Puts isolated pages back (at most 32), as the newest of `list`. Returns orphans to free.
     pub fn putback(&self, frames: &Frames<P>, pages: &[Pfn], list: List) -> FrameBatch {
-        self.link(frames, pages, Place::Isolated, Patience::Waits, |_| list).0
+        self.link(frames, pages, Place::Isolated, Contended::Wait, |_| list).0
     }
 
     /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
@@ -288,11 +232,11 @@ impl<P: Platform> Lru<P> {
         frames: &Frames<P>,
         pages: &[Pfn],
         from: Place,
-        patience: Patience,
+        contended: Contended,
         list_of: impl Fn(usize) -> List,
     ) -> (FrameBatch, u64) {
         let mut orphans = FrameBatch::default();
-        let busy = self.shards.push(pages, patience, |index| {
+        let busy = self.shards.push(pages, contended, |index| {
             let (place, list) = (frames.place(pages[index]), list_of(index));
             match place.change(from, list.place()) {
                 Ok(()) => Some(list),

@@ -1,35 +1,38 @@
-//! The lists of a node, divided by frame so that many CPUs do not meet at one lock.
+//! The lists of a node, sharded by frame so that CPUs seldom contend for one lock.
 //!
 //! ```text
-//! Shards -- [Shard]  Lock<Lists>   a frame's shard: its block of 64 frames, round and round
-//!       |           len[list]    to see that there is nothing, without the lock
-//!       |- total[list]           pages in all shards, as far as they have said so
-//!       \- [Turn] x CPUs         the shard from which a CPU takes next
+//! Shards -- [Shard] Lock<Lists>   a frame's shard: its block of 64 frames, round robin
+//!       |           len[list]     to see without the lock that a list is empty
+//!       |- total[list]            pages in all shards, as far as published
+//!       \- [Cursor] x CPUs        the shard from which a CPU isolates next
 //! ```
-//! One shard is the kernel's lruvec. With several, pages are old or young within their shard; frames
-//! fall into shards as they come, so the oldest of each shard are about equally old. A batch of a CPU
-//! has its frames from a block or two of the buddy allocator, and needs as many locks.
-//! Conservation: `told` of all shards add up to `total`; `len` is what the lists have.
+//! With one shard this is the kernel's lruvec. With several, pages are ordered by age within their
+//! shard only; frames spread evenly over shards, so the oldest pages of each are about equally old.
+//! The frames of a CPU's batch come from one or two blocks of the buddy allocator, and need as many
+//! locks.
+//! Conservation: `published` of all shards add up to `total`; `len` is the length of a shard's
+//! list.
 //! Locking: one shard at a time.
 
-use super::{List, Mode};
+use super::list::{List, Mode};
 use crate::config::LRU_SHARDS_MAX;
 use crate::frame::{Frames, Place};
-use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Locks, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, FrameRange, Guard, Lock, Locks, Platform};
 use highwater_units::{CpuId, IndexLists, Pfn};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Frames that are together in a shard: about a CPU's batch of the zone.
+/// Adjacent frames in one shard: about a CPU's batch from the zone.
 const BLOCK: u32 = 64;
-/// CPUs of a node that are too many for one shard: from here on there is one for each.
+/// CPUs of a node from which on there is a shard for each CPU.
 const CPUS_MANY: usize = 8;
-/// Frames that a shard should have.
+/// Frames that a shard has at least.
 const FRAMES_MIN: u32 = 2048;
-/// Most pages that a shard's list has gained or lost before it says so.
-const UNTOLD_MAX: u32 = 64;
+/// Pages by which a shard's list may differ from what it published.
+const UNPUBLISHED_MAX: u32 = 64;
 
-/// How many shards suit so many frames, used by so many CPUs.
+/// The number of shards for a node of so many CPUs and frames.
 pub(super) fn shards_for(cpus: usize, frames: u32) -> usize {
     let shards = if cpus < CPUS_MANY { 1 } else { cpus };
     shards.min((frames / FRAMES_MIN) as usize).clamp(1, LRU_SHARDS_MAX as usize)
@@ -38,13 +41,13 @@ pub(super) fn shards_for(cpus: usize, frames: u32) -> usize {
 /// The lists of one shard.
 pub(super) struct Lists {
     lists: IndexLists,
-    /// What `len` says.
+    /// The value of `len`.
     shown: [u32; 4],
-    /// What `total` knows.
-    told: [u32; 4],
+    /// Its part of `total`.
+    published: [u32; 4],
 }
 
-/// A shard's lists, held.
+/// The lists of a locked shard.
 type Locked<'a, P> = <<P as Locks>::Lock<Lists> as Lock<Lists>>::Guard<'a>;
 
 struct Shard<P: Platform> {
@@ -52,7 +55,7 @@ struct Shard<P: Platform> {
     len: [P::Atomic<u32>; 4],
 }
 
-/// A shard that is held.
+/// A locked shard.
 pub struct ShardHold<'a, P: Platform> {
     shards: &'a Shards<P>,
     shard: usize,
@@ -60,13 +63,13 @@ pub struct ShardHold<'a, P: Platform> {
 }
 
 impl<P: Platform> ShardHold<'_, P> {
-    /// Whether it is the shard of a frame, too.
+    /// Whether a frame is in this shard.
     pub fn covers(&self, pfn: Pfn) -> bool {
         self.shards.shard_of(pfn) == self.shard
     }
 
-    /// Takes the page in a frame of the shard off its list, and says which that was; `None` if it is
-    /// on none.
+    /// Takes the page in a frame of the shard off its list, and returns that list; `None` if it is
+    /// on no list.
     pub fn isolate(&mut self, frames: &Frames<P>, pfn: Pfn) -> Option<List> {
         let list = List::of(frames.place(pfn).get())?;
         self.lists.visits(1);
@@ -78,63 +81,67 @@ impl<P: Platform> ShardHold<'_, P> {
 
 impl<P: Platform> Drop for ShardHold<'_, P> {
     fn drop(&mut self) {
-        self.shards.tell(self.shard, &mut self.lists);
+        self.shards.publish(self.shard, &mut self.lists);
     }
 }
 
-/// Whether a thread waits for a shard that others have.
+/// What a thread does about a contended shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// It goes elsewhere, or comes again.
-    None,
-    /// It does.
-    Waits,
+pub(super) enum Contended {
+    /// It skips the shard.
+    Skip,
+    /// It waits for the lock.
+    Wait,
 }
 
 /// A CPU's next shard, on a cache line of its own. A hint: threads may share it.
 #[repr(align(64))]
-struct Turn(AtomicU32);
+struct Cursor(AtomicU32);
 
 /// All shards of a node.
 pub(super) struct Shards<P: Platform> {
     range: FrameRange,
     shards: Vec<Shard<P>>,
     total: [P::Atomic<u32>; 4],
-    turns: Vec<Turn>,
-    untold: u32,
+    cursors: Vec<Cursor>,
+    unpublished: u32,
 }
 
 impl<P: Platform> Shards<P> {
-    /// `count` shards, all empty.
+    /// `count` empty shards.
     pub(super) fn new(platform: &P, range: FrameRange, count: usize) -> Shards<P> {
         let items = range.frames.div_ceil(BLOCK).div_ceil(count as u32) * BLOCK;
         let shard = |_| Shard {
             lists: platform.new_lock(
-                LockClass::Lru,
-                Lists { lists: IndexLists::new(4, items as usize), shown: [0; 4], told: [0; 4] },
+                lock_class::LRU,
+                Lists {
+                    lists: IndexLists::new(4, items as usize),
+                    shown: [0; 4],
+                    published: [0; 4],
+                },
             ),
             len: [0; 4].map(Atomic::new),
         };
-        let fair = range.frames / count as u32 / UNTOLD_MAX;
+        let fair = range.frames / count as u32 / UNPUBLISHED_MAX;
         Shards {
             range,
             shards: (0..count).map(shard).collect(),
             total: [0; 4].map(Atomic::new),
-            turns: (0..platform.cpus()).map(|cpu| Turn(AtomicU32::new(cpu as u32))).collect(),
-            untold: if count == 1 { 1 } else { fair.clamp(1, UNTOLD_MAX) },
+            cursors: (0..platform.cpus()).map(|cpu| Cursor(AtomicU32::new(cpu as u32))).collect(),
+            unpublished: if count == 1 { 1 } else { fair.clamp(1, UNPUBLISHED_MAX) },
         }
     }
 
     /// Pages on a list; with several shards, to within 64 of each.
     pub(super) fn len(&self, list: List) -> u32 {
-        // Shards tell one after the other: for an instant the sum may be below 0.
+        // Shards publish one after the other: for an instant the sum may be below 0.
         (self.total[list as usize].load(Relaxed) as i32).max(0) as u32
     }
 
-    /// By how many pages [`Shards::len`] may be off.
+    /// Pages by which [`Shards::len`] may be wrong.
     #[cfg(test)]
     pub(super) fn slack(&self) -> u32 {
-        (self.untold - 1) * self.shards.len() as u32
+        (self.unpublished - 1) * self.shards.len() as u32
     }
 
     /// The shard of a frame.
@@ -142,7 +149,7 @@ impl<P: Platform> Shards<P> {
         ((pfn.0 - self.range.first.0) / BLOCK) as usize % self.shards.len()
     }
 
-    /// Where a frame is in its shard.
+    /// The index of a frame in its shard.
     fn item(&self, pfn: Pfn) -> u32 {
         let at = pfn.0 - self.range.first.0;
         at / BLOCK / self.shards.len() as u32 * BLOCK + at % BLOCK
@@ -153,13 +160,13 @@ impl<P: Platform> Shards<P> {
         self.range.first.offset(block * BLOCK + item % BLOCK)
     }
 
-    /// Calls `act` for each of `pages` (at most 32) with its index and under its shard's lock, a
-    /// shard after the other; `Some(list)`: the page is now at the front of that list. Returns those
-    /// whose shard others had, a bit each.
+    /// Calls `act` for each of `pages` (at most 32) with its index and under its shard's lock, one
+    /// shard after the other; `Some(list)`: the page is now at the front of that list. Returns a
+    /// bit for each page whose shard was skipped.
     pub(super) fn push(
         &self,
         pages: &[Pfn],
-        patience: Patience,
+        contended: Contended,
         mut act: impl FnMut(usize) -> Option<List>,
     ) -> u64 {
         let (mut left, mut busy) = ((1u64 << pages.len()) - 1, 0);
@@ -169,7 +176,7 @@ impl<P: Platform> Shards<P> {
                 |index: &usize| left >> index & 1 == 1 && self.shard_of(pages[*index]) == shard;
             let own = (0..pages.len()).filter(own).fold(0, |own, index| own | 1 << index);
             left &= !own;
-            let Some(mut lists) = self.enter(shard, patience) else {
+            let Some(mut lists) = self.enter(shard, contended) else {
                 busy |= own;
                 continue;
             };
@@ -179,25 +186,25 @@ impl<P: Platform> Shards<P> {
                 }
             }
             lists.visits(own.count_ones() as usize);
-            self.tell(shard, &mut lists);
+            self.publish(shard, &mut lists);
         }
         busy
     }
 
-    /// Takes up to `max` of the oldest pages of a list, of one shard; calls `taken` with each under
-    /// the shard's lock. A CPU goes round the shards, and past those that others have.
+    /// Takes up to `max` of the oldest pages of a list, all of one shard; calls `taken` with each
+    /// under the shard's lock. A CPU goes round the shards, and tries contended ones last.
     pub(super) fn pop(&self, cpu: CpuId, list: List, max: usize, mut taken: impl FnMut(Pfn)) {
-        let first = self.turns[usize::from(cpu.0)].0.fetch_add(1, Relaxed) as usize;
+        let first = self.cursors[usize::from(cpu.0)].0.fetch_add(1, Relaxed) as usize;
         let several = self.shards.len() > 1;
         let ways =
-            if several { &[Patience::None, Patience::Waits][..] } else { &[Patience::Waits] };
-        for patience in ways {
+            if several { &[Contended::Skip, Contended::Wait][..] } else { &[Contended::Wait] };
+        for contended in ways {
             for step in 0..self.shards.len() {
                 let shard = (first + step) % self.shards.len();
                 if several && self.shards[shard].len[list as usize].load(Relaxed) == 0 {
                     continue;
                 }
-                let Some(mut lists) = self.enter(shard, *patience) else { continue };
+                let Some(mut lists) = self.enter(shard, *contended) else { continue };
                 let mut count = 0;
                 while count < max {
                     let Some(item) = lists.lists.pop_back(list as usize) else { break };
@@ -205,7 +212,7 @@ impl<P: Platform> Shards<P> {
                     count += 1;
                 }
                 lists.visits(count);
-                self.tell(shard, &mut lists);
+                self.publish(shard, &mut lists);
                 if count > 0 {
                     return;
                 }
@@ -213,16 +220,16 @@ impl<P: Platform> Shards<P> {
         }
     }
 
-    /// A shard's lists, if they can be had. With one shard there is nowhere else to go.
-    fn enter(&self, shard: usize, patience: Patience) -> Option<Locked<'_, P>> {
+    /// Locks a shard. The only shard is never skipped.
+    fn enter(&self, shard: usize, contended: Contended) -> Option<Locked<'_, P>> {
         let lists = &self.shards[shard].lists;
-        match patience {
-            Patience::None if self.shards.len() > 1 => lists.try_lock(),
-            Patience::None | Patience::Waits => Some(lists.lock()),
+        match contended {
+            Contended::Skip if self.shards.len() > 1 => lists.try_lock(),
+            Contended::Skip | Contended::Wait => Some(lists.lock()),
         }
     }
 
-    /// The shard of a frame, to take several pages off its lists.
+    /// Locks the shard of a frame, to take several pages off its lists.
     pub(super) fn hold(&self, pfn: Pfn, mode: Mode) -> Option<ShardHold<'_, P>> {
         let shard = self.shard_of(pfn);
         let lists = match mode {
@@ -232,7 +239,7 @@ impl<P: Platform> Shards<P> {
         Some(ShardHold { shards: self, shard, lists })
     }
 
-    /// Takes one page off its list, if `act`, under the shard's lock, says so.
+    /// Takes one page off its list, if `act`, called under the shard's lock, returns `Ok`.
     pub(super) fn remove<E>(
         &self,
         pfn: Pfn,
@@ -242,7 +249,7 @@ impl<P: Platform> Shards<P> {
         self.remove_from(self.shards[self.shard_of(pfn)].lists.lock(), pfn, list, act)
     }
 
-    /// The same, unless others have the shard.
+    /// [`Shards::remove`], or `None` if the shard is contended.
     pub(super) fn try_remove<E>(
         &self,
         pfn: Pfn,
@@ -263,40 +270,44 @@ impl<P: Platform> Shards<P> {
         lists.visits(1);
         act()?;
         lists.lists.remove(list as usize, self.item(pfn));
-        self.tell(self.shard_of(pfn), &mut lists);
+        self.publish(self.shard_of(pfn), &mut lists);
         Ok(())
     }
 
-    /// Says how long a shard's lists are now; to all, where that is news.
-    fn tell(&self, shard: usize, lists: &mut Lists) {
+    /// Updates the lengths of a shard's lists, and publishes those that have changed enough.
+    fn publish(&self, shard: usize, lists: &mut Lists) {
         for list in 0..4 {
-            let (now, told) = (lists.lists.len(list), lists.told[list]);
+            let (now, published) = (lists.lists.len(list), lists.published[list]);
             if now == lists.shown[list] {
                 continue;
             }
             lists.shown[list] = now;
             self.shards[shard].len[list].store(now, Relaxed);
-            if now.abs_diff(told) >= self.untold {
-                self.total[list].fetch_add(now.wrapping_sub(told), Relaxed);
-                lists.told[list] = now;
+            if now.abs_diff(published) >= self.unpublished {
+                self.total[list].fetch_add(now.wrapping_sub(published), Relaxed);
+                lists.published[list] = now;
             }
         }
     }
 
     /// Calls `found` with every page; checks the sums.
     pub(super) fn each(&self, mut found: impl FnMut(Pfn, List)) {
-        let mut told = [0u32; 4];
+        let mut published = [0u32; 4];
         for (index, shard) in self.shards.iter().enumerate() {
             let lists = shard.lists.lock();
             for list in List::ALL {
                 let at = list as usize;
-                assert_eq!(shard.len[at].load(Relaxed), lists.lists.len(at), "a shard's length");
-                told[at] += lists.told[at];
+                assert_eq!(
+                    shard.len[at].load(Relaxed),
+                    lists.lists.len(at),
+                    "the length of a shard's list"
+                );
+                published[at] += lists.published[at];
                 lists.lists.iter(at).for_each(|item| found(self.pfn(index, item), list));
             }
         }
         let total = List::ALL.map(|list| self.len(list));
-        assert_eq!(total, told, "what shards have told is in the sums");
+        assert_eq!(total, published, "published lengths add up to the totals");
     }
 }
 
@@ -307,7 +318,7 @@ mod tests {
     use highwater_units::{Bytes, NodeId};
 
     #[test]
-    fn every_frame_has_a_place_of_its_own() {
+    fn every_frame_has_an_index_of_its_own() {
         let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
         for (first, frames, count) in [(0, 1, 1), (7, 1000, 3), (64, 640, 4), (5, 129, 8)] {
             let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };

@@ -8,9 +8,10 @@
 //! Locking: none; who has it is alone. It keeps its entries locked while nobody has it in hand.
 
 use super::Machine;
+use crate::phase;
 use crate::space::Left;
 use crate::swap::InFlight;
-use highwater_platform::{DeviceInfo, Io, Phase, Platform};
+use highwater_platform::{DeviceInfo, Io, Platform};
 use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 
 /// Transfers of a batch.
@@ -100,7 +101,7 @@ impl<P: Platform> Flight<P> {
 
     /// Begins to read what it has.
     pub fn send(&mut self, m: &Machine<P>) {
-        let _phase = m.enter(Phase::SwapIn);
+        let _phase = m.enter(phase::SWAP_IN);
         let device = self.device().expect("not sent empty");
         self.reading = Some(m.swap.start_read(&m.platform, device, &mut self.ios));
     }
@@ -113,7 +114,7 @@ impl<P: Platform> Flight<P> {
     /// Waits for the device; calls `landed` with each run and how many of its first pages are in
     /// their frames. It is empty then.
     pub fn land(&mut self, m: &Machine<P>, mut landed: impl FnMut(Run, usize)) {
-        let _phase = m.enter(Phase::SwapIn);
+        let _phase = m.enter(phase::SWAP_IN);
         let reading = self.reading.take().expect("only what was sent lands");
         m.swap.finish_read(&m.platform, &m.stats, reading, &mut self.ios);
         let mut at = 0;

@@ -11,7 +11,8 @@
 
 use super::Machine;
 use super::flight::Flight;
-use highwater_platform::{Atomic, Event, Guard, Lock, LockClass, Platform, Ticket};
+use crate::lock_class;
+use highwater_platform::{Atomic, Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -49,7 +50,7 @@ pub struct Underway<P: Platform> {
 impl<P: Platform> Underway<P> {
     /// None, and closed.
     pub(super) fn new(platform: &P) -> Underway<P> {
-        let shelf = |_| platform.new_lock(LockClass::Prefetch, Shelf::new());
+        let shelf = |_| platform.new_lock(lock_class::PREFETCH, Shelf::new());
         Underway {
             shelves: (0..SHELVES).map(shelf).collect(),
             pages: Atomic::new(0),

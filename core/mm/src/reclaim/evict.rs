@@ -25,11 +25,12 @@ use super::transfers::Transfers;
 use crate::frame::Writeback;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::run::{Run, Unmapped, each_run};
 use crate::space::{Backing, Entry, Page};
 use crate::stats::Counter;
 use crate::write_completion::{complete_cached, restore_cached};
-use highwater_platform::{Phase, Platform};
+use highwater_platform::Platform;
 use highwater_units::{FrameBatch, RUN_PAGES_MAX, Slot};
 
 /// A batch whose pages have their fates: where they go, and the writes to make first.
@@ -81,7 +82,7 @@ pub(super) fn evict<P: Platform>(
     let in_flight = write_to_slots(m, node, transfers, to, reclaimer);
     detach(m, &to.freed);
     match reclaimer {
-        Reclaimer::Kswapd(_) => m.free_for_all(&to.freed),
+        Reclaimer::Kswapd(_) => m.free_to_zone(&to.freed),
         Reclaimer::Direct => m.free(&to.freed),
     }
     put_back(m, node, kind, to);
@@ -118,7 +119,7 @@ fn write_to_slots<P: Platform>(
 
 /// Makes the transfers, those to one device together, and completes them.
 fn write_and_wait<P: Platform>(m: &Machine<P>, transfers: &mut Transfers, to: &mut Destinations) {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     for (device, batch) in transfers.by_device() {
         m.swap.write(&m.platform, &m.stats, device, batch);
         complete_cached(m, device, batch, |pfn, outcome| to.push_written(pfn, outcome));
@@ -205,7 +206,7 @@ fn take_slots<P: Platform>(
     unmapped: &[Unmapped],
     transfers: &mut Transfers,
 ) -> [Option<Slot>; RUN_PAGES_MAX] {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let mut slots = [None; RUN_PAGES_MAX];
     let len = run.frames.len();
     let goes = |i: &usize| fates[*i] == Fate::Write && unmapped[*i] == Unmapped::Done;

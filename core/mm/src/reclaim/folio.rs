@@ -17,10 +17,11 @@ use super::fate::{Fate, decide};
 use crate::folio::{self, Folio, Taken};
 use crate::lru::Kind;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Entry, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::write_completion::{Outcome, complete_folio};
-use highwater_platform::{Io, Phase, Platform, Protection};
+use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Order, Pfn, Slot};
 
 /// Divides a batch: pages of one frame each, and the first frames of folios.
@@ -126,7 +127,7 @@ fn sort_folio<'a, P: Platform>(
         done.freed += folio.len() as u32;
         return held.release(|_, _| Entry::swapped(slot));
     }
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let Some(slot) = m.swap.alloc_block(m.cpu(), head, space.order()) else {
         m.count(Counter::FolioSwpOutFallback, 1);
         to.kept.push(head);
@@ -146,7 +147,7 @@ fn write_out<P: Platform>(
     to: &mut Destinations,
     done: &mut Evicted,
 ) {
-    let _phase = m.enter(Phase::SwapOut);
+    let _phase = m.enter(phase::SWAP_OUT);
     let mut at = 0;
     while at < writes.len {
         let device = writes.devices[at];

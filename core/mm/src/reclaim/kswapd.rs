@@ -12,9 +12,10 @@ use super::shrink::shrink;
 use super::throttle;
 use super::write_queue::WriteQueue;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::zone::Level;
-use highwater_platform::{Atomic, Event, Phase, Platform, Ticket};
+use highwater_platform::{Atomic, Event, Platform, Ticket};
 use highwater_units::{BATCH_PAGES_MAX, Nanos};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -25,7 +26,7 @@ const FAILURES_MAX: u32 = 16;
 /// Wakes a node's kswapd threads: an allocation found the node below its low watermark, or a thread
 /// is to end. This is the only place that does.
 pub fn wake_kswapd<P: Platform>(node: &Node<P>) {
-    node.alarm.notify_all();
+    node.kswapd_wait.notify_all();
 }
 
 /// Whether kswapd has work when it wakes: the node is below its low watermark.
@@ -96,15 +97,15 @@ pub(super) fn run<P: Platform>(
     control: &Control<P>,
     pool: &impl Pool,
 ) {
-    let _phase = m.enter(Phase::Reclaim);
+    let _phase = m.enter(phase::RECLAIM);
     let sleep = |ticket| {
         let max = pool.sleep_max();
-        control.sleep(&m.platform, || node.alarm.wait(ticket, max));
+        control.sleep(&m.platform, || node.kswapd_wait.wait(ticket, max));
         pool.review();
     };
     let mut queue = WriteQueue::new(m);
     loop {
-        let ticket = node.alarm.ticket();
+        let ticket = node.kswapd_wait.ticket();
         if control.is_stopped() {
             return;
         }
@@ -146,7 +147,7 @@ fn balance_node<P: Platform>(
 ) -> Outcome {
     let mut failures = 0;
     loop {
-        let ticket = node.alarm.ticket();
+        let ticket = node.kswapd_wait.ticket();
         if node.zone.allows(Level::High, 0) || control.is_stopped() {
             return Outcome::Balanced;
         }

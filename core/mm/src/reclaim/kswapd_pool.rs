@@ -13,7 +13,7 @@
 //! and no shared word of the platform is touched.
 
 use super::kswapd::{self, Control, Pool, wake_kswapd};
-use super::sizing::{EASY_MIN, PERIOD, Sample, Sizing, Streaks, decide};
+use super::sizing::{EXCESS_MIN, PERIOD, Sample, Sizing, Streaks, decide};
 use super::throttle;
 use crate::config::{KSWAPD_THREADS_MAX, KswapdThreads};
 use crate::machine::Machine;
@@ -234,7 +234,7 @@ impl<P: Platform> KswapdPool<P> {
     /// Changes the number of a node's threads, if it is automatic and a period is over.
     fn review(self: &Arc<Self>, node: usize) {
         let (pool, now) = (&self.nodes[node], self.machine.platform.now());
-        self.machine.look_at_pressure(now);
+        self.machine.update_pressure(now);
         if !pool.is_auto() {
             return;
         }
@@ -312,7 +312,7 @@ impl<P: Platform> Pool for OfThread<P> {
     /// In automatic mode, idle threads wake now and then, so that a review finds them idle.
     fn sleep_max(&self) -> Option<Nanos> {
         let node = &self.pool.nodes[self.node];
-        (node.is_auto() && node.members().workers.len() > 1).then_some(EASY_MIN)
+        (node.is_auto() && node.members().workers.len() > 1).then_some(EXCESS_MIN)
     }
 
     fn review(&self) {

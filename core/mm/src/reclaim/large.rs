@@ -20,11 +20,12 @@ use crate::frame::{Owner, Place, Writeback};
 use crate::large::{Tails, block_frames};
 use crate::lru::List;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::run::{Unmapped, unmap_stretches};
 use crate::space::{Entry, HeldBlock, Page, Pinned, block_of};
 use crate::stats::Counter;
 use crate::write_completion::{Outcome, complete_cached, restore_cached};
-use highwater_platform::{Io, Phase, Platform, Recency};
+use highwater_platform::{Io, Platform, Recency};
 use highwater_units::{FrameBatch, LARGE_PAGES, Order, Pfn, Slot};
 
 /// Divides a batch: small pages, and the first frames of large ones. Without their locks this is a
@@ -172,7 +173,7 @@ pub(super) fn evict<P: Platform>(
     if zeros.iter().filter(|zero| **zero).count() > m.config.khugepaged.max_ptes_none as usize {
         return drop_zeros(m, node, block, &zeros);
     }
-    let phase = m.enter(Phase::SwapOut);
+    let phase = m.enter(phase::SWAP_OUT);
     let Some(slot) = m.swap.alloc_block(m.cpu(), head, Order::LARGE) else {
         drop(phase);
         m.count(Counter::ThpSwpOutFallback, 1);

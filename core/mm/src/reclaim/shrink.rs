@@ -15,8 +15,9 @@ use super::reclaimer::Reclaimer;
 use super::throttle::{self, IsolatedPages, Isolation};
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
-use highwater_platform::{Phase, Platform};
+use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch};
 
 /// The first round's priority: it scans 1/4096 of the lists (DEF_PRIORITY).
@@ -30,7 +31,7 @@ pub fn shrink<P: Platform>(
     reclaimer: &mut Reclaimer<'_, P>,
     target: u32,
 ) -> u32 {
-    let _phase = m.enter(Phase::Reclaim);
+    let _phase = m.enter(phase::RECLAIM);
     let mut freed = 0;
     for priority in (0..=PRIORITY_MAX).rev() {
         let enough = match (&reclaimer, priority) {

@@ -51,13 +51,13 @@ pub(super) fn may_isolate<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kin
         return Isolation::Allowed;
     }
     m.count(Counter::ThrottleIsolated, 1);
-    let ticket = node.calm.ticket();
+    let ticket = node.isolated_wait.ticket();
     // Before the next check: a thread that returns pages after it sees the waiter.
-    node.held_up.fetch_add(1, SeqCst);
+    node.isolated_waiters.fetch_add(1, SeqCst);
     if isolation_of(node, kind) == Isolation::TooMany {
-        node.calm.wait(ticket, Some(ISOLATED_WAIT_MAX));
+        node.isolated_wait.wait(ticket, Some(ISOLATED_WAIT_MAX));
     }
-    node.held_up.fetch_sub(1, SeqCst);
+    node.isolated_waiters.fetch_sub(1, SeqCst);
     isolation_of(node, kind)
 }
 
@@ -82,8 +82,8 @@ impl<P: Platform> Drop for IsolatedPages<'_, P> {
         let IsolatedPages { node, kind, pages } = *self;
         node.isolated[kind as usize].fetch_sub(pages, SeqCst);
         // Not only when this was the last page too many: the list may have grown, which wakes nobody.
-        if node.held_up.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed {
-            node.calm.notify_all();
+        if node.isolated_waiters.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed {
+            node.isolated_wait.notify_all();
         }
     }
 }
@@ -113,7 +113,7 @@ fn admission(free: u32, min: u32, kswapd: Kswapd) -> Admission {
 fn admission_of<P: Platform>(m: &Machine<P>) -> Admission {
     let free = m.nodes.iter().map(|node| node.zone.free_frames()).sum();
     let min = m.nodes.iter().map(|node| node.zone.marks().min).sum();
-    let working = m.nodes.iter().any(|node| node.hopeless.load(Acquire) == 0);
+    let working = m.nodes.iter().any(|node| node.kswapd_failing.load(Acquire) == 0);
     admission(free, min, if working { Kswapd::Working } else { Kswapd::Failing })
 }
 
@@ -131,7 +131,7 @@ pub enum Throttled {
 pub fn throttle_direct_reclaim<P: Platform>(m: &Machine<P>) -> Throttled {
     let (start, mut throttled) = (m.platform.now(), Throttled::Unthrottled);
     loop {
-        let ticket = m.relief.ticket();
+        let ticket = m.throttle_wait.ticket();
         let left = THROTTLE_WAIT_MAX.since(m.platform.now().since(start));
         if admission_of(m) == Admission::Go || left == Nanos(0) {
             return throttled;
@@ -140,24 +140,24 @@ pub fn throttle_direct_reclaim<P: Platform>(m: &Machine<P>) -> Throttled {
             m.count(Counter::ThrottleDirect, 1);
         }
         throttled = Throttled::Waited;
-        m.relief.wait(ticket, Some(left));
+        m.throttle_wait.wait(ticket, Some(left));
     }
 }
 
 /// kswapd has freed frames: wakes throttled threads if they are enough.
 pub(super) fn kswapd_progressed<P: Platform>(m: &Machine<P>, node: &Node<P>) {
-    if node.hopeless.load(Acquire) != 0 {
-        node.hopeless.store(0, Release);
+    if node.kswapd_failing.load(Acquire) != 0 {
+        node.kswapd_failing.store(0, Release);
     }
     if admission_of(m) == Admission::Go {
-        m.relief.notify_all();
+        m.throttle_wait.notify_all();
     }
 }
 
 /// kswapd has given up on a node: no thread waits for it.
 pub(super) fn kswapd_gave_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
-    node.hopeless.store(1, Release);
-    m.relief.notify_all();
+    node.kswapd_failing.store(1, Release);
+    m.throttle_wait.notify_all();
 }
 
 #[cfg(test)]
@@ -176,17 +176,17 @@ mod tests {
         let node = &m.nodes[0];
         let isolated = IsolatedPages::add(node, Kind::Anon, 40);
         assert_eq!(isolation_of(node, Kind::Anon), Isolation::TooMany);
-        let ticket = node.calm.ticket();
-        node.held_up.fetch_add(1, SeqCst);
+        let ticket = node.isolated_wait.ticket();
+        node.isolated_waiters.fetch_add(1, SeqCst);
         let grown: Vec<Pfn> = (0..400).map(Pfn).collect();
         for pages in grown.chunks(16) {
             node.lru.add(&m.frames, m.cpu(), pages, List::InactiveAnon);
         }
         node.lru.drain(&m.frames, |_| ());
         assert_eq!(isolation_of(node, Kind::Anon), Isolation::Allowed);
-        assert_eq!(node.calm.ticket(), ticket);
+        assert_eq!(node.isolated_wait.ticket(), ticket);
         drop(isolated);
-        assert_ne!(node.calm.ticket(), ticket);
+        assert_ne!(node.isolated_wait.ticket(), ticket);
     }
 
     #[test]

@@ -16,10 +16,11 @@ use super::transfers::Transfers;
 use crate::config::KSWAPD_WRITES_MAX;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node};
+use crate::phase;
 use crate::stats::Counter;
 use crate::swap::InFlight;
 use crate::write_completion::{complete_cached, restore_cached};
-use highwater_platform::{Io, Phase, Platform};
+use highwater_platform::{Io, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList};
 
 /// Frames of memory for each batch in flight: 16 threads have at most a quarter of it in flight.
@@ -89,7 +90,7 @@ impl<P: Platform> WriteQueue<P> {
 
     /// Starts transfers. The caller has made room for them.
     pub(super) fn send(&mut self, m: &Machine<P>, node: &Node<P>, transfers: &Transfers) {
-        let _phase = m.enter(Phase::SwapOut);
+        let _phase = m.enter(phase::SWAP_OUT);
         for device in transfers.devices() {
             let at = (self.first + self.len) % self.batches.len();
             let batch = &mut self.batches[at];
@@ -139,7 +140,7 @@ impl<P: Platform> WriteQueue<P> {
 
     /// Completes all writes, and restores the pages of those that failed.
     pub(super) fn complete_all(&mut self, m: &Machine<P>, node: &Node<P>) {
-        let _phase = m.enter(Phase::SwapOut);
+        let _phase = m.enter(phase::SWAP_OUT);
         for index in 0..self.len {
             self.complete(m, node, (self.first + index) % self.batches.len());
         }
@@ -177,7 +178,7 @@ impl<P: Platform> WriteQueue<P> {
 /// Frees the frames of evicted pages, to the zone for all CPUs, and puts the others on their lists.
 fn send_on<P: Platform>(m: &Machine<P>, node: &Node<P>, to: &Destinations) {
     detach(m, &to.freed);
-    m.free_for_all(&to.freed);
+    m.free_to_zone(&to.freed);
     if !to.freed.is_empty() {
         throttle::kswapd_progressed(m, node);
     }

@@ -15,8 +15,9 @@ use super::sheaf::Sheaves;
 use super::sizing::Sizing;
 use super::table::Table;
 use super::used::Marks;
+use crate::lock_class;
 use crate::slab::node::Node;
-use highwater_platform::{Lock, LockClass, Platform};
+use highwater_platform::{Lock, Platform};
 use highwater_units::{CpuId, Order};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -167,7 +168,7 @@ impl<P: Platform> Cache<P> {
         sheaves: Option<Sheaves<P>>,
     ) -> Cache<P> {
         let cpus = platform.cpus();
-        let cpu = |_| platform.new_lock(LockClass::SlabCpu, CpuSlabs::default());
+        let cpu = |_| platform.new_lock(lock_class::SLAB_CPU, CpuSlabs::default());
         Cache {
             id,
             spec,
@@ -175,7 +176,7 @@ impl<P: Platform> Cache<P> {
             cpus: (0..cpus).map(cpu).collect(),
             nodes: (0..nodes).map(|_| Node::new(platform)).collect(),
             sheaves,
-            spare: platform.new_lock(LockClass::SlabRecords, Vec::new()),
+            spare: platform.new_lock(lock_class::SLAB_RECORDS, Vec::new()),
             events: (0..cpus).map(|_| [const { AtomicU64::new(0) }; EVENTS]).collect(),
         }
     }

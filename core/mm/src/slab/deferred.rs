@@ -14,7 +14,8 @@
 use super::source::SlabPages;
 use super::{Object, Slabs};
 use crate::error::FreeError;
-use highwater_platform::{Atomic, Cpu, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, Cpu, Guard, Lock, Platform};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 
@@ -36,7 +37,7 @@ pub(super) struct Deferred<P: Platform> {
 
 impl<P: Platform> Deferred<P> {
     pub(super) fn new(platform: &P) -> Deferred<P> {
-        let queue = |_| platform.new_lock(LockClass::SlabCpu, VecDeque::new());
+        let queue = |_| platform.new_lock(lock_class::SLAB_CPU, VecDeque::new());
         Deferred { epoch: Atomic::new(0), cpus: (0..platform.cpus()).map(queue).collect() }
     }
 

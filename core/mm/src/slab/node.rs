@@ -11,7 +11,8 @@
 
 use super::record::{NO_SLAB, Slab};
 use super::table::Table;
-use highwater_platform::{Atomic, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::Ordering::*;
 
 /// What one node has of a cache.
@@ -34,7 +35,7 @@ impl<P: Platform> Node<P> {
     pub(super) fn new(platform: &P) -> Node<P> {
         let list = List { ends: [NO_SLAB; 2], len: 0 };
         Node {
-            list: platform.new_lock(LockClass::SlabNode, list),
+            list: platform.new_lock(lock_class::SLAB_NODE, list),
             partial: Atomic::new(0),
             slabs: Atomic::new(0),
         }

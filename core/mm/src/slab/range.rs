@@ -11,8 +11,9 @@
 
 use super::CacheId;
 use super::source::{SlabPages, page_count};
+use crate::lock_class;
 use crate::zone::{Buddy, Mobility, Reach};
-use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, NodeId, Order, Pfn};
 use std::sync::Arc;
 
@@ -50,14 +51,14 @@ impl<P: Platform> PageRange<P> {
         assert!(!ranges.is_empty(), "a source has pages");
         let node = |range: &FrameRange| {
             let buddy = Buddy::new(range.first, range.frames);
-            Node { range: *range, buddy: platform.new_lock(LockClass::Zone, buddy) }
+            Node { range: *range, buddy: platform.new_lock(lock_class::ZONE, buddy) }
         };
         let all: usize = ranges.iter().map(|range| range.frames as usize).sum();
         let high = all / SHARE / platform.cpus();
         PageRange {
             nodes: ranges.iter().map(node).collect(),
             cpus: (0..platform.cpus())
-                .map(|_| platform.new_lock(LockClass::PerCpuFrames, Runs::default()))
+                .map(|_| platform.new_lock(lock_class::PER_CPU_FRAMES, Runs::default()))
                 .collect(),
             high: high.min(10 * BATCH),
             platform,

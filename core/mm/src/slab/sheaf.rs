@@ -17,7 +17,8 @@ use super::Slabs;
 use super::cache::Cache;
 use super::sizing::Sizing;
 use super::source::SlabPages;
-use highwater_platform::{Cpu, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{Cpu, Guard, Lock, Platform};
 use highwater_units::{CpuId, PAGE_SIZE};
 use std::collections::BTreeMap;
 
@@ -77,11 +78,11 @@ impl<P: Platform> Sheaves<P> {
         let cpu = |_| {
             let away = vec![Sheaf::new(); nodes];
             let sheaves = CpuSheaves { main: Sheaf::new(), spare: Sheaf::new(), away };
-            platform.new_lock(LockClass::SlabSheaf, sheaves)
+            platform.new_lock(lock_class::SLAB_SHEAF, sheaves)
         };
         let homes = homes(platform);
         let barns = homes.iter().max().map_or(1, |last| last + 1);
-        let barn = |_| platform.new_lock(LockClass::SlabBarn, Barn::default());
+        let barn = |_| platform.new_lock(lock_class::SLAB_BARN, Barn::default());
         let bytes = (pages * PAGE_SIZE as u64 / MEMORY_SHARE / cpus as u64).min(CPU_BYTES_MAX);
         let each = u64::from(sizing.size) * sizing.sheaf as u64;
         Sheaves {

@@ -11,7 +11,8 @@
 use super::Cached;
 use super::cluster::CLUSTER_SLOTS;
 use crate::config::{CacheSplit, SwapConfig, Switch};
-use highwater_platform::{Atomic, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::Pfn;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -39,7 +40,7 @@ impl<P: Platform> SwapCache<P> {
             CacheSplit::Whole => 32,
         };
         let count = u64::from(slots).div_ceil(1 << shift).max(1);
-        let tree = |_| platform.new_lock(LockClass::SwapCache, Tree::new());
+        let tree = |_| platform.new_lock(lock_class::SWAP_CACHE, Tree::new());
         SwapCache::Trees(Trees {
             trees: (0..count).map(tree).collect(),
             seen: Tables::new(slots),

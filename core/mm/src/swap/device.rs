@@ -22,9 +22,8 @@ use super::slot_cache::SlotCache;
 use super::standing::{Stand, Standing, Turn};
 use super::usage::Usage;
 use crate::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapConfig, SwapIn, Switch};
-use highwater_platform::{
-    Atomic, DeviceInfo, DeviceRole, Guard, Lock, LockClass, Locks, Medium, Platform,
-};
+use crate::lock_class;
+use highwater_platform::{Atomic, DeviceInfo, DeviceRole, Guard, Lock, Locks, Medium, Platform};
 use highwater_units::{CpuId, Order, Pfn, RUN_PAGES_MAX, Slot};
 
 /// The lock of a whole device, held.
@@ -75,15 +74,15 @@ impl<P: Platform> Device<P> {
         };
         let count = slots.div_ceil(CLUSTER_SLOTS) as usize;
         let all = if info.read_only { List::Full } else { List::Free };
-        let map = |_| platform.new_lock(LockClass::SwapCluster, ClusterMap::default());
+        let map = |_| platform.new_lock(lock_class::SWAP_CLUSTER, ClusterMap::default());
         // Clusters that are taken one after the other lie in different trees, where there are some.
         let apart = match config.cache {
             CacheSplit::Trunk => (1 << TRUNK_SHIFT) / CLUSTER_SLOTS as usize,
             CacheSplit::Whole | CacheSplit::Leaf | CacheSplit::Cluster => 1,
         };
         let lists = ClusterLists::new(count, all, apart);
-        let lists = platform.new_lock(LockClass::SwapDevice, lists);
-        let cpu = |cpu| platform.new_lock(LockClass::SwapCpu, CpuState::new(cpu, slots));
+        let lists = platform.new_lock(lock_class::SWAP_DEVICE, lists);
+        let cpu = |cpu| platform.new_lock(lock_class::SWAP_CPU, CpuState::new(cpu, slots));
         Device {
             index,
             config,
@@ -97,7 +96,7 @@ impl<P: Platform> Device<P> {
             cache: SwapCache::new(platform, slots, &config),
             owners: (ahead(&config, &info) == Ahead::Slot).then(|| Owners::new(count)),
             slot_cache: SlotCache::new(platform),
-            whole: platform.new_lock(LockClass::SwapInfo, ()),
+            whole: platform.new_lock(lock_class::SWAP_INFO, ()),
             info,
         }
     }

@@ -11,7 +11,8 @@ use super::cluster::CLUSTER_SLOTS;
 use super::device::Device;
 use super::search::{Use, Wanted};
 use crate::config::Switch;
-use highwater_platform::{Atomic, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::{CpuId, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,7 +34,7 @@ pub(super) struct SlotCache<P: Platform> {
 impl<P: Platform> SlotCache<P> {
     /// All empty.
     pub(super) fn new(platform: &P) -> SlotCache<P> {
-        let empty = |_| platform.new_lock(LockClass::SlotCache, Vec::new());
+        let empty = |_| platform.new_lock(lock_class::SLOT_CACHE, Vec::new());
         let all = || (0..platform.cpus()).map(empty).collect();
         SlotCache { take: all(), give: all(), active: Atomic::new(0) }
     }

@@ -5,7 +5,8 @@
 //! ```
 //! Locking: one lock, taken alone, under entries at most. What finds the queue full is forgotten.
 
-use highwater_platform::{Event, Guard, Lock, LockClass, Platform, Ticket};
+use crate::lock_class;
+use highwater_platform::{Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{SpaceId, Vpn};
 use std::collections::VecDeque;
 
@@ -44,7 +45,7 @@ impl<P: Platform> Wishes<P> {
     /// None.
     pub fn new(platform: &P) -> Wishes<P> {
         let queue = VecDeque::with_capacity(WISHES_MAX);
-        let queue = platform.new_lock(LockClass::Prefetch, queue);
+        let queue = platform.new_lock(lock_class::PREFETCH, queue);
         Wishes { queue, rung: platform.new_event() }
     }
 

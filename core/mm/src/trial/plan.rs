@@ -2,8 +2,8 @@
 //! in kind (swarm testing; Groce and others, 2012).
 
 use crate::config::{
-    Compact, Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig,
-    SwapConfig, Switch,
+    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig,
+    Switch,
 };
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
@@ -211,6 +211,17 @@ pub struct Plan {
     pub latency_max: Option<Nanos>,
 }
 
+/// Draws whether memory is compacted, and as which kernel.
+fn draw_compaction(config: &mut Config, random: &mut Prng) {
+    let way = random.below(7) as usize;
+    config.compact = if way == 0 { Switch::Off } else { Switch::On };
+    #[cfg(feature = "history")]
+    {
+        let past = &crate::config::history::CompactHistory::ALL;
+        config.history.compact = past.get(way.wrapping_sub(1)).copied();
+    }
+}
+
 impl Plan {
     /// A plan for a platform of `frames` frames (at least 40): up to 16 users, an eighth of the
     /// frames, and spaces of up to twice the frames each. The usual mix in every second case.
@@ -258,7 +269,7 @@ impl Plan {
         let mut moves = Prng::new(seed ^ 0x3160);
         let migrations = if moves.percent(60) { 1 + moves.below(400) } else { 0 };
         if blocks.percent(50) {
-            config.compact = Compact::ALL[blocks.below(Compact::ALL.len() as u64) as usize];
+            draw_compaction(&mut config, &mut blocks);
         }
         let mut small = Prng::new(seed ^ 0x0b1e);
         let objects = if small.percent(50) { 1 + small.below(400) } else { 0 };

@@ -16,9 +16,10 @@ use super::frame;
 use crate::kthread::Kthreads;
 use crate::lru::Kind;
 use crate::machine::Machine;
+use crate::phase;
 use crate::space::{Backing, Entry, Held, Pinned, Range, Space};
 use crate::stats::Counter;
-use highwater_platform::{Atomic, Event, Io, Phase, Platform, Stop};
+use highwater_platform::{Atomic, Event, Io, Platform, Stop};
 use highwater_units::{FrameList, Nanos, NodeId, Vpn};
 use std::io;
 use std::sync::Arc;
@@ -106,7 +107,7 @@ struct Round {
 
 /// The body of the thread.
 fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     let mut rounds: Vec<Round> = Vec::new();
     loop {
         let ticket = m.flushing.alarm.ticket();

@@ -16,10 +16,11 @@ use crate::alloc;
 use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
+use crate::phase;
 use crate::range::{Large, each_held};
 use crate::space::{Backing, Entry, Held, Page, Range, Space};
 use crate::swap::first_error;
-use highwater_platform::{Io, Phase, Platform, Progress, Stop};
+use highwater_platform::{Io, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, Vpn};
 
 /// Makes the device equal to a range of a file's space, and what was written to it durable.
@@ -31,7 +32,7 @@ pub fn write_back<P: Platform>(
     space: &Space<P>,
     range: Range,
 ) -> Result<(), FaultError> {
-    let _phase = m.enter(Phase::Range);
+    let _phase = m.enter(phase::RANGE);
     let Backing::File { device } = space.backing() else { panic!("the space is no file's") };
     let mut outcome = Ok(());
     each_held(space, range, Large::Leave, Entry::is_dirty, |mut held| {

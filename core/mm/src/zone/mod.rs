@@ -35,7 +35,8 @@ pub use parts::{Contention, FreeScan, Hold, Refuge, Wanted};
 pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
-use highwater_platform::{FrameRange, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, FrameList, Nanos, Order, Pfn};
 use parts::{BlockWish, Parts, Wish, parts_for};
 use pcp::{CpuFrames, Limits, Source};
@@ -59,7 +60,7 @@ impl<P: Platform> Zone<P> {
         let local = (0..platform.cpus() as u16).filter(own).count();
         let limits = Limits::new(range.frames, marks.low, local);
         let parts = parts.map_or_else(|| parts_for(local, range.frames), |parts| parts as usize);
-        let list = |_| platform.new_lock(LockClass::PerCpuFrames, CpuFrames::new(limits));
+        let list = |_| platform.new_lock(lock_class::PER_CPU_FRAMES, CpuFrames::new(limits));
         let parts = Parts::new(platform, range, parts);
         let last = Pfn(parts.frames_of(parts.pageblocks() - 1).start);
         Zone {

@@ -23,7 +23,8 @@ use super::blocks::Blocks;
 use super::buddy::{Filled, Reach};
 use super::map::Map;
 use crate::frame::Mobility;
-use highwater_platform::{Atomic, FrameRange, Guard, Lock, LockClass, Platform};
+use crate::lock_class;
+use highwater_platform::{Atomic, FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, Order, Pfn, adjacent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -133,7 +134,7 @@ impl<P: Platform> Parts<P> {
             let buddy = Buddy::new(range.first.offset(first), frames);
             let standing = Atomic::new(Standing::of(&buddy).0);
             let map = buddy.map();
-            Part { buddy: platform.new_lock(LockClass::Zone, buddy), standing, map }
+            Part { buddy: platform.new_lock(lock_class::ZONE, buddy), standing, map }
         };
         let parts: Vec<_> = (0..range.frames).step_by(each as usize).map(part).collect();
         // CPUs of the node one after the other, so that few of them are apart; others as they come.

@@ -37,7 +37,7 @@ pub(super) fn on_threads<P: Platform>(
 
 fn locks_exclude<P: Platform>(platform: &Arc<P>) {
     const ROUNDS: u64 = 5000;
-    let lock = Arc::new(platform.new_lock(LockClass::Test, (0u64, 0u64)));
+    let lock = Arc::new(platform.new_lock(LockClass::TEST, (0u64, 0u64)));
     let (shared, relaxing) = (lock.clone(), platform.clone());
     on_threads(platform, 4, move |_| {
         for round in 0..ROUNDS {
@@ -54,7 +54,7 @@ fn locks_exclude<P: Platform>(platform: &Arc<P>) {
 }
 
 fn try_lock_says_no<P: Platform>(platform: &Arc<P>) {
-    let lock = Arc::new(platform.new_lock(LockClass::Test, 7));
+    let lock = Arc::new(platform.new_lock(LockClass::TEST, 7));
     let held = lock.lock();
     let shared = lock.clone();
     on_threads(platform, 1, move |_| assert!(shared.try_lock().is_none(), "the lock is held"));

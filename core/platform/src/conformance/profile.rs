@@ -1,13 +1,23 @@
 //! Phases belong to threads, and lock statistics show what was done: exactly, or by samples.
 
 use super::locks::on_threads;
-use crate::{Atomic, Guard, Lock, LockClass, LockRecord, Phase, Platform};
+use crate::{Atomic, Guard, Lock, LockClass, LockRecord, Phase, PhaseKind, Platform};
 use highwater_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How far the acquisitions of one lock may be off, because a sample stands for some.
 const SAMPLE_MAX: u64 = 32;
+
+const OTHER: LockClass = LockClass::new(7, "other");
+
+const FAULT: &Phase = &Phase::new(1, "fault", PhaseKind::Fault);
+const ALLOC: &Phase = &Phase::new(2, "alloc", PhaseKind::Other);
+const RECLAIM: &Phase = &Phase::new(3, "reclaim", PhaseKind::Eviction);
+const SWAP_OUT: &Phase = &Phase::new(4, "swap_out", PhaseKind::Eviction);
+const SWAP_IN: &Phase = &Phase::new(5, "swap_in", PhaseKind::Other);
+const RANGE: &Phase = &Phase::new(6, "range", PhaseKind::Other);
+const PHASES: [&Phase; 7] = [Phase::PROGRAM, FAULT, ALLOC, RECLAIM, SWAP_OUT, SWAP_IN, RANGE];
 
 pub(super) fn check<P: Platform>(platform: &Arc<P>) {
     phases_belong_to_threads(platform);
@@ -21,7 +31,7 @@ pub(super) fn check<P: Platform>(platform: &Arc<P>) {
 /// Does `work` in a phase; returns what locks of a class cost meanwhile, in that phase and in all.
 fn measured<P: Platform>(
     platform: &P,
-    (class, phase): (LockClass, Phase),
+    (class, phase): (LockClass, &'static Phase),
     work: impl FnOnce(),
 ) -> (LockRecord, LockRecord) {
     let before = platform.lock_statistics();
@@ -38,25 +48,25 @@ fn assert_about(found: u64, expected: u64, tolerance: u64) {
 }
 
 fn phases_belong_to_threads<P: Platform>(platform: &Arc<P>) {
-    let outer = platform.enter(Phase::Fault);
+    let outer = platform.enter(FAULT);
     let theirs = platform.clone();
     on_threads(platform, 4, move |_| {
-        let mut last = Phase::Program;
-        for phase in Phase::ALL.into_iter().rev().cycle().take(100) {
+        let mut last = Phase::PROGRAM;
+        for phase in PHASES.into_iter().rev().cycle().take(100) {
             assert_eq!(theirs.enter(phase), last, "a thread begins with its own work");
             theirs.relax(0);
             last = phase;
         }
     });
-    assert_eq!(platform.enter(outer), Phase::Fault, "other threads change nothing");
+    assert_eq!(platform.enter(outer), FAULT, "other threads change nothing");
     assert_eq!(platform.enter(outer), outer);
 }
 
 fn acquisitions_are_counted<P: Platform>(platform: &P) {
-    let test = platform.new_lock(LockClass::Test, 0u64);
-    let other = platform.new_lock(LockClass::Zone, ());
+    let test = platform.new_lock(LockClass::TEST, 0u64);
+    let other = platform.new_lock(OTHER, ());
     for thousands in [1, 4] {
-        let (range, all) = measured(platform, (LockClass::Test, Phase::Range), || {
+        let (range, all) = measured(platform, (LockClass::TEST, RANGE), || {
             for _ in 0..1000 * thousands {
                 let mut held = test.lock();
                 held.visits(1);
@@ -72,17 +82,17 @@ fn acquisitions_are_counted<P: Platform>(platform: &P) {
         assert!(range.hold > Nanos(0), "to hold a lock takes time");
     }
     assert_eq!(*test.lock(), 5000);
-    let zone = *platform.lock_statistics().get(LockClass::Zone, Phase::Range);
+    let zone = *platform.lock_statistics().get(OTHER, RANGE);
     assert_about(zone.acquisitions, 5000, SAMPLE_MAX);
 }
 
 fn failed_attempts_are_not_counted<P: Platform>(platform: &Arc<P>) {
-    let lock = Arc::new(platform.new_lock(LockClass::Test, ()));
+    let lock = Arc::new(platform.new_lock(LockClass::TEST, ()));
     let held = lock.lock();
     let (shared, theirs) = (lock.clone(), platform.clone());
-    let (_, all) = measured(&**platform, (LockClass::Test, Phase::Range), || {
+    let (_, all) = measured(&**platform, (LockClass::TEST, RANGE), || {
         on_threads(platform, 1, move |_| {
-            theirs.enter(Phase::Range);
+            theirs.enter(RANGE);
             (0..1000).for_each(|_| assert!(shared.try_lock().is_none()));
         });
     });
@@ -94,8 +104,8 @@ fn failed_attempts_are_not_counted<P: Platform>(platform: &Arc<P>) {
 /// Locks that are taken less often than once a sample.
 fn many_locks_count_together<P: Platform>(platform: &P) {
     const LOCKS: u64 = 620;
-    let locks: Vec<_> = (0..LOCKS).map(|_| platform.new_lock(LockClass::Test, ())).collect();
-    let (alloc, _) = measured(platform, (LockClass::Test, Phase::Alloc), || {
+    let locks: Vec<_> = (0..LOCKS).map(|_| platform.new_lock(LockClass::TEST, ())).collect();
+    let (alloc, _) = measured(platform, (LockClass::TEST, ALLOC), || {
         (0..5).for_each(|_| locks.iter().for_each(|lock| drop(lock.lock())));
     });
     assert_about(alloc.acquisitions, 5 * LOCKS, LOCKS / 2);
@@ -104,19 +114,19 @@ fn many_locks_count_together<P: Platform>(platform: &P) {
 /// A rhythm of two phases must not fall in step with the samples.
 fn phases_in_turn_get_their_share<P: Platform>(platform: &P) {
     const TURNS: u64 = 2000;
-    let lock = platform.new_lock(LockClass::Test, ());
+    let lock = platform.new_lock(LockClass::TEST, ());
     let before = platform.lock_statistics();
-    let outer = platform.enter(Phase::Program);
+    let outer = platform.enter(Phase::PROGRAM);
     for _ in 0..TURNS {
-        for phase in [Phase::SwapIn, Phase::SwapOut] {
+        for phase in [SWAP_IN, SWAP_OUT] {
             platform.enter(phase);
             drop(lock.lock());
         }
     }
     platform.enter(outer);
     let gained = platform.lock_statistics().since(&before);
-    for phase in [Phase::SwapIn, Phase::SwapOut] {
-        let record = gained.get(LockClass::Test, phase);
+    for phase in [SWAP_IN, SWAP_OUT] {
+        let record = gained.get(LockClass::TEST, phase);
         assert_about(record.acquisitions, TURNS, 2 * SAMPLE_MAX);
     }
 }
@@ -131,17 +141,17 @@ fn waiting_is_counted<P: Platform>(platform: &Arc<P>) {
         assert!(rounds < 100, "nobody ever waited");
         two_threads_meet_at_a_lock(platform, HOLD);
         rounds += 1;
-        waiting = *platform.lock_statistics().since(&before).get(LockClass::Test, Phase::Reclaim);
+        waiting = *platform.lock_statistics().since(&before).get(LockClass::TEST, RECLAIM);
     }
     assert_eq!(waiting.contended, 1);
     assert!(waiting.wait > Nanos(0) && waiting.acquisitions >= 1, "{waiting:?}");
     let gained = platform.lock_statistics().since(&before);
-    let holding = gained.get(LockClass::Test, Phase::SwapOut);
+    let holding = gained.get(LockClass::TEST, SWAP_OUT);
     assert_eq!((holding.contended, holding.wait), (0, Nanos(0)), "the holder never waited");
 }
 
 fn two_threads_meet_at_a_lock<P: Platform>(platform: &Arc<P>, hold: Nanos) {
-    let lock = Arc::new(platform.new_lock(LockClass::Test, ()));
+    let lock = Arc::new(platform.new_lock(LockClass::TEST, ()));
     // 1: the first thread has the lock; 2: the second goes to it.
     let stage = Arc::new(P::Atomic::<u32>::new(0));
     let theirs = platform.clone();
@@ -153,7 +163,7 @@ fn two_threads_meet_at_a_lock<P: Platform>(platform: &Arc<P>, hold: Nanos) {
                 attempt += 1;
             }
         };
-        theirs.enter([Phase::SwapOut, Phase::Reclaim][thread as usize]);
+        theirs.enter([SWAP_OUT, RECLAIM][thread as usize]);
         if thread == 0 {
             let held = lock.lock();
             stage.store(1, SeqCst);

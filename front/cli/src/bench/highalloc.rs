@@ -11,7 +11,8 @@ use highwater_lab::report::unit::Unit;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::blocks::{self, BlockFigures};
 use highwater_mm::Config;
-use highwater_mm::config::Compact;
+use highwater_mm::config::Switch;
+use highwater_mm::config::history::{CompactHistory, History};
 use highwater_os::HugePages;
 use highwater_units::Bytes;
 use serde::Serialize;
@@ -97,16 +98,16 @@ impl Highalloc {
             return Err(Trouble::Setup(told));
         }
         let method = match self.compact {
-            Method::Vanilla => Compact::Vanilla,
-            Method::Lesslock => Compact::LessLock,
-            Method::Revert => Compact::Revert,
-            Method::Cachefail => Compact::CacheFail,
-            Method::Skipuseless => Compact::SkipUseless,
-            Method::Fast => Compact::Fast,
+            Method::Vanilla => Some(CompactHistory::Vanilla),
+            Method::Lesslock => Some(CompactHistory::LessLock),
+            Method::Revert => Some(CompactHistory::Revert),
+            Method::Cachefail => Some(CompactHistory::CacheFail),
+            Method::Skipuseless => Some(CompactHistory::SkipUseless),
+            Method::Fast => None,
         };
         let comparison = Comparison {
-            off: self.measure(Compact::Off)?,
-            compacted: self.measure(method)?,
+            off: self.measure(Switch::Off, None)?,
+            compacted: self.measure(Switch::On, method)?,
             method: name_of(&self.compact),
             memory_bytes: self.memory.0,
             used_percent: self.used,
@@ -116,7 +117,11 @@ impl Highalloc {
         Ok(if self.json { super::json(&comparison) } else { comparison.table() })
     }
 
-    fn measure(&self, compact: Compact) -> Result<BlockFigures, Trouble> {
+    fn measure(
+        &self,
+        compact: Switch,
+        method: Option<CompactHistory>,
+    ) -> Result<BlockFigures, Trouble> {
         let frames = self.memory.pages();
         let used = (frames * self.used / 100).max(self.threads.into());
         let config = blocks::Config {
@@ -127,11 +132,12 @@ impl Highalloc {
             held: self.held.unwrap_or(frames / 512 * HELD_PERCENT / 100).max(1) as usize,
             seed: self.seed,
         };
+        let history = History { compact: method, ..History::default() };
         let setup = Setup {
             memory: self.memory,
             set: Bytes::of_pages(config.set()),
             swap: Vec::new(),
-            config: Config { compact, ..Config::default() },
+            config: Config { compact, history, ..Config::default() },
             huge_pages: HugePages::Auto,
         };
         let guards = Guards::with_folios(&setup).map_err(Trouble::Setup)?;

@@ -3,9 +3,10 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
+use highwater_mm::config::history::CompactHistory;
 use highwater_mm::config::{
-    CacheSplit, Compact, CpuPartial, DeviceLock, NodePartial, Readahead, ReadaheadBy, ScanBase,
-    SlabOrder, SwapIn, Switch,
+    CacheSplit, CpuPartial, DeviceLock, NodePartial, Readahead, ReadaheadBy, ScanBase, SlabOrder,
+    SwapIn, Switch,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -23,14 +24,15 @@ pub(super) const PATTERNS: [(&str, Pattern); 3] = [
     ("normal", Pattern::Normal),
     ("sequential", Pattern::Sequential),
 ];
-pub(super) const COMPACTS: [(&str, Compact); 7] = [
-    ("off", Compact::Off),
-    ("vanilla", Compact::Vanilla),
-    ("lesslock", Compact::LessLock),
-    ("revert", Compact::Revert),
-    ("cachefail", Compact::CacheFail),
-    ("skipuseless", Compact::SkipUseless),
-    ("fast", Compact::Fast),
+/// Whether memory is compacted, and as which kernel of the past.
+pub(super) const COMPACTS: [(&str, (Switch, Option<CompactHistory>)); 7] = [
+    ("off", (Switch::Off, None)),
+    ("vanilla", (Switch::On, Some(CompactHistory::Vanilla))),
+    ("lesslock", (Switch::On, Some(CompactHistory::LessLock))),
+    ("revert", (Switch::On, Some(CompactHistory::Revert))),
+    ("cachefail", (Switch::On, Some(CompactHistory::CacheFail))),
+    ("skipuseless", (Switch::On, Some(CompactHistory::SkipUseless))),
+    ("fast", (Switch::On, None)),
 ];
 pub(super) const SWAP_CACHES: [(&str, CacheSplit); 4] = [
     ("whole", CacheSplit::Whole),

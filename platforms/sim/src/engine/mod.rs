@@ -81,7 +81,7 @@ pub(crate) struct Engine {
     horizon: Cell<u64>,
     cpu: Cell<CpuId>,
     task: Cell<TaskId>,
-    phase: Cell<Phase>,
+    phase: Cell<&'static Phase>,
     /// Thousandths by which work takes longer: the sibling works too.
     slowdown: Cell<u64>,
     /// CPU time since it was last booked on task and phase.
@@ -122,7 +122,7 @@ impl Engine {
             horizon: Cell::new(0),
             cpu: Cell::new(CpuId(0)),
             task: Cell::new(TaskId(0)),
-            phase: Cell::new(Phase::Program),
+            phase: Cell::new(Phase::PROGRAM),
             slowdown: Cell::new(1000),
             unbooked: Cell::new(0),
             state: RefCell::new(state),
@@ -351,7 +351,7 @@ impl Engine {
     }
 
     /// Changes what the running task does; returns what it did.
-    pub(crate) fn enter(&self, phase: Phase) -> Phase {
+    pub(crate) fn enter(&self, phase: &'static Phase) -> &'static Phase {
         self.book();
         self.phase.replace(phase)
     }

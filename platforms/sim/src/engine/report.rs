@@ -22,7 +22,7 @@ pub struct Report {
     /// CPU time by name, in the order of first starts.
     pub roles: Vec<RoleTime>,
     /// CPU time by what threads did.
-    pub phases: Vec<(Phase, Nanos)>,
+    pub phases: Vec<(&'static Phase, Nanos)>,
     /// Locks, exactly.
     pub locks: LockStatistics,
     /// Locks taken, transfers begun, lines moved, threads woken.

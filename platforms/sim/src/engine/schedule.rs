@@ -135,7 +135,7 @@ impl State {
         if woken.priority == 0 {
             self.tasks[task.index()].priority = self.draw_priority();
         }
-        self.book(cpu, task, Phase::Program, cost, clock);
+        self.book(cpu, task, Phase::PROGRAM, cost, clock);
         self.make_ready(cpu);
         clock
     }

@@ -83,7 +83,7 @@ pub(super) struct Task {
     pub(super) cpu_time: u64,
     /// CPU time, as fair shares count it.
     pub(super) fair: u64,
-    pub(super) phase: Phase,
+    pub(super) phase: &'static Phase,
     pub(super) priority: i64,
     sleeps: u64,
     why: &'static str,
@@ -113,7 +113,7 @@ impl Task {
             yielder: std::ptr::null(),
             cpu_time: 0,
             fair: 0,
-            phase: Phase::Program,
+            phase: Phase::PROGRAM,
             priority: 0,
             sleeps: 0,
             why: "",
@@ -148,7 +148,8 @@ pub(super) struct State {
     oracle: Oracle,
     choices: Prng,
     pub(super) locks: LockStatistics,
-    phases: [u64; Phase::ALL.len()],
+    /// CPU time by phase, of those that were entered.
+    phases: [Option<(&'static Phase, Nanos)>; Phase::MAX],
     pub(super) trace: Option<Trace>,
     events: u64,
     steps: u64,
@@ -187,7 +188,7 @@ impl State {
             oracle: Oracle::new(policy, random),
             choices: Prng::new(random.next_u64()),
             locks: LockStatistics::default(),
-            phases: [0; Phase::ALL.len()],
+            phases: [None; Phase::MAX],
             trace,
             events: 0,
             steps: 0,
@@ -255,7 +256,7 @@ impl State {
         self.steps += 1;
         self.last = cpu;
         self.hash = mix(self.hash ^ clock << 10 ^ u64::from(cpu.0));
-        self.book(cpu, task, Phase::Program, stolen, clock);
+        self.book(cpu, task, Phase::PROGRAM, stolen, clock);
         (task, clock)
     }
 
@@ -372,7 +373,14 @@ impl State {
         }
     }
 
-    pub(super) fn book(&mut self, cpu: CpuId, task: TaskId, phase: Phase, nanos: u64, clock: u64) {
+    pub(super) fn book(
+        &mut self,
+        cpu: CpuId,
+        task: TaskId,
+        phase: &'static Phase,
+        nanos: u64,
+        clock: u64,
+    ) {
         if nanos == 0 {
             return;
         }
@@ -380,7 +388,7 @@ impl State {
         let this = &mut self.tasks[task.index()];
         this.cpu_time += nanos;
         this.fair += nanos;
-        self.phases[phase as usize] += nanos;
+        self.phases[usize::from(phase.id())].get_or_insert((phase, Nanos(0))).1.0 += nanos;
         self.latest = self.latest.max(clock);
         if let Some(trace) = &mut self.trace {
             trace.add(Bar::phase(cpu, &self.tasks[task.index()].name, phase, clock, nanos));
@@ -398,7 +406,7 @@ impl State {
         })
     }
 
-    pub(super) fn record(&mut self, class: LockClass, phase: Phase, wait: Option<u64>, hold: u64) {
+    pub(super) fn record(&mut self, class: LockClass, phase: &Phase, wait: Option<u64>, hold: u64) {
         let record = self.locks.get_mut(class, phase);
         record.acquisitions += 1;
         record.contended += u64::from(wait.is_some());
@@ -459,7 +467,7 @@ impl State {
         Report {
             time: Nanos(self.latest.max(clock)),
             roles,
-            phases: Phase::ALL.map(|phase| (phase, Nanos(self.phases[phase as usize]))).to_vec(),
+            phases: self.phases.into_iter().flatten().collect(),
             locks: self.locks.clone(),
             events: self.events,
             steps: self.steps,

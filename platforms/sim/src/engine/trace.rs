@@ -33,7 +33,7 @@ impl Bar {
     }
 
     /// A thread did something until `end`.
-    pub(super) fn phase(cpu: CpuId, thread: &str, phase: Phase, end: u64, nanos: u64) -> Bar {
+    pub(super) fn phase(cpu: CpuId, thread: &str, phase: &Phase, end: u64, nanos: u64) -> Bar {
         let (name, thread) = (phase.name().to_owned(), thread.to_owned());
         let begin = end.saturating_sub(nanos);
         Bar { name, process: CPUS, row: u32::from(cpu.0), begin, nanos, thread }
@@ -226,20 +226,24 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_platform::PhaseKind;
 
-    fn bar(cpu: u16, thread: &str, phase: Phase, begin: u64, end: u64) -> Bar {
+    const FAULT: &Phase = &Phase::new(1, "fault", PhaseKind::Fault);
+    const ALLOC: &Phase = &Phase::new(2, "alloc", PhaseKind::Other);
+
+    fn bar(cpu: u16, thread: &str, phase: &Phase, begin: u64, end: u64) -> Bar {
         Bar::phase(CpuId(cpu), thread, phase, end, end - begin)
     }
 
     #[test]
     fn what_goes_on_is_one_bar() {
         let mut trace = Trace::new(None);
-        trace.add(bar(0, "a", Phase::Fault, 0, 10));
-        trace.add(bar(1, "b", Phase::Fault, 5, 10));
-        trace.add(bar(0, "a", Phase::Fault, 10, 25));
-        trace.add(Bar::wait(CpuId(0), LockClass::Lru, 12, 20));
-        trace.add(bar(0, "a", Phase::Alloc, 25, 30));
-        trace.add(bar(0, "a", Phase::Alloc, 31, 40));
+        trace.add(bar(0, "a", FAULT, 0, 10));
+        trace.add(bar(1, "b", FAULT, 5, 10));
+        trace.add(bar(0, "a", FAULT, 10, 25));
+        trace.add(Bar::wait(CpuId(0), LockClass::new(9, "lru"), 12, 20));
+        trace.add(bar(0, "a", ALLOC, 25, 30));
+        trace.add(bar(0, "a", ALLOC, 31, 40));
         let spans: Vec<_> = trace.bars.iter().map(|bar| (bar.begin, bar.nanos)).collect();
         assert_eq!(spans, [(0, 25), (5, 5), (12, 8), (25, 5), (31, 9)]);
     }
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn what_is_written_is_json_with_names() {
         let mut trace = Trace::new(None);
-        trace.add(bar(3, "task", Phase::Fault, 1000, 3500));
+        trace.add(bar(3, "task", FAULT, 1000, 3500));
         trace.add(Bar::transfer(1, "read", 4, 2000, 3000));
         trace.add_value("threads", 1500, 2);
         let mut text = Vec::new();
@@ -269,7 +273,7 @@ mod tests {
         let mut trace = Trace::new(Some("task"));
         let mut count = |act: fn(&mut Trace)| {
             act(&mut trace);
-            trace.add(bar(0, "a", Phase::Fault, trace.bars.len() as u64 * 100, 1000));
+            trace.add(bar(0, "a", FAULT, trace.bars.len() as u64 * 100, 1000));
             trace.bars.len()
         };
         assert_eq!(count(|trace| trace.started("fill")), 0);

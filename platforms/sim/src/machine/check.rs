@@ -4,7 +4,6 @@
 //! to a clock that stands still or a device that never answers.
 
 use super::{Answer, CPUS_MAX, Costs, DEVICES_MAX, DeviceSpec, Machine, NODES_MAX, Section};
-use highwater_platform::LockClass;
 use highwater_units::PAGE_SIZE;
 use std::collections::HashSet;
 
@@ -147,9 +146,10 @@ fn durations(costs: &Costs) -> [(&'static str, u64); 23] {
 }
 
 fn sections(costs: &Costs, found: &mut Defects) {
-    for class in LockClass::ALL {
-        let Section { base, item, lines } = costs.sections.of(class);
-        let name = class.name();
+    let default = [("default", &costs.sections.default)];
+    let classes = costs.sections.classes.iter().map(|(name, section)| (name.as_str(), section));
+    for (name, section) in default.into_iter().chain(classes) {
+        let Section { base, item, lines } = *section;
         found.unless(base.max(item) <= COST_MAX, || {
             format!("costs.sections.{name}: more than a second; base and item are in ns")
         });

@@ -43,21 +43,17 @@ io_submit = 2000
 io_complete = 1200
 io_synchronous = 300
 [costs.sections]
+default = { base = 20, item = 10 }
 swap_cluster = { base = 100, item = 10 }
 swap_device = { base = 60, item = 20 }
-slot_cache = { base = 20, item = 10 }
-swap_info = { base = 20, item = 10 }
-swap_cache = { base = 20, item = 10 }
 swap_cpu = { base = 20, item = 5 }
-per_cpu_frames = { base = 20, item = 10 }
 zone = { base = 50, item = 45 }
 lru_batch = { base = 15, item = 5 }
 prefetch = { base = 15, item = 5 }
 lru = { base = 40, item = 30 }
 slab_sheaf = { base = 10, item = 2 }
-slab_barn = { base = 20, item = 10 }
 slab_cpu = { base = 15, item = 5 }
-slab_node = { base = 30, item = 20 }
+list_lock = { base = 30, item = 20 }
 slab_records = { base = 20, item = 5 }
 test = { base = 100, item = 10 }
 [[device]]
@@ -170,14 +166,15 @@ fn hold(costs: &Costs, section: Section, items: u64) -> u64 {
 
 /// Free frames and lists, for one page that comes, in batches where there are any.
 fn enlisted(costs: &Costs) -> u64 {
-    let s = costs.sections;
-    let allocated = hold(costs, s.per_cpu_frames, 1) + hold(costs, s.zone, 63) / 63;
-    allocated + hold(costs, s.lru_batch, 1) + hold(costs, s.lru, 15) / 15
+    let s = &costs.sections;
+    let allocated = hold(costs, s.of("per_cpu_frames"), 1) + hold(costs, s.of("zone"), 63) / 63;
+    allocated + hold(costs, s.of("lru_batch"), 1) + hold(costs, s.of("lru"), 15) / 15
 }
 
 /// The same for one that goes: aged, isolated, freed, 32 at a time.
 fn delisted(costs: &Costs) -> u64 {
-    (2 * hold(costs, costs.sections.lru, 32) + hold(costs, costs.sections.zone, 32)) / 32
+    (2 * hold(costs, costs.sections.of("lru"), 32) + hold(costs, costs.sections.of("zone"), 32))
+        / 32
 }
 
 /// A flush that a batch of 32 pages pays for once: the thread's time, and what the CPUs that it
@@ -209,11 +206,11 @@ fn a_page_in_and_out_of_ram_disks_costs_what_the_base_leaves_beside_locks() {
     let costs = load("xeon-48c-2-ramdisks").costs;
     let other_work = 22_100.0 * 18.0 / 16.0 * (1.0 - 0.224);
     let paths = costs.fault + costs.map_page + costs.unmap_page;
-    let clusters = 4 * hold(&costs, costs.sections.swap_cluster, 1);
+    let clusters = 4 * hold(&costs, costs.sections.of("swap_cluster"), 1);
     // Into a tree and out of it; taken and given back, 64 at a time.
-    let tree = 2 * hold(&costs, costs.sections.swap_cache, 1);
-    let batches = 2 * hold(&costs, costs.sections.swap_info, 64) / 64;
-    let slots = hold(&costs, costs.sections.swap_cpu, 1) + tree + batches;
+    let tree = 2 * hold(&costs, costs.sections.of("swap_cache"), 1);
+    let batches = 2 * hold(&costs, costs.sections.of("swap_info"), 64) / 64;
+    let slots = hold(&costs, costs.sections.of("swap_cpu"), 1) + tree + batches;
     // Frame records and entries, and what the four cluster locks protect, often another CPU's; and
     // the tree's.
     let lines = (8 + (4 * 3 / 4 + 2) * (1 + costs.section_lines)) * line(&costs);
@@ -230,7 +227,7 @@ fn a_page_out_to_a_ram_disk_costs_less_than_the_base_leaves() {
     let costs = load("xeon-e5v3-72t-ramdisk").costs;
     let other_work = 27_100.0 * 10.0 / 8.0 * (1.0 - 0.404);
     let paths = costs.fault + costs.zero_page + costs.map_page + costs.unmap_page;
-    let clusters = 2 * hold(&costs, costs.sections.swap_cluster, 1);
+    let clusters = 2 * hold(&costs, costs.sections.of("swap_cluster"), 1);
     let lines = (8 + 2 * (1 + costs.section_lines)) * line(&costs);
     let lists = enlisted(&costs) + delisted(&costs);
     let whole = (paths + clusters + lines + lists) as f64 + copied(&costs);

@@ -17,9 +17,9 @@ mod scale;
 
 pub use scale::MarkSettings;
 
-use highwater_platform::LockClass;
 use highwater_units::{Bytes, CpuId, NodeId};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// CPUs a machine can have.
 pub const CPUS_MAX: usize = 1024;
@@ -114,44 +114,14 @@ pub struct Costs {
     pub io_synchronous: u64,
 }
 
-/// What the holders of locks do, by class.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What the holders of locks do, by the name of the lock's class.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Sections {
-    /// Slots that a CPU keeps.
-    pub slot_cache: Section,
-    /// All slots of a device.
-    pub swap_info: Section,
-    /// A tree of the swap cache.
-    pub swap_cache: Section,
-    /// Counts and cache of a cluster.
-    pub swap_cluster: Section,
-    /// Lists of clusters.
-    pub swap_device: Section,
-    /// A CPU's cluster.
-    pub swap_cpu: Section,
-    /// A CPU's frames.
-    pub per_cpu_frames: Section,
-    /// The buddy allocator.
-    pub zone: Section,
-    /// A CPU's batch of pages.
-    pub lru_batch: Section,
-    /// The LRU lists.
-    pub lru: Section,
-    /// Pages that are to be read ahead.
-    pub prefetch: Section,
-    /// Arrays of objects that a CPU keeps.
-    pub slab_sheaf: Section,
-    /// Those that some CPUs share.
-    pub slab_barn: Section,
-    /// What a CPU has of a cache of objects.
-    pub slab_cpu: Section,
-    /// The partial slabs of a node.
-    pub slab_node: Section,
-    /// Records that no slab has.
-    pub slab_records: Section,
-    /// Tests.
-    pub test: Section,
+    /// Of classes that are not listed.
+    pub default: Section,
+    /// The listed ones.
+    #[serde(flatten)]
+    pub classes: BTreeMap<String, Section>,
 }
 
 /// How long a lock is held.
@@ -169,26 +139,8 @@ pub struct Section {
 
 impl Sections {
     /// The section of a class.
-    pub fn of(&self, class: LockClass) -> Section {
-        match class {
-            LockClass::SlotCache => self.slot_cache,
-            LockClass::SwapInfo => self.swap_info,
-            LockClass::SwapCache => self.swap_cache,
-            LockClass::SwapCluster => self.swap_cluster,
-            LockClass::SwapDevice => self.swap_device,
-            LockClass::SwapCpu => self.swap_cpu,
-            LockClass::PerCpuFrames => self.per_cpu_frames,
-            LockClass::Zone => self.zone,
-            LockClass::LruBatch => self.lru_batch,
-            LockClass::Lru => self.lru,
-            LockClass::Prefetch => self.prefetch,
-            LockClass::SlabSheaf => self.slab_sheaf,
-            LockClass::SlabBarn => self.slab_barn,
-            LockClass::SlabCpu => self.slab_cpu,
-            LockClass::SlabNode => self.slab_node,
-            LockClass::SlabRecords => self.slab_records,
-            LockClass::Test => self.test,
-        }
+    pub fn of(&self, class: &str) -> Section {
+        *self.classes.get(class).unwrap_or(&self.default)
     }
 }
 

@@ -46,21 +46,10 @@ io_complete = 1000
 io_synchronous = 300
 
 [costs.sections]
-swap_cluster = { base = 20, item = 10 }
-swap_device = { base = 20, item = 10 }
-slot_cache = { base = 20, item = 10 }
-swap_info = { base = 20, item = 10 }
-swap_cache = { base = 20, item = 10 }
-swap_cpu = { base = 20, item = 10 }
-per_cpu_frames = { base = 20, item = 10 }
-zone = { base = 20, item = 10 }
-lru_batch = { base = 20, item = 10 }
-prefetch = { base = 20, item = 10 }
-lru = { base = 20, item = 10 }
+default = { base = 20, item = 10 }
 slab_sheaf = { base = 10, item = 2 }
-slab_barn = { base = 20, item = 10 }
 slab_cpu = { base = 15, item = 5 }
-slab_node = { base = 30, item = 20 }
+list_lock = { base = 30, item = 20 }
 slab_records = { base = 20, item = 5 }
 test = { base = 200, item = 100 }
 ";

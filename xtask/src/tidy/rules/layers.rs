@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// What every module may use; they use only each other. `fuzz` chooses seeds for tests.
-const SHARED: &[&str] = &["stats", "limits", "error", "config", "fuzz"];
+const SHARED: &[&str] = &["stats", "limits", "error", "config", "lock_class", "phase", "fuzz"];
 
 /// What may use every module: the front door (`lib`), the check and the trial of everything.
 const WHOLE: &[&str] = &["lib", "manager", "verify", "trial"];

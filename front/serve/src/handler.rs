@@ -4,7 +4,7 @@
 //! Server -- Lead: who may read messages        thread: take the lead -> read -> serve -> again
 //!       |-- threads, more as they are needed            \-> a page on a slow device: give the
 //!       |                                                   lead away first, then wait for it
-//!       \-- Crowd: one thread faults, or many (crowd.rs)
+//!       \-- Crowd: one thread faults, or many (readers.rs)
 //! ```
 //! Leader and followers. Many threads fault: one reads and serves batches, and only when it is
 //! about to wait for a device, or for memory, does another take the lead. A single thread faults: a
@@ -13,13 +13,13 @@
 //! cost a wake-up across CPUs, there and back: 22 us a fault instead of 12 on a small virtual
 //! machine.
 
-use crate::Uffd;
-use crate::api::{Event, Message};
-use crate::crowd::{Crowd, Seat, Seats};
+use crate::readers::{Crowd, Seat, Seats};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served as How};
 use highwater_os::{OsThread, spawn};
 use highwater_platform::{Clock, Cpu, Thread};
+use highwater_uffd::Uffd;
+use highwater_uffd::api::{Event, Message};
 use highwater_units::{Nanos, PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::*};

@@ -4,7 +4,7 @@ use crate::common::{Paged, Setup, fail, memory};
 use highwater_mm::Range;
 use highwater_mm::space::Page;
 use highwater_mm::stats::Counter;
-use highwater_uffd::sigbus::Service;
+use highwater_serve::Service;
 use highwater_uffd::{Delivery, Mapping, Placement, Site};
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -1,16 +1,17 @@
-//! Service of faults in the thread that faults, by SIGBUS.
+//! Serves faults in the thread that faults, by SIGBUS.
 //!
-//! For spaces with [`crate::Delivery::InThread`]: their owners make no system calls into them. The
-//! kernel raises SIGBUS where it would have sent a message; the signal handler serves the fault and
-//! returns to the access. No switch, no wake-up: about half the cost. Everything the fault path
-//! does is allowed there, because the thread was at an access to paged memory, and so in no lock
-//! and in no function that the manager itself uses.
+//! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread), whose owners make no
+//! system calls that reach into them. The kernel raises SIGBUS where it would have sent a message;
+//! the signal handler serves the fault and returns to the access. There is no context switch and no
+//! wake-up, so a fault costs about half. The handler may run the whole fault path, because the
+//! thread was at an access to paged memory: it holds no lock, and is inside no function that the
+//! manager uses.
 //!
-//! A signal's disposition belongs to the process, so the table of served spaces is the one thing
-//! here that all managers of a process share. Faults elsewhere go to whoever had SIGBUS before.
+//! A signal's disposition belongs to the process, so all managers of a process share the table of
+//! served spaces. A SIGBUS at any other address goes to the handler that was installed before.
 
-use crate::Uffd;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
+use highwater_uffd::Uffd;
 use highwater_units::{SpaceId, Vpn};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};

@@ -1,7 +1,7 @@
 //! Real files as spaces that a program uses by plain pointers: what it reads is what they hold,
 //! what it changed is there after a sync, and what cannot be served is an error of its access.
 
-#[path = "../../os/tests/common/contents.rs"]
+#[path = "../../../platforms/os/tests/common/contents.rs"]
 mod contents;
 
 use contents::{directory, file, page_of};
@@ -9,8 +9,8 @@ use highwater_devices::{Device, FileAccess, Spec, open, open_file};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, StartError};
 use highwater_platform::conformance::Watchdog;
+use highwater_serve::{Owner, Part, Server};
 use highwater_uffd::api::Source;
-use highwater_uffd::handler::{Owner, Part, Server};
 use highwater_uffd::{FileAt, Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::fs;

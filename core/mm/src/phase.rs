@@ -1,0 +1,24 @@
+//! The table of phases: what a thread is doing for the manager. Lock statistics, and the CPU time
+//! of simulated threads, are by phase. [`crate::machine::Machine::enter`] begins one.
+
+use highwater_platform::{Phase, PhaseKind};
+
+/// The program's own work.
+pub const PROGRAM: &Phase = Phase::PROGRAM;
+/// A fault, but for what follows.
+pub const FAULT: &Phase = &Phase::new(1, "fault", PhaseKind::Fault);
+/// Getting and giving back frames.
+pub const ALLOC: &Phase = &Phase::new(2, "alloc", PhaseKind::Other);
+/// Scanning lists, deciding, unmapping: kswapd or direct reclaim.
+pub const RECLAIM: &Phase = &Phase::new(3, "reclaim", PhaseKind::Eviction);
+/// Taking slots and writing pages to them.
+pub const SWAP_OUT: &Phase = &Phase::new(4, "swap_out", PhaseKind::Eviction);
+/// Reading pages, and letting go of their slots.
+pub const SWAP_IN: &Phase = &Phase::new(5, "swap_in", PhaseKind::Other);
+/// Dropping and moving ranges, copying spaces.
+pub const RANGE: &Phase = &Phase::new(6, "range", PhaseKind::Other);
+/// Moving pages so that free frames come together.
+pub const COMPACT: &Phase = &Phase::new(7, "compact", PhaseKind::Other);
+
+/// All phases, in the order of their ids.
+pub const ALL: [&Phase; 8] = [PROGRAM, FAULT, ALLOC, RECLAIM, SWAP_OUT, SWAP_IN, RANGE, COMPACT];

@@ -1,0 +1,16 @@
+//! Serves the page faults of a manager on platform `uffd`.
+//!
+//! ```text
+//! Server  (handler.rs)  threads that read fault messages and take them to the manager
+//!         (readers.rs)  how many threads read, and on which CPUs
+//! Service (sigbus.rs)   the faulting thread serves its own fault, in a SIGBUS handler
+//! ```
+//! The manager does not know who calls it, and the platform does not know the manager: this crate
+//! joins them.
+
+mod handler;
+mod readers;
+mod sigbus;
+
+pub use handler::{Owner, Part, Server};
+pub use sigbus::Service;
