@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Manager -- Machine     what all modules work on
-//!         |- Crew        kswapd
+//!         |- KswapdPool  kswapd
 //!         \- Kthreads    readahead, flusher, kcompactd, khugepaged, where there are any
 //! check: settings   start: refusals   pin: guards   migrate   statistics
 //! ```
@@ -26,9 +26,9 @@ use crate::files::{self, NoSpace};
 use crate::folio::ORDER_MAX;
 use crate::khugepaged::{self, Asked};
 use crate::kthread::Kthreads;
-use crate::machine::{Machine, Stalling};
+use crate::machine::{Machine, StallKind};
 use crate::range;
-use crate::reclaim::Crew;
+use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Backing, Page, Range, Space};
@@ -44,7 +44,7 @@ use std::sync::{Arc, Weak};
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
-    kswapd: Arc<Crew<P>>,
+    kswapd: Arc<KswapdPool<P>>,
     /// Reads ahead.
     readahead: Option<Kthreads<P>>,
     /// Writes files' changed pages.
@@ -64,10 +64,9 @@ impl<P: Platform> Manager<P> {
         check::check(&config)?;
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
-        let crew = Crew::new(machine.clone());
+        let kswapd = KswapdPool::new(machine.clone());
         let (readahead, flusher, kcompactd, khugepaged) = (None, None, None, None);
-        let mut manager =
-            Manager { kswapd: crew, readahead, flusher, kcompactd, khugepaged, machine };
+        let mut manager = Manager { kswapd, readahead, flusher, kcompactd, khugepaged, machine };
         manager.set_kswapd_threads(threads)?;
         manager.readahead = ahead::start(&manager.machine).map_err(StartError::Thread)?;
         manager.flusher = flusher::start(&manager.machine).map_err(StartError::Thread)?;
@@ -148,7 +147,7 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::File`], [`StartError::Attach`] and [`StartError::Spaces`].
     pub fn add_file_space(&self, pages: u64, device: u8) -> Result<SpaceId, StartError> {
-        if !self.machine.fits_file(device, pages) || !self.machine.take_file(device) {
+        if !self.machine.fits_file(device, pages) || !self.machine.claim_file(device) {
             return Err(StartError::File(device));
         }
         self.add(pages, Order(0), Backing::File { device })
@@ -204,7 +203,7 @@ impl<P: Platform> Manager<P> {
             flusher::balance(&self.machine);
         }
         let stall =
-            self.is_elsewhere(space, fault.vpn).then(|| self.machine.stall(Stalling::Waits, start));
+            self.is_on_device(space, fault.vpn).then(|| self.machine.stall(StallKind::Io, start));
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         drop(stall);
         if changes_file {
@@ -240,7 +239,7 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Whether a page's contents are on a device.
-    fn is_elsewhere(&self, space: SpaceId, vpn: Vpn) -> bool {
+    fn is_on_device(&self, space: SpaceId, vpn: Vpn) -> bool {
         let space = self.space(space);
         match (space.entry(vpn).page(), space.backing()) {
             (Page::Swapped(_), _) | (Page::Absent, Backing::File { .. }) => true,
@@ -271,7 +270,7 @@ impl<P: Platform> Manager<P> {
         let on = self.machine.config.prefetch == Switch::On && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
-            self.machine.wish(Wish { space, first, end, marker: None });
+            self.machine.request_readahead(Wish { space, first, end, marker: None });
         }
     }
 

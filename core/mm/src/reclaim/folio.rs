@@ -25,7 +25,10 @@ use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, FrameList, Order, Pfn, Slot};
 
 /// Divides a batch: pages of one frame each, and the first frames of folios.
-pub(super) fn split_batch<P: Platform>(m: &Machine<P>, batch: FrameBatch) -> (FrameBatch, FrameBatch) {
+pub(super) fn split_batch<P: Platform>(
+    m: &Machine<P>,
+    batch: FrameBatch,
+) -> (FrameBatch, FrameBatch) {
     let [mut single, mut folios] = [FrameBatch::default(); 2];
     if !m.has_folios() {
         return (batch, folios);

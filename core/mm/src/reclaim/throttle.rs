@@ -82,7 +82,8 @@ impl<P: Platform> Drop for IsolatedPages<'_, P> {
         let IsolatedPages { node, kind, pages } = *self;
         node.isolated[kind as usize].fetch_sub(pages, SeqCst);
         // Not only when this was the last page too many: the list may have grown, which wakes nobody.
-        if node.isolated_waiters.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed {
+        if node.isolated_waiters.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed
+        {
             node.isolated_wait.notify_all();
         }
     }
@@ -191,7 +192,11 @@ mod tests {
 
     #[test]
     fn an_eighth_of_the_inactive_list_may_be_isolated_or_two_batches() {
-        let table = [(0, 32, Isolation::Allowed), (0, 33, Isolation::TooMany), (255, 33, Isolation::TooMany)];
+        let table = [
+            (0, 32, Isolation::Allowed),
+            (0, 33, Isolation::TooMany),
+            (255, 33, Isolation::TooMany),
+        ];
         let large = [(8000, 1000, Isolation::Allowed), (8000, 1001, Isolation::TooMany)];
         for (inactive, isolated, expected) in table.into_iter().chain(large) {
             assert_eq!(isolation(inactive, isolated), expected, "{isolated} of {inactive}");
@@ -207,7 +212,11 @@ mod tests {
             (0, 1, Kswapd::Working, Admission::Wait),
         ];
         for (free, min, kswapd, expected) in table {
-            assert_eq!(admission(free, min, kswapd), expected, "{free} free, min {min}, {kswapd:?}");
+            assert_eq!(
+                admission(free, min, kswapd),
+                expected,
+                "{free} free, min {min}, {kswapd:?}"
+            );
         }
     }
 }

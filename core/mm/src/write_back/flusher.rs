@@ -12,13 +12,13 @@
 //! written.
 
 use super::dirty::{EXPIRE, Flush, Limits, Writer};
-use super::frame;
 use crate::kthread::Kthreads;
 use crate::lru::Kind;
 use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Backing, Entry, Held, Pinned, Range, Space};
 use crate::stats::Counter;
+use crate::write_completion::{Outcome, Purpose, complete_held, resident_frame};
 use highwater_platform::{Atomic, Event, Io, Platform, Stop};
 use highwater_units::{FrameList, Nanos, NodeId, Vpn};
 use std::io;
@@ -52,9 +52,9 @@ fn limits<P: Platform>(m: &Machine<P>) -> Limits {
 
 /// This thread has changed a page of a file.
 pub fn tell<P: Platform>(m: &Machine<P>) {
-    let knows_of_none = m.flushing.sleeps.load(SeqCst) != 0;
+    let knows_of_none = m.flusher.sleeping.load(SeqCst) != 0;
     if knows_of_none || limits(m).writer(dirty_pages(m)) != Writer::GoOn {
-        m.flushing.alarm.notify_all();
+        m.flusher.wait.notify_all();
     }
 }
 
@@ -70,12 +70,12 @@ pub fn balance<P: Platform>(m: &Machine<P>) {
 fn wait<P: Platform>(m: &Machine<P>) {
     m.count(Counter::DirtyThrottle, 1);
     loop {
-        let (ticket, before) = (m.flushing.cleaned.ticket(), dirty_pages(m));
-        m.flushing.alarm.notify_all();
+        let (ticket, before) = (m.flusher.progress.ticket(), dirty_pages(m));
+        m.flusher.wait.notify_all();
         if limits(m).writer(before) != Writer::Wait {
             return;
         }
-        m.flushing.cleaned.wait(ticket, Some(PAUSE_MAX));
+        m.flusher.progress.wait(ticket, Some(PAUSE_MAX));
         if dirty_pages(m) >= before {
             return;
         }
@@ -90,7 +90,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     if !machine.has_files() {
         return Ok(None);
     }
-    let mut thread = Kthreads::new(machine, |m| m.flushing.alarm.notify_all());
+    let mut thread = Kthreads::new(machine, |m| m.flusher.wait.notify_all());
     thread.run("flush", NodeId(0), run)?;
     Ok(Some(thread))
 }
@@ -110,7 +110,7 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::RANGE);
     let mut rounds: Vec<Round> = Vec::new();
     loop {
-        let ticket = m.flushing.alarm.ticket();
+        let ticket = m.flusher.wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
@@ -124,18 +124,18 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
         }
         match limits(m).flusher(dirty_pages(m), oldest) {
             Flush::Sleep => {
-                m.flushing.sleeps.store(1, SeqCst);
+                m.flusher.sleeping.store(1, SeqCst);
                 if dirty_pages(m) == 0 {
-                    m.flushing.alarm.wait(ticket, None);
+                    m.flusher.wait.wait(ticket, None);
                 }
-                m.flushing.sleeps.store(0, SeqCst);
+                m.flusher.sleeping.store(0, SeqCst);
             }
-            Flush::SleepFor(time) => m.flushing.alarm.wait(ticket, Some(time)),
+            Flush::SleepFor(time) => m.flusher.wait.wait(ticket, Some(time)),
             Flush::Some => {
                 let pass = |(space, round)| flush_some(m, space, round, PASS_PAGES);
                 let written: usize = m.spaces().zip(&mut rounds).map(pass).sum();
                 if written == 0 {
-                    m.flushing.alarm.wait(ticket, Some(REST));
+                    m.flusher.wait.wait(ticket, Some(REST));
                 }
             }
         }
@@ -174,7 +174,7 @@ fn flush_some<P: Platform>(
     while written < most && space.dirty() > 0 {
         let (next, batch) = gather(m, space, Vpn(round.at));
         written += write_batch(m, device, batch);
-        m.flushing.cleaned.notify_all();
+        m.flusher.progress.notify_all();
         match next {
             Some(next) => round.at = next.0,
             None => {
@@ -229,7 +229,7 @@ fn take_run<'a, P: Platform>(m: &Machine<P>, space: &'a Space<P>, vpn: Vpn) -> O
     let alike = |entry: Entry| entry.is_dirty() && entry.is_mapped() == first.is_mapped();
     while held.extend(Pinned::Refuse, alike) {}
     if first.is_mapped() {
-        let frames: FrameList = held.entries().iter().map(frame).collect();
+        let frames: FrameList = resident_frames(&held);
         let progress = m.platform.unmap(space.id(), vpn, &frames);
         if progress.stop == Some(Stop::Vanished) {
             m.abandon(frames[progress.done]);
@@ -241,20 +241,25 @@ fn take_run<'a, P: Platform>(m: &Machine<P>, space: &'a Space<P>, vpn: Vpn) -> O
     (!held.is_empty()).then_some(held)
 }
 
+fn resident_frames<P: Platform>(held: &Held<'_, P>) -> FrameList {
+    held.entries().iter().map(|entry| resident_frame(*entry)).collect()
+}
+
 /// Writes the runs, all under way together; says how many pages.
 fn write_batch<P: Platform>(m: &Machine<P>, device: u8, batch: Batch<'_, P>) -> usize {
     let mut ios = [Io::new(0, FrameList::default()); BATCH];
     for (io, held) in ios.iter_mut().zip(batch.runs.iter().flatten()) {
-        *io = Io::new(held.first().0 as u32, held.entries().iter().map(frame).collect());
+        *io = Io::new(held.first().0 as u32, resident_frames(held));
     }
     if batch.len > 0 {
         m.swap.write(&m.platform, &m.stats, device, &mut ios[..batch.len]);
     }
     let mut written = 0;
-    for (io, held) in ios.iter().zip(batch.runs.into_iter().flatten()) {
-        if io.result.is_ok() {
-            written += held.len();
-            held.release(|_, was| was.clean());
+    for (io, mut held) in ios.iter().zip(batch.runs.into_iter().flatten()) {
+        for index in 0..held.len() {
+            let completed =
+                complete_held(&mut held, index, io.result, Purpose::WriteBack, |was| was);
+            written += usize::from(completed == Outcome::Clean);
         }
     }
     m.count(Counter::Flushed, written as u64);

@@ -1,6 +1,6 @@
 //! `layers`: inside core/mm a module uses only modules further down the way of a fault.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 use crate::tidy::tokens::{flatten, text};
 use proc_macro2::Span;
@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],
+    &["write_completion"],
     &["large", "run", "folio", "kthread"],
     &["machine"],
     &["space", "swap", "lru", "zone"],
