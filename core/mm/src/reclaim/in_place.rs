@@ -11,7 +11,6 @@
 
 use super::destinations::Destinations;
 use super::fate::Fate;
-use crate::config::Switch;
 use crate::frame::Shadow;
 use crate::machine::{Machine, Node};
 use crate::run::{Run, Unmapped};
@@ -102,13 +101,11 @@ fn evicted<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, ag
     if was.is_ahead() {
         m.count(Counter::FileRaWasted, 1);
     }
-    match m.config.shadows {
-        Switch::Off => Entry::ABSENT,
-        Switch::On => {
-            let history = m.frames.history(pfn);
-            Entry::evicted(Shadow::new(node.zone.range().node, age, history))
-        }
+    if !m.config.shadows {
+        return Entry::ABSENT;
     }
+    let history = m.frames.history(pfn);
+    Entry::evicted(Shadow::new(node.zone.range().node, age, history))
 }
 
 /// Adds a transfer for each stretch of pages to write.

@@ -15,7 +15,6 @@
 //! small from then on.
 
 use super::reclaimer::Reclaimer;
-use crate::config::Switch;
 use crate::frame::{Owner, Place, Writeback};
 use crate::large::{Tails, block_frames};
 use crate::lru::List;
@@ -35,7 +34,7 @@ pub(super) fn split_batch<P: Platform>(
     batch: FrameBatch,
 ) -> (FrameBatch, FrameBatch) {
     let [mut small, mut large] = [FrameBatch::default(); 2];
-    if m.config.large_pages == Switch::Off {
+    if !m.config.large_pages {
         return (batch, large);
     }
     for pfn in batch.iter() {
