@@ -42,8 +42,8 @@ pub(super) fn aging<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> 
     }
 }
 
-/// With an accessed bit, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a probe costs
-/// an unmapping, and a used page a fault, the inactive list is an eighth.
+/// With an accessed bit, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a probe
+/// costs an unmapping, and a used page a fault, the inactive list is an eighth.
 fn inactive_is_low<P: Platform>(lru: &Lru<P>, kind: Kind, recency: Recency) -> bool {
     let (active, inactive) = (lru.len(List::active(kind)), lru.len(List::inactive(kind)));
     let ratio = match recency {

@@ -91,8 +91,8 @@ fn balance(f: &Figures, priority: u32) -> Balance {
     }
 }
 
-/// The share of anonymous pages under [`Balance::Fraction`], in parts of [`WHOLE`]: the cheaper kind
-/// is scanned more.
+/// The share of anonymous pages under [`Balance::Fraction`], in parts of [`WHOLE`]: the cheaper
+/// kind is scanned more.
 fn anon_share(swappiness: u32, costs: [u64; 2]) -> u64 {
     let sum = costs[0] + costs[1];
     let part = |weight: u64, cost: u64| weight * (3 * sum + 1) / (sum + cost + 1);

@@ -1,7 +1,7 @@
 //! kswapd: threads that keep a node's free frames above its watermarks.
 //!
 //! ```text
-//! an allocation below low -> wake_kswapd -> run: balance_node until free frames reach high -> sleep
+//! allocation below low -> wake_kswapd -> run: balance_node until free frames reach high -> sleep
 //! ```
 //! All threads of a node wait for the same event and run the same loop over the same lists, as in
 //! the multiple-kswapd patch. After 17 rounds that free nothing, kswapd gives up on the node until

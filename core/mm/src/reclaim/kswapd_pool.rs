@@ -2,15 +2,15 @@
 //! run.
 //!
 //! ```text
-//! KswapdPool -- NodePool, by node -- Members: [Worker]   a thread and its control; those stopped
-//!                                 |- due                 time of the next review, in automatic mode
+//! KswapdPool -- NodePool, by node -- Members: [Worker]   a thread, its control; the stopped ones
+//!                                 |- due                 time of the next review, if automatic
 //!                                 \- CPU time by index
 //! set(n)   fewer: stops the last workers, wakes them and joins them
 //!          more:  starts threads
 //! review   by the first kswapd thread to find it due: Totals -> Sample -> sizing::decide
 //! ```
-//! Locking: the mutex of a node's members is the standard library's: nothing waits while it is held,
-//! and no shared word of the platform is touched.
+//! Locking: the mutex of a node's members is the standard library's: nothing waits while it is
+//! held, and no shared word of the platform is touched.
 
 use super::kswapd::{self, Control, Pool, wake_kswapd};
 use super::sizing::{EXCESS_MIN, PERIOD, Sample, Sizing, Streaks, decide};

@@ -55,7 +55,8 @@ struct Block<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Block<'a, P> {
-    /// Locks the large page whose first frame is `head`, if none of its entries is locked or pinned.
+    /// Locks the large page whose first frame is `head`, if none of its entries is locked or
+    /// pinned.
     fn lock(m: &'a Machine<P>, head: Pfn) -> Option<Block<'a, P>> {
         let owner = m.frames.owner(head).filter(|owner| owner.vpn == block_of(owner.vpn))?;
         let frames = block_frames(head);
@@ -203,9 +204,9 @@ enum Warmth {
     Cold,
 }
 
-/// Decides by the number of pages in use. The kernel keeps a whole block for one used page; here the
-/// unused ones would take a notable part of the budget. khugepaged's threshold is higher, so it does
-/// not collapse at once what was split here.
+/// Decides by the number of pages in use. The kernel keeps a whole block for one used page; here
+/// the unused ones would take a notable part of the budget. khugepaged's threshold is higher, so it
+/// does not collapse at once what was split here.
 fn warmth(used: usize) -> Warmth {
     match used {
         0 => Warmth::Cold,

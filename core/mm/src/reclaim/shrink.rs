@@ -1,4 +1,5 @@
-//! The reclaim loop: chooses batches of inactive pages and evicts them until enough frames are free.
+//! The reclaim loop: chooses batches of inactive pages and evicts them until enough frames are
+//! free.
 //!
 //! ```text
 //! shrink: priority 12 .. 0    each round scans 1/2^priority of the lists

@@ -8,8 +8,8 @@
 //! ```
 //! kswapd never waits here. A thread that does may hold entries, so every wait is bounded. Two
 //! departures from the kernel: two batches may always be isolated, for budgets of some hundred
-//! frames; and the wait for kswapd is a tenth of the kernel's second, because other threads may wait
-//! for those entries.
+//! frames; and the wait for kswapd is a tenth of the kernel's second, because other threads may
+//! wait for those entries.
 
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
@@ -81,7 +81,8 @@ impl<P: Platform> Drop for IsolatedPages<'_, P> {
     fn drop(&mut self) {
         let IsolatedPages { node, kind, pages } = *self;
         node.isolated[kind as usize].fetch_sub(pages, SeqCst);
-        // Not only when this was the last page too many: the list may have grown, which wakes nobody.
+        // Not only when this was the last page too many: the list may have grown, which wakes
+        // nobody.
         if node.isolated_waiters.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed
         {
             node.isolated_wait.notify_all();
@@ -127,8 +128,8 @@ pub enum Throttled {
     Waited,
 }
 
-/// Waits until kswapd, which the caller has woken, has brought free frames above half of min, or has
-/// given up.
+/// Waits until kswapd, which the caller has woken, has brought free frames above half of min, or
+/// has given up.
 pub fn throttle_direct_reclaim<P: Platform>(m: &Machine<P>) -> Throttled {
     let (start, mut throttled) = (m.platform.now(), Throttled::Unthrottled);
     loop {
