@@ -190,6 +190,20 @@ pub struct SlabConfig {
     pub sheaves: Option<Switch>,
 }
 
+impl SlabConfig {
+    /// Any settings, each drawn alone, or left open: for tests that draw what they run.
+    pub fn draw(random: &mut Prng) -> SlabConfig {
+        let mut some = |count: u64| random.percent(75).then(|| random.below(count) as usize);
+        let factors = [CpuPartial::Single, CpuPartial::Double, CpuPartial::Quadruple];
+        SlabConfig {
+            order: some(2).map(|at| [SlabOrder::Base, SlabOrder::Large][at]),
+            cpu_partial: some(3).map(|at| factors[at]),
+            node_partial: some(2).map(|at| [NodePartial::Fixed, NodePartial::Cpus][at]),
+            sheaves: some(2).map(|at| [Switch::Off, Switch::On][at]),
+        }
+    }
+}
+
 /// How many pages a slab has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlabOrder {

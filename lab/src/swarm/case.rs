@@ -2,10 +2,10 @@
 
 use crate::machines;
 use highwater_mm::config::Switch;
-use highwater_mm::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{Limits, Policy, Setup, Traced, Troubles};
+use highwater_testkit::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
 

@@ -303,15 +303,15 @@ impl<P: Platform> Lanes<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
-    use highwater_units::{Bytes, NodeId};
+    use highwater_platform::testing::TestPlatform;
+    use highwater_units::NodeId;
 
     #[test]
     fn every_frame_has_a_place_of_its_own() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(1, Vec::new());
         for (first, frames, count) in [(0, 1, 1), (7, 1000, 3), (64, 640, 4), (5, 129, 8)] {
             let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };
-            let lanes: Lanes<Os> = Lanes::new(&platform, range, count);
+            let lanes: Lanes<TestPlatform> = Lanes::new(&platform, range, count);
             for pfn in (first..first + frames).map(Pfn) {
                 assert_eq!(lanes.pfn(lanes.lane_of(pfn), lanes.item(pfn)), pfn);
             }

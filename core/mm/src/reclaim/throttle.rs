@@ -156,14 +156,14 @@ pub(super) fn give_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use highwater_os::Os;
-    use highwater_units::{Bytes, Pfn};
+    use highwater_platform::testing::TestPlatform;
+    use highwater_units::Pfn;
 
     /// A task was found asleep for 20 ms, with nothing isolated: the inactive list had grown, so
     /// that to the last thread with pages in hand they had been few already, and it said nothing.
     #[test]
     fn who_waits_is_told_though_it_was_the_list_that_grew() {
-        let platform = Os::new(Bytes::of_pages(512), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(512, Vec::new());
         let m = Machine::new(platform, Config::default());
         let node = &m.nodes[0];
         let isolated = Isolated::note(node, Kind::Anon, 40);

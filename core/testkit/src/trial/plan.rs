@@ -1,12 +1,13 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{
+use highwater_mm::config::history::CompactHistory;
+use highwater_mm::config::{
     Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig,
     Switch,
 };
-use crate::folio::ORDER_MAX;
-use crate::machine::SPACES_MAX;
+use highwater_mm::folio::ORDER_MAX;
+use highwater_mm::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
 
 /// Most users of a trial: each has a space of its own and a spare one.
@@ -215,11 +216,7 @@ pub struct Plan {
 fn draw_compaction(config: &mut Config, random: &mut Prng) {
     let way = random.below(7) as usize;
     config.compact = if way == 0 { Switch::Off } else { Switch::On };
-    #[cfg(feature = "history")]
-    {
-        let past = &crate::config::history::CompactHistory::ALL;
-        config.history.compact = past.get(way.wrapping_sub(1)).copied();
-    }
+    config.history.compact = CompactHistory::ALL.get(way.wrapping_sub(1)).copied();
 }
 
 impl Plan {
@@ -340,7 +337,7 @@ fn draw_dirty_ratios(random: &Prng) -> [u32; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zone::Watermarks;
+    use highwater_mm::zone::Watermarks;
 
     #[test]
     fn drawn_plans_can_be_carried_out() {

@@ -7,9 +7,9 @@
 //! ```
 //! Locking: the model's mutex is the observer's, and never held across a call of the platform.
 
-use super::Beat;
-use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder, Switch};
-use crate::slab::{
+use super::outcome::Beat;
+use highwater_mm::config::SlabConfig;
+use highwater_mm::slab::{
     CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
 use highwater_platform::{Platform, Thread};
@@ -31,20 +31,6 @@ pub struct ObjectsPlan {
     pub sizes: Vec<u32>,
     /// Objects that a user has at most.
     pub most: usize,
-}
-
-impl SlabConfig {
-    /// Any settings, each drawn alone, or left open: for tests that draw what they run.
-    pub fn draw(random: &mut Prng) -> SlabConfig {
-        let mut some = |count: u64| random.percent(75).then(|| random.below(count) as usize);
-        let factors = [CpuPartial::Single, CpuPartial::Double, CpuPartial::Quadruple];
-        SlabConfig {
-            order: some(2).map(|at| [SlabOrder::Base, SlabOrder::Large][at]),
-            cpu_partial: some(3).map(|at| factors[at]),
-            node_partial: some(2).map(|at| [NodePartial::Fixed, NodePartial::Cpus][at]),
-            sheaves: some(2).map(|at| [Switch::Off, Switch::On][at]),
-        }
-    }
 }
 
 impl ObjectsPlan {
