@@ -1,10 +1,9 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use highwater_mm::config::history::CompactHistory;
+use highwater_mm::config::history::{CompactHistory, SwapHistory};
 use highwater_mm::config::{
-    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig,
-    Switch,
+    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead, ReadaheadBy, SlabConfig,
 };
 use highwater_mm::folio::ORDER_MAX;
 use highwater_mm::machine::SPACES_MAX;
@@ -215,7 +214,7 @@ pub struct Plan {
 /// Draws whether memory is compacted, and as which kernel.
 fn draw_compaction(config: &mut Config, random: &mut Prng) {
     let way = random.below(7) as usize;
-    config.compact = if way == 0 { Switch::Off } else { Switch::On };
+    config.compact = way != 0;
     config.history.compact = CompactHistory::ALL.get(way.wrapping_sub(1)).copied();
 }
 
@@ -233,7 +232,7 @@ impl Plan {
         let mut config = draw_config(&mut random, frames);
         // Drawn apart, so that what other seeds mean stays the same.
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
-            config.large_pages = Switch::On;
+            config.large_pages = true;
         }
         let mut huge = Prng::new(seed ^ 0x6b68_7567);
         config.khugepaged = KhugepagedConfig::draw(&mut huge);
@@ -248,7 +247,7 @@ impl Plan {
         let mut writes = Prng::new(seed ^ 0x0b0c);
         config.kswapd_writes = writes.percent(75).then(|| writes.below(4) as usize);
         if Prng::new(seed ^ 0x9ead).percent(25) {
-            config.prefetch = Switch::Off;
+            config.prefetch = false;
         }
         let mut files = Prng::new(seed ^ 0xf11e);
         if files.percent(50) {
@@ -311,20 +310,21 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
     let direct_reclaim = if apart.percent(20) { 32 << apart.below(6) } else { 32 };
     let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
-    let usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
+    let mut usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
     if random.percent(50) {
         return usual;
     }
     let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
     let watermark_scale = Some(1 + random.below(1000) as u32);
     let window_max = 1 + random.below(16) as usize;
-    let swap = SwapConfig::draw(random);
+    usual.history.swap = SwapHistory::draw(random);
+    usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
-    let shadows = [Switch::Off, Switch::On][random.below(2) as usize];
+    let shadows = [false, true][random.below(2) as usize];
     let lru_lanes = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
     let usual = Config { lru_lanes, dirty_background_ratio, dirty_ratio, ..usual };
-    Config { min_free, watermark_scale, window_max, swappiness, shadows, swap, ..usual }
+    Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
 }
 
 /// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.
