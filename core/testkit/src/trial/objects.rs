@@ -8,7 +8,7 @@
 //! Locking: the model's mutex is the observer's, and never held across a call of the platform.
 
 use super::outcome::Beat;
-use highwater_mm::config::SlabConfig;
+use highwater_mm::config::Config;
 use highwater_mm::slab::{
     CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
@@ -25,8 +25,8 @@ pub struct ObjectsPlan {
     pub threads: usize,
     /// Steps of each.
     pub steps: usize,
-    /// The settings of slabs.
-    pub config: SlabConfig,
+    /// The settings; only those of slabs matter.
+    pub config: Config,
     /// The caches, by the bytes of their objects.
     pub sizes: Vec<u32>,
     /// Objects that a user has at most.
@@ -44,10 +44,12 @@ impl ObjectsPlan {
             _ => 256 + random.below(5000) as u32,
         };
         let caches = 1 + random.below(3);
+        let mut config = Config::default();
+        config.draw_slab(&mut random);
         ObjectsPlan {
             threads,
             steps: steps / threads,
-            config: SlabConfig::draw(&mut random),
+            config,
             sizes: (0..caches).map(|_| size(&mut random)).collect(),
             most: 1 << random.below(9),
         }
@@ -84,7 +86,7 @@ pub fn run_objects<P: Platform>(
     beat: Beat,
 ) -> u64 {
     let ranges = platform.ranges();
-    let slabs = Slabs::new(PageRange::new(platform.clone(), &ranges), plan.config);
+    let slabs = Slabs::new(PageRange::new(platform.clone(), &ranges), &plan.config);
     let cache = |size: &u32| {
         let (name, callers) = (format!("trial-{size}"), Callers::Noted);
         let (marks, order) = (Marks::Bits, Order(0));
