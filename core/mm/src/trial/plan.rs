@@ -2,7 +2,7 @@
 //! in kind (swarm testing; Groce and others, 2012).
 
 #[cfg(feature = "history")]
-use crate::config::history::ReadaheadBy;
+use crate::config::history::{ReadaheadBy, ReclaimHistory};
 use crate::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
@@ -310,11 +310,15 @@ impl Plan {
 
 /// Settings: often the defaults, and marks of at most about half of the frames.
 fn draw_config(random: &mut Prng, frames: u64) -> Config {
-    // Drawn apart, so that what seeds mean otherwise stays the same.
-    let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
-    let direct_reclaim = if apart.percent(20) { 32 << apart.below(6) } else { 32 };
     let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
-    let usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
+    #[cfg_attr(not(feature = "history"), expect(unused_mut, reason = "drawn with history only"))]
+    let mut usual = Config { kswapd_threads, ..Config::default() };
+    #[cfg(feature = "history")]
+    {
+        // Drawn apart, so that what seeds mean otherwise stays the same.
+        let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
+        usual.history.reclaim.direct_reclaim = ReclaimHistory::draw_direct_reclaim(&mut apart);
+    }
     if random.percent(50) {
         return usual;
     }
@@ -328,11 +332,14 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     }
     usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
-    let shadows = [false, true][random.below(2) as usize];
+    #[cfg(feature = "history")]
+    {
+        usual.history.reclaim.shadows = random.below(2) == 1;
+    }
     let lru_shards = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
     let usual = Config { lru_shards, dirty_background_ratio, dirty_ratio, ..usual };
-    Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
+    Config { min_free, watermark_scale, window_max, swappiness, ..usual }
 }
 
 /// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.
