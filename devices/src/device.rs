@@ -19,8 +19,9 @@ pub trait Device: Send + Sync {
     /// [`Device::info`] for changes by the user's options, before the device is used.
     fn info_mut(&mut self) -> &mut DeviceInfo;
 
-    /// Reads the batch, waits for all transfers and sets every `result`. After an error the contents
-    /// of that transfer's frames are undefined. A slot that was never written reads as zeros.
+    /// Reads the batch, waits for all transfers and sets every `result`. After an error the
+    /// contents of that transfer's frames are undefined. A slot that was never written reads as
+    /// zeros.
     ///
     /// # Safety
     /// The frames are populated memory of `arena`, and no other thread touches them meanwhile.

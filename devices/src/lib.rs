@@ -5,7 +5,7 @@
 //! Spec --open--> Box<dyn Device>      Arena: addresses of the frames
 //!                 |- Ram              a mapping of slots, plain copies
 //!                 |- Zram             compressed objects in blocks of one size class
-//!                 |- FileDevice       an unlinked sparse file (create), or one that existed (existing)
+//!                 |- FileDevice       an unlinked sparse file (create), or an existing one
 //!                 |   |- Disk         properties of the disk below the file
 //!                 |   |- Pool         io_urings of this process (uring), one per batch in flight
 //!                 |   |- Tail         the last page of a file that existed, if it is partial

@@ -75,8 +75,8 @@ impl Pool {
         Held { pool: self, index: started.index }
     }
 
-    /// For a forked child: it never uses or closes any of the parent's rings, whether they were free
-    /// or in use at the time of the fork.
+    /// For a forked child: it never uses or closes any of the parent's rings, whether they were
+    /// free or in use at the time of the fork.
     pub(crate) fn leave_to_parent(&self) {
         self.busy.store(u64::MAX, Release);
     }

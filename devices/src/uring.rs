@@ -66,8 +66,8 @@ impl Ring {
         unsafe { self.finish(direction, arena, chunk, todo) }
     }
 
-    /// Submits the transfers of `todo` without waiting. [`Ring::finish`] waits, and finds those that
-    /// the ring did not take.
+    /// Submits the transfers of `todo` without waiting. [`Ring::finish`] waits, and finds those
+    /// that the ring did not take.
     ///
     /// # Safety
     /// As for [`Ring::transfer`], until `finish` has returned.

@@ -234,8 +234,8 @@ impl Areas {
         (offset < area.len() as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
     }
 
-    /// The space whose faults are messages, and its page, at an address. Of nested spaces, the outer
-    /// one.
+    /// The space whose faults are messages, and its page, at an address. Of nested spaces, the
+    /// outer one.
     pub(crate) fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         let made = self.areas.iter().enumerate().filter_map(|(id, area)| Some((id, area.get()?)));
         let served = |area: &Area| area.delivery == Delivery::Handler && area.is_own();

@@ -1,10 +1,10 @@
 //! The arena: the memory of all frames.
 //!
-//! With MOVE, the address of a frame in the arena is a hole while its page is mapped in the program:
-//! the memory itself moves. So each address is backed once, and after that the kernel neither
-//! allocates nor frees; [`UffdArena::populate`] does it in chunks, when frames are first used. With
-//! COPY the arena is ordinary memory, and a frame whose page is mapped in the program is dropped
-//! from it.
+//! With MOVE, the address of a frame in the arena is a hole while its page is mapped in the
+//! program: the memory itself moves. So each address is backed once, and after that the kernel
+//! neither allocates nor frees; [`UffdArena::populate`] does it in chunks, when frames are first
+//! used. With COPY the arena is ordinary memory, and a frame whose page is mapped in the program is
+//! dropped from it.
 
 use crate::api::{Mapping, Source, Userfaultfd, Wake, Writes, feature};
 use highwater_devices::Arena;

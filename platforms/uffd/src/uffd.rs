@@ -100,7 +100,8 @@ impl Uffd {
         self.areas.locate(address)
     }
 
-    /// Maps pages of the space again, empty and writable, after something else was mapped over them.
+    /// Maps pages of the space again, empty and writable, after something else was mapped over
+    /// them.
     ///
     /// # Errors
     /// The system's refusal.
