@@ -5,7 +5,7 @@
 //! stream at full speed, Manager::prefetch --> swap::Wishes --> run: a thread of this file
 //! reader of a file (file.rs), readahead_by=threads ---^        \=reader: reader.rs
 //!   gather: entries held, frames taken -> started ... over, or no room -> land: mapped, released
-//! flights  [ oldest | ... | newest |   |   ]   a ring of machine/read_batch.rs; landed by landing.rs
+//! flights  [ oldest | ... | newest |   |   ]   ReadBatch ring; landed by landing.rs
 //! ```
 //! A stream that reads full windows asks for the pages after its window, and is seen again at the
 //! first of these, which is left unmapped (the kernel's PG_readahead): then the next stretch is

@@ -7,9 +7,9 @@
 //!                                       \- take_old  the thread that finishes expired batches
 //! ```
 //! Conservation: `pages` is the sum over the batches here.
-//! Locking: a queue's lock is taken under entries at most, and nothing under it. A thread that finds
-//! an entry locked registers as its waiter, then looks here; `put` adds the batch, then wakes the
-//! waiters of its entries. So no thread sleeps for a batch that lies here.
+//! Locking: a queue's lock is taken under entries at most, and nothing under it. A thread that
+//! finds an entry locked registers as its waiter, then looks here; `put` adds the batch and wakes
+//! the waiters of its entries. So no thread sleeps for a batch that lies here.
 
 use super::read_batch::ReadBatch;
 use crate::lock_class;
