@@ -30,11 +30,39 @@ use std::time::{Duration, Instant};
 /// How long processes that end with the program may take for it.
 const REST: Duration = Duration::from_millis(100);
 
+/// What the lines of the summary mean, for `--help`.
+const SUMMARY_TERMS: &str = "\
+Summary, printed when the program has ended:
+  budget           what --memory allows each process
+  peak RAM         largest resident set of any process, and its parts:
+                     paged        pages that count towards the budget
+                     Highwater    Highwater's own tables
+                     swap in RAM  ram: and zram: devices
+                     not paged    memory outside the budget: small blocks of programs that need
+                                  little, stacks, libraries, shared memory, generated code
+                                  (docs/limits.md); the line below it lists the kinds
+  peak demand      most memory that was in use and counts towards budgets, in RAM or swapped out
+  malloc           blocks of less than 64 KiB (objects, in slabs) and larger ones when they had
+                   most bytes, and what was left at the end
+  page faults      minor: served from memory; major: waited for a read from swap
+  swapped in, out  traffic with the swap devices; a read or write carries several pages
+  direct reclaims  times a thread of the program had to free memory itself, because the threads
+                   that free it in the background (kswapd) were too slow; and how long that took
+  time stalled     time during which a thread, or all threads that could have run, waited for
+                   memory, as 'some' and 'full' in /proc/pressure/memory
+  fault latency    how long page faults took: half of them up to p50, 99 % up to p99
+  compressed       what zram: devices held at most, and the memory that took
+  tiers            what tier: devices held at most; 'written back': cold pages moved to the slow
+                   level; 'written at once': written there because the fast level was full
+  Highwater CPU    CPU time of Highwater's threads, in addition to the program's
+--report writes all figures, and every counter, as JSON.";
+
 /// Run a program with more memory than it may use
 ///
 /// Memory beyond the budget goes to swap devices, page by page, as the program needs other pages.
 /// The program is not changed, and its children run under the same settings.
 #[derive(Args)]
+#[command(after_long_help = SUMMARY_TERMS)]
 pub(crate) struct Run {
     /// Memory budget of each process, such as 512M [default: half of what is available]
     #[arg(long, value_name = "SIZE")]

@@ -2,25 +2,16 @@
 
 mod common;
 
-use common::{highwater, idle_library};
+use common::{can_run, highwater, idle_library};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Whether programs can be run here at all; the reason is what `bad_input` tests.
-fn works(library: &Path) -> bool {
-    let status = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
-    if !status.status.success() {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&status.stdout));
-    }
-    status.status.success()
-}
-
-/// `highwater run` with `args`; none where it does not work.
+/// `highwater run` with `args`; `None` if this machine cannot run it.
 fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
     let library = idle_library(dir.path());
-    works(&library).then(|| {
+    can_run(&library).then(|| {
         let mut command = highwater();
         command.env("HIGHWATER_PRELOAD", library).arg("run").args(args);
         command

@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{highwater, idle_library};
+use common::{can_run, highwater, idle_library};
 use procfs::process::{Process, Stat, all_processes};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -17,18 +17,10 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 /// For what happens at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn works(library: &Path) -> bool {
-    let output = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
-    if !output.status.success() {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stdout));
-    }
-    output.status.success()
-}
-
-/// `highwater run` with arguments; none where it does not work.
+/// `highwater run` with `args`; `None` if this machine cannot run it.
 fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
     let library = idle_library(dir.path());
-    works(&library).then(|| {
+    can_run(&library).then(|| {
         let mut command = highwater();
         command.env("HIGHWATER_PRELOAD", library).args(["run", "--memory", "16M"]);
         command.args(["--swap", "ram:16M"]).args(args);

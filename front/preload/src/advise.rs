@@ -205,3 +205,25 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
         })),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advice_is_followed_or_ignored_or_unknown() {
+        for (advice, done, ignored) in [
+            (libc::MADV_DONTNEED, true, false),
+            (libc::MADV_FREE, true, false),
+            (libc::MADV_WIPEONFORK, true, false),
+            (libc::MADV_HUGEPAGE, false, true),
+            (libc::MADV_COLD, false, true),
+            (libc::MADV_REMOVE, false, false),
+            (libc::MADV_HWPOISON, false, false),
+            (-1, false, false),
+        ] {
+            assert_eq!((is_done(advice), is_passed_over(advice)), (done, ignored), "{advice}");
+        }
+        assert!(!(0..256).any(|advice| is_done(advice) && is_passed_over(advice)));
+    }
+}

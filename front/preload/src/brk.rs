@@ -17,8 +17,10 @@ use crate::signals::Blocked;
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_int, c_void, intptr_t};
-use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use rustix::process::{Resource, getrlimit};
+use std::cmp::Ordering;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Addresses; 0: there is no reservation.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -110,19 +112,39 @@ fn set(process: &Process, to: usize) -> bool {
     if !(start..=end).contains(&to) {
         return false;
     }
-    let [before, after] = [now, to].map(|address| {
-        let whole = address.next_multiple_of(PAGE_SIZE);
-        process.page(start).offset(((whole - start) / PAGE_SIZE) as u64)
-    });
-    let moved = if after > before {
-        to - start <= data_bytes_max() && give(process, Range { first: before, end: after })
-    } else {
-        after == before || take_back(process, Range { first: after, end: before })
+    let page = |address| process.page(start).offset(((address - start) / PAGE_SIZE) as u64);
+    let moved = match step(now, to) {
+        Step::Within => true,
+        Step::Up(from, to) => {
+            to - start <= data_bytes_max()
+                && give(process, Range { first: page(from), end: page(to) })
+        }
+        Step::Down(from, to) => take_back(process, Range { first: page(to), end: page(from) }),
     };
     if moved {
         BREAK.store(to, Release);
     }
     moved
+}
+
+/// What moving the break does to whole pages: their first address and the one after the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The break stays within its page.
+    Within,
+    /// Pages from the first address to the second come into use.
+    Up(usize, usize),
+    /// Pages from the first address down to the second go out of use.
+    Down(usize, usize),
+}
+
+fn step(now: usize, to: usize) -> Step {
+    let [before, after] = [now, to].map(|address| address.next_multiple_of(PAGE_SIZE));
+    match before.cmp(&after) {
+        Ordering::Less => Step::Up(before, after),
+        Ordering::Equal => Step::Within,
+        Ordering::Greater => Step::Down(before, after),
+    }
 }
 
 /// Makes pages accessible, which read as zeros.
@@ -149,12 +171,45 @@ fn take_back(process: &Process, range: Range) -> bool {
 
 /// RLIMIT_DATA.
 fn data_bytes_max() -> usize {
-    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: the call fills the limit, unless it fails.
-    unsafe {
-        match libc::getrlimit(libc::RLIMIT_DATA, limit.as_mut_ptr()) {
-            0 => limit.assume_init().rlim_cur as usize,
-            _ => usize::MAX,
+    getrlimit(Resource::Data).current.map_or(usize::MAX, |bytes| bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    #[test]
+    fn the_break_takes_and_gives_whole_pages() {
+        const P: usize = PAGE_SIZE;
+        for (now, to, expected) in [
+            (P, P, Step::Within),
+            (P, P + 1, Step::Up(P, 2 * P)),
+            (P + 1, 2 * P, Step::Within),
+            (P + 1, 2 * P + 1, Step::Up(2 * P, 3 * P)),
+            (2 * P, P + 1, Step::Within),
+            (2 * P + 1, 2 * P, Step::Down(3 * P, 2 * P)),
+            (5 * P, P, Step::Down(5 * P, P)),
+        ] {
+            assert_eq!(step(now, to), expected, "{now} to {to}");
+        }
+    }
+
+    #[test]
+    fn pages_below_the_break_are_in_use_and_no_others() {
+        let mut random = Prng::new(1);
+        let (mut now, mut in_use) = (0, [false; 16]);
+        for _ in 0..2000 {
+            let to = random.below((in_use.len() * PAGE_SIZE) as u64) as usize;
+            let pages = |from: usize, to: usize| from / PAGE_SIZE..to / PAGE_SIZE;
+            match step(now, to) {
+                Step::Within => {}
+                Step::Up(from, to) => in_use[pages(from, to)].fill(true),
+                Step::Down(from, to) => in_use[pages(to, from)].fill(false),
+            }
+            now = to;
+            let expected = |page: usize| page * PAGE_SIZE < now;
+            assert!(in_use.iter().enumerate().all(|(page, used)| *used == expected(page)));
         }
     }
 }

@@ -111,6 +111,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_extent_holds_its_first_byte_and_not_the_one_behind_it() {
+        let extent = Extent { start: 100, len: 50 };
+        for (address, expected) in
+            [(0, false), (99, false), (100, true), (149, true), (150, false), (usize::MAX, false)]
+        {
+            assert_eq!(extent.holds(address), expected, "{address}");
+        }
+        assert!(!Extent::default().holds(0), "an empty one holds nothing");
+    }
+
+    #[test]
     fn the_c_library_is_inside_and_the_heap_is_not() {
         learn();
         assert!(are_known());

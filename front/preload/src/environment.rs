@@ -44,12 +44,18 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
         }
         entries = entries.wrapping_add(1);
     }
-    let settings = Settings::from_vars(|name| value(&ours, name));
-    let preload = own_path().map(|path| [PRELOAD, path].concat()).unwrap_or_default();
-    let preload = CString::new(preload).unwrap_or_default();
-    let variables = Variables { ours, preload };
     // Only the first call counts, and there is no other.
-    let _ = ENVIRONMENT.set(Environment { settings, variables });
+    let _ = ENVIRONMENT.set(Environment::of(ours, own_path().unwrap_or_default()));
+}
+
+impl Environment {
+    /// The environment of a process with these variables of ours, and this library at `path`.
+    fn of(ours: Vec<CString>, path: &[u8]) -> Environment {
+        let settings = Settings::from_vars(|name| value(&ours, name));
+        let preload = if path.is_empty() { Vec::new() } else { [PRELOAD, path].concat() };
+        let preload = CString::new(preload).unwrap_or_default();
+        Environment { settings, variables: Variables { ours, preload } }
+    }
 }
 
 fn value(ours: &[CString], name: &str) -> Option<OsString> {
@@ -106,5 +112,26 @@ mod tests {
         let ours = [c"HIGHWATER_MEMORYX=1", c"HIGHWATER_MEMORY=2=3"].map(CStr::to_owned);
         assert_eq!(value(&ours, "HIGHWATER_MEMORY"), Some("2=3".into()));
         assert_eq!(value(&ours, "HIGHWATER_SWAP"), None);
+        assert_eq!(value(&[], "HIGHWATER_MEMORY"), None);
+        assert_eq!(value(&[c"HIGHWATER_SWAP=".to_owned()], "HIGHWATER_SWAP"), Some("".into()));
+    }
+
+    #[test]
+    fn settings_are_whole_or_none_or_an_error() {
+        let of = |vars: &[&CStr]| {
+            let ours = vars.iter().map(|entry| CString::from(*entry)).collect();
+            Environment::of(ours, b"/lib/hw.so")
+        };
+        assert_eq!(of(&[]).settings, Ok(None), "not to be served");
+        let odd = of(&[c"HIGHWATER_MEMORY=much", c"HIGHWATER_SWAP=ram:1M"]).settings;
+        assert!(odd.is_err_and(|error| error.lines().count() == 1));
+    }
+
+    #[test]
+    fn children_get_the_variables_and_the_library() {
+        let ours = vec![c"HIGHWATER_MEMORY=1".to_owned()];
+        let found = Environment::of(ours.clone(), b"/lib/hw.so").variables;
+        assert_eq!((found.ours, found.preload), (ours, c"LD_PRELOAD=/lib/hw.so".to_owned()));
+        assert_eq!(Environment::of(Vec::new(), b"").variables.preload, c"".to_owned());
     }
 }

@@ -20,7 +20,9 @@ use crate::target;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::arch::naked_asm;
 use std::ffi::CStr;
+use std::io::IoSlice;
 use std::mem::{MaybeUninit, transmute};
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -127,10 +129,10 @@ unsafe fn say(program: *const c_char, sanitizer: &str) {
         sanitizer.as_bytes(),
         b", which has a malloc of its own: it is not paged\n",
     ];
-    let parts = line
-        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: the parts live for the call. What cannot be written cannot be said.
-    unsafe { libc::syscall(libc::SYS_writev, libc::STDERR_FILENO, parts.as_ptr(), parts.len()) };
+    // SAFETY: the kernel refuses a number that is not open.
+    let stream = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+    // What cannot be written cannot be reported either.
+    let _ = rustix::io::writev(stream, &line.map(IoSlice::new));
 }
 
 /// Calls `act` with an environment in which LD_PRELOAD does not name this library; as it is, if it

@@ -28,9 +28,10 @@ use highwater_session::MapFiles;
 use highwater_uffd::FileAt;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use libc::{c_int, off_t};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -192,9 +193,12 @@ pub(crate) fn is_wanted(request: &Request) -> bool {
 
 /// Whether the program has a descriptor open for reading only.
 fn is_for_reading(fd: RawFd) -> bool {
-    // SAFETY: asks about a number.
-    let status = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    status >= 0 && status & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: the kernel refuses a number that is not open.
+    let status = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
+    status.is_ok_and(|flags| (flags & (OFlags::ACCMODE | OFlags::PATH)).is_empty())
 }
 
 /// The file behind a descriptor of the program's, under a path and a descriptor of the helper's, if

@@ -32,6 +32,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use rustix::process::{Pid, test_kill_process};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -87,9 +88,8 @@ impl Answer {
     fn wait(&self, guardian: i32) -> Result<&'static Process, String> {
         while self.given.load(Acquire) == 0 {
             futex_wait(&self.given, 0, Some(Nanos(100_000_000)));
-            // SAFETY: asks about a process.
-            let gone = unsafe { libc::kill(guardian, 0) } != 0
-                && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+            let guardian = Pid::from_raw(guardian);
+            let gone = guardian.is_some_and(|it| test_kill_process(it) == Err(Errno::SRCH));
             if gone && self.given.load(Acquire) == 0 {
                 return Err("the helper process ended while it started".to_owned());
             }

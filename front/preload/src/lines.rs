@@ -240,3 +240,45 @@ unsafe fn made(
     }
     len
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of malloc, as a program passes one to getline.
+    struct Line {
+        bytes: *mut c_char,
+        len: size_t,
+    }
+
+    impl Line {
+        fn give(&mut self, text: &[u8]) -> ssize_t {
+            let mut ended = text.to_vec();
+            ended.push(0);
+            let from = ended.as_ptr().cast();
+            // SAFETY: a block of malloc and its length, and a text with a zero behind it.
+            unsafe { give(&mut self.bytes, &mut self.len, from, text.len() as ssize_t, 0) }
+        }
+    }
+
+    #[test]
+    fn blocks_grow_to_twice_their_size_at_least_and_never_shrink() {
+        // SAFETY: a new block.
+        let mut line =
+            Line { bytes: unsafe { libc::malloc(FIRST_BYTES) }.cast(), len: FIRST_BYTES };
+        let mut expected = FIRST_BYTES;
+        for bytes in [0, 1, 119, 120, 5, 239, 240, 1000, 100_000, 3, 199_999, 200_000] {
+            let text: Vec<u8> = (0..bytes).map(|at: usize| (at % 251) as u8 + 1).collect();
+            assert_eq!(line.give(&text), bytes as ssize_t);
+            if bytes + 1 > expected {
+                expected = (bytes + 1).max(2 * expected);
+            }
+            assert_eq!(line.len, expected, "after {bytes} bytes");
+            // SAFETY: what was just copied there, with its zero.
+            let found = unsafe { CStr::from_ptr(line.bytes) };
+            assert_eq!(found.to_bytes(), text);
+        }
+        // SAFETY: the block, which nobody has any more.
+        unsafe { libc::free(line.bytes.cast()) };
+    }
+}

@@ -523,3 +523,34 @@ unsafe fn libc_usable_size(pointer: *mut c_void) -> usize {
     let overhead = if header & MMAPPED != 0 { 2 } else { 1 };
     (header & !FLAGS) - overhead * size_of::<usize>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_of_a_block_tells_its_size_as_the_c_library_does() {
+        for size in (0..300).chain([1000, 4096, 100_000, 1 << 20, 40 << 20]) {
+            // SAFETY: a block of the C library's, which nobody else has.
+            unsafe {
+                let block = (native().malloc)(size);
+                assert_eq!(libc_usable_size(block), libc::malloc_usable_size(block), "{size}");
+                (native().free)(block);
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_stays_where_half_of_it_is_used() {
+        for (size, now, expected) in [
+            (64, 64, true),
+            (65, 64, false),
+            (32, 64, true),
+            (31, 64, false),
+            (1, 16, true),
+            (17, 16, false),
+        ] {
+            assert_eq!(fits(size, now), expected, "{size} bytes in {now}");
+        }
+    }
+}

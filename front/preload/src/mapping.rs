@@ -320,3 +320,57 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     // First, for the kernel may refuse it.
     returned(unmap_outside(&named).inspect(|()| named.process.release(named.pages())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_private_memory_is_paged() {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        for (len, access, flags, expected) in [
+            (1, both, plain, Request::Paged(Commit::Checked)),
+            (1, libc::PROT_READ, plain, Request::Paged(Commit::Checked)),
+            (1, libc::PROT_NONE, plain, Request::Paged(Commit::Unchecked)),
+            (1, both, plain | libc::MAP_NORESERVE, Request::Paged(Commit::Unchecked)),
+            (1, both, plain | libc::MAP_POPULATE, Request::Paged(Commit::Checked)),
+            (0, both, plain, Request::Kernel),
+            (1, both | libc::PROT_EXEC, plain, Request::Kernel),
+            (1, both, libc::MAP_PRIVATE, Request::Kernel),
+            (1, both, libc::MAP_SHARED | libc::MAP_ANONYMOUS, Request::Kernel),
+            (1, both, plain | libc::MAP_STACK, Request::Kernel),
+            (1, both, plain | libc::MAP_GROWSDOWN, Request::Kernel),
+            (1, both, plain | libc::MAP_HUGETLB, Request::Kernel),
+            (1, both, plain | libc::MAP_LOCKED, Request::Kernel),
+            (1, both, plain | libc::MAP_FIXED, Request::Kernel),
+        ] {
+            assert_eq!(decide(len, access, flags), expected, "{len} {access:#x} {flags:#x}");
+        }
+    }
+
+    #[test]
+    fn an_offset_within_a_page_is_the_kernels_to_refuse() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let (address, len, access) = (0, PAGE_SIZE, libc::PROT_READ);
+        let at = |offset| Call { address, len, access, flags, fd: -1, offset };
+        assert_eq!(at(0).request(), Request::Paged(Commit::Checked));
+        assert_eq!(at(PAGE_SIZE as off_t).request(), Request::Paged(Commit::Checked));
+        assert_eq!(at(1).request(), Request::Kernel);
+        assert!(!at(0).anywhere().is_fixed());
+    }
+
+    #[test]
+    fn a_program_insists_once_it_gives_back_what_it_got_elsewhere() {
+        let (hints, large) = (Hints::default(), PAGED_MIN);
+        assert!(hints.are_followed(PAGE_SIZE, PAGED_MIN - 1), "small ones always");
+        assert!(!hints.are_followed(INSISTED_MIN, large));
+        hints.turned_down(0x1000, large);
+        hints.note_unmapped(0x2000, large);
+        hints.note_unmapped(0x1000, large - 1);
+        assert!(!hints.are_followed(INSISTED_MIN, large), "another mapping, or a part");
+        hints.note_unmapped(0x1000, large);
+        assert!(hints.are_followed(INSISTED_MIN, large));
+        assert!(!hints.are_followed(INSISTED_MIN - 1, large), "a low address is a wish");
+    }
+}

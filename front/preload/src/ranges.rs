@@ -24,6 +24,7 @@ use highwater_mm::space::Entry;
 use highwater_os::sys;
 use highwater_session::Settings;
 use highwater_units::{PAGE_SIZE, Vpn};
+use rustix::process::{Resource, getrlimit};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Address space of the range, so that large reservations are paged, too: a tenth of what a process
@@ -46,17 +47,14 @@ pub(crate) fn pages_for(settings: &Settings) -> u64 {
     let capacity = capacity_of(settings);
     let most = if caller::are_addresses_fixed() { RANGE_SANITIZED } else { RANGE };
     let least = capacity.saturating_mul(RANGE_PER_CAPACITY).clamp(RANGE_MIN, most);
-    let limit = address_space_limit();
-    let fits = |len: &u64| *len <= limit / 2 && can_map(*len);
-    let halves = std::iter::successors(Some(most), |len| Some(len / 2));
-    halves.take_while(|len| *len >= least).find(fits).unwrap_or(least) / PAGE_SIZE as u64
+    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    largest(most, least, |len| len <= limit / 2 && can_map(len)) / PAGE_SIZE as u64
 }
 
-fn address_space_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: fills in the structure given.
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-    limit.rlim_cur
+/// The largest of `most`, its half, its quarter, ... that fits; `least` if none of these does.
+fn largest(most: u64, least: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let halves = std::iter::successors(Some(most), |len| Some(len / 2));
+    halves.take_while(|len| *len >= least).find(|len| fits(*len)).unwrap_or(least)
 }
 
 fn can_map(len: u64) -> bool {
@@ -351,5 +349,34 @@ impl Process {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_is_the_largest_that_fits() {
+        let table = [
+            // most, least, limit, expected
+            (1024, 64, u64::MAX, 1024),
+            (1024, 64, 1024, 1024),
+            (1024, 64, 1023, 512),
+            (1024, 64, 64, 64),
+            (1024, 64, 63, 64),
+            (1024, 100, 127, 100),
+            (64, 64, 0, 64),
+        ];
+        for (most, least, limit, expected) in table {
+            let found = largest(most, least, |len| len <= limit);
+            assert_eq!(found, expected, "{most} to {least} in {limit}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_maps_a_page_and_not_all_addresses() {
+        assert!(can_map(PAGE_SIZE as u64));
+        assert!(!can_map(1 << 62));
     }
 }

@@ -271,3 +271,43 @@ fn copy_present(process: &Process, kept: Range, copy: *mut u8) {
         at = vpn.offset(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_make_no_sense_are_refused() {
+        const P: usize = PAGE_SIZE;
+        let (may, fixed, keep) = (libc::MREMAP_MAYMOVE, libc::MREMAP_FIXED, libc::MREMAP_DONTUNMAP);
+        for (address, old_len, len, flags, target, is_refused) in [
+            (8 * P, 2 * P, 4 * P, 0, 0, false),
+            (8 * P, 2 * P, 4 * P, may, 0, false),
+            (8 * P, 2 * P, 4 * P, may | fixed, 16 * P, false),
+            (8 * P, 2 * P, 2 * P, may | keep, 0, false),
+            (8 * P, 2 * P, 0, may, 0, true),
+            (8 * P + 1, 2 * P, 4 * P, may, 0, true),
+            (8 * P, 2 * P, 4 * P, fixed, 16 * P, true),
+            (8 * P, 2 * P, 4 * P, may | fixed, 16 * P + 8, true),
+            (8 * P, 2 * P, 4 * P, may | keep, 0, true),
+            (8 * P, 2 * P, 2 * P, keep, 0, true),
+            (8 * P, 2 * P, 4 * P, 1 << 8, 0, true),
+            // The target overlaps what is moved: from above, from below, not at all.
+            (8 * P, 2 * P, 4 * P, may | fixed, 9 * P, true),
+            (8 * P, 2 * P, 4 * P, may | fixed, 5 * P, true),
+            (8 * P, 2 * P, 4 * P, may | fixed, 4 * P, false),
+            (8 * P, 2 * P, 4 * P, may | fixed, 10 * P, false),
+        ] {
+            let call = Call { address, old_len, len, flags, target };
+            let expected = is_refused.then_some(libc::EINVAL);
+            assert_eq!(call.error(), expected, "{address:#x} {old_len} {len} {flags} {target:#x}");
+        }
+    }
+
+    #[test]
+    fn what_fits_is_kept() {
+        let range = |first, end| Range { first: Vpn(first), end: Vpn(end) };
+        assert_eq!(kept_of(range(3, 8), range(20, 22)), range(3, 5));
+        assert_eq!(kept_of(range(3, 8), range(20, 40)), range(3, 8));
+    }
+}

@@ -18,7 +18,8 @@ use highwater_os::sys::{futex_wait, futex_wake_all};
 use highwater_session::{Settings, StatsFile};
 use highwater_uffd::Uffd;
 use highwater_units::{Bytes, Nanos, PAGE_SIZE};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -267,21 +268,19 @@ pub(crate) fn say(message: &str) {
         Some(program) if highwater_os::helper::is_inside() => stream_of(program),
         Some(_) | None => None,
     };
-    let stream = copy.as_ref().map_or(libc::STDERR_FILENO, AsRawFd::as_raw_fd);
-    // SAFETY: the line lives for the call. What cannot be written cannot be said.
-    unsafe { libc::write(stream, line.as_ptr().cast(), line.len()) };
+    // SAFETY: the kernel refuses a number that is not open.
+    let own = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+    let stream = copy.as_ref().map_or(own, AsFd::as_fd);
+    // What cannot be written cannot be reported either.
+    let _ = rustix::io::write(stream, line.as_bytes());
 }
 
 /// The standard error of the program, whose descriptors the helper does not have.
 fn stream_of(program: Program) -> Option<OwnedFd> {
-    let (call, stream) = (libc::SYS_pidfd_getfd, libc::STDERR_FILENO);
-    // SAFETY: asks for a new descriptor.
-    match unsafe { libc::syscall(call, program.pidfd, stream, 0) } {
-        // SAFETY: just made, and nobody else's.
-        fd @ 0.. => Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }),
-        _ => {
-            let path = format!("/proc/{}/fd/{stream}", program.pid);
-            std::fs::OpenOptions::new().append(true).open(path).ok().map(OwnedFd::from)
-        }
-    }
+    // SAFETY: open as long as this process lives.
+    let pidfd = unsafe { BorrowedFd::borrow_raw(program.pidfd) };
+    pidfd_getfd(pidfd, libc::STDERR_FILENO, PidfdGetfdFlags::empty()).ok().or_else(|| {
+        let path = format!("/proc/{}/fd/{}", program.pid, libc::STDERR_FILENO);
+        std::fs::OpenOptions::new().append(true).open(path).ok().map(OwnedFd::from)
+    })
 }

@@ -45,3 +45,29 @@ impl Drop for Blocked {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_blocked(signal: libc::c_int) -> bool {
+        let mut now = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the call fills the set.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), now.as_mut_ptr());
+            libc::sigismember(now.as_ptr(), signal) == 1
+        }
+    }
+
+    #[test]
+    fn signals_are_blocked_until_the_last_of_nested_guards_is_gone() {
+        assert!(!is_blocked(libc::SIGUSR1));
+        let outer = Blocked::now();
+        let inner = Blocked::now();
+        assert!(is_blocked(libc::SIGUSR1) && is_blocked(libc::SIGTERM));
+        drop(inner);
+        assert!(is_blocked(libc::SIGUSR1));
+        drop(outer);
+        assert!(!is_blocked(libc::SIGUSR1));
+    }
+}

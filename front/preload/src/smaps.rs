@@ -250,6 +250,46 @@ mod tests {
     }
 
     #[test]
+    fn names_of_mappings_tell_their_kind() {
+        for (path, expected) in [
+            ("[heap]", Some(Kind::Brk)),
+            ("[stack]", Some(Kind::Stacks)),
+            ("/usr/lib/libc.so.6", Some(Kind::Files)),
+            ("/tmp/gone (deleted)", Some(Kind::Files)),
+            ("/memfd:jit (deleted)", Some(Kind::Shared)),
+            ("/dev/shm/segment", Some(Kind::Shared)),
+            ("/dev/zero (deleted)", Some(Kind::Shared)),
+            ("/SYSV00000000 (deleted)", Some(Kind::Shared)),
+            ("[anon_shmem:name]", Some(Kind::Shared)),
+            ("/anon_hugepage (deleted)", Some(Kind::Huge)),
+            ("[vdso]", Some(Kind::Other)),
+            ("[anon:name]", None),
+            ("", None),
+        ] {
+            let found = match place(path.as_bytes()) {
+                Place::Nowhere => None,
+                Place::Known(kind) => Some(kind),
+            };
+            assert_eq!(found, expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_cut_off_count_nothing() {
+        for text in [
+            "1000-2000",
+            "1000-",
+            "1000 rw-p 0 0 0 /f\nRss: 8 kB\n",
+            "1000-2000\nRss: 8 kB\n",
+            "zz-2000 rw-p 0 0 0 /f\nRss: 8 kB\n",
+            "Rss: 8 kB\n",
+            "1000-2000 rw-p 0 0 0 /f\nRss: many kB\nRss:\n",
+        ] {
+            assert_eq!(parse(text.as_bytes(), &[]).unwrap().total(), 0, "{text:?}");
+        }
+    }
+
+    #[test]
     fn what_is_no_text_of_the_kernel_ends() {
         let endless = vec![b'a'; 3 * BUFFER_BYTES];
         assert_eq!(parse(&endless[..], &[]).unwrap(), Elsewhere::default());

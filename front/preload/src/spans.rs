@@ -212,3 +212,7 @@ mod tests {
         assert_eq!(cut(range(13, 14), &regions[3..]), within);
     }
 }
+
+#[cfg(test)]
+#[path = "spans_fuzz.rs"]
+mod fuzz;

@@ -8,7 +8,11 @@
 //! As in exec.rs nothing is allocated here. What cannot be read, or found without a search, counts
 //! as any other program.
 
-use libc::{Elf64_Ehdr, Elf64_Phdr, c_char, c_int};
+use crate::descriptors;
+use libc::{Elf64_Ehdr, Elf64_Phdr, c_char};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CStr;
 
 /// What the libraries of sanitizers are called, and these themselves.
 const SANITIZERS: [(&[u8], &str); 8] = [
@@ -36,21 +40,17 @@ const HEAD_BYTES: usize = 4096;
 /// # Safety
 /// `path` is a string.
 pub(crate) unsafe fn sanitizer(path: *const c_char) -> Option<&'static str> {
-    // SAFETY: the caller's path, for a descriptor that is closed below.
-    let file = unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags)
-    };
-    if file < 0 {
-        return None;
-    }
-    let found = of_file(file as c_int);
-    // SAFETY: opened above.
-    unsafe { libc::syscall(libc::SYS_close, file) };
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let found = of_file(file.as_fd());
+    // Past the C library's close, which another library may have replaced.
+    descriptors::close_raw(file.into_raw_fd());
     found
 }
 
-fn of_file(file: c_int) -> Option<&'static str> {
+fn of_file(file: BorrowedFd<'_>) -> Option<&'static str> {
     let mut buffer = [0; HEAD_BYTES];
     let head = read(file, 0, &mut buffer)?;
     let header: Elf64_Ehdr = at(head, 0)?;
@@ -81,11 +81,9 @@ fn of_file(file: c_int) -> Option<&'static str> {
 }
 
 /// Bytes of a file, as many as there are.
-fn read(file: c_int, from: u64, buffer: &mut [u8]) -> Option<&[u8]> {
-    // SAFETY: the buffer is filled, at most.
-    let len =
-        unsafe { libc::syscall(libc::SYS_pread64, file, buffer.as_mut_ptr(), buffer.len(), from) };
-    buffer.get(..usize::try_from(len).ok()?)
+fn read<'a>(file: BorrowedFd<'_>, from: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let len = rustix::io::pread(file, &mut *buffer, from).ok()?;
+    buffer.get(..len)
 }
 
 /// What lies at a byte.
@@ -111,6 +109,49 @@ mod tests {
         for path in [c"/proc/self/exe", c"/bin/sh", c"/etc/passwd", c"/", c"/nonexistent"] {
             // SAFETY: a string.
             assert_eq!(unsafe { sanitizer(path.as_ptr()) }, None, "{path:?}");
+        }
+    }
+
+    /// The headers of a program that needs a library: PT_LOAD from 0, PT_DYNAMIC at 0x200, names
+    /// at 0x300.
+    fn needing(library: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 0x400];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, b"\x7fELF\x02\x01\x01");
+        put(32, &64u64.to_le_bytes());
+        put(56, &2u16.to_le_bytes());
+        for (at, kind, offset, len) in
+            [(64, libc::PT_LOAD, 0, 0x400u64), (120, libc::PT_DYNAMIC, 0x200u64, 48)]
+        {
+            put(at, &kind.to_le_bytes());
+            put(at + 8, &offset.to_le_bytes());
+            // Loaded 0x1000 bytes behind where it lies in the file.
+            put(at + 16, &(offset + 0x1000).to_le_bytes());
+            put(at + 32, &len.to_le_bytes());
+        }
+        let entries = [DT_NEEDED, 1, DT_STRTAB, 0x1300, DT_NULL, 0];
+        for (index, word) in entries.iter().enumerate() {
+            put(0x200 + 8 * index, &word.to_le_bytes());
+        }
+        put(0x301, library.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn sanitizers_are_known_by_the_libraries_a_program_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        for (library, expected) in [
+            ("libasan.so.8", Some("AddressSanitizer")),
+            ("libtsan.so.2", Some("ThreadSanitizer")),
+            ("libclang_rt.hwasan-x86_64.so", Some("HWAddressSanitizer")),
+            ("libc.so.6", None),
+            ("", None),
+        ] {
+            let path = dir.path().join("program");
+            std::fs::write(&path, needing(library)).unwrap();
+            let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            // SAFETY: a string.
+            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, expected, "{library}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What tests of the real binary share.
 
+use highwater_testing::skip_or_fail;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -24,4 +25,14 @@ pub(crate) fn idle_library(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("libidle.so");
     compile("int highwater_idle;\n", &path, &["-shared", "-fPIC"]);
     path
+}
+
+/// Whether this machine can run programs with `library` as the preload library; skips the test if
+/// not.
+pub(crate) fn can_run(library: &Path) -> bool {
+    let output = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
+    if !output.status.success() {
+        skip_or_fail(String::from_utf8_lossy(&output.stdout));
+    }
+    output.status.success()
 }

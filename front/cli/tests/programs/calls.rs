@@ -1,6 +1,7 @@
 //! Calls on memory: they say what the system says, and other threads see each as one step.
 
-use crate::place::{Limits, Place, tell};
+use crate::place::{Limits, Place};
+use highwater_testing::skip_or_fail;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,7 +39,7 @@ fn pages_come_back_with_known_protections() {
 fn core_files_are_of_the_size_of_what_was_used() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     if pattern.trim() != "core" {
-        return tell("skipped: this system does not write core files where programs are");
+        return skip_or_fail("this system does not write core files where programs are");
     }
     let place = Place::new();
     let directory = place.path("cores");
@@ -47,7 +48,7 @@ fn core_files_are_of_the_size_of_what_was_used() {
     let program = place.c_program("dumps", &[path, "100"]);
     place.run_within(&Limits::of(128 * MIB), &program);
     let Some(core) = core_in(&directory) else {
-        return tell("skipped: no core file was written (a limit?)");
+        return skip_or_fail("no core file was written (a limit?)");
     };
     let length = core.metadata().expect("a file").len();
     assert!(length < 300 * MIB, "a core file of {} MiB for 100 MiB", length / MIB);

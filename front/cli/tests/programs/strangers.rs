@@ -1,9 +1,10 @@
 //! Programs with libraries, mallocs and environments of their own ways, and what is not paged.
 
 use crate::common::{compile, highwater};
-use crate::place::{Limits, Place, program, tell};
+use crate::place::{Limits, Place, program};
 use crate::report::Report;
 use crate::run::Program;
+use highwater_testing::skip_or_fail;
 use std::path::Path;
 use std::process::Command;
 
@@ -46,7 +47,7 @@ fn php_with_extensions() {
     let has = |module: &str, all: &str| all.lines().any(|line| line.eq_ignore_ascii_case(module));
     let modules = modules.map_or(String::new(), |it| String::from_utf8_lossy(&it.stdout).into());
     if !["mbstring", "dom", "simplexml"].iter().all(|module| has(module, &modules)) {
-        return tell("skipped: no php with mbstring, dom and simplexml");
+        return skip_or_fail("no php with mbstring, dom and simplexml");
     }
     let (place, program) = (Place::new(), program("php", &["-r", script]));
     let unlimited = place.run(&program).expect_success("php");
@@ -65,7 +66,7 @@ fn other_mallocs_may_be_there() {
     for name in MALLOCS {
         let malloc = format!("{DIRECTORY}/{name}");
         if !Path::new(&malloc).exists() {
-            tell(&format!("skipped: no {malloc}"));
+            skip_or_fail(format_args!("no {malloc}"));
             continue;
         }
         let place = Place::new();

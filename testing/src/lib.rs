@@ -1,0 +1,16 @@
+//! How a test reports that it cannot run on this machine.
+//!
+//! With `HIGHWATER_REQUIRE=all` in the environment, as in CI, a test that cannot run fails.
+
+use std::fmt::Display;
+
+/// Prints why the calling test is skipped. The caller returns.
+///
+/// # Panics
+/// If the environment requires every test to run.
+#[track_caller]
+pub fn skip_or_fail(reason: impl Display) {
+    let required = std::env::var_os("HIGHWATER_REQUIRE").is_some_and(|value| value == "all");
+    assert!(!required, "HIGHWATER_REQUIRE=all, and this test cannot run: {reason}");
+    eprintln!("skipped: {reason}");
+}
