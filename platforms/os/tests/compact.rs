@@ -3,7 +3,6 @@
 
 use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
-use highwater_mm::config::Switch;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::trial::{Pins, Program};
@@ -86,8 +85,7 @@ fn pages_make_way_for_large_runs() {
 
 #[test]
 fn without_compaction_runs_are_had_by_eviction_alone() {
-    let (mut manager, space) =
-        in_pieces_with_threads(Config { compact: Switch::Off, ..config(None) }, 4);
+    let (mut manager, space) = in_pieces_with_threads(Config { compact: false, ..config(None) }, 4);
     manager.stop_kswapd();
     take_all(&manager);
     let counted = |counter| manager.statistics().get(counter);
@@ -119,7 +117,7 @@ fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
     assert_eq!(counted(Counter::CompactSuccess), 0);
     assert!(counted(Counter::CompactStall) < 40, "the longer it fails, the less often it tries");
     let scanned = [Counter::CompactMigrateScanned, Counter::CompactFreeScanned].map(counted);
-    zone.free_for_all(&runs);
+    zone.free_to_zone(&runs);
     check(&manager, space, 4);
     scanned
 }
@@ -312,11 +310,11 @@ fn a_page_without_a_block_for_it_stays() {
             }
         }
         let (back, away): (Vec<Pfn>, Vec<Pfn>) = taken.iter().partition(|pfn| pfn.0 % 2 == 1);
-        zone.free_for_all(&back);
+        zone.free_to_zone(&back);
         assert_eq!(manager.alloc_run(Order::LARGE, Mobility::Movable), None, "{compact:?}");
         let counted = |counter| manager.statistics().get(counter);
         assert_eq!(counted(Counter::PgMigrateSuccess), 0, "{compact:?}");
-        zone.free_for_all(&away);
+        zone.free_to_zone(&away);
         folios.check();
     }
 }

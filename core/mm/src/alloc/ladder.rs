@@ -2,9 +2,8 @@
 
 use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
-use crate::config::Switch;
 use crate::lru::Kind;
-use crate::machine::{Machine, Node, Stalling};
+use crate::machine::{Machine, Node, StallKind};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
@@ -35,7 +34,7 @@ pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameL
     }
     m.count(Counter::AllocStall, 1);
     let (cpu, start) = (m.cpu(), m.platform.now());
-    let stall = m.stall(Stalling::Reclaims, start);
+    let stall = m.stall(StallKind::Reclaim, start);
     let waited_for = match wait_for_relief(m) {
         Throttled::No => None,
         Throttled::Yes => request(m, wanted, Level::Min),
@@ -69,7 +68,7 @@ pub(super) fn first_rungs<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<
 /// Wakes kswapd; up to `wanted` frames of those above min.
 pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     for (_, node) in m.nodes_from(m.cpu()) {
-        node.alarm.notify_all();
+        node.kswapd_wait.notify_all();
     }
     request(m, wanted, Level::Min)
 }
@@ -95,7 +94,7 @@ pub(super) fn run<P: Platform>(
         return Some(first);
     }
     for (_, node) in m.nodes_from(m.cpu()) {
-        node.alarm.notify_all();
+        node.kswapd_wait.notify_all();
         if order.0 > 0 {
             compact::ask(node, order);
         }
@@ -103,7 +102,7 @@ pub(super) fn run<P: Platform>(
     if let Some(first) = block(m, order, mobility, Level::Min) {
         return Some(first);
     }
-    let _stall = m.stall(Stalling::Reclaims, m.platform.now());
+    let _stall = m.stall(StallKind::Reclaim, m.platform.now());
     if let Some(first) = compacted(m, order, mobility, Mode::Async) {
         return Some(first);
     }
@@ -184,7 +183,7 @@ struct Standing {
     high: u32,
     /// Pages on lists that there is a place for elsewhere.
     reclaimable: u32,
-    compacts: Switch,
+    compacts: bool,
 }
 
 impl Standing {
@@ -216,7 +215,7 @@ fn block_reclaim(order: Order, node: &Standing, need: Need) -> Reclaim {
     match (need, node) {
         (Need::Must, _) => Reclaim::Helps,
         (_, Standing { reclaimable: 0, .. }) => Reclaim::InVain,
-        (_, Standing { compacts: Switch::On, .. }) if order.0 > COSTLY && room => Reclaim::InVain,
+        (_, Standing { compacts: true, .. }) if order.0 > COSTLY && room => Reclaim::InVain,
         _ => Reclaim::Helps,
     }
 }
@@ -463,7 +462,7 @@ fn shortage<P: Platform>(
         anon: listed(Kind::Anon),
         file: listed(Kind::File),
         isolated: sum(&|node| node.isolated.iter().map(|kind| kind.load(Relaxed)).sum()),
-        hopeless: sum(&|node| node.hopeless.load(Relaxed).into()),
+        kswapd_failing: sum(&|node| node.kswapd_failing.load(Relaxed).into()),
         nodes: m.nodes.len() as u32,
         slots_used,
         slots,
@@ -525,13 +524,13 @@ mod tests {
     #[test]
     fn what_cannot_help_a_block_is_not_reclaimed() {
         use Reclaim::{Helps, InVain};
-        let few = Standing { free: 900, high: 400, reclaimable: 1, compacts: Switch::On };
+        let few = Standing { free: 900, high: 400, reclaimable: 1, compacts: true };
         let room = Standing { free: 1424, ..few };
         let table = [
             (9, few, Helps),
             (9, room, InVain),
             (9, Standing { free: 1423, ..room }, Helps),
-            (9, Standing { compacts: Switch::Off, ..room }, Helps),
+            (9, Standing { compacts: false, ..room }, Helps),
             (3, room, Helps),
             (9, Standing { reclaimable: 0, ..few }, InVain),
             (3, Standing { reclaimable: 0, ..few }, InVain),

@@ -77,7 +77,7 @@ impl Isolated {
         let heads = self.folios.iter().map(|(_, head, list)| (FrameBatch::one(*head), *list));
         let singles = self.batches.iter().copied().zip(List::ALL);
         for (batch, list) in singles.chain(heads) {
-            m.free_for_all(&node.lru.putback(&m.frames, &batch, list));
+            m.free_to_zone(&node.lru.putback(&m.frames, &batch, list));
         }
     }
 }
@@ -159,9 +159,8 @@ impl<'a, P: Platform> Control<'a, P> {
 
     /// A pageblock was scanned to its end, and nothing in it was isolated.
     pub(super) fn found_nothing(&self, scanner: Scanner, first: Pfn) {
-        use crate::config::Switch;
         let (zone, scanners) = (&self.node.zone, self.node.zone.scanners());
-        if self.method.skips == Switch::Off {
+        if !self.method.skips {
             return;
         }
         zone.set_skip(zone.pageblock_of(first));
@@ -249,7 +248,7 @@ impl<'a, P: Platform> Control<'a, P> {
 
     /// Gives back the free frames that no page went to.
     pub(super) fn release(&mut self, m: &Machine<P>) {
-        self.targets.take_all().chunks(BATCH).for_each(|frames| m.free_for_all(frames));
+        self.targets.take_all().chunks(BATCH).for_each(|frames| m.free_to_zone(frames));
     }
 }
 

@@ -410,7 +410,7 @@ impl Hand {
     }
 
     fn give_back<P: Platform>(&mut self, m: &Machine<P>) {
-        self.frames.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+        self.frames.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
         self.frames.clear();
     }
 }

@@ -47,7 +47,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
-        m.nodes.iter().for_each(|node| node.compaction.alarm.notify_all());
+        m.nodes.iter().for_each(|node| node.kcompactd.wait.notify_all());
     });
     for index in 0..machine.nodes.len() {
         threads.run(&format!("kcompactd{index}"), NodeId(index as u8), move |m, stopped| {
@@ -62,8 +62,8 @@ const BLOCKS_MIN: usize = 4;
 
 /// Says that an allocation found no block of `order`.
 pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
-    node.compaction.wanted.fetch_max(order.0, AcqRel);
-    node.compaction.alarm.notify_all();
+    node.kcompactd.order.fetch_max(order.0, AcqRel);
+    node.kcompactd.wait.notify_all();
 }
 
 /// The body of a thread.
@@ -71,12 +71,12 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::COMPACT);
     let (mut asked, mut left_out, mut state) = (None::<Nanos>, 0, Round::Over);
     loop {
-        let ticket = node.compaction.alarm.ticket();
+        let ticket = node.kcompactd.wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
         let now = m.platform.now();
-        match Order(node.compaction.wanted.swap(0, AcqRel)) {
+        match Order(node.kcompactd.order.swap(0, AcqRel)) {
             Order(0) => {
                 let patience = match asked {
                     Some(since) if now.since(since) < INTEREST => Some(PERIOD),
@@ -89,7 +89,7 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
                     }
                 }
                 left_out = left_out.saturating_sub(1);
-                node.compaction.alarm.wait(ticket, patience);
+                node.kcompactd.wait.wait(ticket, patience);
             }
             order => {
                 asked = Some(now);

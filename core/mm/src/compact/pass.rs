@@ -152,7 +152,7 @@ fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isola
         free_scanner::isolate(m, cc, isolated.frames, Who::Direct);
     }
     let moved = cc.move_to_targets(m, isolated, Who::Direct);
-    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
     match moved.short {
         Some(Order(0)) => Placed::Short,
         // A page of many frames stays where it is, others can go on.

@@ -15,7 +15,6 @@
 mod collapse;
 mod scan;
 
-use crate::config::Switch;
 use crate::error::CollapseError;
 use crate::kthread::Kthreads;
 use crate::machine::Machine;
@@ -41,14 +40,14 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
         return Ok(None);
     }
-    let mut thread = Kthreads::new(machine, |m| m.khugepaged.notify_all());
+    let mut thread = Kthreads::new(machine, |m| m.khugepaged_wait.notify_all());
     thread.run("khugepaged", NodeId(0), run)?;
     Ok(Some(thread))
 }
 
 /// Whether pages can be large at all.
 fn has_large_pages<P: Platform>(m: &Machine<P>) -> bool {
-    m.config.large_pages == Switch::On && m.frames.len() >= BLOCKS_MIN * LARGE_PAGES
+    m.config.large_pages && m.frames.len() >= BLOCKS_MIN * LARGE_PAGES
 }
 
 /// Whether pages of a space can be.
@@ -116,12 +115,12 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::COMPACT);
     let mut scan = Scan { space: 0, at: Vpn(0) };
     loop {
-        let ticket = m.khugepaged.ticket();
+        let ticket = m.khugepaged_wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
         scan.pass(m, stopped);
-        m.khugepaged.wait(ticket, Some(m.config.khugepaged.scan_sleep));
+        m.khugepaged_wait.wait(ticket, Some(m.config.khugepaged.scan_sleep));
     }
 }
 

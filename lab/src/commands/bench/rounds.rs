@@ -1,0 +1,342 @@
+//! `--peer`: the peers and ours run in turn, each in a process of its own with a hard time limit.
+
+use super::subject::Run;
+use super::{Job, Peer, Platform, Trouble, name_of};
+use highwater_lab::peer::disk;
+use highwater_lab::peer::keeper::Ready;
+use highwater_units::Bytes;
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Beside pages of the set: code, stacks, histograms of the process under the peer's limit.
+const PROCESS_ALLOWANCE: u64 = 16 << 20;
+/// A slower pass over the set than this many bytes per second counts as hung.
+const SLOWEST: u64 = 16 << 20;
+/// What a run may take beyond its time and its passes over the set.
+const GRACE: Duration = Duration::from_secs(30);
+/// How often a child is looked at.
+const TICK: Duration = Duration::from_millis(10);
+
+/// All runs.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    /// Highwater's median round.
+    pub(super) ours: Run,
+    /// The peers', in the order asked for.
+    pub(super) peers: Vec<PeerRun>,
+    /// How often all ran.
+    rounds: u32,
+}
+
+/// A peer's median round.
+#[derive(Debug, Serialize)]
+pub(super) struct PeerRun {
+    #[serde(flatten)]
+    pub(super) run: Run,
+    /// What it ran under, in a line.
+    pub(super) conditions: String,
+    /// accesses/s, ours / peer.
+    accesses_ratio: f64,
+    /// Pages read per second, ours / peer; none if the peer read none.
+    pages_in_ratio: Option<f64>,
+    /// Bytes written per second, likewise.
+    swap_out_ratio: Option<f64>,
+}
+
+impl PeerRun {
+    fn new(ours: &Run, run: Run, conditions: String) -> PeerRun {
+        let (our, their) = (&ours.figures, &run.figures);
+        let ratio = |ours: f64, theirs: f64| (theirs > 0.0).then(|| ours / theirs);
+        PeerRun {
+            accesses_ratio: our.accesses_per_s / their.accesses_per_s,
+            pages_in_ratio: ratio(our.pages_in_per_s, their.pages_in_per_s),
+            swap_out_ratio: ratio(our.swap_out_gb_per_s, their.swap_out_gb_per_s),
+            run,
+            conditions,
+        }
+    }
+}
+
+/// Runs all as often as asked.
+pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, Trouble> {
+    let mut rounds = Rounds { ours: Vec::new(), peers: vec![Vec::new(); peers.len()] };
+    let mut conditions = Vec::new();
+    for round in 0..job.common().rounds {
+        for (index, peer) in peers.iter().enumerate() {
+            let stage = Stage::set_up(job, *peer)?;
+            if round == 0 {
+                conditions.push(stage.conditions(*peer));
+            }
+            let line = peer_arguments(job, *peer, stage.ready());
+            let ran = child_run(line, time_limit(job));
+            let run = stage.take_down().and(ran)?;
+            rounds.peers[index].push(Run { subject: name_of(peer), ..run });
+        }
+        rounds.ours.push(child_run(arguments(job, job.common().platform), time_limit(job))?);
+    }
+    let ours = median(rounds.ours);
+    let medians = rounds.peers.into_iter().map(median).zip(conditions);
+    let peers = medians.map(|(run, told)| PeerRun::new(&ours, run, told)).collect();
+    Ok(Comparison { peers, ours, rounds: job.common().rounds })
+}
+
+/// What has run so far.
+struct Rounds {
+    ours: Vec<Run>,
+    peers: Vec<Vec<Run>>,
+}
+
+/// The run in the middle by accesses/s; there is at least one.
+fn median(mut runs: Vec<Run>) -> Run {
+    let rate = |run: &Run| run.figures.accesses_per_s;
+    runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    runs.swap_remove(runs.len() / 2)
+}
+
+/// When a run counts as hung.
+fn time_limit(job: &impl Job) -> Duration {
+    Duration::from_secs(job.seconds() + job.common().set.0 / SLOWEST) + GRACE
+}
+
+/// The command line of a run of `platform` alone.
+fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
+    let args = job.common();
+    let mut line: Vec<OsString> = ["bench", J::NAME, "--json"].map(OsString::from).into();
+    let mut option = |name: &str, value: OsString| line.extend([name.into(), value]);
+    option("--platform", name_of(&platform).into());
+    option("--memory", args.memory.0.to_string().into());
+    option("--set", args.set.0.to_string().into());
+    option("--threads", args.threads.to_string().into());
+    option("--seed", args.seed.to_string().into());
+    option("--kswapd", args.kswapd.to_string().into());
+    option("--mapping", name_of(&args.mapping).into());
+    option("--dir", args.dir.clone().into());
+    job.options().into_iter().for_each(|(name, value)| option(name, value.into()));
+    args.swap.iter().for_each(|spec| option("--swap", spec.into()));
+    line.extend(args.in_thread.then(|| "--in-thread".into()));
+    line.extend(args.large_pages.then(|| "--large-pages".into()));
+    let khugepaged = args.khugepaged.map(|pages| format!("--khugepaged={pages}").into());
+    line.extend(khugepaged);
+    line
+}
+
+fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsString> {
+    let platform = match peer {
+        Peer::None | Peer::KernelSwap => Platform::None,
+        Peer::Mmap => Platform::Mmap,
+        Peer::IoUring => Platform::IoUring,
+        Peer::Buffered => Platform::Buffered,
+        Peer::Direct => Platform::Direct,
+    };
+    let mut line = arguments(job, platform);
+    if let Some(Ready { cgroup, swap }) = ready {
+        line.extend(["--join-cgroup".into(), cgroup.into()]);
+        let name = swap.as_ref().map(|device| OsString::from(&device.name));
+        line.extend(name.into_iter().flat_map(|name| ["--swap-device".into(), name]));
+    }
+    line
+}
+
+/// The path of this program.
+pub(super) fn this_program() -> Result<PathBuf, Trouble> {
+    std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))
+}
+
+/// A command whose standard output can be read.
+pub(super) fn piped(program: &Path, arguments: Vec<OsString>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::piped());
+    command
+}
+
+fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> {
+    figures_of(piped(&this_program()?, arguments), limit)
+}
+
+/// Runs a child to its end, at most for `limit`, and takes the figures that it prints. It and what
+/// it starts are a group of their own, which ends as one.
+pub(super) fn figures_of<T: DeserializeOwned>(
+    mut command: Command,
+    limit: Duration,
+) -> Result<T, Trouble> {
+    // The keyboard's signals do not reach that group: it is to end with us.
+    let with_us = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: between fork and exec one system call is made, and nothing allocated.
+    unsafe { command.pre_exec(with_us) };
+    let started = command.stdin(Stdio::null()).process_group(0).spawn();
+    let mut child = started.map_err(|e| Trouble::Setup(format!("starting a run: {e}")))?;
+    let status = wait(&mut child, limit)?;
+    if !status.success() {
+        return Err(match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => Trouble::Said(code),
+            None => Trouble::Run(format!("a run ended by {status}")),
+        });
+    }
+    // It fits a pipe, so that the child could end before it was read.
+    let mut text = String::new();
+    let read = child.stdout.take().expect("piped").read_to_string(&mut text);
+    let parsed = read
+        .map_err(|e| e.to_string())
+        .and_then(|_| serde_json::from_str(&text).map_err(|e| e.to_string()));
+    parsed.map_err(|reason| Trouble::Run(format!("figures of a run: {reason}")))
+}
+
+/// Waits for a child; past `limit` its group is killed.
+fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
+    let failed = |e: std::io::Error| Trouble::Run(format!("waiting for a run: {e}"));
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(status);
+        }
+        if began.elapsed() > limit {
+            let killed = kill_process_group(Pid::from_child(child), Signal::KILL);
+            killed.map_err(std::io::Error::from).and_then(|()| child.wait()).map_err(failed)?;
+            return Err(Trouble::Run(format!("a run did not end within {} s", limit.as_secs())));
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// What surrounds the peer.
+enum Stage {
+    /// Nothing, for a reason worth saying or not.
+    Bare(Option<String>),
+    /// What a keeper holds.
+    Kept { keeper: Keeper, ready: Ready, limit: Bytes },
+}
+
+impl Stage {
+    fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, Trouble> {
+        let set = job.common().set;
+        let zram = match peer {
+            Peer::None | Peer::IoUring | Peer::Direct => return Ok(Stage::Bare(None)),
+            Peer::KernelSwap => Some(Bytes(set.0 + set.0 / 8)),
+            Peer::Mmap | Peer::Buffered => None,
+        };
+        let limit = limit(job);
+        match (Keeper::start(limit, zram, time_limit(job) + GRACE)?, peer) {
+            (Ok((keeper, ready)), _) => Ok(Stage::Kept { keeper, ready, limit }),
+            (Err(reason), Peer::Mmap | Peer::Buffered) => Ok(Stage::Bare(Some(reason))),
+            (Err(reason), _) => Err(Trouble::Setup(format!("--peer kernel-swap: {reason}"))),
+        }
+    }
+
+    fn ready(&self) -> Option<&Ready> {
+        match self {
+            Stage::Bare(_) => None,
+            Stage::Kept { ready, .. } => Some(ready),
+        }
+    }
+
+    fn conditions(&self, peer: Peer) -> String {
+        let name = name_of(&peer);
+        match self {
+            Stage::Bare(None) if peer == Peer::IoUring => {
+                format!(
+                    "{name}: {} transfers in flight, no memory: compare pages in/s",
+                    disk::DEPTH
+                )
+            }
+            Stage::Bare(None) if peer == Peer::Direct => format!("{name}: no page cache"),
+            Stage::Bare(None) => format!("{name}: no memory limit"),
+            Stage::Bare(Some(reason)) => format!("{name}: NO memory limit ({reason})"),
+            Stage::Kept { ready, limit, .. } => {
+                let swap = ready.swap.as_ref().map_or(String::new(), |device| {
+                    format!(", swap on {} ({})", device.name, device.algorithm)
+                });
+                format!("{name}: memory cgroup of {limit}{swap}")
+            }
+        }
+    }
+
+    fn take_down(self) -> Result<(), Trouble> {
+        match self {
+            Stage::Bare(_) => Ok(()),
+            Stage::Kept { keeper, .. } => keeper.stop(),
+        }
+    }
+}
+
+/// The budget, and what the peer's process needs beside: bookkeeping, page tables, itself.
+fn limit(job: &impl Job) -> Bytes {
+    let args = job.common();
+    let page_tables = args.set.0 / 512;
+    Bytes(args.memory.0 + job.bookkeeping().0 + page_tables + PROCESS_ALLOWANCE)
+}
+
+/// The process that holds the set-up. It undoes all when `wanted` closes, also by our death.
+struct Keeper {
+    process: Child,
+    wanted: ChildStdin,
+}
+
+impl Keeper {
+    /// Starts it; the inner error is why the set-up cannot be had.
+    fn start(
+        limit: Bytes,
+        zram: Option<Bytes>,
+        at_most: Duration,
+    ) -> Result<Result<(Keeper, Ready), String>, Trouble> {
+        let failed = |reason: String| Trouble::Setup(format!("starting the keeper: {reason}"));
+        let mut line: Vec<OsString> = ["bench", "keep"].map(OsString::from).into();
+        let mut option =
+            |name: &str, value: u64| line.extend([name.into(), value.to_string().into()]);
+        option("--limit", limit.0);
+        option("--at-most", at_most.as_secs());
+        zram.into_iter().for_each(|size| option("--zram", size.0));
+        let mut command = piped(&this_program()?, line);
+        // A group of its own: a SIGKILL to ours must not take away who undoes things.
+        command.stdin(Stdio::piped()).process_group(0);
+        let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;
+        let wanted = process.stdin.take().expect("piped");
+        let mut line = String::new();
+        let stdout = process.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).map_err(|e| failed(e.to_string()))?;
+        let answer = serde_json::from_str::<Result<Ready, String>>(&line);
+        let keeper = Keeper { process, wanted };
+        match answer.map_err(|e| failed(e.to_string()))? {
+            Ok(ready) => Ok(Ok((keeper, ready))),
+            Err(reason) => {
+                // It has undone what there was, and says 2.
+                let _ = keeper.stop();
+                Ok(Err(reason))
+            }
+        }
+    }
+
+    /// Has it undo all.
+    fn stop(mut self) -> Result<(), Trouble> {
+        drop(self.wanted);
+        let status = self.process.wait().map_err(|e| Trouble::Run(format!("the keeper: {e}")))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Trouble::Said(1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_hung_run_has_started_ends_with_it() {
+        let (mut said, errors) = std::io::pipe().expect("a pipe");
+        let mut command = Command::new("/bin/sh");
+        let script = "(sleep 3; echo alive >&2) & wait";
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(errors);
+        let figures = figures_of::<u32>(command, Duration::from_millis(300));
+        assert!(matches!(figures, Err(Trouble::Run(_))));
+        let mut all = String::new();
+        said.read_to_string(&mut all).expect("text");
+        assert_eq!(all, "");
+    }
+}

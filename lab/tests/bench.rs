@@ -1,0 +1,244 @@
+//! `highwater-lab bench`, as its users see it: small runs on guards.
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+/// Runs to a good end in 4 MiB; what it printed.
+fn bench(args: &[&str]) -> String {
+    bench_in("4M", args)
+}
+
+fn bench_in(memory: &str, args: &[&str]) -> String {
+    let small = ["--platform", "os", "--memory", memory, "--set", "16M", "--threads", "2"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+    let Output { status, stdout, stderr } =
+        command.arg("bench").args(args).args(small).output().unwrap();
+    let told = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{status}: {told}");
+    String::from_utf8(stdout).unwrap()
+}
+
+#[test]
+fn a_sequential_pass_swaps_out_and_not_in() {
+    let run: Value = serde_json::from_str(&bench(&["usemem", "--json"])).unwrap();
+    let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+    assert_eq!(figure("swap_in_gb_per_s"), 0.0);
+    let out = figure("swap_out_gb_per_s") * figure("seconds") * 1e9;
+    assert!(out > 11e6, "{out} of the 12 MiB that do not fit");
+    let sum = run["figures"]["tasks"]["sum_kib_per_s"].as_f64().unwrap();
+    assert!(sum * figure("seconds") >= 16.0 * 1024.0, "{sum} KB/s over the tasks' own times");
+}
+
+#[test]
+fn streams_read_a_file_beside_others() {
+    let dir = env!("CARGO_TARGET_TMPDIR");
+    let args = ["streams", "--time", "1", "--warm-up", "0", "--dir", dir];
+    let peers = ["--peer", "buffered", "--peer", "direct"];
+    let text = bench(&[&args[..], &peers].concat());
+    for told in ["os: contents checked: ", "buffered: contents checked", "direct: contents checked"]
+    {
+        assert!(text.contains(told), "{told}\n{text}");
+    }
+    let run: Value = serde_json::from_str(&bench(&[&args[..], &["--json"]].concat())).unwrap();
+    let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+    let read = figure("pages_in_per_s") * figure("seconds");
+    assert!(read >= 3072.0, "{read} pages were read: the 12 MiB that do not fit at least");
+    assert!(figure("checked_reads") >= read * 4.0 * 0.9, "four words of every page are checked");
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for (args, told) in [
+        (&["pmbench", "--peer", "buffered"][..], "give it to bench streams"),
+        (&["streams", "--peer", "mmap"], "give --platform os, and --peer buffered or direct"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+        command.args(["bench"]).args(args).args(["--platform", "os", "--memory", "4M"]);
+        let Output { status, stderr, .. } = command.args(["--set", "8M"]).output().unwrap();
+        let text = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(2), "{text}");
+        assert!(text.contains(told) && text.lines().count() == 1, "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+    command.args(["bench", "usemem", "--platform", "os", "--memory", "4M", "--set", "16M"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
+}
+
+#[test]
+fn every_kind_is_a_table() {
+    for (args, told) in [
+        (&["usemem"][..], "2 threads, seq, one pass, seed 1"),
+        (&["usemem", "--kind", "rand", "--time", "1"], "rand, at most 1 s"),
+        (
+            &["usemem", "--kind", "swapin", "--pattern", "sequential"],
+            "swapin sequential, at most 5 s",
+        ),
+        (&["pmbench", "--time", "1", "--warm-up", "1"], "80% reads, uniform, 1 s"),
+    ] {
+        let text = bench(args);
+        for part in [told, "tasks' KB/s, sum", "swap out", "lock.phase", "contents checked"] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn large_pages_go_out_whole() {
+    let args = ["usemem", "--large-pages", "--khugepaged", "0", "--swap", "ram:32M", "--json"];
+    let text = bench_in("8M", &args);
+    let run: Value = serde_json::from_str(&text).unwrap();
+    let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+    // A fault for 512 pages, and not for 16 at most.
+    assert!(figure("soft_faults") < 300.0, "{text}");
+    assert!(figure("swap_out_gb_per_s") > 0.0, "{text}");
+}
+
+#[test]
+fn the_bare_disk_moves_the_same_pages() {
+    let disk = env!("CARGO_TARGET_TMPDIR");
+    let swap = format!("dir:{disk}:64M");
+    let common = ["--swap", &swap, "--peer", "io-uring", "--dir", disk, "--json"];
+    for (workload, ratio) in [
+        (&["pmbench", "--read", "100", "--time", "1"][..], "pages_in_ratio"),
+        (&["usemem"], "swap_out_ratio"),
+    ] {
+        let run: Value = serde_json::from_str(&bench(&[workload, &common].concat())).unwrap();
+        let peer = &run["peers"][0];
+        assert!(peer[ratio].as_f64().unwrap() > 0.0, "{run:#}");
+        assert_eq!(peer["figures"]["swept_words"], 4096 * 512);
+        assert_eq!(peer["subject"], "io-uring");
+    }
+}
+
+/// `bench highalloc` with these arguments: exit status, and what was told.
+fn highalloc(args: &[&str]) -> (Option<i32>, String) {
+    told("highalloc", args)
+}
+
+fn told(workload: &str, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+    let output = command.args(["bench", workload]).args(args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), told.concat())
+}
+
+#[test]
+fn blocks_come_out_of_an_arena_in_use_beside_one_that_is_not_compacted() {
+    let small =
+        ["--platform", "os", "--memory", "64M", "--use", "80", "--attempts", "60", "--held", "3"];
+    let (status, told) = highalloc(&[&small[..], &["--json"]].concat());
+    assert_eq!(status, Some(0), "{told}");
+    let both: Value = serde_json::from_str(&told).unwrap();
+    let figure = |run: &str, name: &str| both[run][name].as_f64().unwrap();
+    for run in ["off", "compacted"] {
+        assert_eq!(figure(run, "attempts"), 60.0);
+        assert!(figure(run, "checked_words") > 51e6 / 8.0, "every word at least once: {told}");
+        assert!(figure(run, "p50_ns") <= figure(run, "p99_ns"), "{told}");
+    }
+    assert_eq!(figure("off", "moved_bytes") + figure("off", "scanned"), 0.0, "{told}");
+    assert!(figure("compacted", "moved_bytes") > 0.0, "{told}");
+    assert!(figure("compacted", "successes") > figure("off", "successes"), "{told}");
+}
+
+#[test]
+fn blocks_are_asked_for_on_guards_alone() {
+    for (args, remedy) in [
+        (&["--platform", "uffd"][..], "give --platform os"),
+        (&["--platform", "os", "--use", "96"], "--use"),
+        (&["--platform", "os", "--attempts", "0"], "--attempts"),
+        (&["--platform", "os", "--compact", "off"], "vanilla"),
+        (&["--platform", "os", "--held", "0"], "--held"),
+    ] {
+        let (status, told) = highalloc(args);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+    }
+}
+
+/// `bench malloc` with these arguments: exit status, and what was told.
+fn malloc(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+    let output = command.args(["bench", "malloc"]).args(args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), told.concat())
+}
+
+const TINY: [&str; 8] = ["--set", "1M", "--threads", "2", "--operations", "6000", "--rounds", "2"];
+
+#[test]
+fn every_load_runs_under_the_c_library() {
+    let (status, told) = malloc(&[&TINY[..], &["--allocator", "glibc", "--json"]].concat());
+    assert_eq!(status, Some(0), "{told}");
+    let all: Value = serde_json::from_str(&told).unwrap();
+    let runs = all["runs"].as_array().unwrap();
+    let loads: Vec<_> = runs.iter().map(|run| run["load"].as_str().unwrap()).collect();
+    assert_eq!(loads, ["churn", "producer-consumer", "larson", "mixed"]);
+    for run in runs {
+        let figure = |name: &str| run[name].as_f64().unwrap();
+        assert!(figure("operations") >= 5_000.0, "{run}");
+        assert!(figure("checked_words") >= 2.0 * figure("operations"), "{run}");
+        let objects = figure("peak_resident_bytes") - figure("base_bytes");
+        assert!(objects > 0.5 * f64::from(1 << 20), "a set of 1 MiB was alive: {run}");
+        assert_eq!(run["paging"], Value::Null);
+    }
+}
+
+#[test]
+fn a_table_of_one_load() {
+    let (status, told) =
+        malloc(&[&TINY[..], &["--allocator", "glibc", "--load", "larson"]].concat());
+    assert_eq!(status, Some(0), "{told}");
+    for part in
+        ["1 MiB of objects", "2 threads, nobody is short", "larson", "1.00", "contents compared: "]
+    {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+}
+
+#[test]
+fn allocators_that_cannot_run_are_refused() {
+    for (args, remedy) in [
+        (&["--allocator", "tcmalloc"][..], "jemalloc"),
+        (&["--load", "none"], "producer-consumer"),
+        (&["--allocator", "glibc", "--memory", "16M"], "without --memory only"),
+        (&["--checked", "101"], "--checked"),
+        (&["--set", "1"], "less than a page"),
+        (&["--operations", "0"], "--operations"),
+        (&["--rounds", "0"], "--rounds"),
+    ] {
+        let (status, told) = malloc(args);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn a_walk_is_the_same_in_huge_pages_and_small_ones() {
+    let small = ["--platform", "os", "--memory", "32M", "--steps", "100000", "--json"];
+    let (status, text) = told("walk", &small);
+    assert_eq!(status, Some(0), "{text}");
+    let both: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(both["off"]["huge_bytes"], 0);
+    for run in ["off", "auto"] {
+        assert_eq!(both[run]["set_bytes"], 14 << 21, "{text}");
+        assert_eq!(both[run]["steps"], 100_000);
+        assert!(both[run]["step_ns"].as_f64().unwrap() > 0.0, "{text}");
+    }
+    for (args, remedy) in [
+        (&["--platform", "uffd"][..], "give --platform os"),
+        (&["--platform", "os", "--memory", "2M"], "give --memory"),
+        (&["--platform", "os", "--steps", "0"], "--steps"),
+    ] {
+        let (status, text) = told("walk", args);
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains(remedy) && text.lines().count() == 1, "{text}");
+    }
+}

@@ -1,0 +1,34 @@
+//! `highwater-lab reproduce`, as its users see it; what it runs takes minutes, so the lab's tests
+//! do.
+
+use std::process::Command;
+
+/// Exit status, and what was told.
+fn reproduce(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+    let output = command.arg("reproduce").args(args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), told.concat())
+}
+
+#[test]
+fn experiments_are_listed() {
+    let (status, told) = reproduce(&["--help"]);
+    assert_eq!(status, Some(0));
+    for name in ["swap-2016", "swap-2020", "compaction-2012"] {
+        assert!(told.contains(&format!("\n  {name} ")), "{told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_says_what_can() {
+    for (args, remedy) in [
+        (&["swap-1999"][..], "use swap-2016, swap-2020"),
+        (&["swap-2020", "--scale", "0"], "see 'highwater-lab help'"),
+        (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
+    ] {
+        let (status, told) = reproduce(args);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+    }
+}
