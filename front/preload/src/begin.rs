@@ -10,7 +10,7 @@
 //! take memory of it: the dynamic loader's, for thread-local blocks. So they are started while
 //! nobody can hold these locks. All other processes are served from their first request on.
 
-use crate::{caller, environment, exec, fork, helper, malloc, process};
+use crate::{caller, environment, exec, fork, helper, malloc, start};
 use libc::{c_char, c_int, c_void};
 use std::mem;
 
@@ -28,12 +28,12 @@ unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *con
     // SAFETY: as the caller says.
     unsafe { environment::keep(environment) };
     // To look a name up in vain takes memory, of a malloc that may map it.
-    process::put_off();
+    start::put_off();
     caller::learn();
     helper::learn();
     exec::learn();
     if malloc::other().is_none() {
-        process::allow();
+        start::allow();
     }
 }
 
@@ -56,7 +56,7 @@ unsafe extern "C" fn __libc_start_main(
     loader_fini: Hook,
     stack_end: *mut c_void,
 ) -> c_int {
-    process::start_put_off();
+    start::start_put_off();
     // SAFETY: looks a name up.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_start_main".as_ptr()) };
     assert!(!next.is_null(), "the C library starts programs");

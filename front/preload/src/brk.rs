@@ -11,9 +11,11 @@
 
 use crate::malloc::set_errno;
 use crate::native::native;
-use crate::process::{self, Commit, Process, SPACE};
+use crate::process::{Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
+use crate::start;
+use crate::units::Commit;
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_int, c_void, intptr_t};
@@ -81,7 +83,7 @@ unsafe extern "C" fn brk(to: *mut c_void) -> c_int {
 
 /// This process, if it has a reservation, which may have to be made.
 fn served() -> Option<&'static Process> {
-    let process = process::get()?;
+    let process = start::get()?;
     (START.load(Acquire) != 0 || reserve(process)).then_some(process)
 }
 

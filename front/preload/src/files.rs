@@ -18,10 +18,13 @@
 //! the mapping away for writing; both look at the regions once they have it. So do faults of other
 //! pages of the range, and who makes some of these a file's.
 
-use crate::process::{Commit, Process, SPACE, pages_of};
+use crate::descriptors;
+use crate::end::end;
+use crate::mapped::{Mapped, Wanted, map_file};
+use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
-use crate::{descriptors, report};
+use crate::units::{Commit, pages_of};
 use highwater_devices::{Device, FileAccess, open_file, part};
 use highwater_mm::Range;
 use highwater_session::MapFiles;
@@ -29,17 +32,13 @@ use highwater_uffd::FileAt;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use libc::{c_int, off_t};
 use rustix::fs::OFlags;
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 /// Smaller mappings stay the kernel's.
 const BYTES_MIN: u64 = 64 << 10;
-
-/// Files that are mapped at once; others stay the kernel's.
-pub(crate) const PLACES: usize = 128;
 
 /// Local file systems, whose files change only by who writes to them here.
 const FILE_SYSTEMS: [u32; 9] = [
@@ -54,25 +53,6 @@ const FILE_SYSTEMS: [u32; 9] = [
     0x9660,      // ISO 9660
 ];
 
-/// A mapping that is served: all of it, or nothing.
-pub(crate) struct Mapped {
-    space: SpaceId,
-    /// To map it from.
-    file: OwnedFd,
-    wanted: Wanted,
-}
-
-/// Where a file is to be mapped, and what of it.
-#[derive(Clone, Copy)]
-struct Wanted {
-    /// Pages of the paged range.
-    range: Range,
-    /// MAP_PRIVATE or MAP_SHARED.
-    kind: c_int,
-    /// Of the first page in the file.
-    offset: off_t,
-}
-
 /// What the program asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
@@ -81,88 +61,6 @@ pub(crate) struct Request {
     pub(crate) flags: c_int,
     pub(crate) fd: RawFd,
     pub(crate) offset: off_t,
-}
-
-/// The mappings of a process.
-pub(crate) struct Files {
-    which: MapFiles,
-    table: RwLock<BTreeMap<u16, Arc<Mapped>>>,
-    /// By space.
-    gates: Vec<RwLock<()>>,
-    /// The program's number.
-    pid: i32,
-}
-
-impl Files {
-    pub(crate) fn new(which: MapFiles, pid: i32) -> Files {
-        Files {
-            which,
-            table: RwLock::default(),
-            gates: (0..=u8::MAX).map(|_| RwLock::new(())).collect(),
-            pid,
-        }
-    }
-
-    /// Whether there may be any.
-    pub(crate) fn are_served(&self) -> bool {
-        self.which != MapFiles::Off
-    }
-
-    /// Keeps the mapping of a space as it is.
-    pub(crate) fn enter(&self, space: SpaceId) -> RwLockReadGuard<'_, ()> {
-        self.gates[usize::from(space.0)].read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nobody else is at the mapping of a space.
-    fn close_gate(&self, space: SpaceId) -> RwLockWriteGuard<'_, ()> {
-        self.gates[usize::from(space.0)].write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, mapped: Mapped) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.insert(mapped.space.0, Arc::new(mapped));
-    }
-
-    fn remove(&self, space: SpaceId) -> Option<Arc<Mapped>> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner).remove(&space.0)
-    }
-
-    fn get(&self, space: SpaceId) -> Option<Arc<Mapped>> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).get(&space.0).cloned()
-    }
-
-    /// Whether a space is that of a mapping.
-    pub(crate) fn has(&self, space: SpaceId) -> bool {
-        self.get(space).is_some()
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<Arc<Mapped>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.values().cloned().collect()
-    }
-}
-
-impl Mapped {
-    /// Maps the file over the range's own pages, for reading, as the kernel does.
-    fn map_over(&self, base: u64) -> std::io::Result<()> {
-        let Wanted { range, kind, offset, .. } = self.wanted;
-        let address = base + range.first.0 * PAGE_SIZE as u64;
-        let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
-        map_file(address, len, kind, self.file.as_raw_fd(), offset)
-    }
-
-    /// To map the file from.
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-}
-
-fn map_file(address: u64, len: usize, kind: c_int, fd: RawFd, at: off_t) -> std::io::Result<()> {
-    let (access, flags) = (libc::PROT_READ, kind | libc::MAP_FIXED);
-    // SAFETY: pages of the paged range that are a region of the program's, at its request.
-    let mapped = unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, at) };
-    if mapped == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Below 2 GiB, which only one processor knows.
@@ -359,7 +257,7 @@ impl Process {
                 let mut protected = protected.into_iter();
                 protected.try_for_each(|(from, to, bits)| platform.protect(SPACE, from, to, bits))
             }) {
-                report::end(&format!("a file cannot be mapped: {error}"));
+                end(&format!("a file cannot be mapped: {error}"));
             }
             drop(gate);
         }

@@ -19,27 +19,28 @@
 //! The budget of a child is its own. The helpers of the child and of its children hold the pipe's
 //! end open; ended or having become another program, they close it.
 
-use crate::files::Mapped;
-use crate::process::{self, Plan, Process, SPACE};
+use crate::end::end;
+use crate::mapped::Mapped;
+use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
+use crate::serve::{Plan, open_devices};
 use crate::signals::Blocked;
-use crate::{descriptors, heap, helper, memory, report};
+use crate::{calls, descriptors, heap, helper, memory, program, start};
 use highwater_devices::Device;
-use highwater_mm::{Manager, Snapshot};
+use highwater_mm::Snapshot;
 use highwater_os::helper::Program;
 use highwater_os::sys;
+use highwater_uffd::Site;
 use highwater_uffd::api::Source;
-use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::pipe::PipeFlags;
 use std::cell::UnsafeCell;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is carried from before a fork to after it.
@@ -165,7 +166,7 @@ extern "C" fn prepare() {
     let still = process.changes.stop();
     let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
         // A program without room for them: the child's helper asks the parent's.
-        saved.received = helper::receive(saved.wanted.len()).unwrap_or_default();
+        saved.received = calls::receive(saved.wanted.len()).unwrap_or_default();
         Ok(saved)
     });
     drop(still);
@@ -215,7 +216,7 @@ fn save_rest(
     childs: Snapshot,
     left: usize,
 ) -> Result<Saved, String> {
-    let program = helper::program().ok_or("no program")?;
+    let program = program::program().ok_or("no program")?;
     let regions = process.regions();
     // While the regions are as they are: a mapping leaves the table after them.
     let files = process.files.all();
@@ -223,8 +224,7 @@ fn save_rest(
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let own =
-        has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
+    let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
     let devices = platform.devices().fixed()[left..].iter().chain(own.iter().flatten());
     let devices = devices.flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
@@ -279,12 +279,12 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    let Some((old, blocked, saved, heap)) = arrive() else { return process::forget_start() };
-    process::withdraw();
+    let Some((old, blocked, saved, heap)) = arrive() else { return start::forget_start() };
+    start::withdraw();
     descriptors::close_guarded();
     match saved.and_then(|saved| be_served(old, saved, &blocked)) {
         Ok(process) => {
-            process::publish(process);
+            start::publish(process);
             match heap {
                 heap::Found::Interrupted => heap::abandon(),
                 whole @ heap::Found::Whole(_) => {
@@ -293,7 +293,7 @@ extern "C" fn child() {
                 }
             }
         }
-        Err(reason) => report::end(&format!("a forked child cannot be served: {reason}")),
+        Err(reason) => end(&format!("a forked child cannot be served: {reason}")),
     }
     FORKING.store(false, Release);
     drop(blocked);
@@ -346,7 +346,7 @@ fn make_child(
     let theirs = &platform.devices().fixed()[saved.left..];
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
     let inherited = devices.len();
-    devices.extend(saved.devices.map_or_else(|| process::open_devices(&old.settings), Ok)?);
+    devices.extend(saved.devices.map_or_else(|| open_devices(&old.settings), Ok)?);
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
     }
@@ -394,33 +394,6 @@ fn reserve(base: u64, (first, end): (Vpn, Vpn)) -> io::Result<()> {
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
-}
-
-/// A pipe that says when a forked child and its children have ended, and what they may read.
-type Child = (File, Snapshot);
-
-/// Forked children that may still read this process's slots.
-#[derive(Default)]
-pub(crate) struct Children(Mutex<Vec<Child>>);
-
-impl Children {
-    fn lock(&self) -> MutexGuard<'_, Vec<Child>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, pipe: OwnedFd, snapshot: Snapshot) {
-        self.lock().push((File::from(pipe), snapshot));
-    }
-
-    /// Gives the slots back that nobody reads any more.
-    pub(crate) fn release_ended(&self, manager: &Manager<Uffd>) {
-        // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
-        let ended = |(pipe, _): &mut Child| matches!(pipe.read(&mut [0u8]), Ok(0));
-        let mut children = self.lock();
-        let gone: Vec<_> = children.extract_if(.., ended).collect();
-        drop(children);
-        gone.iter().for_each(|(_, snapshot)| manager.release_snapshot(snapshot));
-    }
 }
 
 /// fork(2), refused while memory and swap could not hold what the child is to see.

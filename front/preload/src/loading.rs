@@ -9,7 +9,7 @@
 //! path and namespace count. dlmopen stays the C library's: what is opened in a namespace of its
 //! own has a C library and a malloc of its own, too.
 
-use crate::report;
+use crate::end::end;
 use libc::{c_char, c_int, c_void};
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -68,7 +68,7 @@ extern "C" fn find() -> usize {
     // SAFETY: looks a name up.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) } as usize;
     if next == 0 {
-        report::end("the C library's dlopen is not found");
+        end("the C library's dlopen is not found");
     }
     NEXT.store(next, Relaxed);
     next

@@ -12,9 +12,11 @@
 use crate::caller;
 use crate::heap::{self, Heap};
 use crate::native::native;
-use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
+use crate::process::{self, Process};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
+use crate::units::{Commit, PAGED_MIN, pages_of};
+use crate::{demand, start};
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_char, c_int, c_void, size_t};
@@ -58,13 +60,13 @@ fn no_memory() -> *mut c_void {
 #[inline]
 fn paged(size: usize, align: usize, caller: usize) -> Option<*mut c_void> {
     if size >= PAGED_MIN {
-        return process::get().map(|process| block(process, size, align));
+        return start::get().map(|process| block(process, size, align));
     }
     match heap::get() {
         Some(_) if caller::is_inside(caller) => None,
         Some(heap) => Some(object(heap, size, align)),
         None => {
-            heap::note(size, caller);
+            demand::note(size, caller);
             // Another thread may have started meanwhile, and this one waited for it.
             heap::get().filter(|_| !caller::is_inside(caller)).map(|heap| object(heap, size, align))
         }

@@ -9,24 +9,23 @@
 //! ```
 //! A hint elsewhere is not followed, because what lies there is not paged: engines of JavaScript,
 //! Java's heap and allocators give hints and take what they get. A program that gives such a
-//! mapping back as it got it insists ([`Hints`]): Java's ZGC does, which needs certain bits.
+//! mapping back as it got it insists (`hints.rs`): Java's ZGC does, which needs certain bits.
 
 use crate::advise::populate;
 use crate::files;
-use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
+use crate::process::Process;
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::Use;
 use crate::spans::{Named, refuse, result_of, returned};
+use crate::start;
+use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_int, c_void, off_t, size_t};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 /// mmap refuses other bits where mprotect does, and some it ignores.
 const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-/// Below this hints are wishes for small pointers (Java's), which programs can do without.
-const INSISTED_MIN: usize = 1 << 40;
 /// Nothing is aligned to more, for the sake of a hint.
 const ALIGN_MAX: usize = 1 << 30;
 
@@ -56,36 +55,6 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
             Request::Paged(Commit::Unchecked)
         }
         true => Request::Paged(Commit::Checked),
-    }
-}
-
-/// What became of hints.
-#[derive(Default)]
-pub(crate) struct Hints {
-    /// Where the last mapping went whose hint was not followed, ...
-    elsewhere: AtomicU64,
-    /// ... and its bytes.
-    len: AtomicU64,
-    insists: AtomicBool,
-}
-
-impl Hints {
-    fn turned_down(&self, address: usize, len: usize) {
-        self.elsewhere.store(address as u64, Relaxed);
-        self.len.store(len as u64, Relaxed);
-    }
-
-    /// A mapping is given back.
-    fn note_unmapped(&self, address: usize, len: usize) {
-        let found = [self.elsewhere.load(Relaxed), self.len.load(Relaxed)];
-        if found == [address as u64, len as u64] {
-            self.insists.store(true, Relaxed);
-        }
-    }
-
-    /// Whether a mapping is worth less than its place.
-    fn are_followed(&self, hint: usize, len: usize) -> bool {
-        len < PAGED_MIN || hint >= INSISTED_MIN && self.insists.load(Relaxed)
     }
 }
 
@@ -179,13 +148,13 @@ fn map(call: Call) -> Result<usize, c_int> {
     let Request::Paged(commit) = call.request() else {
         let Call { len, access, flags, fd, offset, .. } = call;
         let request = files::Request { len, access, flags, fd, offset };
-        let served = files::is_wanted(&request).then(process::get_for_files).flatten();
+        let served = files::is_wanted(&request).then(start::get_for_files).flatten();
         return match served.and_then(|process| process.map_file(request)) {
             Some(address) => Ok(address as usize),
             None => call.kernel(),
         };
     };
-    let Some(process) = process::get() else { return call.kernel() };
+    let Some(process) = start::get() else { return call.kernel() };
     if !process.can_hold(pages_of(call.len), commit) {
         return Err(libc::ENOMEM);
     }
@@ -358,19 +327,5 @@ mod tests {
         assert_eq!(at(PAGE_SIZE as off_t).request(), Request::Paged(Commit::Checked));
         assert_eq!(at(1).request(), Request::Kernel);
         assert!(!at(0).anywhere().is_fixed());
-    }
-
-    #[test]
-    fn a_program_insists_once_it_gives_back_what_it_got_elsewhere() {
-        let (hints, large) = (Hints::default(), PAGED_MIN);
-        assert!(hints.are_followed(PAGE_SIZE, PAGED_MIN - 1), "small ones always");
-        assert!(!hints.are_followed(INSISTED_MIN, large));
-        hints.turned_down(0x1000, large);
-        hints.note_unmapped(0x2000, large);
-        hints.note_unmapped(0x1000, large - 1);
-        assert!(!hints.are_followed(INSISTED_MIN, large), "another mapping, or a part");
-        hints.note_unmapped(0x1000, large);
-        assert!(hints.are_followed(INSISTED_MIN, large));
-        assert!(!hints.are_followed(INSISTED_MIN - 1, large), "a low address is a wish");
     }
 }

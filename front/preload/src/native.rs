@@ -44,7 +44,7 @@ fn find() -> Native {
     let address = |name: &CStr| {
         let found = search.found.as_ref().and_then(|tables| tables.function(name));
         found.unwrap_or_else(|| {
-            crate::report::end("functions of the C library are not found: it must be glibc")
+            crate::end::end("functions of the C library are not found: it must be glibc")
         })
     };
     // SAFETY: what has these names in every glibc are functions of these types.

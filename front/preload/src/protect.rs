@@ -4,6 +4,7 @@ use crate::process::{self, Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
 use crate::spans::{Holder, Named, Span, fail, result_of, returned};
+use crate::start;
 use highwater_mm::Range;
 use libc::{c_int, c_long, c_void, size_t};
 
@@ -100,7 +101,7 @@ fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) 
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    match process::get() {
+    match start::get() {
         Some(_) => fail(libc::ENOMEM),
         // SAFETY: at the program's request.
         None => unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int },

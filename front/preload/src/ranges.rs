@@ -11,21 +11,22 @@
 //! (`Program::stray`): mappings that are released are made so, whoever protected them; blocks of
 //! malloc must be writable when they are freed.
 //!
-//! [`Changes`] comes before `regions`: a fork waits until no page is changing or moving.
+//! `Changes` (changes.rs) comes before `regions`: a fork waits until no page is changing or moving.
 
 use crate::caller;
+use crate::end::end;
 use crate::inherit::Inheritance;
-use crate::process::{Commit, Process, SPACE};
+use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
-use crate::report;
 use crate::signals::Blocked;
+use crate::units::Commit;
 use highwater_mm::Range;
 use highwater_mm::space::Entry;
 use highwater_os::sys;
 use highwater_session::Settings;
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::process::{Resource, getrlimit};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::RwLockReadGuard;
 
 /// Address space of the range, so that large reservations are paged, too: a tenth of what a process
 /// has. The manager's table takes 16 KiB for each TiB that is not touched.
@@ -65,17 +66,6 @@ fn can_map(len: u64) -> bool {
     }
 }
 
-/// Keeps changes of regions and forks apart.
-#[derive(Default)]
-pub(crate) struct Changes(RwLock<()>);
-
-impl Changes {
-    /// Waits until nobody changes anything; nobody does while the guard lives. Signals are blocked.
-    pub(crate) fn stop(&self) -> RwLockWriteGuard<'_, ()> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A change under way. Signals are blocked.
 pub(crate) struct Change<'a> {
     _shared: RwLockReadGuard<'a, ()>,
@@ -109,7 +99,7 @@ impl Process {
     /// Begins a change.
     pub(crate) fn change(&self) -> Change<'_> {
         let blocked = Blocked::now();
-        let _shared = self.changes.0.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.changes.begin();
         Change { _shared, blocked }
     }
 
@@ -322,7 +312,7 @@ impl Process {
         self.in_helper(|| {
             let regained = self.manager.platform().regain(SPACE, range.first, range.end);
             if let Err(error) = regained {
-                report::end(&format!("pages cannot be registered again: {error}"));
+                end(&format!("pages cannot be registered again: {error}"));
             }
         });
     }

@@ -6,12 +6,13 @@
 //! elsewhere    the kernel's, over free pages   the kernel's
 //! ```
 
-use crate::process::{Commit, Process, SPACE, pages_of};
+use crate::process::{Process, SPACE};
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
 use crate::spans::{Holder, Named, refuse, result_of};
+use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
 use highwater_mm::space::Page;
 use highwater_os::sys;

@@ -1,4 +1,4 @@
-//! Statistics for the run, the last words of a process, and its end.
+//! Statistics for the run.
 //!
 //! ```text
 //! "report" thread --- every 100 ms: publish, look which children have ended
@@ -6,20 +6,17 @@
 //!      \- StatsFile: read by `highwater run`
 //! ```
 
-use crate::fork::Children;
-use crate::heap::{self, Look, Watch};
+use crate::children::Children;
+use crate::memory;
 use crate::smaps::{self, Elsewhere};
-use crate::{helper, memory, process};
+use crate::watch::{Look, Watch};
 use highwater_devices::{Compression, Tiering};
+use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::{FaultError, Manager};
-use highwater_os::helper::Program;
 use highwater_os::sys::{futex_wait, futex_wake_all};
-use highwater_session::{Settings, StatsFile};
+use highwater_session::{MallocReport, Settings, StatsFile};
 use highwater_uffd::Uffd;
-use highwater_units::{Bytes, Nanos, PAGE_SIZE};
-use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use highwater_units::{Nanos, PAGE_SIZE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +31,9 @@ const ENDED: u32 = 2;
 /// How long the last publication may take.
 const FINISH_MAX: Duration = Duration::from_millis(500);
 
+/// What malloc holds, and the CPU time it took to find out; `None` while there is no heap.
+type Gather = fn() -> Option<(MallocReport, Duration)>;
+
 /// Publishes a process's statistics, from its helper.
 pub(crate) struct Reporter {
     manager: Arc<Manager<Uffd>>,
@@ -45,7 +45,7 @@ pub(crate) struct Reporter {
     /// When it was most.
     elsewhere: Mutex<Elsewhere>,
     paged_peak: AtomicU64,
-    out_of_memory: AtomicU64,
+    pub(crate) out_of_memory: AtomicU64,
     /// Compressed devices give memory back.
     ram_device_peak: AtomicU64,
     /// What was held compressed when that was most.
@@ -53,6 +53,7 @@ pub(crate) struct Reporter {
     /// Pages of tiers by level, fast and slow, when they were most.
     tiered_peak: Mutex<(u64, u64)>,
     malloc: Mutex<Watch>,
+    gather: Gather,
     children: Children,
 }
 
@@ -62,8 +63,8 @@ impl Reporter {
         settings: &Settings,
         pid: i32,
         manager: Arc<Manager<Uffd>>,
-        base: u64,
-        pages: u64,
+        (base, pages): (u64, u64),
+        gather: Gather,
     ) -> Reporter {
         let file = settings.run_dir.as_ref();
         let file = file.and_then(|dir| StatsFile::create(dir, pid.cast_unsigned()).ok());
@@ -81,6 +82,7 @@ impl Reporter {
             compressed_peak: Mutex::default(),
             tiered_peak: Mutex::default(),
             malloc: Mutex::default(),
+            gather,
             children: Children::default(),
         }
     }
@@ -126,10 +128,8 @@ impl Reporter {
     fn publish(&self, look: Look) {
         let Some(file) = &self.file else { return };
         let statistics = self.statistics();
-        // Not served yet, or not any more: a forked child inherits the heap when it is.
-        let gather = || process::running().and_then(heap::gather);
         let mut malloc = self.malloc.lock().unwrap_or_else(PoisonError::into_inner);
-        file.publish(&statistics, malloc.look(look, PERIOD, gather));
+        file.publish(&statistics, malloc.look(look, PERIOD, self.gather));
     }
 
     fn statistics(&self) -> Snapshot {
@@ -215,72 +215,4 @@ fn high_water() -> u64 {
 fn cpu_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Writes one line and ends the process, status 2: what cannot be served is not run. From the
-/// helper it can only be killed.
-pub(crate) fn end(message: &str) -> ! {
-    say(message);
-    if highwater_os::helper::is_inside() {
-        kill_program();
-    }
-    loop {
-        // SAFETY: ends the process.
-        unsafe { libc::syscall(libc::SYS_exit_group, 2) };
-    }
-}
-
-/// Kills the program and this helper with it.
-fn kill_program() -> ! {
-    if let Some(program) = helper::program() {
-        program.kill();
-    }
-    loop {
-        // The helper's first thread sees the end of the program, and ends the helper.
-        std::thread::sleep(Duration::from_secs(1));
-    }
-}
-
-/// Ends a process whose access cannot be served, as the kernel ends one that is out of memory. In
-/// the helper.
-pub(crate) fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
-    let statistics = manager.statistics();
-    let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
-    let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
-    let used = of_pages(Counter::SlotsUsed);
-    let shortage = manager.machine().stats.shortage();
-    let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
-    say(&format!(
-        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used{seen}); \
-         run it with more --memory or --swap"
-    ));
-    if let Some(process) = process::running() {
-        let full = u64::from(error == FaultError::OutOfMemory);
-        process.reporter.out_of_memory.store(full, Relaxed);
-    }
-    kill_program()
-}
-
-/// Writes a line to the program's standard error.
-pub(crate) fn say(message: &str) {
-    let line = format!("highwater: {message}\n");
-    let copy = match helper::program() {
-        Some(program) if highwater_os::helper::is_inside() => stream_of(program),
-        Some(_) | None => None,
-    };
-    // SAFETY: the kernel refuses a number that is not open.
-    let own = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
-    let stream = copy.as_ref().map_or(own, AsFd::as_fd);
-    // What cannot be written cannot be reported either.
-    let _ = rustix::io::write(stream, line.as_bytes());
-}
-
-/// The standard error of the program, whose descriptors the helper does not have.
-fn stream_of(program: Program) -> Option<OwnedFd> {
-    // SAFETY: open as long as this process lives.
-    let pidfd = unsafe { BorrowedFd::borrow_raw(program.pidfd) };
-    pidfd_getfd(pidfd, libc::STDERR_FILENO, PidfdGetfdFlags::empty()).ok().or_else(|| {
-        let path = format!("/proc/{}/fd/{}", program.pid, libc::STDERR_FILENO);
-        std::fs::OpenOptions::new().append(true).open(path).ok().map(OwnedFd::from)
-    })
 }

@@ -10,7 +10,7 @@
 
 #[cfg(all(target_arch = "x86_64", not(test)))]
 mod x86_64 {
-    use crate::report;
+    use crate::end::end;
     use libc::c_void;
     use std::arch::{asm, global_asm};
     use std::mem;
@@ -47,7 +47,7 @@ mod x86_64 {
         // SAFETY: looks a name up.
         let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__tls_get_addr".as_ptr()) };
         if next.is_null() {
-            report::end("the dynamic linker's __tls_get_addr is not found");
+            end("the dynamic linker's __tls_get_addr is not found");
         }
         let thread: usize;
         // SAFETY: what has that name is this function; the thread pointer points to itself.

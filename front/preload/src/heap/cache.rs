@@ -10,7 +10,6 @@
 //! thread that ends returns what it has (a destructor of a pthread key, which registers nothing
 //! when a thread begins); what it asks for after that goes straight to the slabs.
 
-use super::Heap;
 use super::classes::{CLASSES, SIZES};
 use highwater_mm::slab::Place;
 use libc::c_void;
@@ -38,7 +37,10 @@ enum State {
     Ended,
 }
 
-static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+/// Takes objects back that a thread had.
+type Give = fn(&mut [Place<'static>]);
+
+static KEY: OnceLock<(libc::pthread_key_t, Give)> = OnceLock::new();
 
 /// The objects of a thread.
 pub(super) struct ThreadCache {
@@ -52,13 +54,13 @@ pub(super) struct Bin {
     limit: usize,
 }
 
-/// Makes threads return what they have when they end.
-pub(super) fn register() {
+/// Makes threads return what they have when they end, by `give`.
+pub(super) fn register(give: Give) {
     KEY.get_or_init(|| {
         let mut key = 0;
         // SAFETY: fills the key; the destructor is given what `begin` sets.
         unsafe { libc::pthread_key_create(&mut key, Some(end)) };
-        key
+        (key, give)
     });
 }
 
@@ -89,7 +91,7 @@ fn begin() -> *mut ThreadCache {
     let cache = ThreadCache { bins: std::array::from_fn(|_| Bin::default()) };
     let cache = Box::into_raw(Box::new(cache));
     CACHE.set(State::Has(cache));
-    if let Some(key) = KEY.get() {
+    if let Some((key, _)) = KEY.get() {
         // SAFETY: a key that was made; if this fails the objects are lost with the thread.
         unsafe { libc::pthread_setspecific(*key, cache.cast()) };
     }
@@ -104,8 +106,8 @@ unsafe extern "C" fn end(cache: *mut c_void) {
     CACHE.set(State::Ended);
     // SAFETY: what `begin` let go, for the thread that ends.
     let mut cache = unsafe { Box::from_raw(cache.cast::<ThreadCache>()) };
-    if let Some(heap) = super::get() {
-        cache.bins.iter_mut().for_each(|bin| heap.give(&mut bin.places));
+    if let Some((_, give)) = KEY.get() {
+        cache.bins.iter_mut().for_each(|bin| give(&mut bin.places));
     }
 }
 
@@ -138,20 +140,25 @@ impl Bin {
 
     /// Fills an empty bin half; the lowest address is to be taken first.
     #[cold]
-    pub(super) fn fill(&mut self, heap: &'static Heap, class: usize) {
+    pub(super) fn fill(
+        &mut self,
+        class: usize,
+        take: impl FnOnce(usize, &mut Vec<Place<'static>>),
+    ) {
         self.grow(class);
-        heap.take(class, (self.limit / 2).max(1), &mut self.places);
+        take((self.limit / 2).max(1), &mut self.places);
         self.places.reverse();
     }
 
     /// Returns the older half of a full bin, unless it may be larger.
     #[cold]
-    pub(super) fn spill(&mut self, heap: &Heap, class: usize) {
+    pub(super) fn spill(&mut self, class: usize, give: impl FnOnce(&mut [Place<'static>])) {
         let before = self.limit;
         self.grow(class);
         if self.limit == before {
-            let mut oldest: Vec<Place<'_>> = self.places.drain(..self.limit.div_ceil(2)).collect();
-            heap.give(&mut oldest);
+            let mut oldest: Vec<Place<'static>> =
+                self.places.drain(..self.limit.div_ceil(2)).collect();
+            give(&mut oldest);
         }
     }
 }

@@ -4,8 +4,7 @@
 //! HEAP -> Heap -- a bin of free objects for each class and thread       cache.rs classes.rs
 //!              |- Slabs<HeapPages>  which objects there are, and which are in use
 //!              |- HeapPages         runs of pages, of one region of the range   pages.rs
-//!              |- Gate              closed by a fork                            gate.rs
-//!              \- Watch             what all hold, for the report of the run    watch.rs
+//!              \- Gate              closed by a fork                            gate.rs
 //! ```
 //! All that is known of an object lies in memory of the library's own, so neither malloc nor free
 //! ever touches a page: an object whose page is swapped out is freed, and its place given out
@@ -22,19 +21,16 @@
 
 mod cache;
 mod classes;
-mod demand;
 mod gate;
 mod pages;
-mod watch;
 
 pub(crate) use classes::{aligned_class_of, class_of};
-pub(crate) use demand::note;
 use gate::Closed;
-pub(crate) use watch::{Look, Watch};
 
+use crate::end::end;
+use crate::memory;
 use crate::process::Process;
 use crate::signals::{Blocked, touch_stack};
-use crate::{memory, report};
 use classes::SIZES;
 use gate::Gate;
 use highwater_mm::config::SlabConfig;
@@ -88,7 +84,11 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     };
     let caches: Result<Vec<CacheId>, _> = SIZES.iter().map(create).collect();
     let caches = caches.map_err(|error| format!("no caches for small blocks: {error:?}"))?;
-    cache::register();
+    cache::register(|places| {
+        if let Some(heap) = get() {
+            heap.give(places);
+        }
+    });
     let heap = Heap { base, len, slabs, caches, gate };
     HEAP.store(Box::leak(Box::new(heap)), Release);
     Ok(())
@@ -163,7 +163,7 @@ impl Heap {
         match bin.pop() {
             Some(place) => self.hand_out(place),
             None => {
-                bin.fill(self, class);
+                bin.fill(class, |count, to| self.take(class, count, to));
                 bin.pop().map_or(ptr::null_mut(), |place| self.hand_out(place))
             }
         }
@@ -194,7 +194,7 @@ impl Heap {
         let Some(bin) = cache::bin(class) else { return self.give(&mut [place]) };
         bin.push(place);
         if bin.is_full() {
-            bin.spill(self, class);
+            bin.spill(class, |places| self.give(places));
         }
     }
 
@@ -264,14 +264,14 @@ impl Heap {
 #[cold]
 fn refuse(error: FreeError, address: usize) -> ! {
     match error {
-        FreeError::Free => report::end(&format!("a block was freed twice: {address:#x}")),
+        FreeError::Free => end(&format!("a block was freed twice: {address:#x}")),
         FreeError::Foreign => end_foreign(address),
     }
 }
 
 /// Ends a program that frees or resizes what is no block.
 pub(crate) fn end_foreign(address: usize) -> ! {
-    report::end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
+    end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
 }
 
 /// Calls `act`, with the stack that it needs present: a program may have its stacks in paged

@@ -24,6 +24,7 @@ use super::classes::{CLASSES, SIZES};
 use crate::process::{self, Process};
 use crate::regions::Use;
 use crate::signals::Blocked;
+use crate::units::Commit;
 use highwater_mm::Range;
 use highwater_mm::slab::{CacheId, SlabPages};
 use highwater_uffd::Uffd;
@@ -110,7 +111,7 @@ impl HeapPages {
     pub(super) fn new(process: &'static Process) -> Option<HeapPages> {
         let wanted = (process.capacity() >> PAGE_SHIFT).saturating_mul(PAGES_PER_CAPACITY);
         let pages = wanted.max(PAGES_MIN).min(process.extent().1 / RANGE_SHARE);
-        let range = process.take(pages, 1, Use::Objects, process::Commit::Unchecked)?;
+        let range = process.take(pages, 1, Use::Objects, Commit::Unchecked)?;
         Some(HeapPages {
             platform: process.manager.platform(),
             range,

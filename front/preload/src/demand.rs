@@ -5,7 +5,7 @@
 //! the sum now and then: with its first request, then after 1 KiB, 2 KiB and so on, so that many
 //! threads that ask for little count, and one that asks for much seldom touches what all share.
 
-use crate::{caller, environment, process};
+use crate::{caller, environment, start};
 use highwater_session::Malloc;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -29,13 +29,13 @@ thread_local! {
 /// afterwards.
 #[cold]
 pub(crate) fn note(bytes: usize, caller: usize) {
-    let (starting, undecided) = (process::is_starting(), process::is_undecided());
+    let (starting, undecided) = (start::is_starting(), start::is_undecided());
     if !(starting || undecided) || !caller::are_known() || caller::is_inside(caller) {
         return;
     }
     if starting {
         if wants_all() {
-            process::wait_for_start();
+            start::wait_for_start();
         }
         return;
     }
@@ -48,7 +48,7 @@ pub(crate) fn note(bytes: usize, caller: usize) {
     COUNTED.set((0, (2 * step).clamp(STEP_MIN, STEP_MAX)));
     let asked = ASKED.fetch_add(counted, Relaxed) + counted;
     if asked >= ENOUGH && wants_all() {
-        process::get();
+        start::get();
     }
 }
 
