@@ -59,11 +59,9 @@ fn largest(most: u64, least: u64, fits: impl Fn(u64) -> bool) -> u64 {
 }
 
 fn can_map(len: u64) -> bool {
+    let mapped = sys::map_anonymous(len as usize);
     // SAFETY: a new mapping, which nobody has seen when it goes.
-    unsafe {
-        let mapped = sys::map_anonymous(None, len as usize);
-        mapped.map(|address| sys::unmap(address, len as usize)).is_ok()
-    }
+    mapped.map(|address| unsafe { sys::unmap(address, len as usize) }).is_ok()
 }
 
 /// A change under way. Signals are blocked.
