@@ -226,7 +226,8 @@ mod tests {
         let expected = [
             "highwater: exit status 3 after 12.3 s, 2 processes served",
             "  budget            128 MiB for each process",
-            "  peak RAM          160 MiB: paged 128 MiB, Highwater 0 B, swap in RAM 0 B, not paged 0 B",
+            "  peak RAM          160 MiB: paged 128 MiB, Highwater 0 B, swap in RAM 0 B, \
+               not paged 0 B",
             "  peak demand       1 GiB in RAM and swap",
             "  page faults       1,500 minor, 2,500 major (waited for swap), 324/s",
             "  swapped in        16 MiB, 8.0 pages per read, 16 MiB/s",

@@ -1,13 +1,14 @@
-//! brk and sbrk, for the program: a break of its own, in paged memory.
+//! brk and sbrk: a break for the program, in paged memory.
 //!
 //! ```text
 //! reservation, of the range:  START ---- in use, ordinary ---- BREAK ---- no access ---- END
 //! ```
-//! What the C library's malloc asks for does not come by here: that break is the kernel's, and
-//! stays where it is. A program's first call that can be served makes the reservation; what was
-//! asked for before that (by a malloc of the program's before main) stays the kernel's.
+//! The C library's malloc does not use these functions: its break stays the kernel's, where it is.
+//! The program's first call after the process is served makes the reservation; earlier memory, such
+//! as that of a malloc of the program's before main, stays the kernel's.
 //!
-//! Locking: none, as in the C library: threads that change the break take turns.
+//! Locking: none, as in the C library: the program's threads must not change the break
+//! concurrently.
 
 use crate::malloc::set_errno;
 use crate::native::native;
@@ -29,7 +30,7 @@ static START: AtomicUsize = AtomicUsize::new(0);
 static BREAK: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// The reservation is this part of the range.
+/// The reservation is the range divided by this.
 const PART: u64 = 8;
 
 const FAILED: *mut c_void = usize::MAX as *mut c_void;
@@ -54,7 +55,7 @@ unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
     }
 }
 
-/// sbrk by the name that some mallocs call it by.
+/// sbrk, under the name that some mallocs use.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -81,7 +82,7 @@ unsafe extern "C" fn brk(to: *mut c_void) -> c_int {
     }
 }
 
-/// This process, if it has a reservation, which may have to be made.
+/// This process if it has a reservation; makes one if necessary.
 fn served() -> Option<&'static Process> {
     let process = start::get()?;
     (START.load(Acquire) != 0 || reserve(process)).then_some(process)
@@ -108,7 +109,7 @@ fn protect(process: &Process, range: Range, access: c_int) -> bool {
     process.manager.platform().protect(SPACE, range.first, range.end, access).is_ok()
 }
 
-/// Moves the break; whether it could be.
+/// Moves the break. Returns whether it succeeded.
 fn set(process: &Process, to: usize) -> bool {
     let [start, now, end] = [&START, &BREAK, &END].map(|address| address.load(Acquire));
     if !(start..=end).contains(&to) {
@@ -129,7 +130,7 @@ fn set(process: &Process, to: usize) -> bool {
     moved
 }
 
-/// What moving the break does to whole pages: their first address and the one after the last.
+/// How a move of the break changes whole pages, given by first address and address after the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The break stays within its page.
@@ -149,13 +150,13 @@ fn step(now: usize, to: usize) -> Step {
     }
 }
 
-/// Makes pages accessible, which read as zeros.
+/// Makes pages accessible. They read as zeros.
 fn give(process: &Process, range: Range) -> bool {
     range.end.0 - range.first.0 <= process.manager.capacity_left()
         && protect(process, range, libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// Drops pages; not those that the program unmapped, which may be something else now.
+/// Drops pages, except those that the program has unmapped, which may have another use now.
 fn take_back(process: &Process, range: Range) -> bool {
     let blocked = Blocked::now();
     let found = process.regions().find(range.first);

@@ -1,10 +1,10 @@
-//! Calls of the program's threads that threads of the helper run, and descriptors sent between both.
+//! Calls that the program's threads make into the helper, and descriptors sent between the two.
 //!
 //! ```text
 //! Calls::make -- closure, on the caller's stack --> queue --> "call" threads of the helper: run it
 //! Calls::send -- copies of the helper's descriptors --> receive, in the program
 //! ```
-//! Locking: `queue` is held to add or take a call only.
+//! Locking: `queue` is held only to add or take a call.
 
 use crate::descriptors;
 use crate::end::end;
@@ -25,7 +25,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A closure of a thread of the program, which waits until it was run.
+/// A closure of a thread of the program, which waits until the closure has run.
 #[derive(Clone, Copy)]
 struct Call {
     run: unsafe fn(*const ()),
@@ -36,10 +36,10 @@ struct Call {
 // SAFETY: the closure is Send, and lives until `done` is set.
 unsafe impl Send for Call {}
 
-/// Threads of the helper that run calls, at most.
+/// Maximum number of helper threads that run calls.
 const THREADS_MAX: usize = 8;
 
-/// What threads of the program have the helper do.
+/// Calls that the program's threads make into the helper.
 pub(crate) struct Calls {
     queue: Mutex<Queue>,
     added: Condvar,
@@ -66,7 +66,7 @@ impl Calls {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a first thread run calls.
+    /// Starts the first thread that runs calls.
     pub(crate) fn start(&'static self, channel: Option<&OwnedFd>) {
         self.channel.set(channel.map_or(-1, AsRawFd::as_raw_fd));
         if let Err(error) = self.add_thread(&mut self.queue()) {
@@ -80,7 +80,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The life of a thread that runs calls.
+    /// Body of a thread that runs calls.
     fn run(&'static self) {
         loop {
             let call = self.take();
@@ -98,9 +98,9 @@ impl Calls {
         let mut queue = self.queue();
         loop {
             if let Some(call) = queue.calls.pop_front() {
-                // A call may take long: another thread takes the next one.
+                // A call may take long, so another thread takes the next one.
                 if queue.idle == 0 && queue.threads.len() < THREADS_MAX {
-                    // Without it, calls wait for each other.
+                    // If this fails, calls wait for each other.
                     let _ = self.add_thread(&mut queue);
                 }
                 return call;
@@ -111,8 +111,8 @@ impl Calls {
         }
     }
 
-    /// Runs `act` in the helper; here, if this thread is one of it. Signals are blocked meanwhile:
-    /// a handler that left by a jump would take the closure's stack away.
+    /// Runs `act` in the helper, or here if this thread is one of the helper's. Signals are blocked
+    /// meanwhile: a handler that left by longjmp would free the closure's stack.
     pub(crate) fn make<R: Send>(&self, act: impl FnOnce() -> R + Send) -> R {
         if helper::is_inside() {
             return act();
@@ -133,7 +133,7 @@ impl Calls {
         closure.result.take().expect("a call that is done has a result")
     }
 
-    /// Sends copies of descriptors of the helper's to the program, if there is a channel.
+    /// Sends copies of the helper's descriptors to the program, if there is a channel.
     pub(crate) fn send(&self, descriptors: &[RawFd]) -> Result<(), Errno> {
         if self.channel.get() < 0 {
             return Ok(());
@@ -141,7 +141,7 @@ impl Calls {
         // SAFETY: open as long as the helper lives.
         let channel = unsafe { BorrowedFd::borrow_raw(self.channel.get()) };
         for few in descriptors.chunks(DESCRIPTORS_MAX) {
-            // SAFETY: the caller's, open for the call.
+            // SAFETY: open for the call, as the caller guarantees.
             let few: Vec<_> = few.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
             let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -152,14 +152,15 @@ impl Calls {
     }
 }
 
-/// Descriptors of a message, fewer than the kernel's 253.
+/// Descriptors per message; the kernel's limit is 253.
 const DESCRIPTORS_MAX: usize = 128;
 const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
 /// Receives `count` descriptors that [`Calls::send`] has sent.
 pub(crate) fn receive(count: usize) -> Result<Vec<OwnedFd>, Errno> {
     let channel = descriptors::guarded().ok_or(Errno::BADF)?;
-    // SAFETY: guarded against being closed by the C library's functions; else an error follows.
+    // SAFETY: guarded against the C library's close functions; if it is closed all the same, an
+    // error follows.
     let channel = unsafe { BorrowedFd::borrow_raw(channel) };
     let mut received = Vec::new();
     while received.len() < count {
@@ -186,10 +187,10 @@ struct Closure<F, R> {
     result: Cell<Option<R>>,
 }
 
-/// How a closure of this type is run.
+/// The function that runs a closure of this type.
 fn run_closure<F: FnOnce() -> R, R>(_: &Closure<F, R>) -> unsafe fn(*const ()) {
     /// # Safety
-    /// The closure is of this type, and nobody else looks at it.
+    /// The closure is of this type, and no other thread accesses it.
     unsafe fn run<F: FnOnce() -> R, R>(closure: *const ()) {
         // SAFETY: as the caller says.
         let closure = unsafe { &*closure.cast::<Closure<F, R>>() };
@@ -198,12 +199,12 @@ fn run_closure<F: FnOnce() -> R, R>(_: &Closure<F, R>) -> unsafe fn(*const ()) {
     run::<F, R>
 }
 
-/// Wakes those who sleep at an address.
+/// Wakes the waiters of a futex at an address.
 ///
 /// # Safety
-/// None is needed: nothing is read there.
+/// None: nothing is read there.
 unsafe fn wake_at(word: *const AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the address is only compared.
+    // SAFETY: only the address is compared.
     unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
 }

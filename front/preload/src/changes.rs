@@ -1,8 +1,8 @@
-//! Keeps changes of regions and forks apart.
+//! Serialises changes of regions and forks.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Keeps changes of regions and forks apart.
+/// A fork waits for changes of regions that have begun, and blocks new ones.
 #[derive(Default)]
 pub(crate) struct Changes(RwLock<()>);
 
@@ -12,7 +12,7 @@ impl Changes {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody changes anything; nobody does while the guard lives. Signals are blocked.
+    /// Waits until no change is under way; none begins while the guard lives. Signals are blocked.
     pub(crate) fn stop(&self) -> RwLockWriteGuard<'_, ()> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,7 +7,8 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A pipe that says when a forked child and its children have ended, and what they may read.
+/// The pipe reaches its end when a child and all its descendants have ended; the snapshot is what
+/// they may read.
 type Child = (File, Snapshot);
 
 /// Forked children that may still read this process's slots.
@@ -23,9 +24,10 @@ impl Children {
         self.lock().push((File::from(pipe), snapshot));
     }
 
-    /// Gives the slots back that nobody reads any more.
+    /// Releases the slots of children that have ended.
     pub(crate) fn release_ended(&self, manager: &Manager<Uffd>) {
-        // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
+        // No data is ever written: reading 0 bytes means that every copy of the other end is
+        // closed.
         let ended = |(pipe, _): &mut Child| matches!(pipe.read(&mut [0u8]), Ok(0));
         let mut children = self.lock();
         let gone: Vec<_> = children.extract_if(.., ended).collect();

@@ -1,9 +1,9 @@
-//! Keeps the program from closing the one descriptor that its memory depends on: the channel to
-//! the helper, which forked children get theirs through.
+//! Keeps the program from closing the channel to the helper, through which forked children get
+//! their descriptors.
 //!
-//! Programs that close everything they did not open (daemons, shells) would close ours too. So
-//! close, close_range, closefrom, dup2 and dup3 pass it over, as if it were not open. A program
-//! that closes it past the C library goes on, but its forked children cannot be served.
+//! Programs that close everything they did not open (daemons, shells) would close it too. So close,
+//! close_range, closefrom, dup2 and dup3 treat it as not open. A program that closes it past the C
+//! library continues, but its forked children cannot be served.
 
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -14,16 +14,16 @@ const NONE: libc::c_int = -1;
 
 static GUARDED: AtomicI32 = AtomicI32::new(NONE);
 
-/// Descriptors are moved here or above: shells and daemons use and close the low ones.
+/// Descriptors move to this number or above: shells and daemons use and close the low ones.
 const LEAST: RawFd = 900;
 
-/// Moves a descriptor to a high number; where the limit on descriptors allows none, it stays, but
-/// off the standard streams.
+/// Moves a descriptor to a high number. Where the limit on descriptors allows none, it stays, but
+/// not on a standard stream.
 pub(crate) fn raise(fd: OwnedFd) -> OwnedFd {
     off_streams(move_above(fd, LEAST))
 }
 
-/// Moves a descriptor that has the number of a standard stream: the program has closed that.
+/// Moves a descriptor that took the number of a standard stream, because the program closed that.
 pub(crate) fn off_streams(fd: OwnedFd) -> OwnedFd {
     if fd.as_raw_fd() < 3 { move_above(fd, 3) } else { fd }
 }
@@ -32,8 +32,7 @@ fn move_above(fd: OwnedFd, least: RawFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd)
 }
 
-/// Calls `act`; if the program has no descriptor left, once more under the highest limit that it
-/// may have.
+/// Calls `act`; if the program has no descriptor left, once more under its hard limit.
 pub(crate) fn with_room<R>(act: impl Fn() -> Result<R, Errno>) -> Result<R, Errno> {
     let done = act();
     if !matches!(done, Err(Errno::MFILE)) {
@@ -46,7 +45,7 @@ pub(crate) fn with_room<R>(act: impl Fn() -> Result<R, Errno>) -> Result<R, Errn
     done
 }
 
-/// Guards a descriptor from now on, and no other.
+/// Guards this descriptor from now on, instead of any other.
 pub(crate) fn guard(descriptor: RawFd) {
     GUARDED.store(descriptor, Release);
 }
@@ -64,9 +63,9 @@ pub(crate) fn close_guarded() {
     }
 }
 
-/// Closes a descriptor of ours.
+/// Closes a descriptor of the library's.
 pub(crate) fn close_raw(descriptor: RawFd) {
-    // SAFETY: a descriptor that nobody uses any more.
+    // SAFETY: a descriptor that is no longer used.
     unsafe { rustix::io::close(descriptor) };
 }
 
@@ -90,7 +89,7 @@ extern "C" fn close(descriptor: libc::c_int) -> libc::c_int {
     unsafe { libc::syscall(libc::SYS_close, descriptor) as libc::c_int }
 }
 
-/// close_range(2), in pieces around ours.
+/// close_range(2), in the parts around the guarded descriptor.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn close_range(
     first: libc::c_uint,
@@ -117,13 +116,13 @@ extern "C" fn closefrom(first: libc::c_int) {
     close_range(first.max(0) as libc::c_uint, libc::c_uint::MAX, 0);
 }
 
-/// dup2(2), by the call that every processor has: it differs where both are the same.
+/// dup2(2), by dup3, which every architecture has; they differ where both descriptors are equal.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn dup2(from: libc::c_int, to: libc::c_int) -> libc::c_int {
     if from != to || is_guarded(to) {
         return dup3(from, to, 0);
     }
-    // SAFETY: asks about a number; errno is that of dup2.
+    // SAFETY: only queries a number; errno is that of dup2.
     match unsafe { libc::fcntl(from, libc::F_GETFD) } {
         -1 => -1,
         _ => to,

@@ -1,5 +1,4 @@
-//! Messages of the library on the program's standard error, and the end of a program that cannot go
-//! on.
+//! Messages on the program's standard error, and the end of a program that cannot continue.
 
 use crate::program;
 use highwater_os::helper;
@@ -8,8 +7,7 @@ use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Writes one line and ends the process, status 2: what cannot be served is not run. From the
-/// helper it can only be killed.
+/// Writes one line and ends the process with status 2. In the helper it kills the program.
 pub(crate) fn end(message: &str) -> ! {
     say(message);
     if helper::is_inside() {
@@ -27,7 +25,7 @@ pub(crate) fn kill_program() -> ! {
         program.kill();
     }
     loop {
-        // The helper's first thread sees the end of the program, and ends the helper.
+        // The helper's first thread sees the program end, and ends the helper.
         std::thread::sleep(Duration::from_secs(1));
     }
 }
@@ -42,11 +40,11 @@ pub(crate) fn say(message: &str) {
     // SAFETY: the kernel refuses a number that is not open.
     let own = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
     let stream = copy.as_ref().map_or(own, AsFd::as_fd);
-    // What cannot be written cannot be reported either.
+    // There is nowhere to report a failed write.
     let _ = rustix::io::write(stream, line.as_bytes());
 }
 
-/// The standard error of the program, whose descriptors the helper does not have.
+/// The program's standard error, which is not in the helper's table.
 fn stream_of(program: Program) -> Option<OwnedFd> {
     // SAFETY: open as long as this process lives.
     let pidfd = unsafe { BorrowedFd::borrow_raw(program.pidfd) };

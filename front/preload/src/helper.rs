@@ -1,4 +1,4 @@
-//! The process beside this one that has the manager's threads: its start, its calls, its end.
+//! The process beside the program that has the manager's threads: its start and its end.
 //!
 //! ```text
 //! program                                  helper (os::helper): the same memory
@@ -7,13 +7,13 @@
 //! Channel --- its end is closed by exec -> watch
 //!         <-- descriptors for a child ---- fork.rs
 //! ```
-//! The manager's descriptors are in the helper's table alone. Threads of the program only look at
-//! the manager; what may use a descriptor they have done by a thread of the helper
+//! The manager's descriptors are in the helper's table only. Threads of the program only read the
+//! manager's state; a call that may use a descriptor is run by a thread of the helper
 //! ([`Process::in_helper`]). The program's table has one descriptor for all of this, the channel.
 //!
-//! The helper ends after the program, or when that has become another (exec): then nobody uses the
-//! memory any more. It never ends before: missing pages would read as zeros. If it is killed, its
-//! guardian kills the program.
+//! The helper ends after the program, or when the program executes another one: its memory is
+//! unused then. It never ends earlier, because missing pages would read as zeros. If it is killed,
+//! its guardian kills the program.
 
 use crate::process::Process;
 use crate::report::PERIOD;
@@ -31,10 +31,10 @@ use rustix::process::{Pid, test_kill_process};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// Where the manager's threads learn what thread-local variables there are.
+/// Looks up the thread-local variables that the manager's threads need.
 pub(crate) use highwater_os::helper::learn;
 
-/// The two ends of what joins a program with its helper.
+/// The two ends of the socket that joins a program with its helper.
 struct Channel {
     program: OwnedFd,
     helper: OwnedFd,
@@ -49,7 +49,7 @@ impl Channel {
     }
 }
 
-/// What the helper answers once it serves, or why it cannot.
+/// The helper's answer: it serves the process, or why it cannot.
 struct Answer {
     given: AtomicU32,
     result: UnsafeCell<Option<Result<&'static Process, String>>>,
@@ -60,7 +60,7 @@ unsafe impl Sync for Answer {}
 
 impl Answer {
     fn give(&self, result: Result<&'static Process, String>) {
-        // SAFETY: nobody reads it before `given` is set, and it is given once.
+        // SAFETY: it is not read before `given` is set, and it is written once.
         unsafe { *self.result.get() = Some(result) };
         self.given.store(1, Release);
         futex_wake_all(&self.given);
@@ -76,13 +76,13 @@ impl Answer {
                 return Err("the helper process ended while it started".to_owned());
             }
         }
-        // SAFETY: set before `given`.
+        // SAFETY: written before `given` was set.
         unsafe { (*self.result.get()).take() }.unwrap_or(Err("answered twice".to_owned()))
     }
 }
 
-/// Starts a helper, which has `passed` of this process's descriptors, and uses numbers below
-/// `above` for nothing of its own. It makes a Process by `make` and serves it. Signals are blocked.
+/// Starts a helper that inherits the descriptors `passed`, and whose own descriptors have numbers
+/// from `above`. The helper makes a Process by `make` and serves it. Signals are blocked.
 ///
 /// # Errors
 /// Why this process cannot be served, in one line.
@@ -95,14 +95,14 @@ pub(crate) fn start(
     if has_namespace_for_children() {
         return Err("its children are to be in a PID namespace of their own".to_owned());
     }
-    // Without one, for want of descriptors, helpers of children ask this process's for theirs.
+    // Without a channel, for lack of descriptors, helpers of children fetch theirs from this one.
     let channel = descriptors::with_room(Channel::new).ok();
     let own = channel.as_ref().map(|channel| channel.helper.as_raw_fd());
     let answer: &'static Answer =
         Box::leak(Box::new(Answer { given: AtomicU32::new(0), result: UnsafeCell::new(None) }));
     let keep = passed.iter().copied().chain(own).collect();
     let guardian = helper::start(keep, above, move |program| {
-        // SAFETY: the helper's copy, which nobody else has in its table.
+        // SAFETY: the helper's copy, which nothing else owns.
         let owned = |fd| unsafe { OwnedFd::from_raw_fd(helper::lift(fd, above)) };
         lead(program, own.map(owned), answer, make);
     });
@@ -113,15 +113,15 @@ pub(crate) fn start(
     answer.wait(guardian)
 }
 
-/// Whether the next child begins a PID namespace (unshare(CLONE_NEWPID)): it is to be the
-/// program's, not one that ends at once and the namespace with it.
+/// Whether the next child begins a PID namespace (unshare(CLONE_NEWPID)). That child must be one of
+/// the program's: the helper's starter would end at once, and the namespace with it.
 fn has_namespace_for_children() -> bool {
     let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
     let children = namespace("pid_for_children");
     children.is_some() && children != namespace("pid")
 }
 
-/// The life of the helper.
+/// Body of the helper.
 fn lead(
     program: Program,
     channel: Option<OwnedFd>,
@@ -134,7 +134,7 @@ fn lead(
         Ok(process) => process,
         Err(error) => return answer.give(Err(error)),
     };
-    // The program's directory is its own to leave, and its file system to unmount.
+    // The program may leave its directory, and unmount its file system.
     let _ = rustix::process::chdir("/");
     let process: &'static Process = Box::leak(Box::new(process));
     process.calls.start(channel.as_ref());
@@ -148,7 +148,7 @@ fn lead(
     }
 }
 
-/// Few descriptors for the program need not mean few for the manager.
+/// Raises the limit on descriptors: the program's limit need not be the manager's.
 fn allow_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -165,8 +165,8 @@ enum Use {
     Left,
 }
 
-/// Returns when the program has ended, or uses this memory no more. Neither allocates nor waits for
-/// a lock: a program that is killed may leave any of them taken.
+/// Returns when the program has ended, or no longer uses this memory. Neither allocates nor takes a
+/// lock: a killed program may leave any lock taken.
 fn watch(program: Program, channel: Option<BorrowedFd<'_>>) {
     NONCE.store(std::process::id() ^ 0x5bd1_e995, Release);
     // SAFETY: open as long as this process lives.
@@ -195,7 +195,7 @@ fn watch(program: Program, channel: Option<BorrowedFd<'_>>) {
     }
 }
 
-/// The channel is closed by exec, and by a program that closes what it does not know.
+/// The channel is closed by exec, and by a program that closes unknown descriptors.
 fn use_of_memory(pid: i32) -> Use {
     let mut found = 0u32;
     let len = size_of::<u32>();
@@ -203,7 +203,7 @@ fn use_of_memory(pid: i32) -> Use {
     let from = libc::iovec { iov_base: NONCE.as_ptr().cast(), iov_len: len };
     // SAFETY: writes `found`; the other address is only looked up.
     let read = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
-    // Refused, or the first thread has ended before the others: the program may be here still.
+    // If the read is refused, or the first thread ended before others, the program may still run.
     let gone = std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
     let other = read == len as isize && found != NONCE.load(Acquire);
     if other || (read < 0 && gone) { Use::Left } else { Use::Used }

@@ -1,16 +1,16 @@
-//! Hints of mmap that were not followed, and whether the program insists on one.
+//! Hints of mmap that were not followed, and whether the program insists on them.
 
 use crate::units::PAGED_MIN;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// Below this hints are wishes for small pointers (Java's), which programs can do without.
+/// A hint below this address asks for small pointers (Java's), which programs can do without.
 const INSISTED_MIN: usize = 1 << 40;
-/// What became of hints.
+/// The last mapping whose hint was not followed.
 #[derive(Default)]
 pub(crate) struct Hints {
-    /// Where the last mapping went whose hint was not followed, ...
+    /// Its address, ...
     elsewhere: AtomicU64,
-    /// ... and its bytes.
+    /// ... and its length.
     len: AtomicU64,
     insists: AtomicBool,
 }
@@ -21,7 +21,7 @@ impl Hints {
         self.len.store(len as u64, Relaxed);
     }
 
-    /// A mapping is given back.
+    /// Notes that the program unmaps a mapping.
     pub(crate) fn note_unmapped(&self, address: usize, len: usize) {
         let found = [self.elsewhere.load(Relaxed), self.len.load(Relaxed)];
         if found == [address as u64, len as u64] {
@@ -29,7 +29,7 @@ impl Hints {
         }
     }
 
-    /// Whether a mapping is worth less than its place.
+    /// Whether a mapping goes to its hint, unpaged.
     pub(crate) fn are_followed(&self, hint: usize, len: usize) -> bool {
         len < PAGED_MIN || hint >= INSISTED_MIN && self.insists.load(Relaxed)
     }

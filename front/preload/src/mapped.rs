@@ -8,35 +8,35 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Files that are mapped at once; others stay the kernel's.
+/// Maximum number of mapped files; further ones stay the kernel's.
 pub(crate) const PLACES: usize = 128;
 
-/// A mapping that is served: all of it, or nothing.
+/// A served mapping.
 pub(crate) struct Mapped {
     pub(crate) space: SpaceId,
-    /// To map it from.
+    /// The file, to map it from.
     pub(crate) file: OwnedFd,
     pub(crate) wanted: Wanted,
 }
 
-/// Where a file is to be mapped, and what of it.
+/// Where a file is mapped, and from which offset.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     /// Pages of the paged range.
     pub(crate) range: Range,
     /// MAP_PRIVATE or MAP_SHARED.
     pub(crate) kind: c_int,
-    /// Of the first page in the file.
+    /// Offset of the first page in the file.
     pub(crate) offset: off_t,
 }
 
-/// The mappings of a process.
+/// All served mappings of a process.
 pub(crate) struct Files {
     which: MapFiles,
     table: RwLock<BTreeMap<u16, Arc<Mapped>>>,
-    /// By space.
+    /// Indexed by space.
     gates: Vec<RwLock<()>>,
-    /// The program's number.
+    /// The program's process number.
     pub(crate) pid: i32,
 }
 
@@ -50,17 +50,17 @@ impl Files {
         }
     }
 
-    /// Whether there may be any.
+    /// Whether mappings of files are served at all.
     pub(crate) fn are_served(&self) -> bool {
         self.which != MapFiles::Off
     }
 
-    /// Keeps the mapping of a space as it is.
+    /// Keeps the mapping of a space in place while the guard lives.
     pub(crate) fn enter(&self, space: SpaceId) -> RwLockReadGuard<'_, ()> {
         self.gates[usize::from(space.0)].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody else is at the mapping of a space.
+    /// Excludes all other users of a space's mapping.
     pub(crate) fn close_gate(&self, space: SpaceId) -> RwLockWriteGuard<'_, ()> {
         self.gates[usize::from(space.0)].write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,12 +78,12 @@ impl Files {
         self.table.read().unwrap_or_else(PoisonError::into_inner).get(&space.0).cloned()
     }
 
-    /// Whether a space is that of a mapping.
+    /// Whether a space belongs to a mapping.
     pub(crate) fn has(&self, space: SpaceId) -> bool {
         self.get(space).is_some()
     }
 
-    /// All of them.
+    /// All mappings.
     pub(crate) fn all(&self) -> Vec<Arc<Mapped>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.values().cloned().collect()
@@ -91,7 +91,7 @@ impl Files {
 }
 
 impl Mapped {
-    /// Maps the file over the range's own pages, for reading, as the kernel does.
+    /// Lets the kernel map the file over the range's pages, for reading.
     pub(crate) fn map_over(&self, base: u64) -> std::io::Result<()> {
         let Wanted { range, kind, offset, .. } = self.wanted;
         let address = base + range.first.0 * PAGE_SIZE as u64;
@@ -99,7 +99,7 @@ impl Mapped {
         map_file(address, len, kind, self.file.as_raw_fd(), offset)
     }
 
-    /// To map the file from.
+    /// The descriptor to map the file from.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }

@@ -1,7 +1,7 @@
 //! The one paged range of this process, and its manager.
 //!
-//! `PROCESS` is set once the process is served (`start.rs`). `regions` comes before every lock of the
-//! manager.
+//! `PROCESS` is set once the process is served (`start.rs`). The lock of `regions` comes before
+//! every lock of the manager.
 
 use crate::calls::Calls;
 use crate::changes::Changes;
@@ -23,7 +23,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The space of the range: the manager's only one.
+/// The space of the range, the manager's only one besides those of files.
 pub(crate) const SPACE: SpaceId = SpaceId(0);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
@@ -33,7 +33,7 @@ pub(crate) struct Process {
     pub(crate) settings: Settings,
     pub(crate) manager: Arc<Manager<Uffd>>,
     pub(crate) reporter: Reporter,
-    /// What threads of the program have the helper do.
+    /// Calls that the program's threads make into the helper.
     pub(crate) calls: Calls,
     pub(crate) base: u64,
     pub(crate) pages: u64,
@@ -42,47 +42,47 @@ pub(crate) struct Process {
     pub(crate) hints: Hints,
     pub(crate) dump: Arc<Dump>,
     pub(crate) files: Arc<Files>,
-    /// How many of its devices, the first, are an ancestor's.
+    /// How many devices, from the first, belong to an ancestor.
     pub(crate) inherited: usize,
-    /// Ends of pipes held open for the ancestors whose slots this process may read.
+    /// Ends of pipes, held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
     pub(crate) _server: Server,
 }
 
-/// This process, if it is being served.
+/// This process if it is served.
 pub(crate) fn running() -> Option<&'static Process> {
     // SAFETY: the pointer is null or a Process that was leaked: it lives as long as the process.
     unsafe { PROCESS.load(Acquire).as_ref() }
 }
 
-/// Makes a process the one that is being served; `None`: no longer.
+/// Makes a process the served one; `None` withdraws it.
 pub(crate) fn set_running(process: Option<&'static Process>) {
     let process = process.map_or(ptr::null_mut(), |process| ptr::from_ref(process).cast_mut());
     PROCESS.store(process, Release);
 }
 
-/// This process, if it is being served and an address is in its range.
+/// This process if it is served and the address is in its range.
 pub(crate) fn holding(address: usize) -> Option<&'static Process> {
     running().filter(|process| process.holds(address))
 }
 
 impl Process {
-    /// Has the helper run `act`, and waits for it.
+    /// Runs `act` in the helper and waits for it.
     pub(crate) fn in_helper<R: Send>(&self, act: impl FnOnce() -> R + Send) -> R {
         self.calls.make(act)
     }
 
-    /// The regions, to look at.
+    /// Locks the regions for reading.
     pub(crate) fn regions(&self) -> RwLockReadGuard<'_, Regions> {
         self.regions.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The regions, to change. Signals are blocked.
+    /// Locks the regions for writing. Signals are blocked.
     pub(crate) fn regions_mut(&self, _: &Blocked) -> RwLockWriteGuard<'_, Regions> {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all of a range is paged memory of the program.
+    /// Whether a range lies wholly in the program's paged memory.
     pub(crate) fn covers(&self, range: Range) -> bool {
         let _blocked = Blocked::now();
         self.regions().covers(range)
@@ -93,12 +93,12 @@ impl Process {
         (address as u64).wrapping_sub(self.base) < self.pages << highwater_units::PAGE_SHIFT
     }
 
-    /// Where the range begins, and its pages.
+    /// First address and length in pages of the range.
     pub(crate) fn extent(&self) -> (u64, u64) {
         (self.base, self.pages)
     }
 
-    /// Whether all that is resident could be saved for a child: what is dirty of it needs slots.
+    /// Whether a child could get everything that is resident: dirty pages need slots.
     pub(crate) fn can_fork(&self) -> bool {
         let now = self.manager.statistics();
         let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
@@ -115,7 +115,7 @@ impl Process {
         (self.base + vpn.0 * PAGE_SIZE as u64) as *mut u8
     }
 
-    /// Makes pages present that will be written soon, while memory is plenty.
+    /// Makes pages present that will be written soon, if memory is plentiful.
     pub(crate) fn populate(&self, range: Range) {
         self.in_helper(|| {
             self.dump.include(range);
@@ -123,12 +123,12 @@ impl Process {
         });
     }
 
-    /// Makes large pages of a range of the program's paged memory.
+    /// Collapses a range of the program's paged memory into large pages.
     pub(crate) fn collapse(&self, range: Range) -> Asked {
         self.in_helper(|| self.manager.collapse(SPACE, range))
     }
 
-    /// Drops contents.
+    /// Drops the contents of a range.
     pub(crate) fn discard(&self, range: Range) {
         self.in_helper(|| {
             self.manager.discard(SPACE, range);
@@ -136,13 +136,12 @@ impl Process {
         });
     }
 
-    /// Drops what is swapped out of contents that nobody needs; returns how many pages.
+    /// Drops swapped-out contents that are no longer needed. Returns how many pages.
     pub(crate) fn discard_swapped(&self, range: Range) -> u64 {
         self.in_helper(|| self.manager.discard_swapped(SPACE, range))
     }
 
-    /// Says that a range will be used soon. Of a large one as much is read as may push other pages
-    /// out for it.
+    /// Reads a range ahead: at most a quarter of memory, so that it pushes few other pages out.
     pub(crate) fn prefetch(&self, range: Range) {
         let most = self.manager.machine().frames.len() as u64 / 4;
         let end = Vpn(range.end.0.min(range.first.0 + most));
@@ -152,7 +151,7 @@ impl Process {
         });
     }
 
-    /// What of its own pages the program protected otherwise than read and write, with PROT_ bits.
+    /// The program's own pages whose protection is not read and write, with their PROT_ bits.
     pub(crate) fn protected(&self, regions: &Regions) -> Vec<(Vpn, Vpn, i32)> {
         let platform = self.manager.platform();
         let own = regions.own_parts(Vpn(self.pages));

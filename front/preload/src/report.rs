@@ -1,8 +1,8 @@
-//! Statistics for the run.
+//! Publishes the statistics of a process for the run.
 //!
 //! ```text
-//! "report" thread --- every 100 ms: publish, look which children have ended
-//!      |          \-- when it is asked to finish: publish for the last time
+//! "report" thread --- every 100 ms: publish; release the slots of ended children
+//!      |          \-- on finish: publish for the last time
 //!      \- StatsFile: read by `highwater run`
 //! ```
 
@@ -21,36 +21,36 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between publications.
+/// Interval between publications.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
 const RUNNING: u32 = 0;
 const ENDING: u32 = 1;
 const ENDED: u32 = 2;
 
-/// How long the last publication may take.
+/// Maximum time for the last publication.
 const FINISH_MAX: Duration = Duration::from_millis(500);
 
-/// What malloc holds, and the CPU time it took to find out; `None` while there is no heap.
+/// Gathers what malloc holds, and the CPU time that took; `None` while there is no heap.
 type Gather = fn() -> Option<(MallocReport, Duration)>;
 
-/// Publishes a process's statistics, from its helper.
+/// Publishes a process's statistics; runs in its helper.
 pub(crate) struct Reporter {
     manager: Arc<Manager<Uffd>>,
     file: Option<StatsFile>,
-    /// The range and the arena: what is paged. (first address, after the last)
+    /// Addresses of range and arena, the paged memory: (first, after the last).
     paged: [(u64, u64); 2],
     /// [`RUNNING`], [`ENDING`] or [`ENDED`].
     stage: AtomicU32,
-    /// When it was most.
+    /// Memory that is not paged, at its maximum.
     elsewhere: Mutex<Elsewhere>,
     paged_peak: AtomicU64,
     pub(crate) out_of_memory: AtomicU64,
-    /// Compressed devices give memory back.
+    /// A maximum, because compressed devices release memory.
     ram_device_peak: AtomicU64,
-    /// What was held compressed when that was most.
+    /// Of the time when most pages were compressed.
     compressed_peak: Mutex<Compression>,
-    /// Pages of tiers by level, fast and slow, when they were most.
+    /// Pages in fast and slow levels, of the time when tiers held most.
     tiered_peak: Mutex<(u64, u64)>,
     malloc: Mutex<Watch>,
     gather: Gather,
@@ -58,7 +58,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Without a run directory there is nothing to publish to: the program matters more.
+    /// Without a run directory nothing is published: the program matters more.
     pub(crate) fn new(
         settings: &Settings,
         pid: i32,
@@ -92,9 +92,9 @@ impl Reporter {
         &self.children
     }
 
-    /// Publishes until it is asked to finish.
+    /// Publishes until [`Reporter::finish`] is called.
     pub(crate) fn run(&self) {
-        // Looking at all mappings costs milliseconds: after 16, 32, 64 ... periods, and at the end.
+        // Reading all mappings takes milliseconds: after 16, 32, 64 ... intervals, and at the end.
         let mut next_look = 16u64;
         for tick in 0u64.. {
             if tick == next_look {
@@ -114,8 +114,8 @@ impl Reporter {
         futex_wake_all(&self.stage);
     }
 
-    /// Has the figures published for the last time: the program has ended, and its memory is still
-    /// here. Waits no longer than [`FINISH_MAX`]: the program may have left a lock taken.
+    /// Publishes for the last time, after the program's end, while its memory still exists. Waits
+    /// no longer than [`FINISH_MAX`]: the program may have left a lock taken.
     pub(crate) fn finish(&self) {
         self.stage.store(ENDING, Release);
         futex_wake_all(&self.stage);
@@ -172,7 +172,7 @@ impl Reporter {
         now
     }
 
-    /// All numbers of one moment: that of all looked at when most pages were compressed.
+    /// The figures of the time when most pages were compressed.
     fn compressed_peak(&self) -> Compression {
         let now = self.manager.platform().devices().compression().unwrap_or_default();
         let mut peak = self.compressed_peak.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +182,7 @@ impl Reporter {
         *peak
     }
 
-    /// Both numbers of one moment: that of all looked at when tiers held most.
+    /// The figures of the time when tiers held most.
     fn tiered_peak(&self, now: &Tiering) -> (u64, u64) {
         let mut peak = self.tiered_peak.lock().unwrap_or_else(PoisonError::into_inner);
         if now.fast_pages + now.slow_pages > peak.0 + peak.1 {
@@ -191,7 +191,7 @@ impl Reporter {
         *peak
     }
 
-    /// Memory of the process outside range and arena, less the manager's own and RAM devices.
+    /// Measures memory outside range and arena, without the manager's own and RAM devices.
     fn look_elsewhere(&self) {
         let Ok(found) = smaps::read(&self.paged) else { return };
         let own = memory::mapped() as u64 + self.manager.platform().devices().resident().0;

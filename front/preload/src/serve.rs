@@ -1,4 +1,4 @@
-//! Starts the manager of a process, and tells the server which pages are whose.
+//! Starts the manager of a process, and answers its server which pages belong to whom.
 
 use crate::calls::Calls;
 use crate::changes::Changes;
@@ -23,16 +23,16 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// What a process is served with.
+/// Everything a process is served with.
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) program: Served,
     pub(crate) devices: Vec<Box<dyn Device>>,
-    /// How many of them, the first, are an ancestor's.
+    /// How many of the devices, from the first, belong to an ancestor.
     pub(crate) inherited: usize,
     pub(crate) source: Source,
     pub(crate) site: Site,
-    /// Of the range.
+    /// Length of the range.
     pub(crate) pages: u64,
     pub(crate) regions: Regions,
     pub(crate) holds: Vec<RawFd>,
@@ -50,8 +50,8 @@ impl Process {
         Process::serve(plan, |_| ())
     }
 
-    /// Starts manager and server over a range, in the helper. `fill` gives the space its contents
-    /// before anything can fault.
+    /// Starts manager and server over a range, in the helper. `fill` fills the space before
+    /// anything can fault.
     pub(crate) fn serve(plan: Plan, fill: impl FnOnce(&Manager<Uffd>)) -> Result<Process, String> {
         let Plan { settings, program, devices, inherited, source, site, pages, regions, holds } =
             plan;
@@ -114,13 +114,12 @@ impl Process {
     }
 }
 
-/// Opens the devices of the settings.
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
     let open = |area: &Area| area.open().map_err(|error| error.to_string());
     settings.swap.iter().map(open).collect()
 }
 
-/// What the server asks of the program's regions.
+/// The program's regions, as the server sees them.
 struct Program {
     regions: Arc<RwLock<Regions>>,
     files: Arc<Files>,
@@ -129,13 +128,13 @@ struct Program {
 }
 
 impl Program {
-    /// Whether a fault may be left to a thread that changes the page's region: it wakes who waits.
+    /// Whether another thread is changing the page's region; that thread wakes the faulting one.
     fn is_changing(&self, vpn: Vpn) -> bool {
         let regions = read(&self.regions);
         regions.await_change(vpn)
     }
 
-    /// A write to a page of a file: as the program's error it becomes a SIGSEGV.
+    /// Refuses a write to a page of a file: it becomes a SIGSEGV.
     fn refuse_write(&self, part: Part) {
         let _open = self.files.enter(part.space);
         if !self.files.has(part.space) {
@@ -161,7 +160,7 @@ impl Owner for Program {
                 let within = Range { first: Vpn(0), end: Vpn(end.0 - first.0) };
                 Some(Part { space, vpn: Vpn(vpn.0 - first.0), within })
             }
-            // The kernel's, or about to be another's, since a moment ago.
+            // Not paged, or about to change owner.
             Use::Foreign | Use::Changing => None,
         }
     }
@@ -169,7 +168,8 @@ impl Owner for Program {
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
         loop {
             let Some(part) = self.find(space, vpn) else { return self.is_changing(vpn) };
-            // A fault that began before its page became a file's must not end later, with zeros.
+            // A fault that began before its page became a file's must not end afterwards, with
+            // zeros.
             let shared = part.space != SPACE || self.files.are_served();
             let _open = shared.then(|| self.files.enter(part.space));
             if !shared || self.find(space, vpn) == Some(part) {
@@ -190,7 +190,7 @@ impl Owner for Program {
         }
     }
 
-    /// The page is of no region: as the program's error it becomes a SIGSEGV.
+    /// Refuses access to a page in no region: it becomes a SIGSEGV.
     fn stray(&self, _: SpaceId, vpn: Vpn) {
         let regions = read(&self.regions);
         if regions.find(vpn).is_some() {
@@ -203,8 +203,8 @@ impl Owner for Program {
     }
 }
 
-/// Ends a process whose access cannot be served, as the kernel ends one that is out of memory. In
-/// the helper.
+/// Ends a process whose page fault cannot be served, as the kernel's OOM killer would. Runs in the
+/// helper.
 fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let statistics = manager.statistics();
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));

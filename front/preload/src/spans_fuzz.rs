@@ -9,7 +9,7 @@ const PAGES: u64 = 60;
 /// What [`cut`] makes of a page in use.
 fn holder_of(vpn: Vpn, used_as: Option<Use>) -> Holder {
     match used_as {
-        None | Some(Use::Changing) => Holder::Nobody,
+        None | Some(Use::Changing) => Holder::Unused,
         Some(Use::Foreign) => Holder::Kernel,
         Some(used_as) => Holder::Served(Range { first: vpn, end: vpn.offset(1) }, used_as),
     }

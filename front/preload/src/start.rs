@@ -1,4 +1,4 @@
-//! When a process is served: from its first request to be paged on.
+//! When a process is served: from its first request for paged memory on.
 //!
 //! ```text
 //! STATE: Idle --first request--> Starting --> Running (process.rs: PROCESS is set)
@@ -26,17 +26,17 @@ const LATER: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 
-/// Whether it is still open if this process is to be served.
+/// Whether it is undecided if this process will be served.
 pub(crate) fn is_undecided() -> bool {
     STATE.load(Acquire) == IDLE
 }
 
-/// Whether a thread is at starting to serve.
+/// Whether a thread is starting the manager.
 pub(crate) fn is_starting() -> bool {
     STATE.load(Acquire) == STARTING
 }
 
-/// This process, if it is served; starts serving it, if that is still to be decided.
+/// This process if it is served; starts serving it if that is still undecided.
 pub(crate) fn get() -> Option<&'static Process> {
     match STATE.load(Acquire) {
         RUNNING => running(),
@@ -46,33 +46,33 @@ pub(crate) fn get() -> Option<&'static Process> {
     }
 }
 
-/// Nothing starts until [`start_put_off`].
+/// Nothing starts before [`start_put_off`].
 pub(crate) fn put_off() {
     let _ = STATE.compare_exchange(IDLE, LATER, AcqRel, Relaxed);
 }
 
-/// The next request may start what was put off; whether anything was.
+/// Lets the next request start what was put off. Returns whether anything was.
 pub(crate) fn allow() -> bool {
     STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok()
 }
 
-/// Starts to serve what was put off.
+/// Starts what was put off.
 pub(crate) fn start_put_off() {
     if allow() {
         get();
     }
 }
 
-/// How long others wait for a start, which takes some milliseconds: one that takes longer may need
-/// what a thread that waits for it holds (a lock of the dynamic loader, say).
+/// How long other threads wait for a start, which takes milliseconds. A longer start may need a
+/// lock that a waiting thread holds, such as the dynamic loader's.
 const START_MAX: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// Whether this thread is the one that starts.
+    /// Whether this thread is starting the manager.
     static STARTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This process, if it is served once the thread that starts is done.
+/// This process if it is served once the starting thread is done.
 #[cold]
 pub(crate) fn wait_for_start() -> Option<&'static Process> {
     let began = Instant::now();
@@ -84,7 +84,7 @@ pub(crate) fn wait_for_start() -> Option<&'static Process> {
     if is_starting() { None } else { running() }
 }
 
-/// This process, as [`get`], if it serves mappings of files.
+/// This process, as from [`get`], if it serves mappings of files.
 pub(crate) fn get_for_files() -> Option<&'static Process> {
     let wanted = match running() {
         Some(process) => process.settings.map_files,
@@ -118,7 +118,7 @@ fn start() -> Option<&'static Process> {
     running()
 }
 
-/// Serves a process from now on, with its heap from the first request on.
+/// Serves a process from now on; its heap serves from the first request on.
 fn begin(process: &'static Process) {
     set_running(Some(process));
     if process.settings.malloc == Malloc::All {
@@ -129,21 +129,21 @@ fn begin(process: &'static Process) {
     STATE.store(RUNNING, Release);
 }
 
-/// Makes a process the one that serves; in a forked child, instead of its parent's.
+/// Makes a process the served one; in a forked child it replaces the parent's.
 pub(crate) fn publish(process: &'static Process) {
     set_running(Some(process));
     STATE.store(RUNNING, Release);
     STARTS.set(false);
 }
 
-/// In a forked child: nobody serves until [`publish`]. The parent's Process stays, unused.
+/// In a forked child: no process is served until [`publish`]. The parent's Process stays, unused.
 pub(crate) fn withdraw() {
     STARTS.set(true);
     STATE.store(STARTING, Release);
     set_running(None);
 }
 
-/// In a forked child whose parent was not served: a start that another thread was at is void.
+/// In a forked child whose parent was not served: cancels the start that another thread had begun.
 pub(crate) fn forget_start() {
     let _ = STATE.compare_exchange(STARTING, IDLE, AcqRel, Relaxed);
 }
