@@ -224,7 +224,7 @@ fn is_transient(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::sys::Mapping;
-    use highwater_testing::skip_or_fail;
+    use highwater_platform::testing::skip_or_fail;
     use highwater_units::{FrameList, PAGE_SIZE, Pfn};
     use std::fs::File;
     use std::os::fd::AsFd;

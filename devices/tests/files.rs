@@ -197,7 +197,7 @@ impl Tmpfs {
         // SAFETY: strings that live through the call.
         let status = unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) };
         if status != 0 {
-            highwater_testing::skip_or_fail(format_args!(
+            highwater_platform::testing::skip_or_fail(format_args!(
                 "may not mount: {}",
                 std::io::Error::last_os_error()
             ));

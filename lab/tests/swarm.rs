@@ -2,7 +2,7 @@
 //! `HIGHWATER_SEEDS=N` the first N.
 
 use highwater_lab::swarm::{self, Summary};
-use highwater_platform::conformance::seeds;
+use highwater_testkit::seeds;
 
 /// Seeds of each of the tests, which run side by side: about two minutes. A few where assertions
 /// are off, and much would go unseen.

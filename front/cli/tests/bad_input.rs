@@ -3,7 +3,7 @@
 mod common;
 
 use common::{can_run, compile, highwater, idle_library};
-use highwater_testing::skip_or_fail;
+use highwater_platform::testing::skip_or_fail;
 use rustix::fs::{Gid, Uid, XattrFlags, chown, setxattr};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -308,7 +308,7 @@ impl Drop for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_testing::skip_or_fail;
+    use highwater_testkit::skip_or_fail;
 
     const LEN: Bytes = Bytes(100 * PAGE_SIZE as u64);
 

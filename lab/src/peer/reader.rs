@@ -214,7 +214,7 @@ impl Access for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_testing::skip_or_fail;
+    use highwater_testkit::skip_or_fail;
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]

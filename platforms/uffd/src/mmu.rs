@@ -368,7 +368,7 @@ mod tests {
     use highwater_mm::space::Page;
     use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
     use highwater_platform::Memory;
-    use highwater_platform::conformance::Watchdog;
+    use highwater_testkit::Watchdog;
     use highwater_units::Bytes;
     use std::time::Duration;
 
@@ -377,7 +377,7 @@ mod tests {
     /// `None`, said, where pages cannot be moved.
     fn platform() -> Option<Uffd> {
         if !matches!(Uffd::probe(), Ok(Mapping::Move)) {
-            highwater_testing::skip_or_fail("this kernel does not move pages");
+            highwater_testkit::skip_or_fail("this kernel does not move pages");
             return None;
         }
         let device = open(&Spec::Ram { size: Bytes(1 << 20) }).expect("memory");

@@ -1,6 +1,6 @@
 //! What tests of the real binary share.
 
-use highwater_testing::skip_or_fail;
+use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

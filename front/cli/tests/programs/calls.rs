@@ -1,7 +1,7 @@
 //! Calls on memory: they say what the system says, and other threads see each as one step.
 
 use crate::place::{Limits, Place};
-use highwater_testing::skip_or_fail;
+use highwater_platform::testing::skip_or_fail;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -4,7 +4,7 @@ use crate::common::{compile, highwater};
 use crate::place::{Limits, Place, program};
 use crate::report::Report;
 use crate::run::Program;
-use highwater_testing::skip_or_fail;
+use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
 use std::process::Command;
 

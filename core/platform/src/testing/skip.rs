@@ -1,13 +1,11 @@
-//! How a test reports that it cannot run on this machine.
-//!
-//! With `HIGHWATER_REQUIRE=all` in the environment, as in CI, a test that cannot run fails.
+//! Tests that cannot run on this machine.
 
 use std::fmt::Display;
 
 /// Prints why the calling test is skipped. The caller returns.
 ///
 /// # Panics
-/// If the environment requires every test to run.
+/// If the environment has `HIGHWATER_REQUIRE=all`, as in CI: then every test must run.
 #[track_caller]
 pub fn skip_or_fail(reason: impl Display) {
     let required = std::env::var_os("HIGHWATER_REQUIRE").is_some_and(|value| value == "all");
