@@ -1,4 +1,4 @@
-//! The summary of a run, for people.
+//! The summary that a run prints.
 
 use crate::malloc_figures::MallocFigures;
 use crate::report::{Compressed, Elsewhere, Latency, Report, Tiers, Transfer};
@@ -6,7 +6,7 @@ use highwater_command::counted;
 use highwater_units::Bytes;
 use indicatif::HumanCount;
 
-/// The summary, of whole lines.
+/// The text of the summary.
 pub(crate) fn text(report: &Report) -> String {
     let mut lines = Vec::new();
     if report.out_of_memory > 0 {
@@ -22,8 +22,8 @@ pub(crate) fn text(report: &Report) -> String {
     if report.swap_refused_bytes > 0 {
         let refused = Bytes(report.swap_refused_bytes);
         lines.push(format!(
-            "highwater: a swap device had no room though it had slots: it refused {refused}, and \
-             was passed over"
+            "highwater: a swap device ran out of room before its slots: it refused {refused}, and \
+             was skipped"
         ));
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
@@ -44,7 +44,7 @@ fn processes(count: u64) -> String {
     counted(count, "process", "processes")
 }
 
-/// What is said of a run without paged memory: more, where it needed more than the budget.
+/// The summary of a run without paged memory. If it needed more than the budget, with the kinds.
 fn nothing_paged(report: &Report) -> Vec<String> {
     let peak = Bytes(report.peak_resident.bytes);
     let first = format!(
@@ -59,7 +59,7 @@ fn row(name: &str, value: &str) -> String {
     format!("  {name:<16}  {value}")
 }
 
-/// What is not paged, by kind: the largest first, without what is less than a hundredth of all.
+/// Memory that is not paged, by kind: the largest first, without those below one percent.
 fn elsewhere(found: &Elsewhere) -> Option<String> {
     let mut kinds = [
         ("brk", found.brk_bytes),
@@ -73,9 +73,9 @@ fn elsewhere(found: &Elsewhere) -> Option<String> {
     ];
     let all: u64 = kinds.iter().map(|(_, bytes)| bytes).sum();
     kinds.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let told = kinds.iter().filter(|(_, bytes)| *bytes > all / 100);
-    let told: Vec<_> = told.map(|(kind, bytes)| format!("{kind} {}", Bytes(*bytes))).collect();
-    (all > 0).then(|| format!("{}: {}", Bytes(all), told.join(", ")))
+    let shown = kinds.iter().filter(|(_, bytes)| *bytes > all / 100);
+    let shown: Vec<_> = shown.map(|(kind, bytes)| format!("{kind} {}", Bytes(*bytes))).collect();
+    (all > 0).then(|| format!("{}: {}", Bytes(all), shown.join(", ")))
 }
 
 fn table(report: &Report) -> Vec<String> {
@@ -177,7 +177,7 @@ fn faults(report: &Report) -> String {
     format!("{minor} minor, {major} major (waited for swap), {rate}/s")
 }
 
-/// Traffic in one direction; `io` is what one transfer is called.
+/// Traffic in one direction; `io` is the word for one transfer.
 fn transfer(transfer: &Transfer, io: &str) -> String {
     let bytes = Bytes(transfer.bytes).to_string();
     let per_io = transfer.pages_per_io.map(|pages| format!("{pages:.1} pages per {io}"));
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_told_where_there_was_any() {
+    fn compression_is_shown_if_there_was_any() {
         let text = text(&report(&two_compressing()));
         let line = "  compressed        48 MiB in 16 MiB, same-filled 4 MiB, incompressible 8 MiB";
         assert_eq!(text.lines().last(), Some(line));
     }
 
     #[test]
-    fn malloc_is_told_where_there_was_a_heap() {
+    fn malloc_is_shown_if_there_was_a_heap() {
         let heap = process(1600, 3);
         let text = text(&report_of(&two_processes(), &[heap]));
         let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 size), large 1 MiB\
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_are_told_where_there_were_any() {
+    fn tiers_are_shown_if_there_were_any() {
         let text = text(&report(&two_tiered(0)));
         let lines: Vec<_> = text.lines().rev().take(2).collect();
         let moved = "written back 6 MiB in 96 writes, written at once 1 MiB, read 2 MiB";
@@ -266,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn failing_write_back_is_told_first() {
+    fn failed_write_back_comes_first() {
         let text = text(&report(&two_tiered(3)));
         assert!(text.starts_with("highwater: 6 pages could not be written back"), "{text}");
     }
 
     #[test]
-    fn full_memory_is_told_first() {
+    fn full_memory_comes_first() {
         let mut report = report(&two_processes());
         report.out_of_memory = 1;
         let text = text(&report);
@@ -283,11 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_room_is_told() {
+    fn a_device_without_room_is_shown() {
         let mut report = report(&two_processes());
         report.swap_refused_bytes = 3 << 20;
         let text = text(&report);
-        assert!(text.contains("had no room though it had slots: it refused 3 MiB, and"), "{text}");
+        assert!(text.contains("ran out of room before its slots: it refused 3 MiB, and"), "{text}");
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_paged_is_told_by_kind() {
+    fn memory_that_is_not_paged_is_shown_by_kind() {
         let text = text(&report(&unserved()));
         let line = "  not paged         139 MiB: shared memory 120 MiB, brk 18 MiB";
         assert_eq!(text.lines().last(), Some(line));

@@ -1,4 +1,4 @@
-//! Whatever cannot be done is one line on standard error that says what to do, and status 2.
+//! Refusals: one line on standard error that says what to do, and exit status 2.
 
 mod common;
 
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// The user and group nobody.
+/// User and group number of nobody.
 const NOBODY: u32 = 65_534;
 
-/// Runs a command that must be refused, and returns its line.
+/// Runs a command that must be refused. Returns its line.
 fn refused(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -26,13 +26,13 @@ fn refused(command: &mut Command) -> String {
     told
 }
 
-/// Refuses `highwater run` with these arguments, and names the remedy.
+/// Checks that `highwater run` refuses these arguments, with this remedy.
 fn refuses(args: &[&str], remedy: &str) {
     let told = refused(highwater().arg("run").args(args));
     assert!(told.contains(remedy), "{told}");
 }
 
-/// Refuses to run the program in `path`, and names the remedy.
+/// Checks that the program in `path` is refused, with this remedy.
 fn refuses_program(path: &Path, remedy: &str) {
     refuses(&["--", path.to_str().unwrap()], remedy);
 }
@@ -51,7 +51,7 @@ fn executable(dir: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
     path
 }
 
-/// A copy of a program that anybody may run.
+/// A copy of a program that every user may run.
 fn copy_of(dir: &TempDir, program: &str, name: &str) -> PathBuf {
     executable(dir, name, &std::fs::read(program).unwrap())
 }
@@ -64,7 +64,7 @@ fn is_root(what: &str) -> bool {
     root
 }
 
-/// `highwater run` as the user nobody, from a place where that user can reach it.
+/// `highwater run` as the user nobody, from a directory that this user can read.
 fn run_as_nobody(dir: &TempDir) -> Command {
     let binary = copy_of(dir, env!("CARGO_BIN_EXE_highwater"), "highwater");
     let mut command = Command::new(binary);
@@ -184,7 +184,7 @@ fn a_static_program_and_a_script_for_it() {
     refuses_program(&script, "link it dynamically");
 }
 
-/// The machine of an ELF file for this computer.
+/// The machine number of an ELF file for this computer.
 const HOST_MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 const RISC_V: u16 = 243;
 

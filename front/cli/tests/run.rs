@@ -1,4 +1,4 @@
-//! What `highwater run` does around a program, with a library that leaves memory alone.
+//! `highwater run` around a program, with a preload library that does nothing.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn signals_to_end_reach_the_program() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    // The keyboard's signal goes to the program by the terminal: here it must end nobody.
+    // The program gets the keyboard's signal from the terminal: here it must not end the run.
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\n", Some(9)));

@@ -46,12 +46,11 @@ unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
         return unsafe { (native().sbrk)(increment) };
     };
     let now = BREAK.load(Acquire);
-    match now.checked_add_signed(increment).is_some_and(|to| set(process, to)) {
-        true => now as *mut c_void,
-        false => {
-            set_errno(libc::ENOMEM);
-            FAILED
-        }
+    if now.checked_add_signed(increment).is_some_and(|to| set(process, to)) {
+        now as *mut c_void
+    } else {
+        set_errno(libc::ENOMEM);
+        FAILED
     }
 }
 

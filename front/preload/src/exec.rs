@@ -95,9 +95,10 @@ unsafe fn completed<R>(
                 act(without)
             });
         }
-        match is_cleared(environment) {
-            true => with_ours(environment, variables, act),
-            false => act(environment),
+        if is_cleared(environment) {
+            with_ours(environment, variables, act)
+        } else {
+            act(environment)
         }
     }
 }

@@ -50,12 +50,12 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
         | libc::MAP_LOCKED
         | files::MAP_32BIT;
     let kind = flags & libc::MAP_TYPE | flags & libc::MAP_ANONYMOUS;
-    match kind == needed && flags & barred == 0 && access & libc::PROT_EXEC == 0 && len > 0 {
-        false => Request::Kernel,
-        true if flags & libc::MAP_NORESERVE != 0 || access == libc::PROT_NONE => {
-            Request::Paged(Commit::Unchecked)
-        }
-        true => Request::Paged(Commit::Checked),
+    if kind != needed || flags & barred != 0 || access & libc::PROT_EXEC != 0 || len == 0 {
+        Request::Kernel
+    } else if flags & libc::MAP_NORESERVE != 0 || access == libc::PROT_NONE {
+        Request::Paged(Commit::Unchecked)
+    } else {
+        Request::Paged(Commit::Checked)
     }
 }
 
@@ -103,9 +103,10 @@ impl Call {
 
     fn request(&self) -> Request {
         let plain = self.flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
-        match (self.offset as usize).is_multiple_of(PAGE_SIZE) {
-            true => decide(self.len, self.access, plain),
-            false => Request::Kernel,
+        if (self.offset as usize).is_multiple_of(PAGE_SIZE) {
+            decide(self.len, self.access, plain)
+        } else {
+            Request::Kernel
         }
     }
 }

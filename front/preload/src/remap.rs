@@ -125,10 +125,7 @@ fn move_in(call: Call) -> Result<usize, c_int> {
 /// Moves a mapping of the kernel's that lies in the range out of it, if it cannot stay.
 fn move_foreign(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     let pages = old.end.0 - old.first.0;
-    let moved = match call.has(libc::MREMAP_FIXED) {
-        true => move_in(call)?,
-        false => call.kernel()?,
-    };
+    let moved = if call.has(libc::MREMAP_FIXED) { move_in(call)? } else { call.kernel()? };
     let gone = if moved == call.address {
         old.first.offset(pages_of(call.len).min(pages))
     } else if call.has(libc::MREMAP_DONTUNMAP) {
@@ -151,9 +148,10 @@ fn resize(process: &Process, old: Range, pages: u64, call: Call) -> Result<usize
     if pages <= now || grow(process, old, pages - now) {
         return Ok(call.address);
     }
-    match call.has(libc::MREMAP_MAYMOVE) {
-        true => move_anywhere(process, old, pages, call),
-        false => Err(libc::ENOMEM),
+    if call.has(libc::MREMAP_MAYMOVE) {
+        move_anywhere(process, old, pages, call)
+    } else {
+        Err(libc::ENOMEM)
     }
 }
 
@@ -213,9 +211,10 @@ fn kept_of(old: Range, new: Range) -> Range {
 }
 
 fn leave(process: &Process, old: Range, call: Call) {
-    match call.has(libc::MREMAP_DONTUNMAP) {
-        true => process.discard(old),
-        false => process.release(old),
+    if call.has(libc::MREMAP_DONTUNMAP) {
+        process.discard(old);
+    } else {
+        process.release(old);
     }
 }
 

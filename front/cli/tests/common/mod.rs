@@ -1,4 +1,4 @@
-//! What tests of the real binary share.
+//! Shared by the tests of the real binary.
 
 use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// The binary under test.
 pub(crate) fn highwater() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    // A run within a run would be another test.
+    // Not a run within a run.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }
@@ -20,7 +20,7 @@ pub(crate) fn compile(source: &str, output: &Path, options: &[&str]) {
     assert!(status.expect("a C compiler").success(), "cc {options:?}");
 }
 
-/// A library that does nothing, to be put into programs.
+/// A preload library that does nothing.
 pub(crate) fn idle_library(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("libidle.so");
     compile("int highwater_idle;\n", &path, &["-shared", "-fPIC"]);

@@ -131,9 +131,10 @@ pub(crate) enum Found {
 
 /// Closes the heap for a fork, if this thread can wait for that.
 pub(crate) fn close() -> Found {
-    match memory::is_interrupted() || gate::is_interrupted() {
-        true => Found::Interrupted,
-        false => Found::Whole(get().map(|heap| heap.gate.close())),
+    if memory::is_interrupted() || gate::is_interrupted() {
+        Found::Interrupted
+    } else {
+        Found::Whole(get().map(|heap| heap.gate.close()))
     }
 }
 
