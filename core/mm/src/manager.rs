@@ -404,7 +404,7 @@ impl<P: Platform> Manager<P> {
     /// If this was called 16 times.
     pub fn slabs(&self) -> Arc<Slabs<Frames<P>>> {
         let source = Frames::new(self.machine.clone());
-        let slabs = Arc::new(Slabs::new(source, self.machine.config.slab));
+        let slabs = Arc::new(Slabs::new(source, &self.machine.config));
         let weak: Weak<Slabs<Frames<P>>> = Arc::downgrade(&slabs);
         self.machine.add_shrinker(weak);
         slabs

@@ -272,10 +272,10 @@ pub const KEYS: &[Key] = &[
         values: "threads or reader",
         help: "who reads ahead of a file's readers: threads, or they themselves",
         take: |s, text| {
-            s.config.readahead_by = choice(text, &READAHEAD_BYS)?;
+            s.config.history.readahead_by = choice(text, &READAHEAD_BYS)?;
             Some(())
         },
-        show: |s| name_in(&READAHEAD_BYS, s.config.readahead_by),
+        show: |s| name_in(&READAHEAD_BYS, s.config.history.readahead_by),
     },
     Key {
         name: "readahead_threads",
