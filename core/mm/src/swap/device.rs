@@ -11,9 +11,9 @@
 //! Locking: `SwapCpu -> SwapCluster -> SwapDevice` (the lists). `alloc.rs` and `large.rs` choose
 //! slots.
 
+use super::cache::Cached;
 #[cfg(not(feature = "history"))]
 use super::cache::Table as SwapCache;
-use super::cache::Cached;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 #[cfg(feature = "history")]
 use super::history::cache::SwapCache;
@@ -181,9 +181,8 @@ impl<P: Platform> Device<P> {
     ) {
         for (index, pfn) in frames.iter().enumerate() {
             let slot = first + index as u32;
-            let uncache = |map: &mut ClusterMap, at| {
-                self.uncache_locked(platform, slot, *pfn, map, at)
-            };
+            let uncache =
+                |map: &mut ClusterMap, at| self.uncache_locked(platform, slot, *pfn, map, at);
             outcome(index, self.with(platform.cpu(), slot, uncache));
         }
     }

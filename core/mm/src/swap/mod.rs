@@ -235,7 +235,7 @@ impl<P: Platform> Swap<P> {
 
     /// Whether no device has a free slot that it has room for, as the last searches found.
     pub fn is_full(&self) -> bool {
-        self.own_devices().all(Device::is_full)
+        self.own_devices().all(|device| device.is_full())
     }
 
     /// Reads `batch` from a device and waits. The caller holds the entries of its pages.
@@ -308,7 +308,7 @@ impl<P: Platform> Swap<P> {
 
     /// What the platform reports of a device.
     pub fn info(&self, device: u8) -> Option<&DeviceInfo> {
-        self.devices.get(usize::from(device)).map(Device::info)
+        self.devices.get(usize::from(device)).map(|device| device.info())
     }
 
     /// The devices, for [`crate::verify`].

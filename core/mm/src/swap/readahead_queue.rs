@@ -79,7 +79,7 @@ impl<P: Platform> ReadaheadQueue<P> {
         self.event.wait(ticket, None);
     }
 
-    /// Wakes who waits.
+    /// Wakes the readahead thread.
     pub fn wake(&self) {
         self.event.notify_all();
     }
@@ -92,7 +92,7 @@ mod tests {
     use highwater_units::Bytes;
 
     #[test]
-    fn queue_come_in_order_and_too_many_are_forgotten() {
+    fn requests_come_in_order_and_a_full_queue_drops_them() {
         let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
         let queue: ReadaheadQueue<Os> = ReadaheadQueue::new(&platform);
         let request = |first| ReadaheadRequest {

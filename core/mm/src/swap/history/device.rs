@@ -114,7 +114,10 @@ impl<P: Platform> Device<P> {
 
     /// Free slots that the device is believed to have room for.
     pub(in crate::swap) fn room(&self) -> u32 {
-        self.standing.room(self.info().pages.saturating_sub(self.in_use()))
+        match &self.past {
+            None => self.today.room(),
+            Some(_) => self.standing.room(self.info().pages.saturating_sub(self.in_use())),
+        }
     }
 
     /// Whether a clean page should keep its slot: with reads through the swap cache, on any device.
@@ -256,7 +259,12 @@ impl<P: Platform> Device<P> {
     }
 
     /// Takes an aligned run of slots.
-    pub(in crate::swap) fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
+    pub(in crate::swap) fn alloc_block(
+        &self,
+        cpu: CpuId,
+        first: Pfn,
+        order: Order,
+    ) -> Option<Slot> {
         let Some(past) = &self.past else { return self.today.alloc_block(cpu, first, order) };
         if !self.takes_run(order) {
             return None;
@@ -282,6 +290,9 @@ impl<P: Platform> Device<P> {
 
     /// Takes a slot's frame out of the swap cache, if it is there.
     pub(in crate::swap) fn claim(&self, cpu: CpuId, slot: u32) -> Option<Pfn> {
+        if self.past.is_none() {
+            return self.today.claim(cpu, slot);
+        }
         let Some(trees) = self.cache.trees() else {
             self.cache.get(slot)?;
             return self.with(cpu, slot, |map, at| self.claim_locked(slot, map, at));
@@ -299,13 +310,15 @@ impl<P: Platform> Device<P> {
         frames: &[Pfn],
         mut outcome: impl FnMut(usize, Cached),
     ) {
+        if self.past.is_none() {
+            return self.today.uncache(platform, first, frames, outcome);
+        }
         let cpu = platform.cpu();
         let slots = (first..).zip(frames).enumerate();
         let Some(trees) = self.cache.trees() else {
             for (index, (slot, pfn)) in slots {
-                let uncache = |map: &mut ClusterMap, at| {
-                    self.uncache_locked(platform, slot, *pfn, map, at)
-                };
+                let uncache =
+                    |map: &mut ClusterMap, at| self.uncache_locked(platform, slot, *pfn, map, at);
                 outcome(index, self.with(cpu, slot, uncache));
             }
             return;
@@ -345,7 +358,10 @@ impl<P: Platform> Device<P> {
 
     /// Adds a reference to a slot.
     pub(in crate::swap) fn duplicate(&self, cpu: CpuId, slot: u32) {
-        self.with(cpu, slot, |map, at| map.duplicate(at));
+        match &self.past {
+            None => self.today.duplicate(cpu, slot),
+            Some(_) => self.with(cpu, slot, |map, at| map.duplicate(at)),
+        }
     }
 
     /// Reads a batch, through the swap cache where kernels did.
