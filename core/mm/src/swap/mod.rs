@@ -2,12 +2,12 @@
 //! files' pages, too, which have their places and need no slots.
 //!
 //! ```text
-//! Swap -- Device x n      slots and the swap cache of a device                    device.rs
-//!      |- Order           which device comes next                                 order.rs
-//!      |- Streams         sequential faults: pages to read along                  readahead.rs
-//!      |- SlotWindows     slots to read along, on rotational devices              readahead.rs
-//!      \- FileStreams     sequential readers of files                             file_streams.rs
-//! ReadaheadQueue          pages that readahead threads read before they are used  readahead_queue.rs
+//! Swap -- Device x n      slots and the swap cache of a device     device.rs
+//!      |- Order           the device that comes next               order.rs
+//!      |- Streams         sequential faults: pages to read along   readahead.rs
+//!      |- SlotWindows     slots to read along, on rotating disks   readahead.rs
+//!      \- FileStreams     sequential readers of files              file_streams.rs
+//! ReadaheadQueue          pages to be read before they are used    readahead_queue.rs
 //! ```
 //! How a slot is chosen: `alloc.rs`, `Device::search`. In short: the CPU's own cluster of 512
 //! slots, a new cluster from the lists, other CPUs' clusters.
@@ -163,14 +163,14 @@ impl<P: Platform> Swap<P> {
         self.own(slot)?.claim(cpu, slot.index)
     }
 
-    /// Whether the swap cache has a frame for a slot. While the caller holds the entry that refers to
-    /// the slot, false stays false.
+    /// Whether the swap cache has a frame for a slot. While the caller holds the entry that refers
+    /// to the slot, false stays false.
     pub fn is_cached(&self, slot: Slot) -> bool {
         self.own(slot).is_some_and(|own| own.is_cached(slot.index))
     }
 
-    /// Takes the frames of a run (at most 16 slots) out of the cache after their write, except those
-    /// that a fault claimed. Calls `outcome` for each.
+    /// Takes the frames of a run (at most 16 slots) out of the cache after their write, except
+    /// those that a fault claimed. Calls `outcome` for each.
     pub fn uncache(
         &self,
         platform: &P,

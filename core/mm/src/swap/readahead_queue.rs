@@ -1,7 +1,7 @@
 //! Requests to read pages before they are used: a queue from faults to a readahead thread.
 //!
 //! ```text
-//! fault of a stream, Manager::prefetch -- push --> [ReadaheadRequest, ...] -- pop --> fault/ahead.rs
+//! fault of a stream, Manager::prefetch -- push --> [ReadaheadRequest] -- pop --> fault/ahead.rs
 //! ```
 //! Requests are hints: a full queue drops them. Locking: one lock, under entries at most.
 

@@ -282,7 +282,7 @@ impl<P: Platform> Device<P> {
         Some(self.slot(slot))
     }
 
-    /// Calls `act` under the lock of a slot's cluster, inside the device's where that guards counts.
+    /// Calls `act` under the lock of a slot's cluster, and the device's where that guards counts.
     fn with<R>(&self, cpu: CpuId, slot: u32, act: impl FnOnce(&mut ClusterMap, u16) -> R) -> R {
         let _whole = self.past.as_ref().and_then(Past::lock_counts);
         self.today.with(cpu, slot, act)

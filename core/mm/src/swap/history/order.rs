@@ -2,7 +2,8 @@
 //! and with turns that all CPUs count together.
 //!
 //! The kernel moves the device that it takes slots from behind its equals, under a lock of all CPUs
-//! (swap_avail_lock): with slot caches once for 64 slots, else each time. Here a shared word counts.
+//! (swap_avail_lock): with slot caches once for 64 slots, else each time. Here a shared word
+//! counts the turns.
 
 use super::super::order;
 use super::slot_cache::BATCH;
