@@ -140,9 +140,9 @@ fn tiers(devices: &[DeviceInfo], node: NodeId) -> Vec<Tier> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
     use highwater_platform::{DeviceRole, Latency, Medium};
-    use highwater_units::{Bytes, RUN_PAGES_MAX};
+    use highwater_units::RUN_PAGES_MAX;
 
     fn device(priority: Option<u16>, node: Option<u8>) -> DeviceInfo {
         DeviceInfo {
@@ -181,7 +181,7 @@ mod tests {
 
     /// Slots that each of three equal devices gives to CPU 0, `run` at a time, in turns of `turn`.
     fn given(turn: u32, run: usize, times: usize) -> [usize; 3] {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(1, Vec::new());
         let devices = [(); 3].map(|()| device(Some(0), None));
         let order = Order::with_turns(&platform, &devices, turn, |cpu| cpu as u32);
         let mut given = [0; 3];

@@ -30,12 +30,13 @@ type Whole<'a, P> = <<P as Locks>::Lock<()> as Lock<()>>::Guard<'a>;
 pub struct Device<P: Platform> {
     today: device::Device<P>,
     past: Option<Past<P>>,
+    /// Empty unless `past` says otherwise.
+    slot_cache: SlotCache<P>,
 }
 
 /// What a device of the past has besides.
 struct Past<P: Platform> {
     settings: SwapHistory,
-    slot_cache: SlotCache<P>,
     /// The kernel's swap_info lock.
     whole: P::Lock<()>,
 }
@@ -70,8 +71,9 @@ impl<P: Platform> Device<P> {
     ) -> Device<P> {
         let settings = config.history.swap;
         let mut today = device::Device::new(platform, index, info, config);
+        let slot_cache = SlotCache::new(platform);
         if settings == SwapHistory::default() {
-            return Device { today, past: None };
+            return Device { today, past: None, slot_cache };
         }
         let has_slots = today.info().role == DeviceRole::Swap;
         let slots = if has_slots { today.info().pages } else { 0 };
@@ -96,9 +98,8 @@ impl<P: Platform> Device<P> {
             let lists = ClusterLists::new(count, list, order);
             today.lists = platform.new_lock(lock_class::SWAP_DEVICE, lists);
         }
-        let slot_cache = SlotCache::new(platform);
         let whole = platform.new_lock(lock_class::SWAP_INFO, ());
-        Device { today, past: Some(Past { settings, slot_cache, whole }) }
+        Device { today, past: Some(Past { settings, whole }), slot_cache }
     }
 
     /// Slots in use, those that CPUs keep not among them.
@@ -106,7 +107,7 @@ impl<P: Platform> Device<P> {
         match &self.past {
             // A slot may move from one number to the other between the two looks.
             Some(past) if past.settings.slot_cache => {
-                self.today.in_use().saturating_sub(past.slot_cache.len())
+                self.today.in_use().saturating_sub(self.slot_cache.len())
             }
             _ => self.today.in_use(),
         }
@@ -186,7 +187,7 @@ impl<P: Platform> Device<P> {
             return false;
         }
         let free = self.info().pages.saturating_sub(self.usage.about());
-        match past.slot_cache.parking(free, self.cpus.len()) {
+        match self.slot_cache.parking(free, self.cpus.len()) {
             Parking::On => true,
             Parking::Off => false,
             Parking::Ended => {
@@ -198,7 +199,7 @@ impl<P: Platform> Device<P> {
 
     fn take_parked(&self, past: &Past<P>, wanted: Wanted<'_>) -> Option<(u32, usize)> {
         let Wanted { cpu, frames } = wanted;
-        let mut slots = past.slot_cache.take[usize::from(cpu.0)].lock();
+        let mut slots = self.slot_cache.take[usize::from(cpu.0)].lock();
         slots.visits(1);
         while slots.is_empty() {
             self.refill(past, cpu, &mut slots)?;
@@ -255,7 +256,7 @@ impl<P: Platform> Device<P> {
 
     /// Frees the parked slots of all CPUs.
     fn drain(&self, past: &Past<P>, cpu: CpuId) {
-        past.slot_cache.drain().for_each(|slots| self.free_parked(past, cpu, slots));
+        self.slot_cache.drain().for_each(|slots| self.free_parked(past, cpu, slots));
     }
 
     /// Takes an aligned run of slots.
@@ -350,7 +351,7 @@ impl<P: Platform> Device<P> {
         if !kept {
             return;
         }
-        let batch = if parks { past.slot_cache.park(cpu, slot) } else { Some(vec![slot]) };
+        let batch = if parks { self.slot_cache.park(cpu, slot) } else { Some(vec![slot]) };
         if let Some(batch) = batch {
             self.free_parked(past, cpu, batch);
         }
@@ -440,21 +441,19 @@ impl<P: Platform> Device<P> {
     }
 
     /// Calls `found` with (slot, count, cached) of every slot in use but the parked ones; checks
-    /// that those are kept for nobody else, and that trees have no frames of free slots.
+    /// that nobody else uses those, and that trees have no frames of free slots.
     pub(crate) fn each_used(&self, mut found: impl FnMut(Slot, u32, bool)) {
-        let parked = self.past.as_ref().map(|past| past.slot_cache.parked()).unwrap_or_default();
-        let (mut kept, mut frames) = (0, 0);
-        self.today.each_used(|slot, count, cached| {
-            frames += usize::from(cached);
-            if parked.contains(&slot.index) {
-                kept += 1;
-                return assert_eq!((count, cached), (1, false), "{slot:?} is parked");
-            }
-            found(slot, count, cached);
-        });
-        assert_eq!(kept, parked.len(), "parked slots are in use");
+        let mut used = Vec::new();
+        self.today.each_used(|slot, count, cached| used.push((slot, count, cached)));
+        let parked = self.slot_cache.parked();
+        let frames = used.iter().filter(|(.., cached)| *cached).count();
         if let Some(trees) = self.cache.trees() {
             assert_eq!(frames, trees.len(), "frames of the cache belong to slots in use");
         }
+        let (kept, others): (Vec<_>, Vec<_>) =
+            used.into_iter().partition(|(slot, ..)| parked.contains(&slot.index));
+        let unused = |(_, count, cached): &(Slot, u32, bool)| (*count, *cached) == (1, false);
+        assert!(kept.len() == parked.len() && kept.iter().all(unused), "parked slots are kept");
+        others.into_iter().for_each(|(slot, count, cached)| found(slot, count, cached));
     }
 }
