@@ -1,7 +1,7 @@
 //! What to try when memory is below low, in order. The only place that decides that.
 
 use super::{OutOfMemory, request};
-use crate::compact::{self, Had, Mode, Outcome};
+use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::config::Switch;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, Stalling};
@@ -97,7 +97,7 @@ pub(super) fn run<P: Platform>(
     for (_, node) in m.nodes_from(m.cpu()) {
         node.alarm.notify_all();
         if order.0 > 0 {
-            compact::ask(node, order);
+            compact::wake_kcompactd(node, order);
         }
     }
     if let Some(first) = block(m, order, mobility, Level::Min) {
@@ -130,8 +130,8 @@ pub(super) fn block_on<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order
         Outcome::Skipped | Outcome::Deferred => None,
         Outcome::Complete | Outcome::Partial | Outcome::Contended => free(),
     };
-    let had = if first.is_some() { Had::Block } else { Had::Nothing };
-    compact::settle_on(m, node, order, Mode::Sync, outcome, had);
+    let attempt = if first.is_some() { Attempt::Succeeded } else { Attempt::Failed };
+    compact::record_on(m, node, order, (Mode::Sync, outcome), attempt);
     first
 }
 
@@ -235,8 +235,8 @@ fn compacted<P: Platform>(
             block(m, order, mobility, Level::Min)
         }
     };
-    let had = if first.is_some() { Had::Block } else { Had::Nothing };
-    compact::settle(m, order, mode, outcome, had);
+    let attempt = if first.is_some() { Attempt::Succeeded } else { Attempt::Failed };
+    compact::record(m, order, mode, outcome, attempt);
     first
 }
 

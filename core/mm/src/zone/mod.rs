@@ -31,7 +31,7 @@ pub use crate::frame::Mobility;
 pub use blocks::{Blocks, ByType, Fragmentation};
 pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
-pub use parts::{Contention, FreeScan, Hold, Refuge, Wanted};
+pub use parts::isolate::{Contention, Destination, FreeScan, Wanted};
 pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
@@ -260,19 +260,32 @@ impl<P: Platform> Zone<P> {
         &self,
         platform: &P,
         frames: Range<u32>,
-        how: (Hold, Contention),
+        contention: Contention,
         mark: u32,
         taken: impl FnMut(Pfn, Order) -> Wanted,
     ) -> FreeScan {
-        self.parts.isolate(platform, frames, how, mark, taken)
+        self.parts.isolate(platform, frames, contention, mark, taken)
     }
 
-    /// Takes small free blocks for movable contents, of pageblocks that suit a refuge, until they
+    /// [`Zone::isolate_free`] with the lock taken before the first frame.
+    #[cfg(feature = "history")]
+    pub fn isolate_free_early(
+        &self,
+        platform: &P,
+        frames: Range<u32>,
+        contention: Contention,
+        mark: u32,
+        taken: impl FnMut(Pfn, Order) -> Wanted,
+    ) -> FreeScan {
+        self.parts.isolate_early(platform, frames, contention, mark, taken)
+    }
+
+    /// Takes small free blocks for movable contents, of pageblocks that suit a destination, until they
     /// have `wanted` frames, while `mark` frames stay free; calls `taken` with each.
     pub fn take_pieces(
         &self,
         cpu: CpuId,
-        wanted: (usize, &Refuge),
+        wanted: (usize, &Destination),
         limits: (Contention, u32),
         taken: impl FnMut(Pfn, Order),
     ) -> FreeScan {
@@ -394,10 +407,10 @@ mod tests {
             });
             taken
         };
-        assert_eq!(take(Refuge::Spoiled), [3; 50]);
+        assert_eq!(take(Destination::Unmovable), [3; 50]);
         let region = last..last + PAGEBLOCK;
-        assert_eq!(take(Refuge::Fuller { region: region.clone(), free: 127 }), [0; 0]);
-        assert_eq!(take(Refuge::Fuller { region, free: 128 }), [2; 50]);
+        assert_eq!(take(Destination::Fuller { region: region.clone(), free: 127 }), [0; 0]);
+        assert_eq!(take(Destination::Fuller { region, free: 128 }), [2; 50]);
         assert_eq!(zone.free_frames(), 4 * 128 - 100);
     }
 }

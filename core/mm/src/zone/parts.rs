@@ -14,13 +14,12 @@
 //! Conservation: free frames of all parts = `free` + what was promised and is being taken.
 //! Locking: one part at a time.
 
-mod isolate;
+#[cfg(feature = "history")]
+mod history;
+pub(super) mod isolate;
 
-pub use isolate::{Contention, FreeScan, Hold, Refuge, Wanted};
-
-use super::Buddy;
 use super::blocks::Blocks;
-use super::buddy::{Filled, Reach};
+use super::buddy::{Buddy, Filled, Reach};
 use super::map::Map;
 use crate::frame::Mobility;
 use crate::lock_class;

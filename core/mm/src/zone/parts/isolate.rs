@@ -1,27 +1,17 @@
-//! Taking the free frames of a pageblock away, for compaction to move pages to.
+//! Takes free frames away for compaction: as targets for pages, or as part of a block.
 //!
-//! Which frames are free is looked at without the part's lock, and again with it. How long the lock
-//! is held is what the documents of 2012 are about: over a whole pageblock, or from the first free
-//! block on.
+//! Which frames are free is read without the part's lock, and again with it.
 
-use super::{Buddy, Part, Parts, Standing};
+use super::{Part, Parts, Standing};
 use crate::frame::Mobility;
-use crate::zone::PAGEBLOCK;
+use crate::zone::buddy::Buddy;
 use crate::zone::map::Map;
-use highwater_platform::{Atomic, Guard, Lock, Platform};
+use crate::zone::mobility::PAGEBLOCK;
+use highwater_platform::{Atomic, Guard, Lock, Locks, Platform};
 use highwater_units::{CpuId, Order, Pfn};
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// From where on a scanner holds a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// From the first frame of what it scans.
-    Early,
-    /// From the first frame that it wants.
-    Late,
-}
 
 /// What a scanner does about a lock that others have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,28 +40,28 @@ pub enum Wanted {
     NoMore,
 }
 
-/// Where pages may go that make room for a block.
+/// Pageblocks to which the pages of a region move that is being emptied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refuge {
-    /// To pageblocks that can be no block, as some frame in them stays.
-    Spoiled,
-    /// To those that have no more free frames than `free`, and are not in `region`, which is what
-    /// is being emptied.
+pub enum Destination {
+    /// Pageblocks with frames that cannot move: they will not become free.
+    Unmovable,
+    /// Pageblocks outside `region` with at most `free` free frames.
     Fuller {
-        /// What is being emptied.
+        /// The region that is being emptied.
         region: Range<u32>,
-        /// Free frames of it.
+        /// Its free frames.
         free: u32,
     },
 }
 
-impl Refuge {
-    /// Decides, about the pageblock of a place in a part that begins with `first`.
+impl Destination {
+    /// Whether the pageblock of a frame suits, given by its place in the part that starts at
+    /// `first`.
     fn suits(&self, map: &Map, first: Pfn, place: u32) -> bool {
         let pageblock = place / PAGEBLOCK;
         match self {
-            Refuge::Spoiled => map.staying(pageblock) > 0,
-            Refuge::Fuller { region, free } => {
+            Destination::Unmovable => map.staying(pageblock) > 0,
+            Destination::Fuller { region, free } => {
                 !region.contains(&(first.0 + place)) && map.free(pageblock) <= *free
             }
         }
@@ -89,7 +79,18 @@ pub struct FreeScan {
     pub contended: bool,
 }
 
+/// A part's lock, held.
+pub(super) type PartGuard<'a, P> = <<P as Locks>::Lock<Buddy> as Lock<Buddy>>::Guard<'a>;
+
 impl<P: Platform> Part<P> {
+    /// Takes the lock; `None` if it is contended and the caller does not wait.
+    pub(super) fn enter(&self, contention: Contention) -> Option<PartGuard<'_, P>> {
+        match contention {
+            Contention::Aborts => self.buddy.try_lock(),
+            Contention::Waits => Some(self.buddy.lock()),
+        }
+    }
+
     /// Regions of whole pageblocks with most free frames, but not all, and none that stays, without
     /// the lock.
     fn freest(&self, platform: &P, order: Order) -> Vec<u32> {
@@ -183,7 +184,7 @@ impl<P: Platform> Parts<P> {
         ((pageblock / each) as usize, pageblock % each)
     }
 
-    fn first_of(&self, part: usize) -> Pfn {
+    pub(super) fn first_of(&self, part: usize) -> Pfn {
         self.range.first.offset(part as u32 * self.each)
     }
 
@@ -264,12 +265,12 @@ impl<P: Platform> Parts<P> {
     }
 
     /// Takes small free blocks for movable contents off the lists, a part after the other, of
-    /// pageblocks that suit `refuge`, until they have `wanted` frames, and while `mark` stay free
+    /// pageblocks that suit `destination`, until they have `wanted` frames, and while `mark` stay free
     /// in the zone; calls `taken` with each.
     pub(in crate::zone) fn take_pieces(
         &self,
         cpu: CpuId,
-        (wanted, refuge): (usize, &Refuge),
+        (wanted, destination): (usize, &Destination),
         (contention, mark): (Contention, u32),
         mut taken: impl FnMut(Pfn, Order),
     ) -> FreeScan {
@@ -280,15 +281,11 @@ impl<P: Platform> Parts<P> {
                 break;
             }
             let (part, first) = (&self.parts[index], self.first_of(index));
-            let entered = match contention {
-                Contention::Aborts => part.buddy.try_lock(),
-                Contention::Waits => Some(part.buddy.lock()),
-            };
-            let Some(mut buddy) = entered else {
+            let Some(mut buddy) = part.enter(contention) else {
                 scan.contended = true;
                 continue;
             };
-            let suits = |place| refuge.suits(&part.map, first, place);
+            let suits = |place| destination.suits(&part.map, first, place);
             let (places, looked) = part.pieces(&buddy, missing, suits);
             scan.scanned += looked as u32;
             for place in places {
@@ -307,30 +304,28 @@ impl<P: Platform> Parts<P> {
     }
 
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
-    /// free in the zone; calls `taken` with each, until it wants no more.
+    /// free in the zone; calls `taken` with each, until it returns [`Wanted::NoMore`]. The lock is
+    /// taken at the first free block.
     pub(in crate::zone) fn isolate(
         &self,
         platform: &P,
         frames: Range<u32>,
-        (hold, contention): (Hold, Contention),
+        contention: Contention,
         mark: u32,
         mut taken: impl FnMut(Pfn, Order) -> Wanted,
     ) -> FreeScan {
         let index = self.part_of(Pfn(frames.start));
         let (part, first) = (&self.parts[index], self.first_of(index).0);
-        let enter = || match contention {
-            Contention::Aborts => part.buddy.try_lock(),
-            Contention::Waits => Some(part.buddy.lock()),
-        };
         let (mut scan, mut held, mut charged) = (FreeScan::default(), None, 0);
         let mut at = frames.start;
         while at < frames.end && !scan.contended {
             let free = part.map.head(at - first);
-            if held.is_none() && (hold == Hold::Early || free.is_some()) {
+            if held.is_none() && free.is_some() {
                 platform.scans((scan.scanned - charged) as usize);
                 charged = scan.scanned;
-                held = enter();
+                held = part.enter(contention);
                 scan.contended = held.is_none();
+                // The block may have gone before the lock was taken.
                 continue;
             }
             scan.scanned += 1;
@@ -338,21 +333,35 @@ impl<P: Platform> Parts<P> {
                 at += 1;
                 continue;
             };
-            let count = order.frames();
-            if self.reserve(mark, |spare| if spare < count { 0 } else { count }) > 0 {
-                buddy.take(Pfn(at), order);
-                buddy.visits(1);
-                scan.isolated += count;
+            if self.take_block(buddy, Pfn(at), order, mark) {
+                scan.isolated += order.frames();
                 if taken(Pfn(at), order) == Wanted::NoMore {
                     break;
                 }
             }
-            at += count;
+            at += order.frames();
         }
         platform.scans((scan.scanned - charged) as usize);
         if let Some(buddy) = &held {
             part.standing.store(Standing::of(buddy).0, Relaxed);
         }
         scan
+    }
+
+    /// Takes a free block, if `mark` frames stay free in the zone; returns whether it did.
+    pub(super) fn take_block(
+        &self,
+        buddy: &mut PartGuard<'_, P>,
+        first: Pfn,
+        order: Order,
+        mark: u32,
+    ) -> bool {
+        let count = order.frames();
+        let reserved = self.reserve(mark, |spare| if spare < count { 0 } else { count });
+        if reserved > 0 {
+            buddy.take(first, order);
+            buddy.visits(1);
+        }
+        reserved > 0
     }
 }
