@@ -4,7 +4,8 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 HIGHWATER ?= $(CARGO_TARGET_DIR)/release/highwater
 PYTHON_REQUIREMENTS = front/cli/tests/programs/requirements.txt
-BENCH = $(HIGHWATER) bench pmbench --memory 256M --set 1G --read 80 --time 5
+HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
+BENCH = $(HIGHWATER_LAB) bench pmbench --memory 256M --set 1G --read 80 --time 5
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
@@ -18,14 +19,18 @@ help:
 	@echo "make bench   random and sequential accesses, beside the same without Highwater"
 	@echo "make clean   remove what was built"
 
-# The preload library is no dependency of any crate: only a build of the workspace makes it.
+# Two builds: cargo unifies the features of what it builds together, and the laboratory turns on
+# highwater-mm's feature `history`, which the product is built without.
+PRODUCT = --package highwater-cli --package highwater-preload
 build:
-	$(CARGO) build --release --workspace
+	$(CARGO) build --release $(PRODUCT)
+	$(CARGO) build --release --package highwater-lab
 
 # The second half is with assertions: the structures, and whole managers on each platform.
 ASSERTED = highwater-mm highwater-os highwater-uffd highwater-serve highwater-sim
 test: tools venv build
-	$(CARGO) test --release --workspace $(addprefix --exclude ,$(ASSERTED))
+	$(CARGO) test --release --workspace $(addprefix --exclude ,highwater-lab $(ASSERTED))
+	$(CARGO) test --release --package highwater-lab
 	$(CARGO) test $(addprefix --package ,$(ASSERTED))
 
 # HIGHWATER names another build, SUITE_PYTHON a Python with its package `test`.
@@ -34,7 +39,7 @@ test-programs: build
 
 demo:
 	@demo/sort.sh check
-	$(CARGO) build --release --package highwater-cli --package highwater-preload
+	$(CARGO) build --release $(PRODUCT)
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	@demo/sort.sh run
 

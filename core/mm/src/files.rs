@@ -42,7 +42,7 @@ pub fn open<P: Platform>(m: &Machine<P>, file: P::File) -> Result<&Space<P>, NoS
             Ok(space)
         }
         Err(error) => {
-            m.give_file_back(device);
+            m.release_file(device);
             Err(NoSpace::Refused(error))
         }
     }
@@ -65,7 +65,7 @@ pub fn close<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<(), FaultE
         held.release(|_, _| Entry::ABSENT);
     });
     m.platform.close(device, space.id());
-    m.give_file_back(device);
+    m.release_file(device);
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn place_of<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Option<u8> {
 fn take_place<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(&Space<P>, u8)> {
     loop {
         let (space, device) = choose(m, pages)?;
-        if !m.take_file(device) {
+        if !m.claim_file(device) {
             continue;
         }
         let space = space.or_else(|| {
@@ -90,7 +90,7 @@ fn take_place<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(&Space<P>, u8)
             Some(added)
         });
         if space.is_none() {
-            m.give_file_back(device);
+            m.release_file(device);
         }
         return Some((space?, device));
     }

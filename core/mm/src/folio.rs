@@ -95,7 +95,7 @@ pub fn abandon<P: Platform>(m: &Machine<P>, folio: &Folio) {
     detach(m, folio);
     match m.node_of(head).lru.remove(&m.frames, head) {
         Removal::Taken => m.free_run(head, folio.order, Mobility::Movable),
-        Removal::Abandoned => m.free_for_all(folio.tails()),
+        Removal::Abandoned => m.free_to_zone(folio.tails()),
     }
 }
 

@@ -1,28 +1,28 @@
-//! The parts that allocation, reclaim and faults work on, together.
+//! The parts that allocation, reclaim and faults share.
 //!
 //! ```text
 //! Machine -- platform, config, stats
 //!         |- Frames                 one record per frame
-//!         |- Node x n               Zone (free frames), Lru (used ones), kswapd's alarm clock
+//!         |- Node x n               Zone (free frames), Lru (used frames), wake-up events
 //!         |- Space x m              page tables, added and never removed
 //!         |- Swap                   slots, swap cache, transfers; files
-//!         |- Wishes x threads       what is to be read ahead
-//!         \- Underway               what readers of files have begun to read ahead
+//!         |- Wishes x threads       readahead requests
+//!         \- InflightReadahead      readahead that readers of files have started
 //! ```
-//! Lock order, for all of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
+//! Lock order of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
 //! entry -> Prefetch; of slabs, entry -> SlabCpu -> SlabNode, SlabRecords and entry -> SlabSheaf ->
 //! SlabBarn. The chains do not meet: no lock of one is taken under a lock of another, and no device
 //! I/O happens under any lock but entries.
 //!
-//! What threads share without a lock are the platform's words ([`highwater_platform::Atomics`]);
-//! statistics are per CPU. What a thread does is said where that begins, by [`Machine::enter`].
+//! Words that threads share without a lock are the platform's ([`highwater_platform::Atomics`]);
+//! statistics are per CPU. [`Machine::enter`] marks the phases of a thread.
 
-mod flight;
-mod underway;
+mod inflight;
+mod read_batch;
 
-pub use flight::{Flight, Run};
-pub use underway::{SHELF_LIFE, Underway};
+pub use inflight::{InflightReadahead, WINDOW_EXPIRY};
+pub use read_batch::{ReadBatch, ReadRun};
 
 use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
@@ -48,46 +48,45 @@ pub struct Node<P: Platform> {
     pub zone: Zone<P>,
     /// Its used frames.
     pub lru: Lru<P>,
-    /// Wakes the node's kswapd threads.
-    pub alarm: P::Event,
-    /// Pages that threads have in their hands for reclaim, by kind.
+    /// kswapd sleeps on this.
+    pub kswapd_wait: P::Event,
+    /// Pages isolated for reclaim, by [`Kind`].
     pub isolated: [P::Atomic<u32>; 2],
-    /// Ends waits for fewer of them.
-    pub calm: P::Event,
-    /// Threads that wait so, or are about to.
-    pub held_up: P::Atomic<u32>,
-    /// 1: kswapd can do nothing for it, or there is none.
-    pub hopeless: P::Atomic<u8>,
-    /// How its kcompactd hears.
-    pub compaction: Compaction<P>,
+    /// Reclaimers sleep on this while too many pages are isolated.
+    pub isolated_wait: P::Event,
+    /// Threads that sleep on it, or are about to.
+    pub isolated_waiters: P::Atomic<u32>,
+    /// 1: kswapd has given up on this node, or there is none.
+    pub kswapd_failing: P::Atomic<u8>,
+    /// Requests to kcompactd.
+    pub kcompactd: KcompactdControl<P>,
 }
 
-/// How a node's kcompactd hears.
-pub struct Compaction<P: Platform> {
-    /// Wakes it.
-    pub alarm: P::Event,
-    /// The largest order that was asked for since it last looked; 0: none.
-    pub wanted: P::Atomic<u8>,
+/// Requests to a node's kcompactd.
+pub struct KcompactdControl<P: Platform> {
+    /// It sleeps on this.
+    pub wait: P::Event,
+    /// The largest order requested since it last looked; 0: none.
+    pub order: P::Atomic<u8>,
 }
 
-/// How the flusher hears, and is heard.
-pub struct Flushing<P: Platform> {
-    /// Wakes it.
-    pub alarm: P::Event,
-    /// 1: nothing is dirty, as far as it knows, and it sleeps until it is told.
-    pub sleeps: P::Atomic<u8>,
-    /// Ends waits for it to have written something.
-    pub cleaned: P::Event,
+/// What the flusher and the threads that dirty pages of files tell each other.
+pub struct FlusherControl<P: Platform> {
+    /// The flusher sleeps on this.
+    pub wait: P::Event,
+    /// 1: it found no dirty page, and sleeps until a thread wakes it.
+    pub sleeping: P::Atomic<u8>,
+    /// Throttled writers sleep on this until it has written pages.
+    pub progress: P::Event,
 }
 
-/// Who keeps memory that it can do without (shrinkers of the kernel).
+/// A cache whose owner can do without part of it (shrinkers of the kernel).
 pub trait Shrinker: Send + Sync {
-    /// Gives back what is not in use; returns how many pages that were. Whoever calls holds entries
-    /// at most.
+    /// Frees what is not in use; returns how many pages. The caller holds entries at most.
     fn shrink(&self) -> u64;
 }
 
-/// Shrinkers at most.
+/// The most shrinkers of a machine.
 pub const SHRINKERS_MAX: usize = 16;
 
 /// Everything but the threads.
@@ -104,20 +103,20 @@ pub struct Machine<P: Platform> {
     pub nodes: Vec<Node<P>>,
     /// The swap devices.
     pub swap: Swap<P>,
-    /// What is to be read before it is used: of each node, of each thread that does so.
-    pub wishes: Vec<Vec<Wishes<P>>>,
-    /// What readers of files have begun to read ahead.
-    pub underway: Underway<P>,
-    /// Ends waits for kswapd to free enough that others may reclaim, too.
-    pub relief: P::Event,
-    /// Between those who change files' pages and the flusher.
-    pub flushing: Flushing<P>,
-    /// Wakes khugepaged, to end.
-    pub khugepaged: P::Event,
-    /// Ends waits for a frame's write.
+    /// Readahead requests: by node, a queue for each of its readahead threads.
+    pub readahead: Vec<Vec<Wishes<P>>>,
+    /// Readahead that readers of files have started.
+    pub inflight: InflightReadahead<P>,
+    /// Direct reclaimers sleep on this until kswapd has freed enough memory.
+    pub throttle_wait: P::Event,
+    /// The flusher's events.
+    pub flusher: FlusherControl<P>,
+    /// khugepaged sleeps on this between two scans.
+    pub khugepaged_wait: P::Event,
+    /// Waiters for a frame's write sleep on this.
     written: P::Event,
     shrinkers: [OnceLock<Weak<dyn Shrinker>>; SHRINKERS_MAX],
-    /// By device: whether a space has it.
+    /// By device: 1 if a space has it.
     files: Vec<P::Atomic<u8>>,
     spaces: Vec<OnceLock<Space<P>>>,
     /// 1: there are spaces whose pages are of more than one frame.
@@ -133,53 +132,53 @@ fn readahead_threads<P: Platform>(platform: &P, node: NodeId) -> usize {
     ((0..platform.cpus()).filter(own).count() / CPUS_PER_READER).clamp(1, CPUS_PER_READER)
 }
 
-/// A phase of this thread, until it is dropped: then it does again what it did before.
+/// A phase of this thread: when it is dropped, the phase before it goes on.
 #[must_use]
-pub struct InPhase<'a, P: Platform> {
+pub struct PhaseGuard<'a, P: Platform> {
     platform: &'a P,
     before: &'static Phase,
 }
 
-impl<P: Platform> Drop for InPhase<'_, P> {
+impl<P: Platform> Drop for PhaseGuard<'_, P> {
     fn drop(&mut self) {
         self.platform.enter(self.before);
     }
 }
 
-/// This thread cannot go on for lack of memory, until it is dropped.
+/// A memory stall of this thread; it ends when this is dropped.
 #[must_use]
 pub struct Stall<'a, P: Platform> {
     machine: &'a Machine<P>,
     cpu: CpuId,
-    kind: Stalling,
-    /// CPU time of the thread when it began; 0 where that does not matter.
+    kind: StallKind,
+    /// The thread's CPU time at the start of a [`StallKind::Reclaim`].
     used: Nanos,
 }
 
-/// Why a thread cannot go on.
+/// What a stalled thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stalling {
+pub enum StallKind {
     /// It waits for a device.
-    Waits,
-    /// It frees memory itself.
-    Reclaims,
+    Io,
+    /// It reclaims memory itself.
+    Reclaim,
 }
 
 impl<P: Platform> Drop for Stall<'_, P> {
     fn drop(&mut self) {
         let m = self.machine;
         let reclaiming = match self.kind {
-            Stalling::Waits => Nanos(0),
-            Stalling::Reclaims => m.platform.thread_cpu_time().since(self.used),
+            StallKind::Io => Nanos(0),
+            StallKind::Reclaim => m.platform.thread_cpu_time().since(self.used),
         };
         let now = m.platform.now();
         m.stats.stall_ends(self.cpu, now, reclaiming);
-        m.look_at_pressure(now);
+        m.update_pressure(now);
     }
 }
 
 impl<P: Platform> Machine<P> {
-    /// All frames and slots free, no spaces.
+    /// A machine without spaces: all frames and slots are free.
     pub fn new(platform: P, config: Config) -> Machine<P> {
         let (ranges, settings) = (platform.ranges(), config.swap);
         let total: u32 = ranges.iter().map(|range| range.frames).sum();
@@ -189,34 +188,34 @@ impl<P: Platform> Machine<P> {
             Node {
                 zone: Zone::new(&platform, *range, marks, config.zone_parts),
                 lru: Lru::new(&platform, *range, config.lru_lanes),
-                alarm: platform.new_event(),
+                kswapd_wait: platform.new_event(),
                 isolated: [0; 2].map(Atomic::new),
-                calm: platform.new_event(),
-                held_up: Atomic::new(0),
-                hopeless: Atomic::new(1),
-                compaction: Compaction { alarm: platform.new_event(), wanted: Atomic::new(0) },
+                isolated_wait: platform.new_event(),
+                isolated_waiters: Atomic::new(0),
+                kswapd_failing: Atomic::new(1),
+                kcompactd: KcompactdControl { wait: platform.new_event(), order: Atomic::new(0) },
             }
         });
         let threads = |range: &FrameRange| {
             config.readahead_threads.unwrap_or_else(|| readahead_threads(&platform, range.node))
         };
         let queues = |count| (0..count).map(|_| Wishes::new(&platform)).collect();
-        let wishes = ranges.iter().map(|range| queues(threads(range))).collect();
+        let readahead = ranges.iter().map(|range| queues(threads(range))).collect();
         let machine = Machine {
             nodes: nodes.collect(),
             config,
             stats: Stats::new(platform.cpus()),
             frames: Frames::new(total as usize),
             swap: Swap::new(&platform, settings),
-            wishes,
-            underway: Underway::new(&platform),
-            relief: platform.new_event(),
-            flushing: Flushing {
-                alarm: platform.new_event(),
-                sleeps: Atomic::new(0),
-                cleaned: platform.new_event(),
+            readahead,
+            inflight: InflightReadahead::new(&platform),
+            throttle_wait: platform.new_event(),
+            flusher: FlusherControl {
+                wait: platform.new_event(),
+                sleeping: Atomic::new(0),
+                progress: platform.new_event(),
             },
-            khugepaged: platform.new_event(),
+            khugepaged_wait: platform.new_event(),
             written: platform.new_event(),
             shrinkers: [const { OnceLock::new() }; SHRINKERS_MAX],
             files: platform.devices().iter().map(|_| Atomic::new(0)).collect(),
@@ -228,19 +227,19 @@ impl<P: Platform> Machine<P> {
         machine
     }
 
-    /// This thread cannot go on from `now` on, until the result is dropped.
-    pub fn stall(&self, kind: Stalling, now: Nanos) -> Stall<'_, P> {
+    /// Begins a stall of this thread at `now`.
+    pub fn stall(&self, kind: StallKind, now: Nanos) -> Stall<'_, P> {
         let cpu = self.cpu();
         let used = match kind {
-            Stalling::Waits => Nanos(0),
-            Stalling::Reclaims => self.platform.thread_cpu_time(),
+            StallKind::Io => Nanos(0),
+            StallKind::Reclaim => self.platform.thread_cpu_time(),
         };
         self.stats.stall_begins(cpu, now);
         Stall { machine: self, cpu, kind, used }
     }
 
     /// Updates the averages of pressure, if that is due.
-    pub fn look_at_pressure(&self, now: Nanos) {
+    pub fn update_pressure(&self, now: Nanos) {
         if self.stats.pressure_is_due(now) {
             self.stats.update_pressure(self.reading(now));
         }
@@ -249,7 +248,7 @@ impl<P: Platform> Machine<P> {
     /// Pressure: for how much of the time some threads stalled, and nothing else ran.
     pub fn pressures(&self) -> [Pressure; 2] {
         let now = self.platform.now();
-        self.look_at_pressure(now);
+        self.update_pressure(now);
         self.stats.pressures(&self.reading(now))
     }
 
@@ -292,12 +291,12 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Takes a device for a space of files' pages. Says whether nobody has it.
-    pub fn take_file(&self, device: u8) -> bool {
+    pub fn claim_file(&self, device: u8) -> bool {
         self.files[usize::from(device)].swap(1, Acquire) == 0
     }
 
     /// Gives such a device back.
-    pub fn give_file_back(&self, device: u8) {
+    pub fn release_file(&self, device: u8) {
         self.files[usize::from(device)].store(0, Release);
     }
 
@@ -325,9 +324,9 @@ impl<P: Platform> Machine<P> {
 
     /// Says that pages are wanted soon, to a thread of this CPU's node. Windows take turns between
     /// its threads.
-    pub fn wish(&self, wish: Wish) -> Asked {
+    pub fn request_readahead(&self, wish: Wish) -> Asked {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
-        let queues = &self.wishes[node];
+        let queues = &self.readahead[node];
         let turn = wish.first.0 / FILE_WINDOW_MAX as u64 + u64::from(wish.space.0);
         queues[turn as usize % queues.len()].ask(wish)
     }
@@ -360,8 +359,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Says what this thread does from now on, until the result is dropped.
-    pub fn enter(&self, phase: &'static Phase) -> InPhase<'_, P> {
-        InPhase { platform: &self.platform, before: self.platform.enter(phase) }
+    pub fn enter(&self, phase: &'static Phase) -> PhaseGuard<'_, P> {
+        PhaseGuard { platform: &self.platform, before: self.platform.enter(phase) }
     }
 
     /// Counts on this CPU.
@@ -397,8 +396,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Likewise, for whoever needs them.
-    pub fn free_for_all(&self, frames: &[Pfn]) {
-        self.give_back(frames, |node, frames| node.zone.free_for_all(frames));
+    pub fn free_to_zone(&self, frames: &[Pfn]) {
+        self.give_back(frames, |node, frames| node.zone.free_to_zone(frames));
     }
 
     /// Gives the 2^order frames from `first` on back that [`Zone::alloc_block`] gave.

@@ -26,7 +26,7 @@ use crate::files::{self, NoSpace};
 use crate::folio::ORDER_MAX;
 use crate::khugepaged::{self, Asked};
 use crate::kthread::Kthreads;
-use crate::machine::{Machine, Stalling};
+use crate::machine::{Machine, StallKind};
 use crate::range;
 use crate::reclaim::Crew;
 use crate::slab::{Frames, Slabs};
@@ -148,7 +148,7 @@ impl<P: Platform> Manager<P> {
     /// # Errors
     /// [`StartError::File`], [`StartError::Attach`] and [`StartError::Spaces`].
     pub fn add_file_space(&self, pages: u64, device: u8) -> Result<SpaceId, StartError> {
-        if !self.machine.fits_file(device, pages) || !self.machine.take_file(device) {
+        if !self.machine.fits_file(device, pages) || !self.machine.claim_file(device) {
             return Err(StartError::File(device));
         }
         self.add(pages, Order(0), Backing::File { device })
@@ -204,7 +204,7 @@ impl<P: Platform> Manager<P> {
             flusher::balance(&self.machine);
         }
         let stall =
-            self.is_elsewhere(space, fault.vpn).then(|| self.machine.stall(Stalling::Waits, start));
+            self.is_on_device(space, fault.vpn).then(|| self.machine.stall(StallKind::Io, start));
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         drop(stall);
         if changes_file {
@@ -240,7 +240,7 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Whether a page's contents are on a device.
-    fn is_elsewhere(&self, space: SpaceId, vpn: Vpn) -> bool {
+    fn is_on_device(&self, space: SpaceId, vpn: Vpn) -> bool {
         let space = self.space(space);
         match (space.entry(vpn).page(), space.backing()) {
             (Page::Swapped(_), _) | (Page::Absent, Backing::File { .. }) => true,
@@ -271,7 +271,7 @@ impl<P: Platform> Manager<P> {
         let on = self.machine.config.prefetch == Switch::On && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
-            self.machine.wish(Wish { space, first, end, marker: None });
+            self.machine.request_readahead(Wish { space, first, end, marker: None });
         }
     }
 

@@ -1,9 +1,9 @@
 //! `highwater doctor`: what this machine allows, and what to change, a line per item.
 
 use crate::machine::{self, Item, Status};
-use crate::output::print;
 use crate::{Refusal, preload, swap};
 use clap::Args;
+use highwater_command::print;
 use highwater_devices::{Area, Spec};
 use highwater_session::{Mapping, file_system_name, free_space};
 use rustix::fs::{Mode, OFlags};

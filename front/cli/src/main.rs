@@ -1,43 +1,32 @@
-//! `highwater`: gives a program more memory than it may use.
+//! `highwater`: runs a program in less memory than it uses.
 //!
 //! ```text
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
 //!                              run_dir (statistics)   family (processes of the run)
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
-//! bench.rs   highwater bench   the workloads of lab/, beside the kernel's ways
-//! simulate.rs  highwater simulate  the same workloads and manager on simulated machines
-//! reproduce.rs highwater reproduce published experiments, beside what was published
 //! ```
 //! One file per subcommand, and one per question it asks. Whatever is refused is a [`Refusal`]:
 //! one line that says what is wrong and what to do, exit status 2.
 
-mod bench;
 mod child;
-mod counted;
 mod doctor;
 mod elf;
 mod family;
 mod machine;
 mod malloc_figures;
 mod options;
-mod output;
 mod preload;
 mod probe;
 mod program;
 mod progress;
-mod refusal;
 mod report;
-mod reproduce;
 mod run;
 mod run_dir;
-mod say;
-mod simulate;
 mod summary;
 mod swap;
-mod usage;
 
 use clap::{Parser, Subcommand};
-use refusal::Refusal;
+use highwater_command::Refusal;
 use std::process::ExitCode;
 
 /// Gives a program more memory than it may use.
@@ -52,22 +41,37 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Doctor(doctor::Doctor),
-    Bench(bench::BenchArgs),
-    Simulate(Box<simulate::Simulate>),
-    Reproduce(reproduce::Reproduce),
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::try_parse() {
-        Ok(Cli { command: Command::Run(run) }) => run.execute(),
-        Ok(Cli { command: Command::Doctor(doctor) }) => doctor.execute(),
-        Ok(Cli { command: Command::Bench(bench) }) => Ok(bench::run(bench)),
-        Ok(Cli { command: Command::Simulate(simulate) }) => simulate.execute(),
-        Ok(Cli { command: Command::Reproduce(reproduce) }) => reproduce.execute(),
-        Err(error) => usage::answer(&error),
-    };
-    done.unwrap_or_else(|refusal| {
-        say::say(&refusal);
-        ExitCode::from(Refusal::STATUS)
+    highwater_command::execute(|Cli { command }| match command {
+        Command::Run(run) => run.execute(),
+        Command::Doctor(doctor) => doctor.execute(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_becomes_one_line() {
+        for (args, expected) in [
+            (vec!["highwater"], "requires a subcommand"),
+            (vec!["highwater", "run"], "<PROGRAM>"),
+            (vec!["highwater", "run", "--memry", "1G", "true"], "'--memory'"),
+            (vec!["highwater", "run", "--kswapd", "17", "true"], "1 to 16"),
+        ] {
+            let error = Cli::try_parse_from(args).err().expect("refused by clap");
+            let line = highwater_command::parse_error("highwater", &error.to_string()).to_string();
+            assert!(line.contains(expected) && line.ends_with("; see 'highwater help'"), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Sizes on the command line, and the budget.
 
 use crate::Refusal;
+use highwater_command::size;
 use highwater_session::{default_memory, host_memory};
 use highwater_units::Bytes;
-use parse_size::Config;
 
 /// The least budget: the manager's watermarks and batches need this many frames to make progress.
 const BUDGET_MIN: Bytes = Bytes(4 << 20);
@@ -13,14 +13,14 @@ pub(crate) fn budget(asked: Option<&str>) -> Result<Bytes, Refusal> {
     let unknown = |what| Refusal::new(what, "mount /proc");
     let exists = host_memory().map_err(unknown)?;
     match asked {
-        Some(text) => within(size(text)?, exists),
+        Some(text) => within(memory(text)?, exists),
         None => within(default_memory().map_err(unknown)?, exists),
     }
 }
 
-/// A size such as 512M or 1.5 GiB; M and MB mean MiB, as in all tools about memory.
-fn size(text: &str) -> Result<Bytes, Refusal> {
-    Config::new().with_binary().parse_size(text).map(Bytes).map_err(|error| {
+/// The value of `--memory`.
+fn memory(text: &str) -> Result<Bytes, Refusal> {
+    size(text).map_err(|error| {
         let remedy = "give a number of bytes with K, M, G or T behind it, for example 512M";
         Refusal::new(format!("--memory '{text}' is not a size ({error})"), remedy)
     })
@@ -43,15 +43,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_binary() {
-        for (text, bytes) in
-            [("4096", 4096), ("512M", 512 << 20), ("1.5 GiB", 3 << 29), ("64kb", 64 << 10)]
-        {
-            assert_eq!(size(text), Ok(Bytes(bytes)));
-        }
-        for text in ["", "much", "-1M", "1X"] {
-            assert!(size(text).unwrap_err().remedy().contains("512M"), "{text}");
-        }
+    fn a_refused_size_comes_with_an_example() {
+        assert_eq!(memory("512M"), Ok(Bytes(512 << 20)));
+        assert!(memory("much").unwrap_err().remedy().contains("512M"));
     }
 
     #[test]

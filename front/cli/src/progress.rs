@@ -1,6 +1,6 @@
 //! The progress line: how the run does, four times a second.
 
-use crate::say::say;
+use highwater_command::say;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::read_all;
 use highwater_units::Bytes;

@@ -10,13 +10,15 @@ use crate::family::Family;
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::run_dir::RunDir;
-use crate::say::say;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
+use highwater_command::say;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
-use highwater_session::{Malloc, MapFiles, Mapping, Published, Settings, read_published};
+use highwater_session::{
+    Malloc, MapFiles, Mapping, OtherBuild, Published, Settings, read_published,
+};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -91,7 +93,13 @@ impl Run {
         let (pid, ended) = self.carry_out(&plan, run_dir.path())?;
         let elapsed = started.elapsed();
         let left = child::wait_for_rest(REST);
-        let published = last_published(run_dir.path(), pid);
+        let published = match last_published(run_dir.path(), pid) {
+            Ok(published) => published,
+            Err(other_build) => {
+                say(other_build);
+                return Ok(ExitCode::from(ended.code()));
+            }
+        };
         let malloc: Vec<_> = published.iter().filter_map(|(_, it)| it.malloc.clone()).collect();
         let processes: Vec<_> = published.into_iter().map(|(pid, it)| (pid, it.snapshot)).collect();
         let settings = &plan.settings;
@@ -180,14 +188,14 @@ impl Run {
 const PUBLISH_MAX: Duration = Duration::from_secs(1);
 
 /// What the processes of a run published, once `pid` has for the last time.
-fn last_published(run_dir: &Path, pid: u32) -> Vec<(u32, Published)> {
+fn last_published(run_dir: &Path, pid: u32) -> Result<Vec<(u32, Published)>, OtherBuild> {
     let started = Instant::now();
     loop {
-        let published = read_published(run_dir);
+        let published = read_published(run_dir)?;
         let last = published.iter().rfind(|(of, _)| *of == pid);
         let ended = last.is_none_or(|(_, last)| last.snapshot.get(Counter::ProcessEnded) > 0);
         if ended || started.elapsed() > PUBLISH_MAX {
-            return published;
+            return Ok(published);
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -1,8 +1,8 @@
 //! The summary of a run, for people.
 
-use crate::counted::counted;
 use crate::malloc_figures::MallocFigures;
 use crate::report::{Compressed, Elsewhere, Latency, Report, Tiers, Transfer};
+use highwater_command::counted;
 use highwater_units::Bytes;
 use indicatif::HumanCount;
 

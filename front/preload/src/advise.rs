@@ -11,7 +11,7 @@ use libc::{c_int, c_uchar, c_void, size_t};
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     match Named::of(address as usize, len) {
         // SAFETY: the program's own mapping, at its request.
@@ -26,7 +26,7 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let posix = [
         libc::POSIX_MADV_NORMAL,
@@ -162,7 +162,7 @@ fn errno_of(error: CollapseError) -> c_int {
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, vec: *mut c_uchar) -> c_int {
     let call = libc::SYS_mincore;
     let Some(named) = Named::of(address as usize, len) else {
@@ -185,7 +185,7 @@ unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, vec: *mut c_ucha
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
     let call = libc::SYS_msync;
     let ways = libc::MS_ASYNC | libc::MS_SYNC;

@@ -15,8 +15,7 @@ use libc::{c_char, c_int, c_void};
 use std::mem;
 
 /// Runs first of all, since the library is initialised before all others (build.rs).
-#[used]
-#[unsafe(link_section = ".init_array")]
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
 static LOADED: LoadedFn = loaded;
 
 /// The dynamic linker passes what main gets: number of arguments, arguments, environment.
@@ -47,7 +46,7 @@ type StartFn =
 ///
 /// # Safety
 /// As for the C library's function, which it calls.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn __libc_start_main(
     main: MainFn,
     count: c_int,

@@ -34,7 +34,7 @@ const FAILED: *mut c_void = usize::MAX as *mut c_void;
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
     let Some(process) = served() else {
         // SAFETY: as the caller says.
@@ -54,7 +54,7 @@ unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn __sbrk(increment: intptr_t) -> *mut c_void {
     // SAFETY: as the caller says.
     unsafe { sbrk(increment) }
@@ -64,7 +64,7 @@ unsafe extern "C" fn __sbrk(increment: intptr_t) -> *mut c_void {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn brk(to: *mut c_void) -> c_int {
     match served() {
         // SAFETY: as the caller says.

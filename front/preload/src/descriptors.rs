@@ -86,7 +86,7 @@ fn fail(errno: libc::c_int) -> libc::c_int {
 }
 
 /// close(2).
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn close(descriptor: libc::c_int) -> libc::c_int {
     if is_ours(descriptor) {
         return fail(libc::EBADF);
@@ -96,7 +96,7 @@ extern "C" fn close(descriptor: libc::c_int) -> libc::c_int {
 }
 
 /// close_range(2), in pieces around ours.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn close_range(
     first: libc::c_uint,
     last: libc::c_uint,
@@ -117,13 +117,13 @@ fn close_piece(first: libc::c_uint, last: libc::c_uint, flags: libc::c_int) -> l
 }
 
 /// closefrom(3).
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn closefrom(first: libc::c_int) {
     close_range(first.max(0) as libc::c_uint, libc::c_uint::MAX, 0);
 }
 
 /// dup2(2), by the call that every processor has: it differs where both are the same.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn dup2(from: libc::c_int, to: libc::c_int) -> libc::c_int {
     if from != to || is_ours(to) {
         return dup3(from, to, 0);
@@ -136,7 +136,7 @@ extern "C" fn dup2(from: libc::c_int, to: libc::c_int) -> libc::c_int {
 }
 
 /// dup3(2).
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn dup3(from: libc::c_int, to: libc::c_int, flags: libc::c_int) -> libc::c_int {
     if is_ours(to) {
         return fail(libc::EBUSY);

@@ -281,7 +281,7 @@ macro_rules! call_next {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: Strings,
@@ -300,7 +300,7 @@ unsafe extern "C" fn execve(
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn execvpe(
     file: *const c_char,
     arguments: Strings,
@@ -319,7 +319,7 @@ unsafe extern "C" fn execvpe(
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: Strings) -> c_int {
     call_next!(
         FEXECVE as FExecFn,
@@ -334,7 +334,7 @@ unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: Strin
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn execveat(
     dir: c_int,
     path: *const c_char,
@@ -355,7 +355,7 @@ unsafe extern "C" fn execveat(
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn posix_spawn(
     pid: *mut pid_t,
     path: *const c_char,
@@ -377,7 +377,7 @@ unsafe extern "C" fn posix_spawn(
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn posix_spawnp(
     pid: *mut pid_t,
     file: *const c_char,
@@ -409,7 +409,7 @@ fn own() -> Strings {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as the caller says.
     unsafe { execve(path, arguments, own()) }
@@ -419,7 +419,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as the caller says.
     unsafe { execvpe(file, arguments, own()) }
@@ -440,7 +440,7 @@ macro_rules! with_list {
         /// # Safety
         /// As for the C library's function.
         #[unsafe(naked)]
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C" fn $name(_: *const c_char) -> c_int {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(

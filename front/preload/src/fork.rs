@@ -424,7 +424,7 @@ impl Children {
 }
 
 /// fork(2), refused while memory and swap could not hold what the child is to see.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn fork() -> libc::pid_t {
     unsafe extern "C" {
         fn __fork() -> libc::pid_t;

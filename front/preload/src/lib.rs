@@ -23,6 +23,9 @@
 //! thread has locked. One process has one address space, so here, and only here, state is global:
 //! [`process`].
 
+// A test program keeps the C library's functions: nothing here is exported under their names.
+#![cfg_attr(test, allow(dead_code, reason = "the exported functions have no other callers"))]
+
 mod advise;
 mod begin;
 mod brk;

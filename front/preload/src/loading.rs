@@ -24,7 +24,7 @@ const _: () = assert!(libc::RTLD_DEEPBIND == 8, "as the instructions below have 
 /// # Safety
 /// As for the C library's function.
 #[unsafe(naked)]
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
     #[cfg(target_arch = "x86_64")]
     naked_asm!(

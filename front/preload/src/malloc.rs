@@ -32,7 +32,7 @@ macro_rules! with_caller {
         /// # Safety
         /// As for the C library's function.
         #[unsafe(naked)]
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C" fn $name($(_: $argument),*) -> $result {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(concat!("mov ", $x86_64, ", [rsp]"), "jmp {to}", to = sym $to);
@@ -182,7 +182,7 @@ unsafe extern "C" fn calloc_for(count: size_t, size: size_t, caller: usize) -> *
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn free(pointer: *mut c_void) {
     // SAFETY: as the caller says.
     unsafe { release(pointer) };
@@ -210,7 +210,7 @@ pub(crate) unsafe fn release(pointer: *mut c_void) {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn free_sized(pointer: *mut c_void, _: size_t) {
     // SAFETY: as for free.
     unsafe { release(pointer) };
@@ -220,7 +220,7 @@ unsafe extern "C" fn free_sized(pointer: *mut c_void, _: size_t) {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn free_aligned_sized(pointer: *mut c_void, _: size_t, _: size_t) {
     // SAFETY: as for free.
     unsafe { release(pointer) };
@@ -498,7 +498,7 @@ unsafe fn copy(text: *const c_char, len: usize, caller: usize) -> *mut c_char {
 ///
 /// # Safety
 /// As for the C library's function.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
     match owner(pointer) {
         Owner::Heap(heap) | Owner::Abandoned(heap) => heap.size_of(pointer as usize),

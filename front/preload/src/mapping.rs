@@ -144,7 +144,7 @@ impl Call {
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mmap(
     address: *mut c_void,
     len: size_t,
@@ -162,7 +162,7 @@ unsafe extern "C" fn mmap(
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mmap64(
     address: *mut c_void,
     len: size_t,
@@ -310,7 +310,7 @@ fn unmap_outside(named: &Named) -> Result<(), c_int> {
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     let Some(named) = Named::of(address as usize, len) else {
         // SAFETY: the program's own mapping, at its request.

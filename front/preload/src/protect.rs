@@ -15,7 +15,7 @@ const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC | P
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
     match Named::of(address as usize, len) {
         // SAFETY: the program's own mapping, at its request.
@@ -72,7 +72,7 @@ fn file_access(process: &Process, range: Range, used_as: Use, access: c_int) -> 
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
     lock(libc::SYS_mlock, address, len, 0)
 }
@@ -81,7 +81,7 @@ unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
     lock(libc::SYS_mlock2, address, len, flags)
 }
@@ -98,7 +98,7 @@ fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) 
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     match process::get() {
         Some(_) => fail(libc::ENOMEM),

@@ -66,7 +66,7 @@ impl Call {
 ///
 /// # Safety
 /// As for the system call.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mremap(
     address: *mut c_void,
     old_len: size_t,

@@ -8,7 +8,7 @@
 //!
 //! On aarch64 the dynamic linker's own way needs no vector for such libraries.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(test)))]
 mod x86_64 {
     use crate::report;
     use libc::c_void;

@@ -9,8 +9,7 @@ use highwater_session::StatsFile;
 use std::mem::MaybeUninit;
 
 /// Runs when the process ends as programs should.
-#[used]
-#[unsafe(link_section = ".fini_array")]
+#[cfg_attr(not(test), used, unsafe(link_section = ".fini_array"))]
 static ENDED: extern "C" fn() = ended;
 
 extern "C" fn ended() {

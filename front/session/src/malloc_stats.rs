@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! MallocStats -- now       MallocReport { a CacheReport for each size | large blocks }
-//!             \- at_most   the same, when most bytes were handed out of all times looked at
-//! words:  MAGIC | rows of now | large of now | rows of at_most | large of at_most
+//!             \- at_most   a MallocReport of the time when most bytes were handed out
+//! words:  1 | rows of now | large of now | rows of at_most | large of at_most
 //! ```
 //! The words lie behind the snapshot in a process's statistics file, so that it can be read while
 //! the process runs. Rows are those of malloc's sizes, in their order; those behind are zero.
 
 use highwater_mm::slab::CacheReport;
 
-/// First word: "HWHEAP" and a version; changed with any change of layout. Zero: no malloc of ours.
-const MAGIC: u64 = 0x4857_4845_4150_0001;
+/// First word: the library's malloc serves the process. Zero: the C library's does.
+const PRESENT: u64 = 1;
 
 /// Sizes that there is room for.
 pub const MALLOC_SIZES_MAX: usize = 48;
@@ -92,17 +92,17 @@ impl MallocStats {
     }
 
     pub(crate) fn to_words(&self) -> Vec<u64> {
-        let mut words = vec![MAGIC];
+        let mut words = vec![PRESENT];
         self.now.add_words(&mut words);
         self.at_most.add_words(&mut words);
         words
     }
 
     pub(crate) fn from_words(words: &[u64]) -> Option<MallocStats> {
-        let (magic, rest) = words.get(..Self::WORDS)?.split_first()?;
+        let (present, rest) = words.get(..Self::WORDS)?.split_first()?;
         let (now, at_most) = rest.split_at(MallocReport::WORDS);
         let [now, at_most] = [now, at_most].map(MallocReport::from_words);
-        (*magic == MAGIC).then_some(MallocStats { now, at_most })
+        (*present == PRESENT).then_some(MallocStats { now, at_most })
     }
 }
 

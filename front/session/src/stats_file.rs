@@ -1,20 +1,25 @@
-//! The statistics of one process of a run, where `highwater run` can read them.
+//! The statistics of one process of a run, published where `highwater run` can read them.
 //!
 //! ```text
-//! run_dir/<pid>.<n>:  sequence | words of a Snapshot | words of MallocStats, or zeros
+//! run_dir/<pid>.<n>:  layout | sequence | words of a Snapshot | words of MallocStats, or zeros
 //!                     n counts the images (exec) of the pid
 //! ```
-//! The writer keeps the file mapped, not open: programs close and reuse descriptors as they like,
-//! and a write through a reused one would land in the program's own file.
+//! `layout` identifies the format. It is a hash of the counters' names and of the sizes of the
+//! parts, so a library and a `highwater` of different builds cannot misread each other's figures:
+//! [`read_published`] reports [`OtherBuild`].
 //!
-//! Locking: writers of one process take a mutex. Readers, in another process, take none: the
-//! sequence is odd while the words change, and a reader that sees it odd or changed tries again.
+//! The writer keeps the file mapped but not open: programs close and reuse descriptors as they
+//! like, and a write through a reused descriptor would corrupt the program's own file.
+//!
+//! Locking: writers of one process take a mutex. Readers are in another process and take no lock:
+//! the sequence is odd while the words change, and a reader that sees it odd or changed retries.
 
 use crate::MallocStats;
-use highwater_mm::stats::Snapshot;
+use highwater_mm::stats::{Counter, Snapshot};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -24,13 +29,35 @@ use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Mutex, PoisonError};
 
 const WORD: usize = size_of::<u64>();
-/// The sequence, then the snapshot, then what malloc holds.
-const WORDS: usize = 1 + Snapshot::WORDS + MallocStats::WORDS;
+/// Words before the snapshot: layout and sequence.
+const HEADER_WORDS: usize = 2;
+const SEQUENCE: usize = 1;
+const WORDS: usize = HEADER_WORDS + Snapshot::WORDS + MallocStats::WORDS;
 
-/// How often a reader tries for a state that is not half written: a write takes microseconds.
+/// Retry limit of a reader that finds a write in progress; a write takes microseconds.
 const READ_ATTEMPTS: u32 = 8;
 
-/// The statistics file of this process. A forked child must make its own.
+/// Identifies the layout of the file: a hash of everything that decides which word means what.
+fn layout() -> u64 {
+    layout_of(Counter::ALL.iter().map(|counter| counter.name()))
+}
+
+fn layout_of<'a>(counters: impl Iterator<Item = &'a str>) -> u64 {
+    let sizes = [WORDS, Snapshot::WORDS].map(usize::to_le_bytes);
+    // A name ends with a byte that none contains, so that no two lists of names look alike.
+    let names = counters.flat_map(|name| name.bytes().chain([0]));
+    let hash = names
+        .chain(sizes.into_iter().flatten())
+        .fold(FNV_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+    // Zero is the layout of a file that is still being created.
+    hash.max(1)
+}
+
+/// FNV-1a, 64 bits.
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+/// The statistics file of this process. A forked child must create its own.
 pub struct StatsFile {
     words: Mutex<SharedWords>,
 }
@@ -41,13 +68,16 @@ impl StatsFile {
     pub fn create(run_dir: &Path, pid: u32) -> io::Result<StatsFile> {
         let (path, fd) = create_new(run_dir, pid)?;
         let bytes = (WORDS * WORD) as u64;
-        // Allocated now: a full file system is an error here, and not a SIGBUS in the program.
+        // Allocated now, so that a full file system is an error here and not a later SIGBUS.
         let words = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)
             .and_then(|()| SharedWords::map(&fd));
         match words {
-            Ok(words) => Ok(StatsFile { words: Mutex::new(words) }),
+            Ok(words) => {
+                words.words()[0].store(layout().to_le(), Relaxed);
+                Ok(StatsFile { words: Mutex::new(words) })
+            }
             Err(error) => {
-                // The error to tell is the first; an empty file is skipped by readers.
+                // The first error is the one to report; readers skip an empty file.
                 let _ = std::fs::remove_file(path);
                 Err(error.into())
             }
@@ -104,7 +134,8 @@ impl SharedWords {
 
     /// The writer's half of the sequence protocol.
     fn store(&mut self, values: &[u64]) {
-        let Some((sequence, words)) = self.words().split_first() else { return };
+        let (header, words) = self.words().split_at(HEADER_WORDS);
+        let sequence = &header[SEQUENCE];
         let odd = sequence.load(Relaxed) | 1;
         sequence.store(odd, Relaxed);
         fence(Release);
@@ -128,18 +159,37 @@ impl Drop for SharedWords {
 pub struct Published {
     /// Its manager's statistics.
     pub snapshot: Snapshot,
-    /// What its malloc holds; `None`: it is the C library's.
+    /// What its malloc holds; `None` if the C library's malloc serves the process.
     pub malloc: Option<MallocStats>,
 }
 
-/// The statistics that the processes of a run left so far, as [`read_published`] finds them.
-pub fn read_all(run_dir: &Path) -> Vec<(u32, Snapshot)> {
-    read_published(run_dir).into_iter().map(|(pid, published)| (pid, published.snapshot)).collect()
+/// A process of the run published statistics in the layout of another build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherBuild {
+    /// The process.
+    pub pid: u32,
 }
 
-/// What the processes of a run published last: by pid and then by age. A pid occurs once per
-/// image. Files that are torn, or not statistics, are skipped.
-pub fn read_published(run_dir: &Path) -> Vec<(u32, Published)> {
+impl fmt::Display for OtherBuild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the preload library in process {} is of another build", self.pid)?;
+        write!(f, ": its statistics cannot be read; install highwater and its library together")
+    }
+}
+
+/// The snapshots that the processes of a run published last, as [`read_published`] finds them;
+/// none from libraries of another build.
+pub fn read_all(run_dir: &Path) -> Vec<(u32, Snapshot)> {
+    let published = read_published(run_dir).unwrap_or_default();
+    published.into_iter().map(|(pid, published)| (pid, published.snapshot)).collect()
+}
+
+/// What the processes of a run published last, by pid and then by age. A pid occurs once per
+/// image. Files that are torn or are not statistics are left out.
+///
+/// # Errors
+/// The first process whose library is of another build.
+pub fn read_published(run_dir: &Path) -> Result<Vec<(u32, Published)>, OtherBuild> {
     let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
     let mut names: Vec<(u32, u32, PathBuf)> = entries
         .filter_map(|entry| {
@@ -148,7 +198,15 @@ pub fn read_published(run_dir: &Path) -> Vec<(u32, Published)> {
         })
         .collect();
     names.sort();
-    names.iter().filter_map(|(pid, _, path)| Some((*pid, read(path)?))).collect()
+    let mut found = Vec::new();
+    for (pid, _, path) in names {
+        match read(&path) {
+            Content::Published(published) => found.push((pid, *published)),
+            Content::Nothing => {}
+            Content::OtherLayout => return Err(OtherBuild { pid }),
+        }
+    }
+    Ok(found)
 }
 
 fn parse_name(name: &str) -> Option<(u32, u32)> {
@@ -156,20 +214,35 @@ fn parse_name(name: &str) -> Option<(u32, u32)> {
     Some((pid.parse().ok()?, image.parse().ok()?))
 }
 
-/// The reader's half of the sequence protocol.
-fn read(path: &Path) -> Option<Published> {
-    let file = File::open(path).ok()?;
-    if file.metadata().ok()?.len() != (WORDS * WORD) as u64 {
-        return None;
+/// What a file holds.
+enum Content {
+    Published(Box<Published>),
+    /// No statistics: not yet, or not at all.
+    Nothing,
+    OtherLayout,
+}
+
+fn read(path: &Path) -> Content {
+    let Ok(file) = File::open(path) else { return Content::Nothing };
+    let own = layout();
+    match read_words(&file, 1).as_deref() {
+        Some([found]) if *found == own => {}
+        Some([0]) | None => return Content::Nothing,
+        Some(_) => return Content::OtherLayout,
     }
+    read_consistent(&file).map_or(Content::Nothing, |it| Content::Published(Box::new(it)))
+}
+
+/// The reader's half of the sequence protocol.
+fn read_consistent(file: &File) -> Option<Published> {
     (0..READ_ATTEMPTS).find_map(|_| {
-        let before = read_words(&file, 1)?[0];
-        let words = read_words(&file, WORDS)?;
-        let after = read_words(&file, 1)?[0];
-        let whole = before == after && before.is_multiple_of(2);
-        let snapshot = Snapshot::from_words(&words[1..]).filter(|_| whole)?;
-        let malloc = MallocStats::from_words(&words[1 + Snapshot::WORDS..]);
-        Some(Published { snapshot, malloc })
+        let before = read_words(file, HEADER_WORDS)?[SEQUENCE];
+        let words = read_words(file, WORDS)?;
+        let after = read_words(file, HEADER_WORDS)?[SEQUENCE];
+        let is_consistent = before == after && before.is_multiple_of(2);
+        let (snapshot, malloc) = words[HEADER_WORDS..].split_at(Snapshot::WORDS);
+        let snapshot = Snapshot::from_words(snapshot).filter(|_| is_consistent)?;
+        Some(Published { snapshot, malloc: MallocStats::from_words(malloc) })
     })
 }
 
@@ -185,7 +258,7 @@ fn read_words(file: &File, count: usize) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
     use crate::malloc_stats::tests::holding;
-    use highwater_mm::stats::{Counter, Stats};
+    use highwater_mm::stats::Stats;
     use highwater_units::CpuId;
     use std::os::unix::fs::PermissionsExt;
 
@@ -219,7 +292,32 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_unpublished_files_are_skipped() {
+    fn a_file_of_another_build_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let _ours = StatsFile::create(dir.path(), 1).unwrap();
+        let mut words = vec![0; WORDS];
+        words[0] = layout() ^ 1;
+        let bytes: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
+        for len in [bytes.len(), WORD, 10 * WORD] {
+            std::fs::write(dir.path().join("2.0"), &bytes[..len]).unwrap();
+            let error = read_published(dir.path()).unwrap_err();
+            assert_eq!(error, OtherBuild { pid: 2 });
+            assert_eq!(error.to_string().lines().count(), 1);
+        }
+        assert!(read_all(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn every_change_of_names_changes_the_layout() {
+        let lists: [&[&str]; 6] =
+            [&["ab", "c"], &["a", "bc"], &["c", "ab"], &["ab"], &["abc"], &["ab", "c", "d"]];
+        let layouts = lists.map(|names| layout_of(names.iter().copied()));
+        let distinct: std::collections::HashSet<_> = layouts.into_iter().collect();
+        assert_eq!(distinct.len(), lists.len());
+    }
+
+    #[test]
+    fn foreign_and_unpublished_files_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let _silent = StatsFile::create(dir.path(), 1).unwrap();
         std::fs::write(dir.path().join("2.0"), "short").unwrap();
@@ -243,7 +341,7 @@ mod tests {
             let writer = scope
                 .spawn(|| (1..20_000).for_each(|n| file.publish(&snapshot(n), Some(&malloc(n)))));
             while !writer.is_finished() {
-                for (_, Published { snapshot, malloc }) in read_published(dir.path()) {
+                for (_, Published { snapshot, malloc }) in read_published(dir.path()).unwrap() {
                     let faults = snapshot.get(Counter::PgFault);
                     assert_eq!(faults, snapshot.get(Counter::PswpIn));
                     let at_most = malloc.expect("was published").at_most;
@@ -251,7 +349,7 @@ mod tests {
                 }
             }
         });
-        let last = &read_published(dir.path())[0].1;
+        let last = &read_published(dir.path()).unwrap()[0].1;
         assert_eq!((&last.snapshot, &last.malloc), (&snapshot(19_999), &Some(malloc(19_999))));
     }
 }

@@ -118,7 +118,7 @@ fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
     assert_eq!(counted(Counter::CompactSuccess), 0);
     assert!(counted(Counter::CompactStall) < 40, "the longer it fails, the less often it tries");
     let scanned = [Counter::CompactMigrateScanned, Counter::CompactFreeScanned].map(counted);
-    zone.free_for_all(&runs);
+    zone.free_to_zone(&runs);
     check(&manager, space, 4);
     scanned
 }
@@ -311,11 +311,11 @@ fn a_page_without_a_block_for_it_stays() {
             }
         }
         let (back, away): (Vec<Pfn>, Vec<Pfn>) = taken.iter().partition(|pfn| pfn.0 % 2 == 1);
-        zone.free_for_all(&back);
+        zone.free_to_zone(&back);
         assert_eq!(manager.alloc_run(Order::LARGE, Mobility::Movable), None, "{compact:?}");
         let counted = |counter| manager.statistics().get(counter);
         assert_eq!(counted(Counter::PgMigrateSuccess), 0, "{compact:?}");
-        zone.free_for_all(&away);
+        zone.free_to_zone(&away);
         folios.check();
     }
 }

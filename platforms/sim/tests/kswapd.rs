@@ -175,7 +175,7 @@ fn below_half_of_min_direct_reclaim_waits_for_kswapd() {
         let taken = take_most();
         need_one(1);
         assert_eq!(counts(), [before[0] + 1, before[1] + 1], "kswapd had its turn");
-        zone.free_for_all(&taken);
+        zone.free_to_zone(&taken);
         let now = counts();
         manager.stop_kswapd();
         // With no kswapd to wait for, nobody does.

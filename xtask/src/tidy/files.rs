@@ -1,14 +1,34 @@
 //! The files that belong to the repository: tracked, and new ones that git does not ignore.
 
-use super::TidyError;
 use super::source::File;
 use std::collections::HashSet;
+use std::fmt;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Written by tools or by others: not ours to tidy.
 const FOREIGN: [&str; 3] = ["Cargo.lock", "vendor/", "third_party/"];
+
+/// Why the tree could not be looked at.
+#[derive(Debug)]
+pub enum TidyError {
+    /// git does not list the files; what it says.
+    Git(String),
+    /// A file cannot be read.
+    Read(PathBuf, std::io::Error),
+}
+
+impl fmt::Display for TidyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TidyError::Git(reason) => write!(f, "git cannot list the files: {}", reason.trim()),
+            TidyError::Read(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for TidyError {}
 
 /// All files, by path.
 pub(super) struct Tree {

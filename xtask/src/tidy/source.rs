@@ -1,6 +1,6 @@
 //! A text file as the rules see it.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tokens::{Token, flatten};
 use proc_macro2::TokenStream;
 

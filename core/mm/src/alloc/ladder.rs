@@ -4,7 +4,7 @@ use super::{OutOfMemory, request};
 use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::config::Switch;
 use crate::lru::Kind;
-use crate::machine::{Machine, Node, Stalling};
+use crate::machine::{Machine, Node, StallKind};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
@@ -35,7 +35,7 @@ pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameL
     }
     m.count(Counter::AllocStall, 1);
     let (cpu, start) = (m.cpu(), m.platform.now());
-    let stall = m.stall(Stalling::Reclaims, start);
+    let stall = m.stall(StallKind::Reclaim, start);
     let waited_for = match wait_for_relief(m) {
         Throttled::No => None,
         Throttled::Yes => request(m, wanted, Level::Min),
@@ -69,7 +69,7 @@ pub(super) fn first_rungs<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<
 /// Wakes kswapd; up to `wanted` frames of those above min.
 pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     for (_, node) in m.nodes_from(m.cpu()) {
-        node.alarm.notify_all();
+        node.kswapd_wait.notify_all();
     }
     request(m, wanted, Level::Min)
 }
@@ -95,7 +95,7 @@ pub(super) fn run<P: Platform>(
         return Some(first);
     }
     for (_, node) in m.nodes_from(m.cpu()) {
-        node.alarm.notify_all();
+        node.kswapd_wait.notify_all();
         if order.0 > 0 {
             compact::wake_kcompactd(node, order);
         }
@@ -103,7 +103,7 @@ pub(super) fn run<P: Platform>(
     if let Some(first) = block(m, order, mobility, Level::Min) {
         return Some(first);
     }
-    let _stall = m.stall(Stalling::Reclaims, m.platform.now());
+    let _stall = m.stall(StallKind::Reclaim, m.platform.now());
     if let Some(first) = compacted(m, order, mobility, Mode::Async) {
         return Some(first);
     }
@@ -463,7 +463,7 @@ fn shortage<P: Platform>(
         anon: listed(Kind::Anon),
         file: listed(Kind::File),
         isolated: sum(&|node| node.isolated.iter().map(|kind| kind.load(Relaxed)).sum()),
-        hopeless: sum(&|node| node.hopeless.load(Relaxed).into()),
+        kswapd_failing: sum(&|node| node.kswapd_failing.load(Relaxed).into()),
         nodes: m.nodes.len() as u32,
         slots_used,
         slots,

@@ -87,7 +87,7 @@ impl<'a, P: Platform> Control<'a, P> {
 
     /// Frees the targets that no page moved to.
     pub(super) fn release(&mut self, m: &Machine<P>) {
-        self.targets.take_all().chunks(BATCH).for_each(|frames| m.free_for_all(frames));
+        self.targets.take_all().chunks(BATCH).for_each(|frames| m.free_to_zone(frames));
     }
 }
 

@@ -413,7 +413,7 @@ impl Evacuation {
 
     /// Frees the frames that were taken.
     fn abandon<P: Platform>(&mut self, m: &Machine<P>) {
-        self.frames.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+        self.frames.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
         self.frames.clear();
     }
 }

@@ -44,7 +44,7 @@ impl Isolated {
         let heads = self.folios.iter().map(|(_, head, list)| (FrameBatch::one(*head), *list));
         let singles = self.batches.iter().copied().zip(List::ALL);
         for (batch, list) in singles.chain(heads) {
-            m.free_for_all(&node.lru.putback(&m.frames, &batch, list));
+            m.free_to_zone(&node.lru.putback(&m.frames, &batch, list));
         }
     }
 }

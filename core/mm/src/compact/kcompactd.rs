@@ -52,7 +52,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
-        m.nodes.iter().for_each(|node| node.compaction.alarm.notify_all());
+        m.nodes.iter().for_each(|node| node.kcompactd.wait.notify_all());
     });
     for index in 0..machine.nodes.len() {
         threads.run(&format!("kcompactd{index}"), NodeId(index as u8), move |m, stopped| {
@@ -64,8 +64,8 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
 
 /// Requests a block of `order`, which an allocation did not find (wakeup_kcompactd).
 pub fn wake_kcompactd<P: Platform>(node: &Node<P>, order: Order) {
-    node.compaction.wanted.fetch_max(order.0, AcqRel);
-    node.compaction.alarm.notify_all();
+    node.kcompactd.order.fetch_max(order.0, AcqRel);
+    node.kcompactd.wait.notify_all();
 }
 
 /// The body of a thread.
@@ -73,12 +73,12 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::COMPACT);
     let (mut last_request, mut skipped, mut state) = (None::<Nanos>, 0, State::Idle);
     loop {
-        let ticket = node.compaction.alarm.ticket();
+        let ticket = node.kcompactd.wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
         let now = m.platform.now();
-        match Order(node.compaction.wanted.swap(0, AcqRel)) {
+        match Order(node.kcompactd.order.swap(0, AcqRel)) {
             Order(0) => {
                 let is_recent = |request| now.since(request) < CHECKED_FOR;
                 let timeout = last_request.is_some_and(is_recent).then_some(PERIOD);
@@ -89,7 +89,7 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
                     }
                 }
                 skipped = skipped.saturating_sub(1);
-                node.compaction.alarm.wait(ticket, timeout);
+                node.kcompactd.wait.wait(ticket, timeout);
             }
             order => {
                 last_request = Some(now);

@@ -142,7 +142,7 @@ pub(super) fn empty<P: Platform>(
     isolated: Isolated,
 ) -> Emptied {
     let moved = relocate(m, cc, isolated, Caller::Direct);
-    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_for_all(frames));
+    moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
     match moved.short {
         Some(Order(0)) => Emptied::OutOfTargets,
         // A folio without a target stays; other pages can still move.

@@ -27,7 +27,7 @@ use super::{Fault, file, most_at_once};
 use crate::alloc;
 use crate::config::{Readahead, ReadaheadBy, SwapIn, Switch};
 use crate::kthread::Kthreads;
-use crate::machine::{Flight, Machine, Run};
+use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::space::{Backing, Held, Page, Pinned};
 use crate::stats::Counter;
 use crate::swap::{Ahead, Wish, Wishes};
@@ -57,7 +57,7 @@ pub(super) fn go_on<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault, e
     let end_of_all = fault.within.end;
     let (first, end) = (end, Vpn((end.0 + stretch(m)).min(end_of_all.0)));
     if readahead && is_on(m) && first < end {
-        m.wish(Wish { space, first, end, marker: Some(first) });
+        m.request_readahead(Wish { space, first, end, marker: Some(first) });
     }
 }
 
@@ -89,19 +89,19 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
-        m.wishes.iter().flatten().for_each(Wishes::ring);
-        m.underway.close();
+        m.readahead.iter().flatten().for_each(Wishes::ring);
+        m.inflight.close();
     });
     let on = |node: usize| machine.nodes[node].zone.range().node;
-    for (node, wishes) in machine.wishes.iter().enumerate() {
+    for (node, wishes) in machine.readahead.iter().enumerate() {
         for seat in 0..wishes.len() {
             threads.run("readahead", on(node), move |m, stopped| {
-                run(m, &m.wishes[node][seat], stopped);
+                run(m, &m.readahead[node][seat], stopped);
             })?;
         }
     }
     if files && machine.config.readahead_by == ReadaheadBy::Reader {
-        machine.underway.open();
+        machine.inflight.open();
         threads.run("landing", on(0), |m, _| reader::sweep(m))?;
     }
     Ok(Some(threads))
@@ -134,7 +134,7 @@ enum Step {
 struct Reader<'a, P: Platform> {
     m: &'a Machine<P>,
     wishes: &'a Wishes<P>,
-    flights: Box<[Flight<P>]>,
+    flights: Box<[ReadBatch<P>]>,
     /// The oldest one.
     first: usize,
     len: usize,
@@ -145,7 +145,7 @@ struct Reader<'a, P: Platform> {
 impl<'a, P: Platform> Reader<'a, P> {
     fn new(m: &'a Machine<P>, wishes: &'a Wishes<P>) -> Self {
         let depth = (m.frames.len() / 1024).clamp(1, DEPTH_MAX);
-        let flights = (0..depth).map(|_| Flight::default()).collect();
+        let flights = (0..depth).map(|_| ReadBatch::default()).collect();
         Reader { m, wishes, flights, first: 0, len: 0, wish: None }
     }
 
@@ -183,7 +183,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 
     /// The next pages that are wanted, and are on the device, with frames for them.
-    fn next_run(&mut self, device: Option<u8>) -> Option<Run> {
+    fn next_run(&mut self, device: Option<u8>) -> Option<ReadRun> {
         let m = self.m;
         loop {
             let wish = self.wish.take().or_else(|| self.wishes.next())?;
@@ -207,7 +207,7 @@ impl<'a, P: Platform> Reader<'a, P> {
             let mut held = held;
             held.truncate(frames.len());
             self.wish = wish.without(frames.len() as u64);
-            return Some(Run { left: held.leave(), slots, frames, marker: wish.marker });
+            return Some(ReadRun { left: held.leave(), slots, frames, marker: wish.marker });
         }
     }
 

@@ -41,7 +41,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
         return Ok(None);
     }
-    let mut thread = Kthreads::new(machine, |m| m.khugepaged.notify_all());
+    let mut thread = Kthreads::new(machine, |m| m.khugepaged_wait.notify_all());
     thread.run("khugepaged", NodeId(0), run)?;
     Ok(Some(thread))
 }
@@ -116,12 +116,12 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::COMPACT);
     let mut scan = Scan { space: 0, at: Vpn(0) };
     loop {
-        let ticket = m.khugepaged.ticket();
+        let ticket = m.khugepaged_wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
         scan.pass(m, stopped);
-        m.khugepaged.wait(ticket, Some(m.config.khugepaged.scan_sleep));
+        m.khugepaged_wait.wait(ticket, Some(m.config.khugepaged.scan_sleep));
     }
 }
 

@@ -197,7 +197,7 @@ impl<P: Platform> Crew<P> {
                 throttle::give_up(&self.machine, node);
             }
             // Also for those that stay: whether they wake to be reviewed has changed.
-            node.alarm.notify_all();
+            node.kswapd_wait.notify_all();
             ended.append(&mut surplus);
         }
         ended.into_iter().for_each(|seat| seat.thread.join());
@@ -244,7 +244,7 @@ impl<P: Platform> Crew<P> {
     /// Changes the size of a team, if it is automatic and its period over.
     pub(super) fn review(self: &Arc<Self>, node: usize) {
         let (team, now) = (&self.teams[node], self.machine.platform.now());
-        self.machine.look_at_pressure(now);
+        self.machine.update_pressure(now);
         if !team.is_auto() {
             return;
         }
@@ -302,6 +302,6 @@ impl<P: Platform> Crew<P> {
         drop(roster);
         self.machine.count(Counter::KswapdShrunk, 1);
         duty.end();
-        self.machine.nodes[node].alarm.notify_all();
+        self.machine.nodes[node].kswapd_wait.notify_all();
     }
 }

@@ -161,7 +161,7 @@ pub(super) fn evict<P: Platform>(
     };
     disown(m, &piles.freed);
     match who {
-        Reclaimer::Kswapd(_) => m.free_for_all(&piles.freed),
+        Reclaimer::Kswapd(_) => m.free_to_zone(&piles.freed),
         Reclaimer::Direct => m.free(&piles.freed),
     }
     put_back(m, node, kind, &piles);

@@ -72,12 +72,12 @@ pub(super) fn run<P: Platform>(crew: &Arc<Crew<P>>, index: usize, seat: usize, d
     let node = &m.nodes[index];
     let sleep = |ticket| {
         let patience = crew.patience(index);
-        duty.sleep(&m.platform, || node.alarm.wait(ticket, patience));
+        duty.sleep(&m.platform, || node.kswapd_wait.wait(ticket, patience));
         crew.review(index);
     };
     let mut outbox = Outbox::new(m);
     loop {
-        let ticket = node.alarm.ticket();
+        let ticket = node.kswapd_wait.ticket();
         if duty.has_ended() {
             return;
         }
@@ -119,7 +119,7 @@ fn balance<P: Platform>(
 ) -> Balance {
     let mut failures = 0;
     loop {
-        let ticket = node.alarm.ticket();
+        let ticket = node.kswapd_wait.ticket();
         if node.zone.allows(Level::High, 0) || duty.has_ended() {
             return Balance::Done;
         }

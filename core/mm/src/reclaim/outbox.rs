@@ -165,7 +165,7 @@ impl<P: Platform> Outbox<P> {
 /// The frames of pages that are gone are for all, the others go back to their lists.
 fn give_out<P: Platform>(m: &Machine<P>, node: &Node<P>, piles: &Piles) {
     disown(m, &piles.freed);
-    m.free_for_all(&piles.freed);
+    m.free_to_zone(&piles.freed);
     if !piles.freed.is_empty() {
         throttle::relieve(m, node);
     }

@@ -49,13 +49,13 @@ pub(super) fn enter<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> 
         return Crowd::Few;
     }
     m.count(Counter::ThrottleIsolated, 1);
-    let ticket = node.calm.ticket();
+    let ticket = node.isolated_wait.ticket();
     // Before the next look: who makes it fewer afterwards sees that somebody waits.
-    node.held_up.fetch_add(1, SeqCst);
+    node.isolated_waiters.fetch_add(1, SeqCst);
     if crowd_of(node, kind) == Crowd::Many {
-        node.calm.wait(ticket, Some(ROOM_WAIT));
+        node.isolated_wait.wait(ticket, Some(ROOM_WAIT));
     }
-    node.held_up.fetch_sub(1, SeqCst);
+    node.isolated_waiters.fetch_sub(1, SeqCst);
     crowd_of(node, kind)
 }
 
@@ -80,8 +80,8 @@ impl<P: Platform> Drop for Isolated<'_, P> {
         let Isolated { node, kind, pages } = *self;
         node.isolated[kind as usize].fetch_sub(pages, SeqCst);
         // Not only who makes it few: it also becomes so as the list grows, and nobody tells.
-        if node.held_up.load(SeqCst) > 0 && crowd_of(node, kind) == Crowd::Few {
-            node.calm.notify_all();
+        if node.isolated_waiters.load(SeqCst) > 0 && crowd_of(node, kind) == Crowd::Few {
+            node.isolated_wait.notify_all();
         }
     }
 }
@@ -106,7 +106,7 @@ fn depth(free: u32, min: u32, help: bool) -> Depth {
 fn depth_of<P: Platform>(m: &Machine<P>) -> Depth {
     let free = m.nodes.iter().map(|node| node.zone.free_frames()).sum();
     let min = m.nodes.iter().map(|node| node.zone.marks().min).sum();
-    depth(free, min, m.nodes.iter().any(|node| node.hopeless.load(Acquire) == 0))
+    depth(free, min, m.nodes.iter().any(|node| node.kswapd_failing.load(Acquire) == 0))
 }
 
 /// What a thread in need did before its direct reclaim.
@@ -123,7 +123,7 @@ pub enum Throttled {
 pub fn wait_for_relief<P: Platform>(m: &Machine<P>) -> Throttled {
     let (start, mut throttled) = (m.platform.now(), Throttled::No);
     loop {
-        let ticket = m.relief.ticket();
+        let ticket = m.throttle_wait.ticket();
         let left = RELIEF_WAIT.since(m.platform.now().since(start));
         if depth_of(m) == Depth::Fine || left == Nanos(0) {
             return throttled;
@@ -132,24 +132,24 @@ pub fn wait_for_relief<P: Platform>(m: &Machine<P>) -> Throttled {
             m.count(Counter::ThrottleDirect, 1);
         }
         throttled = Throttled::Yes;
-        m.relief.wait(ticket, Some(left));
+        m.throttle_wait.wait(ticket, Some(left));
     }
 }
 
 /// kswapd has freed something: threads that wait for it go on, if that is enough.
 pub(super) fn relieve<P: Platform>(m: &Machine<P>, node: &Node<P>) {
-    if node.hopeless.load(Acquire) != 0 {
-        node.hopeless.store(0, Release);
+    if node.kswapd_failing.load(Acquire) != 0 {
+        node.kswapd_failing.store(0, Release);
     }
     if depth_of(m) == Depth::Fine {
-        m.relief.notify_all();
+        m.throttle_wait.notify_all();
     }
 }
 
 /// kswapd can do nothing for a node: nobody waits for it.
 pub(super) fn give_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
-    node.hopeless.store(1, Release);
-    m.relief.notify_all();
+    node.kswapd_failing.store(1, Release);
+    m.throttle_wait.notify_all();
 }
 
 #[cfg(test)]
@@ -168,17 +168,17 @@ mod tests {
         let node = &m.nodes[0];
         let isolated = Isolated::note(node, Kind::Anon, 40);
         assert_eq!(crowd_of(node, Kind::Anon), Crowd::Many);
-        let ticket = node.calm.ticket();
-        node.held_up.fetch_add(1, SeqCst);
+        let ticket = node.isolated_wait.ticket();
+        node.isolated_waiters.fetch_add(1, SeqCst);
         let grown: Vec<Pfn> = (0..400).map(Pfn).collect();
         for pages in grown.chunks(16) {
             node.lru.add(&m.frames, m.cpu(), pages, List::InactiveAnon);
         }
         node.lru.drain(&m.frames, |_| ());
         assert_eq!(crowd_of(node, Kind::Anon), Crowd::Few);
-        assert_eq!(node.calm.ticket(), ticket);
+        assert_eq!(node.isolated_wait.ticket(), ticket);
         drop(isolated);
-        assert_ne!(node.calm.ticket(), ticket);
+        assert_ne!(node.isolated_wait.ticket(), ticket);
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub struct Shortage {
     pub file: u32,
     /// Pages in threads' hands.
     pub isolated: u32,
-    /// Nodes that kswapd has given up, or has no thread for.
-    pub hopeless: u32,
+    /// Nodes that kswapd has given up on, or that have no kswapd.
+    pub kswapd_failing: u32,
     /// All nodes.
     pub nodes: u32,
     /// Swap slots in use.
@@ -48,13 +48,13 @@ impl Shortage {
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortage { rounds, frames, free, anon, file, isolated, .. } = self;
-        let Shortage { hopeless, nodes, slots_used, slots, room, write_errors, .. } = self;
+        let Shortage { kswapd_failing, nodes, slots_used, slots, room, write_errors, .. } = self;
         write!(
             f,
             "{rounds} rounds of reclaim in {} ms gained nothing; of {frames} pages {free} are \
              free, {anon} anonymous and {file} of files listed, {isolated} being looked at; \
              {slots_used} of {slots} swap slots are used, and {room} can be; {write_errors} writes \
-             failed; kswapd can do nothing on {hopeless} of {nodes} nodes",
+             failed; kswapd has given up on {kswapd_failing} of {nodes} nodes",
             self.waited.0 / 1_000_000
         )
     }

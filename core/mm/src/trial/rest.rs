@@ -86,7 +86,7 @@ fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
         }
         match bell {
             Bell::ByHand if attempt.is_power_of_two() => {
-                machine.nodes.iter().filter(short).for_each(|node| node.alarm.notify_all());
+                machine.nodes.iter().filter(short).for_each(|node| node.kswapd_wait.notify_all());
             }
             Bell::ByFaults(page) if attempt > RELAX_MAX && attempt.is_power_of_two() => {
                 fault(world, (page + u64::from(attempt.ilog2())) % world.plan.pages);

@@ -52,9 +52,9 @@ fn limits<P: Platform>(m: &Machine<P>) -> Limits {
 
 /// This thread has changed a page of a file.
 pub fn tell<P: Platform>(m: &Machine<P>) {
-    let knows_of_none = m.flushing.sleeps.load(SeqCst) != 0;
+    let knows_of_none = m.flusher.sleeping.load(SeqCst) != 0;
     if knows_of_none || limits(m).writer(dirty_pages(m)) != Writer::GoOn {
-        m.flushing.alarm.notify_all();
+        m.flusher.wait.notify_all();
     }
 }
 
@@ -70,12 +70,12 @@ pub fn balance<P: Platform>(m: &Machine<P>) {
 fn wait<P: Platform>(m: &Machine<P>) {
     m.count(Counter::DirtyThrottle, 1);
     loop {
-        let (ticket, before) = (m.flushing.cleaned.ticket(), dirty_pages(m));
-        m.flushing.alarm.notify_all();
+        let (ticket, before) = (m.flusher.progress.ticket(), dirty_pages(m));
+        m.flusher.wait.notify_all();
         if limits(m).writer(before) != Writer::Wait {
             return;
         }
-        m.flushing.cleaned.wait(ticket, Some(PAUSE_MAX));
+        m.flusher.progress.wait(ticket, Some(PAUSE_MAX));
         if dirty_pages(m) >= before {
             return;
         }
@@ -90,7 +90,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     if !machine.has_files() {
         return Ok(None);
     }
-    let mut thread = Kthreads::new(machine, |m| m.flushing.alarm.notify_all());
+    let mut thread = Kthreads::new(machine, |m| m.flusher.wait.notify_all());
     thread.run("flush", NodeId(0), run)?;
     Ok(Some(thread))
 }
@@ -110,7 +110,7 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::RANGE);
     let mut rounds: Vec<Round> = Vec::new();
     loop {
-        let ticket = m.flushing.alarm.ticket();
+        let ticket = m.flusher.wait.ticket();
         if stopped.load(Acquire) != 0 {
             return;
         }
@@ -124,18 +124,18 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
         }
         match limits(m).flusher(dirty_pages(m), oldest) {
             Flush::Sleep => {
-                m.flushing.sleeps.store(1, SeqCst);
+                m.flusher.sleeping.store(1, SeqCst);
                 if dirty_pages(m) == 0 {
-                    m.flushing.alarm.wait(ticket, None);
+                    m.flusher.wait.wait(ticket, None);
                 }
-                m.flushing.sleeps.store(0, SeqCst);
+                m.flusher.sleeping.store(0, SeqCst);
             }
-            Flush::SleepFor(time) => m.flushing.alarm.wait(ticket, Some(time)),
+            Flush::SleepFor(time) => m.flusher.wait.wait(ticket, Some(time)),
             Flush::Some => {
                 let pass = |(space, round)| flush_some(m, space, round, PASS_PAGES);
                 let written: usize = m.spaces().zip(&mut rounds).map(pass).sum();
                 if written == 0 {
-                    m.flushing.alarm.wait(ticket, Some(REST));
+                    m.flusher.wait.wait(ticket, Some(REST));
                 }
             }
         }
@@ -174,7 +174,7 @@ fn flush_some<P: Platform>(
     while written < most && space.dirty() > 0 {
         let (next, batch) = gather(m, space, Vpn(round.at));
         written += write_batch(m, device, batch);
-        m.flushing.cleaned.notify_all();
+        m.flusher.progress.notify_all();
         match next {
             Some(next) => round.at = next.0,
             None => {

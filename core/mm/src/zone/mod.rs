@@ -7,7 +7,7 @@
 //! parts.rs -> buddy.rs, map.rs, mobility.rs     blocks.rs says how free memory lies
 //! ```
 //! Who frees memory for itself, or frees its own, does it into its CPU's list, and takes from there
-//! again without the zone's lock; what kswapd frees is for all ([`Zone::free_for_all`]).
+//! again without the zone's lock; what kswapd frees is for all ([`Zone::free_to_zone`]).
 //!
 //! Locking: a CPU's list, then a part's (`PerCpuFrames -> Zone`). As in the kernel, frames on
 //! per-CPU lists do not count as free; [`Zone::drain`] gives them back when memory is short.
@@ -313,15 +313,15 @@ impl<P: Platform> Zone<P> {
     /// Gives frames back: to the CPU's list, and half of it to the buddy allocator when it is full.
     pub fn free(&self, cpu: CpuId, frames: &[Pfn]) {
         if frames.len() > self.limits.high {
-            return self.free_for_all(frames);
+            return self.free_to_zone(frames);
         }
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
         mine.visits(frames.len());
-        mine.free(&self.limits, frames, |oldest| self.free_for_all(oldest));
+        mine.free(&self.limits, frames, |oldest| self.free_to_zone(oldest));
     }
 
     /// Gives frames back to the buddy allocator, for whoever needs them.
-    pub fn free_for_all(&self, frames: &[Pfn]) {
+    pub fn free_to_zone(&self, frames: &[Pfn]) {
         self.parts.give(frames);
     }
 
@@ -337,7 +337,7 @@ impl<P: Platform> Zone<P> {
         let mut list = self.cpus[usize::from(cpu.0)].lock();
         list.visits(1);
         if list.len() > 0 {
-            self.free_for_all(list.frames());
+            self.free_to_zone(list.frames());
             let give = |first, order, mobility| self.parts.give_block(first, order, mobility);
             list.blocks().each(give);
             list.clear();
@@ -393,11 +393,11 @@ mod tests {
         zone.take_singles(cpu, range.frames as usize, Level::Nothing, |_| {});
         // The pageblock stays movable, as all others of its frames are in use as that.
         let stays = Pfn(last + 188);
-        zone.free_for_all(&[stays]);
+        zone.free_to_zone(&[stays]);
         let first = zone.alloc_block(cpu, Order(0), Mobility::Unmovable, Level::Nothing);
         assert_eq!(first, Some(stays));
         let free: Vec<Pfn> = (0..range.frames).filter(|pfn| pfn % 4 == 1).map(Pfn).collect();
-        zone.free_for_all(&free);
+        zone.free_to_zone(&free);
         let take = |refuge| {
             let mut taken = Vec::new();
             let limits = (Contention::Waits, 0);

@@ -121,7 +121,7 @@ fn fuzz(seed: u64, steps: usize) {
                 let freed = held.swap_remove(random.below(held.len() as u64) as usize);
                 freed.iter().for_each(|pfn| assert!(used.remove(pfn)));
                 match random.below(4) {
-                    0 => zone.free_for_all(&freed),
+                    0 => zone.free_to_zone(&freed),
                     1 => freed.iter().for_each(|pfn| zone.free(cpu, &[*pfn])),
                     _ => zone.free(cpu, &freed),
                 }

@@ -1,6 +1,6 @@
 //! `clean-whitespace`: differences between versions are differences in meaning.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {

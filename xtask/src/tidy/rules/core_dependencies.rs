@@ -1,7 +1,7 @@
 //! `core-dependencies`: the crates of core depend on each other and on nothing else.
 
-use crate::tidy::Finding;
 use crate::tidy::files::Tree;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 use toml::{Table, Value};
 

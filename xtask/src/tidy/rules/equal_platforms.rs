@@ -1,7 +1,7 @@
 //! `equal-platforms`: what one platform has in a file, the others have in the file of that name.
 
-use crate::tidy::Finding;
 use crate::tidy::files::Tree;
+use crate::tidy::finding::Finding;
 
 /// The files of core/platform that every platform answers.
 const NAMES: &[&str] =

@@ -1,6 +1,6 @@
 //! `layers`: inside core/mm a module uses only modules further down the way of a fault.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 use crate::tidy::tokens::{flatten, text};
 use proc_macro2::Span;

@@ -1,6 +1,6 @@
 //! `line-width`: a line fits beside another file on one screen.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 
 const COLUMNS_MAX: usize = 100;

@@ -1,7 +1,7 @@
 //! `living-references`: a file that a page of documentation points at exists.
 
-use crate::tidy::Finding;
 use crate::tidy::files::Tree;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 
 /// History may name what is gone.

@@ -3,6 +3,7 @@
 pub(super) mod clean_whitespace;
 pub(super) mod core_dependencies;
 pub(super) mod equal_platforms;
+pub(super) mod import_cycles;
 pub(super) mod layers;
 pub(super) mod line_width;
 pub(super) mod living_references;
@@ -11,6 +12,7 @@ pub(super) mod no_dead_files;
 pub(super) mod no_leftovers;
 pub(super) mod no_machine_paths;
 pub(super) mod parses;
+pub(super) mod plain_words;
 pub(super) mod reasoned_allow;
 pub(super) mod safe_core;
 pub(super) mod safety_comment;
@@ -21,8 +23,8 @@ pub(super) mod workspace_lints;
 /// How the rules are tested: sources in, findings out.
 #[cfg(test)]
 mod testing {
-    use crate::tidy::Finding;
     use crate::tidy::files::Tree;
+    use crate::tidy::finding::Finding;
     use crate::tidy::source::File;
 
     /// A rule about files finds exactly `expected` in a file: lines, and a part of what it says.

@@ -1,6 +1,6 @@
 //! `module-header`: a module says what it is for before it says anything else.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {

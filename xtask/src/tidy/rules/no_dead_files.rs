@@ -3,8 +3,8 @@
 //! Rust files are reached by `mod` from a root that cargo builds. C, Python and shell files are
 //! named by another file.
 
-use crate::tidy::Finding;
 use crate::tidy::files::Tree;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 use std::collections::HashSet;
 use syn::{Expr, ExprLit, Item, ItemMod, Lit, Meta};

@@ -1,6 +1,6 @@
 //! `no-leftovers`: what is not finished is not committed; what is parked is an issue.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 use crate::tidy::tokens::{Token, text};
 

@@ -1,6 +1,6 @@
 //! `no-machine-paths`: the repository knows no directory of the machines it was written on.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 
 /// Top directories where people and builds live.

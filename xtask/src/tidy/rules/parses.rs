@@ -1,6 +1,6 @@
 //! `parses`: what does not parse, the other rules cannot judge.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! `reasoned-allow`: an exception to a lint says why.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 use crate::tidy::tokens::{Token, inside, text};
 

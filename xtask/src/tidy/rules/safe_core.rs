@@ -1,6 +1,6 @@
 //! `safe-core`: the machine itself holds no `unsafe`, and the compiler is told so.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Rust};
 use syn::AttrStyle;
 

@@ -4,7 +4,7 @@
 //! statement lie between, and no blank line. A method of a trait's `impl` is excused: its callers
 //! owe what the trait says.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Rust};
 use crate::tidy::tokens::{Token, text};
 use syn::visit::{self, Visit};

@@ -1,6 +1,6 @@
 //! `short-files`: a file is one concept, read in one sitting.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 
 const LINES_MAX: usize = 600;

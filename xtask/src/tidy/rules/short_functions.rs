@@ -3,7 +3,7 @@
 //! Rust is parsed. C and Python go by layout: a C function ends at a `}` in the first column, a
 //! Python function at the next line that is indented no deeper than its `def`.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Kind};
 use proc_macro2::Span;
 use syn::spanned::Spanned;

@@ -1,6 +1,6 @@
 //! `workspace-lints`: every crate obeys the one table of lints.
 
-use crate::tidy::Finding;
+use crate::tidy::finding::Finding;
 use crate::tidy::source::File;
 use toml::{Table, Value};
 

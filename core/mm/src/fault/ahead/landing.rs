@@ -3,7 +3,7 @@
 use super::super::swap_in::keep_or_free_slots;
 use super::super::{adopt, file, note_refaults};
 use crate::lru::{Kind, List};
-use crate::machine::{Flight, Machine, Run};
+use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::space::{Access, Backing, Entry, Held};
 use crate::stats::Counter;
 use crate::swap::Source;
@@ -11,13 +11,13 @@ use highwater_platform::{Platform, Protection, Recency};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX};
 
 /// Waits for a batch and makes its pages present.
-pub(super) fn land<P: Platform>(m: &Machine<P>, flight: &mut Flight<P>) {
+pub(super) fn land<P: Platform>(m: &Machine<P>, flight: &mut ReadBatch<P>) {
     flight.land(m, |run, good| present(m, run, good));
 }
 
 /// The first `good` pages of a run are in their frames; the others stay on the device.
-fn present<P: Platform>(m: &Machine<P>, run: Run, good: usize) {
-    let Run { left, slots, mut frames, marker } = run;
+fn present<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
+    let ReadRun { left, slots, mut frames, marker } = run;
     let mut held = Held::back(m.space(left.space()), left);
     m.free(&frames[good..]);
     if good == 0 {

@@ -12,7 +12,7 @@
 use super::{hold, landing};
 use crate::alloc;
 use crate::config::ReadaheadBy;
-use crate::machine::{Flight, Machine, Run, SHELF_LIFE};
+use crate::machine::{Machine, ReadBatch, ReadRun, WINDOW_EXPIRY};
 use crate::stats::Counter;
 use crate::swap::Wish;
 use highwater_platform::Platform;
@@ -22,7 +22,7 @@ use highwater_units::{Nanos, SpaceId, Vpn};
 pub(in crate::fault) fn want<P: Platform>(m: &Machine<P>, wish: Wish) {
     match m.config.readahead_by {
         ReadaheadBy::Threads => {
-            m.wish(wish);
+            m.request_readahead(wish);
         }
         ReadaheadBy::Reader => begin(m, wish),
     }
@@ -35,13 +35,13 @@ fn begin<P: Platform>(m: &Machine<P>, wish: Wish) {
         if make_room(m) == Room::None {
             return;
         }
-        let mut flight = Flight::default();
+        let mut flight = ReadBatch::default();
         left = gather(m, &mut flight, wish);
         if flight.runs() == 0 {
             return;
         }
         flight.send(m);
-        m.underway.put(m, wish.space, flight);
+        m.inflight.put(m, wish.space, flight);
     }
 }
 
@@ -54,15 +54,15 @@ enum Room {
 
 /// Lands what the devices are done with, as long as there is too much.
 fn make_room<P: Platform>(m: &Machine<P>) -> Room {
-    while !m.underway.admits(m) {
-        let Some(mut flight) = m.underway.take_done(m) else { return Room::None };
+    while !m.inflight.admits(m) {
+        let Some(mut flight) = m.inflight.take_done(m) else { return Room::None };
         landing::land(m, &mut flight);
     }
     Room::Some
 }
 
 /// Takes runs of pages from a wish until the batch is full; returns what is left to be read.
-fn gather<P: Platform>(m: &Machine<P>, flight: &mut Flight<P>, wish: Wish) -> Option<Wish> {
+fn gather<P: Platform>(m: &Machine<P>, flight: &mut ReadBatch<P>, wish: Wish) -> Option<Wish> {
     let (mut left, mut pages) = (Some(wish), 0);
     while let Some(wish) = left
         && pages < flight.pages_max(m)
@@ -75,7 +75,7 @@ fn gather<P: Platform>(m: &Machine<P>, flight: &mut Flight<P>, wish: Wish) -> Op
         let frames = alloc::at_hand(m, held.len())?;
         held.truncate(frames.len());
         (left, pages) = (wish.without(frames.len() as u64), pages + frames.len());
-        flight.add(Run { left: held.leave(), slots, frames, marker: wish.marker });
+        flight.add(ReadRun { left: held.leave(), slots, frames, marker: wish.marker });
     }
     left
 }
@@ -91,7 +91,7 @@ pub(in crate::fault) enum Landed {
 
 /// If a page is of a batch that nobody has in hand: waits for the device, and makes it present.
 pub(in crate::fault) fn land<P: Platform>(m: &Machine<P>, space: SpaceId, vpn: Vpn) -> Landed {
-    let Some(mut flight) = m.underway.take(space, vpn) else { return Landed::NotUnderway };
+    let Some(mut flight) = m.inflight.take(space, vpn) else { return Landed::NotUnderway };
     if !flight.is_over(m) {
         m.count(Counter::FaultWait, 1);
     }
@@ -102,17 +102,17 @@ pub(in crate::fault) fn land<P: Platform>(m: &Machine<P>, space: SpaceId, vpn: V
 /// The body of the thread that lands what nobody has come for.
 pub(super) fn sweep<P: Platform>(m: &Machine<P>) {
     loop {
-        let ticket = m.underway.ticket();
-        let open = m.underway.is_open();
+        let ticket = m.inflight.ticket();
+        let open = m.inflight.is_open();
         let old = match open {
-            true => m.platform.now().since(SHELF_LIFE),
+            true => m.platform.now().since(WINDOW_EXPIRY),
             false => Nanos(u64::MAX),
         };
-        while let Some(mut flight) = m.underway.take_old(old) {
+        while let Some(mut flight) = m.inflight.take_old(old) {
             landing::land(m, &mut flight);
         }
         match open {
-            true => m.underway.watch(ticket),
+            true => m.inflight.watch(ticket),
             false => return,
         }
     }

@@ -46,7 +46,7 @@ pub(super) enum Load {
 
 /// The load program: one load, in this process.
 #[derive(Clone, Debug, Args)]
-pub(in crate::bench) struct LoadArgs {
+pub(in crate::commands::bench) struct LoadArgs {
     #[arg(long, value_enum)]
     pub(super) load: Load,
     /// Whose malloc it is; without it, this program's
@@ -66,7 +66,7 @@ pub(in crate::bench) struct LoadArgs {
 
 /// What came of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::bench) struct LoadFigures {
+pub(in crate::commands::bench) struct LoadFigures {
     /// Calls of malloc, and as many of free.
     pub(super) operations: u64,
     /// What they took a thread, or a pair of threads.
@@ -130,7 +130,7 @@ impl Sizes {
 
 impl LoadArgs {
     /// Carries it out.
-    pub(in crate::bench) fn run(&self) -> Result<LoadFigures, Trouble> {
+    pub(in crate::commands::bench) fn run(&self) -> Result<LoadFigures, Trouble> {
         // One that hangs ends with who started it.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let base_bytes = memory()?.0;

@@ -1,4 +1,4 @@
-//! `highwater bench`, as its users see it: small runs on guards.
+//! `highwater-lab bench`, as its users see it: small runs on guards.
 
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,7 @@ fn bench(args: &[&str]) -> String {
 
 fn bench_in(memory: &str, args: &[&str]) -> String {
     let small = ["--platform", "os", "--memory", memory, "--set", "16M", "--threads", "2"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let Output { status, stdout, stderr } =
         command.arg("bench").args(args).args(small).output().unwrap();
     let told = String::from_utf8(stderr).unwrap();
@@ -52,7 +52,7 @@ fn what_does_not_go_together_is_refused() {
         (&["pmbench", "--peer", "buffered"][..], "give it to bench streams"),
         (&["streams", "--peer", "mmap"], "give --platform os, and --peer buffered or direct"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
         command.args(["bench"]).args(args).args(["--platform", "os", "--memory", "4M"]);
         let Output { status, stderr, .. } = command.args(["--set", "8M"]).output().unwrap();
         let text = String::from_utf8(stderr).unwrap();
@@ -63,7 +63,7 @@ fn what_does_not_go_together_is_refused() {
 
 #[test]
 fn a_reader_that_is_gone_is_no_failure() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     command.args(["bench", "usemem", "--platform", "os", "--memory", "4M", "--set", "16M"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -124,7 +124,7 @@ fn highalloc(args: &[&str]) -> (Option<i32>, String) {
 }
 
 fn told(workload: &str, args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.args(["bench", workload]).args(args).output().unwrap();
     let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code(), told.concat())
@@ -165,7 +165,7 @@ fn blocks_are_asked_for_on_guards_alone() {
 
 /// `bench malloc` with these arguments: exit status, and what was told.
 fn malloc(args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.args(["bench", "malloc"]).args(args).output().unwrap();
     let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code(), told.concat())

@@ -1,7 +1,7 @@
 //! A batch of runs of pages that one device reads. What becomes of them is decided in `fault`.
 //!
 //! ```text
-//! Flight -- [Run]     pages one after the other: their entries locked, frames for them
+//! ReadBatch -- [ReadRun] pages one after the other: their entries locked, frames for them
 //!        |- [Io]      the transfers that fill these, one for each stretch on the device
 //!        \- InFlight  once the device is at it
 //! ```
@@ -22,7 +22,7 @@ const BATCH: usize = 32;
 const FILE_BATCH: usize = 64;
 
 /// Pages one after the other, their entries locked, their frames being filled.
-pub struct Run {
+pub struct ReadRun {
     /// The entries.
     pub left: Left,
     /// Where the pages are.
@@ -34,20 +34,20 @@ pub struct Run {
 }
 
 /// Runs of pages that one device reads.
-pub struct Flight<P: Platform> {
-    runs: Vec<Run>,
+pub struct ReadBatch<P: Platform> {
+    runs: Vec<ReadRun>,
     ios: Vec<Io>,
     reading: Option<InFlight<P>>,
 }
 
-impl<P: Platform> Default for Flight<P> {
+impl<P: Platform> Default for ReadBatch<P> {
     /// An empty one.
     fn default() -> Self {
-        Flight { runs: Vec::new(), ios: Vec::new(), reading: None }
+        ReadBatch { runs: Vec::new(), ios: Vec::new(), reading: None }
     }
 }
 
-impl<P: Platform> Flight<P> {
+impl<P: Platform> ReadBatch<P> {
     /// How many runs it has.
     pub fn runs(&self) -> usize {
         self.runs.len()
@@ -88,7 +88,7 @@ impl<P: Platform> Flight<P> {
     }
 
     /// Takes a run in. There is room for it.
-    pub fn add(&mut self, run: Run) {
+    pub fn add(&mut self, run: ReadRun) {
         let slots = &run.slots[..run.frames.len()];
         let mut at = 0;
         for stretch in slots.chunk_by(|a, b| a.index + 1 == b.index) {
@@ -113,7 +113,7 @@ impl<P: Platform> Flight<P> {
 
     /// Waits for the device; calls `landed` with each run and how many of its first pages are in
     /// their frames. It is empty then.
-    pub fn land(&mut self, m: &Machine<P>, mut landed: impl FnMut(Run, usize)) {
+    pub fn land(&mut self, m: &Machine<P>, mut landed: impl FnMut(ReadRun, usize)) {
         let _phase = m.enter(phase::SWAP_IN);
         let reading = self.reading.take().expect("only what was sent lands");
         m.swap.finish_read(&m.platform, &m.stats, reading, &mut self.ios);

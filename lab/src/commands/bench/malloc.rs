@@ -1,4 +1,4 @@
-//! `highwater bench malloc`: one load program under several allocators, in turn.
+//! `highwater-lab bench malloc`: one load program under several allocators, in turn.
 //!
 //! ```text
 //! each round, each load:  glibc      bench malloc-load                          \
@@ -13,7 +13,7 @@ mod heap;
 mod load;
 mod table;
 
-use super::rounds::{figures_of, ourselves};
+use super::rounds::{figures_of, piped, this_program};
 use super::{Trouble, json, name_of, size};
 use clap::{Args, ValueEnum};
 use highwater_units::{Bytes, PAGE_SIZE};
@@ -21,7 +21,7 @@ pub(super) use load::LoadArgs;
 use load::{Load, LoadFigures};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -199,12 +199,13 @@ impl Malloc {
     fn measure(&self, load: Load, found: &Found) -> Result<AllocatorRun, Trouble> {
         let (allocator, line) = (found.allocator, self.line(load, found));
         if self.memory.is_none() && allocator != Allocator::Highwater {
-            let figures = figures_of(command(line)?, self.limit())?;
+            let figures = figures_of(command(&this_program()?, line), self.limit())?;
             return Ok(AllocatorRun { load, allocator, figures, paging: None });
         }
         let told = |error: std::io::Error| Trouble::Setup(format!("a file for a report: {error}"));
         let file = tempfile::NamedTempFile::new().map_err(told)?;
-        let figures = figures_of(command(self.paged(file.path(), line)?)?, self.limit())?;
+        let figures =
+            figures_of(command(&highwater()?, self.paged(file.path(), line)?), self.limit())?;
         let text = std::fs::read_to_string(file.path()).map_err(told)?;
         let report: Report = serde_json::from_str(&text)
             .map_err(|error| Trouble::Run(format!("the report of a run: {error}")))?;
@@ -231,9 +232,9 @@ impl Malloc {
         line
     }
 
-    /// A command line of this program under `highwater run`.
+    /// Arguments of `highwater` that run this program under it.
     fn paged(&self, report: &Path, line: Vec<OsString>) -> Result<Vec<OsString>, Trouble> {
-        let program = std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))?;
+        let program = this_program()?;
         let budget = self.memory.map_or(4 * self.set.0 + AMPLE, |memory| memory.0);
         let mut all: Vec<OsString> = ["run", "--quiet"].map(OsString::from).into();
         all.extend(["--memory".into(), budget.to_string().into()]);
@@ -266,11 +267,18 @@ impl Malloc {
     }
 }
 
-/// This program again, without what is preloaded here.
-fn command(line: Vec<OsString>) -> Result<Command, Trouble> {
-    let mut command = ourselves(line)?;
+/// `highwater`, which lies beside this program.
+fn highwater() -> Result<PathBuf, Trouble> {
+    let path = this_program()?.with_file_name("highwater");
+    let missing = || Trouble::Setup(format!("{} does not exist: build it", path.display()));
+    if path.is_file() { Ok(path) } else { Err(missing()) }
+}
+
+/// A command without what is preloaded here.
+fn command(program: &Path, line: Vec<OsString>) -> Command {
+    let mut command = piped(program, line);
     command.env_remove("LD_PRELOAD").env(TUNABLES.0, TUNABLES.1);
-    Ok(command)
+    command
 }
 
 impl Allocator {

@@ -1,4 +1,4 @@
-//! `highwater bench`: the lab's workloads on Highwater, beside the kernel's way where asked.
+//! `highwater-lab bench`: the lab's workloads on Highwater, beside the kernel's way where asked.
 //!
 //! ```text
 //! job: pmbench, usemem, streams   what runs, on whatever memory
@@ -19,10 +19,9 @@ mod subject;
 mod table;
 mod walk;
 
-use crate::output::print;
-use crate::say::say;
 use clap::{Args, Subcommand, ValueEnum};
 use highalloc::Highalloc;
+use highwater_command::{print, say};
 use highwater_lab::peer::keeper::{self, Plan, Ready};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
@@ -268,11 +267,9 @@ fn answer(answer: &Result<Ready, String>) -> std::io::Result<()> {
 
 /// A size as people write it, in binary units.
 fn size(text: &str) -> Result<Bytes, String> {
-    let parsed = parse_size::Config::new().with_binary().parse_size(text);
-    match parsed {
-        Ok(bytes) if Bytes(bytes).pages() > 0 => Ok(Bytes(bytes)),
-        Ok(_) => Err("less than a page".into()),
-        Err(reason) => Err(reason.to_string()),
+    match highwater_command::size(text)? {
+        bytes if bytes.pages() > 0 => Ok(bytes),
+        _ => Err("less than a page".into()),
     }
 }
 

@@ -10,7 +10,7 @@
 //! afterwards: so nobody sleeps for a batch that lies there.
 
 use super::Machine;
-use super::flight::Flight;
+use super::read_batch::ReadBatch;
 use crate::lock_class;
 use highwater_platform::{Atomic, Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{Nanos, SpaceId, Vpn};
@@ -20,13 +20,13 @@ use std::sync::atomic::Ordering::SeqCst;
 const SHELVES: usize = 16;
 
 /// How long a batch waits for its reader.
-pub const SHELF_LIFE: Nanos = Nanos(5_000_000);
+pub const WINDOW_EXPIRY: Nanos = Nanos(5_000_000);
 
 /// Part of all frames that may be under way: what is left can be reclaimed.
 const PART_OF_FRAMES: u32 = 8;
 
 /// A batch, and since when it lies there.
-type Shelf<P> = Vec<(Nanos, Flight<P>)>;
+type Shelf<P> = Vec<(Nanos, ReadBatch<P>)>;
 
 /// Whether batches may be put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +40,18 @@ enum State {
 }
 
 /// All batches under way that are in nobody's hands.
-pub struct Underway<P: Platform> {
+pub struct InflightReadahead<P: Platform> {
     shelves: Vec<P::Lock<Shelf<P>>>,
     pages: P::Atomic<u32>,
     state: P::Atomic<u8>,
     bell: P::Event,
 }
 
-impl<P: Platform> Underway<P> {
+impl<P: Platform> InflightReadahead<P> {
     /// None, and closed.
-    pub(super) fn new(platform: &P) -> Underway<P> {
+    pub(super) fn new(platform: &P) -> InflightReadahead<P> {
         let shelf = |_| platform.new_lock(lock_class::PREFETCH, Shelf::new());
-        Underway {
+        InflightReadahead {
             shelves: (0..SHELVES).map(shelf).collect(),
             pages: Atomic::new(0),
             state: Atomic::new(State::Closed as u8),
@@ -81,7 +81,7 @@ impl<P: Platform> Underway<P> {
     }
 
     /// Leaves a batch of pages of `space`, that was sent, to who comes for one of them.
-    pub fn put(&self, m: &Machine<P>, space: SpaceId, flight: Flight<P>) {
+    pub fn put(&self, m: &Machine<P>, space: SpaceId, flight: ReadBatch<P>) {
         self.pages.fetch_add(flight.pages(), SeqCst);
         let now = m.platform.now();
         let mut shelf = self.shelf(space).lock();
@@ -99,7 +99,7 @@ impl<P: Platform> Underway<P> {
     }
 
     /// The batch that a page is of, taken out.
-    pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<Flight<P>> {
+    pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<ReadBatch<P>> {
         if self.pages.load(SeqCst) == 0 {
             return None;
         }
@@ -107,20 +107,20 @@ impl<P: Platform> Underway<P> {
     }
 
     /// A batch that has been there since before a time, taken out.
-    pub fn take_old(&self, before: Nanos) -> Option<Flight<P>> {
+    pub fn take_old(&self, before: Nanos) -> Option<ReadBatch<P>> {
         self.shelves.iter().find_map(|shelf| self.take_first(shelf, |since, _| since < before))
     }
 
     /// A batch that can be landed without a wait, taken out.
-    pub fn take_done(&self, m: &Machine<P>) -> Option<Flight<P>> {
+    pub fn take_done(&self, m: &Machine<P>) -> Option<ReadBatch<P>> {
         self.shelves.iter().find_map(|shelf| self.take_first(shelf, |_, flight| flight.is_over(m)))
     }
 
     fn take_first(
         &self,
         shelf: &P::Lock<Shelf<P>>,
-        wanted: impl Fn(Nanos, &Flight<P>) -> bool,
-    ) -> Option<Flight<P>> {
+        wanted: impl Fn(Nanos, &ReadBatch<P>) -> bool,
+    ) -> Option<ReadBatch<P>> {
         let mut shelf = shelf.lock();
         let at = shelf.iter().position(|(since, flight)| wanted(*since, flight));
         shelf.visits(at.map_or(shelf.len(), |at| at + 1));
@@ -145,7 +145,7 @@ impl<P: Platform> Underway<P> {
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
         // Said before the look at `pages`: who adds some afterwards sees it.
         let _ = self.state.compare_exchange(watched, asleep, SeqCst, SeqCst);
-        let patience = if self.pages.load(SeqCst) == 0 { None } else { Some(SHELF_LIFE) };
+        let patience = if self.pages.load(SeqCst) == 0 { None } else { Some(WINDOW_EXPIRY) };
         self.bell.wait(ticket, patience);
         let _ = self.state.compare_exchange(asleep, watched, SeqCst, SeqCst);
     }

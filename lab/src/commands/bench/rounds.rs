@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -143,16 +144,20 @@ fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsSt
     line
 }
 
-/// This program again.
-pub(super) fn ourselves(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Trouble> {
-    let program = std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))?;
+/// The path of this program.
+pub(super) fn this_program() -> Result<PathBuf, Trouble> {
+    std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))
+}
+
+/// A command whose standard output can be read.
+pub(super) fn piped(program: &Path, arguments: Vec<OsString>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::piped());
-    Ok(command)
+    command
 }
 
 fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> {
-    figures_of(ourselves(arguments)?, limit)
+    figures_of(piped(&this_program()?, arguments), limit)
 }
 
 /// Runs a child to its end, at most for `limit`, and takes the figures that it prints. It and what
@@ -287,7 +292,7 @@ impl Keeper {
         option("--limit", limit.0);
         option("--at-most", at_most.as_secs());
         zram.into_iter().for_each(|size| option("--zram", size.0));
-        let mut command = ourselves(line)?;
+        let mut command = piped(&this_program()?, line);
         // A group of its own: a SIGKILL to ours must not take away who undoes things.
         command.stdin(Stdio::piped()).process_group(0);
         let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;

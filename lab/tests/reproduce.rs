@@ -1,10 +1,11 @@
-//! `highwater reproduce`, as its users see it; what it runs takes minutes, so the lab's tests do.
+//! `highwater-lab reproduce`, as its users see it; what it runs takes minutes, so the lab's tests
+//! do.
 
 use std::process::Command;
 
 /// Exit status, and what was told.
 fn reproduce(args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.arg("reproduce").args(args).output().unwrap();
     let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code(), told.concat())
@@ -23,7 +24,7 @@ fn experiments_are_listed() {
 fn what_cannot_be_run_says_what_can() {
     for (args, remedy) in [
         (&["swap-1999"][..], "use swap-2016, swap-2020"),
-        (&["swap-2020", "--scale", "0"], "see 'highwater help'"),
+        (&["swap-2020", "--scale", "0"], "see 'highwater-lab help'"),
         (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
     ] {
         let (status, told) = reproduce(args);

@@ -1,8 +1,8 @@
 //! All runs as a table: a row for each load and allocator, and its ratios to the best of the load.
 
 use super::{AllocatorRun, MallocFigures};
-use crate::bench::name_of;
-use crate::counted::counted;
+use crate::commands::bench::name_of;
+use highwater_command::counted;
 use highwater_lab::report::unit::Unit;
 use highwater_units::Bytes;
 use std::fmt::Write;
@@ -90,7 +90,7 @@ fn heading(figures: &MallocFigures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::malloc::{Allocator, Load, LoadFigures, Paging};
+    use crate::commands::bench::malloc::{Allocator, Load, LoadFigures, Paging};
 
     fn run(allocator: Allocator, ns: f64, paged: u64) -> AllocatorRun {
         let figures = LoadFigures {

@@ -1,22 +1,18 @@
-//! `highwater simulate`: the manager on a machine that is not there, in virtual time.
+//! `highwater-lab simulate`: the manager on a machine that is not there, in virtual time.
 //!
 //! ```text
 //! --machine, --tasks N      one run ──> report, JSON, trace
 //! --machine, --tasks N,N..  a run each ──> scaling table, JSON, plot
-//! --swarm                   runs that seeds draw, every checker on      simulate/swarm.rs
 //! ```
 //! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it cannot be run.
 
-mod swarm;
-
-use crate::Refusal;
-use crate::output::print;
-use crate::say::say;
+use super::files::{create, failed, refusal, write};
 use clap::{Args, ValueEnum};
+use highwater_command::{Refusal, print, say};
 use highwater_lab::machines;
 use highwater_lab::report::scaling;
 use highwater_lab::report::simulation::SimulationFigures;
-use highwater_lab::simulate::{self, BadSetting, Experiment, KEYS, Settings, Simulation, Trouble};
+use highwater_lab::simulate::{self, Experiment, KEYS, Settings, Simulation, Trouble};
 use highwater_lab::workload::history::History;
 use highwater_lab::workload::world::TASK;
 use highwater_sim::{Machine, Trace, Traced};
@@ -24,9 +20,8 @@ use highwater_units::Nanos;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use swarm::Swarm;
 
 /// Longest virtual time, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
@@ -36,8 +31,8 @@ const SECONDS_MAX: f64 = 3600.0;
 #[command(after_long_help = keys())]
 pub(crate) struct Simulate {
     /// The machine: a name, or a file that describes one
-    #[arg(long, value_name = "NAME|FILE.toml", required_unless_present = "swarm")]
-    machine: Option<String>,
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    machine: String,
     /// What runs on it
     #[arg(long, value_enum, default_value = "pmbench")]
     workload: Workload,
@@ -63,8 +58,6 @@ pub(crate) struct Simulate {
     /// Plot throughput against tasks, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    #[command(flatten)]
-    swarm: Swarm,
 }
 
 /// What can run.
@@ -119,19 +112,14 @@ struct Outputs {
 impl Simulate {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
-        match &self.machine {
-            None => Ok(self.swarm.run(self.seed)),
-            Some(machine) => {
-                let experiments = self.experiments(machine)?;
-                let outputs = self.outputs()?;
-                self.run(&experiments, outputs)
-            }
-        }
+        let experiments = self.experiments()?;
+        let outputs = self.outputs()?;
+        self.run(&experiments, outputs)
     }
 
     /// A run for each number of tasks, checked.
-    fn experiments(&self, machine: &str) -> Result<Vec<Experiment>, Refusal> {
-        let machine = find(machine)?;
+    fn experiments(&self) -> Result<Vec<Experiment>, Refusal> {
+        let machine = find(&self.machine)?;
         let mut settings = Settings::default();
         for text in &self.set {
             settings.set(text).map_err(refusal)?;
@@ -226,36 +214,6 @@ fn find(name: &str) -> Result<Machine, Refusal> {
         let what = format!("machine '{name}': {}", defects.trim().replace('\n', "; "));
         Refusal::new(what, "docs/simulator.md says how to describe one")
     })
-}
-
-pub(crate) fn refusal(bad: BadSetting) -> Refusal {
-    Refusal::new(bad.what, bad.remedy)
-}
-
-/// Says why a run failed.
-pub(crate) fn failed(trouble: &Trouble) -> ExitCode {
-    say(trouble);
-    ExitCode::FAILURE
-}
-
-pub(crate) fn create(path: &Path) -> Result<File, Refusal> {
-    File::create(path).map_err(|error| {
-        let what = format!("'{}' cannot be created: {error}", path.display());
-        Refusal::new(what, "name a file in a directory that exists and is writable")
-    })
-}
-
-/// Writes a file; what was measured is told whether that works or not.
-pub(crate) fn write(
-    what: &str,
-    file: &File,
-    contents: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
-) {
-    let mut to = BufWriter::new(file);
-    let written = contents(&mut to).and_then(|()| to.flush());
-    if let Err(error) = written {
-        say(format_args!("the {what} could not be written: {error}"));
-    }
 }
 
 fn write_trace(trace: &Trace, to: &mut BufWriter<&File>) -> std::io::Result<()> {

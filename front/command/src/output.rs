@@ -5,15 +5,15 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Prints a result. One that cannot be written is no success, and a line says why; a reader that
-/// has read enough and is gone (`| head`) is no failure.
-pub(crate) fn print(text: impl Display) -> ExitCode {
+/// Prints a result. A failed write is reported and fails the command, except if the reader has
+/// closed the pipe (`| head`).
+pub fn print(text: impl Display) -> ExitCode {
     let mut out = io::stdout();
     let printed = out.write_all(format!("{text}").as_bytes()).and_then(|()| out.flush());
     outcome(printed)
 }
 
-/// The exit status after a result was printed, or was not.
+/// The exit status after printing.
 pub(crate) fn outcome(printed: io::Result<()>) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,29 +1,30 @@
-//! What cannot be done, as one line: what is wrong, and what to do.
+//! A command that cannot run, as one line: what is wrong, and what to do.
 
 use std::fmt;
 
-/// A refusal. Shown as `what; remedy`, on one line whatever the parts contain.
+/// Shown as `what; remedy`, on one line whatever the parts contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     what: String,
     remedy: String,
 }
 
 impl Refusal {
     /// Exit status of a refusal, the usual one of wrong usage.
-    pub(crate) const STATUS: u8 = 2;
+    pub const STATUS: u8 = 2;
 
-    pub(crate) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Refusal {
+    /// A refusal for the reason `what`.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Refusal {
         Refusal { what: what.into(), remedy: remedy.into() }
     }
 
     /// What is wrong.
-    pub(crate) fn what(&self) -> &str {
+    pub fn what(&self) -> &str {
         &self.what
     }
 
     /// What to do.
-    pub(crate) fn remedy(&self) -> &str {
+    pub fn remedy(&self) -> &str {
         &self.remedy
     }
 }

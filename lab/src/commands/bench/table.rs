@@ -3,7 +3,7 @@
 use super::Job;
 use super::rounds::Comparison;
 use super::subject::Run;
-use crate::counted::counted;
+use highwater_command::counted;
 use highwater_lab::report::locks::table_of;
 use highwater_lab::report::unit::Unit;
 use highwater_lab::workload::figures::{Figures, TierFigures};

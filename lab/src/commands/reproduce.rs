@@ -1,15 +1,14 @@
-//! `highwater reproduce`: published experiments on simulated machines, beside what was published.
+//! `highwater-lab reproduce`: published experiments on simulated machines, beside what was
+//! published.
 //!
 //! ```text
 //! name ── lab::reproduce ──> runs: base, improved, beyond ──> table, or JSON rows; plot
 //! ```
 //! Exit status: 0, 1 if a run failed, 2 if it cannot be run.
 
-use crate::Refusal;
-use crate::output::print;
-use crate::say::say;
-use crate::simulate::{create, failed, refusal, write};
+use super::files::{create, failed, refusal, write};
 use clap::Args;
+use highwater_command::{Refusal, print, say};
 use highwater_lab::report::latency::bars;
 use highwater_lab::report::plot::Plot;
 use highwater_lab::reproduce::{self, Asked, Curves, Experiment, Reproduced, table};

@@ -1,13 +1,11 @@
-//! `--swarm`: runs that seeds draw, as many at once as there are CPUs, until one fails.
+//! `highwater-lab swarm`: runs that seeds draw, as many at once as there are CPUs, until one fails.
 //!
 //! Each run is a thread of the host, called after its seed: a contradiction is a panic there, and
 //! whoever hears of it (the panic hook) knows the seed by the name. Threads share the next seed and
 //! the first failure.
 
-use crate::counted::counted;
-use crate::output::print;
-use crate::say::{say, say_bare};
 use clap::Args;
+use highwater_command::{counted, print, say, say_bare};
 use highwater_lab::swarm;
 use std::io::Write;
 use std::panic;
@@ -16,22 +14,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Options that a swarm has no use for.
-const OTHERS: [&str; 7] = ["machine", "workload", "tasks", "time", "set", "trace", "plot"];
-
-/// Options of the swarm.
+/// Draw machines, sizes, workloads, schedules and faults from seeds, and check everything
 #[derive(Debug, Args)]
-pub(super) struct Swarm {
-    /// Let seeds draw machines, sizes, workloads, schedules and faults, and check everything
-    #[arg(long, conflicts_with_all = OTHERS)]
-    swarm: bool,
-    /// How many seeds, from --seed on
-    #[arg(long, value_name = "N", requires = "swarm", conflicts_with = "machine",
-          value_parser = clap::value_parser!(u64).range(1..))]
+pub(crate) struct Swarm {
+    /// The first seed
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// How many seeds [default: 1; with --minutes: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// Seeds from --seed on, for this long
-    #[arg(long, value_name = "M", requires = "swarm", conflicts_with = "machine",
-          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    /// Run seeds for this long
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
 }
 
@@ -59,8 +52,8 @@ enum Verbosity {
 }
 
 impl Swarm {
-    /// Runs seeds from `first` on; one, unless told how many or how long.
-    pub(super) fn run(&self, first: u64) -> ExitCode {
+    /// Runs the subcommand.
+    pub(crate) fn execute(&self) -> ExitCode {
         let (count, verbosity) = match (self.seeds, self.minutes) {
             (Some(seeds), _) => (seeds, Verbosity::Sums),
             (None, Some(_)) => (u64::MAX, Verbosity::Sums),
@@ -68,8 +61,8 @@ impl Swarm {
         };
         let began = Instant::now();
         let shared = Shared {
-            next: AtomicU64::new(first),
-            end: first.saturating_add(count),
+            next: AtomicU64::new(self.seed),
+            end: self.seed.saturating_add(count),
             deadline: self.minutes.map(|minutes| began + Duration::from_secs(60 * minutes)),
             verbosity,
             failed: AtomicBool::new(false),
@@ -144,7 +137,7 @@ impl Shared {
 }
 
 fn replay(seed: &str) -> String {
-    format!("replay: highwater simulate --swarm --seed {seed}")
+    format!("replay: highwater-lab swarm --seed {seed}")
 }
 
 /// Has panics of runs followed by how to see them again, and by the end of the program.

@@ -1,5 +1,5 @@
-//! `highwater bench walk`: a walk through pages of 2 MiB of an arena, in huge pages and in small
-//! ones.
+//! `highwater-lab bench walk`: a walk through pages of 2 MiB of an arena, in huge pages and in
+//! small ones.
 //!
 //! ```text
 //! huge_pages=off  ── an arena, its pages held, the walk ──> WalkFigures  \

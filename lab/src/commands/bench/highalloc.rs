@@ -1,4 +1,4 @@
-//! `highwater bench highalloc`: blocks of 2 MiB out of an arena in use, compacted and not.
+//! `highwater-lab bench highalloc`: blocks of 2 MiB out of an arena in use, compacted and not.
 //!
 //! ```text
 //! compact=off ── an arena, the trace ──> BlockFigures  \

@@ -1,12 +1,11 @@
-//! `highwater simulate`, as its users see it.
+//! `highwater-lab simulate`, as its users see it.
 
 use serde_json::Value;
 use std::process::{Command, Output};
 
 /// A machine of four CPUs, small enough for a test, from one of ours.
 fn small_machine(dir: &tempfile::TempDir) -> String {
-    let source =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/machines/xeon-48c-2-ramdisks.toml");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/machines/xeon-48c-2-ramdisks.toml");
     let text = std::fs::read_to_string(source).unwrap();
     let small = text
         .replace("cores_per_socket = 24", "cores_per_socket = 2")
@@ -19,8 +18,13 @@ fn small_machine(dir: &tempfile::TempDir) -> String {
 
 /// Runs to a good end; what it printed.
 fn simulate(args: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    let Output { status, stdout, stderr } = command.arg("simulate").args(args).output().unwrap();
+    lab("simulate", args)
+}
+
+/// Runs a subcommand that must succeed, and returns what it printed.
+fn lab(subcommand: &str, args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
+    let Output { status, stdout, stderr } = command.arg(subcommand).args(args).output().unwrap();
     let told = String::from_utf8(stderr).unwrap();
     assert!(status.success(), "{status}: {told}");
     assert_eq!(told, "");
@@ -99,8 +103,8 @@ fn usemem_writes_all_and_reads_back() {
 
 #[test]
 fn a_swarm_says_what_it_ran() {
-    let one = simulate(&["--swarm", "--seed", "5"]);
+    let one = lab("swarm", &["--seed", "5"]);
     assert!(one.starts_with("seed 5: ") && one.contains(", hash "), "{one}");
-    let some = simulate(&["--swarm", "--seed", "1", "--seeds", "3"]);
+    let some = lab("swarm", &["--seed", "1", "--seeds", "3"]);
     assert!(some.starts_with("3 seeds, ") && some.trim_end().ends_with("nothing wrong"), "{some}");
 }

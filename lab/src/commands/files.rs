@@ -1,0 +1,38 @@
+//! Files that commands write beside their result, and failures of simulations.
+
+use highwater_command::{Refusal, say};
+use highwater_lab::simulate::{BadSetting, Trouble};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(crate) fn refusal(bad: BadSetting) -> Refusal {
+    Refusal::new(bad.what, bad.remedy)
+}
+
+/// Prints why a run failed.
+pub(crate) fn failed(trouble: &Trouble) -> ExitCode {
+    say(trouble);
+    ExitCode::FAILURE
+}
+
+pub(crate) fn create(path: &Path) -> Result<File, Refusal> {
+    File::create(path).map_err(|error| {
+        let what = format!("'{}' cannot be created: {error}", path.display());
+        Refusal::new(what, "name a file in a directory that exists and is writable")
+    })
+}
+
+/// Writes a file. A failed write is reported, and the command continues: its result is printed.
+pub(crate) fn write(
+    what: &str,
+    file: &File,
+    contents: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
+) {
+    let mut to = BufWriter::new(file);
+    let written = contents(&mut to).and_then(|()| to.flush());
+    if let Err(error) = written {
+        say(format_args!("the {what} could not be written: {error}"));
+    }
+}
