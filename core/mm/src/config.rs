@@ -1,6 +1,5 @@
 //! Settings of a manager. Every policy is one; the defaults are the best known.
 
-#[cfg(feature = "history")]
 pub mod history;
 
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
@@ -29,18 +28,16 @@ pub struct Config {
     pub window_max: usize,
     /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
     /// that are memory there is nothing to gain.
-    pub prefetch: Switch,
+    pub prefetch: bool,
     /// Most pages of a window that is read ahead of who reads a file sequentially, 0 to 256
     /// (read_ahead_kb). 0: what a fault reads itself is all, as for anonymous memory. Files on
     /// devices that are memory have nothing to gain.
     pub file_readahead: usize,
-    /// Who reads windows of files ahead.
-    pub readahead_by: ReadaheadBy,
     /// Threads of each node that read ahead, 1 to 16; `None`: by the node's CPUs.
     pub readahead_threads: Option<usize>,
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
     /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
-    pub large_pages: Switch,
+    pub large_pages: bool,
     /// Where `large_pages` is on: what khugepaged makes large pages of.
     pub khugepaged: KhugepagedConfig,
     /// How willingly anonymous pages are swapped, beside files' pages: 0 to 200. 0: only when
@@ -48,10 +45,10 @@ pub struct Config {
     pub swappiness: u32,
     /// Whether pages that come back after eviction are noted: those of files that should have
     /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
-    pub shadows: Switch,
-    /// Lanes in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
+    pub shadows: bool,
+    /// Shards in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
-    pub lru_lanes: Option<u32>,
+    pub lru_shards: Option<u32>,
     /// Pages that a direct reclaim frees before it goes back to its allocation, 32 to 2^20. The
     /// kernel looks at 1/4096 of the lists, however soon it has a batch: 24,192 of 378 GiB.
     pub direct_reclaim: u32,
@@ -59,9 +56,9 @@ pub struct Config {
     /// kernel. `None`: by the node's CPUs and frames.
     pub zone_parts: Option<u32>,
     /// Whether memory is compacted for blocks of adjacent frames.
-    pub compact: Switch,
-    /// Slots and the swap cache.
-    pub swap: SwapConfig,
+    pub compact: bool,
+    /// Pages that a fault reads along with the one it needs.
+    pub readahead: Readahead,
     /// Objects smaller than pages.
     pub slab: SlabConfig,
     /// Mechanisms of earlier kernels.
@@ -150,94 +147,24 @@ impl FromStr for KswapdThreads {
     }
 }
 
-/// How slots are found and guarded. What is not the default is there to be compared with: kernels
-/// of 2016 (S2) and 2020 (S0).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwapConfig {
-    /// What guards the slots of a device.
-    pub device_lock: DeviceLock,
-    /// Where slots are looked for when no cluster is free.
-    pub scan_base: ScanBase,
-    /// Whether devices of the CPU's node come first among those of equal priority. In the kernel
-    /// (from 4.14) that is so where the user gave none.
-    pub node_aware: Switch,
-    /// Whether CPUs take and give back slots 64 at a time.
-    pub slot_cache: Switch,
-    /// How the swap cache is divided.
-    pub cache: CacheSplit,
-    /// Whether the trees of the swap cache are told of writes as they begin and end. Nothing reads
-    /// that; kernels before 4.8 did it. The table of a cluster has no place for it.
-    pub writeback_tags: Switch,
-    /// Whether a run of pages enters and leaves a tree under one lock, or each page alone.
-    pub cache_batch: Switch,
-    /// Whether frames that are read are in the swap cache meanwhile.
-    pub swap_in: SwapIn,
-    /// Which pages are read along with one that is read.
-    pub readahead: Readahead,
-}
-
-/// How slabs of objects are sized and kept. `None`: by the number of CPUs; below 32 as Linux 6.5
-/// has it (S4). What a setting changes is the document's.
+/// Objects smaller than pages. What is not given follows from the number of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabConfig {
-    /// How many pages a slab has.
-    pub order: Option<SlabOrder>,
-    /// How many objects a CPU's partial slabs are to have.
-    pub cpu_partial: Option<CpuPartial>,
-    /// How many partial slabs a node keeps though they are empty.
-    pub node_partial: Option<NodePartial>,
-    /// Whether CPUs keep arrays of objects, in front of slabs.
-    pub sheaves: Option<Switch>,
+    /// Whether CPUs keep arrays of free objects in front of slabs.
+    pub sheaves: Option<bool>,
 }
 
-/// How many pages a slab has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlabOrder {
-    /// Up to 8, for 4 objects for each doubling of CPUs.
-    Base,
-    /// Up to 16, for twice as many objects.
-    Large,
-}
-
-/// How many objects a CPU's partial slabs are to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuPartial {
-    /// By size: 6 to 120.
-    Single,
-    /// Twice as many.
-    Double,
-    /// Four times as many.
-    Quadruple,
-}
-
-impl CpuPartial {
-    /// As a number.
-    pub fn factor(self) -> usize {
-        match self {
-            CpuPartial::Single => 1,
-            CpuPartial::Double => 2,
-            CpuPartial::Quadruple => 4,
-        }
+impl SlabConfig {
+    /// Draws random settings, for tests.
+    pub fn draw(random: &mut Prng) -> SlabConfig {
+        SlabConfig { sheaves: random.percent(75).then(|| random.below(2) == 1) }
     }
 }
 
-/// How many partial slabs a node keeps though they are empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodePartial {
-    /// 5 to 10, by size.
-    Fixed,
-    /// As many as it has CPUs, rounded down to a power of two.
-    Cpus,
-}
-
-/// Who reads ahead of a file's readers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadaheadBy {
-    /// Threads of the manager, which take what frames there are above min.
-    Threads,
-    /// The reader, which goes on meanwhile (the kernel's page_cache_ra_unbounded). Where there are
-    /// no frames above min it reclaims once, and does without if that gains none.
-    Reader,
+impl Readahead {
+    /// Every policy, in the order of their values.
+    pub const ALL: [Readahead; 4] =
+        [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto];
 }
 
 /// Which pages are read along with one that is read.
@@ -253,108 +180,11 @@ pub enum Readahead {
     Auto,
 }
 
-/// Whether something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Switch {
-    /// No.
-    Off,
-    /// Yes.
-    On,
-}
-
-/// What guards the slots of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceLock {
-    /// One lock for all (the kernel's swap_info lock, to 4.10).
-    Whole,
-    /// One for taking and giving back slots, one for each cluster for their counts (4.11 to 6.13).
-    Slots,
-    /// One for each cluster; lists of clusters have one of their own.
-    Cluster,
-}
-
-/// Where slots are looked for when no cluster is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanBase {
-    /// In clusters that lists know to have room (Linux 6.10 and later).
-    None,
-    /// From one place on, for all CPUs (to Linux 5.7).
-    Shared,
-    /// From a place of each CPU's own; at the end of 64 MiB on to others, at random (S0).
-    PerCpu,
-}
-
-/// The way of a page from its slot to its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwapIn {
-    /// Past the swap cache: who reads holds the page's entry, and few slots have more than one.
-    Direct,
-    /// In the swap cache while it is read (Linux to 4.14, and later for slots that are shared).
-    Cached,
-}
-
-/// How the swap cache is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheSplit {
-    /// One locked tree for a device.
-    Whole,
-    /// One for each 64 MiB (Linux 4.11).
-    Trunk,
-    /// Locks inside the tree: one for each leaf, 64 slots. What is above them never changes.
-    Leaf,
-    /// A table for each cluster, changed under the cluster's lock, looked at without (6.18).
-    Cluster,
-}
-
-impl SwapConfig {
-    /// Any settings, each drawn alone: for tests that draw what they run.
-    pub fn draw(random: &mut Prng) -> SwapConfig {
-        // Drawn apart, so that what seeds mean otherwise stays the same.
-        let mut apart = Prng::new(random.clone().below(u64::MAX));
-        let (leaf, slots) = (apart.percent(25), apart.percent(33));
-        let mut of = |choices: u64| random.below(choices) as usize;
-        SwapConfig {
-            device_lock: match [DeviceLock::Whole, DeviceLock::Cluster][of(2)] {
-                _ if slots => DeviceLock::Slots,
-                lock => lock,
-            },
-            scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
-            node_aware: [Switch::Off, Switch::On][of(2)],
-            slot_cache: [Switch::Off, Switch::On][of(2)],
-            cache: match [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)] {
-                _ if leaf => CacheSplit::Leaf,
-                cache => cache,
-            },
-            writeback_tags: [Switch::Off, Switch::On][of(2)],
-            cache_batch: [Switch::Off, Switch::On][of(2)],
-            swap_in: [SwapIn::Direct, SwapIn::Cached][of(2)],
-            readahead: [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto]
-                [of(4)],
-        }
-    }
-}
-
-impl Default for SwapConfig {
-    fn default() -> SwapConfig {
-        SwapConfig {
-            device_lock: DeviceLock::Cluster,
-            scan_base: ScanBase::None,
-            node_aware: Switch::On,
-            slot_cache: Switch::Off,
-            cache: CacheSplit::Cluster,
-            writeback_tags: Switch::Off,
-            cache_batch: Switch::On,
-            swap_in: SwapIn::Direct,
-            readahead: Readahead::Auto,
-        }
-    }
-}
-
 /// The largest [`Config::swappiness`].
 pub const SWAPPINESS_MAX: u32 = 200;
 
-/// Most lanes of a node's LRU lists.
-pub const LRU_LANES_MAX: u32 = 64;
+/// Most shards of a node's LRU lists.
+pub const LRU_SHARDS_MAX: u32 = 64;
 
 /// Least and most of [`Config::direct_reclaim`].
 pub const DIRECT_RECLAIM_MIN: u32 = highwater_units::BATCH_PAGES_MAX as u32;
@@ -376,6 +206,17 @@ pub const READAHEAD_THREADS_MAX: usize = 16;
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
+impl Config {
+    /// Draws random settings of slabs, for tests.
+    pub fn draw_slab(&mut self, random: &mut Prng) {
+        #[cfg(feature = "history")]
+        {
+            self.history.slab = history::SlabHistory::draw(random);
+        }
+        self.slab = SlabConfig::draw(random);
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -386,19 +227,18 @@ impl Default for Config {
             dirty_background_ratio: 10,
             dirty_ratio: 20,
             window_max: 16,
-            prefetch: Switch::On,
+            prefetch: true,
             file_readahead: FILE_WINDOW_MAX,
-            readahead_by: ReadaheadBy::Threads,
             readahead_threads: None,
-            large_pages: Switch::Off,
+            large_pages: false,
             khugepaged: KhugepagedConfig::default(),
             swappiness: 60,
-            shadows: Switch::On,
-            lru_lanes: None,
+            shadows: true,
+            lru_shards: None,
             direct_reclaim: DIRECT_RECLAIM_MIN,
             zone_parts: None,
-            compact: Switch::On,
-            swap: SwapConfig::default(),
+            compact: true,
+            readahead: Readahead::Auto,
             slab: SlabConfig::default(),
             #[cfg(feature = "history")]
             history: history::History::default(),

@@ -3,7 +3,6 @@
 
 use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
-use highwater_mm::config::Switch;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::trial::{Pins, Program};
@@ -86,8 +85,7 @@ fn pages_make_way_for_large_runs() {
 
 #[test]
 fn without_compaction_runs_are_had_by_eviction_alone() {
-    let (mut manager, space) =
-        in_pieces_with_threads(Config { compact: Switch::Off, ..config(None) }, 4);
+    let (mut manager, space) = in_pieces_with_threads(Config { compact: false, ..config(None) }, 4);
     manager.stop_kswapd();
     take_all(&manager);
     let counted = |counter| manager.statistics().get(counter);
@@ -140,7 +138,7 @@ fn a_lock_that_others_have_ends_what_may_not_wait() {
     let (manager, space) = in_pieces(Some(CompactHistory::SkipUseless), 4);
     let (machine, before) = (manager.machine(), manager.statistics());
     let of = |mode| compact::direct(machine, Order::LARGE, Mobility::Movable, mode);
-    let lane = machine.nodes[0].lru.hold_lane(Pfn(0), Mode::Sync);
+    let lane = machine.nodes[0].lru.hold_shard(Pfn(0), Mode::Sync);
     assert_eq!(of(Mode::Async), Outcome::Contended);
     drop(lane);
     let isolated = |now: &Snapshot| now.get(Counter::CompactIsolated);

@@ -6,7 +6,7 @@ use super::defer::{self, Verdict};
 #[cfg(feature = "history")]
 use super::history;
 use super::pass;
-use crate::config::{Config, Switch};
+use crate::config::Config;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
 use crate::phase;
@@ -23,7 +23,7 @@ pub fn direct<P: Platform>(
     mobility: Mobility,
     mode: Mode,
 ) -> Outcome {
-    if m.config.compact == Switch::Off || order == Order(0) {
+    if !m.config.compact || order == Order(0) {
         return Outcome::Skipped;
     }
     let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).peekable();
@@ -52,7 +52,7 @@ pub fn direct<P: Platform>(
 
 /// Compacts one node, synchronously, for a block of movable pages. The caller holds no lock.
 pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Outcome {
-    if m.config.compact == Switch::Off {
+    if !m.config.compact {
         return Outcome::Skipped;
     }
     let verdict = consider(m, node, order);
@@ -84,7 +84,7 @@ fn defers(config: &Config, order: Order) -> bool {
     if config.history.compact.is_some() {
         return true;
     }
-    config.compact == Switch::On && order < Order::LARGE
+    config.compact && order < Order::LARGE
 }
 
 /// Whether to attempt compaction now.

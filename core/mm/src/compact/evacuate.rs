@@ -16,7 +16,7 @@ use super::control::{Caller, Control, contention};
 use super::isolated::Isolated;
 use super::migrate_scanner::{Seen, look};
 use super::relocate::relocate;
-use crate::lru::{LaneHold, Mode};
+use crate::lru::{Mode, ShardHold};
 use crate::machine::{Machine, Node};
 use crate::zone::{Destination, Level, Mobility, Scanner, Wanted};
 use highwater_platform::Platform;
@@ -351,14 +351,14 @@ impl Evacuation {
         cc: &Control<'_, P>,
         batch: &[Pfn],
     ) -> Option<Isolated> {
-        let (mut isolated, mut lane) = (Isolated::none(), None);
+        let (mut isolated, mut shard) = (Isolated::none(), None);
         for pfn in batch {
-            let fits = |lane: &LaneHold<'_, P>| lane.covers(*pfn);
-            if !lane.as_ref().is_some_and(fits) {
-                drop(lane.take());
-                lane = cc.node.lru.hold_lane(*pfn, cc.mode);
+            let fits = |shard: &ShardHold<'_, P>| shard.covers(*pfn);
+            if !shard.as_ref().is_some_and(fits) {
+                drop(shard.take());
+                shard = cc.node.lru.hold_shard(*pfn, cc.mode);
             }
-            let Some(held) = &mut lane else {
+            let Some(held) = &mut shard else {
                 isolated.put_back(m, cc.node);
                 return None;
             };
@@ -366,7 +366,7 @@ impl Evacuation {
                 isolated.push(m, *pfn, list);
             }
         }
-        drop(lane);
+        drop(shard);
         m.platform.scans(batch.len());
         self.caller.count(m, Scanner::Migrate, batch.len() as u32, isolated.frames as u32);
         Some(isolated)

@@ -18,7 +18,7 @@ use super::isolated::Isolated;
 use super::migrate_scanner::{STRETCH, Step, decide, look};
 use super::pass::{Emptied, empty, has_block, unsuitable};
 use crate::config::history::CompactHistory;
-use crate::lru::{LaneHold, Mode};
+use crate::lru::{Mode, ShardHold};
 use crate::machine::{Machine, Node};
 use crate::zone::{FreeScan, Level, Mobility, Scanner, Wanted};
 use highwater_platform::Platform;
@@ -174,7 +174,7 @@ impl<'a, P: Platform> Pass<'a, P> {
 
     fn scan_pages(&mut self, m: &Machine<P>, end: u32) -> Isolated {
         let (cc, early) = (&mut self.cc, self.kernel == CompactHistory::Vanilla);
-        let (mut isolated, mut lane) = (Isolated::none(), None);
+        let (mut isolated, mut shard) = (Isolated::none(), None);
         let (mut scanned, mut charged) = (0, 0);
         self.contended = false;
         let mut charge = |scanned: u32| {
@@ -185,32 +185,32 @@ impl<'a, P: Platform> Pass<'a, P> {
         while at < end && isolated.frames < STRETCH as usize {
             let pfn = Pfn(at);
             if at.is_multiple_of(STRETCH)
-                || lane.as_ref().is_some_and(|lane: &LaneHold<'_, P>| !lane.covers(pfn))
+                || shard.as_ref().is_some_and(|shard: &ShardHold<'_, P>| !shard.covers(pfn))
             {
                 charge(scanned);
-                lane = None;
+                shard = None;
             }
             let step = decide(look(m, &cc.node.zone, pfn), cc.order);
-            if lane.is_none() && (early || step == Step::Isolate) {
+            if shard.is_none() && (early || step == Step::Isolate) {
                 charge(scanned);
-                lane = cc.node.lru.hold_lane(pfn, cc.mode);
-                self.contended = lane.is_none();
+                shard = cc.node.lru.hold_shard(pfn, cc.mode);
+                self.contended = shard.is_none();
                 if self.contended {
                     break;
                 }
             }
             scanned += 1;
-            at += match (step, &mut lane) {
+            at += match (step, &mut shard) {
                 (Step::Past(frames), _) => frames,
-                (Step::Isolate, Some(lane)) => {
-                    let list = lane.isolate(&m.frames, pfn);
+                (Step::Isolate, Some(shard)) => {
+                    let list = shard.isolate(&m.frames, pfn);
                     list.map_or(1, |list| isolated.push(m, pfn, list))
                 }
                 (Step::Isolate, None) => 1,
             };
         }
         charge(scanned);
-        drop(lane);
+        drop(shard);
         cc.migrate = Pfn(at.min(end));
         Caller::Direct.count(m, Scanner::Migrate, scanned, isolated.frames as u32);
         isolated

@@ -12,7 +12,6 @@
 
 use super::control::{Caller, Control};
 use super::evacuate::{Evacuated, evacuate};
-use crate::config::Switch;
 use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
@@ -48,7 +47,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
         return Ok(None);
     }
     let blocks = machine.frames.len() / Order::MAX.frames() as usize;
-    if machine.config.compact == Switch::Off || blocks < BLOCKS_MIN {
+    if !machine.config.compact || blocks < BLOCKS_MIN {
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {

@@ -12,7 +12,7 @@ use super::control::{Caller, Control};
 use super::folio::order_of;
 use super::isolated::Isolated;
 use crate::frame::Place;
-use crate::lru::{LaneHold, Mode};
+use crate::lru::{Mode, ShardHold};
 use crate::machine::Machine;
 use crate::zone::{Scanner, Zone};
 use highwater_platform::Platform;
@@ -102,7 +102,7 @@ pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> I
 
 fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isolated {
     let (zone, lru) = (&cc.node.zone, &cc.node.lru);
-    let (mut isolated, mut lane) = (Isolated::none(), None);
+    let (mut isolated, mut shard) = (Isolated::none(), None);
     let (mut scanned, mut charged) = (0, 0);
     // The time for the scan is charged when a lock is taken or released.
     let mut charge = |scanned: u32| {
@@ -113,28 +113,28 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
     while at < end && isolated.frames < STRETCH as usize {
         let pfn = Pfn(at);
         if at.is_multiple_of(STRETCH)
-            || lane.as_ref().is_some_and(|lane: &LaneHold<'_, P>| !lane.covers(pfn))
+            || shard.as_ref().is_some_and(|shard: &ShardHold<'_, P>| !shard.covers(pfn))
         {
             charge(scanned);
-            lane = None;
+            shard = None;
         }
         let step = decide(look(m, zone, pfn), cc.order);
-        if lane.is_none() && step == Step::Isolate {
+        if shard.is_none() && step == Step::Isolate {
             charge(scanned);
-            lane = lru.hold_lane(pfn, Mode::Sync);
+            shard = lru.hold_shard(pfn, Mode::Sync);
         }
         scanned += 1;
-        at += match (step, &mut lane) {
+        at += match (step, &mut shard) {
             (Step::Past(frames), _) => frames,
-            (Step::Isolate, Some(lane)) => {
-                let list = lane.isolate(&m.frames, pfn);
+            (Step::Isolate, Some(shard)) => {
+                let list = shard.isolate(&m.frames, pfn);
                 list.map_or(1, |list| isolated.push(m, pfn, list))
             }
             (Step::Isolate, None) => 1,
         };
     }
     charge(scanned);
-    drop(lane);
+    drop(shard);
     cc.migrate = Pfn(at.min(end));
     Caller::Direct.count(m, Scanner::Migrate, scanned, isolated.frames as u32);
     isolated

@@ -18,14 +18,15 @@
 //! read stay where they are: the fault that wants them says why.
 
 mod landing;
-mod reader;
-
-pub(super) use reader::{Landed, land, want};
+#[cfg(feature = "history")]
+pub(super) mod reader;
 
 use super::swap_in::extend_swapped;
 use super::{Fault, file, most_at_once};
 use crate::alloc;
-use crate::config::{Readahead, ReadaheadBy, SwapIn, Switch};
+use crate::config::Readahead;
+#[cfg(feature = "history")]
+use crate::config::history::ReadaheadBy;
 use crate::kthread::Kthreads;
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::space::{Backing, Held, Page, Pinned};
@@ -47,18 +48,26 @@ const STRETCH_MAX: u64 = 256;
 
 /// Whether anything of swap is read ahead of use.
 fn is_on<P: Platform>(m: &Machine<P>) -> bool {
-    let direct = m.config.swap.swap_in == SwapIn::Direct;
-    m.config.prefetch == Switch::On && direct && m.swap.any_asynchronous()
+    m.config.prefetch && m.swap.reads_ahead()
 }
 
 /// A stream reads full windows, the last one up to `end`: asks for what comes after it.
 pub(super) fn go_on<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault, end: Vpn) {
-    let readahead = matches!(m.config.swap.readahead, Readahead::Virtual | Readahead::Auto);
+    let readahead = matches!(m.config.readahead, Readahead::Virtual | Readahead::Auto);
     let end_of_all = fault.within.end;
     let (first, end) = (end, Vpn((end.0 + stretch(m)).min(end_of_all.0)));
     if readahead && is_on(m) && first < end {
         m.request_readahead(Wish { space, first, end, marker: Some(first) });
     }
+}
+
+/// A window of a file is to be read ahead.
+pub(super) fn want<P: Platform>(m: &Machine<P>, wish: Wish) {
+    #[cfg(feature = "history")]
+    if m.config.history.readahead_by == ReadaheadBy::Reader {
+        return reader::begin(m, wish);
+    }
+    m.request_readahead(wish);
 }
 
 /// The page at which a stream is seen was used: asks for the stretch after the next.
@@ -100,7 +109,8 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
             })?;
         }
     }
-    if files && machine.config.readahead_by == ReadaheadBy::Reader {
+    #[cfg(feature = "history")]
+    if files && machine.config.history.readahead_by == ReadaheadBy::Reader {
         machine.inflight.open();
         threads.run("landing", on(0), |m, _| reader::sweep(m))?;
     }
@@ -217,8 +227,8 @@ impl<'a, P: Platform> Reader<'a, P> {
         let (m, backing) = (self.m, held.space().backing());
         loop {
             let at_hand = match backing {
-                Backing::Anonymous => alloc::at_hand(m, held.len()),
-                Backing::File { .. } => alloc::spare(m, held.len()),
+                Backing::Anonymous => alloc::frames_noretry(m, held.len()),
+                Backing::File { .. } => alloc::frames_noreclaim(m, held.len()),
             };
             match (at_hand, self.len, gathered, backing) {
                 (Some(frames), ..) => return Got::Frames(frames),

@@ -1,10 +1,9 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{
-    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig,
-    Switch,
-};
+#[cfg(feature = "history")]
+use crate::config::history::ReadaheadBy;
+use crate::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
@@ -214,7 +213,7 @@ pub struct Plan {
 /// Draws whether memory is compacted, and as which kernel.
 fn draw_compaction(config: &mut Config, random: &mut Prng) {
     let way = random.below(7) as usize;
-    config.compact = if way == 0 { Switch::Off } else { Switch::On };
+    config.compact = if way == 0 { false } else { true };
     #[cfg(feature = "history")]
     {
         let past = &crate::config::history::CompactHistory::ALL;
@@ -236,7 +235,7 @@ impl Plan {
         let mut config = draw_config(&mut random, frames);
         // Drawn apart, so that what other seeds mean stays the same.
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
-            config.large_pages = Switch::On;
+            config.large_pages = true;
         }
         let mut huge = Prng::new(seed ^ 0x6b68_7567);
         config.khugepaged = KhugepagedConfig::draw(&mut huge);
@@ -251,15 +250,16 @@ impl Plan {
         let mut writes = Prng::new(seed ^ 0x0b0c);
         config.kswapd_writes = writes.percent(75).then(|| writes.below(4) as usize);
         if Prng::new(seed ^ 0x9ead).percent(25) {
-            config.prefetch = Switch::Off;
+            config.prefetch = false;
         }
         let mut files = Prng::new(seed ^ 0xf11e);
         if files.percent(50) {
             config.file_readahead = files.below(1 + FILE_WINDOW_MAX as u64) as usize;
         }
         config.readahead_threads = files.percent(25).then(|| 1 + files.below(3) as usize);
+        #[cfg(feature = "history")]
         if Prng::new(seed ^ 0x4eade4).percent(50) {
-            config.readahead_by = ReadaheadBy::Reader;
+            config.history.readahead_by = ReadaheadBy::Reader;
         }
         let file_stream = if files.percent(50) { 16 } else { 16 + files.below(100) };
         let mut cuts = Prng::new(seed ^ 0x7c07);
@@ -273,7 +273,7 @@ impl Plan {
         }
         let mut small = Prng::new(seed ^ 0x0b1e);
         let objects = if small.percent(50) { 1 + small.below(400) } else { 0 };
-        config.slab = SlabConfig::draw(&mut small);
+        config.draw_slab(&mut small);
         Plan {
             threads,
             config,
@@ -321,13 +321,18 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
     let watermark_scale = Some(1 + random.below(1000) as u32);
     let window_max = 1 + random.below(16) as usize;
-    let swap = SwapConfig::draw(random);
+    let mut usual = usual;
+    #[cfg(feature = "history")]
+    {
+        usual.history.swap = crate::config::history::SwapHistory::draw(random);
+    }
+    usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
-    let shadows = [Switch::Off, Switch::On][random.below(2) as usize];
-    let lru_lanes = random.percent(50).then(|| 1 + random.below(6) as u32);
+    let shadows = [false, true][random.below(2) as usize];
+    let lru_shards = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
-    let usual = Config { lru_lanes, dirty_background_ratio, dirty_ratio, ..usual };
-    Config { min_free, watermark_scale, window_max, swappiness, shadows, swap, ..usual }
+    let usual = Config { lru_shards, dirty_background_ratio, dirty_ratio, ..usual };
+    Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
 }
 
 /// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.

@@ -1,12 +1,13 @@
 //! Random allocations and frees against a set of free frames, and against a naive count of what
 //! pageblocks hold.
 
-use super::buddy::Reach;
-use super::{Buddy, Mobility, PAGEBLOCK};
+use super::buddy::{Buddy, Reach};
+use super::mobility::PAGEBLOCK;
+use crate::frame::Mobility;
 use highwater_units::{Order, Pfn, Prng};
 use std::collections::BTreeSet;
 
-/// What is known without the allocator.
+/// The expected state.
 struct Model {
     first: u32,
     frames: u32,
@@ -24,7 +25,7 @@ impl Model {
         first..(first + PAGEBLOCK).min(self.first + self.frames)
     }
 
-    /// Frames of a pageblock that are out, by mobility.
+    /// Allocated frames of a pageblock, by mobility.
     fn used(&self, pageblock: u32) -> [u32; 3] {
         let (all, mut used) = (self.in_pageblock(pageblock), [0; 3]);
         for (pfn, order, mobility) in &self.held {
@@ -34,16 +35,16 @@ impl Model {
         used
     }
 
-    /// Whether most of a pageblock is free or like `wanted`.
+    /// Whether most of a pageblock is free or compatible with `wanted`.
     fn agrees(&self, pageblock: u32, wanted: Mobility, was: Mobility) -> bool {
         let all = self.in_pageblock(pageblock);
         let [movable, unmovable, reclaimable] = self.used(pageblock);
-        let alike = match (wanted, was) {
+        let compatible = match (wanted, was) {
             (Mobility::Movable, _) => movable,
             (_, Mobility::Movable) => unmovable + reclaimable,
             _ => 0,
         };
-        self.free.range(all.clone()).count() as u32 + alike >= all.len() as u32 / 2
+        self.free.range(all.clone()).count() as u32 + compatible >= all.len() as u32 / 2
     }
 }
 
@@ -66,7 +67,7 @@ fn check(buddy: &Buddy, model: &Model) {
         let free = model.free.range(model.in_pageblock(pageblock)).count();
         assert_eq!(buddy.map().free(pageblock) as usize, free, "free frames of {pageblock}");
         let [_, unmovable, reclaimable] = model.used(pageblock);
-        assert_eq!(buddy.map().staying(pageblock), unmovable + reclaimable, "of {pageblock}");
+        assert_eq!(buddy.map().unmovable(pageblock), unmovable + reclaimable, "of {pageblock}");
     }
     let orders = (0..=Order::MAX.0).map(Order);
     let count = |order: Order| Mobility::ALL.map(|m| buddy.blocks(m, order)).iter().sum::<u32>();
@@ -116,10 +117,11 @@ fn take(buddy: &mut Buddy, model: &mut Model, order: Order, mobility: Mobility, 
                 .fold((Order::MAX, Order(0)), |(least, most), free| {
                     (least.min(free), most.max(free))
                 });
-            let votes = most >= Order(4) || mobility != Mobility::Movable;
-            let turns = most >= Order::LARGE || votes && model.agrees(pageblock, mobility, was);
+            let may_convert = most >= Order(4) || mobility != Mobility::Movable;
+            let turns =
+                most >= Order::LARGE || may_convert && model.agrees(pageblock, mobility, was);
             assert_eq!(is, if turns { mobility } else { was }, "{most:?} of {was:?}");
-            assert_eq!(from(&others), Some(if votes { most } else { least }));
+            assert_eq!(from(&others), Some(if may_convert { most } else { least }));
         }
     }
     (0..order.frames()).for_each(|i| assert!(model.free.remove(&(pfn.0 + i))));

@@ -9,10 +9,10 @@ pub(super) const SLAB_ORDER: Key = Key {
     values: "auto, base or large",
     help: "pages of a slab of objects: up to 8, or 16; auto: by the number of CPUs",
     take: |s, text| {
-        s.config.slab.order = auto_word(text, &SLAB_ORDERS)?;
+        s.config.history.slab.order = auto_word(text, &SLAB_ORDERS)?;
         Some(())
     },
-    show: |s| name_or_auto(&SLAB_ORDERS, s.config.slab.order),
+    show: |s| name_or_auto(&SLAB_ORDERS, s.config.history.slab.order),
 };
 
 pub(super) const SLAB_CPU_PARTIAL: Key = Key {
@@ -20,10 +20,10 @@ pub(super) const SLAB_CPU_PARTIAL: Key = Key {
     values: "auto, 1x, 2x or 4x",
     help: "objects on a CPU's partial slabs: so many times 6 to 120, by their size",
     take: |s, text| {
-        s.config.slab.cpu_partial = auto_word(text, &CPU_PARTIALS)?;
+        s.config.history.slab.cpu_partial = auto_word(text, &CPU_PARTIALS)?;
         Some(())
     },
-    show: |s| name_or_auto(&CPU_PARTIALS, s.config.slab.cpu_partial),
+    show: |s| name_or_auto(&CPU_PARTIALS, s.config.history.slab.cpu_partial),
 };
 
 pub(super) const SLAB_NODE_PARTIAL: Key = Key {
@@ -31,10 +31,10 @@ pub(super) const SLAB_NODE_PARTIAL: Key = Key {
     values: "auto, fixed or cpus",
     help: "slabs that a node keeps though they are empty: 5 to 10, or as many as it has CPUs",
     take: |s, text| {
-        s.config.slab.node_partial = auto_word(text, &NODE_PARTIALS)?;
+        s.config.history.slab.node_partial = auto_word(text, &NODE_PARTIALS)?;
         Some(())
     },
-    show: |s| name_or_auto(&NODE_PARTIALS, s.config.slab.node_partial),
+    show: |s| name_or_auto(&NODE_PARTIALS, s.config.history.slab.node_partial),
 };
 
 pub(super) const SLAB_SHEAVES: Key = Key {

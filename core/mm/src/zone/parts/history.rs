@@ -1,7 +1,7 @@
 //! Isolating free frames as Linux 3.6 did: the lock is taken at the first frame of a pageblock.
 
 use super::isolate::{Contention, FreeScan, Wanted};
-use super::{Parts, Standing};
+use super::{Parts, Summary};
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{Order, Pfn};
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl<P: Platform> Parts<P> {
             at += order.frames();
         }
         platform.scans(scan.scanned as usize);
-        part.standing.store(Standing::of(buddy).0, Relaxed);
+        part.summary.store(Summary::of(buddy).0, Relaxed);
         scan
     }
 }
