@@ -1,5 +1,5 @@
-//! Lists of frames: runs of up to 64 KiB, the unit of reading, writing, mapping and unmapping pages,
-//! and blocks of up to 4 MiB, which are transferred whole.
+//! Lists of frames: runs of up to 64 KiB, the unit of reading, writing, mapping and unmapping
+//! pages, and blocks of up to 4 MiB, which are transferred whole.
 
 use crate::{Order, Pfn};
 

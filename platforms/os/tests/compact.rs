@@ -5,12 +5,7 @@ use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::{Counter, Snapshot};
-<<<<<<< HEAD
-use highwater_mm::trial::{Pins, Program};
 use highwater_mm::zone::{Contention, Mobility, Wanted};
-=======
-use highwater_mm::zone::{Contention, Hold, Mobility, Wanted};
->>>>>>> main
 use highwater_mm::{Access, Config, FaultError, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::{Latency, Memory};

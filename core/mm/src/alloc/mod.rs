@@ -1,5 +1,5 @@
-//! Allocates frames: the fast path takes free ones above the low watermark, the slow path makes some
-//! free.
+//! Allocates frames: the fast path takes free ones above the low watermark, the slow path makes
+//! some free.
 //!
 //! ```text
 //! freelist   what a per-CPU list or the buddy allocator has, above a watermark
@@ -13,9 +13,9 @@
 //! run                 wakes both    compaction, direct reclaim           None
 //! folio               wakes both    run, until retry ends it             OutOfMemory
 //! ```
-//! `run`, `folio` and the like allocate 2^order adjacent frames; they wake kcompactd, too. Allocated
-//! frames have memory (they are populated), are on no list, and belong to no page. The caller may
-//! hold entries, and no other lock.
+//! `run`, `folio` and the like allocate 2^order adjacent frames; they wake kcompactd, too.
+//! Allocated frames have memory (they are populated), are on no list, and belong to no page. The
+//! caller may hold entries, and no other lock.
 
 mod freelist;
 mod retry;

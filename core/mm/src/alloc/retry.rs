@@ -1,12 +1,13 @@
 //! When an allocation repeats direct reclaim, and when it fails (should_reclaim_retry).
 //!
 //! ```text
-//! up to 16 rounds        retry
-//! afterwards, fail if    no slot is left that a page can go to, or
-//!                        10 s have passed, or
-//!                        pages need runs of slots, or writes fail, and for 2 s no page was freed or
-//!                        read; at once if writes failed an earlier allocation and none has succeeded
-//! before failing         devices that refuse pages although they have slots get another 16 rounds
+//! up to 16 rounds       retry
+//! then fail if          no slot is left that a page can go to,
+//!                       or 10 s have passed,
+//!                       or pages find no run of slots, or writes fail, and for 2 s no thread has
+//!                          freed or read a page,
+//!                       or writes failed an earlier allocation, too, and none has succeeded since
+//! before failing        devices that refuse pages although they have slots get 16 more rounds
 //! ```
 
 use crate::lru::Kind;
@@ -22,8 +23,8 @@ pub(super) const RETRIES: u32 = 16;
 /// How long an allocation retries while slots are left: frames may be in flight to a slow device.
 const RETRY_TIME: Nanos = Nanos(10_000_000_000);
 
-/// How long no page is freed or read before an allocation fails whose pages find no run of slots, or
-/// whose writes fail. Devices are seen to pause for less.
+/// How long no page is freed or read before an allocation fails whose pages find no run of slots,
+/// or whose writes fail. Devices are seen to pause for less.
 const STILL_TIME: Nanos = Nanos(2_000_000_000);
 
 /// No frame can be allocated: memory is in use and nothing can be swapped out.
@@ -94,9 +95,9 @@ enum Decision {
     Fail,
 }
 
-/// Decides after a round. Slots that are left do not help if all pages that could go there need runs
-/// of slots and find none, or if writes fail. An allocation waits for that to change once; later
-/// ones have [`RETRIES`] rounds to find out that it has.
+/// Decides after a round. Slots that are left do not help if all pages that could go there need
+/// runs of slots and find none, or if writes fail. An allocation waits for that to change once;
+/// later ones have [`RETRIES`] rounds to find out that it has.
 fn decide(p: &Progress) -> Decision {
     let exhausted = p.slots_left == 0 || p.waited > RETRY_TIME;
     let stuck = p.still > STILL_TIME && (p.runless > 0 || p.writes == Writes::Fail);

@@ -115,8 +115,8 @@ pub(super) enum Need {
     Required,
 }
 
-/// A block of 2^order adjacent frames. Blocks up to order 3 get several rounds of direct reclaim and
-/// compaction, larger ones a single round.
+/// A block of 2^order adjacent frames. Blocks up to order 3 get several rounds of direct reclaim
+/// and compaction, larger ones a single round.
 pub(super) fn block<P: Platform>(
     m: &Machine<P>,
     order: Order,

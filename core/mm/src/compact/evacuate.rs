@@ -9,8 +9,8 @@
 //! Two scanners that move toward each other have to scan all of memory to free any block. The zone
 //! knows where most of a block is free already, so a survey covers little more than what is then
 //! moved. A region with a frame that cannot move is skipped for some time, by its pageblock's skip
-//! bit.
-//! Conservation: taken frames are on no list and count as in use; they form the block, or are freed.
+//! bit. Conservation: taken frames are on no list and count as in use; they form the block, or are
+//! freed.
 
 use super::control::{Caller, Control, contention};
 use super::isolated::Isolated;
@@ -80,8 +80,9 @@ impl Survey {
         self.pages.iter().zip(0..).map(|(pages, order)| pages << order).sum()
     }
 
-    /// Whether there is a free block outside the region for each folio in it. `free` counts the free
-    /// blocks of the zone by order, including the region's. The largest folios are placed first.
+    /// Whether there is a free block outside the region for each folio in it. `free` counts the
+    /// free blocks of the zone by order, including the region's. The largest folios are placed
+    /// first.
     fn finds_blocks(&self, free: &[u32; ORDERS]) -> bool {
         let mut room = 0;
         (1..ORDERS).rev().all(|order| {

@@ -17,8 +17,9 @@ pub fn order_of<P: Platform>(m: &Machine<P>, head: Pfn) -> Option<Order> {
 }
 
 /// Moves the folio whose first frame is `head`, which the caller has isolated from `list`, to as
-/// many populated frames from `to` on, which the caller has allocated. The caller gets the frames that
-/// no page owns afterwards; they are on no list. Of a folio that vanished, it gets the first only.
+/// many populated frames from `to` on, which the caller has allocated. The caller gets the frames
+/// that no page owns afterwards; they are on no list. Of a folio that vanished, it gets the first
+/// only.
 pub fn migrate_folio<P: Platform>(
     m: &Machine<P>,
     head: Pfn,
@@ -64,8 +65,7 @@ fn move_to<P: Platform>(
     let held = hold(m, head, order, mode)?;
     let (space, owner, was) = (held.space(), held.owner(0), held.entries()[0]);
     let [from, new] = [head, to].map(|first| Folio::new(first, order));
-    let protection =
-        if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
+    let protection = if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
     if was.is_mapped() && folio::unmap(m, space, owner, &from, protection) == Taken::Busy {
         return None;
     }

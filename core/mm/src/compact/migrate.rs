@@ -7,14 +7,14 @@
 //!                              |                       \- dropped by the program: vacated
 //!                              \- entry locked, pinned by a guard, or another page: put back
 //! ```
-//! The lock of the entry gives exclusive access to the page. While a page is written, read or in the
-//! swap cache, its entry is locked or does not refer to the frame, or the frame is not listed; pages
-//! that reclaim has isolated are not listed either. So no other thread refers to the old frame once
-//! the entry refers to the new one. Neighbours are unmapped, and mapped, with one call.
+//! The lock of the entry gives exclusive access to the page. While a page is written, read or in
+//! the swap cache, its entry is locked or does not refer to the frame, or the frame is not listed;
+//! pages that reclaim has isolated are not listed either. So no other thread refers to the old
+//! frame once the entry refers to the new one. Neighbours are unmapped, and mapped, with one call.
 //!
-//! The slot, the history and all bits of the entry move along. Large pages, and parts of them, stay.
-//! Conservation: as many frames are vacated as new ones are listed, except for pages that vanished.
-//! Locking: the pages' entries, then the LRU's locks.
+//! The slot, the history and all bits of the entry move along. Large pages, and parts of them,
+//! stay. Conservation: as many frames are vacated as new ones are listed, except for pages that
+//! vanished. Locking: the pages' entries, then the LRU's locks.
 
 use crate::frame::{Owner, Place, Writeback};
 use crate::lru::List;
@@ -53,8 +53,8 @@ pub struct Moves {
 }
 
 /// Moves the page in `from`, which the caller has isolated from `list`, to `to`, a populated frame
-/// that the caller has allocated. The caller gets the frame that no page owns afterwards; it is on no
-/// list. The caller may hold entries of other pages.
+/// that the caller has allocated. The caller gets the frame that no page owns afterwards; it is on
+/// no list. The caller may hold entries of other pages.
 pub fn migrate<P: Platform>(
     m: &Machine<P>,
     from: Pfn,
@@ -70,8 +70,8 @@ pub fn migrate<P: Platform>(
     }
 }
 
-/// Moves pages that were isolated from one list of a node to as many frames, of any node. Frames are
-/// given and returned as by [`migrate`].
+/// Moves pages that were isolated from one list of a node to as many frames, of any node. Frames
+/// are given and returned as by [`migrate`].
 pub fn migrate_batch<P: Platform>(
     m: &Machine<P>,
     from: FrameBatch,
@@ -183,7 +183,11 @@ pub(super) fn move_record<P: Platform>(m: &Machine<P>, owner: Owner, from: Pfn, 
     m.adopt(to, owner);
     m.frames.set_owner(from, None);
     let off = m.frames.place(from).change(Place::Isolated, Place::Off);
-    debug_assert_eq!(off, Ok(()), "the place of an isolated frame changes under its entry's lock only");
+    debug_assert_eq!(
+        off,
+        Ok(()),
+        "the place of an isolated frame changes under its entry's lock only"
+    );
 }
 
 /// Maps the pages that were unmapped, each contiguous range with one call. A page that cannot be

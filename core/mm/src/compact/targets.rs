@@ -5,10 +5,10 @@
 //! lists  0: [] 1: [] 2: [A] 3: [B]      take(0) splits A and returns its first
 //!        0: [A+1] 1: [A+2] 2: [] 3: [B]          frame; the rest stays on the lists
 //! ```
-//! A folio gets a block of its order, split off the smallest sufficient one, so that large blocks are
-//! left for large folios. Frames taken one by one come in ascending order within a block, so pages
-//! that are neighbours get adjacent frames.
-//! Conservation: `frames` is the sum of the lists; the zone counts all of them as in use.
+//! A folio gets a block of its order, split off the smallest sufficient one, so that large blocks
+//! are left for large folios. Frames taken one by one come in ascending order within a block, so
+//! pages that are neighbours get adjacent frames. Conservation: `frames` is the sum of the lists;
+//! the zone counts all of them as in use.
 
 use highwater_units::{Order, Pfn};
 use std::ops::Range;

@@ -11,8 +11,8 @@
 //! (evicted). The first frame of a run goes Off -> Run -> Off. When a page moves to another frame,
 //! the old frame goes from Isolated to Off and the new one from Off to Batch.
 //!
-//! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned: it
-//! becomes an orphan, which that thread frees instead of putting it on a list.
+//! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
+//! it becomes an orphan, which that thread frees instead of putting it on a list.
 
 use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::Ordering::*;

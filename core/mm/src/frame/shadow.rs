@@ -1,12 +1,12 @@
-//! Shadow entries: the entry of an evicted file page keeps the time of the eviction, so that a refault
-//! can tell how much longer the page should have stayed.
+//! Shadow entries: the entry of an evicted file page keeps the time of the eviction, so that a
+//! refault can tell how much longer the page should have stayed.
 //!
 //! ```text
 //! bit 39: present | 38: was active | 37 .. 30: node | 29 .. 0: age of the node's lists
 //! ```
 //! The age counts evictions and activations of pages of the node: the difference is the number of
-//! pages that came into use since (refault distance). It wraps after 4 TiB; a page that returns just
-//! then looks recently evicted.
+//! pages that came into use since (refault distance). It wraps after 4 TiB; a page that returns
+//! just then looks recently evicted.
 
 use highwater_units::NodeId;
 

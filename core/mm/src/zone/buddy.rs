@@ -126,7 +126,8 @@ impl Buddy {
         std::mem::take(&mut self.visits)
     }
 
-    /// Allocates a block of `order`, if necessary by splitting a larger one; returns its first frame.
+    /// Allocates a block of `order`, if necessary by splitting a larger one; returns its first
+    /// frame.
     pub fn alloc(&mut self, order: Order, mobility: Mobility, reach: Reach) -> Option<Pfn> {
         let block = match (self.filled.smallest(order, mobility), reach) {
             (Some(from), _) => self.pop(from, mobility),
@@ -208,7 +209,8 @@ impl Buddy {
         blocks
     }
 
-    /// Frees `frames` adjacent frames in the largest blocks they make; returns the number of blocks.
+    /// Frees `frames` adjacent frames in the largest blocks they make; returns the number of
+    /// blocks.
     pub fn free_many(&mut self, first: Pfn, frames: u32) -> usize {
         let (mut at, end) = (first.0 - self.first.0, first.0 - self.first.0 + frames);
         let mut blocks = 0;

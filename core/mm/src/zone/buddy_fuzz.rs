@@ -118,8 +118,8 @@ fn take(buddy: &mut Buddy, model: &mut Model, order: Order, mobility: Mobility, 
                     (least.min(free), most.max(free))
                 });
             let may_convert = most >= Order(4) || mobility != Mobility::Movable;
-            let turns =
-                most >= Order::LARGE || may_convert && model.is_mostly_compatible(pageblock, mobility, was);
+            let converts = most >= Order::LARGE
+                || may_convert && model.is_mostly_compatible(pageblock, mobility, was);
             assert_eq!(is, if converts { mobility } else { was }, "{most:?} of {was:?}");
             assert_eq!(from(&others), Some(if may_convert { most } else { least }));
         }

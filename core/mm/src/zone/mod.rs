@@ -364,13 +364,8 @@ mod tests {
     use highwater_units::NodeId;
 
     #[test]
-<<<<<<< HEAD
     fn the_peak_is_exact_to_within_a_per_cpu_list() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
-=======
-    fn the_peak_is_what_was_taken_at_once_to_within_a_batch() {
         let platform = TestPlatform::new(1, Vec::new());
->>>>>>> main
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
         let marks = Watermarks::new(1 << 15, 1 << 15, None, Some(10));
         let zone = Zone::new(&platform, range, marks, None);
@@ -389,13 +384,8 @@ mod tests {
     }
 
     #[test]
-<<<<<<< HEAD
     fn pages_move_to_pageblocks_that_will_not_become_free() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
-=======
-    fn pages_go_where_there_can_be_no_block_or_where_more_is_in_use() {
         let platform = TestPlatform::new(1, Vec::new());
->>>>>>> main
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 4 * PAGEBLOCK };
         let marks = Watermarks::new(range.frames, range.frames, None, Some(10));
         let zone = Zone::new(&platform, range, marks, Some(1));
@@ -408,10 +398,10 @@ mod tests {
         assert_eq!(first, Some(stays));
         let free: Vec<Pfn> = (0..range.frames).filter(|pfn| pfn % 4 == 1).map(Pfn).collect();
         zone.free_to_zone(&free);
-        let take = |refuge| {
+        let take = |destination| {
             let mut taken = Vec::new();
             let limits = (Contention::Waits, 0);
-            zone.take_pieces(cpu, (50, &refuge), limits, |pfn, order| {
+            zone.take_pieces(cpu, (50, &destination), limits, |pfn, order| {
                 assert_eq!(order, Order(0));
                 taken.push(pfn.0 / PAGEBLOCK);
             });

@@ -43,7 +43,8 @@ pub(super) fn parts_for(cpus: usize, frames: u32) -> usize {
     (cpus / CPUS_PER_PART).min((frames / FRAMES_MIN) as usize).clamp(1, PARTS_MAX)
 }
 
-/// Frames of each part but the last: whole blocks of the largest order, if the zone is large enough.
+/// Frames of each part but the last: whole blocks of the largest order, if the zone is large
+/// enough.
 fn frames_of_part(frames: u32, parts: usize) -> u32 {
     let fair = (frames / parts as u32).max(1);
     let unit = (1 << fair.ilog2()).min(Order::MAX.frames());
@@ -233,7 +234,8 @@ impl<P: Platform> Parts<P> {
         self.parts.iter().any(|part| part.summary().filled().fits(order))
     }
 
-    /// Whether an allocation would find a block: of its migrate type, or of any for whole pageblocks.
+    /// Whether an allocation would find a block: of its migrate type, or of any for whole
+    /// pageblocks.
     pub(super) fn has_block(&self, order: Order, mobility: Mobility) -> bool {
         self.parts.iter().any(|part| {
             let filled = part.summary().filled();

@@ -91,8 +91,8 @@ impl CpuFrames {
         (limits.batch >> order.0).min(self.room_for(limits, order)).max(1)
     }
 
-    /// Where an allocation takes up to `wanted` frames. `spare`, the zone's frames above `level`, is
-    /// called only if the list is not good enough.
+    /// Where an allocation takes up to `wanted` frames. `spare`, the zone's frames above `level`,
+    /// is called only if the list is not good enough.
     pub(super) fn source(
         &mut self,
         limits: &Limits,

@@ -11,8 +11,8 @@ use highwater_platform::{Atomic, FrameRange, Platform};
 use highwater_units::{Nanos, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The least time between resets, as in Linux 3.7: if allocations fail more often, repeated scans of
-/// all memory do not help.
+/// The least time between resets, as in Linux 3.7: if allocations fail more often, repeated scans
+/// of all memory do not help.
 const RESET_PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// A compaction scanner.
