@@ -3,7 +3,7 @@
 //! As [`super::migrate`] moves single pages, but one folio at a time.
 
 use super::migrate::{Migrated, Mode, hold, move_record};
-use crate::folio::{self, Folio, Taken};
+use crate::folio::{self, Folio, Unmapped};
 use crate::lru::List;
 use crate::machine::Machine;
 use crate::stats::Counter;
@@ -66,7 +66,7 @@ fn move_to<P: Platform>(
     let (space, owner, was) = (held.space(), held.owner(0), held.entries()[0]);
     let [from, new] = [head, to].map(|first| Folio::new(first, order));
     let protection = if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
-    if was.is_mapped() && folio::unmap(m, space, owner, &from, protection) == Taken::Busy {
+    if was.is_mapped() && folio::unmap(m, space, owner, &from, protection) == Unmapped::Busy {
         return None;
     }
     from.iter().zip(new.iter()).for_each(|(from, to)| m.platform.copy_frame(*from, *to));
