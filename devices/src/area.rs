@@ -1,6 +1,9 @@
 //! A swap area: a device, and when it is used. `SPEC[,priority=N][,rotational=0|1]`.
 
-use crate::{Device, OpenError, Spec, open};
+use crate::device::Device;
+use crate::error::OpenError;
+use crate::open::open;
+use crate::spec::Spec;
 use highwater_platform::Medium;
 use std::fmt;
 

@@ -5,14 +5,19 @@
 //! file:  the given name made with O_EXCL and unlinked      ->  length, against what is free
 //! ```
 
-use crate::sys::{last_errno, transfer};
-use crate::{Reason, Spec};
+use crate::error::Reason;
+use crate::spec::Spec;
+use crate::sys::transfer;
 use highwater_platform::Direction;
 use highwater_units::{Bytes, PAGE_SIZE};
 use libc::iovec;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstatfs, fstatvfs};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{File, OpenOptions, remove_file};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,8 +84,8 @@ fn create_hidden(name: impl Fn() -> PathBuf) -> io::Result<File> {
 
 fn random_name() -> String {
     let mut bytes = [0u8; 8];
-    // SAFETY: fills in the buffer given. Should it not, O_EXCL still protects what exists.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // Should it fail, O_EXCL still protects a file that exists.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
     format!(".highwater-{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes))
 }
 
@@ -99,54 +104,39 @@ fn check_size(file: &File, size: Bytes) -> Result<(), Reason> {
 }
 
 fn file_size_limit() -> Bytes {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills in the structure given.
-    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
-        0 => Bytes(limit.rlim_cur),
-        _ => Bytes(u64::MAX),
-    }
+    Bytes(getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX))
 }
 
 /// Space that is free to this user; `None` where the file system does not say (one in memory
 /// without a limit reports a size of zero).
 fn free_space(file: &File) -> Result<Option<Bytes>, Reason> {
-    // SAFETY: plain numbers, for which zeros are a value.
-    let mut status: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor, and fills in the structure given.
-    if unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut status) } != 0 {
-        return Err(Reason::from_errno("ask for free space", last_errno()));
-    }
+    let status = fstatvfs(file)
+        .map_err(|errno| Reason::from_errno("ask for free space", errno.raw_os_error()))?;
     let free = status.f_bavail.saturating_mul(status.f_frsize);
     Ok((status.f_blocks > 0).then_some(Bytes(free)))
 }
 
 /// Whether the file lives in memory: no transfer of it waits for anything.
 pub(crate) fn is_in_memory(file: &File) -> bool {
-    // SAFETY: plain numbers, for which zeros are a value.
-    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor, and fills in the structure given.
-    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) } == 0;
     // The width of the field differs by machine; the numbers have 32 bits.
-    known && matches!(status.f_type as u32, TMPFS_MAGIC | RAMFS_MAGIC)
+    fstatfs(file).is_ok_and(|status| matches!(status.f_type as u32, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
 /// Bypasses the page cache where that works, so that swapped pages do not come back as cache
 /// against the same memory limit. Some file systems take the flag and then fail the transfers.
 fn choose_caching(file: &File) -> Result<(), Reason> {
-    if set_direct(file, libc::O_DIRECT).is_ok() && probe(file).is_ok() {
+    if set_direct(file, OFlags::DIRECT).is_ok() && probe(file).is_ok() {
         return Ok(());
     }
     let failed = |errno| Reason::from_errno("write to the file", errno);
-    set_direct(file, 0).and_then(|()| probe(file)).map_err(failed)
+    set_direct(file, OFlags::empty()).and_then(|()| probe(file)).map_err(failed)
 }
 
-pub(crate) fn set_direct(file: &File, direct: libc::c_int) -> Result<(), i32> {
-    // SAFETY: asks about an open descriptor.
-    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    let flags = flags & !libc::O_DIRECT | direct;
-    // SAFETY: sets a flag of an open descriptor that nobody else uses yet.
-    let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
-    if set == 0 { Ok(()) } else { Err(last_errno()) }
+/// Turns O_DIRECT on (`OFlags::DIRECT`) or off (empty) for a file that nobody else uses yet.
+pub(crate) fn set_direct(file: &File, direct: OFlags) -> Result<(), i32> {
+    let set =
+        fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags - OFlags::DIRECT | direct));
+    set.map_err(Errno::raw_os_error)
 }
 
 /// Memory for a probe, aligned as O_DIRECT wants it.
@@ -222,7 +212,7 @@ mod tests {
     #[test]
     fn sizes_beyond_the_file_system_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let spec = Spec::Dir { path: dir.path().into(), size: crate::SIZE_MAX };
+        let spec = Spec::Dir { path: dir.path().into(), size: crate::spec::SIZE_MAX };
         assert!(matches!(create(&spec), Err(Reason::LittleSpace { .. })));
     }
 }

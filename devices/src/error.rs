@@ -1,6 +1,6 @@
 //! Why a device cannot be opened: one line each, for whoever wrote the specification.
 
-use crate::Spec;
+use crate::spec::Spec;
 use highwater_units::Bytes;
 use std::fmt;
 use std::io;

@@ -9,16 +9,16 @@
 //! has lost, never other data.
 
 use crate::create::{Page, move_probe, set_direct};
-use crate::sys::{last_errno, transfer};
-use crate::transfer::{Outcome, offset, outcome, plain};
-use crate::{Arena, Device, boxed, file::FileDevice};
-use highwater_platform::{Direction, FileAccess, Io, IoError};
-use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
-use libc::iovec;
+use crate::device::Device;
+use crate::file::{FileDevice, Opened};
+use crate::tail::Tail;
+use highwater_platform::{Direction, FileAccess};
+use highwater_units::PAGE_SIZE;
+use rustix::fs::OFlags;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,14 +72,7 @@ impl std::error::Error for FileError {}
 pub fn open_file(path: &Path, access: FileAccess) -> Result<Box<dyn Device>, FileError> {
     let failed = |problem| FileError { path: path.to_owned(), problem };
     let opened = opened(path, access).map_err(failed)?;
-    Ok(boxed(FileDevice::existing(path, access, opened)))
-}
-
-/// A file, and how long it is.
-pub(crate) struct Opened {
-    pub(crate) file: File,
-    pub(crate) pages: u32,
-    pub(crate) tail: Option<Tail>,
+    Ok(Box::new(FileDevice::existing(path, access, opened)))
 }
 
 fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
@@ -98,8 +91,8 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
     };
     // The same file, whatever has its name by now.
     let file = options.open(format!("/proc/self/fd/{}", through.as_raw_fd()))?;
-    if set_direct(&file, libc::O_DIRECT).is_err() || !reads(&file, bytes) {
-        set_direct(&file, 0).map_err(io::Error::from_raw_os_error)?;
+    if set_direct(&file, OFlags::DIRECT).is_err() || !reads(&file, bytes) {
+        set_direct(&file, OFlags::empty()).map_err(io::Error::from_raw_os_error)?;
     }
     let tail = (bytes % PAGE_SIZE as u64 > 0).then(|| Tail {
         file: Arc::new(through),
@@ -114,79 +107,4 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
 fn reads(file: &File, bytes: u64) -> bool {
     let at = if bytes >= 2 * PAGE_SIZE as u64 { PAGE_SIZE as u64 } else { 0 };
     move_probe(file, Direction::Read, &mut Page([0; PAGE_SIZE]), at).is_ok()
-}
-
-/// The last page of a file that ends within it.
-#[derive(Clone)]
-pub(crate) struct Tail {
-    file: Arc<File>,
-    page: u32,
-    /// The file's.
-    bytes: usize,
-}
-
-impl Tail {
-    /// Whether a transfer has it.
-    pub(crate) fn is_in(&self, io: &Io) -> bool {
-        u64::from(io.slot) + io.frames.len() as u64 > u64::from(self.page)
-    }
-
-    /// Makes an admitted transfer that has it, of a run; its other pages go by `file`.
-    ///
-    /// # Safety
-    /// As for [`Device::read`].
-    pub(crate) unsafe fn transfer(
-        &self,
-        direction: Direction,
-        file: BorrowedFd<'_>,
-        arena: Arena,
-        io: &Io,
-    ) -> Result<(), IoError> {
-        let last = io.frames.len() - 1;
-        debug_assert!(last < RUN_PAGES_MAX, "files have no large pages");
-        if last > 0 {
-            let front = Io::new(io.slot, (0..last).map(|index| io.frames.at(index)).collect());
-            // SAFETY: as the caller promises.
-            unsafe { plain(direction, file, arena, &front) }?;
-        }
-        let address = arena.address(io.frames.at(last));
-        // SAFETY: likewise; it is one page.
-        unsafe { self.move_bytes(direction, address, offset(io, last * PAGE_SIZE)) }?;
-        if direction == Direction::Read {
-            // SAFETY: likewise: what is left of the page.
-            unsafe { address.add(self.bytes).write_bytes(0, PAGE_SIZE - self.bytes) };
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// A page at `address` that nobody else touches meanwhile.
-    unsafe fn move_bytes(
-        &self,
-        direction: Direction,
-        address: *mut u8,
-        at: u64,
-    ) -> Result<(), IoError> {
-        let mut done = 0;
-        loop {
-            let base = address.wrapping_add(done).cast();
-            let vector = iovec { iov_base: base, iov_len: self.bytes - done };
-            // SAFETY: the vector names a part of the page.
-            let moved =
-                unsafe { transfer(direction, self.file.as_fd(), &[vector], at + done as u64) };
-            match outcome(direction, done, self.bytes, moved) {
-                Outcome::Finished(result) => return result,
-                Outcome::Again(bytes) => done = bytes,
-            }
-        }
-    }
-}
-
-/// Makes what was written durable.
-pub(crate) fn sync(file: &File) -> Result<(), IoError> {
-    // SAFETY: an open descriptor.
-    match unsafe { libc::fdatasync(file.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(IoError::Failed(last_errno())),
-    }
 }

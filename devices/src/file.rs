@@ -15,19 +15,34 @@
 //! A program that lowers its file-size limit (RLIMIT_FSIZE) while it runs makes writes beyond it
 //! fail with EFBIG, and the kernel sends SIGXFSZ to the thread that writes.
 
+use crate::arena::Arena;
+use crate::create;
+use crate::device::Device;
 use crate::disk::Disk;
-use crate::existing::{self, Opened, Tail};
+use crate::error::Reason;
 use crate::pool::{Held, Pool, Started};
 use crate::room::Room;
+use crate::spec::Spec;
+use crate::tail::Tail;
 use crate::transfer::{admit, plain};
 use crate::uring::{DEPTH, Set, members};
-use crate::{Arena, Device, FileAccess, Reason, Spec, Submission, create};
-use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, FileAccess, Io, IoError, Latency};
 use highwater_units::Bytes;
+use rustix::fs::fdatasync;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
+
+/// How transfers reach a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Submission {
+    /// Through io_uring where it is granted and wins something, else as `Plain`.
+    #[default]
+    Auto,
+    /// One preadv or pwritev after the other.
+    Plain,
+}
 
 /// Slots in a file.
 pub(crate) struct FileDevice {
@@ -36,6 +51,13 @@ pub(crate) struct FileDevice {
     room: Option<Room>,
     tail: Option<Tail>,
     pool: Option<Pool>,
+}
+
+/// A file, and how long it is.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) pages: u32,
+    pub(crate) tail: Option<Tail>,
 }
 
 impl FileDevice {
@@ -208,7 +230,7 @@ impl Device for FileDevice {
     }
 
     fn sync(&self) -> Result<(), IoError> {
-        existing::sync(&self.file)
+        fdatasync(&self.file).map_err(|errno| IoError::Failed(errno.raw_os_error()))
     }
 
     /// Nothing: neither the few KiB of a ring nor what the file system caches are contents.

@@ -5,7 +5,11 @@
 //! ```
 //! The whole is shared, so that its owner can keep it open for longer than the part.
 
-use crate::{Arena, Compression, Device, Started, Tiering};
+use crate::arena::Arena;
+use crate::compression::Compression;
+use crate::device::Device;
+use crate::pool::Started;
+use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::sync::Arc;

@@ -16,10 +16,13 @@
 //! below the limit. The same holds when a parent overwrites slots that it still shares with a
 //! forked child: the kernel then gives it a copy.
 
+use crate::arena::Arena;
 use crate::array::Array;
+use crate::device::Device;
+use crate::error::Reason;
+use crate::spec::Spec;
 use crate::sys::{Mapping, io_error};
 use crate::transfer::admit;
-use crate::{Arena, Device, Reason, Spec};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SHIFT, PAGE_SIZE};
 use std::ptr::copy_nonoverlapping;

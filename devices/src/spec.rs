@@ -1,7 +1,6 @@
 //! What the user writes for a device: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
 //! `dir:PATH:SIZE`, `tier:FAST+SLOW`.
 
-use crate::zram::SLOTS_PER_PAGE;
 use highwater_units::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,8 @@ pub const SIZE_MAX: Bytes = Bytes(1 << 44);
 
 /// Separates specifications in an environment variable, so no path may hold it.
 const SEPARATOR: char = ';';
+/// Slots of a `zram:` device for each page of its size.
+const ZRAM_SLOTS_PER_PAGE: u32 = 3;
 const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, tier:FAST+SLOW";
 /// Between the levels of a tier. The fast one has no path, so a path may hold it.
 const LEVELS: char = '+';
@@ -108,7 +109,7 @@ impl Spec {
     pub(crate) fn pages(&self) -> u32 {
         let per_page = match self {
             Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
-            Spec::Zram { .. } => u64::from(SLOTS_PER_PAGE),
+            Spec::Zram { .. } => u64::from(ZRAM_SLOTS_PER_PAGE),
             Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } => 1,
         };
         u32::try_from(self.size().pages() * per_page).unwrap_or(u32::MAX)

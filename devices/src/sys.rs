@@ -1,14 +1,18 @@
-//! System calls that must not go through the C library.
+//! Memory and system calls that bypass the C library.
 //!
-//! The library that serves a program replaces mmap, munmap and madvise: called from here by name
-//! they would come back to the manager. preadv and pwritev are raw for another reason: in the C
-//! library they are points at which a thread can be cancelled, in the middle of a fault.
+//! The preload library replaces mmap, munmap and madvise of the program: called by name from here
+//! they would recurse into the manager. In the C library preadv and pwritev are cancellation points
+//! as well, and a thread must not be cancelled in the middle of a fault. rustix makes the calls
+//! itself; preadv and pwritev are raw, because its versions take slices, and frames are addresses.
 
 use highwater_platform::{Direction, IoError};
-use libc::{c_int, c_long, iovec};
+use libc::{c_long, iovec};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 // preadv takes its offset in one register only there.
 const _: () = assert!(usize::BITS == 64, "written for 64-bit systems");
@@ -31,19 +35,15 @@ impl Mapping {
     /// # Errors
     /// The system's error number: ENOMEM when overcommit or a limit forbids it.
     pub(crate) fn new(len: usize) -> Result<Mapping, i32> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let (protection, flags) = (c_long::from(protection), c_long::from(flags));
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let base = check(unsafe {
-            libc::syscall(libc::SYS_mmap, 0usize, len, protection, flags, c_long::from(-1), 0usize)
-        })?;
-        let base = NonNull::new(std::ptr::with_exposed_provenance_mut(base as usize));
+        let base = unsafe { mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE | flags) };
+        let base = NonNull::new(base.map_err(Errno::raw_os_error)?.cast::<u8>());
         let mapping = Mapping { base: base.ok_or(libc::ENOMEM)?, len };
         // Kernels without huge pages refuse the advice and need none.
-        let _ = mapping.advise(0, len, libc::MADV_NOHUGEPAGE);
+        let _ = mapping.advise(0, len, Advice::LinuxNoHugepage);
         // What is swapped out is not for core files, and would be all of a device there.
-        let _ = mapping.advise(0, len, libc::MADV_DONTDUMP);
+        let _ = mapping.advise(0, len, Advice::LinuxDontDump);
         Ok(mapping)
     }
 
@@ -66,7 +66,7 @@ impl Mapping {
     /// The system's error number.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> Result<(), i32> {
         loop {
-            match self.advise(offset, len, libc::MADV_POPULATE_WRITE) {
+            match self.advise(offset, len, Advice::LinuxPopulateWrite) {
                 Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
                 Ok(()) | Err(libc::EINVAL) => return Ok(()),
                 Err(errno) => return Err(errno),
@@ -80,25 +80,24 @@ impl Mapping {
     /// Nobody uses the range meanwhile, or counts on its contents.
     pub(crate) unsafe fn give_back(&self, offset: usize, len: usize) {
         // On locked memory it is refused; it then stays, which does no harm.
-        let _ = self.advise(offset, len, libc::MADV_DONTNEED);
+        let _ = self.advise(offset, len, Advice::LinuxDontNeed);
     }
 
     /// madvise on `len` bytes from `offset`. Without `unsafe` only for advice that keeps contents.
     ///
     /// # Errors
     /// The system's error number.
-    fn advise(&self, offset: usize, len: usize, advice: c_int) -> Result<(), i32> {
+    fn advise(&self, offset: usize, len: usize, advice: Advice) -> Result<(), i32> {
         assert!(len <= self.len - offset, "within the mapping");
-        let (address, advice) = (self.at(offset), c_long::from(advice));
         // SAFETY: the range is ours, and the advice keeps its contents or the caller drops them.
-        check(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).map(drop)
+        unsafe { madvise(self.at(offset).cast(), len, advice) }.map_err(Errno::raw_os_error)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nobody has a reference to it any more.
-        unsafe { libc::syscall(libc::SYS_munmap, self.base.as_ptr(), self.len) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
@@ -121,20 +120,18 @@ pub(crate) unsafe fn transfer(
     };
     let (file, high) = (c_long::from(file.as_raw_fd()), 0usize);
     // SAFETY: the caller vouches for the memory; the descriptor is borrowed, so open.
-    let moved = check(unsafe {
-        libc::syscall(number, file, vectors.as_ptr(), vectors.len(), offset, high)
-    })?;
-    Ok(moved as usize)
+    let moved =
+        unsafe { libc::syscall(number, file, vectors.as_ptr(), vectors.len(), offset, high) };
+    usize::try_from(moved)
+        .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Takes blocks for a part of a file that lies within its length (fallocate).
+/// Takes blocks for a part of a file that lies within its length.
 ///
 /// # Errors
-/// The system's error number: there are none, or the file system does not know how.
+/// The system's error number: there are none, or the file system cannot do it.
 pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), i32> {
-    let (file, mode) = (c_long::from(file.as_raw_fd()), c_long::from(0));
-    // SAFETY: numbers only; the descriptor is borrowed, so open.
-    check(unsafe { libc::syscall(libc::SYS_fallocate, file, mode, offset, len) }).map(drop)
+    fallocate(file, FallocateFlags::empty(), offset, len).map_err(Errno::raw_os_error)
 }
 
 /// What a failed transfer means to the manager. ENOMEM on a write: the file lives in memory (or is
@@ -144,15 +141,6 @@ pub(crate) fn io_error(direction: Direction, errno: i32) -> IoError {
         (Direction::Write, libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => IoError::Full,
         (_, errno) => IoError::Failed(errno),
     }
-}
-
-/// The error number of the system call that just failed.
-pub(crate) fn last_errno() -> i32 {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-}
-
-fn check(returned: c_long) -> Result<c_long, i32> {
-    if returned == -1 { Err(last_errno()) } else { Ok(returned) }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! admit -> vectors -> preadv | pwritev | a ring -> outcome -> done, or again from some byte
 //! ```
 
-use crate::Arena;
+use crate::arena::Arena;
 use crate::sys::{io_error, transfer};
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{PAGE_SHIFT, PAGE_SIZE, RUN_PAGES_MAX};

@@ -6,7 +6,7 @@
 //! Locks: none, one holder at a time (`pool`). The file is registered with the ring, so transfers
 //! reach it even if the program closes its descriptor.
 
-use crate::Arena;
+use crate::arena::Arena;
 use crate::transfer::{NO_VECTORS, Outcome, Vectors, fill_vectors, length, offset, outcome};
 use highwater_platform::{Direction, Io};
 use io_uring::{IoUring, opcode, squeue, types};

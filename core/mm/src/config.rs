@@ -1,6 +1,5 @@
 //! Settings of a manager. Every policy is one; the defaults are the best known.
 
-#[cfg(feature = "history")]
 pub mod history;
 
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
@@ -29,7 +28,7 @@ pub struct Config {
     pub window_max: usize,
     /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
     /// that are memory there is nothing to gain.
-    pub prefetch: Switch,
+    pub prefetch: bool,
     /// Most pages of a window that is read ahead of who reads a file sequentially, 0 to 256
     /// (read_ahead_kb). 0: what a fault reads itself is all, as for anonymous memory. Files on
     /// devices that are memory have nothing to gain.
@@ -40,7 +39,7 @@ pub struct Config {
     pub readahead_threads: Option<usize>,
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
     /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
-    pub large_pages: Switch,
+    pub large_pages: bool,
     /// Where `large_pages` is on: what khugepaged makes large pages of.
     pub khugepaged: KhugepagedConfig,
     /// How willingly anonymous pages are swapped, beside files' pages: 0 to 200. 0: only when
@@ -48,7 +47,7 @@ pub struct Config {
     pub swappiness: u32,
     /// Whether pages that come back after eviction are noted: those of files that should have
     /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
-    pub shadows: Switch,
+    pub shadows: bool,
     /// Lanes in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
     pub lru_lanes: Option<u32>,
@@ -59,9 +58,9 @@ pub struct Config {
     /// kernel. `None`: by the node's CPUs and frames.
     pub zone_parts: Option<u32>,
     /// Whether memory is compacted for blocks of adjacent frames.
-    pub compact: Switch,
-    /// Slots and the swap cache.
-    pub swap: SwapConfig,
+    pub compact: bool,
+    /// Pages that a fault reads along with the one it needs.
+    pub readahead: Readahead,
     /// Objects smaller than pages.
     pub slab: SlabConfig,
     /// Mechanisms of earlier kernels.
@@ -150,32 +149,6 @@ impl FromStr for KswapdThreads {
     }
 }
 
-/// How slots are found and guarded. What is not the default is there to be compared with: kernels
-/// of 2016 (S2) and 2020 (S0).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwapConfig {
-    /// What guards the slots of a device.
-    pub device_lock: DeviceLock,
-    /// Where slots are looked for when no cluster is free.
-    pub scan_base: ScanBase,
-    /// Whether devices of the CPU's node come first among those of equal priority. In the kernel
-    /// (from 4.14) that is so where the user gave none.
-    pub node_aware: Switch,
-    /// Whether CPUs take and give back slots 64 at a time.
-    pub slot_cache: Switch,
-    /// How the swap cache is divided.
-    pub cache: CacheSplit,
-    /// Whether the trees of the swap cache are told of writes as they begin and end. Nothing reads
-    /// that; kernels before 4.8 did it. The table of a cluster has no place for it.
-    pub writeback_tags: Switch,
-    /// Whether a run of pages enters and leaves a tree under one lock, or each page alone.
-    pub cache_batch: Switch,
-    /// Whether frames that are read are in the swap cache meanwhile.
-    pub swap_in: SwapIn,
-    /// Which pages are read along with one that is read.
-    pub readahead: Readahead,
-}
-
 /// How slabs of objects are sized and kept. `None`: by the number of CPUs; below 32 as Linux 6.5
 /// has it (S4). What a setting changes is the document's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,7 +160,7 @@ pub struct SlabConfig {
     /// How many partial slabs a node keeps though they are empty.
     pub node_partial: Option<NodePartial>,
     /// Whether CPUs keep arrays of objects, in front of slabs.
-    pub sheaves: Option<Switch>,
+    pub sheaves: Option<bool>,
 }
 
 /// How many pages a slab has.
@@ -230,6 +203,12 @@ pub enum NodePartial {
     Cpus,
 }
 
+impl Readahead {
+    /// Every policy, in the order of their values.
+    pub const ALL: [Readahead; 4] =
+        [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto];
+}
+
 /// Who reads ahead of a file's readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadaheadBy {
@@ -251,103 +230,6 @@ pub enum Readahead {
     Slot,
     /// By what is behind the device: slots where it turns, else virtual.
     Auto,
-}
-
-/// Whether something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Switch {
-    /// No.
-    Off,
-    /// Yes.
-    On,
-}
-
-/// What guards the slots of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceLock {
-    /// One lock for all (the kernel's swap_info lock, to 4.10).
-    Whole,
-    /// One for taking and giving back slots, one for each cluster for their counts (4.11 to 6.13).
-    Slots,
-    /// One for each cluster; lists of clusters have one of their own.
-    Cluster,
-}
-
-/// Where slots are looked for when no cluster is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanBase {
-    /// In clusters that lists know to have room (Linux 6.10 and later).
-    None,
-    /// From one place on, for all CPUs (to Linux 5.7).
-    Shared,
-    /// From a place of each CPU's own; at the end of 64 MiB on to others, at random (S0).
-    PerCpu,
-}
-
-/// The way of a page from its slot to its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwapIn {
-    /// Past the swap cache: who reads holds the page's entry, and few slots have more than one.
-    Direct,
-    /// In the swap cache while it is read (Linux to 4.14, and later for slots that are shared).
-    Cached,
-}
-
-/// How the swap cache is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheSplit {
-    /// One locked tree for a device.
-    Whole,
-    /// One for each 64 MiB (Linux 4.11).
-    Trunk,
-    /// Locks inside the tree: one for each leaf, 64 slots. What is above them never changes.
-    Leaf,
-    /// A table for each cluster, changed under the cluster's lock, looked at without (6.18).
-    Cluster,
-}
-
-impl SwapConfig {
-    /// Any settings, each drawn alone: for tests that draw what they run.
-    pub fn draw(random: &mut Prng) -> SwapConfig {
-        // Drawn apart, so that what seeds mean otherwise stays the same.
-        let mut apart = Prng::new(random.clone().below(u64::MAX));
-        let (leaf, slots) = (apart.percent(25), apart.percent(33));
-        let mut of = |choices: u64| random.below(choices) as usize;
-        SwapConfig {
-            device_lock: match [DeviceLock::Whole, DeviceLock::Cluster][of(2)] {
-                _ if slots => DeviceLock::Slots,
-                lock => lock,
-            },
-            scan_base: [ScanBase::None, ScanBase::Shared, ScanBase::PerCpu][of(3)],
-            node_aware: [Switch::Off, Switch::On][of(2)],
-            slot_cache: [Switch::Off, Switch::On][of(2)],
-            cache: match [CacheSplit::Whole, CacheSplit::Trunk, CacheSplit::Cluster][of(3)] {
-                _ if leaf => CacheSplit::Leaf,
-                cache => cache,
-            },
-            writeback_tags: [Switch::Off, Switch::On][of(2)],
-            cache_batch: [Switch::Off, Switch::On][of(2)],
-            swap_in: [SwapIn::Direct, SwapIn::Cached][of(2)],
-            readahead: [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto]
-                [of(4)],
-        }
-    }
-}
-
-impl Default for SwapConfig {
-    fn default() -> SwapConfig {
-        SwapConfig {
-            device_lock: DeviceLock::Cluster,
-            scan_base: ScanBase::None,
-            node_aware: Switch::On,
-            slot_cache: Switch::Off,
-            cache: CacheSplit::Cluster,
-            writeback_tags: Switch::Off,
-            cache_batch: Switch::On,
-            swap_in: SwapIn::Direct,
-            readahead: Readahead::Auto,
-        }
-    }
 }
 
 /// The largest [`Config::swappiness`].
@@ -386,19 +268,19 @@ impl Default for Config {
             dirty_background_ratio: 10,
             dirty_ratio: 20,
             window_max: 16,
-            prefetch: Switch::On,
+            prefetch: true,
             file_readahead: FILE_WINDOW_MAX,
             readahead_by: ReadaheadBy::Threads,
             readahead_threads: None,
-            large_pages: Switch::Off,
+            large_pages: false,
             khugepaged: KhugepagedConfig::default(),
             swappiness: 60,
-            shadows: Switch::On,
+            shadows: true,
             lru_lanes: None,
             direct_reclaim: DIRECT_RECLAIM_MIN,
             zone_parts: None,
-            compact: Switch::On,
-            swap: SwapConfig::default(),
+            compact: true,
+            readahead: Readahead::Auto,
             slab: SlabConfig::default(),
             #[cfg(feature = "history")]
             history: history::History::default(),

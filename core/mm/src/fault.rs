@@ -27,7 +27,6 @@ mod populate;
 mod swap_in;
 
 use crate::alloc::{self, OutOfMemory};
-use crate::config::Switch;
 use crate::error::FaultError;
 use crate::frame::Writeback;
 use crate::large::split;
@@ -274,7 +273,7 @@ fn install<P: Platform>(
 
 /// Anonymous pages were read again: that costs their kind.
 fn note_refaults<P: Platform>(m: &Machine<P>, frames: &FrameList) {
-    if m.config.shadows == Switch::On {
+    if m.config.shadows {
         m.count(Counter::RefaultAnon, frames.len() as u64);
         m.note_refault(m.node_of(frames[0]), Kind::Anon);
     }

@@ -180,7 +180,8 @@ impl<P: Platform> Drop for Stall<'_, P> {
 impl<P: Platform> Machine<P> {
     /// A machine without spaces: all frames and slots are free.
     pub fn new(platform: P, config: Config) -> Machine<P> {
-        let (ranges, settings) = (platform.ranges(), config.swap);
+        let ranges = platform.ranges();
+        let swap = Swap::new(&platform, &config);
         let total: u32 = ranges.iter().map(|range| range.frames).sum();
         let nodes = ranges.iter().map(|range| {
             let (min_free, scale) = (config.min_free, config.watermark_scale);
@@ -206,7 +207,7 @@ impl<P: Platform> Machine<P> {
             config,
             stats: Stats::new(platform.cpus()),
             frames: Frames::new(total as usize),
-            swap: Swap::new(&platform, settings),
+            swap,
             readahead,
             inflight: InflightReadahead::new(&platform),
             throttle_wait: platform.new_event(),

@@ -19,7 +19,7 @@ pub use start::StartError;
 
 use crate::alloc;
 use crate::compact;
-use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, Switch};
+use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads};
 use crate::error::FaultError;
 use crate::fault::{self, Fault, Served, ahead};
 use crate::files::{self, NoSpace};
@@ -268,7 +268,7 @@ impl<P: Platform> Manager<P> {
     /// forgotten where there are too many (posix_madvise's WILLNEED), or with `prefetch=off`.
     pub fn prefetch(&self, space: SpaceId, pages: Range) {
         let single = self.space(space).order() == Order(0);
-        let on = self.machine.config.prefetch == Switch::On && self.readahead.is_some() && single;
+        let on = self.machine.config.prefetch && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
             self.machine.request_readahead(Wish { space, first, end, marker: None });

@@ -2,7 +2,7 @@
 //!
 //! Locks: one around the free blocks, for some tens of instructions. No device is used under it.
 
-use crate::Device;
+use crate::device::Device;
 use crate::tier::blocks::{Blocks, Near};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

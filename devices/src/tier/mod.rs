@@ -25,6 +25,7 @@
 
 mod blocks;
 mod level;
+mod shared;
 mod table;
 #[cfg(test)]
 mod tier_fuzz;
@@ -32,20 +33,18 @@ mod transfer;
 mod worker;
 mod writeback;
 
-use crate::{Arena, Compression, Device, Reason, Tiering};
+use crate::arena::Arena;
+use crate::compression::Compression;
+use crate::device::Device;
+use crate::error::Reason;
+use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Io, Latency};
 use highwater_units::Bytes;
-use level::Level;
+use shared::Shared;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use table::{Stamp, Table};
 pub(crate) use worker::Body;
 use worker::Worker;
-
-/// Steps in which the age of pages is told, while the fast level takes in as many as it has
-/// blocks. Ages go round after eight times as many.
-const STEPS: u32 = 32;
 
 /// Two levels.
 pub(crate) struct Tier {
@@ -53,25 +52,6 @@ pub(crate) struct Tier {
     shared: Arc<Shared>,
     /// None where the tier is a parent's, to be read only.
     worker: Option<Worker>,
-}
-
-/// What callers and the worker share.
-struct Shared {
-    table: Arc<Table>,
-    fast: Level,
-    slow: Level,
-    /// Pages that the fast level took in: the clock of ages.
-    arrivals: AtomicU64,
-    counts: Counts,
-}
-
-#[derive(Default)]
-struct Counts {
-    written_back: AtomicU64,
-    writeback_ios: AtomicU64,
-    writeback_failures: AtomicU64,
-    slow_reads: AtomicU64,
-    slow_writes: AtomicU64,
 }
 
 impl Tier {
@@ -156,57 +136,5 @@ impl Device for Tier {
     fn descriptors(&self) -> Vec<RawFd> {
         let levels = [&self.shared.fast, &self.shared.slow];
         levels.iter().flat_map(|level| level.device.descriptors()).collect()
-    }
-}
-
-impl Shared {
-    fn new(pages: u32, fast: Box<dyn Device>, slow: Box<dyn Device>) -> Result<Shared, i32> {
-        Ok(Shared {
-            table: Arc::new(Table::new(pages)?),
-            fast: Level::new(fast)?,
-            slow: Level::new(slow)?,
-            arrivals: AtomicU64::new(0),
-            counts: Counts::default(),
-        })
-    }
-
-    /// The time by which ages are told.
-    fn now(&self) -> Stamp {
-        self.stamp(self.arrivals.load(Relaxed))
-    }
-
-    /// Pages went to the fast level: the time after them.
-    fn arrive(&self, pages: usize) -> Stamp {
-        let before = self.arrivals.fetch_add(pages as u64, Relaxed);
-        self.stamp(before + pages as u64)
-    }
-
-    fn stamp(&self, arrivals: u64) -> Stamp {
-        let step = (self.fast.pages() / STEPS).max(1);
-        Stamp((arrivals / u64::from(step)) as u8)
-    }
-
-    fn tiering(&self) -> Tiering {
-        let get = |count: &AtomicU64| count.load(Relaxed);
-        Tiering {
-            fast_pages: self.fast.used().into(),
-            slow_pages: self.slow.used().into(),
-            written_back: get(&self.counts.written_back),
-            writeback_ios: get(&self.counts.writeback_ios),
-            writeback_failures: get(&self.counts.writeback_failures),
-            slow_reads: get(&self.counts.slow_reads),
-            slow_writes: get(&self.counts.slow_writes),
-        }
-    }
-
-    /// The same contents, to be read in a forked child.
-    fn inherit(&self) -> Shared {
-        Shared {
-            table: self.table.clone(),
-            fast: self.fast.inherit(),
-            slow: self.slow.inherit(),
-            arrivals: AtomicU64::new(0),
-            counts: Counts::default(),
-        }
     }
 }

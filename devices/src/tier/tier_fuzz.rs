@@ -1,11 +1,15 @@
 //! Random transfers of several threads while pages are moved as fast as they can be, over a slow
 //! level that fails: against a list of what each slot holds.
 
-use super::Shared;
-use super::table::Place;
-use super::writeback::{Batch, Writeback};
+use crate::arena::Arena;
+use crate::device::Device;
+use crate::open::open;
+use crate::spec::Spec;
 use crate::sys::Mapping;
-use crate::{Arena, Device, Spec, Tiering, open};
+use crate::tier::shared::Shared;
+use crate::tier::table::Place;
+use crate::tier::writeback::{Batch, Writeback};
+use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Io, IoError};
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
 use std::sync::Arc;

@@ -6,9 +6,9 @@
 //! ```
 //! The fast level answers within the call, so there is nothing to gather there.
 
-use crate::Arena;
-use crate::tier::Shared;
+use crate::arena::Arena;
 use crate::tier::blocks::Near;
+use crate::tier::shared::Shared;
 use crate::tier::table::Place;
 use crate::transfer::admit;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
@@ -73,7 +73,7 @@ impl Parts {
 
 impl Shared {
     /// # Safety
-    /// As for [`crate::Device::read`].
+    /// As for [`crate::device::Device::read`].
     pub(super) unsafe fn read(&self, info: &DeviceInfo, arena: Arena, batch: &mut [Io]) {
         let mut parts = Parts::new();
         for index in 0..batch.len() {
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// As for [`crate::Device::write`].
+    /// As for [`crate::device::Device::write`].
     pub(super) unsafe fn write(&self, info: &DeviceInfo, arena: Arena, batch: &mut [Io]) {
         let mut parts = Parts::new();
         for index in 0..batch.len() {
@@ -175,7 +175,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// As for [`crate::Device::write`], and the transfer was admitted.
+    /// As for [`crate::device::Device::write`], and the transfer was admitted.
     unsafe fn write_list(
         &self,
         arena: Arena,

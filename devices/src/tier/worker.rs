@@ -6,11 +6,11 @@
 //! ```
 //! Locks: `state`, around the few words that it and its callers share.
 //!
-//! The platform that has the device makes the thread ([`crate::Device::thread`]). In a forked child
-//! it does not exist; the child drops what it has of it, no more.
+//! The platform that owns the device starts the thread ([`crate::Device::thread`]). A forked child
+//! has no such thread and only drops the worker.
 
-use super::Shared;
-use super::writeback::{Batch, Round, Writeback};
+use crate::tier::shared::Shared;
+use crate::tier::writeback::{Batch, Round, Writeback};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -6,13 +6,13 @@
 //! write   in runs of free blocks, all in flight together
 //! commit  those that nobody used meanwhile
 //! ```
-//! Locks: none held over any of it. See [`super::table`] for what may happen to a page meanwhile.
+//! Locks: none. [`crate::tier::table`] says what may happen to a page meanwhile.
 
-use super::Shared;
-use super::blocks::Near;
-use super::table::{Committed, Unpinned};
-use crate::Arena;
+use crate::arena::Arena;
 use crate::sys::Mapping;
+use crate::tier::blocks::Near;
+use crate::tier::shared::Shared;
+use crate::tier::table::{Committed, Unpinned};
 use highwater_platform::Io;
 use highwater_units::{FrameList, PAGE_SIZE, Pfn, RUN_PAGES_MAX};
 use std::sync::Arc;

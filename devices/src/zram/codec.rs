@@ -10,8 +10,9 @@
 //! Nothing is allocated once the codecs exist. The contexts of zstd lie in memory of ours, where
 //! zstd never calls malloc: that one may be the program's, and swapped out.
 
-use crate::Algorithm;
+use crate::spec::Algorithm;
 use crate::zram::class::COMPRESSED_MAX;
+use crate::zram::content::{Corrupt, Page};
 use crate::zram::zstd::Zstd;
 use highwater_units::PAGE_SIZE;
 use lz4_flex::block::{
@@ -22,13 +23,6 @@ use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-
-/// The bytes of a page.
-pub(crate) type Page = [u8; PAGE_SIZE];
-
-/// What was stored is not what a page compresses to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Corrupt;
 
 /// Everything that compressing a page needs.
 pub(crate) struct Codec {

@@ -9,6 +9,13 @@
 use crate::zram::class::Class;
 use highwater_units::PAGE_SIZE;
 
+/// The bytes of a page.
+pub(crate) type Page = [u8; PAGE_SIZE];
+
+/// Stored bytes that do not decompress to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Corrupt;
+
 const KIND_BITS: u32 = 2;
 const LEN_BITS: u32 = 13;
 const INDEX_SHIFT: u32 = KIND_BITS + LEN_BITS;

@@ -29,11 +29,15 @@ mod content;
 mod store;
 mod zstd;
 
+use crate::arena::Arena;
 use crate::array::Array;
+use crate::compression::Compression;
+use crate::device::Device;
+use crate::error::Reason;
+use crate::spec::{Algorithm, Spec};
 use crate::transfer::admit;
-use crate::{Algorithm, Arena, Compression, Device, Reason, Spec};
-use codec::{Codecs, Page};
-use content::{Content, Object};
+use codec::Codecs;
+use content::{Content, Corrupt, Object, Page};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::ptr::copy_nonoverlapping;
@@ -41,9 +45,6 @@ use std::slice::from_raw_parts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use store::Store;
-
-/// Slots for each page of SIZE.
-pub(crate) const SLOTS_PER_PAGE: u32 = 3;
 
 /// Compressed slots in memory.
 pub(crate) struct Zram {
@@ -186,7 +187,7 @@ impl Slots {
                     true => page.copy_from_slice(bytes),
                     false => codecs
                         .decompress(bytes, page)
-                        .map_err(|codec::Corrupt| IoError::Failed(libc::EIO))?,
+                        .map_err(|Corrupt| IoError::Failed(libc::EIO))?,
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::sys::Mapping;
-use crate::zram::codec::{Corrupt, Page};
+use crate::zram::content::{Corrupt, Page};
 use highwater_units::PAGE_SIZE;
 use zstd_sys::{
     ZSTD_CCtx, ZSTD_DCtx, ZSTD_compressCCtx, ZSTD_decompressDCtx,

@@ -4,6 +4,7 @@ use crate::process::Process;
 use crate::regions::Use;
 use crate::spans::{Holder, Named, Span, fail, result_of, returned};
 use highwater_mm::{CollapseError, Range};
+use highwater_os::sys::Advice;
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_uchar, c_void, size_t};
 
@@ -120,7 +121,8 @@ fn advise(process: &Process, range: Range, used_as: Use, advice: c_int) -> Resul
         libc::MADV_DONTFORK | libc::MADV_DOFORK | libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
             process.advise_fork(range, advice);
         }
-        libc::MADV_DONTDUMP | libc::MADV_DODUMP => process.dump.follow(range, advice),
+        libc::MADV_DONTDUMP => process.dump.follow(range, Advice::LinuxDontDump),
+        libc::MADV_DODUMP => process.dump.follow(range, Advice::LinuxDoDump),
         _ => {}
     }
     Ok(())

@@ -8,7 +8,7 @@
 //! swapped out are holes in a core file: they read as zeros.
 
 use highwater_mm::Range;
-use highwater_os::sys;
+use highwater_os::sys::{self, Advice};
 use highwater_units::{PAGE_SIZE, Vpn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -32,7 +32,7 @@ impl Dump {
         let blocks = (0..words).map(|_| AtomicU64::new(0)).collect();
         let dump = Dump { base, pages, blocks, leaves_out: AtomicBool::new(false) };
         for (first, end) in parts {
-            dump.advise(Range { first: *first, end: *end }, libc::MADV_DONTDUMP);
+            dump.advise(Range { first: *first, end: *end }, Advice::LinuxDontDump);
         }
         dump
     }
@@ -44,15 +44,15 @@ impl Dump {
             let Some(word) = self.blocks.get(word as usize) else { return };
             if word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0 {
                 let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(self.pages));
-                self.advise(Range { first: Vpn(first), end: Vpn(end) }, libc::MADV_DODUMP);
+                self.advise(Range { first: Vpn(first), end: Vpn(end) }, Advice::LinuxDoDump);
             }
         }
     }
 
     /// Follows MADV_DONTDUMP and MADV_DODUMP.
-    pub(crate) fn follow(&self, range: Range, advice: libc::c_int) {
+    pub(crate) fn follow(&self, range: Range, advice: Advice) {
         self.include(range);
-        if advice == libc::MADV_DONTDUMP {
+        if advice == Advice::LinuxDontDump {
             self.leaves_out.store(true, Relaxed);
         }
         self.advise(range, advice);
@@ -62,11 +62,11 @@ impl Dump {
     pub(crate) fn forget(&self, range: Range) {
         if self.leaves_out.load(Relaxed) {
             self.include(range);
-            self.advise(range, libc::MADV_DODUMP);
+            self.advise(range, Advice::LinuxDoDump);
         }
     }
 
-    fn advise(&self, range: Range, advice: libc::c_int) {
+    fn advise(&self, range: Range, advice: Advice) {
         let first = self.base + range.first.0 * PAGE_SIZE as u64;
         leave_out_or_not(first, (range.end.0 - range.first.0) as usize * PAGE_SIZE, advice);
     }
@@ -74,11 +74,11 @@ impl Dump {
 
 /// Leaves memory of the manager's out of core files.
 pub(crate) fn leave_out(address: u64, len: usize) {
-    leave_out_or_not(address, len, libc::MADV_DONTDUMP);
+    leave_out_or_not(address, len, Advice::LinuxDontDump);
 }
 
 /// Core files are an aid: a refusal harms nothing else.
-fn leave_out_or_not(address: u64, len: usize, advice: libc::c_int) {
+fn leave_out_or_not(address: u64, len: usize, advice: Advice) {
     // SAFETY: this advice changes no contents.
     let _ = unsafe { sys::advise(address as *mut u8, len, advice) };
 }

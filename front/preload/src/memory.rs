@@ -29,8 +29,7 @@ struct Pages;
 // whole mappings back; `free_part` gives back their ends.
 unsafe impl Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        match unsafe { sys::map_anonymous(None, size) } {
+        match sys::map_anonymous(size) {
             Ok(address) => {
                 MAPPED.fetch_add(size, Relaxed);
                 dump::leave_out(address as u64, size);

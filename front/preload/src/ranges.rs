@@ -60,11 +60,9 @@ fn address_space_limit() -> u64 {
 }
 
 fn can_map(len: u64) -> bool {
+    let mapped = sys::map_anonymous(len as usize);
     // SAFETY: a new mapping, which nobody has seen when it goes.
-    unsafe {
-        let mapped = sys::map_anonymous(None, len as usize);
-        mapped.map(|address| sys::unmap(address, len as usize)).is_ok()
-    }
+    mapped.map(|address| unsafe { sys::unmap(address, len as usize) }).is_ok()
 }
 
 /// Keeps changes of regions and forks apart.

@@ -223,8 +223,7 @@ fn leave(process: &Process, old: Range, call: Call) {
 fn copy_out(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     let len = pages_of(call.len) as usize * PAGE_SIZE;
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOMEM);
-    // SAFETY: a new mapping.
-    let copy = unsafe { sys::map_anonymous(None, len) }.map_err(errno)?;
+    let copy = sys::map_anonymous(len).map_err(errno)?;
     let filled = fill(process, old, copy, len).and_then(|()| {
         let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let address = copy as usize;

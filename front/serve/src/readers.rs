@@ -2,7 +2,7 @@
 //!
 //! Decided anew every 64 messages, by how often the faulting thread was another than before.
 
-use std::mem::MaybeUninit;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Messages between decisions.
@@ -72,25 +72,17 @@ impl Crowd {
 /// The CPUs that the threads of a server may use: those of the thread that starts it. A thread that
 /// serves may be on one of them only when it starts another.
 #[derive(Clone, Copy)]
-pub(crate) struct Seats(libc::cpu_set_t);
+pub(crate) struct Seats(CpuSet);
 
 impl Seats {
     /// Those of this thread.
     pub(crate) fn of_this_thread() -> Seats {
-        let mut everywhere = MaybeUninit::<libc::cpu_set_t>::zeroed();
-        let size = size_of::<libc::cpu_set_t>();
-        // SAFETY: the call fills the set, for which zeros are valid too.
-        unsafe {
-            libc::sched_getaffinity(0, size, everywhere.as_mut_ptr());
-            Seats(everywhere.assume_init())
-        }
+        Seats(sched_getaffinity(None).unwrap_or_default())
     }
 
     /// The `index`th of the CPUs, if there is one for it.
     fn home(&self, index: usize) -> Option<usize> {
-        // SAFETY: CPU_ISSET only reads the set.
-        let allowed = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &self.0) };
-        let home = (0..libc::CPU_SETSIZE as usize).filter(allowed).nth(index);
+        let home = (0..CpuSet::MAX_CPU).filter(|cpu| self.0.is_set(*cpu)).nth(index);
         home.filter(|_| index < READERS_MAX)
     }
 }
@@ -118,14 +110,10 @@ impl Seat {
         }
         let mut set = self.seats.0;
         if let (Size::One, Some(home)) = (size, self.home) {
-            // SAFETY: both only write the set.
-            unsafe {
-                libc::CPU_ZERO(&mut set);
-                libc::CPU_SET(home, &mut set);
-            }
+            set = CpuSet::new();
+            set.set(home);
         }
-        // SAFETY: the set is read for the call; it applies to this thread.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+        let _ = sched_setaffinity(None, &set);
         self.taken = Some(size);
     }
 }
@@ -152,8 +140,7 @@ mod tests {
     }
 
     fn cpus() -> usize {
-        // SAFETY: CPU_COUNT only reads the set.
-        unsafe { libc::CPU_COUNT(&Seats::of_this_thread().0) as usize }
+        Seats::of_this_thread().0.count() as usize
     }
 
     /// A thread begins where the one is that starts it.

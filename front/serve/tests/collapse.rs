@@ -1,7 +1,7 @@
 //! Single pages become large ones under a program that uses them by plain loads and stores.
 
 use crate::common::{Paged, Setup, memory};
-use highwater_mm::config::{KhugepagedConfig, Switch};
+use highwater_mm::config::KhugepagedConfig;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, Range};
 use highwater_uffd::{Delivery, Mapping};
@@ -26,7 +26,7 @@ fn paged(mapping: Mapping, pages_to_scan: u32) -> Paged {
         scan_sleep: Nanos(1_000_000),
         ..KhugepagedConfig::default()
     };
-    let config = Config { large_pages: Switch::On, khugepaged, ..Config::default() };
+    let config = Config { large_pages: true, khugepaged, ..Config::default() };
     Paged::with(setup(mapping), config, memory())
 }
 

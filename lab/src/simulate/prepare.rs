@@ -6,7 +6,6 @@ use crate::workload::highalloc::{self, Share};
 use crate::workload::history::History;
 use crate::workload::streams::{self, Layout};
 use highwater_mm::Config;
-use highwater_mm::config::Switch;
 use highwater_mm::machine::SPACES_MAX;
 use highwater_sim::Machine;
 use highwater_sim::machine::{DeviceSpec, Role};
@@ -161,9 +160,10 @@ fn of_streams(machine: &Machine, experiment: &Experiment, set: u64) -> Result<Ro
     let device_pages = (set / files.len() as u64).clamp(1, smallest.into());
     files.iter_mut().for_each(|(_, pages)| *pages = device_pages as u32);
     let time = time.map_or(super::TIME, |time| Duration::from_nanos(time.0));
-    let small = match settings.small {
-        Switch::On => streams::small_pages(time + Duration::from_secs_f64(settings.warm_up)),
-        Switch::Off => 0,
+    let small = if settings.small {
+        streams::small_pages(time + Duration::from_secs_f64(settings.warm_up))
+    } else {
+        0
     };
     let anon_pages = (machine.memory().pages() as f64 * settings.anon) as u64;
     let layout = Layout { devices: files.len(), device_pages, anon_pages, small_pages: small };

@@ -16,7 +16,7 @@ use crate::workload::streams::{Span, Way};
 use highwater_mm::Config;
 use highwater_mm::config::{
     DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_LANES_MAX,
-    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Switch, ZONE_PARTS_MAX,
+    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -68,7 +68,7 @@ pub struct Settings {
     /// Anonymous pages that are in use beside streams, in parts of memory.
     pub anon: f64,
     /// Whether a small task beside streams needs pages.
-    pub small: Switch,
+    pub small: bool,
     /// What an operation of workloads of objects takes beside them; none for their own.
     pub work: Option<Nanos>,
     /// Milliseconds from one end of a grace period to the next.
@@ -105,7 +105,7 @@ impl Default for Settings {
             way: Way::Cached,
             span: Span::Full,
             anon: 0.0,
-            small: Switch::Off,
+            small: false,
             work: None,
             grace: 10.0,
             compilers: 0.2,
@@ -332,90 +332,90 @@ pub const KEYS: &[Key] = &[
         values: "whole, trunk, leaf or cluster",
         help: "the swap cache: a lock for a device, for 64 MiB, for 64 slots, or the cluster's",
         take: |s, text| {
-            s.config.swap.cache = choice(text, &SWAP_CACHES)?;
+            s.config.history.swap.cache = choice(text, &SWAP_CACHES)?;
             Some(())
         },
-        show: |s| name_in(&SWAP_CACHES, s.config.swap.cache),
+        show: |s| name_in(&SWAP_CACHES, s.config.history.swap.cache),
     },
     Key {
         name: "device_lock",
         values: "whole, slots or cluster",
         help: "what guards the slots of a device; slots: a lock to take and give back",
         take: |s, text| {
-            s.config.swap.device_lock = choice(text, &DEVICE_LOCKS)?;
+            s.config.history.swap.device_lock = choice(text, &DEVICE_LOCKS)?;
             Some(())
         },
-        show: |s| name_in(&DEVICE_LOCKS, s.config.swap.device_lock),
+        show: |s| name_in(&DEVICE_LOCKS, s.config.history.swap.device_lock),
     },
     Key {
         name: "slot_cache",
         values: "off or on",
         help: "whether CPUs take and give back slots 64 at a time",
         take: |s, text| {
-            s.config.swap.slot_cache = choice(text, &SWITCHES)?;
+            s.config.history.swap.slot_cache = choice(text, &SWITCHES)?;
             Some(())
         },
-        show: |s| name_in(&SWITCHES, s.config.swap.slot_cache),
+        show: |s| name_in(&SWITCHES, s.config.history.swap.slot_cache),
     },
     Key {
         name: "scan_base",
         values: "none, shared or per_cpu",
         help: "where slots are looked for when no cluster is free; none: lists know",
         take: |s, text| {
-            s.config.swap.scan_base = choice(text, &SCAN_BASES)?;
+            s.config.history.swap.scan_base = choice(text, &SCAN_BASES)?;
             Some(())
         },
-        show: |s| name_in(&SCAN_BASES, s.config.swap.scan_base),
+        show: |s| name_in(&SCAN_BASES, s.config.history.swap.scan_base),
     },
     Key {
         name: "node_aware",
         values: "off or on",
         help: "whether devices of the CPU's node come first among those of equal priority",
         take: |s, text| {
-            s.config.swap.node_aware = choice(text, &SWITCHES)?;
+            s.config.history.swap.node_aware = choice(text, &SWITCHES)?;
             Some(())
         },
-        show: |s| name_in(&SWITCHES, s.config.swap.node_aware),
+        show: |s| name_in(&SWITCHES, s.config.history.swap.node_aware),
     },
     Key {
         name: "writeback_tags",
         values: "off or on",
         help: "whether trees of the swap cache are told of writes as they begin and end",
         take: |s, text| {
-            s.config.swap.writeback_tags = choice(text, &SWITCHES)?;
+            s.config.history.swap.writeback_tags = choice(text, &SWITCHES)?;
             Some(())
         },
-        show: |s| name_in(&SWITCHES, s.config.swap.writeback_tags),
+        show: |s| name_in(&SWITCHES, s.config.history.swap.writeback_tags),
     },
     Key {
         name: "cache_batch",
         values: "off or on",
         help: "whether a run of pages enters and leaves the swap cache under one lock",
         take: |s, text| {
-            s.config.swap.cache_batch = choice(text, &SWITCHES)?;
+            s.config.history.swap.cache_batch = choice(text, &SWITCHES)?;
             Some(())
         },
-        show: |s| name_in(&SWITCHES, s.config.swap.cache_batch),
+        show: |s| name_in(&SWITCHES, s.config.history.swap.cache_batch),
     },
     Key {
         name: "swap_in",
         values: "direct or cached",
         help: "whether frames that are read are in the swap cache meanwhile",
         take: |s, text| {
-            s.config.swap.swap_in = choice(text, &SWAP_INS)?;
+            s.config.history.swap.swap_in = choice(text, &SWAP_INS)?;
             Some(())
         },
-        show: |s| name_in(&SWAP_INS, s.config.swap.swap_in),
+        show: |s| name_in(&SWAP_INS, s.config.history.swap.swap_in),
     },
     Key {
         name: "readahead",
         values: "off, virtual, slot or auto",
         help: "pages read along: none, those after it, in slots around it; auto: by the device",
         take: |s, text| {
-            s.config.swap.readahead = choice(text, &READAHEADS)?;
+            s.config.readahead = choice(text, &READAHEADS)?;
             Some(())
         },
-        show: |s| name_in(&READAHEADS, s.config.swap.readahead),
+        show: |s| name_in(&READAHEADS, s.config.readahead),
     },
     Key {
         name: "read_percent",

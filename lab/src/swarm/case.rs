@@ -1,7 +1,6 @@
 //! What a seed of the swarm draws: everything small, so that limits are met all the time.
 
 use crate::machines;
-use highwater_mm::config::Switch;
 use highwater_mm::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
@@ -86,7 +85,7 @@ impl Case {
         // Where nothing fits every fault looks at every page, again and again: with few of them.
         let room = if all < 160 && random.percent(25) { Room::Short } else { Room::Enough };
         plan.steps = match room {
-            Room::Enough if plan.config.large_pages == Switch::On => 1000 / plan.threads,
+            Room::Enough if plan.config.large_pages => 1000 / plan.threads,
             Room::Enough => 4000 / plan.threads,
             Room::Short => 200 / plan.threads,
         };

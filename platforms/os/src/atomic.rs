@@ -1,6 +1,6 @@
 //! Shared words: the standard library's, as they are.
 
-use crate::Os;
+use crate::os::Os;
 use highwater_platform::{Atomics, Int};
 
 impl Atomics for Os {

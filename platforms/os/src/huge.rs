@@ -11,7 +11,6 @@
 //! may give none: contents are the same. What is resident can be more than what is used: the first
 //! frame of a block brings its neighbours along. The arena is never larger than the budget.
 
-use crate::sys;
 use highwater_units::Bytes;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -73,8 +72,12 @@ pub fn are_on_request() -> bool {
 /// `block` is a multiple of 2 MiB, and all of it is memory of the caller's.
 pub unsafe fn collapse(block: *mut u8) -> io::Result<()> {
     const MADV_COLLAPSE: libc::c_int = 25;
-    // SAFETY: as the caller says; this advice drops nothing.
-    unsafe { sys::advise(block, SIZE, MADV_COLLAPSE) }
+    // rustix has no name for this advice.
+    // SAFETY: memory of the caller's; this advice drops nothing.
+    match unsafe { libc::syscall(libc::SYS_madvise, block, SIZE, MADV_COLLAPSE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// How much of a part of this process's address space is in huge pages, which has mappings of its

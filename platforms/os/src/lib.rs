@@ -1,21 +1,23 @@
 //! The manager on an ordinary operating system: real threads, an arena of real memory, real
-//! devices, and a software page table that callers reach pages through (guards).
+//! devices, and a software page table that callers obey through pins (guards).
 //!
 //! ```text
-//! Os -- Topology   CPUs                       cpu.rs, phase.rs
-//!    |- LockTable  futex mutexes and events   lock.rs, lock_table.rs
-//!    |- Arena      frames, lazily backed      memory.rs, huge.rs
-//!    |- nothing    the entry is the page table mmu.rs
-//!    |- [Device]   swap, files                block.rs
-//!    \- [Place]    files that come and go     files.rs
-//! threads: the process's own, or a helper's     thread.rs, helper/
+//! Os         os.rs          impls of the contract (highwater-platform):
+//!  |- Topology, IdleTimes    topology.rs              cpu.rs     phases of threads: phase.rs
+//!  |- LockTable              lock_table.rs            lock.rs    OsLock, OsEvent over futexes
+//!  |- ArenaMapping           arena.rs, huge.rs        memory.rs, mmu.rs, atomic.rs
+//!  |- Devices, Place         devices.rs, place.rs     block.rs, files.rs
+//!  \- (no state)             time.rs, spawn.rs        clock.rs, thread.rs
+//! helper/   a process beside the program, whose threads are the manager's      sys.rs   raw calls
 //! ```
-//! The pieces are public: `uffd` is this platform with another memory and another MMU.
+//! The pieces are public: platform `uffd` uses them with another memory and another MMU.
 
+mod arena;
 mod atomic;
 mod block;
 mod clock;
 mod cpu;
+mod devices;
 mod files;
 pub mod helper;
 pub mod huge;
@@ -23,88 +25,23 @@ mod lock;
 mod lock_table;
 mod memory;
 mod mmu;
+mod os;
 mod phase;
+mod place;
+mod spawn;
 pub mod sys;
 mod thread;
+mod time;
+mod topology;
 
-pub use block::{Devices, Transfer};
-pub use clock::{monotonic, thread_cpu_time};
-pub use cpu::{IdleTimes, Topology, relax};
-pub use files::{Place, describe};
+pub use arena::ArenaMapping;
+pub use devices::{Devices, Transfer};
 pub use huge::HugePages;
 pub use lock::{OsEvent, OsGuard, OsLock};
 pub use lock_table::LockTable;
-pub use memory::ArenaMapping;
+pub use os::Os;
 pub use phase::enter;
-pub use thread::{OsThread, spawn};
-
-use highwater_devices::Device;
-use highwater_units::{Bytes, Pfn};
-
-/// The platform of guards.
-pub struct Os {
-    topology: Topology,
-    idle: Option<IdleTimes>,
-    locks: LockTable,
-    memory: ArenaMapping,
-    devices: Devices,
-}
-
-impl Os {
-    /// A platform with a budget of `memory`, swapping to `devices`.
-    ///
-    /// # Errors
-    /// No address space for the arena.
-    pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>) -> std::io::Result<Os> {
-        Os::with_places(memory, devices, 0)
-    }
-
-    /// The same, with places for files that are opened later (`Manager::open_file`); devices and
-    /// places are 255 at most.
-    ///
-    /// # Errors
-    /// As of [`Os::new`].
-    pub fn with_places(
-        memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
-        places: usize,
-    ) -> std::io::Result<Os> {
-        Os::backed_by(memory, devices, places, HugePages::Auto)
-    }
-
-    /// The same, and whether the arena may have huge pages.
-    ///
-    /// # Errors
-    /// As of [`Os::new`].
-    pub fn backed_by(
-        memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
-        places: usize,
-        huge_pages: HugePages,
-    ) -> std::io::Result<Os> {
-        let frames = memory.pages() as u32;
-        let topology = Topology::of_host();
-        Ok(Os {
-            locks: LockTable::new(topology.clone()),
-            topology,
-            idle: IdleTimes::open().ok(),
-            memory: ArenaMapping::backed_by(frames, huge_pages)?,
-            devices: Devices::new(devices, places)?,
-        })
-    }
-
-    /// The swap devices.
-    pub fn swap_devices(&self) -> &Devices {
-        &self.devices
-    }
-
-    /// How much of the arena is in huge pages, now; none where one cannot tell.
-    pub fn huge_bytes(&self) -> Bytes {
-        self.memory.huge_bytes().unwrap_or_default()
-    }
-
-    /// The address of a frame. Its memory may be touched while a pin holds the page there.
-    pub fn frame(&self, pfn: Pfn) -> *mut u8 {
-        self.memory.arena().address(pfn)
-    }
-}
+pub use place::{Place, describe};
+pub use spawn::{OsThread, spawn};
+pub use time::{monotonic, thread_cpu_time};
+pub use topology::{IdleTimes, Topology, relax};

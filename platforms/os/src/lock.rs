@@ -1,7 +1,9 @@
 //! Locks: the standard library's futex mutex, counted. Events: a sequence number under a futex.
 
 use crate::lock_table::{LockTable, Note};
-use crate::{Os, monotonic, sys};
+use crate::os::Os;
+use crate::sys;
+use crate::time::monotonic;
 use highwater_platform::{Event, Guard, Lock, LockClass, LockStatistics, Locks, Ticket};
 use highwater_units::Nanos;
 use std::ops::{Deref, DerefMut};

@@ -12,8 +12,9 @@
 //! atomics, and each CPU has its own, so that statistics of many per-CPU locks are not themselves
 //! a cache line that all CPUs share.
 
-use crate::clock::monotonic;
-use crate::{Topology, phase};
+use crate::phase;
+use crate::time::monotonic;
+use crate::topology::Topology;
 use highwater_platform::{LockClass, LockStatistics, Phase};
 use highwater_units::Nanos;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! in only while nobody has it pinned. Only to coalesce a block concerns the processor: guards read
 //! the arena.
 
-use crate::Os;
+use crate::os::Os;
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};
 use highwater_units::{Pfn, SpaceId, Vpn};
 

@@ -1,30 +1,26 @@
-//! System calls made raw, past the C library's functions: the preload library replaces those, and
-//! the manager's own memory must not come from what it manages.
+//! System calls that bypass the C library: the preload library replaces its functions, and the
+//! manager's own memory must not come from what it manages.
 
 use highwater_units::Nanos;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::thread::futex;
+use rustix::time::Timespec;
 use std::io;
+use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-fn check(result: libc::c_long) -> io::Result<libc::c_long> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        value => Ok(value),
-    }
-}
+pub use rustix::mm::Advice;
 
-/// Maps private anonymous memory: readable, writable, not reserved. `fixed` replaces what is there.
+/// Maps private anonymous memory: readable, writable, not reserved.
 ///
 /// # Errors
 /// The system's refusal.
-///
-/// # Safety
-/// With `fixed`, nothing else may use the range.
-pub unsafe fn map_anonymous(fixed: Option<*mut u8>, len: usize) -> io::Result<*mut u8> {
-    // SAFETY: as the caller says.
-    unsafe { map(fixed, len, libc::PROT_READ | libc::PROT_WRITE) }
+pub fn map_anonymous(len: usize) -> io::Result<*mut u8> {
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    unsafe { map(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty()) }
 }
 
-/// Maps private anonymous memory that nobody may touch yet, in place of what is there.
+/// Maps private anonymous memory without access rights, in place of what is there.
 ///
 /// # Errors
 /// The system's refusal.
@@ -32,28 +28,26 @@ pub unsafe fn map_anonymous(fixed: Option<*mut u8>, len: usize) -> io::Result<*m
 /// # Safety
 /// Nothing else may use the range.
 pub unsafe fn map_closed(at: *mut u8, len: usize) -> io::Result<*mut u8> {
-    // SAFETY: as the caller says.
-    unsafe { map(Some(at), len, libc::PROT_NONE) }
+    // SAFETY: the caller gives the range up.
+    unsafe { map(at, len, ProtFlags::empty(), MapFlags::FIXED) }
 }
 
 /// # Safety
-/// As for the functions above.
-unsafe fn map(fixed: Option<*mut u8>, len: usize, access: libc::c_int) -> io::Result<*mut u8> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let flags = flags | if fixed.is_some() { libc::MAP_FIXED } else { 0 };
-    let at = fixed.unwrap_or(std::ptr::null_mut());
+/// With `MapFlags::FIXED`, nothing else may use the range.
+unsafe fn map(at: *mut u8, len: usize, access: ProtFlags, flags: MapFlags) -> io::Result<*mut u8> {
+    let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping, or one that replaces a range the caller vouches for.
-    let mapped = unsafe { libc::syscall(libc::SYS_mmap, at, len, access, flags, -1, 0usize) };
-    check(mapped).map(|address| address as *mut u8)
+    let mapped = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, access, flags) };
+    Ok(mapped?.cast())
 }
 
 /// Unmaps a range.
 ///
 /// # Safety
-/// Nobody uses the range any more.
+/// Nothing uses the range any more.
 pub unsafe fn unmap(address: *mut u8, len: usize) {
     // SAFETY: the caller gives the range up.
-    unsafe { libc::syscall(libc::SYS_munmap, address, len) };
+    let _ = unsafe { rustix::mm::munmap(address.cast(), len) };
 }
 
 /// Advises the kernel on a range.
@@ -63,38 +57,35 @@ pub unsafe fn unmap(address: *mut u8, len: usize) {
 ///
 /// # Safety
 /// The advice may drop contents; the caller owns the range.
-pub unsafe fn advise(address: *mut u8, len: usize, advice: libc::c_int) -> io::Result<()> {
-    // SAFETY: as the caller says.
-    check(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).map(drop)
+pub unsafe fn advise(address: *mut u8, len: usize, advice: Advice) -> io::Result<()> {
+    // SAFETY: by contract of this function.
+    Ok(unsafe { rustix::mm::madvise(address.cast(), len, advice) }?)
 }
 
-/// Changes the protection of a range.
+/// Changes the protection of a range to PROT_ bits.
 ///
 /// # Errors
 /// The system's refusal.
 ///
 /// # Safety
 /// The caller owns the range.
-pub unsafe fn protect(address: *mut u8, len: usize, access: libc::c_int) -> io::Result<()> {
-    // SAFETY: as the caller says.
-    check(unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) }).map(drop)
+pub unsafe fn protect(address: *mut u8, len: usize, bits: i32) -> io::Result<()> {
+    let access = MprotectFlags::from_bits_retain(bits as u32);
+    // SAFETY: by contract of this function.
+    Ok(unsafe { rustix::mm::mprotect(address.cast(), len, access) }?)
 }
 
 /// Sleeps while `word` is `value`, until a wake-up, a signal, or the timeout.
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Nanos>) {
-    let timeout = timeout.map(|t| libc::timespec {
-        tv_sec: (t.0 / 1_000_000_000) as libc::time_t,
-        tv_nsec: (t.0 % 1_000_000_000) as libc::c_long,
+    let timeout = timeout.map(|t| Timespec {
+        tv_sec: (t.0 / 1_000_000_000) as i64,
+        tv_nsec: (t.0 % 1_000_000_000) as i64,
     });
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: `word` is an aligned live u32, `timeout` null or a live timespec.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
+    // An error means that the word has another value already, or that the wait is over.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
 }
 
-/// Wakes everyone who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn futex_wake_all(word: &AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: `word` is an aligned live u32.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
+    let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
 }

@@ -1,7 +1,7 @@
 //! Single pages become large ones, under threads that use them, and go and come back as such.
 
 use crate::common::{self, Trouble};
-use highwater_mm::config::{KhugepagedConfig, Switch};
+use highwater_mm::config::KhugepagedConfig;
 use highwater_mm::khugepaged::Asked;
 use highwater_mm::space::Page;
 use highwater_mm::stats::Counter;
@@ -32,7 +32,7 @@ const ASKED: KhugepagedConfig = KhugepagedConfig {
 fn manager(khugepaged: KhugepagedConfig, trouble: &Arc<Trouble>) -> Manager<Os> {
     let device = common::memory(8 * FRAMES, Latency::Synchronous, trouble);
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
-    let config = Config { large_pages: Switch::On, khugepaged, ..Config::default() };
+    let config = Config { large_pages: true, khugepaged, ..Config::default() };
     Manager::start(platform, config).expect("threads")
 }
 

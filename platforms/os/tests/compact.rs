@@ -3,7 +3,6 @@
 
 use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
-use highwater_mm::config::Switch;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::trial::{Pins, Program};
@@ -86,8 +85,7 @@ fn pages_make_way_for_large_runs() {
 
 #[test]
 fn without_compaction_runs_are_had_by_eviction_alone() {
-    let (mut manager, space) =
-        in_pieces_with_threads(Config { compact: Switch::Off, ..config(None) }, 4);
+    let (mut manager, space) = in_pieces_with_threads(Config { compact: false, ..config(None) }, 4);
     manager.stop_kswapd();
     take_all(&manager);
     let counted = |counter| manager.statistics().get(counter);

@@ -122,7 +122,9 @@ fn pages_of_an_order_are_moved_whole_while_they_are_used() {
 fn use_own(manager: &Manager<Os>, watchdog: &Watchdog, space: SpaceId, thread: u64, pages: u64) {
     let mut versions = vec![0; pages as usize];
     let mut random = Prng::new(thread);
-    for step in 1..1500 {
+    let is_moved = || manager.statistics().get(Counter::PgMigrateSuccess) > 0;
+    // A loaded machine may not run the thread that moves pages before the first steps are over.
+    for step in (1..300_000).take_while(|step| *step < 1500 || !is_moved()) {
         watchdog.beat();
         let page = random.below(pages / 3) * 3 + thread;
         let version = &mut versions[page as usize];

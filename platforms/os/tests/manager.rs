@@ -3,7 +3,6 @@
 use crate::common::{self, Trouble};
 use highwater_devices::{Algorithm, Device};
 use highwater_mm::Config;
-use highwater_mm::config::Switch;
 use highwater_mm::stats::Counter;
 use highwater_mm::trial::{
     self, Beat, Failures, Mix, Operation, Outcome, Pins, Plan, Program, Reach,
@@ -116,7 +115,7 @@ fn large_pages_hold_what_was_written() {
     let collapsed = AtomicU64::new(0);
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 3000);
-        let config = Config { large_pages: Switch::On, ..drawn.plan.config.clone() };
+        let config = Config { large_pages: true, ..drawn.plan.config.clone() };
         let plan = Plan { config, pages: 1500 + 300 * (seed % 8), ..drawn.plan };
         let devices = vec![common::memory(plan.slots(), Latency::Synchronous, &drawn.trouble)];
         let case = Case { plan, frames: 2100 + 500 * (seed % 4), devices, ..drawn };

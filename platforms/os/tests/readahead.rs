@@ -2,7 +2,8 @@
 
 use crate::common::{self, Trouble};
 use highwater_devices::Device;
-use highwater_mm::config::{Readahead, SwapConfig, SwapIn};
+use highwater_mm::config::Readahead;
+use highwater_mm::config::history::SwapIn;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager};
 use highwater_os::Os;
@@ -16,12 +17,11 @@ const FRAMES: u64 = 2048;
 const PAGES: u64 = 4 * FRAMES;
 const SPACE: SpaceId = SpaceId(0);
 
-fn manager(medium: Medium, swap: SwapConfig, trouble: &Arc<Trouble>) -> Manager<Os> {
+fn manager(medium: Medium, config: Config, trouble: &Arc<Trouble>) -> Manager<Os> {
     let mut device: Box<dyn Device> = common::memory(4 * PAGES, Latency::Asynchronous, trouble);
     device.info_mut().medium = medium;
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
-    let mut manager =
-        Manager::start(platform, Config { swap, ..Config::default() }).expect("threads");
+    let mut manager = Manager::start(platform, config).expect("threads");
     manager.stop_kswapd();
     assert_eq!(manager.add_space(PAGES).expect("a space"), SPACE);
     manager
@@ -58,8 +58,8 @@ fn shuffled(seed: u64) -> Vec<u64> {
     pages
 }
 
-fn with(readahead: Readahead) -> SwapConfig {
-    SwapConfig { readahead, ..SwapConfig::default() }
+fn with(readahead: Readahead) -> Config {
+    Config { readahead, ..Config::default() }
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_stream_uses_what_is_read_ahead() {
 #[test]
 fn what_nobody_uses_is_wasted() {
     let _watchdog = Watchdog::new("wasted", Duration::from_secs(60));
-    let manager = manager(Medium::SolidState, SwapConfig::default(), &Arc::default());
+    let manager = manager(Medium::SolidState, Config::default(), &Arc::default());
     write(&manager, &shuffled(1));
     let pairs: Vec<u64> = shuffled(2).iter().map(|page| page & !7).collect();
     let pairs: Vec<u64> = pairs.iter().flat_map(|page| [*page, page + 1]).collect();
@@ -117,7 +117,7 @@ fn a_disk_that_turns_reads_what_was_written_together() {
 #[test]
 fn random_reads_soon_stop_reading_around() {
     let _watchdog = Watchdog::new("random", Duration::from_secs(60));
-    let manager = manager(Medium::Rotational, SwapConfig::default(), &Arc::default());
+    let manager = manager(Medium::Rotational, Config::default(), &Arc::default());
     write(&manager, &shuffled(4));
     let [major, ahead, ..] = read(&manager, &shuffled(5));
     assert!(ahead * 3 <= major, "{ahead} ahead for {major}");
@@ -133,8 +133,9 @@ fn reads_that_fail_lose_nothing() {
         (Medium::SolidState, SwapIn::Cached),
     ] {
         let trouble = Arc::new(Trouble::default());
-        let swap = SwapConfig { swap_in, ..SwapConfig::default() };
-        let manager = manager(medium, swap, &trouble);
+        let mut config = Config::default();
+        config.history.swap.swap_in = swap_in;
+        let manager = manager(medium, config, &trouble);
         let order = shuffled(6);
         write(&manager, &order);
         trouble.reads.store(30, std::sync::atomic::Ordering::Relaxed);

@@ -1,7 +1,6 @@
 //! Anonymous pages against files' pages: whose are evicted, counted.
 
 use crate::common::{device, machine, setup};
-use highwater_mm::config::Switch;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
@@ -120,7 +119,7 @@ fn refaults_move_the_pressure() {
         })
     };
     for (used, idle, swappiness) in [(FILE, ANON, 10), (ANON, FILE, 190)] {
-        let [on, off] = [Switch::On, Switch::Off].map(|s| reads(used, idle, swappiness, s));
+        let [on, off] = [true, false].map(|s| reads(used, idle, swappiness, s));
         for (on, off) in on.into_iter().zip(off) {
             assert!(on * 5 <= off * 4, "{used:?}: {on} pages read, {off} without");
         }

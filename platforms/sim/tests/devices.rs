@@ -1,7 +1,7 @@
 //! Several swap devices: which of them fill, and how far.
 
 use crate::common::{device, machine, platform, setup};
-use highwater_mm::config::{DeviceLock, SwapConfig, Switch};
+use highwater_mm::config::history::{DeviceLock, History, SwapHistory};
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec};
@@ -21,9 +21,13 @@ fn spec(node: u8, priority: u16, seek: u64) -> DeviceSpec {
     DeviceSpec { node, priority, seek, ..device(answer) }
 }
 
-fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapConfig) -> Manager<Sim> {
+fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapHistory) -> Manager<Sim> {
     let sim = platform(vm, vec![FRAMES; 2], specs, slots, Recency::AccessedBit);
-    Manager::start(sim, Config { swap, ..Config::default() }).expect("virtual threads abound")
+    Manager::start(
+        sim,
+        Config { history: History { swap, ..History::default() }, ..Config::default() },
+    )
+    .expect("virtual threads abound")
 }
 
 /// Slots used of each device.
@@ -32,7 +36,7 @@ fn used(manager: &Manager<Sim>) -> Vec<u64> {
 }
 
 /// Writes `pages` pages by threads on all CPUs, each a part in order; slots then used.
-fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapConfig, pages: u64) -> Vec<u64> {
+fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapHistory, pages: u64) -> Vec<u64> {
     let main = move |vm: &Vm| {
         let mut manager = manager(vm, &specs, slots, swap);
         let space = manager.add_space(pages).expect("room for a space");
@@ -52,10 +56,10 @@ fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapConfig, pages: u64) -> 
 }
 
 /// The defaults, and slots as kernels of old had them.
-fn settings() -> [SwapConfig; 3] {
-    let default = SwapConfig::default();
-    let whole = SwapConfig { device_lock: DeviceLock::Whole, ..default };
-    [default, whole, SwapConfig { slot_cache: Switch::On, ..default }]
+fn settings() -> [SwapHistory; 3] {
+    let default = SwapHistory::default();
+    let whole = SwapHistory { device_lock: DeviceLock::Whole, ..default };
+    [default, whole, SwapHistory { slot_cache: true, ..default }]
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! whose next pages are on their way, and by who says what it will use. Virtual time, one seed.
 
 use crate::common::{device, machine, platform, setup};
-use highwater_mm::config::Switch;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_platform::{Clock, Recency};
@@ -83,7 +82,7 @@ fn pages_in_per_ms(
     recency: Recency,
     order: fn() -> Vec<u64>,
     ahead: usize,
-    prefetch: Switch,
+    prefetch: bool,
 ) -> (u64, u64) {
     let main = move |vm: &Vm| {
         let mut manager = start(vm, recency, Config { prefetch, ..Config::default() });
@@ -118,8 +117,8 @@ fn anywhere() -> Vec<u64> {
 #[test]
 fn who_says_what_it_will_use_waits_for_little_of_it() {
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
-        let (alone, major) = pages_in_per_ms(recency, anywhere, 0, Switch::On);
-        let (told, left) = pages_in_per_ms(recency, anywhere, 48, Switch::On);
+        let (alone, major) = pages_in_per_ms(recency, anywhere, 0, true);
+        let (told, left) = pages_in_per_ms(recency, anywhere, 48, true);
         assert!(told >= 10 * alone, "{recency:?}: {told} against {alone} pages/ms");
         assert!(left * 20 <= major, "{recency:?}: {left} of {major} faults left");
     }
@@ -129,8 +128,8 @@ fn who_says_what_it_will_use_waits_for_little_of_it() {
 fn the_next_pages_of_a_stream_are_on_their_way() {
     let in_order = || (0..PAGES).collect();
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
-        let (window, _) = pages_in_per_ms(recency, in_order, 0, Switch::Off);
-        let (ahead, major) = pages_in_per_ms(recency, in_order, 0, Switch::On);
+        let (window, _) = pages_in_per_ms(recency, in_order, 0, false);
+        let (ahead, major) = pages_in_per_ms(recency, in_order, 0, true);
         assert!(ahead >= 3 * window, "{recency:?}: {ahead} against {window} pages/ms");
         assert!(major * 100 <= PAGES, "{recency:?}: {major} faults waited for the disk");
     }

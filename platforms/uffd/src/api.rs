@@ -2,11 +2,22 @@
 //!
 //! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
 
-use crate::Mapping;
+use rustix::io::Errno;
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::slice;
+
+/// How pages get into and out of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// UFFDIO_MOVE: nothing is copied. Linux 6.8.
+    Move,
+    /// UFFDIO_COPY in; write protection, a copy and MADV_DONTNEED out. Linux 5.7.
+    Copy,
+}
 
 /// Features of UFFDIO_API.
 pub mod feature {
@@ -160,7 +171,7 @@ impl Source {
     /// What this kernel can do for this process.
     ///
     /// # Errors
-    /// As of [`Uffd::probe`](crate::Uffd::probe).
+    /// As of [`Uffd::probe`](crate::uffd::Uffd::probe).
     pub fn probe(&self) -> io::Result<Mapping> {
         match self.open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
             Ok(_) => Ok(Mapping::Move),
@@ -189,12 +200,16 @@ impl Source {
 
     fn open_device(device: RawFd) -> io::Result<OwnedFd> {
         // SAFETY: the request takes flags by value and returns a new descriptor.
-        owned(unsafe { libc::ioctl(device, IO_NEW as _, libc::O_CLOEXEC) }.into())
+        match unsafe { libc::ioctl(device, IO_NEW as _, libc::O_CLOEXEC) } {
+            // SAFETY: just made, and not owned by anything else.
+            made @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(made) }),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     fn open_call() -> io::Result<OwnedFd> {
-        // SAFETY: the call takes flags only and returns a new descriptor.
-        owned(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) })
+        // SAFETY: a userfaultfd has no effect before memory is registered with it.
+        Ok(unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }?)
     }
 }
 
@@ -233,17 +248,15 @@ impl Userfaultfd {
     /// # Errors
     /// The descriptor is gone.
     pub fn read(&self, messages: &mut [Message]) -> io::Result<usize> {
-        let size = size_of_val(messages);
+        let (start, bytes) = (messages.as_mut_ptr().cast::<u8>(), size_of_val(messages));
+        // SAFETY: the messages' own memory; any bytes make a valid Message.
+        let buffer = unsafe { slice::from_raw_parts_mut(start, bytes) };
         loop {
-            // SAFETY: the buffer is as long as said; any bytes make a valid Message.
-            let got = unsafe { libc::read(self.raw(), messages.as_mut_ptr().cast(), size) };
-            match got {
-                1.. => return Ok(got as usize / size_of::<Message>()),
-                _ => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                    error => return Err(error),
-                },
+            match rustix::io::read(&self.fd, &mut *buffer) {
+                Ok(got) => return Ok(got / size_of::<Message>()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -341,12 +354,4 @@ pub enum Writable {
     Yes,
     /// A write is reported first.
     No,
-}
-
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    match fd {
-        // SAFETY: a descriptor that was just made, and nobody else's.
-        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

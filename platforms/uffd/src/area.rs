@@ -1,9 +1,9 @@
 //! Where the spaces lie in the address space, and how their faults are delivered.
 
-use crate::Mapping;
-use crate::api::{Source, Userfaultfd, feature};
+use crate::api::{Mapping, Source, Userfaultfd, feature};
 use crate::protect::Protections;
-use highwater_os::{huge, sys};
+use highwater_os::huge;
+use highwater_os::sys::{self, Advice};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::ptr;
@@ -252,11 +252,9 @@ impl Areas {
 /// A new mapping that begins where a huge page could, if one fits in it.
 fn map_aligned(len: usize) -> io::Result<*mut u8> {
     if len < huge::SIZE {
-        // SAFETY: a new mapping.
-        return unsafe { sys::map_anonymous(None, len) };
+        return sys::map_anonymous(len);
     }
-    // SAFETY: a new mapping.
-    let mapped = unsafe { sys::map_anonymous(None, len + huge::SIZE)? };
+    let mapped = sys::map_anonymous(len + huge::SIZE)?;
     let base = mapped.map_addr(|at| at.next_multiple_of(huge::SIZE));
     let before = base.addr() - mapped.addr();
     // SAFETY: what lies around the part that is kept, of the mapping just made.
@@ -282,7 +280,7 @@ fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<
     prepare(uffd, mapped, len)?;
     // SAFETY: as above.
     unsafe {
-        sys::advise(mapped, len, libc::MADV_DONTNEED)?;
+        sys::advise(mapped, len, Advice::LinuxDontNeed)?;
         sys::protect(mapped, len, libc::PROT_READ | libc::PROT_WRITE)
     }
 }
@@ -295,9 +293,9 @@ fn prepare(uffd: &Userfaultfd, base: *mut u8, len: usize) -> io::Result<()> {
     unsafe {
         // To take a page out of a huge one takes the kernel long: it must not make them unasked.
         if !huge::are_on_request() {
-            let _ = sys::advise(base, len, libc::MADV_NOHUGEPAGE);
+            let _ = sys::advise(base, len, Advice::LinuxNoHugepage);
         }
-        sys::advise(base, len, libc::MADV_DONTFORK)?;
+        sys::advise(base, len, Advice::LinuxDontFork)?;
     }
     uffd.register(base as u64, len)
 }

@@ -1,6 +1,6 @@
 //! Shared words: the standard library's, as they are.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_platform::{Atomics, Int};
 
 impl Atomics for Uffd {

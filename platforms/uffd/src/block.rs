@@ -1,6 +1,6 @@
 //! Swap devices over the arena, as platform `os` has them.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_os::Transfer;
 use highwater_platform::{Block, DeviceInfo, Direction, Io, IoError};
 

@@ -1,6 +1,6 @@
 //! The host's clocks, as platform `os` has them.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_os::{monotonic, thread_cpu_time};
 use highwater_platform::Clock;
 use highwater_units::Nanos;

@@ -1,6 +1,6 @@
 //! The host's CPUs, as platform `os` has them.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_platform::{Cpu, IdleTime, Phase};
 use highwater_units::{CpuId, NodeId};
 

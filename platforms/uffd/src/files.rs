@@ -1,6 +1,6 @@
 //! Files that come and go, at addresses of their own or inside another space's.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_devices::Device;
 use highwater_platform::{AttachError, FileInfo, Files};
 use highwater_units::SpaceId;

@@ -1,18 +1,21 @@
-//! The manager under unmodified programs: real page faults, by userfaultfd.
+//! The platform of unmodified programs: real page faults, by userfaultfd.
 //!
 //! ```text
-//! Uffd -- os's CPUs, locks, clocks, threads, devices
-//!      |- memory.rs   arena: a hole where the frame is in the program (MOVE), or dropped (COPY)
-//!      |- mmu.rs      map, unmap: MOVE, or COPY and write protection
-//!      |- protect.rs  ranges that the program protected
-//!      |- area.rs     where spaces lie, and how their faults are delivered
-//!      \- files.rs    files that come and go
+//! Uffd           uffd.rs      CPUs, locks, clocks, threads and devices are those of platform os
+//!  |- UffdArena  arena.rs     a frame that is mapped is a hole in the arena (MOVE), or has no
+//!  |                          memory there (COPY)
+//!  |- Areas      area.rs      where spaces lie, and how their faults are delivered
+//!  |             protect.rs   ranges whose protection the program changed
+//!  |             mmu.rs       map, unmap: MOVE, or COPY and write protection
+//!  \- Source     api.rs       the ioctls of userfaultfd
 //! ```
-//! Three descriptors: one for the arena (MOVE out needs its target registered; nobody faults
-//! there), one for spaces whose faults are messages, one for spaces whose faults are signals.
+//! There are three descriptors: one for the arena (MOVE out needs a registered destination; no
+//! thread faults there), one for the spaces whose faults are messages, and one for those whose
+//! faults are signals. Crate highwater-serve takes the faults to the manager.
 
 pub mod api;
 mod area;
+mod arena;
 mod atomic;
 mod block;
 mod clock;
@@ -23,200 +26,10 @@ mod memory;
 mod mmu;
 mod protect;
 mod thread;
+mod uffd;
 
-use api::{Source, Userfaultfd};
-use area::Areas;
+pub use api::Mapping;
 pub use area::{Delivery, Placement, Site};
+pub use arena::Populated;
 pub use files::FileAt;
-use highwater_devices::Device;
-use highwater_os::{Devices, IdleTimes, LockTable, Topology};
-use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
-pub use memory::Populated;
-use memory::UffdArena;
-use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
-
-/// How pages get into and out of programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
-    /// UFFDIO_MOVE: nothing is copied. Linux 6.8.
-    Move,
-    /// UFFDIO_COPY in; write protection, a copy and MADV_DONTNEED out. Linux 5.7.
-    Copy,
-}
-
-/// The platform of real faults.
-pub struct Uffd {
-    topology: Topology,
-    idle: Option<IdleTimes>,
-    locks: LockTable,
-    mapping: Mapping,
-    memory: UffdArena,
-    areas: Areas,
-    devices: Devices,
-    /// /proc/self/mem, to read pages whose protection forbids it. Absent in a process that has
-    /// given privileges up, where the system denies it.
-    own_memory: Option<OwnedFd>,
-}
-
-impl Uffd {
-    /// What this kernel can do for this process.
-    ///
-    /// # Errors
-    /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection
-    /// (EINVAL).
-    pub fn probe() -> io::Result<Mapping> {
-        Source::find().probe()
-    }
-
-    /// A platform with a budget of `memory`, swapping to `devices`.
-    ///
-    /// # Errors
-    /// As for [`Uffd::probe`], and no address space for the arena.
-    pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
-        Uffd::with_places(memory, devices, 0, mapping, Source::find())
-    }
-
-    /// A platform with places for files that are opened later (`Manager::open_file`); devices and
-    /// places are 255 at most. Its userfaultfds come from `source`.
-    ///
-    /// # Errors
-    /// As of [`Uffd::new`].
-    pub fn with_places(
-        memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
-        places: usize,
-        mapping: Mapping,
-        source: Source,
-    ) -> io::Result<Uffd> {
-        let frames = memory.pages() as u32;
-        let topology = Topology::of_host();
-        Ok(Uffd {
-            locks: LockTable::new(topology.clone()),
-            topology,
-            idle: IdleTimes::open().ok(),
-            mapping,
-            memory: UffdArena::new(frames, mapping, &source)?,
-            areas: Areas::new(mapping, source),
-            devices: Devices::new(devices, places)?,
-            own_memory: Uffd::own_memory(),
-        })
-    }
-
-    fn own_memory() -> Option<OwnedFd> {
-        File::open("/proc/self/mem").ok().map(OwnedFd::from)
-    }
-
-    /// Says where a space is to lie and how its faults are delivered, before it is made.
-    pub fn place(&self, space: SpaceId, placement: Placement) {
-        self.areas.place(space, placement);
-    }
-
-    /// The address of a page of a space that was made.
-    pub fn address(&self, space: SpaceId, vpn: Vpn) -> *mut u8 {
-        self.areas.address(space, vpn)
-    }
-
-    /// How much of a space is in huge pages of the processor, now.
-    ///
-    /// # Errors
-    /// There is no /proc.
-    pub fn huge_bytes(&self, space: SpaceId) -> io::Result<Bytes> {
-        self.areas.huge_bytes(space)
-    }
-
-    /// The page of an address in a space.
-    pub fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
-        self.areas.page_at(space, address)
-    }
-
-    /// The space whose faults are messages, and its page, at an address.
-    pub fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
-        self.areas.locate(address)
-    }
-
-    /// Makes pages that something else was mapped over the space's again, empty and ordinary.
-    ///
-    /// # Errors
-    /// The system's refusal.
-    pub fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
-        let from = self.address(space, first) as u64;
-        let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
-        let protections = self.areas.protections();
-        let ordinary = libc::PROT_READ | libc::PROT_WRITE;
-        protections.change(from, to, ordinary, || self.areas.regain(space, first, end))
-    }
-
-    /// The descriptor that the faults of a space come through.
-    pub fn uffd(&self, space: SpaceId) -> &Userfaultfd {
-        self.areas.uffd(space)
-    }
-
-    /// Changes what the program may do in pages `first` to before `end`, as mprotect(2) does.
-    ///
-    /// # Errors
-    /// The system's refusal: the number of mappings is at its limit.
-    pub fn protect(&self, space: SpaceId, first: Vpn, end: Vpn, bits: i32) -> io::Result<()> {
-        let start = self.address(space, first);
-        let len = (end.0 - first.0) as usize * PAGE_SIZE;
-        let from = start as u64;
-        let protections = self.areas.protections();
-        // SAFETY: pages of the space, whose program asks for it.
-        protections.change(from, from + len as u64, bits, || unsafe {
-            highwater_os::sys::protect(start, len, bits)
-        })
-    }
-
-    /// The parts of a range that are protected otherwise than read and write, with PROT_ bits.
-    pub fn protected(&self, space: SpaceId, first: Vpn, end: Vpn) -> Vec<(Vpn, Vpn, i32)> {
-        let base = self.address(space, Vpn(0)) as u64;
-        let address = |vpn: Vpn| base + vpn.0 * PAGE_SIZE as u64;
-        let page = |address: u64| Vpn((address - base) / PAGE_SIZE as u64);
-        let parts = self.areas.protections().within(address(first), address(end));
-        parts.into_iter().map(|(from, to, bits)| (page(from), page(to), bits)).collect()
-    }
-
-    /// The PROT_ bits of a page, if it is protected otherwise than read and write.
-    pub fn access_at(&self, space: SpaceId, vpn: Vpn) -> Option<i32> {
-        self.protected(space, vpn, vpn.offset(1)).first().map(|(_, _, bits)| *bits)
-    }
-
-    /// Makes pages ordinary again, if they are not.
-    ///
-    /// # Errors
-    /// As for [`Uffd::protect`].
-    pub fn unprotect(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
-        let from = self.address(space, first) as u64;
-        let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
-        match self.areas.protections().any(from, to) {
-            true => self.protect(space, first, end, libc::PROT_READ | libc::PROT_WRITE),
-            false => Ok(()),
-        }
-    }
-
-    /// Where this platform's userfaultfds come from.
-    pub fn source(&self) -> &Source {
-        self.areas.source()
-    }
-
-    /// How pages are mapped.
-    pub fn mapping(&self) -> Mapping {
-        self.mapping
-    }
-
-    /// Memory of the arena that was ever used.
-    pub fn arena_used(&self) -> Bytes {
-        self.memory.used()
-    }
-
-    /// Address and length of the arena.
-    pub fn arena_range(&self) -> (u64, usize) {
-        (self.memory.arena().address(Pfn(0)) as u64, self.memory.bytes())
-    }
-
-    /// The swap devices.
-    pub fn devices(&self) -> &Devices {
-        &self.devices
-    }
-}
+pub use uffd::Uffd;

@@ -1,6 +1,6 @@
 //! Locks and events of platform `os`.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_os::{OsEvent, OsLock};
 use highwater_platform::{LockClass, LockStatistics, Locks};
 

@@ -12,13 +12,15 @@
 //! copied with either mapping (see `protect.rs`); those it can execute and write stay as they are.
 //! COPY cannot see pages pinned for I/O: see ARCHITECTURE.md for what `run` does about that.
 
-use crate::api::{Partial, Userfaultfd, Wake, Writable};
+use crate::api::{Mapping, Partial, Userfaultfd, Wake, Writable};
 use crate::protect::Access;
-use crate::{Mapping, Uffd};
-use highwater_os::{huge, sys};
+use crate::uffd::Uffd;
+use highwater_os::huge;
+use highwater_os::sys::{self, Advice};
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
 use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn, adjacent};
-use std::os::fd::AsRawFd;
+use rustix::io::pread;
+use std::slice;
 
 /// Adjacent pages in a space and their adjacent frames.
 #[derive(Clone, Copy)]
@@ -220,13 +222,14 @@ impl Uffd {
     /// by a call that heeds it.
     fn read_program(&self, from: u64, to: *mut u8) -> bool {
         let got = match &self.own_memory {
-            // SAFETY: `to` is a frame the caller holds, a page long.
-            Some(memory) => unsafe {
-                libc::pread64(memory.as_raw_fd(), to.cast(), PAGE_SIZE, from as i64)
-            },
+            Some(memory) => {
+                // SAFETY: a frame the caller holds, a page long; any bytes are a value.
+                let to = unsafe { slice::from_raw_parts_mut(to, PAGE_SIZE) };
+                pread(memory, to, from).unwrap_or(0)
+            }
             None => read_own(from, to),
         };
-        got == PAGE_SIZE as isize || self.read_closed(from, to)
+        got == PAGE_SIZE || self.read_closed(from, to)
     }
 
     /// Reads a page that the program may not read, by allowing it for an instant.
@@ -240,14 +243,14 @@ impl Uffd {
             // SAFETY: a page of the program, whose protection nobody else changes meanwhile.
             unsafe { sys::protect(page, PAGE_SIZE, bits) }.is_ok()
         };
-        let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE as isize;
+        let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE;
         protect(libc::PROT_NONE) && read
     }
 
     fn drop_page(&self, page: Stretch) {
         let address = self.areas.address(page.space, page.vpn);
         // SAFETY: a page of a space whose contents were saved, or are not wanted.
-        let _ = unsafe { sys::advise(address, PAGE_SIZE, libc::MADV_DONTNEED) };
+        let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
     }
 }
 
@@ -280,12 +283,14 @@ unsafe fn move_all(uffd: &Userfaultfd, to: u64, from: u64, len: usize, wake: Wak
 }
 
 /// Reads a page of this process by the call that every process may make of itself.
-fn read_own(from: u64, to: *mut u8) -> isize {
+fn read_own(from: u64, to: *mut u8) -> usize {
     let piece = |address: *mut u8| libc::iovec { iov_base: address.cast(), iov_len: PAGE_SIZE };
     let from = piece(std::ptr::with_exposed_provenance_mut(from as usize));
     let to = piece(to);
+    let own = rustix::process::getpid().as_raw_pid();
     // SAFETY: `to` is a frame that the caller holds; the other address is only looked up.
-    unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) }
+    let got = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
+    usize::try_from(got).unwrap_or(0)
 }
 
 /// Whether there is a page at an address, be it on its way between two frames of the kernel's.

@@ -1,6 +1,6 @@
 //! Threads of platform `os`.
 
-use crate::Uffd;
+use crate::uffd::Uffd;
 use highwater_os::{OsThread, spawn};
 use highwater_platform::Threads;
 use highwater_units::NodeId;

@@ -2,7 +2,6 @@
 
 use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
-use crate::config::Switch;
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
 use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
@@ -184,7 +183,7 @@ struct Standing {
     high: u32,
     /// Pages on lists that there is a place for elsewhere.
     reclaimable: u32,
-    compacts: Switch,
+    compacts: bool,
 }
 
 impl Standing {
@@ -216,7 +215,7 @@ fn block_reclaim(order: Order, node: &Standing, need: Need) -> Reclaim {
     match (need, node) {
         (Need::Must, _) => Reclaim::Helps,
         (_, Standing { reclaimable: 0, .. }) => Reclaim::InVain,
-        (_, Standing { compacts: Switch::On, .. }) if order.0 > COSTLY && room => Reclaim::InVain,
+        (_, Standing { compacts: true, .. }) if order.0 > COSTLY && room => Reclaim::InVain,
         _ => Reclaim::Helps,
     }
 }
@@ -525,13 +524,13 @@ mod tests {
     #[test]
     fn what_cannot_help_a_block_is_not_reclaimed() {
         use Reclaim::{Helps, InVain};
-        let few = Standing { free: 900, high: 400, reclaimable: 1, compacts: Switch::On };
+        let few = Standing { free: 900, high: 400, reclaimable: 1, compacts: true };
         let room = Standing { free: 1424, ..few };
         let table = [
             (9, few, Helps),
             (9, room, InVain),
             (9, Standing { free: 1423, ..room }, Helps),
-            (9, Standing { compacts: Switch::Off, ..room }, Helps),
+            (9, Standing { compacts: false, ..room }, Helps),
             (3, room, Helps),
             (9, Standing { reclaimable: 0, ..few }, InVain),
             (3, Standing { reclaimable: 0, ..few }, InVain),

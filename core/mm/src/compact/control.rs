@@ -159,9 +159,8 @@ impl<'a, P: Platform> Control<'a, P> {
 
     /// A pageblock was scanned to its end, and nothing in it was isolated.
     pub(super) fn found_nothing(&self, scanner: Scanner, first: Pfn) {
-        use crate::config::Switch;
         let (zone, scanners) = (&self.node.zone, self.node.zone.scanners());
-        if self.method.skips == Switch::Off {
+        if !self.method.skips {
             return;
         }
         zone.set_skip(zone.pageblock_of(first));

@@ -2,7 +2,6 @@
 
 use super::control::{Control, Round, Who, contention};
 use super::method::{Contended, Start};
-use crate::config::Switch;
 use crate::machine::Machine;
 use crate::zone::{Hold, Level, Mobility, PAGEBLOCK, Scanner, Wanted};
 use highwater_platform::Platform;
@@ -30,7 +29,7 @@ pub(super) fn isolate<P: Platform>(
         let pageblock = zone.pageblock_of(at);
         let frames = zone.frames_of(pageblock);
         let first = Pfn(frames.start);
-        let skip = cc.method.skips == Switch::On && zone.skips(pageblock);
+        let skip = cc.method.skips && zone.skips(pageblock);
         if suits(zone.mobility(pageblock), zone.free_at(first), skip) {
             let targets = &mut cc.targets;
             let how = (cc.method.hold, contention(cc.mode));

@@ -10,9 +10,9 @@
 //! skipuseless  aborts             late    after the skipped ones    where nothing was found
 //! ```
 
+use crate::config::Config;
 #[cfg(feature = "history")]
 use crate::config::history::CompactHistory;
-use crate::config::{Config, Switch};
 use crate::zone::Hold;
 
 #[cfg_attr(not(feature = "history"), allow(dead_code, reason = "ways of the past"))]
@@ -44,14 +44,14 @@ pub(super) struct Method {
     pub(super) hold: Hold,
     pub(super) start: Start,
     /// Whether pageblocks where nothing was found are noted and left out.
-    pub(super) skips: Switch,
+    pub(super) skips: bool,
     pub(super) today: bool,
 }
 
 impl Method {
     /// That of a setting; `None`: nothing is compacted.
     pub(super) fn of(config: &Config) -> Option<Method> {
-        if config.compact == Switch::Off {
+        if !config.compact {
             return None;
         }
         #[cfg(feature = "history")]
@@ -62,7 +62,7 @@ impl Method {
             contended: Contended::Aborts,
             hold: Hold::Late,
             start: Start::Remembered,
-            skips: Switch::On,
+            skips: true,
             today: true,
         })
     }
@@ -74,10 +74,10 @@ impl Method {
             _ => (Contended::Aborts, Hold::Late),
         };
         let (start, skips) = match setting {
-            CompactHistory::Vanilla | CompactHistory::LessLock => (Start::FreeCached, Switch::Off),
-            CompactHistory::Revert => (Start::Ends, Switch::Off),
-            CompactHistory::CacheFail => (Start::Ends, Switch::On),
-            CompactHistory::SkipUseless => (Start::Remembered, Switch::On),
+            CompactHistory::Vanilla | CompactHistory::LessLock => (Start::FreeCached, false),
+            CompactHistory::Revert => (Start::Ends, false),
+            CompactHistory::CacheFail => (Start::Ends, true),
+            CompactHistory::SkipUseless => (Start::Remembered, true),
         };
         Method { contended, hold, start, skips, today: false }
     }

@@ -11,7 +11,6 @@
 use super::control::{Control, Isolated, Who};
 use super::folio::order_of;
 use super::method::Contended;
-use crate::config::Switch;
 use crate::frame::Place;
 use crate::lru::{LaneHold, Mode};
 use crate::machine::Machine;
@@ -94,7 +93,7 @@ pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> O
     let zone = &cc.node.zone;
     let pageblock = zone.pageblock_of(cc.migrate);
     let frames = zone.frames_of(pageblock);
-    let skip = cc.method.skips == Switch::On && zone.skips(pageblock);
+    let skip = cc.method.skips && zone.skips(pageblock);
     if frames.end > cc.free.0 || !suits(cc.mode, zone.mobility(pageblock), skip) {
         cc.migrate = Pfn(frames.end);
         return Some(Isolated::none());

@@ -25,7 +25,7 @@ pub(super) use reader::{Landed, land, want};
 use super::swap_in::extend_swapped;
 use super::{Fault, file, most_at_once};
 use crate::alloc;
-use crate::config::{Readahead, ReadaheadBy, SwapIn, Switch};
+use crate::config::{Readahead, ReadaheadBy};
 use crate::kthread::Kthreads;
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::space::{Backing, Held, Page, Pinned};
@@ -47,13 +47,12 @@ const STRETCH_MAX: u64 = 256;
 
 /// Whether anything of swap is read ahead of use.
 fn is_on<P: Platform>(m: &Machine<P>) -> bool {
-    let direct = m.config.swap.swap_in == SwapIn::Direct;
-    m.config.prefetch == Switch::On && direct && m.swap.any_asynchronous()
+    m.config.prefetch && m.swap.reads_ahead()
 }
 
 /// A stream reads full windows, the last one up to `end`: asks for what comes after it.
 pub(super) fn go_on<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault, end: Vpn) {
-    let readahead = matches!(m.config.swap.readahead, Readahead::Virtual | Readahead::Auto);
+    let readahead = matches!(m.config.readahead, Readahead::Virtual | Readahead::Auto);
     let end_of_all = fault.within.end;
     let (first, end) = (end, Vpn((end.0 + stretch(m)).min(end_of_all.0)));
     if readahead && is_on(m) && first < end {

@@ -5,7 +5,6 @@
 
 use super::{Fault, Served};
 use crate::alloc;
-use crate::config::Switch;
 use crate::large::{block_frames, install, map_all, release};
 use crate::machine::Machine;
 use crate::phase;
@@ -50,7 +49,7 @@ fn want<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Want {
         fault.within.first <= first && first.offset(LARGE_PAGES as u64) <= fault.within.end;
     let anonymous = space.backing() == Backing::Anonymous && space.order() == Order(0);
     let enough = m.frames.len() >= BLOCKS_MIN * LARGE_PAGES;
-    if m.config.large_pages == Switch::Off || !anonymous || !within || !enough {
+    if !m.config.large_pages || !anonymous || !within || !enough {
         return Want::Small;
     }
     let entry = space.entry(fault.vpn);

@@ -15,7 +15,6 @@
 mod collapse;
 mod scan;
 
-use crate::config::Switch;
 use crate::error::CollapseError;
 use crate::kthread::Kthreads;
 use crate::machine::Machine;
@@ -48,7 +47,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
 
 /// Whether pages can be large at all.
 fn has_large_pages<P: Platform>(m: &Machine<P>) -> bool {
-    m.config.large_pages == Switch::On && m.frames.len() >= BLOCKS_MIN * LARGE_PAGES
+    m.config.large_pages && m.frames.len() >= BLOCKS_MIN * LARGE_PAGES
 }
 
 /// Whether pages of a space can be.

@@ -12,7 +12,6 @@
 
 use super::evict::Sorted;
 use super::scan::Fate;
-use crate::config::Switch;
 use crate::frame::Shadow;
 use crate::machine::{Machine, Node};
 use crate::run::{Run, Unmapped};
@@ -100,13 +99,11 @@ fn gone<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, age: 
     if was.is_ahead() {
         m.count(Counter::FileRaWasted, 1);
     }
-    match m.config.shadows {
-        Switch::Off => Entry::ABSENT,
-        Switch::On => {
-            let history = m.frames.history(pfn);
-            Entry::evicted(Shadow::new(node.zone.range().node, age, history))
-        }
+    if !m.config.shadows {
+        return Entry::ABSENT;
     }
+    let history = m.frames.history(pfn);
+    Entry::evicted(Shadow::new(node.zone.range().node, age, history))
 }
 
 /// Notes a transfer for every stretch of pages that go.

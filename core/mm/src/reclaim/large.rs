@@ -16,7 +16,6 @@
 
 use super::balance::Reclaimer;
 use super::evict::{Unwritten, restore};
-use crate::config::Switch;
 use crate::frame::{Owner, Place, Writeback};
 use crate::large::{Tails, block_frames};
 use crate::lru::List;
@@ -36,7 +35,7 @@ pub(super) fn take_large<P: Platform>(
     batch: FrameBatch,
 ) -> (FrameBatch, FrameBatch) {
     let [mut small, mut large] = [FrameBatch::default(); 2];
-    if m.config.large_pages == Switch::Off {
+    if !m.config.large_pages {
         return (batch, large);
     }
     for pfn in batch.iter() {

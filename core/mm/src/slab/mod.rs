@@ -52,7 +52,7 @@ pub use sizing::{Resolved, Sizing};
 pub use source::SlabPages;
 pub use used::Marks;
 
-use crate::config::{SlabConfig, Switch};
+use crate::config::SlabConfig;
 use crate::error::FreeError;
 use cache::Cache;
 use deferred::Deferred;
@@ -129,9 +129,10 @@ impl<S: SlabPages> Slabs<S> {
             Marks::Bits => sizing,
             Marks::Bytes => sizing.at_hand(),
         };
-        let sheaves = || match self.config.sheaves {
-            Switch::On => Some(Sheaves::new(platform, sizing, self.nodes, self.source.pages())),
-            Switch::Off => None,
+        let with_sheaves = self.config.sheaves;
+        let sheaves = || {
+            let new = || Sheaves::new(platform, sizing, self.nodes, self.source.pages());
+            with_sheaves.then(new)
         };
         for (index, place) in self.caches.iter().enumerate() {
             if place.get().is_some() {

@@ -8,7 +8,7 @@
 //! ```
 //! All by pure functions: a cache computes them once.
 
-use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder, Switch};
+use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder};
 use highwater_units::{Order, PAGE_SIZE};
 
 /// CPUs from which on a system counts as large (the seed's `nr_cpus >= 32`).
@@ -27,7 +27,7 @@ pub struct Resolved {
     /// See [`SlabConfig::node_partial`].
     pub node_partial: NodePartial,
     /// See [`SlabConfig::sheaves`].
-    pub sheaves: Switch,
+    pub sheaves: bool,
 }
 
 impl Resolved {
@@ -42,12 +42,11 @@ impl Resolved {
             _ => CpuPartial::Single,
         };
         let node_partial = if large { NodePartial::Cpus } else { NodePartial::Fixed };
-        let sheaves = if large { Switch::On } else { Switch::Off };
         Resolved {
             order: config.order.unwrap_or(order),
             cpu_partial: config.cpu_partial.unwrap_or(cpu_partial),
             node_partial: config.node_partial.unwrap_or(node_partial),
-            sheaves: config.sheaves.unwrap_or(sheaves),
+            sheaves: config.sheaves.unwrap_or(large),
         }
     }
 }
@@ -182,7 +181,7 @@ mod tests {
         order: SlabOrder::Base,
         cpu_partial: CpuPartial::Single,
         node_partial: NodePartial::Fixed,
-        sheaves: Switch::Off,
+        sheaves: false,
     };
 
     #[track_caller]
@@ -246,7 +245,7 @@ mod tests {
             (large(32).order, large(32).node_partial),
             (SlabOrder::Large, NodePartial::Cpus)
         );
-        assert_eq!(large(32).sheaves, Switch::On);
+        assert!(large(32).sheaves);
         let asked = SlabConfig { order: Some(SlabOrder::Large), ..SlabConfig::default() };
         assert_eq!(Resolved::new(asked, 2).order, SlabOrder::Large, "who asks gets it");
     }

@@ -10,7 +10,7 @@
 
 use super::Cached;
 use super::cluster::CLUSTER_SLOTS;
-use crate::config::{CacheSplit, SwapConfig, Switch};
+use super::settings::{CacheSplit, SwapConfig, Switch};
 use crate::lock_class;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::Pfn;

@@ -18,12 +18,15 @@ use super::cluster::{CLUSTER_SLOTS, ClusterMap, Unused};
 use super::lists::{ClusterLists, Home, List};
 use super::readahead::{Ahead, Owners};
 use super::search::CpuState;
+use super::settings::{CacheSplit, DeviceLock, ScanBase, SwapConfig, SwapIn, Switch};
 use super::slot_cache::SlotCache;
 use super::standing::{Stand, Standing, Turn};
 use super::usage::Usage;
-use crate::config::{CacheSplit, DeviceLock, Readahead, ScanBase, SwapConfig, SwapIn, Switch};
+use crate::config::Readahead;
 use crate::lock_class;
-use highwater_platform::{Atomic, DeviceInfo, DeviceRole, Guard, Lock, Locks, Medium, Platform};
+use highwater_platform::{
+    Atomic, DeviceInfo, DeviceRole, Guard, Latency, Lock, Locks, Medium, Platform,
+};
 use highwater_units::{CpuId, Order, Pfn, RUN_PAGES_MAX, Slot};
 
 /// The lock of a whole device, held.
@@ -290,6 +293,11 @@ impl<P: Platform> Device<P> {
         for slot in (first..).take(slots) {
             self.with(platform.cpu(), slot, |map, at| map.uncached(at));
         }
+    }
+
+    /// Whether a readahead thread can save faults time.
+    pub(super) fn reads_ahead(&self) -> bool {
+        self.info.latency == Latency::Asynchronous && self.config.swap_in == SwapIn::Direct
     }
 
     /// Slots of a device that is only read are the parent's to count; a file's pages have none.

@@ -26,6 +26,7 @@ mod lists;
 mod order;
 mod readahead;
 mod search;
+mod settings;
 mod slot_cache;
 mod standing;
 #[cfg(test)]
@@ -38,12 +39,13 @@ pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, la
 pub use readahead::{Ahead, SlotWindows, Source, Streams};
 pub use wishes::{Asked, Wish, Wishes};
 
-use crate::config::{SwapConfig, SwapIn, Switch};
+use crate::config::Config;
 use crate::frame::Owner;
 use crate::stats::{Counter, Stats};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
 use order::Order;
+use settings::{SwapConfig, SwapIn, Switch};
 use standing::Turn;
 
 /// What became of a slot's place in the swap cache.
@@ -83,7 +85,8 @@ pub struct Swap<P: Platform> {
 
 impl<P: Platform> Swap<P> {
     /// The platform's devices, all slots free.
-    pub fn new(platform: &P, config: SwapConfig) -> Swap<P> {
+    pub fn new(platform: &P, config: &Config) -> Swap<P> {
+        let config = SwapConfig::of(config);
         let infos = platform.devices();
         let order = Order::new(platform, &infos, &config);
         let device = |(index, info)| Device::new(platform, index as u8, info, config);
@@ -206,6 +209,13 @@ impl<P: Platform> Swap<P> {
     /// Whether the device of a slot answers at memory speed.
     pub fn latency(&self, slot: Slot) -> Latency {
         self.device(slot).info().latency
+    }
+
+    /// Whether a readahead thread can save faults time: a device answers later, and pages are not
+    /// read through the swap cache.
+    pub fn reads_ahead(&self) -> bool {
+        let gains = |device: &&Device<P>| device.reads_ahead();
+        self.devices.iter().any(|device| gains(&device))
     }
 
     /// Whether any device does not.

@@ -12,8 +12,8 @@
 //! default each CPU has turns of its own, of a cluster each, and CPUs begin at different devices.
 
 use super::cluster::CLUSTER_SLOTS;
+use super::settings::{DeviceLock, SwapConfig, Switch};
 use super::slot_cache::BATCH;
-use crate::config::{DeviceLock, SwapConfig, Switch};
 use highwater_platform::{Atomic, DeviceInfo, Platform};
 use highwater_units::{CpuId, NodeId};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -19,7 +19,7 @@ use super::cache::TRUNK_SHIFT;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap, Purpose};
 use super::device::Device;
 use super::lists::List;
-use crate::config::ScanBase;
+use super::settings::ScanBase;
 use highwater_platform::{Atomic, Guard, Latency, Lock, Medium, Platform};
 use highwater_units::{CpuId, Pfn, Prng};
 use std::sync::atomic::Ordering::Relaxed;

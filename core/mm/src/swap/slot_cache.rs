@@ -10,7 +10,7 @@
 use super::cluster::CLUSTER_SLOTS;
 use super::device::Device;
 use super::search::{Use, Wanted};
-use crate::config::Switch;
+use super::settings::Switch;
 use crate::lock_class;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::{CpuId, Pfn};

@@ -2,7 +2,8 @@
 //! has one user and none is lost.
 
 use super::{Cached, Swap};
-use crate::config::{SwapConfig, Switch};
+use crate::config::history::SwapHistory;
+use crate::config::{Config, Readahead};
 use crate::fuzz::{Watchdog, seeds};
 use highwater_devices::{Device, Spec, open};
 use highwater_os::Os;
@@ -45,11 +46,13 @@ fn platform(random: &mut Prng) -> Os {
 }
 
 /// Settings, the default in every third case.
-fn config(random: &mut Prng) -> SwapConfig {
-    if random.below(3) == 0 {
-        return SwapConfig::default();
+fn config(random: &mut Prng) -> Config {
+    let mut config = Config::default();
+    if random.below(3) > 0 {
+        config.history.swap = SwapHistory::draw(random);
+        config.readahead = Readahead::ALL[random.below(4) as usize];
     }
-    SwapConfig::draw(random)
+    config
 }
 
 /// Takes one frame out of the cache.
@@ -63,15 +66,14 @@ fn uncache(platform: &Os, swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
 struct Model {
     platform: Os,
     swap: Swap<Os>,
-    config: SwapConfig,
+    settings: SwapHistory,
     slots: BTreeMap<(u8, u32), (u32, Option<Pfn>)>,
     frames: u32,
 }
 
 /// Whether slots come from `a` while `b` has free ones: `a` was given first if neither has a
 /// priority.
-fn comes_first(a: &DeviceInfo, b: &DeviceInfo, node_aware: Switch) -> bool {
-    let aware = node_aware == Switch::On;
+fn comes_first(a: &DeviceInfo, b: &DeviceInfo, aware: bool) -> bool {
     let near = |device: &DeviceInfo| aware && device.node == Some(NodeId(0));
     match (a.priority, b.priority) {
         (Some(a_priority), Some(b_priority)) if a_priority == b_priority => near(a) && !near(b),
@@ -87,8 +89,9 @@ impl Model {
     fn new(random: &mut Prng) -> Model {
         let platform = platform(random);
         let config = config(random);
-        let swap = Swap::new(&platform, config);
-        Model { swap, config, platform, slots: BTreeMap::new(), frames: 0 }
+        let swap = Swap::new(&platform, &config);
+        let settings = config.history.swap;
+        Model { swap, settings, platform, slots: BTreeMap::new(), frames: 0 }
     }
 
     fn used(&self, device: u8) -> usize {
@@ -114,7 +117,7 @@ impl Model {
         let (chosen, mine) = (usize::from(first.device), &infos[usize::from(first.device)]);
         for (index, info) in infos.iter().enumerate().filter(|(index, _)| *index != chosen) {
             let given = mine.priority.is_none() && info.priority.is_none() && index < chosen;
-            let first = comes_first(info, mine, self.config.node_aware) || given;
+            let first = comes_first(info, mine, self.settings.node_aware) || given;
             assert!(!first || self.is_full(index as u8), "device {index} had room");
         }
         assert!(!self.is_full(first.device));
@@ -147,7 +150,7 @@ impl Model {
     fn is_empty(&self, device: u8) -> bool {
         let info = &self.platform.devices()[usize::from(device)];
         let whole = info.pages.is_multiple_of(512) && info.gives_slots();
-        whole && self.used(device) == 0 && self.config.slot_cache == Switch::Off
+        whole && self.used(device) == 0 && !self.settings.slot_cache
     }
 
     /// A slot in use, if there is one at or after a random place.
@@ -270,8 +273,9 @@ fn a_rotational_device_is_written_upwards_whoever_writes() {
         disk.info_mut().medium = Medium::Rotational;
         let platform = Os::new(Bytes::of_pages(1), vec![disk]).expect("an arena");
         // Slot caches give each CPU a batch.
-        let config = SwapConfig { slot_cache: Switch::Off, ..config(&mut random) };
-        let swap = Swap::new(&platform, config);
+        let mut config = config(&mut random);
+        config.history.swap.slot_cache = false;
+        let swap = Swap::new(&platform, &config);
         let cpu = |random: &mut Prng| CpuId(random.below(platform.cpus() as u64) as u16);
         for slot in 0..5 * 512 {
             let found = swap.alloc(cpu(&mut random), &[Pfn(0)]);
@@ -389,7 +393,7 @@ fn threads_share_no_slot_and_lose_none() {
         let device = draw_device(&mut random, pages);
         let platform = Os::new(Bytes::of_pages(1), vec![device]).expect("an arena");
         let users = Users {
-            swap: Swap::new(&platform, config(&mut random)),
+            swap: Swap::new(&platform, &config(&mut random)),
             taken: (0..pages).map(|_| AtomicBool::new(false)).collect(),
             used: Mutex::new(Vec::new()),
             watchdog: Watchdog::new(&format!("swap, seed {seed}"), Duration::from_secs(30)),

@@ -8,7 +8,7 @@
 //! Locking: the model's mutex is the observer's, and never held across a call of the platform.
 
 use super::Beat;
-use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder, Switch};
+use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder};
 use crate::slab::{
     CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
@@ -42,7 +42,7 @@ impl SlabConfig {
             order: some(2).map(|at| [SlabOrder::Base, SlabOrder::Large][at]),
             cpu_partial: some(3).map(|at| factors[at]),
             node_partial: some(2).map(|at| [NodePartial::Fixed, NodePartial::Cpus][at]),
-            sheaves: some(2).map(|at| [Switch::Off, Switch::On][at]),
+            sheaves: some(2).map(|at| [false, true][at]),
         }
     }
 }

@@ -2,8 +2,7 @@
 //! in kind (swarm testing; Groce and others, 2012).
 
 use crate::config::{
-    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, ReadaheadBy, SlabConfig, SwapConfig,
-    Switch,
+    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead, ReadaheadBy, SlabConfig,
 };
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
@@ -214,7 +213,7 @@ pub struct Plan {
 /// Draws whether memory is compacted, and as which kernel.
 fn draw_compaction(config: &mut Config, random: &mut Prng) {
     let way = random.below(7) as usize;
-    config.compact = if way == 0 { Switch::Off } else { Switch::On };
+    config.compact = if way == 0 { false } else { true };
     #[cfg(feature = "history")]
     {
         let past = &crate::config::history::CompactHistory::ALL;
@@ -236,7 +235,7 @@ impl Plan {
         let mut config = draw_config(&mut random, frames);
         // Drawn apart, so that what other seeds mean stays the same.
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
-            config.large_pages = Switch::On;
+            config.large_pages = true;
         }
         let mut huge = Prng::new(seed ^ 0x6b68_7567);
         config.khugepaged = KhugepagedConfig::draw(&mut huge);
@@ -251,7 +250,7 @@ impl Plan {
         let mut writes = Prng::new(seed ^ 0x0b0c);
         config.kswapd_writes = writes.percent(75).then(|| writes.below(4) as usize);
         if Prng::new(seed ^ 0x9ead).percent(25) {
-            config.prefetch = Switch::Off;
+            config.prefetch = false;
         }
         let mut files = Prng::new(seed ^ 0xf11e);
         if files.percent(50) {
@@ -321,13 +320,18 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
     let watermark_scale = Some(1 + random.below(1000) as u32);
     let window_max = 1 + random.below(16) as usize;
-    let swap = SwapConfig::draw(random);
+    let mut usual = usual;
+    #[cfg(feature = "history")]
+    {
+        usual.history.swap = crate::config::history::SwapHistory::draw(random);
+    }
+    usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
-    let shadows = [Switch::Off, Switch::On][random.below(2) as usize];
+    let shadows = [false, true][random.below(2) as usize];
     let lru_lanes = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
     let usual = Config { lru_lanes, dirty_background_ratio, dirty_ratio, ..usual };
-    Config { min_free, watermark_scale, window_max, swappiness, shadows, swap, ..usual }
+    Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
 }
 
 /// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.

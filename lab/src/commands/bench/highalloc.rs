@@ -11,7 +11,6 @@ use highwater_lab::report::unit::Unit;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::blocks::{self, BlockFigures};
 use highwater_mm::Config;
-use highwater_mm::config::Switch;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_os::HugePages;
 use highwater_units::Bytes;
@@ -106,8 +105,8 @@ impl Highalloc {
             Method::Fast => None,
         };
         let comparison = Comparison {
-            off: self.measure(Switch::Off, None)?,
-            compacted: self.measure(Switch::On, method)?,
+            off: self.measure(false, None)?,
+            compacted: self.measure(true, method)?,
             method: name_of(&self.compact),
             memory_bytes: self.memory.0,
             used_percent: self.used,
@@ -119,7 +118,7 @@ impl Highalloc {
 
     fn measure(
         &self,
-        compact: Switch,
+        compact: bool,
         method: Option<CompactHistory>,
     ) -> Result<BlockFigures, Trouble> {
         let frames = self.memory.pages();

@@ -10,7 +10,7 @@ use highwater_lab::subject::{Copies, Faults, Guards, ServedBy, Setup};
 use highwater_lab::workload::Service;
 use highwater_lab::workload::figures::Figures;
 use highwater_mm::Config;
-use highwater_mm::config::{KhugepagedConfig, Switch};
+use highwater_mm::config::KhugepagedConfig;
 use highwater_os::HugePages;
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -112,11 +112,15 @@ impl Common {
             // The set fits once whole; clean copies in swap need no more than that.
             swap.push(Area::new(Spec::Ram { size: Bytes(self.set.0.max(SIZE_MIN.0)) }));
         }
-        let large_pages = if self.large_pages { Switch::On } else { Switch::Off };
         let usual = Config::default();
         let pages_to_scan = self.khugepaged.unwrap_or(usual.khugepaged.pages_to_scan);
         let khugepaged = KhugepagedConfig { pages_to_scan, ..usual.khugepaged };
-        let config = Config { kswapd_threads: self.kswapd, large_pages, khugepaged, ..usual };
+        let config = Config {
+            kswapd_threads: self.kswapd,
+            large_pages: self.large_pages,
+            khugepaged,
+            ..usual
+        };
         let huge_pages = HugePages::Auto;
         Ok(Setup { memory: self.memory, set: self.set, swap, config, huge_pages })
     }

@@ -3,11 +3,8 @@
 use super::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::history::CompactHistory;
-use highwater_mm::config::{
-    CacheSplit, CpuPartial, DeviceLock, NodePartial, Readahead, ReadaheadBy, ScanBase, SlabOrder,
-    SwapIn, Switch,
-};
+use highwater_mm::config::history::{CacheSplit, CompactHistory, DeviceLock, ScanBase, SwapIn};
+use highwater_mm::config::{CpuPartial, NodePartial, Readahead, ReadaheadBy, SlabOrder};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 use std::ops::RangeInclusive;
@@ -25,14 +22,14 @@ pub(super) const PATTERNS: [(&str, Pattern); 3] = [
     ("sequential", Pattern::Sequential),
 ];
 /// Whether memory is compacted, and as which kernel of the past.
-pub(super) const COMPACTS: [(&str, (Switch, Option<CompactHistory>)); 7] = [
-    ("off", (Switch::Off, None)),
-    ("vanilla", (Switch::On, Some(CompactHistory::Vanilla))),
-    ("lesslock", (Switch::On, Some(CompactHistory::LessLock))),
-    ("revert", (Switch::On, Some(CompactHistory::Revert))),
-    ("cachefail", (Switch::On, Some(CompactHistory::CacheFail))),
-    ("skipuseless", (Switch::On, Some(CompactHistory::SkipUseless))),
-    ("fast", (Switch::On, None)),
+pub(super) const COMPACTS: [(&str, (bool, Option<CompactHistory>)); 7] = [
+    ("off", (false, None)),
+    ("vanilla", (true, Some(CompactHistory::Vanilla))),
+    ("lesslock", (true, Some(CompactHistory::LessLock))),
+    ("revert", (true, Some(CompactHistory::Revert))),
+    ("cachefail", (true, Some(CompactHistory::CacheFail))),
+    ("skipuseless", (true, Some(CompactHistory::SkipUseless))),
+    ("fast", (true, None)),
 ];
 pub(super) const SWAP_CACHES: [(&str, CacheSplit); 4] = [
     ("whole", CacheSplit::Whole),
@@ -60,7 +57,7 @@ pub(super) const CPU_PARTIALS: [(&str, CpuPartial); 3] =
     [("1x", CpuPartial::Single), ("2x", CpuPartial::Double), ("4x", CpuPartial::Quadruple)];
 pub(super) const NODE_PARTIALS: [(&str, NodePartial); 2] =
     [("fixed", NodePartial::Fixed), ("cpus", NodePartial::Cpus)];
-pub(super) const SWITCHES: [(&str, Switch); 2] = [("off", Switch::Off), ("on", Switch::On)];
+pub(super) const SWITCHES: [(&str, bool); 2] = [("off", false), ("on", true)];
 pub(super) const WAYS: [(&str, Way); 2] = [("cached", Way::Cached), ("direct", Way::Direct)];
 pub(super) const SPANS: [(&str, Span); 2] = [("filling", Span::Filling), ("full", Span::Full)];
 pub(super) const PROCESSES: [(&str, Processes); 2] =

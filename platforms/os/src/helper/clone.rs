@@ -4,26 +4,29 @@
 //! variables in the same block. Only raw system calls are used to make it.
 
 use super::tls;
-use crate::sys;
+use crate::sys::{self, Advice};
 use libc::{c_int, c_long, c_void};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, setpgid, waitpid};
+use rustix::thread::{futex, set_name};
 use std::arch::naked_asm;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering::Acquire};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
 /// What each kind of task shares with the one that makes it.
 pub(super) mod flags {
     use libc::*;
 
     /// Shares memory, and the maker waits until it ends. Its end is no signal.
-    pub(in super::super) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
+    pub(crate) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
     /// Shares the starter's descriptors, which are a copy of the program's.
-    pub(in super::super) const GUARDIAN: c_int =
+    pub(crate) const GUARDIAN: c_int =
         CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_UNTRACED | CLONE_SETTLS;
-    pub(in super::super) const HELPER: c_int = GUARDIAN | SIGCHLD;
-    pub(in super::super) const THREAD: c_int =
+    pub(crate) const HELPER: c_int = GUARDIAN | SIGCHLD;
+    pub(crate) const THREAD: c_int =
         GUARDIAN | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
 }
 
@@ -46,13 +49,12 @@ impl Block {
         let page = highwater_units::PAGE_SIZE;
         let below = layout.below().next_multiple_of(page);
         let len = page + stack + below + tls::CONTROL_BYTES + tls::DTV_BYTES;
-        // SAFETY: a new mapping.
-        let base = unsafe { sys::map_anonymous(None, len)? };
+        let base = sys::map_anonymous(len)?;
         // SAFETY: nobody uses it yet. The first page catches a stack that overflows; a forked child
         // of the program has helpers of its own.
         unsafe {
             sys::protect(base, page, libc::PROT_NONE)?;
-            sys::advise(base, len, libc::MADV_DONTFORK)?;
+            sys::advise(base, len, Advice::LinuxDontFork)?;
         }
         let stack_top = base.wrapping_add(page + stack);
         let thread_pointer = stack_top.wrapping_add(below);
@@ -79,7 +81,7 @@ pub(super) struct Task {
 /// Words of memory that the kernel writes.
 pub(super) struct Words {
     /// Cleared, and waiters woken, when the task ends.
-    pub(super) ended: Option<*mut i32>,
+    pub(super) ended: Option<*mut u32>,
 }
 
 impl Words {
@@ -124,7 +126,7 @@ unsafe extern "C" fn raw(
     flags: c_long,
     stack: *mut u8,
     parent: *mut i32,
-    ended: *mut i32,
+    ended: *mut u32,
     thread_pointer: *mut u8,
 ) -> c_long {
     naked_asm!(
@@ -159,43 +161,29 @@ pub(super) enum Ended {
 
 /// Waits for a child made by [`clone`].
 pub(super) fn wait(child: i32) -> Ended {
-    let mut status = 0;
-    let no_usage = ptr::null_mut::<libc::rusage>();
+    // Also children whose end is no SIGCHLD.
+    let any_clone = WaitOptions::from_bits_retain(libc::__WALL as u32);
     loop {
-        let call = libc::SYS_wait4;
-        // SAFETY: fills the status. Raw: in the C library it is a cancellation point.
-        let waited = unsafe { libc::syscall(call, child, &raw mut status, libc::__WALL, no_usage) };
-        match waited {
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            -1 => return Ended::Unknown,
-            _ if libc::WIFEXITED(status) => return Ended::Status(libc::WEXITSTATUS(status)),
-            _ => return Ended::Killed,
+        match waitpid(Pid::from_raw(child), any_clone) {
+            Err(Errno::INTR) => {}
+            Err(_) | Ok(None) => return Ended::Unknown,
+            Ok(Some((_, status))) => {
+                return status.exit_status().map_or(Ended::Killed, Ended::Status);
+            }
         }
     }
 }
 
 /// Waits until the kernel has cleared a thread's word.
-pub(super) fn wait_until_cleared(word: &AtomicI32) {
+pub(super) fn wait_until_cleared(word: &AtomicU32) {
     loop {
         let value = word.load(Acquire);
         if value == 0 {
             return;
         }
-        let no_timeout = ptr::null::<libc::timespec>();
-        // The kernel wakes waiters of the shared kind.
-        // SAFETY: an aligned live word.
-        unsafe {
-            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, no_timeout)
-        };
+        // The kernel wakes waiters of the shared kind, so not with Flags::PRIVATE.
+        let _ = futex::wait(word, futex::Flags::empty(), value, None);
     }
-}
-
-/// A descriptor of a process, none of the standard streams; -1 where the kernel (before Linux 5.3)
-/// has none.
-pub(super) fn pidfd_open(pid: i32) -> RawFd {
-    // SAFETY: asks for a new descriptor.
-    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as RawFd };
-    if (0..3).contains(&opened) { super::lift(opened, 3) } else { opened }
 }
 
 /// Waits until one of two processes has ended.
@@ -217,8 +205,8 @@ pub(super) fn wait_a_while(pidfd: RawFd, milliseconds: c_int) {
 /// of its CPU.
 pub(super) fn begin(name: &CStr) {
     tls::set_number();
-    // SAFETY: the name lives for the call, which cuts it at 15 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    // The kernel cuts the name at 15 bytes.
+    let _ = set_name(name);
     tls::register_rseq();
 }
 
@@ -226,43 +214,7 @@ pub(super) fn begin(name: &CStr) {
 /// scheduler shares CPUs out by sessions (sched_autogroup), and a fault handler that waits for the
 /// share of another one makes a fault take three times as long.
 pub(super) fn leave_group() {
-    // SAFETY: takes numbers; a new process may always begin a group.
-    unsafe { libc::setpgid(0, 0) };
-}
-
-/// Closes all descriptors but some, and opens the standard streams on /dev/null: what is written
-/// to them by mistake must not reach a file that got the number.
-pub(super) fn close_others(keep: &[RawFd]) {
-    let mut kept: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd > 2).collect();
-    kept.sort_unstable();
-    let mut from: c_long = 0;
-    for fd in kept.into_iter().map(c_long::from).chain([c_long::from(u32::MAX)]) {
-        if from < fd {
-            close_range(from, fd - 1);
-        }
-        from = fd + 1;
-    }
-    for stream in 0..3 {
-        // SAFETY: opens the lowest free number, which is `stream`.
-        let opened = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
-        debug_assert!(opened == stream || opened < 0);
-    }
-}
-
-fn close_range(first: c_long, last: c_long) {
-    // SAFETY: descriptors of a table that only the helper has.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if closed == 0 {
-        return;
-    }
-    // Before Linux 5.9.
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills the limits.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    for fd in first..=last.min(limit.rlim_max.min(1 << 20) as c_long) {
-        // SAFETY: as above.
-        unsafe { libc::syscall(libc::SYS_close, fd) };
-    }
+    let _ = setpgid(None, None);
 }
 
 /// Ends all threads of the helper.

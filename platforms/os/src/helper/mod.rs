@@ -19,13 +19,15 @@
 //! in a process of one thread: its malloc and stdio. Neither may it make threads but by [`spawn`].
 
 mod clone;
+mod descriptors;
 mod tls;
 
 use clone::{Block, Ended, Task, flags};
+pub use descriptors::{descriptor_of, lift, renumber};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 pub use tls::learn;
 
 thread_local! {
@@ -35,20 +37,6 @@ thread_local! {
 /// Whether this thread is one of a helper.
 pub fn is_inside() -> bool {
     INSIDE.get()
-}
-
-/// A descriptor of another process, as one of this one's.
-///
-/// # Errors
-/// The system's: the other may not be traced, or is gone.
-pub fn descriptor_of(process: i32, descriptor: RawFd) -> io::Result<RawFd> {
-    let pidfd = clone::pidfd_open(process);
-    // SAFETY: asks for a new descriptor.
-    let got = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd, descriptor, 0) };
-    let got = if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as RawFd) };
-    // SAFETY: opened above.
-    unsafe { libc::syscall(libc::SYS_close, pidfd) };
-    got
 }
 
 /// The process that a helper serves.
@@ -151,9 +139,9 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     let start = unsafe { &mut *argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
     clone::leave_group();
-    clone::close_others(&start.keep);
+    descriptors::close_others(&start.keep);
     // Not before: the program may have no descriptor left.
-    start.program.pidfd = lift(clone::pidfd_open(start.program.pid), start.above);
+    start.program.pidfd = lift(descriptors::pidfd_open(start.program.pid), start.above);
     let block = start.helper.take().expect("made once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
@@ -177,56 +165,12 @@ const END_MAX: i32 = 2000;
 /// Waits for the end of a helper; kills one that stays behind its program, at a lock perhaps that
 /// this has left taken.
 fn guard(helper: i32, program: Program) -> Ended {
-    let pidfd = clone::pidfd_open(helper);
+    let pidfd = descriptors::pidfd_open(helper);
     clone::wait_for_either(pidfd, program.pidfd);
     clone::wait_a_while(pidfd, END_MAX);
     // SAFETY: a child of this process, which nobody else waits for.
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, libc::SIGKILL, 0usize, 0) };
     clone::wait(helper)
-}
-
-/// Moves a descriptor of the helper's to a number of at least `above`; where there is none it
-/// stays.
-pub fn lift(descriptor: RawFd, above: RawFd) -> RawFd {
-    // SAFETY: duplicates a descriptor of the helper's.
-    match unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, above) } {
-        ..0 => descriptor,
-        lifted => {
-            // SAFETY: the first of two, which nobody uses any more.
-            unsafe { libc::syscall(libc::SYS_close, descriptor) };
-            lifted
-        }
-    }
-}
-
-/// Gives descriptors the numbers that they have in another process: (here, there) of each.
-///
-/// # Errors
-/// The limit on descriptors.
-pub fn renumber(descriptors: &[(RawFd, RawFd)]) -> io::Result<()> {
-    let above = descriptors.iter().map(|(here, there)| *here.max(there)).max().unwrap_or(0) + 1;
-    let check = |result: i32| match result {
-        -1 => Err(io::Error::last_os_error()),
-        fd => Ok(fd),
-    };
-    let close = |fd: RawFd| {
-        // SAFETY: a descriptor of the helper's.
-        unsafe { libc::syscall(libc::SYS_close, fd) };
-    };
-    let mut aside = Vec::new();
-    for (here, there) in descriptors {
-        // SAFETY: duplicates a descriptor of the helper's.
-        let moved = unsafe { libc::fcntl(*here, libc::F_DUPFD_CLOEXEC, above) };
-        aside.push((check(moved)?, *there));
-        close(*here);
-    }
-    for (aside, there) in aside {
-        // SAFETY: likewise, to a number that nothing has here.
-        let moved = unsafe { libc::syscall(libc::SYS_dup3, aside, there, libc::O_CLOEXEC) };
-        check(moved as i32)?;
-        close(aside);
-    }
-    Ok(())
 }
 
 /// The first thread of the helper.
@@ -255,14 +199,14 @@ struct Body {
     name: std::ffi::CString,
     run: Cell<Option<Box<dyn FnOnce() + Send>>>,
     /// The kernel clears it when the thread ends.
-    alive: AtomicI32,
+    alive: AtomicU32,
 }
 
 /// Starts a thread of the helper that this thread is of.
 pub(crate) fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<Thread> {
     let block = Block::new(tls::STACK_BYTES)?;
     let (name, run) = (std::ffi::CString::new(name)?, Cell::new(Some(run)));
-    let body = Box::into_raw(Box::new(Body { name, run, alive: AtomicI32::new(1) }));
+    let body = Box::into_raw(Box::new(Body { name, run, alive: AtomicU32::new(1) }));
     let task = Task { entry: thread, argument: body.cast() };
     // SAFETY: the body lives until the thread is joined, or for ever.
     let words = clone::Words { ended: Some(unsafe { (*body).alive.as_ptr() }) };
@@ -307,7 +251,6 @@ mod tests {
     use super::*;
     use highwater_platform::Thread as _;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
     use std::time::{Duration, Instant};
 
     fn wait_for(what: &str, done: impl Fn() -> bool) {

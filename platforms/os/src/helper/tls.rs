@@ -11,6 +11,7 @@
 //! replace it, with the program's malloc, when the program loads more.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
+use rustix::thread::gettid;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -101,8 +102,7 @@ const NUMBER_USUAL: usize = 720;
 /// Where the C library has the number of this thread: at the usual place, or at the only one behind
 /// the public part of the control block that holds it. `None`: it cannot be told.
 fn number_offset() -> Option<usize> {
-    // SAFETY: asks for a number.
-    let own = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let own = gettid().as_raw_pid() as u32;
     // SAFETY: an aligned word of this thread's descriptor, which is longer than 2 KiB.
     let at = |offset: usize| unsafe { thread_pointer().add(offset).cast::<u32>().read() };
     if at(NUMBER_USUAL) == own {
@@ -116,11 +116,9 @@ fn number_offset() -> Option<usize> {
 /// holder of every free one.
 pub(super) fn set_number() {
     let Some(layout) = layout() else { return };
+    let number = gettid().as_raw_pid() as u32;
     // SAFETY: a word of this thread's own descriptor.
-    unsafe {
-        let number = libc::syscall(libc::SYS_gettid) as u32;
-        thread_pointer().add(layout.number).cast::<u32>().write(number);
-    }
+    unsafe { thread_pointer().add(layout.number).cast::<u32>().write(number) };
 }
 
 /// Notes the thread-local variables of a loaded object.

@@ -1,0 +1,87 @@
+//! What the callers of a tier and its worker share.
+
+use crate::device::Device;
+use crate::tier::level::Level;
+use crate::tier::table::{Stamp, Table};
+use crate::tiering::Tiering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Steps in which the age of pages is told, while the fast level takes in as many as it has
+/// blocks. Ages go round after eight times as many.
+const STEPS: u32 = 32;
+
+/// What callers and the worker share.
+pub(super) struct Shared {
+    pub(super) table: Arc<Table>,
+    pub(super) fast: Level,
+    pub(super) slow: Level,
+    /// Pages that the fast level took in: the clock of ages.
+    pub(super) arrivals: AtomicU64,
+    pub(super) counts: Counts,
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) written_back: AtomicU64,
+    pub(super) writeback_ios: AtomicU64,
+    pub(super) writeback_failures: AtomicU64,
+    pub(super) slow_reads: AtomicU64,
+    pub(super) slow_writes: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        pages: u32,
+        fast: Box<dyn Device>,
+        slow: Box<dyn Device>,
+    ) -> Result<Shared, i32> {
+        Ok(Shared {
+            table: Arc::new(Table::new(pages)?),
+            fast: Level::new(fast)?,
+            slow: Level::new(slow)?,
+            arrivals: AtomicU64::new(0),
+            counts: Counts::default(),
+        })
+    }
+
+    /// The time by which ages are told.
+    pub(super) fn now(&self) -> Stamp {
+        self.stamp(self.arrivals.load(Relaxed))
+    }
+
+    /// Pages went to the fast level: the time after them.
+    pub(super) fn arrive(&self, pages: usize) -> Stamp {
+        let before = self.arrivals.fetch_add(pages as u64, Relaxed);
+        self.stamp(before + pages as u64)
+    }
+
+    pub(super) fn stamp(&self, arrivals: u64) -> Stamp {
+        let step = (self.fast.pages() / STEPS).max(1);
+        Stamp((arrivals / u64::from(step)) as u8)
+    }
+
+    pub(super) fn tiering(&self) -> Tiering {
+        let get = |count: &AtomicU64| count.load(Relaxed);
+        Tiering {
+            fast_pages: self.fast.used().into(),
+            slow_pages: self.slow.used().into(),
+            written_back: get(&self.counts.written_back),
+            writeback_ios: get(&self.counts.writeback_ios),
+            writeback_failures: get(&self.counts.writeback_failures),
+            slow_reads: get(&self.counts.slow_reads),
+            slow_writes: get(&self.counts.slow_writes),
+        }
+    }
+
+    /// The same contents, to be read in a forked child.
+    pub(super) fn inherit(&self) -> Shared {
+        Shared {
+            table: self.table.clone(),
+            fast: self.fast.inherit(),
+            slow: self.slow.inherit(),
+            arrivals: AtomicU64::new(0),
+            counts: Counts::default(),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The host's clocks.
+
+use highwater_units::Nanos;
+
+fn read(clock: libc::clockid_t) -> Nanos {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid timespec for the call to fill.
+    unsafe { libc::clock_gettime(clock, &mut now) };
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// Time that never steps back.
+pub fn monotonic() -> Nanos {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time of the calling thread.
+pub fn thread_cpu_time() -> Nanos {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
