@@ -33,8 +33,6 @@ pub struct Config {
     /// (read_ahead_kb). 0: what a fault reads itself is all, as for anonymous memory. Files on
     /// devices that are memory have nothing to gain.
     pub file_readahead: usize,
-    /// Who reads windows of files ahead.
-    pub readahead_by: ReadaheadBy,
     /// Threads of each node that read ahead, 1 to 16; `None`: by the node's CPUs.
     pub readahead_threads: Option<usize>,
     /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
@@ -48,9 +46,9 @@ pub struct Config {
     /// Whether pages that come back after eviction are noted: those of files that should have
     /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
     pub shadows: bool,
-    /// Lanes in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
+    /// Shards in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
-    pub lru_lanes: Option<u32>,
+    pub lru_shards: Option<u32>,
     /// Pages that a direct reclaim frees before it goes back to its allocation, 32 to 2^20. The
     /// kernel looks at 1/4096 of the lists, however soon it has a batch: 24,192 of 378 GiB.
     pub direct_reclaim: u32,
@@ -149,74 +147,24 @@ impl FromStr for KswapdThreads {
     }
 }
 
-/// How slabs of objects are sized and kept. `None`: by the number of CPUs; below 32 as Linux 6.5
-/// has it (S4). What a setting changes is the document's.
+/// Objects smaller than pages. What is not given follows from the number of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabConfig {
-    /// How many pages a slab has.
-    pub order: Option<SlabOrder>,
-    /// How many objects a CPU's partial slabs are to have.
-    pub cpu_partial: Option<CpuPartial>,
-    /// How many partial slabs a node keeps though they are empty.
-    pub node_partial: Option<NodePartial>,
-    /// Whether CPUs keep arrays of objects, in front of slabs.
+    /// Whether CPUs keep arrays of free objects in front of slabs.
     pub sheaves: Option<bool>,
 }
 
-/// How many pages a slab has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlabOrder {
-    /// Up to 8, for 4 objects for each doubling of CPUs.
-    Base,
-    /// Up to 16, for twice as many objects.
-    Large,
-}
-
-/// How many objects a CPU's partial slabs are to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuPartial {
-    /// By size: 6 to 120.
-    Single,
-    /// Twice as many.
-    Double,
-    /// Four times as many.
-    Quadruple,
-}
-
-impl CpuPartial {
-    /// As a number.
-    pub fn factor(self) -> usize {
-        match self {
-            CpuPartial::Single => 1,
-            CpuPartial::Double => 2,
-            CpuPartial::Quadruple => 4,
-        }
+impl SlabConfig {
+    /// Draws random settings, for tests.
+    pub fn draw(random: &mut Prng) -> SlabConfig {
+        SlabConfig { sheaves: random.percent(75).then(|| random.below(2) == 1) }
     }
-}
-
-/// How many partial slabs a node keeps though they are empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodePartial {
-    /// 5 to 10, by size.
-    Fixed,
-    /// As many as it has CPUs, rounded down to a power of two.
-    Cpus,
 }
 
 impl Readahead {
     /// Every policy, in the order of their values.
     pub const ALL: [Readahead; 4] =
         [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto];
-}
-
-/// Who reads ahead of a file's readers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadaheadBy {
-    /// Threads of the manager, which take what frames there are above min.
-    Threads,
-    /// The reader, which goes on meanwhile (the kernel's page_cache_ra_unbounded). Where there are
-    /// no frames above min it reclaims once, and does without if that gains none.
-    Reader,
 }
 
 /// Which pages are read along with one that is read.
@@ -235,8 +183,8 @@ pub enum Readahead {
 /// The largest [`Config::swappiness`].
 pub const SWAPPINESS_MAX: u32 = 200;
 
-/// Most lanes of a node's LRU lists.
-pub const LRU_LANES_MAX: u32 = 64;
+/// Most shards of a node's LRU lists.
+pub const LRU_SHARDS_MAX: u32 = 64;
 
 /// Least and most of [`Config::direct_reclaim`].
 pub const DIRECT_RECLAIM_MIN: u32 = highwater_units::BATCH_PAGES_MAX as u32;
@@ -258,6 +206,17 @@ pub const READAHEAD_THREADS_MAX: usize = 16;
 /// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
+impl Config {
+    /// Draws random settings of slabs, for tests.
+    pub fn draw_slab(&mut self, random: &mut Prng) {
+        #[cfg(feature = "history")]
+        {
+            self.history.slab = history::SlabHistory::draw(random);
+        }
+        self.slab = SlabConfig::draw(random);
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -270,13 +229,12 @@ impl Default for Config {
             window_max: 16,
             prefetch: true,
             file_readahead: FILE_WINDOW_MAX,
-            readahead_by: ReadaheadBy::Threads,
             readahead_threads: None,
             large_pages: false,
             khugepaged: KhugepagedConfig::default(),
             swappiness: 60,
             shadows: true,
-            lru_lanes: None,
+            lru_shards: None,
             direct_reclaim: DIRECT_RECLAIM_MIN,
             zone_parts: None,
             compact: true,

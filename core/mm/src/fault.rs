@@ -36,8 +36,7 @@ use crate::phase;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
 use crate::swap::Source;
-use ahead::Landed;
-use highwater_platform::{Platform, Protection, Recency, Stop};
+use highwater_platform::{Platform, Protection, Recency, Stop, Ticket};
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 use swap_in::{fetch, keep_or_free_slots};
 
@@ -92,19 +91,23 @@ pub fn resolve<P: Platform>(
             Claim::Mapped if space.order() > Order(0) => return Ok(Served::Again),
             Claim::Mapped if m.platform.holds(space.id(), fault.vpn) => return Ok(Served::Again),
             Claim::Mapped => forget_vanished(m, space, fault.vpn),
-            Claim::Busy(ticket) => match ahead::land(m, space.id(), fault.vpn) {
-                Landed::Yes => {}
-                Landed::NotUnderway => {
-                    m.count(Counter::FaultWait, 1);
-                    space.wait(fault.vpn, ticket);
-                }
-            },
+            Claim::Busy(ticket) => wait(m, space, fault.vpn, ticket),
             Claim::Held(held) if space.order() > Order(0) => {
                 return folio::present(m, held, fault);
             }
             Claim::Held(held) => return present(m, held, fault),
         }
     }
+}
+
+/// Waits until another thread releases a page's entry.
+fn wait<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, ticket: Ticket) {
+    #[cfg(feature = "history")]
+    if ahead::reader::land(m, space.id(), vpn) == ahead::reader::Landed::Yes {
+        return;
+    }
+    m.count(Counter::FaultWait, 1);
+    space.wait(vpn, ticket);
 }
 
 fn present<P: Platform>(

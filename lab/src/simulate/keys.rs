@@ -12,7 +12,7 @@ use super::settings::{BadSetting, Scale, Settings};
 use super::words::*;
 use highwater_mm::config::history::CompactHistory;
 use highwater_mm::config::{
-    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_LANES_MAX,
+    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX,
     MAX_PTES, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
 };
 use highwater_units::{Nanos, RUN_PAGES_MAX};
@@ -201,7 +201,7 @@ pub const KEYS: &[Key] = &[
     key!(
         "readahead_by",
         READAHEAD_BYS,
-        config.readahead_by,
+        config.history.readahead_by,
         "what reads windows of files: readahead threads, or the reader itself"
     ),
     key!(
@@ -212,8 +212,8 @@ pub const KEYS: &[Key] = &[
     ),
     key!(
         "lru_lanes",
-        Auto(number(1, LRU_LANES_MAX)),
-        config.lru_lanes,
+        Auto(number(1, LRU_SHARDS_MAX)),
+        config.lru_shards,
         "shards of a node's LRU lists, with a lock each"
     ),
     key!(
@@ -314,19 +314,19 @@ pub const KEYS: &[Key] = &[
     key!(
         "slab_order",
         Auto(SLAB_ORDERS),
-        config.slab.order,
+        config.history.slab.order,
         "pages of a slab of objects: up to 8, or 16; auto: by the number of CPUs"
     ),
     key!(
         "slab_cpu_partial",
         Auto(CPU_PARTIALS),
-        config.slab.cpu_partial,
+        config.history.slab.cpu_partial,
         "objects in a CPU's partial slabs: a multiple of 6 to 120, by object size"
     ),
     key!(
         "slab_node_partial",
         Auto(NODE_PARTIALS),
-        config.slab.node_partial,
+        config.history.slab.node_partial,
         "empty slabs that a node keeps: 5 to 10, or as many as it has CPUs"
     ),
     key!(

@@ -18,7 +18,7 @@ pub(super) fn carry_out(vm: &Vm, experiment: &Experiment, prepared: &Prepared) -
     let (recency, troubles) = (settings.recency, Arc::new(Troubles::default()));
     let sim = Sim::new(vm, SimConfig { frames: vec![0], devices: Vec::new(), recency, troubles });
     let source = PageRange::new(Arc::new(sim), &ranges(&prepared.frames));
-    let slabs = Slabs::new(source, settings.config.slab);
+    let slabs = Slabs::new(source, &settings.config);
     let warm_up = Duration::from_secs_f64(settings.warm_up);
     let time = experiment.time.map_or(TIME, |time| Duration::from_nanos(time.0));
     let (tasks, work, world) = (experiment.tasks, settings.work, Virtual(vm));

@@ -4,8 +4,11 @@ use super::kinds::Words;
 use super::settings::Processes;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
-use highwater_mm::config::history::{CacheSplit, CompactHistory, DeviceLock, ScanBase, SwapIn};
-use highwater_mm::config::{CpuPartial, NodePartial, Readahead, ReadaheadBy, SlabOrder};
+use highwater_mm::config::Readahead;
+use highwater_mm::config::history::{
+    CacheSplit, CompactHistory, CpuPartial, DeviceLock, NodePartial, ReadaheadBy, ScanBase,
+    SlabOrder, SwapIn,
+};
 use highwater_platform::Recency;
 use highwater_sim::Policy;
 

@@ -2,7 +2,7 @@
 //! for. Counted; virtual time, one seed.
 
 use crate::common::{device, machine, setup};
-use highwater_mm::config::ReadaheadBy;
+use highwater_mm::config::history::{History, ReadaheadBy};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_platform::{Clock, Event, Locks, Memory, Recency};
@@ -93,13 +93,13 @@ fn rate(took: Nanos) -> u64 {
 
 /// As [`with`], read by who reads the file.
 fn by_reader(pages: usize) -> Config {
-    Config { readahead_by: ReadaheadBy::Reader, ..with(pages) }
+    let history = History { readahead_by: ReadaheadBy::Reader, ..History::default() };
+    Config { history, ..with(pages) }
 }
 
 /// Both ways to read a window ahead.
 fn both(pages: usize) -> [Config; 2] {
-    let threads = ReadaheadBy::Threads;
-    [Config { readahead_by: threads, ..with(pages) }, by_reader(pages)]
+    [with(pages), by_reader(pages)]
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_sequential_reader_keeps_the_disk_busy() {
     ];
     for (recency, config, percent) in table {
         let (alone, _) = run(recency, with(0), 1, read_through);
-        let windows_max = match config.readahead_by {
+        let windows_max = match config.history.readahead_by {
             ReadaheadBy::Threads => PAGES / 256 + 32,
             // A fault for each batch of 64 pages, to land it.
             ReadaheadBy::Reader => PAGES / 256 + PAGES / 64 + 64,

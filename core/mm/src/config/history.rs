@@ -7,6 +7,8 @@ mod swap;
 
 pub use swap::{CacheSplit, DeviceLock, ScanBase, SwapHistory, SwapIn};
 
+use highwater_units::Prng;
+
 /// Mechanisms of earlier kernels; the default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
@@ -14,6 +16,10 @@ pub struct History {
     pub swap: SwapHistory,
     /// The kernel whose compaction runs instead of today's; `None`: today's.
     pub compact: Option<CompactHistory>,
+    /// Fixed sizing of slabs.
+    pub slab: SlabHistory,
+    /// Which thread reads windows of files ahead.
+    pub readahead_by: ReadaheadBy,
 }
 
 /// Compaction of 2012: the patches of "Reduce compaction scanning and lock contention" (Mel
@@ -42,4 +48,69 @@ impl CompactHistory {
         CompactHistory::CacheFail,
         CompactHistory::SkipUseless,
     ];
+}
+
+/// How slabs were sized by Linux 6.5 and by the patches of 2023 against list_lock contention,
+/// whatever the number of CPUs. `None`: by the number of CPUs, as without history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlabHistory {
+    /// Pages of a slab.
+    pub order: Option<SlabOrder>,
+    /// Objects in a CPU's partial slabs.
+    pub cpu_partial: Option<CpuPartial>,
+    /// Empty slabs that a node keeps on its partial list.
+    pub node_partial: Option<NodePartial>,
+}
+
+impl SlabHistory {
+    /// Draws random settings, for tests.
+    pub fn draw(random: &mut Prng) -> SlabHistory {
+        let mut some = |count: u64| random.percent(75).then(|| random.below(count) as usize);
+        let factors = [CpuPartial::Single, CpuPartial::Double, CpuPartial::Quadruple];
+        SlabHistory {
+            order: some(2).map(|at| [SlabOrder::Base, SlabOrder::Large][at]),
+            cpu_partial: some(3).map(|at| factors[at]),
+            node_partial: some(2).map(|at| [NodePartial::Fixed, NodePartial::Cpus][at]),
+        }
+    }
+}
+
+/// Pages of a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlabOrder {
+    /// Up to 8, for 4 objects for each doubling of CPUs (Linux 6.5).
+    Base,
+    /// Up to 16, for twice as many objects.
+    Large,
+}
+
+/// Objects in a CPU's partial slabs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuPartial {
+    /// 6 to 120, by object size (Linux 6.5).
+    Single,
+    /// Twice as many.
+    Double,
+    /// Four times as many.
+    Quadruple,
+}
+
+/// Empty slabs that a node keeps on its partial list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePartial {
+    /// 5 to 10, by object size (Linux 6.5).
+    Fixed,
+    /// As many as the node has CPUs, rounded down to a power of two.
+    Cpus,
+}
+
+/// Which thread reads windows of files ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadaheadBy {
+    /// Readahead threads of the manager, which use free frames above the min watermark only.
+    #[default]
+    Threads,
+    /// The reader submits the window and continues (the kernel's page_cache_ra_unbounded). Below
+    /// the min watermark it reclaims once, and skips the window if no frame became free.
+    Reader,
 }

@@ -18,14 +18,15 @@
 //! read stay where they are: the fault that wants them says why.
 
 mod landing;
-mod reader;
-
-pub(super) use reader::{Landed, land, want};
+#[cfg(feature = "history")]
+pub(super) mod reader;
 
 use super::swap_in::extend_swapped;
 use super::{Fault, file, most_at_once};
 use crate::alloc;
-use crate::config::{Readahead, ReadaheadBy};
+use crate::config::Readahead;
+#[cfg(feature = "history")]
+use crate::config::history::ReadaheadBy;
 use crate::kthread::Kthreads;
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::space::{Backing, Held, Page, Pinned};
@@ -58,6 +59,15 @@ pub(super) fn go_on<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault, e
     if readahead && is_on(m) && first < end {
         m.request_readahead(Wish { space, first, end, marker: Some(first) });
     }
+}
+
+/// A window of a file is to be read ahead.
+pub(super) fn want<P: Platform>(m: &Machine<P>, wish: Wish) {
+    #[cfg(feature = "history")]
+    if m.config.history.readahead_by == ReadaheadBy::Reader {
+        return reader::begin(m, wish);
+    }
+    m.request_readahead(wish);
 }
 
 /// The page at which a stream is seen was used: asks for the stretch after the next.
@@ -99,7 +109,8 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
             })?;
         }
     }
-    if files && machine.config.readahead_by == ReadaheadBy::Reader {
+    #[cfg(feature = "history")]
+    if files && machine.config.history.readahead_by == ReadaheadBy::Reader {
         machine.inflight.open();
         threads.run("landing", on(0), |m, _| reader::sweep(m))?;
     }

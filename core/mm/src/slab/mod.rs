@@ -27,6 +27,8 @@ mod check;
 mod deferred;
 mod frames;
 mod free;
+#[cfg(feature = "history")]
+mod history;
 mod node;
 mod range;
 mod record;
@@ -48,11 +50,11 @@ pub use range::PageRange;
 pub use report::{CacheReport, Held};
 pub use reserve::Place;
 pub use size_class::{SIZE_CLASSES, size_class};
-pub use sizing::{Resolved, Sizing};
+pub use sizing::{Rules, Sizing};
 pub use source::SlabPages;
 pub use used::Marks;
 
-use crate::config::SlabConfig;
+use crate::config::Config;
 use crate::error::FreeError;
 use cache::Cache;
 use deferred::Deferred;
@@ -86,7 +88,7 @@ pub enum CacheError {
 /// Caches, and all their slabs.
 pub struct Slabs<S: SlabPages> {
     source: S,
-    config: Resolved,
+    rules: Rules,
     nodes: usize,
     caches: Vec<OnceLock<Cache<S::Platform>>>,
     table: Table<S::Platform>,
@@ -95,14 +97,15 @@ pub struct Slabs<S: SlabPages> {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// No caches yet. What `config` leaves open follows from the number of CPUs.
-    pub fn new(source: S, config: SlabConfig) -> Slabs<S> {
+    /// No caches yet.
+    pub fn new(source: S, config: &Config) -> Slabs<S> {
         let platform = source.platform();
         let cpus = 0..platform.cpus() as u16;
         let last = cpus.map(|cpu| platform.node_of(CpuId(cpu)).0).max();
+        let nodes = usize::from(last.expect("there is a CPU")) + 1;
         Slabs {
-            config: Resolved::new(config, platform.cpus()),
-            nodes: usize::from(last.expect("there is a CPU")) + 1,
+            rules: Rules::new(config, platform.cpus(), nodes),
+            nodes,
             caches: (0..CACHES_MAX).map(|_| OnceLock::new()).collect(),
             table: Table::new(),
             map: PageMap::new(source.pages()),
@@ -120,19 +123,17 @@ impl<S: SlabPages> Slabs<S> {
             return Err(CacheError::Size);
         }
         let platform = self.platform();
-        let (cpus, nodes, config) = (platform.cpus(), self.nodes, self.config);
-        let sizing = match Sizing::new(spec.size, cpus, nodes, config) {
+        let sizing = match Sizing::new(spec.size, self.rules) {
             sizing if sizing.order >= spec.order => sizing,
-            _ => Sizing::of_order(spec.size, spec.order, cpus, nodes, config),
+            _ => Sizing::of_order(spec.size, spec.order, self.rules),
         };
         let sizing = match spec.marks {
             Marks::Bits => sizing,
             Marks::Bytes => sizing.at_hand(),
         };
-        let with_sheaves = self.config.sheaves;
         let sheaves = || {
             let new = || Sheaves::new(platform, sizing, self.nodes, self.source.pages());
-            with_sheaves.then(new)
+            self.rules.sheaves.then(new)
         };
         for (index, place) in self.caches.iter().enumerate() {
             if place.get().is_some() {
@@ -158,11 +159,6 @@ impl<S: SlabPages> Slabs<S> {
             self.create(CacheSpec { name, size: *size, callers, marks, order: Order(0) })
         };
         SIZE_CLASSES.iter().map(make).collect()
-    }
-
-    /// The settings, none of them left open.
-    pub fn config(&self) -> Resolved {
-        self.config
     }
 
     /// What a cache was computed to be.

@@ -1,54 +1,80 @@
-//! How large slabs are, and how many are kept where: the rules of Linux 6.5 (mm/slub.c), and what
-//! the seed changes of them.
+//! How large slabs are, and how many empty or partial ones CPUs and nodes keep.
 //!
 //! ```text
-//! size ── calculate_order ──> order, objects of a slab
-//!      ── set_cpu_partial ──> slabs on a CPU's partial list
-//!      ── set_min_partial ──> slabs that a node keeps though they are empty
+//! CPUs, nodes -- Rules::new ----> Rules
+//! size, Rules -- slab_order ----> order, objects of a slab
+//!             |- cpu_objects ---> slabs on a CPU's partial list
+//!             \- min_partial ---> empty slabs that a node keeps
 //! ```
-//! All by pure functions: a cache computes them once.
+//! Pure functions, evaluated once for each cache. Below 32 CPUs the rules are those of Linux 6.5
+//! (mm/slub.c). From 32 CPUs on slabs are larger and more of them are kept, so that CPUs rarely
+//! take a node's list_lock.
 
-use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder};
+use crate::config::Config;
 use highwater_units::{Order, PAGE_SIZE};
 
-/// CPUs from which on a system counts as large (the seed's `nr_cpus >= 32`).
+/// CPUs from which on the rules differ from Linux 6.5.
 const LARGE_CPUS: usize = 32;
 
-/// CPUs from which on a CPU's list is four times as long.
+/// CPUs from which on a CPU's partial list is four times as long.
 const VERY_LARGE_CPUS: usize = 128;
 
-/// The settings, none of them left open.
+/// What the sizing of all caches has in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resolved {
-    /// See [`SlabConfig::order`].
-    pub order: SlabOrder,
-    /// See [`SlabConfig::cpu_partial`].
-    pub cpu_partial: CpuPartial,
-    /// See [`SlabConfig::node_partial`].
-    pub node_partial: NodePartial,
-    /// See [`SlabConfig::sheaves`].
-    pub sheaves: bool,
+pub struct Rules {
+    /// Objects that a slab should have, at least.
+    pub(super) objects_min: u32,
+    /// The largest order of a slab of several objects.
+    pub(super) order_max: Order,
+    /// What the objects of a CPU's partial slabs are multiplied by.
+    pub(super) cpu_partial: usize,
+    /// Empty slabs that a node keeps, at least.
+    pub(super) node_partial: u32,
+    /// Whether CPUs keep arrays of objects in front of slabs.
+    pub(super) sheaves: bool,
 }
 
-impl Resolved {
-    /// What is open follows from the number of CPUs: systems that are not large are as Linux 6.5
-    /// has them, memory included.
-    pub fn new(config: SlabConfig, cpus: usize) -> Resolved {
+impl Rules {
+    /// The rules for a system of so many CPUs and memory nodes.
+    pub fn new(config: &Config, cpus: usize, nodes: usize) -> Rules {
         let large = cpus >= LARGE_CPUS;
-        let order = if large { SlabOrder::Large } else { SlabOrder::Base };
-        let cpu_partial = match cpus {
-            VERY_LARGE_CPUS.. => CpuPartial::Quadruple,
-            LARGE_CPUS.. => CpuPartial::Double,
-            _ => CpuPartial::Single,
+        let rules = Rules {
+            objects_min: if large { objects_large(cpus) } else { objects_base(cpus) },
+            order_max: if large { ORDER_MAX_LARGE } else { ORDER_MAX_BASE },
+            cpu_partial: match cpus {
+                VERY_LARGE_CPUS.. => 4,
+                LARGE_CPUS.. => 2,
+                _ => 1,
+            },
+            node_partial: if large { node_partial(cpus, nodes) } else { NODE_PARTIAL_BASE },
+            sheaves: config.slab.sheaves.unwrap_or(large),
         };
-        let node_partial = if large { NodePartial::Cpus } else { NodePartial::Fixed };
-        Resolved {
-            order: config.order.unwrap_or(order),
-            cpu_partial: config.cpu_partial.unwrap_or(cpu_partial),
-            node_partial: config.node_partial.unwrap_or(node_partial),
-            sheaves: config.sheaves.unwrap_or(large),
-        }
+        #[cfg(feature = "history")]
+        let rules = rules.of_history(config.history.slab, cpus, nodes);
+        rules
     }
+}
+
+/// The largest orders of slabs below 32 CPUs, and from there on.
+pub(super) const ORDER_MAX_BASE: Order = Order(3);
+pub(super) const ORDER_MAX_LARGE: Order = Order(4);
+
+/// Empty slabs that a node keeps below 32 CPUs (MIN_PARTIAL).
+pub(super) const NODE_PARTIAL_BASE: u32 = 5;
+
+/// Objects of a slab below 32 CPUs: 4 for each doubling of CPUs (calculate_order).
+pub(super) fn objects_base(cpus: usize) -> u32 {
+    4 * (usize::BITS - cpus.leading_zeros() + 1)
+}
+
+/// From 32 CPUs on: twice as many.
+pub(super) fn objects_large(cpus: usize) -> u32 {
+    2 * objects_base(cpus)
+}
+
+/// Empty slabs that a node keeps from 32 CPUs on: as many as it has CPUs, a power of two.
+pub(super) fn node_partial(cpus: usize, nodes: usize) -> u32 {
+    (1 << (cpus / nodes.max(1)).max(1).ilog2()).max(NODE_PARTIAL_BASE)
 }
 
 /// What a cache was computed to be.
@@ -58,41 +84,35 @@ pub struct Sizing {
     pub size: u32,
     /// Pages of a slab.
     pub order: Order,
-    /// Pages of a slab where memory is in pieces: what one object needs.
+    /// Pages of a slab when memory is fragmented: what one object needs.
     pub order_min: Order,
     /// Objects of a slab of [`Sizing::order`].
     pub objects: u16,
-    /// Slabs on a CPU's partial list from which on it is emptied.
+    /// Slabs on a CPU's partial list at which it is emptied.
     pub cpu_slabs: usize,
-    /// Empty slabs go back where a node has so many partial ones.
+    /// A node gives an empty slab back if its list has so many slabs.
     pub min_partial: u32,
     /// Objects of a sheaf.
     pub sheaf: usize,
 }
 
 impl Sizing {
-    /// Of a cache of objects of `size` bytes, on a system of so many CPUs and memory nodes.
-    pub fn new(size: u32, cpus: usize, nodes: usize, config: Resolved) -> Sizing {
-        Sizing::of_order(size, slab_order(size, cpus, config.order), cpus, nodes, config)
+    /// The sizing of a cache of objects of `size` bytes.
+    pub fn new(size: u32, rules: Rules) -> Sizing {
+        Sizing::of_order(size, slab_order(size, rules), rules)
     }
 
-    /// The same, with slabs of this order.
-    pub(super) fn of_order(
-        size: u32,
-        order: Order,
-        cpus: usize,
-        nodes: usize,
-        config: Resolved,
-    ) -> Sizing {
+    /// The sizing of a cache whose slabs have the given order.
+    pub(super) fn of_order(size: u32, order: Order, rules: Rules) -> Sizing {
         let objects = objects_in(order, size);
-        let keep = cpu_objects(size) * config.cpu_partial.factor();
+        let keep = cpu_objects(size) * rules.cpu_partial;
         Sizing {
             size,
             order,
             order_min: Order::covering((size as usize).div_ceil(PAGE_SIZE) as u32),
             objects,
             cpu_slabs: (2 * keep).div_ceil(usize::from(objects)),
-            min_partial: min_partial(size, cpus, nodes, config.node_partial),
+            min_partial: min_partial(size, rules.node_partial),
             sheaf: sheaf_objects(size),
         }
     }
@@ -115,18 +135,13 @@ pub(super) fn objects_in(order: Order, size: u32) -> u16 {
     (((PAGE_SIZE << order.0) / size as usize) as u16).min(i16::MAX as u16)
 }
 
-/// The kernel's rule (calculate_order): as many objects as CPUs make worth while, and as little of
-/// a slab left over as can be.
-fn slab_order(size: u32, cpus: usize, rule: SlabOrder) -> Order {
-    let fls = usize::BITS - cpus.leading_zeros();
-    let (objects_min, most) = match rule {
-        SlabOrder::Base => (4 * (fls + 1), Order(3)),
-        SlabOrder::Large => (8 * (fls + 1), Order(4)),
-    };
-    let objects_min = objects_min.min(((PAGE_SIZE << most.0) / size as usize) as u32);
+/// The order of a slab (calculate_order): enough objects for the CPUs, and little memory left over.
+fn slab_order(size: u32, rules: Rules) -> Order {
+    let fitting = ((PAGE_SIZE << rules.order_max.0) / size as usize) as u32;
+    let objects_min = rules.objects_min.min(fitting);
     for objects in (2..=objects_min).rev() {
         for fraction in [16, 8, 4] {
-            if let Some(order) = order_for(size, objects, most, fraction) {
+            if let Some(order) = order_for(size, objects, rules.order_max, fraction) {
                 return order;
             }
         }
@@ -154,12 +169,8 @@ fn cpu_objects(size: u32) -> usize {
     }
 }
 
-/// The rule of MIN_PARTIAL and MAX_PARTIAL, 5 and 10, or by the CPUs of a node (the seed's).
-fn min_partial(size: u32, cpus: usize, nodes: usize, rule: NodePartial) -> u32 {
-    let least = match rule {
-        NodePartial::Fixed => 5,
-        NodePartial::Cpus => (1 << (cpus / nodes.max(1)).max(1).ilog2()).max(5),
-    };
+/// Empty slabs that a node keeps: from `least` to twice as many, by object size.
+fn min_partial(size: u32, least: u32) -> u32 {
     (size.ilog2() / 2).clamp(least, 2 * least)
 }
 
@@ -177,76 +188,55 @@ fn sheaf_objects(size: u32) -> usize {
 mod tests {
     use super::*;
 
-    const BASE: Resolved = Resolved {
-        order: SlabOrder::Base,
-        cpu_partial: CpuPartial::Single,
-        node_partial: NodePartial::Fixed,
-        sheaves: false,
-    };
+    fn rules(cpus: usize) -> Rules {
+        Rules::new(&Config::default(), cpus, 2)
+    }
 
-    #[track_caller]
-    fn assert_sizing(size: u32, config: Resolved, [order, objects, slabs, keep]: [u32; 4]) {
-        let sizing = Sizing::new(size, 224, 2, config);
-        let found = [
-            u32::from(sizing.order.0),
-            u32::from(sizing.objects),
-            sizing.cpu_slabs as u32,
-            sizing.min_partial,
-        ];
-        assert_eq!(found, [order, objects, slabs, keep], "{size} bytes, {config:?}");
+    /// Below 32 CPUs only the objects of a slab follow from the number of CPUs.
+    #[test]
+    fn rules_of_small_systems_are_those_of_linux_6_5() {
+        for (cpus, objects_min) in [(1, 8), (2, 12), (4, 16), (8, 20), (16, 24), (31, 24)] {
+            let expected = Rules {
+                objects_min,
+                order_max: Order(3),
+                cpu_partial: 1,
+                node_partial: 5,
+                sheaves: false,
+            };
+            assert_eq!(rules(cpus), expected, "{cpus} CPUs");
+        }
     }
 
     #[test]
-    fn on_224_cpus_it_is_as_the_kernel_has_it() {
-        for (size, expected) in [
-            (256, [2, 64, 2, 5]),
-            (184, [1, 44, 6, 5]),
-            (64, [0, 64, 4, 5]),
-            (512, [3, 64, 2, 5]),
-            (1024, [3, 32, 2, 5]),
-            (8192, [3, 4, 3, 6]),
-            (40_000, [4, 1, 12, 7]),
+    fn rules_of_large_systems_keep_more() {
+        for (cpus, objects_min, cpu_partial, node_partial) in
+            [(32, 56, 2, 16), (127, 64, 2, 32), (128, 72, 4, 64), (224, 72, 4, 64)]
+        {
+            let order_max = Order(4);
+            let sheaves = true;
+            let expected = Rules { objects_min, order_max, cpu_partial, node_partial, sheaves };
+            assert_eq!(rules(cpus), expected, "{cpus} CPUs");
+        }
+    }
+
+    #[test]
+    fn slabs_of_sizes() {
+        for (cpus, size, [order, objects, slabs, keep]) in [
+            (2, 64, [0, 64, 4, 5]),
+            (2, 256, [0, 16, 7, 5]),
+            (2, 40_000, [4, 1, 12, 7]),
+            (224, 64, [1, 128, 8, 64]),
+            (224, 256, [3, 128, 4, 64]),
+            (224, 8192, [4, 8, 6, 64]),
         ] {
-            assert_sizing(size, BASE, expected);
+            let sizing = Sizing::new(size, rules(cpus));
+            let found = [
+                u32::from(sizing.order.0),
+                u32::from(sizing.objects),
+                sizing.cpu_slabs as u32,
+                sizing.min_partial,
+            ];
+            assert_eq!(found, [order, objects, slabs, keep], "{size} bytes, {cpus} CPUs");
         }
-    }
-
-    #[test]
-    fn the_seeds_changes_are_as_posted() {
-        let (double, quadruple) = (CpuPartial::Double, CpuPartial::Quadruple);
-        // The order patch keeps the number of slabs on a CPU's list.
-        let order = Resolved { order: SlabOrder::Large, cpu_partial: double, ..BASE };
-        assert_sizing(256, order, [3, 128, 2, 5]);
-        assert_sizing(184, order, [2, 89, 6, 5]);
-        assert_sizing(256, Resolved { cpu_partial: double, ..BASE }, [2, 64, 4, 5]);
-        assert_sizing(184, Resolved { cpu_partial: double, ..BASE }, [1, 44, 11, 5]);
-        assert_sizing(256, Resolved { cpu_partial: quadruple, ..BASE }, [2, 64, 7, 5]);
-        assert_sizing(184, Resolved { cpu_partial: quadruple, ..BASE }, [1, 44, 22, 5]);
-        assert_sizing(256, Resolved { node_partial: NodePartial::Cpus, ..BASE }, [2, 64, 2, 64]);
-    }
-
-    #[test]
-    fn small_systems_are_as_before_and_large_ones_are_not() {
-        for cpus in [1, 2, 4, 8, 16, 31] {
-            assert_eq!(Resolved::new(SlabConfig::default(), cpus), BASE, "{cpus} CPUs");
-            for size in [16, 64, 184, 256, 512, 1024, 4096] {
-                let [ours, base] = [Resolved::new(SlabConfig::default(), cpus), BASE]
-                    .map(|config| Sizing::new(size, cpus, 1, config));
-                assert_eq!(ours, base, "{size} bytes, {cpus} CPUs");
-            }
-        }
-        let large = |cpus| Resolved::new(SlabConfig::default(), cpus);
-        assert_eq!(
-            (large(32).cpu_partial, large(127).cpu_partial),
-            (CpuPartial::Double, CpuPartial::Double)
-        );
-        assert_eq!(large(128).cpu_partial, CpuPartial::Quadruple);
-        assert_eq!(
-            (large(32).order, large(32).node_partial),
-            (SlabOrder::Large, NodePartial::Cpus)
-        );
-        assert!(large(32).sheaves);
-        let asked = SlabConfig { order: Some(SlabOrder::Large), ..SlabConfig::default() };
-        assert_eq!(Resolved::new(asked, 2).order, SlabOrder::Large, "who asks gets it");
     }
 }

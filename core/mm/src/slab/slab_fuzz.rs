@@ -26,7 +26,9 @@ impl Model {
         let platform = Arc::new(Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena"));
         let (first, frames) = (Pfn(random.below(50) as u32), 16 + random.below(600) as u32);
         let range = FrameRange { node: NodeId(0), first, frames };
-        let slabs = Slabs::new(PageRange::new(platform, &[range]), SlabConfig::draw(random));
+        let mut config = Config::default();
+        config.draw_slab(random);
+        let slabs = Slabs::new(PageRange::new(platform, &[range]), &config);
         let count = 1 + random.below(4);
         let make = |_| {
             let size = match random.below(3) {

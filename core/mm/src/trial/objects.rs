@@ -8,7 +8,7 @@
 //! Locking: the model's mutex is the observer's, and never held across a call of the platform.
 
 use super::Beat;
-use crate::config::{CpuPartial, NodePartial, SlabConfig, SlabOrder};
+use crate::config::Config;
 use crate::slab::{
     CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
@@ -25,26 +25,12 @@ pub struct ObjectsPlan {
     pub threads: usize,
     /// Steps of each.
     pub steps: usize,
-    /// The settings of slabs.
-    pub config: SlabConfig,
+    /// The settings; only those of slabs matter.
+    pub config: Config,
     /// The caches, by the bytes of their objects.
     pub sizes: Vec<u32>,
     /// Objects that a user has at most.
     pub most: usize,
-}
-
-impl SlabConfig {
-    /// Any settings, each drawn alone, or left open: for tests that draw what they run.
-    pub fn draw(random: &mut Prng) -> SlabConfig {
-        let mut some = |count: u64| random.percent(75).then(|| random.below(count) as usize);
-        let factors = [CpuPartial::Single, CpuPartial::Double, CpuPartial::Quadruple];
-        SlabConfig {
-            order: some(2).map(|at| [SlabOrder::Base, SlabOrder::Large][at]),
-            cpu_partial: some(3).map(|at| factors[at]),
-            node_partial: some(2).map(|at| [NodePartial::Fixed, NodePartial::Cpus][at]),
-            sheaves: some(2).map(|at| [false, true][at]),
-        }
-    }
 }
 
 impl ObjectsPlan {
@@ -58,10 +44,12 @@ impl ObjectsPlan {
             _ => 256 + random.below(5000) as u32,
         };
         let caches = 1 + random.below(3);
+        let mut config = Config::default();
+        config.draw_slab(&mut random);
         ObjectsPlan {
             threads,
             steps: steps / threads,
-            config: SlabConfig::draw(&mut random),
+            config,
             sizes: (0..caches).map(|_| size(&mut random)).collect(),
             most: 1 << random.below(9),
         }
@@ -98,7 +86,7 @@ pub fn run_objects<P: Platform>(
     beat: Beat,
 ) -> u64 {
     let ranges = platform.ranges();
-    let slabs = Slabs::new(PageRange::new(platform.clone(), &ranges), plan.config);
+    let slabs = Slabs::new(PageRange::new(platform.clone(), &ranges), &plan.config);
     let cache = |size: &u32| {
         let (name, callers) = (format!("trial-{size}"), Callers::Noted);
         let (marks, order) = (Marks::Bits, Order(0));

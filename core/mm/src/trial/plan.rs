@@ -1,9 +1,9 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use crate::config::{
-    Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead, ReadaheadBy, SlabConfig,
-};
+#[cfg(feature = "history")]
+use crate::config::history::ReadaheadBy;
+use crate::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
 use crate::folio::ORDER_MAX;
 use crate::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
@@ -257,8 +257,9 @@ impl Plan {
             config.file_readahead = files.below(1 + FILE_WINDOW_MAX as u64) as usize;
         }
         config.readahead_threads = files.percent(25).then(|| 1 + files.below(3) as usize);
+        #[cfg(feature = "history")]
         if Prng::new(seed ^ 0x4eade4).percent(50) {
-            config.readahead_by = ReadaheadBy::Reader;
+            config.history.readahead_by = ReadaheadBy::Reader;
         }
         let file_stream = if files.percent(50) { 16 } else { 16 + files.below(100) };
         let mut cuts = Prng::new(seed ^ 0x7c07);
@@ -272,7 +273,7 @@ impl Plan {
         }
         let mut small = Prng::new(seed ^ 0x0b1e);
         let objects = if small.percent(50) { 1 + small.below(400) } else { 0 };
-        config.slab = SlabConfig::draw(&mut small);
+        config.draw_slab(&mut small);
         Plan {
             threads,
             config,
@@ -328,9 +329,9 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
     let shadows = [false, true][random.below(2) as usize];
-    let lru_lanes = random.percent(50).then(|| 1 + random.below(6) as u32);
+    let lru_shards = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
-    let usual = Config { lru_lanes, dirty_background_ratio, dirty_ratio, ..usual };
+    let usual = Config { lru_shards, dirty_background_ratio, dirty_ratio, ..usual };
     Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
 }
 

@@ -37,6 +37,7 @@ use crate::signals::{Blocked, touch_stack};
 use crate::{memory, report};
 use classes::SIZES;
 use gate::Gate;
+use highwater_mm::Config;
 use highwater_mm::config::SlabConfig;
 use highwater_mm::error::FreeError;
 use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, SlabPages, Slabs};
@@ -79,8 +80,8 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
     let gate = Gate::new(pages.platform());
     // What threads have at hand does the work of sheaves.
-    let config = SlabConfig { sheaves: Some(false), ..SlabConfig::default() };
-    let slabs = Slabs::new(pages, config);
+    let slab = SlabConfig { sheaves: Some(false) };
+    let slabs = Slabs::new(pages, &Config { slab, ..Config::default() });
     let create = |size: &u32| {
         let name = malloc_cache_name(*size);
         let (callers, marks) = (Callers::Unknown, Marks::Bytes);

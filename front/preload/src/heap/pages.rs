@@ -288,8 +288,8 @@ impl SlabPages for HeapPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_mm::config::SlabConfig;
-    use highwater_mm::slab::{Resolved, Sizing};
+    use highwater_mm::Config;
+    use highwater_mm::slab::{Rules, Sizing};
 
     #[test]
     fn slabs_of_a_class_follow_each_other() {
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn pages_with_objects_tell_the_order_of_a_slab() {
         for size in SIZES {
-            let sizing = Sizing::new(size, 2, 1, Resolved::new(SlabConfig::default(), 2));
+            let sizing = Sizing::new(size, Rules::new(&Config::default(), 2, 1));
             for order in [sizing.order_min.max(super::super::ORDER), sizing.order_min] {
                 let used = pages_used(order, size);
                 assert!((1..=16).contains(&used), "{size} bytes");

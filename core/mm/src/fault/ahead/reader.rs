@@ -11,25 +11,14 @@
 
 use super::{hold, landing};
 use crate::alloc;
-use crate::config::ReadaheadBy;
 use crate::machine::{Machine, ReadBatch, ReadRun, WINDOW_EXPIRY};
 use crate::stats::Counter;
 use crate::swap::Wish;
 use highwater_platform::Platform;
 use highwater_units::{Nanos, SpaceId, Vpn};
 
-/// A window of a file is to be read ahead, by whom the settings say.
-pub(in crate::fault) fn want<P: Platform>(m: &Machine<P>, wish: Wish) {
-    match m.config.readahead_by {
-        ReadaheadBy::Threads => {
-            m.request_readahead(wish);
-        }
-        ReadaheadBy::Reader => begin(m, wish),
-    }
-}
-
 /// Begins to read what is wanted.
-fn begin<P: Platform>(m: &Machine<P>, wish: Wish) {
+pub(super) fn begin<P: Platform>(m: &Machine<P>, wish: Wish) {
     let mut left = Some(wish);
     while let Some(wish) = left {
         if make_room(m) == Room::None {
