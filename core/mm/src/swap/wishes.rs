@@ -88,13 +88,12 @@ impl<P: Platform> Wishes<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
-    use highwater_units::Bytes;
+    use highwater_platform::testing::TestPlatform;
 
     #[test]
     fn wishes_come_in_order_and_too_many_are_forgotten() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
-        let wishes: Wishes<Os> = Wishes::new(&platform);
+        let platform = TestPlatform::new(1, Vec::new());
+        let wishes: Wishes<TestPlatform> = Wishes::new(&platform);
         let wish = |first| Wish {
             space: SpaceId(1),
             first: Vpn(first),
