@@ -3,7 +3,7 @@
 //! ```text
 //! Study: machine, workload, settings
 //!   |- Variant: settings, published values     a run for each variant, number of tasks and seed
-//!   |- Quantity: taken from a run's figures    a row for each variant, number of tasks and quantity
+//!   |- Quantity: taken from a run's figures    a row for each, by variant and tasks
 //!   \- Presentation: Comparison, Sweep or Matrix: order of rows, changes, plots
 //! ```
 
