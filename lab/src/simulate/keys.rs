@@ -10,10 +10,10 @@
 use super::kinds::{Auto, Kind, Mapped, Names, Number, Text, number};
 use super::settings::{BadSetting, Scale, Settings};
 use super::words::*;
-use highwater_mm::config::history::CompactHistory;
+use highwater_mm::config::history::{CompactHistory, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN};
 use highwater_mm::config::{
-    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX,
-    MAX_PTES, READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
+    FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX, MAX_PTES, READAHEAD_THREADS_MAX,
+    SWAPPINESS_MAX, ZONE_PARTS_MAX,
 };
 use highwater_units::{Nanos, RUN_PAGES_MAX};
 
@@ -219,7 +219,7 @@ pub const KEYS: &[Key] = &[
     key!(
         "direct_reclaim",
         number(DIRECT_RECLAIM_MIN, DIRECT_RECLAIM_MAX),
-        config.direct_reclaim,
+        config.history.direct_reclaim,
         "pages that a direct reclaim frees before it retries its allocation"
     ),
     key!(
