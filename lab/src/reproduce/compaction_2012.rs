@@ -40,7 +40,7 @@ const STUDY: Study = Study {
     time: None,
     scales: &[16],
     settings: &[
-        "lru_lanes=1",
+        "lru_shards=1",
         "zone_parts=1",
         "watermark_scale=55",
         "kernel=0.14",

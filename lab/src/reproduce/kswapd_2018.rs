@@ -77,7 +77,7 @@ const TABLES: Study = Study {
     scales: &[SCALE],
     settings: &[
         "shadows=off",
-        "lru_lanes=1",
+        "lru_shards=1",
         "zone_parts=1",
         "file_readahead=32",
         "direct_reclaim=5068",

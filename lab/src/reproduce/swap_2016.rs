@@ -31,7 +31,7 @@ const BASE: &[&str] = &[
     "cache_batch=off",
     "scan_base=shared",
     "swap_in=cached",
-    "lru_lanes=1",
+    "lru_shards=1",
     "zone_parts=1",
 ];
 

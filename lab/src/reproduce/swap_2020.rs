@@ -25,7 +25,7 @@ const BASE: &[&str] = &[
     "slot_cache=on",
     "writeback_tags=off",
     "cache_batch=off",
-    "lru_lanes=1",
+    "lru_shards=1",
     "zone_parts=1",
 ];
 /// Pages that come from a device that is no memory go through the swap cache.

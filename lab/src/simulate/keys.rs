@@ -177,7 +177,7 @@ pub const KEYS: &[Key] = &[
     key!(
         "shadows",
         SWITCHES,
-        config.shadows,
+        config.history.reclaim.shadows,
         "whether refaults of files' pages are detected, and count as a cost of evicting files"
     ),
     key!(
@@ -211,7 +211,7 @@ pub const KEYS: &[Key] = &[
         "readahead threads of each node; auto: one for 8 CPUs, up to 8"
     ),
     key!(
-        "lru_lanes",
+        "lru_shards",
         Auto(number(1, LRU_SHARDS_MAX)),
         config.lru_shards,
         "shards of a node's LRU lists, with a lock each"
@@ -219,7 +219,7 @@ pub const KEYS: &[Key] = &[
     key!(
         "direct_reclaim",
         number(DIRECT_RECLAIM_MIN, DIRECT_RECLAIM_MAX),
-        config.history.direct_reclaim,
+        config.history.reclaim.direct_reclaim,
         "pages that a direct reclaim frees before it retries its allocation"
     ),
     key!(
@@ -447,7 +447,7 @@ mod tests {
         "khugepaged_max_ptes_none=5",
         "khugepaged_max_ptes_swap=6",
         "khugepaged_referenced_min=256",
-        "lru_lanes=3",
+        "lru_shards=3",
         "direct_reclaim=24192",
         "zone_parts=5",
         "compact=skipuseless",
