@@ -1,4 +1,4 @@
-//! `safe-core`: the machine itself holds no `unsafe`, and the compiler is told so.
+//! `safe-core`: no crate of core has `unsafe`, and each forbids it.
 
 use crate::tidy::finding::Finding;
 use crate::tidy::source::{File, Rust};
