@@ -1,152 +1,152 @@
-//! Batches that readers of files have begun to read, until somebody comes for their pages.
+//! Batches that readers of files submitted and no thread waits for (`fault/history.rs`).
 //!
 //! ```text
-//! reader -- put --> [Shelf]  by space -- take     who comes for a page of it, mostly that reader
-//!                                     \- take_old the thread that lands what nobody came for
+//! reader -- put --> [Bucket], by space -- take      a fault on a page of the batch
+//!                                      |- take_done a reader that may not add more
+//!                                      \- take_old  the thread that completes expired batches
 //! ```
-//! Conservation: `pages` are those of all batches on the shelves.
-//! Locking: a shelf's lock is taken alone, under entries at most. Who finds a page's entry locked
-//! says so there before it looks on the shelf, and who puts a batch there looks for that
-//! afterwards: so nobody sleeps for a batch that lies there.
+//! Conservation: `pages` counts the pages of all batches in the buckets.
+//! Locking: a bucket's lock is taken alone, under entries at most. A fault that finds an entry
+//! locked registers as a waiter before it looks into the bucket; `put` wakes the waiters under the
+//! bucket's lock. So no fault sleeps for a batch that is in a bucket.
 
-use super::Machine;
 use super::read_batch::ReadBatch;
 use crate::lock_class;
+use crate::space::Space;
 use highwater_platform::{Atomic, Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Shelves; spaces share them.
-const SHELVES: usize = 16;
+/// Buckets; spaces share them.
+const BUCKETS: usize = 16;
 
-/// How long a batch waits for its reader.
+/// The time after which the manager's thread completes a batch.
 pub const WINDOW_EXPIRY: Nanos = Nanos(5_000_000);
 
-/// Part of all frames that may be under way: what is left can be reclaimed.
+/// At most this part of all frames is in flight; the others can be reclaimed.
 const PART_OF_FRAMES: u32 = 8;
 
-/// A batch, and since when it lies there.
-type Shelf<P> = Vec<(Nanos, ReadBatch<P>)>;
+/// Batches, each with the time of its submission.
+type Bucket<P> = Vec<(Nanos, ReadBatch<P>)>;
 
-/// Whether batches may be put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No: nobody would land what is left.
+    /// Batches are not accepted: no thread would complete them.
     Closed = 0,
-    /// Yes, and the thread that lands what is left looks now and then.
+    /// Open; the thread looks for expired batches from time to time.
     Watched = 1,
-    /// Yes, and that thread sleeps until it is told.
+    /// Open; the thread sleeps until it is woken.
     Asleep = 2,
 }
 
-/// All batches under way that are in nobody's hands.
+/// All batches in flight that no thread has.
 pub struct InflightReadahead<P: Platform> {
-    shelves: Vec<P::Lock<Shelf<P>>>,
+    buckets: Vec<P::Lock<Bucket<P>>>,
     pages: P::Atomic<u32>,
     state: P::Atomic<u8>,
-    bell: P::Event,
+    wake: P::Event,
 }
 
 impl<P: Platform> InflightReadahead<P> {
-    /// None, and closed.
+    /// No batches; closed.
     pub(super) fn new(platform: &P) -> InflightReadahead<P> {
-        let shelf = |_| platform.new_lock(lock_class::PREFETCH, Shelf::new());
+        let bucket = |_| platform.new_lock(lock_class::PREFETCH, Bucket::new());
         InflightReadahead {
-            shelves: (0..SHELVES).map(shelf).collect(),
+            buckets: (0..BUCKETS).map(bucket).collect(),
             pages: Atomic::new(0),
             state: Atomic::new(State::Closed as u8),
-            bell: platform.new_event(),
+            wake: platform.new_event(),
         }
     }
 
-    /// From now on there is somebody who lands what is left.
+    /// Accepts batches: a thread completes those that expire.
     pub fn open(&self) {
         self.state.store(State::Watched as u8, SeqCst);
     }
 
-    /// Nothing is put there any more. What is there, its landlord takes.
+    /// Accepts no more batches; the thread completes those that there are.
     pub fn close(&self) {
         self.state.store(State::Closed as u8, SeqCst);
-        self.bell.notify_all();
+        self.wake.notify_all();
     }
 
-    /// Whether one more batch may be begun.
-    pub fn admits(&self, m: &Machine<P>) -> bool {
-        let frames = m.frames.len() as u32;
-        self.is_open() && self.pages.load(SeqCst) < frames / PART_OF_FRAMES
+    /// Whether one more batch may be submitted, with a budget of `frames`.
+    pub fn admits(&self, frames: usize) -> bool {
+        self.is_open() && self.pages.load(SeqCst) < frames as u32 / PART_OF_FRAMES
     }
 
-    fn shelf(&self, space: SpaceId) -> &P::Lock<Shelf<P>> {
-        &self.shelves[usize::from(space.0) % SHELVES]
+    fn bucket(&self, space: SpaceId) -> &P::Lock<Bucket<P>> {
+        &self.buckets[usize::from(space.0) % BUCKETS]
     }
 
-    /// Leaves a batch of pages of `space`, that was sent, to who comes for one of them.
-    pub fn put(&self, m: &Machine<P>, space: SpaceId, flight: ReadBatch<P>) {
-        self.pages.fetch_add(flight.pages(), SeqCst);
-        let now = m.platform.now();
-        let mut shelf = self.shelf(space).lock();
-        shelf.visits(1);
-        // Under the lock: afterwards it may be gone.
-        flight.wake_waiters(m);
-        shelf.push((now, flight));
-        drop(shelf);
+    /// Adds a submitted batch of pages of `space`.
+    pub fn put(&self, platform: &P, space: &Space<P>, batch: ReadBatch<P>) {
+        self.pages.fetch_add(batch.pages(), SeqCst);
+        let now = platform.now();
+        let mut bucket = self.bucket(space.id()).lock();
+        bucket.visits(1);
+        // Under the lock: without it another thread may take the batch first.
+        batch.wake_waiters(space);
+        bucket.push((now, batch));
+        drop(bucket);
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
         if self.state.load(SeqCst) == asleep
             && self.state.compare_exchange(asleep, watched, SeqCst, SeqCst).is_ok()
         {
-            self.bell.notify_all();
+            self.wake.notify_all();
         }
     }
 
-    /// The batch that a page is of, taken out.
+    /// Removes the batch that has a page.
     pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<ReadBatch<P>> {
         if self.pages.load(SeqCst) == 0 {
             return None;
         }
-        self.take_first(self.shelf(space), |_, flight| flight.has(space, vpn))
+        self.take_first(self.bucket(space), |_, batch| batch.has(space, vpn))
     }
 
-    /// A batch that has been there since before a time, taken out.
+    /// Removes a batch that was submitted before a time.
     pub fn take_old(&self, before: Nanos) -> Option<ReadBatch<P>> {
-        self.shelves.iter().find_map(|shelf| self.take_first(shelf, |since, _| since < before))
+        self.buckets.iter().find_map(|bucket| self.take_first(bucket, |since, _| since < before))
     }
 
-    /// A batch that can be landed without a wait, taken out.
-    pub fn take_done(&self, m: &Machine<P>) -> Option<ReadBatch<P>> {
-        self.shelves.iter().find_map(|shelf| self.take_first(shelf, |_, flight| flight.is_over(m)))
+    /// Removes a batch that completes without a wait.
+    pub fn take_done(&self, platform: &P) -> Option<ReadBatch<P>> {
+        let done = |_, batch: &ReadBatch<P>| batch.is_done(platform);
+        self.buckets.iter().find_map(|bucket| self.take_first(bucket, done))
     }
 
     fn take_first(
         &self,
-        shelf: &P::Lock<Shelf<P>>,
+        bucket: &P::Lock<Bucket<P>>,
         wanted: impl Fn(Nanos, &ReadBatch<P>) -> bool,
     ) -> Option<ReadBatch<P>> {
-        let mut shelf = shelf.lock();
-        let at = shelf.iter().position(|(since, flight)| wanted(*since, flight));
-        shelf.visits(at.map_or(shelf.len(), |at| at + 1));
-        let (_, flight) = shelf.swap_remove(at?);
-        drop(shelf);
-        self.pages.fetch_sub(flight.pages(), SeqCst);
-        Some(flight)
+        let mut bucket = bucket.lock();
+        let at = bucket.iter().position(|(since, batch)| wanted(*since, batch));
+        bucket.visits(at.map_or(bucket.len(), |at| at + 1));
+        let (_, batch) = bucket.swap_remove(at?);
+        drop(bucket);
+        self.pages.fetch_sub(batch.pages(), SeqCst);
+        Some(batch)
     }
 
-    /// The present point in the history of the bell.
+    /// A ticket for [`InflightReadahead::wait`].
     pub fn ticket(&self) -> Ticket {
-        self.bell.ticket()
+        self.wake.ticket()
     }
 
-    /// Whether it is open.
+    /// Whether batches are accepted.
     pub fn is_open(&self) -> bool {
         self.state.load(SeqCst) != State::Closed as u8
     }
 
-    /// Waits until batches have been there for long enough, or it was closed after `ticket`.
-    pub fn watch(&self, ticket: Ticket) {
+    /// Waits until a batch may have expired, or [`InflightReadahead::close`] after `ticket`.
+    pub fn wait(&self, ticket: Ticket) {
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
-        // Said before the look at `pages`: who adds some afterwards sees it.
+        // Before `pages` is read: a reader that adds pages afterwards sees the state.
         let _ = self.state.compare_exchange(watched, asleep, SeqCst, SeqCst);
-        let patience = if self.pages.load(SeqCst) == 0 { None } else { Some(WINDOW_EXPIRY) };
-        self.bell.wait(ticket, patience);
+        let timeout = if self.pages.load(SeqCst) == 0 { None } else { Some(WINDOW_EXPIRY) };
+        self.wake.wait(ticket, timeout);
         let _ = self.state.compare_exchange(asleep, watched, SeqCst, SeqCst);
     }
 }

@@ -1,35 +1,38 @@
-//! A batch of runs of pages that one device reads. What becomes of them is decided in `fault`.
+//! A batch of readahead: runs of pages that one device reads. `fault/batch.rs` finishes it.
 //!
 //! ```text
-//! ReadBatch -- [ReadRun] pages one after the other: their entries locked, frames for them
-//!        |- [Io]      the transfers that fill these, one for each stretch on the device
-//!        \- InFlight  once the device is at it
+//! ReadBatch -- [ReadRun]   adjacent pages: their locked entries, frames for them
+//!                |- [Io]         the transfers, one for each stretch on the device
+//!                \- InFlight     once submitted
 //! ```
-//! Locking: none; who has it is alone. It keeps its entries locked while nobody has it in hand.
+//! Locking: none; one thread at a time has a batch. Its entries stay locked while it is in flight.
 
-use super::Machine;
-use crate::phase;
 use crate::space::Left;
-use crate::swap::InFlight;
+#[cfg(feature = "history")]
+use crate::space::Space;
+use crate::stats::Stats;
+use crate::swap::{InFlight, Swap};
 use highwater_platform::{DeviceInfo, Io, Platform};
-use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+#[cfg(feature = "history")]
+use highwater_units::SpaceId;
+use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, Vpn};
 
-/// Transfers of a batch.
-const BATCH: usize = 32;
+/// Most transfers of a batch.
+const TRANSFERS_MAX: usize = 32;
 
-/// Pages of files in a batch: a quarter of a window, so that its first pages are there, and the
-/// next window is asked for, while the device is at the others.
-const FILE_BATCH: usize = 64;
+/// Most pages of files in a batch: a quarter of a window, so that its first pages can be used, and
+/// the next window requested, while the device reads the others.
+const FILE_PAGES_MAX: usize = 64;
 
-/// Pages one after the other, their entries locked, their frames being filled.
+/// Adjacent pages, their entries locked, their frames being filled.
 pub struct ReadRun {
     /// The entries.
     pub left: Left,
-    /// Where the pages are.
+    /// Where the pages are on the device.
     pub slots: [Slot; RUN_PAGES_MAX],
-    /// Where they go.
+    /// The frames to fill.
     pub frames: FrameList,
-    /// From this page on a run is left unmapped.
+    /// The run that begins with this page is left unmapped.
     pub marker: Option<Vpn>,
 }
 
@@ -41,53 +44,39 @@ pub struct ReadBatch<P: Platform> {
 }
 
 impl<P: Platform> Default for ReadBatch<P> {
-    /// An empty one.
+    /// An empty batch.
     fn default() -> Self {
         ReadBatch { runs: Vec::new(), ios: Vec::new(), reading: None }
     }
 }
 
 impl<P: Platform> ReadBatch<P> {
-    /// How many runs it has.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// How many pages it has.
-    pub fn pages(&self) -> u32 {
-        self.runs.iter().map(|run| run.frames.len() as u32).sum()
-    }
-
-    /// The device, if it has any run.
+    /// The device; `None` if the batch is empty.
     pub fn device(&self) -> Option<u8> {
         self.runs.first().map(|run| run.slots[0].device)
     }
 
-    /// Whether a page is one of it.
-    pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
-        self.runs.iter().any(|run| run.left.has(space, vpn))
-    }
-
-    /// Lets those who wait for one of its pages look again.
-    pub fn wake_waiters(&self, m: &Machine<P>) {
-        self.runs.iter().for_each(|run| run.left.wake_waiters(m.space(run.left.space())));
-    }
-
-    /// Pages from which on it is full.
-    pub fn pages_max(&self, m: &Machine<P>) -> usize {
-        let device = self.device().and_then(|device| m.swap.info(device));
-        match device.is_some_and(DeviceInfo::is_for_files) {
-            true => (m.frames.len() / 16).clamp(1, FILE_BATCH),
-            false => (m.frames.len() / 64).clamp(1, BATCH),
+    /// The number of pages at which the batch is full, with a budget of `frames`.
+    pub fn pages_max(&self, swap: &Swap<P>, frames: usize) -> usize {
+        let device = self.device().and_then(|device| swap.info(device));
+        if device.is_some_and(DeviceInfo::is_for_files) {
+            (frames / 16).clamp(1, FILE_PAGES_MAX)
+        } else {
+            (frames / 64).clamp(1, TRANSFERS_MAX)
         }
     }
 
-    /// Whether a run fits, wherever its slots are.
+    /// Whether one more run fits, even if no two of its slots are adjacent.
     pub fn has_room(&self) -> bool {
-        self.ios.len() + RUN_PAGES_MAX <= BATCH
+        self.ios.len() + RUN_PAGES_MAX <= TRANSFERS_MAX
     }
 
-    /// Takes a run in. There is room for it.
+    /// Adds a run. There must be room for it.
     pub fn add(&mut self, run: ReadRun) {
         let slots = &run.slots[..run.frames.len()];
         let mut at = 0;
@@ -99,32 +88,56 @@ impl<P: Platform> ReadBatch<P> {
         self.runs.push(run);
     }
 
-    /// Begins to read what it has.
-    pub fn send(&mut self, m: &Machine<P>) {
-        let _phase = m.enter(phase::SWAP_IN);
-        let device = self.device().expect("not sent empty");
-        self.reading = Some(m.swap.start_read(&m.platform, device, &mut self.ios));
+    /// Submits the transfers. The batch must not be empty.
+    pub fn submit(&mut self, swap: &Swap<P>, platform: &P) {
+        let device = self.device().expect("a submitted batch has a run");
+        self.reading = Some(swap.start_read(platform, device, &mut self.ios));
     }
 
-    /// Whether landing would not wait.
-    pub fn is_over(&self, m: &Machine<P>) -> bool {
-        self.reading.as_ref().is_some_and(|reading| reading.is_over(&m.platform))
+    /// Whether [`ReadBatch::complete`] would not wait.
+    pub fn is_done(&self, platform: &P) -> bool {
+        self.reading.as_ref().is_some_and(|reading| reading.is_over(platform))
     }
 
-    /// Waits for the device; calls `landed` with each run and how many of its first pages are in
-    /// their frames. It is empty then.
-    pub fn land(&mut self, m: &Machine<P>, mut landed: impl FnMut(ReadRun, usize)) {
-        let _phase = m.enter(phase::SWAP_IN);
-        let reading = self.reading.take().expect("only what was sent lands");
-        m.swap.finish_read(&m.platform, &m.stats, reading, &mut self.ios);
+    /// Waits for the device; calls `finish` with each run and the number of its first pages that
+    /// were read. The batch is then empty.
+    pub fn complete(
+        &mut self,
+        swap: &Swap<P>,
+        platform: &P,
+        stats: &Stats,
+        mut finish: impl FnMut(ReadRun, usize),
+    ) {
+        let reading = self.reading.take().expect("only a submitted batch completes");
+        swap.finish_read(platform, stats, reading, &mut self.ios);
         let mut at = 0;
         for run in self.runs.drain(..) {
             let results = self.ios.iter().flat_map(|io| io.frames.iter().map(|_| io.result));
             let of_run = results.skip(at).take(run.frames.len());
             let good = of_run.take_while(Result::is_ok).count();
             at += run.frames.len();
-            landed(run, good);
+            finish(run, good);
         }
         self.ios.clear();
+    }
+}
+
+/// What [`super::InflightReadahead`] needs of a batch that no thread has.
+#[cfg(feature = "history")]
+impl<P: Platform> ReadBatch<P> {
+    /// The number of pages.
+    pub fn pages(&self) -> u32 {
+        self.runs.iter().map(|run| run.frames.len() as u32).sum()
+    }
+
+    /// Whether the batch has a page.
+    pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
+        self.runs.iter().any(|run| run.left.has(space, vpn))
+    }
+
+    /// Wakes the threads that wait for an entry of the batch, so that they look for the batch. All its
+    /// pages are of `space`.
+    pub fn wake_waiters(&self, space: &Space<P>) {
+        self.runs.iter().for_each(|run| run.left.wake_waiters(space));
     }
 }

@@ -8,7 +8,7 @@
 //!      |- Order        which device is next                                        order.rs
 //!      |- Streams      who reads sequentially, and how far ahead                   readahead.rs
 //!      \- FileStreams  the same, of files                                          file_streams.rs
-//! Wishes -- what is to be read before it is used                                   wishes.rs
+//! ReadaheadQueue -- readahead requests                                   readahead_queue.rs
 //! ```
 //! How a device guards and finds its slots is a setting ([`crate::config::SwapConfig`]); what it
 //! does is not. By default one lock for a cluster of 2 MiB covers counts and cache (the design of
@@ -25,6 +25,7 @@ mod large;
 mod lists;
 mod order;
 mod readahead;
+mod readahead_queue;
 mod search;
 mod settings;
 mod slot_cache;
@@ -32,12 +33,11 @@ mod standing;
 #[cfg(test)]
 mod swap_fuzz;
 mod usage;
-mod wishes;
 
 pub use device::Device;
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 pub use readahead::{Ahead, SlotWindows, Source, Streams};
-pub use wishes::{Asked, Wish, Wishes};
+pub use readahead_queue::{Queued, ReadaheadQueue, ReadaheadRequest};
 
 use crate::config::Config;
 use crate::frame::Owner;
