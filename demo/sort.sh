@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
-# Sorts 512 MiB of text in 128 MiB of memory, and compares with a sort that may use all it wants.
+# Sorts 512 MiB of text in 128 MiB of memory, beside a sort without a limit and, where the machine
+# allows it, beside the kernel's swap under the same limit. Compares checksums and prints seconds.
 #
 #   demo/sort.sh check    whether there is room for it
-#   demo/sort.sh run      does it, and removes its files, whatever its end
+#   demo/sort.sh run      does it, and removes its files, however it ends
 #
 # DEMO_SWAP (dir:DIRECTORY:SIZE, ram:SIZE) says where pages go instead of a file beside the text.
+# DEMO_TEXT_MIB makes the text smaller or larger.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
-text_bytes=$((512 << 20))
-disk_mib=2560
-memory_mib=1024
-sort=(sort -S 1G --parallel=2)
+text_mib=${DEMO_TEXT_MIB:-512}
+limit_mib=$((text_mib / 4))
+swap_mib=$((text_mib * 5 / 2))
+disk_mib=$((text_mib * 5))
+memory_mib=$((text_mib * 2))
+sort=(sort -S "${memory_mib}M" --parallel=2)
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -30,34 +34,74 @@ check() {
         fail "needs $disk_mib MiB of free disk, $target has $((free))"
     available=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
     [ "$available" -ge "$memory_mib" ] ||
-        fail "the unlimited sort needs $memory_mib MiB of memory, there are $available"
+        fail "the sort without a limit needs $memory_mib MiB of memory, there are $available"
 }
 
-# Runs a command with the text as its last argument; prints the checksum of what it sorted.
-checksum() { "$@" "$work/text" | sha256sum | cut -d ' ' -f 1; }
+# Sorts the text with a command into $work/sum, and sets `seconds`. Returns its status.
+timed() {
+    local start end status=0
+    start=$(date +%s%N)
+    "$@" "${sort[@]}" "$work/text" 2>"$work/stderr" | sha256sum | cut -d ' ' -f 1 >"$work/sum" ||
+        status=$?
+    end=$(date +%s%N)
+    cat "$work/stderr" >&2
+    seconds="$(((end - start) / 1000000000)).$(((end - start) / 100000000 % 10)) s"
+    return "$status"
+}
+
+add_row() { rows+=("$(printf '  %-28s %9s   %s' "$@")"); }
+
+# measure NAME LIMIT COMMAND...: compares the checksum with the first run's, and adds a row.
+# Status 77: not possible on this machine. 137: killed; the kernel's swap gets three tries.
+measure() {
+    local name=$1 limit=$2 status killed=0
+    shift 2
+    say "$name"
+    while :; do
+        status=0
+        timed "$@" || status=$?
+        [ "$status" -eq 137 ] || break
+        killed=$((killed + 1))
+        [ "$killed" -lt 3 ] || {
+            add_row "$name" "$limit" "killed by the kernel: out of memory, 3 of 3 tries"
+            return
+        }
+    done
+    [ "$status" -ne 77 ] || {
+        add_row "$name" "$limit" "not measured: $(tail -n 1 "$work/stderr")"
+        return
+    }
+    [ "$status" -eq 0 ] || fail "$name: exit status $status"
+    cat "$work/sum"
+    [ -n "${expected:-}" ] || expected=$(cat "$work/sum")
+    [ "$expected" = "$(cat "$work/sum")" ] || fail "$name: wrong output"
+    [ "$killed" -eq 0 ] || seconds+=" (killed by the kernel in $killed tries before)"
+    add_row "$name" "$limit" "$seconds"
+}
 
 run() {
     work=$(mktemp -d "$target/demo.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     trap 'exit 130' INT TERM
+    rows=()
 
-    say "512 MiB of random lines"
-    "$target/release/examples/random_lines" "$text_bytes" 1 >"$work/text"
-    ls -l "$work/text"
+    say "$text_mib MiB of random lines"
+    "$target/release/examples/random_lines" "$((text_mib << 20))" 1 >"$work/text"
 
-    say "GNU sort, with all the memory it wants"
-    local start=$SECONDS expected found
-    expected=$(checksum "${sort[@]}")
-    echo "$expected  ($((SECONDS - start)) s)"
+    local highwater=("$target/release/highwater" run --memory "${limit_mib}M")
+    local kernel=(demo/kernel_swap.sh)
+    local room=("$limit_mib" "$swap_mib" "$work")
+    measure "sort without a limit" none env
+    measure "Highwater, swap on disk" "$limit_mib MiB" \
+        "${highwater[@]}" --swap "${DEMO_SWAP:-dir:$work:${swap_mib}M}" --
+    measure "Highwater, swap on zram" "$limit_mib MiB" \
+        "${highwater[@]}" --swap "zram:${swap_mib}M" --
+    measure "kernel swap on disk" "$limit_mib MiB" "${kernel[@]}" disk "${room[@]}"
+    measure "kernel swap on zram" "$limit_mib MiB" "${kernel[@]}" zram "${room[@]}"
 
-    say "the same within 128 MiB"
-    start=$SECONDS
-    found=$(checksum "$target/release/highwater" run --progress --memory 128M \
-        --swap "${DEMO_SWAP:-dir:$work:1280M}" -- "${sort[@]}")
-    echo "$found  ($((SECONDS - start)) s)"
-
-    [ "$expected" = "$found" ] || fail "the checksums differ"
-    say "the checksums are equal"
+    say "the output is the same each time; sort uses $memory_mib MiB of memory"
+    printf '  %-28s %9s   %s\n' "" limit time
+    printf '%s\n' "${rows[@]}"
 }
 
 case ${1-} in

@@ -46,9 +46,9 @@ pub struct Config {
     /// Whether pages that come back after eviction are noted: those of files that should have
     /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
     pub shadows: bool,
-    /// Lanes in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
+    /// Shards in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
-    pub lru_lanes: Option<u32>,
+    pub lru_shards: Option<u32>,
     /// Pages that a direct reclaim frees before it goes back to its allocation, 32 to 2^20. The
     /// kernel looks at 1/4096 of the lists, however soon it has a batch: 24,192 of 378 GiB.
     pub direct_reclaim: u32,
@@ -183,8 +183,8 @@ pub enum Readahead {
 /// The largest [`Config::swappiness`].
 pub const SWAPPINESS_MAX: u32 = 200;
 
-/// Most lanes of a node's LRU lists.
-pub const LRU_LANES_MAX: u32 = 64;
+/// Most shards of a node's LRU lists.
+pub const LRU_SHARDS_MAX: u32 = 64;
 
 /// Least and most of [`Config::direct_reclaim`].
 pub const DIRECT_RECLAIM_MIN: u32 = highwater_units::BATCH_PAGES_MAX as u32;
@@ -234,7 +234,7 @@ impl Default for Config {
             khugepaged: KhugepagedConfig::default(),
             swappiness: 60,
             shadows: true,
-            lru_lanes: None,
+            lru_shards: None,
             direct_reclaim: DIRECT_RECLAIM_MIN,
             zone_parts: None,
             compact: true,

@@ -99,6 +99,16 @@ pub fn abandon<P: Platform>(m: &Machine<P>, folio: &Folio) {
     }
 }
 
+/// Frees the frames of an evicted folio, which this thread has isolated.
+pub fn free_isolated<P: Platform>(m: &Machine<P>, folio: &Folio) {
+    let head = folio.head();
+    m.frames.set_owner(head, None);
+    detach(m, folio);
+    let off = m.frames.place(head).change(Place::Isolated, Place::Off);
+    debug_assert_eq!(off, Ok(()), "{head:?} was evicted by the thread that isolated it");
+    m.free_run(head, folio.order, Mobility::Movable);
+}
+
 /// Frees the slots that equal a folio, if there are such: it is about to differ from them.
 pub fn forget_slots<P: Platform>(m: &Machine<P>, folio: &Folio) {
     if let Some(first) = m.frames.take_slot(folio.head()) {

@@ -5,7 +5,8 @@
 //!            \- kswapd       threads
 //!
 //! files -> snapshot, write_back, khugepaged -> fault, slab, range -> alloc -> reclaim, compact
-//!                      -> large, run, folio, kthread -> machine -> space, swap, lru, zone -> frame
+//!                      -> write_completion -> large, run, folio, kthread -> machine
+//!                      -> space, swap, lru, zone -> frame
 //! ```
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
@@ -40,6 +41,7 @@ pub mod swap;
 pub mod trial;
 pub mod verify;
 pub mod write_back;
+mod write_completion;
 pub mod zone;
 
 pub use config::Config;

@@ -191,7 +191,7 @@ impl<P: Platform> Machine<P> {
             let marks = Watermarks::new(range.frames, total, min_free, scale);
             Node {
                 zone: Zone::new(&platform, *range, marks, config.zone_parts),
-                lru: Lru::new(&platform, *range, config.lru_lanes),
+                lru: Lru::new(&platform, *range, config.lru_shards),
                 kswapd_wait: platform.new_event(),
                 isolated: [0; 2].map(Atomic::new),
                 isolated_wait: platform.new_event(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Manager -- Machine     what all modules work on
-//!         |- Crew        kswapd
+//!         |- KswapdPool  kswapd
 //!         \- Kthreads    readahead, flusher, kcompactd, khugepaged, where there are any
 //! check: settings   start: refusals   pin: guards   migrate   statistics
 //! ```
@@ -28,7 +28,7 @@ use crate::khugepaged::{self, Asked};
 use crate::kthread::Kthreads;
 use crate::machine::{Machine, StallKind};
 use crate::range;
-use crate::reclaim::Crew;
+use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Backing, Page, Range, Space};
@@ -44,7 +44,7 @@ use std::sync::{Arc, Weak};
 /// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
-    kswapd: Arc<Crew<P>>,
+    kswapd: Arc<KswapdPool<P>>,
     /// Reads ahead.
     readahead: Option<Kthreads<P>>,
     /// Writes files' changed pages.
@@ -64,10 +64,9 @@ impl<P: Platform> Manager<P> {
         check::check(&config)?;
         let threads = config.kswapd_threads;
         let machine = Arc::new(Machine::new(platform, config));
-        let crew = Crew::new(machine.clone());
+        let kswapd = KswapdPool::new(machine.clone());
         let (readahead, flusher, kcompactd, khugepaged) = (None, None, None, None);
-        let mut manager =
-            Manager { kswapd: crew, readahead, flusher, kcompactd, khugepaged, machine };
+        let mut manager = Manager { kswapd, readahead, flusher, kcompactd, khugepaged, machine };
         manager.set_kswapd_threads(threads)?;
         manager.readahead = readahead::start(&manager.machine).map_err(StartError::Thread)?;
         manager.flusher = flusher::start(&manager.machine).map_err(StartError::Thread)?;

@@ -25,7 +25,7 @@ pub(crate) struct Run<'a, P: Platform> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmapped {
     /// The program cannot reach it; the frame has its contents.
-    Yes,
+    Done,
     /// It is pinned by the system, or shared: still mapped.
     Busy,
     /// The program had dropped it: the frame's contents are nobody's.
@@ -121,7 +121,7 @@ impl<P: Platform> Run<'_, P> {
         m: &Machine<P>,
         wanted: impl Fn(usize, Entry) -> bool,
     ) -> [Unmapped; RUN_PAGES_MAX] {
-        let mut outcome = [Unmapped::Yes; RUN_PAGES_MAX];
+        let mut outcome = [Unmapped::Done; RUN_PAGES_MAX];
         let entries = self.held.entries();
         let mapped = |i: usize| entries[i].is_mapped() && wanted(i, entries[i]);
         unmap_stretches(m, self.held.owner(0), &self.frames, mapped, &mut outcome);

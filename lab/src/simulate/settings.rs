@@ -15,7 +15,7 @@ use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
 use highwater_mm::Config;
 use highwater_mm::config::{
-    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_LANES_MAX,
+    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX,
     READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
 };
 use highwater_platform::Recency;
@@ -292,10 +292,10 @@ pub const KEYS: &[Key] = &[
         values: "auto, or 1 to 64",
         help: "into how many lanes, with a lock each, a node's LRU lists are divided",
         take: |s, text| {
-            s.config.lru_lanes = auto_or(text, 1..=LRU_LANES_MAX)?;
+            s.config.lru_shards = auto_or(text, 1..=LRU_SHARDS_MAX)?;
             Some(())
         },
-        show: |s| auto(s.config.lru_lanes),
+        show: |s| auto(s.config.lru_shards),
     },
     Key {
         name: "direct_reclaim",

@@ -139,7 +139,7 @@ fn a_lock_that_others_have_ends_what_may_not_wait() {
     let (manager, space) = in_pieces(Some(CompactHistory::SkipUseless), 4);
     let (machine, before) = (manager.machine(), manager.statistics());
     let of = |mode| compact::direct(machine, Order::LARGE, Mobility::Movable, mode);
-    let lane = machine.nodes[0].lru.hold_lane(Pfn(0), Mode::Sync);
+    let lane = machine.nodes[0].lru.hold_shard(Pfn(0), Mode::Sync);
     assert_eq!(of(Mode::Async), Outcome::Contended);
     drop(lane);
     let isolated = |now: &Snapshot| now.get(Counter::CompactIsolated);

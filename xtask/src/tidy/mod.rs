@@ -95,6 +95,7 @@ pub fn repository(root: &Path) -> Result<Vec<Violation>, TidyError> {
 /// Rules that do not hold everywhere yet.
 const PENDING: &[Rule] = &[
     Rule { name: "import-cycles", check: Check::Tree(r::import_cycles::check) },
+    Rule { name: "where-is", check: Check::Tree(r::where_is::check) },
     Rule { name: "plain-words", check: Check::File(r::plain_words::check) },
 ];
 

@@ -4,10 +4,10 @@ use super::{OutOfMemory, request};
 use crate::compact::{self, Had, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
-use crate::reclaim::{Reclaimer, Throttled, shrink, wait_for_relief};
+use crate::reclaim::{Reclaimer, Throttled, shrink, throttle_direct_reclaim, wake_kswapd};
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
-use highwater_platform::{Atomic, Event, Latency, Platform};
+use highwater_platform::{Atomic, Latency, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList, Nanos, Order, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,9 +35,9 @@ pub(super) fn climb<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameL
     m.count(Counter::AllocStall, 1);
     let (cpu, start) = (m.cpu(), m.platform.now());
     let stall = m.stall(StallKind::Reclaim, start);
-    let waited_for = match wait_for_relief(m) {
-        Throttled::No => None,
-        Throttled::Yes => request(m, wanted, Level::Min),
+    let waited_for = match throttle_direct_reclaim(m) {
+        Throttled::Unthrottled => None,
+        Throttled::Waited => request(m, wanted, Level::Min),
     };
     let frames = match waited_for {
         Some(frames) => Ok(frames),
@@ -68,7 +68,7 @@ pub(super) fn first_rungs<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<
 /// Wakes kswapd; up to `wanted` frames of those above min.
 pub(super) fn above_min<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     for (_, node) in m.nodes_from(m.cpu()) {
-        node.kswapd_wait.notify_all();
+        wake_kswapd(node);
     }
     request(m, wanted, Level::Min)
 }
@@ -94,7 +94,7 @@ pub(super) fn run<P: Platform>(
         return Some(first);
     }
     for (_, node) in m.nodes_from(m.cpu()) {
-        node.kswapd_wait.notify_all();
+        wake_kswapd(node);
         if order.0 > 0 {
             compact::ask(node, order);
         }

@@ -14,7 +14,7 @@
 
 use super::control::{Control, Isolated, Who, contention};
 use super::migrate_scanner::{Seen, look};
-use crate::lru::{LaneHold, Mode};
+use crate::lru::{Mode, ShardHold};
 use crate::machine::{Machine, Node};
 use crate::zone::{Hold, Level, Mobility, Refuge, Scanner, Wanted};
 use highwater_platform::Platform;
@@ -352,10 +352,10 @@ impl Hand {
     ) -> Option<Isolated> {
         let (mut isolated, mut lane) = (Isolated::none(), None);
         for pfn in batch {
-            let fits = |lane: &LaneHold<'_, P>| lane.covers(*pfn);
+            let fits = |lane: &ShardHold<'_, P>| lane.covers(*pfn);
             if !lane.as_ref().is_some_and(fits) {
                 drop(lane.take());
-                lane = cc.node.lru.hold_lane(*pfn, cc.mode);
+                lane = cc.node.lru.hold_shard(*pfn, cc.mode);
             }
             let Some(held) = &mut lane else {
                 isolated.put_back(m, cc.node);

@@ -147,7 +147,7 @@ impl Mover<'_> {
         for (index, pfn) in run.frames.iter().enumerate() {
             let was = run.held.entries()[index];
             match outcome[index] {
-                Unmapped::Yes => {
+                Unmapped::Done => {
                     let to = self.to[self.filled];
                     m.platform.copy_frame(*pfn, to);
                     move_record(m, run.held.owner(index), *pfn, to);
@@ -198,7 +198,7 @@ fn map_again<P: Platform>(
         let dirty = now[at].is_dirty();
         let goes = |index: &usize| {
             let entry = now[*index];
-            outcome[*index] == Unmapped::Yes && entry.is_mapped() && entry.is_dirty() == dirty
+            outcome[*index] == Unmapped::Done && entry.is_mapped() && entry.is_dirty() == dirty
         };
         let frames: FrameList =
             (at..held.len()).take_while(goes).map_while(|index| frame(now[index])).collect();

@@ -12,7 +12,7 @@ use super::control::{Control, Isolated, Who};
 use super::folio::order_of;
 use super::method::Contended;
 use crate::frame::Place;
-use crate::lru::{LaneHold, Mode};
+use crate::lru::{Mode, ShardHold};
 use crate::machine::Machine;
 use crate::zone::{Hold, Mobility, Scanner, Zone};
 use highwater_platform::Platform;
@@ -124,7 +124,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
     while at < end && isolated.frames < STRETCH as usize {
         let pfn = Pfn(at);
         if at.is_multiple_of(STRETCH)
-            || lane.as_ref().is_some_and(|lane: &LaneHold<'_, P>| !lane.covers(pfn))
+            || lane.as_ref().is_some_and(|lane: &ShardHold<'_, P>| !lane.covers(pfn))
         {
             charge(scanned);
             lane = None;
@@ -132,7 +132,7 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
         let step = decide(look(m, zone, pfn), cc.order);
         if lane.is_none() && (cc.method.hold == Hold::Early || step == Step::Isolate) {
             charge(scanned);
-            lane = lru.hold_lane(pfn, cc.mode);
+            lane = lru.hold_shard(pfn, cc.mode);
             cc.contended = lane.is_none();
         }
         if cc.contended {

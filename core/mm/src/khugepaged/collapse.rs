@@ -108,10 +108,10 @@ fn gather<'a, P: Platform>(
         return None;
     }
     let from = contents(&held, head);
-    let mut outcome = [Unmapped::Yes; LARGE_PAGES];
+    let mut outcome = [Unmapped::Done; LARGE_PAGES];
     let mapped = |index: usize| held.entry(index).is_mapped();
     unmap_stretches(m, held.owner(0), &from, mapped, &mut outcome);
-    if outcome.iter().any(|page| *page != Unmapped::Yes) {
+    if outcome.iter().any(|page| *page != Unmapped::Done) {
         give_up(m, held, &from, &outcome);
         return None;
     }
@@ -220,7 +220,7 @@ fn give_up<P: Platform>(
 /// Whether a page that was mapped is not any more.
 fn is_free(outcome: Unmapped) -> bool {
     match outcome {
-        Unmapped::Yes => true,
+        Unmapped::Done => true,
         Unmapped::Busy | Unmapped::Vanished => false,
     }
 }

@@ -1,5 +1,5 @@
-//! Random operations against four deques and a place per frame, in one lane and in several; then by
-//! several threads, against the rule that a frame is in one place.
+//! Random operations against four deques and a place per frame, with one shard and with several;
+//! then by several threads, against the rule that a frame is in one place.
 
 use super::{CPU_BATCH, Kind, List, Lru, Mode, Removal};
 use crate::frame::{Frames, Place};
@@ -62,15 +62,15 @@ impl Model {
         (0..self.batches.len()).flat_map(|cpu| self.empty(cpu)).collect()
     }
 
-    /// What was isolated is the oldest of a lane, any that has pages of the list.
+    /// What was isolated is the oldest of a shard, any that has pages of the list.
     fn isolated(&mut self, lru: &Lru<Os>, list: List, max: usize, taken: &[Pfn]) {
         let pages = &mut self.lists[list as usize];
         let Some(first) = taken.first() else {
             return assert!(max == 0 || pages.is_empty(), "pages of {list:?} were not found");
         };
-        let lane = lru.lanes.lane_of(*first);
-        let of_lane = pages.iter().rev().filter(|pfn| lru.lanes.lane_of(**pfn) == lane);
-        let oldest: Vec<Pfn> = of_lane.take(max.min(BATCH_PAGES_MAX)).copied().collect();
+        let shard = lru.shards.shard_of(*first);
+        let of_shard = pages.iter().rev().filter(|pfn| lru.shards.shard_of(**pfn) == shard);
+        let oldest: Vec<Pfn> = of_shard.take(max.min(BATCH_PAGES_MAX)).copied().collect();
         assert_eq!(taken, oldest);
         pages.retain(|pfn| !taken.contains(pfn));
         taken.iter().for_each(|pfn| self.set(*pfn, Place::Isolated));
@@ -109,9 +109,9 @@ impl Model {
         (0..count).map(pick).collect()
     }
 
-    /// Exact in one lane; in several each list of each may lack what it has not told.
+    /// Exact in one shard; in several each list of each may lack what it has not told.
     fn assert_len(&self, lru: &Lru<Os>, found: u32, expected: usize) {
-        let slack = lru.lanes.slack() * List::ALL.len() as u32;
+        let slack = lru.shards.slack() * List::ALL.len() as u32;
         assert!(found.abs_diff(expected as u32) <= slack, "{found} for {expected}, {slack} off");
     }
 
@@ -119,13 +119,13 @@ impl Model {
         let mut found = Vec::new();
         lru.each(|pfn, place| found.push((pfn, place)));
         let batched = self.batches.iter().flatten().map(|(pfn, _)| (*pfn, Place::Batch));
-        // In a lane, in the order of the list.
-        let of = |lane: usize, list: List| {
+        // In a shard, in the order of the list.
+        let of = |shard: usize, list: List| {
             let pages = self.lists[list as usize].iter();
-            let own = pages.filter(move |pfn| lru.lanes.lane_of(**pfn) == lane);
+            let own = pages.filter(move |pfn| lru.shards.shard_of(**pfn) == shard);
             own.map(move |pfn| (*pfn, list.place()))
         };
-        let listed = (0..LANES_MAX).flat_map(|lane| List::ALL.map(|list| of(lane, list)));
+        let listed = (0..SHARDS_MAX).flat_map(|shard| List::ALL.map(|list| of(shard, list)));
         assert_eq!(found, batched.chain(listed.flatten()).collect::<Vec<_>>());
         for list in List::ALL {
             self.assert_len(lru, lru.len(list), self.lists[list as usize].len());
@@ -147,28 +147,28 @@ fn any_list(random: &mut Prng) -> List {
     List::ALL[random.below(4) as usize]
 }
 
-/// Most lanes of a test.
-const LANES_MAX: usize = 4;
+/// Most shards of a test.
+const SHARDS_MAX: usize = 4;
 
-/// In any order: lanes have their own.
+/// In any order: shards have their own.
 fn sorted(pages: &[Pfn]) -> Vec<Pfn> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
     pages
 }
 
-fn lists(first: u32, count: u32, lanes: usize) -> (Os, Lru<Os>, Frames<Os>) {
+fn lists(first: u32, count: u32, shards: usize) -> (Os, Lru<Os>, Frames<Os>) {
     let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
     let range = FrameRange { node: NodeId(0), first: Pfn(first), frames: count };
-    let lru = Lru::new(&platform, range, Some(lanes as u32));
+    let lru = Lru::new(&platform, range, Some(shards as u32));
     (platform, lru, Frames::new((first + count) as usize))
 }
 
 fn fuzz(seed: u64) {
     let mut random = Prng::new(seed);
     let (first, count) = (random.below(50) as u32, 1 + random.below(300) as u32);
-    let lanes = 1 + random.below(LANES_MAX as u64) as usize;
-    let (platform, lru, frames) = lists(first, count, lanes);
+    let shards = 1 + random.below(SHARDS_MAX as u64) as usize;
+    let (platform, lru, frames) = lists(first, count, shards);
     let mut model = Model {
         first,
         place: vec![Place::Off; count as usize],
@@ -250,7 +250,7 @@ struct Users {
 
 impl Users {
     fn new(count: u32, seed: u64) -> Users {
-        let (platform, lru, frames) = lists(0, count, 1 + seed as usize % LANES_MAX);
+        let (platform, lru, frames) = lists(0, count, 1 + seed as usize % SHARDS_MAX);
         Users {
             platform,
             lru,

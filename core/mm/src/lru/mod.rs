@@ -3,86 +3,38 @@
 //!
 //! ```text
 //! Lru -- CPU batches: Lock<CpuBatch>     15 pages, then to their lists under one lock
-//!     |- Lanes                           the lists, in one lane or several   lanes.rs
+//!     |- Shards                           the lists, in one shard or several   shards.rs
 //!     \- Workingset                      refaults and costs                  workingset.rs
 //! ```
-//! Locking: a CPU's batch, then a lane of the lists (`LruBatch -> Lru`). Pages are taken off in
+//! Locking: a CPU's batch, then a shard of the lists (`LruBatch -> Lru`). Pages are taken off in
 //! batches of 32 ([`Lru::isolate`]) and looked at without a lock. A page dropped meanwhile comes
 //! out of [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see
 //! [`crate::frame::Place`]. New anonymous pages start active and must be found unused twice before
 //! they go (a second chance). New pages of files start inactive, and are activated when they are
 //! used again: what is read once goes soon.
 
-mod lanes;
+mod list;
 #[cfg(test)]
 mod lru_fuzz;
+mod shards;
 mod workingset;
 
 pub use crate::frame::Kind;
-pub use lanes::LaneHold;
+pub use list::{List, Mode};
+pub use shards::ShardHold;
 pub use workingset::Workingset;
 
 use crate::frame::{Frames, Place};
 use crate::lock_class;
 use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
-use lanes::{Lanes, Patience, lanes_for};
+use shards::{Contended, Shards, shards_for};
 
 /// Pages a CPU collects before it takes the lists' lock (folio_batch).
 const CPU_BATCH: usize = 15;
 
-/// With so many there is room for a run more: pages whose lane others have may wait for it.
+/// With so many there is room for a run more: pages whose shard others have may wait for it.
 const ROOM_LEFT: usize = BATCH_PAGES_MAX - RUN_PAGES_MAX;
-
-/// Which list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// Anonymous, candidates for eviction.
-    InactiveAnon = 0,
-    /// Anonymous, used lately.
-    ActiveAnon = 1,
-    /// Of files, candidates for eviction.
-    InactiveFile = 2,
-    /// Of files, used again lately.
-    ActiveFile = 3,
-}
-
-impl List {
-    /// All of them, in the order of their values.
-    pub const ALL: [List; 4] =
-        [List::InactiveAnon, List::ActiveAnon, List::InactiveFile, List::ActiveFile];
-
-    /// The active list of a kind.
-    pub fn active(kind: Kind) -> List {
-        match kind {
-            Kind::Anon => List::ActiveAnon,
-            Kind::File => List::ActiveFile,
-        }
-    }
-
-    /// The inactive list of a kind.
-    pub fn inactive(kind: Kind) -> List {
-        match kind {
-            Kind::Anon => List::InactiveAnon,
-            Kind::File => List::InactiveFile,
-        }
-    }
-
-    /// The list that is a place; `None` if that is none.
-    fn of(place: Place) -> Option<List> {
-        List::ALL.into_iter().find(|list| list.place() == place)
-    }
-
-    /// Where its pages say they are.
-    pub fn place(self) -> Place {
-        match self {
-            List::InactiveAnon => Place::InactiveAnon,
-            List::ActiveAnon => Place::ActiveAnon,
-            List::InactiveFile => Place::InactiveFile,
-            List::ActiveFile => Place::ActiveFile,
-        }
-    }
-}
 
 /// What came of taking a page off its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,15 +43,6 @@ pub enum Removal {
     Taken,
     /// Another thread has it in its hands and will free it.
     Abandoned,
-}
-
-/// Whether who moves pages between frames waits for others (migrate_mode).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It does not, not even for a lock: what is in use is left alone.
-    Async,
-    /// It waits for locks, and some time for pages in use.
-    Sync,
 }
 
 /// Pages of a CPU on their way to lists.
@@ -122,20 +65,21 @@ impl CpuBatch {
 
 /// The lists of one node.
 pub struct Lru<P: Platform> {
-    lanes: Lanes<P>,
+    shards: Shards<P>,
     batches: Vec<P::Lock<CpuBatch>>,
     workingset: Workingset<P>,
 }
 
 impl<P: Platform> Lru<P> {
-    /// Empty lists for the frames of a node, in so many lanes; `None`: by its CPUs and frames.
-    pub fn new(platform: &P, range: FrameRange, lanes: Option<u32>) -> Lru<P> {
+    /// Empty lists for the frames of a node, in so many shards; `None`: by its CPUs and frames.
+    pub fn new(platform: &P, range: FrameRange, shards: Option<u32>) -> Lru<P> {
         let batch = |_| platform.new_lock(lock_class::LRU_BATCH, CpuBatch::new());
         let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == range.node;
         let cpus = (0..platform.cpus()).filter(own).count();
-        let lanes = lanes.map_or_else(|| lanes_for(cpus, range.frames), |lanes| lanes as usize);
+        let shards =
+            shards.map_or_else(|| shards_for(cpus, range.frames), |shards| shards as usize);
         Lru {
-            lanes: Lanes::new(platform, range, lanes),
+            shards: Shards::new(platform, range, shards),
             batches: (0..platform.cpus()).map(batch).collect(),
             workingset: Workingset::new(),
         }
@@ -146,9 +90,9 @@ impl<P: Platform> Lru<P> {
         &self.workingset
     }
 
-    /// Pages on a list, with several lanes nearly; those in batches do not count.
+    /// Pages on a list, with several shards nearly; those in batches do not count.
     pub fn len(&self, list: List) -> u32 {
-        self.lanes.len(list)
+        self.shards.len(list)
     }
 
     /// Pages of a kind on its two lists.
@@ -178,8 +122,8 @@ impl<P: Platform> Lru<P> {
         pages.iter().for_each(|pfn| batch.push(*pfn, list));
         match batch.pages.len() {
             0..CPU_BATCH => FrameBatch::default(),
-            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Patience::None),
-            _ => self.empty(frames, &mut batch, Patience::Waits),
+            CPU_BATCH..=ROOM_LEFT => self.empty(frames, &mut batch, Contended::Skip),
+            _ => self.empty(frames, &mut batch, Contended::Wait),
         }
     }
 
@@ -197,29 +141,29 @@ impl<P: Platform> Lru<P> {
         batch.visits(1);
         // Most are, on a machine of many CPUs: they need no turn at the lists.
         if !batch.pages.is_empty() {
-            let orphans = self.empty(frames, &mut batch, Patience::Waits);
+            let orphans = self.empty(frames, &mut batch, Contended::Wait);
             drop(batch);
             orphaned(&orphans);
         }
     }
 
-    /// Empties a CPU's batch, but for pages whose lane others have where nobody waits for them.
+    /// Empties a CPU's batch, but for pages whose shard others have where nobody waits for them.
     /// Returns orphans to free.
-    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, patience: Patience) -> FrameBatch {
+    fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, contended: Contended) -> FrameBatch {
         let CpuBatch { pages, lists } = std::mem::replace(batch, CpuBatch::new());
         let from = Place::Batch;
-        let (orphans, busy) = self.link(frames, &pages, from, patience, |index| lists[index]);
+        let (orphans, busy) = self.link(frames, &pages, from, contended, |index| lists[index]);
         (0..pages.len())
             .filter(|index| busy >> index & 1 == 1)
             .for_each(|index| batch.push(pages[index], lists[index]));
         orphans
     }
 
-    /// Takes up to `max` (at most 32) of the oldest pages of a list, of one lane: none only if
+    /// Takes up to `max` (at most 32) of the oldest pages of a list, of one shard: none only if
     /// there are none.
     pub fn isolate(&self, frames: &Frames<P>, cpu: CpuId, list: List, max: usize) -> FrameBatch {
         let mut batch = FrameBatch::default();
-        self.lanes.pop(cpu, list, max.min(BATCH_PAGES_MAX), |pfn| {
+        self.shards.pop(cpu, list, max.min(BATCH_PAGES_MAX), |pfn| {
             let changed = frames.place(pfn).change(list.place(), Place::Isolated);
             debug_assert_eq!(changed, Ok(()), "listed pages change place under this lock only");
             batch.push(pfn);
@@ -227,27 +171,27 @@ impl<P: Platform> Lru<P> {
         batch
     }
 
-    /// The lane of a frame, to take several pages off its lists; `None` if others have it and
+    /// The shard of a frame, to take several pages off its lists; `None` if others have it and
     /// `mode` is [`Mode::Async`].
-    pub fn hold_lane(&self, pfn: Pfn, mode: Mode) -> Option<LaneHold<'_, P>> {
-        self.lanes.hold(pfn, mode)
+    pub fn hold_shard(&self, pfn: Pfn, mode: Mode) -> Option<ShardHold<'_, P>> {
+        self.shards.hold(pfn, mode)
     }
 
     /// Takes a page off its list by its frame, and says which list that was; `None` if it is on
-    /// none just now, or its lane is held and `mode` is [`Mode::Async`].
+    /// none just now, or its shard is held and `mode` is [`Mode::Async`].
     pub fn isolate_frame(&self, frames: &Frames<P>, pfn: Pfn, mode: Mode) -> Option<List> {
         let list = List::of(frames.place(pfn).get())?;
         let isolate = || frames.place(pfn).change(list.place(), Place::Isolated);
         let outcome = match mode {
-            Mode::Async => self.lanes.try_remove(pfn, list, isolate)?,
-            Mode::Sync => self.lanes.remove(pfn, list, isolate),
+            Mode::Async => self.shards.try_remove(pfn, list, isolate)?,
+            Mode::Sync => self.shards.remove(pfn, list, isolate),
         };
         outcome.ok().map(|()| list)
     }
 
     /// Puts isolated pages back (at most 32), as the newest of `list`. Returns orphans to free.
     pub fn putback(&self, frames: &Frames<P>, pages: &[Pfn], list: List) -> FrameBatch {
-        self.link(frames, pages, Place::Isolated, Patience::Waits, |_| list).0
+        self.link(frames, pages, Place::Isolated, Contended::Wait, |_| list).0
     }
 
     /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
@@ -278,21 +222,21 @@ impl<P: Platform> Lru<P> {
 
     fn unlink(&self, frames: &Frames<P>, pfn: Pfn, list: List) -> Result<Removal, Place> {
         let off = || frames.place(pfn).change(list.place(), Place::Off);
-        self.lanes.remove(pfn, list, off).map(|()| Removal::Taken)
+        self.shards.remove(pfn, list, off).map(|()| Removal::Taken)
     }
 
     /// Puts `pages` (at most 32), whose place is `from`, on their lists, except orphans, which it
-    /// returns, and pages whose lane others have, a bit each.
+    /// returns, and pages whose shard others have, a bit each.
     fn link(
         &self,
         frames: &Frames<P>,
         pages: &[Pfn],
         from: Place,
-        patience: Patience,
+        contended: Contended,
         list_of: impl Fn(usize) -> List,
     ) -> (FrameBatch, u64) {
         let mut orphans = FrameBatch::default();
-        let busy = self.lanes.push(pages, patience, |index| {
+        let busy = self.shards.push(pages, contended, |index| {
             let (place, list) = (frames.place(pages[index]), list_of(index));
             match place.change(from, list.place()) {
                 Ok(()) => Some(list),
@@ -312,6 +256,6 @@ impl<P: Platform> Lru<P> {
         for batch in &self.batches {
             batch.lock().pages.iter().for_each(|pfn| found(*pfn, Place::Batch));
         }
-        self.lanes.each(|pfn, list| found(pfn, list.place()));
+        self.shards.each(|pfn, list| found(pfn, list.place()));
     }
 }

@@ -21,10 +21,10 @@ pub struct Workingset<P: Platform> {
     age: P::Atomic<u64>,
     /// By [`Kind`].
     cost: [P::Atomic<u64>; 2],
-    /// Pages of files that should have stayed.
-    missed: P::Atomic<u64>,
-    /// Those that reclaim has heard of.
-    heard: P::Atomic<u64>,
+    /// Refaults of files' pages that should have stayed.
+    refaults: P::Atomic<u64>,
+    /// Those that reclaim has acted on.
+    acknowledged: P::Atomic<u64>,
     /// Batches that were due to anonymous pages while there were two kinds, in parts.
     turn: P::Atomic<u32>,
 }
@@ -34,8 +34,8 @@ impl<P: Platform> Workingset<P> {
         Workingset {
             age: Atomic::new(0),
             cost: [Atomic::new(0), Atomic::new(0)],
-            missed: Atomic::new(0),
-            heard: Atomic::new(0),
+            refaults: Atomic::new(0),
+            acknowledged: Atomic::new(0),
             turn: Atomic::new(0),
         }
     }
@@ -53,22 +53,23 @@ impl<P: Platform> Workingset<P> {
         shadow.distance(self.age.load(Relaxed))
     }
 
-    /// A page came back that should have stayed.
-    pub fn miss(&self) {
-        self.missed.fetch_add(1, Relaxed);
+    /// A file's page was read again that should have stayed.
+    pub fn refault(&self) {
+        self.refaults.fetch_add(1, Relaxed);
         self.age_by(1);
     }
 
-    /// Whether pages came back that should have stayed, since [`Workingset::hear`].
-    pub fn has_missed(&self) -> bool {
-        self.missed.load(Relaxed) != self.heard.load(Relaxed)
+    /// Whether pages were read again that should have stayed, since
+    /// [`Workingset::acknowledge_refaults`].
+    pub fn has_refaults(&self) -> bool {
+        self.refaults.load(Relaxed) != self.acknowledged.load(Relaxed)
     }
 
-    /// Reclaim has acted on it.
-    pub fn hear(&self) {
-        let missed = self.missed.load(Relaxed);
-        if self.heard.load(Relaxed) != missed {
-            self.heard.store(missed, Relaxed);
+    /// Reclaim has acted on the refaults so far.
+    pub fn acknowledge_refaults(&self) {
+        let refaults = self.refaults.load(Relaxed);
+        if self.acknowledged.load(Relaxed) != refaults {
+            self.acknowledged.store(refaults, Relaxed);
         }
     }
 
@@ -123,10 +124,10 @@ mod tests {
         let shadow = Shadow::new(NodeId(0), set.age_by(10), History::New);
         assert_eq!(set.distance(shadow), 0);
         set.age_by(5);
-        assert!(!set.has_missed());
-        set.miss();
-        assert_eq!((set.distance(shadow), set.has_missed()), (6, true));
-        set.hear();
-        assert!(!set.has_missed());
+        assert!(!set.has_refaults());
+        set.refault();
+        assert_eq!((set.distance(shadow), set.has_refaults()), (6, true));
+        set.acknowledge_refaults();
+        assert!(!set.has_refaults());
     }
 }

@@ -3,7 +3,7 @@
 use super::StartError;
 use crate::config::{
     Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX,
-    KhugepagedConfig, LRU_LANES_MAX, MAX_PTES, READAHEAD_THREADS_MAX, SWAPPINESS_MAX,
+    KhugepagedConfig, LRU_SHARDS_MAX, MAX_PTES, READAHEAD_THREADS_MAX, SWAPPINESS_MAX,
     ZONE_PARTS_MAX,
 };
 use highwater_units::Nanos;
@@ -16,8 +16,8 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
         return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
     }
-    if config.lru_lanes.is_some_and(|lanes| !(1..=LRU_LANES_MAX).contains(&lanes)) {
-        return Err(StartError::Config("lanes of the LRU lists are 1 to 64"));
+    if config.lru_shards.is_some_and(|shards| !(1..=LRU_SHARDS_MAX).contains(&shards)) {
+        return Err(StartError::Config("shards of the LRU lists are 1 to 64"));
     }
     if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
         return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));

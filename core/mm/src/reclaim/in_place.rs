@@ -1,52 +1,52 @@
-//! Files' pages at the end of the inactive list: dropped, or written to their places first.
+//! Evicts files' pages: drops unchanged ones, and writes the others to their places first.
 //!
 //! ```text
-//! sort_file: decide each ---> unchanged: entry = Absent with a shadow, frame free
-//!                         \-> Write: the run stays held
-//! write_in_place:             ... device write ...
-//!                             the same; or resident and clean, if it is awaited
-//!                             failed: resident and dirty, as it was
+//! sort_file:      unchanged: entry = Absent with a shadow, frame free
+//!                 changed:   the run stays held
+//! write_in_place: ... device write ...
+//!                 write_completion.rs: as unchanged; or resident, clean or dirty
 //! ```
-//! The entries of what is written are held meanwhile: a fault on them waits, and nobody changes the
+//! The entries of the pages being written are held: a fault on one waits, and nobody changes the
 //! page. Reclaim waits for nothing else while it holds them.
 
-use super::evict::Sorted;
-use super::scan::Fate;
+use super::destinations::Destinations;
+use super::fate::Fate;
 use crate::frame::Shadow;
 use crate::machine::{Machine, Node};
 use crate::run::{Run, Unmapped};
 use crate::space::Entry;
 use crate::stats::Counter;
+use crate::write_completion::{Purpose, complete_held};
 use highwater_platform::{Io, Platform};
 use highwater_units::{BATCH_PAGES_MAX, FrameList, Pfn};
 
-/// Transfers to make, and the runs that they are of; never more than pages in a batch.
+/// Transfers to make, and the runs they belong to: at most one for each page of a batch.
 pub(super) struct InPlace<'a, P: Platform> {
     runs: [Option<Run<'a, P>>; BATCH_PAGES_MAX],
     ios: [Io; BATCH_PAGES_MAX],
-    /// Of each transfer.
+    /// By transfer.
     origins: [Origin; BATCH_PAGES_MAX],
     len: usize,
 }
 
-/// What a transfer writes.
+/// Where the pages of a transfer are.
 #[derive(Clone, Copy)]
 struct Origin {
     device: u8,
-    /// Among `runs`.
+    /// Index in `runs`.
     run: usize,
-    /// Its first page in the run.
+    /// Index of its first page in the run.
     at: usize,
 }
 
 impl<P: Platform> InPlace<'_, P> {
-    /// How many pages they write.
+    /// Pages to write.
     pub(super) fn pages(&self) -> u32 {
         self.ios[..self.len].iter().map(|io| io.frames.len() as u32).sum()
     }
 
-    /// None.
-    pub(super) fn new() -> Self {
+    /// No transfers.
+    pub(super) fn none() -> Self {
         InPlace {
             runs: std::array::from_fn(|_| None),
             ios: [Io::new(0, FrameList::default()); BATCH_PAGES_MAX],
@@ -56,7 +56,8 @@ impl<P: Platform> InPlace<'_, P> {
     }
 }
 
-/// Does what can be done at once with the pages of a file, and notes what is to be written.
+/// Sends the pages of a file that need no write to their destinations, and notes the other writes.
+#[expect(clippy::too_many_arguments, reason = "the parts of a sorted batch are borrowed apart")]
 pub(super) fn sort_file<'a, P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
@@ -64,38 +65,39 @@ pub(super) fn sort_file<'a, P: Platform>(
     device: u8,
     fates: &[Fate],
     unmapped: &[Unmapped],
-    sorted: &mut Sorted<'a, P>,
+    to: &mut Destinations,
+    writes: &mut InPlace<'a, P>,
 ) {
-    let goes = |i: &usize, fate| fates[*i] == fate && unmapped[*i] == Unmapped::Yes;
+    let goes = |i: &usize, fate| fates[*i] == fate && unmapped[*i] == Unmapped::Done;
     let dropped = (0..run.frames.len()).filter(|i| goes(i, Fate::Drop)).count();
     let age = node.lru.workingset().age_by(dropped);
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
-        let (list, entry) = match (fates[index], unmapped[index]) {
-            (Fate::Activate, _) => (&mut sorted.piles.activated, was),
-            (_, Unmapped::Busy) => (&mut sorted.piles.kept, was),
+        let (destination, entry) = match (fates[index], unmapped[index]) {
+            (Fate::Activate, _) => (&mut to.activated, was),
+            (_, Unmapped::Busy) => (&mut to.kept, was),
             (_, Unmapped::Vanished) => {
                 run.disown(m, index);
-                (&mut sorted.piles.kept, Entry::ABSENT)
+                (&mut to.kept, Entry::ABSENT)
             }
-            (Fate::Drop, Unmapped::Yes) => {
+            (Fate::Drop, Unmapped::Done) => {
                 m.count(Counter::PgDropClean, 1);
-                (&mut sorted.piles.freed, gone(m, node, *pfn, was, age))
+                (&mut to.freed, evicted(m, node, *pfn, was, age))
             }
-            (Fate::Ask, Unmapped::Yes) => (&mut sorted.piles.asked, was.unmapped().referenced()),
-            (Fate::Write, Unmapped::Yes) => {
+            (Fate::Probe, Unmapped::Done) => (&mut to.probed, was.unmapped().referenced()),
+            (Fate::Write, Unmapped::Done) => {
                 run.held.change(index, was.unmapped());
                 continue;
             }
         };
-        list.push(*pfn);
+        destination.push(*pfn);
         run.held.change(index, entry);
     }
-    note_writes(run, device, |i| goes(i, Fate::Write), &mut sorted.in_place);
+    note_writes(run, device, |i| goes(i, Fate::Write), writes);
 }
 
 /// The entry of an evicted page.
-fn gone<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, age: u64) -> Entry {
+fn evicted<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, age: u64) -> Entry {
     if was.is_ahead() {
         m.count(Counter::FileRaWasted, 1);
     }
@@ -106,7 +108,7 @@ fn gone<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, age: 
     Entry::evicted(Shadow::new(node.zone.range().node, age, history))
 }
 
-/// Notes a transfer for every stretch of pages that go.
+/// Adds a transfer for each stretch of pages to write.
 fn note_writes<'a, P: Platform>(
     run: Run<'a, P>,
     device: u8,
@@ -122,53 +124,46 @@ fn note_writes<'a, P: Platform>(
         writes.origins[writes.len] = Origin { device, run: number, at: first };
         writes.len += 1;
     }
-    // As many runs as transfers at most: a run's number is that of its first one.
+    // There are at most as many runs as transfers: a run has the number of its first transfer.
     if writes.len > number {
         writes.runs[number] = Some(run);
     }
 }
 
-/// Makes the transfers, all to one device at a time; the runs are let go.
+/// Makes the transfers, those to one device together, completes them and unlocks the runs.
 pub(super) fn write_in_place<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
-    sorted: &mut Sorted<'_, P>,
+    writes: &mut InPlace<'_, P>,
+    to: &mut Destinations,
 ) {
-    let len = sorted.in_place.len;
+    let len = writes.len;
     let mut at = 0;
     while at < len {
-        let device = sorted.in_place.origins[at].device;
-        let same = |i: &usize| sorted.in_place.origins[*i].device == device;
+        let device = writes.origins[at].device;
+        let same = |i: &usize| writes.origins[*i].device == device;
         let end = (at..len).find(|i| !same(i)).unwrap_or(len);
-        m.swap.write(&m.platform, &m.stats, device, &mut sorted.in_place.ios[at..end]);
-        (at..end).for_each(|transfer| settle(m, node, transfer, sorted));
+        m.swap.write(&m.platform, &m.stats, device, &mut writes.ios[at..end]);
+        (at..end).for_each(|transfer| complete(m, node, transfer, writes, to));
         at = end;
     }
-    sorted.in_place.runs[..len].iter_mut().for_each(|run| drop(run.take()));
+    writes.runs[..len].iter_mut().for_each(|run| drop(run.take()));
 }
 
-/// After a transfer: its pages are at their places, or still dirty.
-fn settle<P: Platform>(
+/// Completes a transfer.
+fn complete<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     transfer: usize,
-    sorted: &mut Sorted<'_, P>,
+    writes: &mut InPlace<'_, P>,
+    to: &mut Destinations,
 ) {
-    let (io, origin) = (&sorted.in_place.ios[transfer], sorted.in_place.origins[transfer]);
+    let (io, origin) = (&writes.ios[transfer], writes.origins[transfer]);
     let age = node.lru.workingset().age_by(io.frames.len());
-    let run = sorted.in_place.runs[origin.run].as_mut().expect("held until all is written");
+    let run = writes.runs[origin.run].as_mut().expect("held until all is written");
     for (index, pfn) in (origin.at..).zip(io.frames.iter()) {
-        match (io.result, run.held.is_awaited(index)) {
-            (Err(_), _) => sorted.piles.kept.push(pfn),
-            (Ok(()), true) => {
-                run.held.change(index, Entry::resident(pfn));
-                sorted.piles.activated.push(pfn);
-            }
-            (Ok(()), false) => {
-                let was = run.held.entries()[index];
-                run.held.change(index, gone(m, node, pfn, was, age));
-                sorted.piles.freed.push(pfn);
-            }
-        }
+        let entry = |was| evicted(m, node, pfn, was, age);
+        let outcome = complete_held(&mut run.held, index, io.result, Purpose::Evict, entry);
+        to.push_written(pfn, outcome);
     }
 }

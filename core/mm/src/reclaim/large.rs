@@ -1,21 +1,20 @@
-//! Large pages on their way out: asked whether they are used, then unmapped, written and freed
-//! whole, or split where only parts of them are in use, or are more than zeros.
+//! Evicts large pages: probed, then unmapped, written and freed whole; split where only parts of
+//! them are in use, or where many of their pages are zeros.
 //!
 //! ```text
-//! head of 512 frames --> lock the block --> most pages used: back to the active list
-//!                                       \-> some: split, the others are candidates of their own
+//! head of 512 frames --> lock the block --> half of its pages used: back to the active list
+//!                                       \-> some used: split, each page goes by its own use
 //!                                       \-> unmap --> a page is busy or gone: split
 //!                                                \--> many are zeros: split, and these dropped
 //!                                                \--> no free cluster: split, small pages next
 //!                                                 \-> one cluster, one write --> 512 frames free
 //! ```
-//! Which pages are used is known where accesses pass through the entries, and where each is mapped
-//! by a fault of its own. A block that a fault mapped whole counts as used whole.
-//! A page that is wanted while its block is written is claimed from the swap cache by the fault,
-//! and is a page of its own from then on.
+//! The use of single pages is known where accesses pass through the entries, and where a fault of
+//! its own mapped each page. A block that one fault mapped whole counts as used whole.
+//! A fault on a page of a block during its write claims that frame from the swap cache; the page is
+//! small from then on.
 
-use super::balance::Reclaimer;
-use super::evict::{Unwritten, restore};
+use super::reclaimer::Reclaimer;
 use crate::frame::{Owner, Place, Writeback};
 use crate::large::{Tails, block_frames};
 use crate::lru::List;
@@ -24,13 +23,13 @@ use crate::phase;
 use crate::run::{Unmapped, unmap_stretches};
 use crate::space::{Entry, HeldBlock, Page, Pinned, block_of};
 use crate::stats::Counter;
-use crate::swap::Cached;
+use crate::write_completion::{Outcome, complete_cached, restore_cached};
 use highwater_platform::{Io, Platform, Recency};
 use highwater_units::{FrameBatch, LARGE_PAGES, Order, Pfn, Slot};
 
-/// The pages of a batch that are small, and the first frames of large ones, as far as one can tell
-/// without their locks.
-pub(super) fn take_large<P: Platform>(
+/// Divides a batch: small pages, and the first frames of large ones. Without their locks this is a
+/// hint.
+pub(super) fn split_batch<P: Platform>(
     m: &Machine<P>,
     batch: FrameBatch,
 ) -> (FrameBatch, FrameBatch) {
@@ -40,22 +39,24 @@ pub(super) fn take_large<P: Platform>(
     }
     for pfn in batch.iter() {
         let is_large = |owner: Owner| m.space(owner.space).entry(owner.vpn).is_large_resident();
-        match m.frames.owner(*pfn).is_some_and(is_large) {
-            true => large.push(*pfn),
-            false => small.push(*pfn),
+        if m.frames.owner(*pfn).is_some_and(is_large) {
+            large.push(*pfn);
+        } else {
+            small.push(*pfn);
         }
     }
     (small, large)
 }
 
-/// A large page whose entries are held, and its frames.
+/// A locked large page: its entries, and its frames.
 struct Block<'a, P: Platform> {
     held: HeldBlock<'a, P>,
     frames: [Pfn; LARGE_PAGES],
 }
 
 impl<'a, P: Platform> Block<'a, P> {
-    /// Locks the large page whose first frame is `head`, if nobody is at one of its pages.
+    /// Locks the large page whose first frame is `head`, if none of its entries is locked or
+    /// pinned.
     fn lock(m: &'a Machine<P>, head: Pfn) -> Option<Block<'a, P>> {
         let owner = m.frames.owner(head).filter(|owner| owner.vpn == block_of(owner.vpn))?;
         let frames = block_frames(head);
@@ -66,16 +67,16 @@ impl<'a, P: Platform> Block<'a, P> {
         Some(Block { held, frames })
     }
 
-    /// Takes all its pages from the program; what came of each.
+    /// Unmaps all its pages; returns the result of each.
     fn unmap(&self, m: &Machine<P>) -> [Unmapped; LARGE_PAGES] {
-        let mut outcome = [Unmapped::Yes; LARGE_PAGES];
+        let mut outcome = [Unmapped::Done; LARGE_PAGES];
         let mapped = |index: usize| self.held.entry(index).is_mapped();
         unmap_stretches(m, self.held.owner(0), &self.frames, mapped, &mut outcome);
         outcome
     }
 
-    /// Makes its pages pages of their own, each on the list that `list_of` says by its place, but
-    /// for the first, which is the caller's.
+    /// Makes its pages small ones, each on the list that `list_of` gives for its index, except the
+    /// first, which stays isolated.
     fn split(
         self,
         m: &Machine<P>,
@@ -90,12 +91,12 @@ impl<'a, P: Platform> Block<'a, P> {
             if outcome[index] == Unmapped::Vanished {
                 m.frames.set_owner(*pfn, None);
                 let orphaned = m.frames.place(*pfn).change(Place::Isolated, Place::Orphan);
-                debug_assert_eq!(orphaned, Ok(()), "{pfn:?} is in the hands of this thread");
+                debug_assert_eq!(orphaned, Ok(()), "{pfn:?} is isolated by this thread");
             }
         }
         tails.iter_mut().for_each(|tails| tails.list(m));
         self.held.release(|index, was| match outcome[index] {
-            Unmapped::Yes => was.unmapped().small(),
+            Unmapped::Done => was.unmapped().small(),
             Unmapped::Busy => was.small(),
             Unmapped::Vanished => Entry::ABSENT,
         });
@@ -103,28 +104,29 @@ impl<'a, P: Platform> Block<'a, P> {
     }
 }
 
-/// What comes of asking a large page whether it is used.
+/// The result of probing a large page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aged {
-    /// It shows from now on.
-    Asked,
-    /// Its first frame goes back where it was.
-    Rotated,
+pub(super) enum Probe {
+    /// Its entries show from now on whether it is used.
+    Done,
+    /// It is locked or pinned.
+    Busy,
 }
 
-/// Asks a large page, whose first frame the caller has isolated, whether it is used.
-pub(super) fn age<P: Platform>(m: &Machine<P>, head: Pfn) -> Aged {
-    let Some(block) = Block::lock(m, head) else { return Aged::Rotated };
+/// Probes a large page, whose first frame the caller has isolated.
+pub(super) fn probe<P: Platform>(m: &Machine<P>, head: Pfn) -> Probe {
+    let Some(block) = Block::lock(m, head) else { return Probe::Busy };
     if m.platform.recency() == Recency::AccessedBit {
         block.held.release(|_, was| was.idle());
-        return Aged::Asked;
+        return Probe::Done;
     }
     let outcome = block.unmap(m);
-    match outcome.iter().all(|page| *page == Unmapped::Yes) {
-        true => block.held.release(|_, was| was.unmapped()),
-        false => block.split(m, &outcome, |_| List::ActiveAnon),
+    if outcome.iter().all(|page| *page == Unmapped::Done) {
+        block.held.release(|_, was| was.unmapped());
+    } else {
+        block.split(m, &outcome, |_| List::ActiveAnon);
     }
-    Aged::Asked
+    Probe::Done
 }
 
 /// Evicts a large page, whose first frame the caller has isolated from the inactive list; returns
@@ -133,7 +135,7 @@ pub(super) fn evict<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     head: Pfn,
-    who: &mut Reclaimer<'_, P>,
+    reclaimer: &mut Reclaimer<'_, P>,
 ) -> u32 {
     let back = |list| m.free(&node.lru.putback(&m.frames, &[head], list));
     let Some(block) = Block::lock(m, head) else {
@@ -150,11 +152,9 @@ pub(super) fn evict<P: Platform>(
             return 0;
         }
         Warmth::Mixed => {
-            let list_of = |index: usize| match used[index] {
-                true => List::ActiveAnon,
-                false => List::InactiveAnon,
-            };
-            // Nothing was unmapped.
+            let list_of =
+                |index: usize| if used[index] { List::ActiveAnon } else { List::InactiveAnon };
+            // No page was unmapped.
             block.split(m, &[Unmapped::Busy; LARGE_PAGES], list_of);
             m.count(Counter::ThpColdSplit, 1);
             m.count(Counter::PgActivate, used.iter().filter(|used| **used).count() as u64);
@@ -164,7 +164,7 @@ pub(super) fn evict<P: Platform>(
         Warmth::Cold => {}
     }
     let outcome = block.unmap(m);
-    if outcome.iter().any(|page| *page != Unmapped::Yes) {
+    if outcome.iter().any(|page| *page != Unmapped::Done) {
         block.split(m, &outcome, |_| List::ActiveAnon);
         back(List::ActiveAnon);
         return 0;
@@ -177,12 +177,12 @@ pub(super) fn evict<P: Platform>(
     let Some(slot) = m.swap.alloc_block(m.cpu(), head, Order::LARGE) else {
         drop(phase);
         m.count(Counter::ThpSwpOutFallback, 1);
-        // They go next, one by one.
+        // Its pages are evicted next, one by one.
         block.split(m, &outcome, |_| List::InactiveAnon);
         back(List::InactiveAnon);
         return 0;
     };
-    write_out(m, node, block, head, slot, who)
+    write_out(m, node, block, head, slot, reclaimer)
 }
 
 /// Which pages are in use.
@@ -193,19 +193,20 @@ fn used<P: Platform>(block: &Block<'_, P>, recency: Recency) -> [bool; LARGE_PAG
     })
 }
 
-/// How a large page at the end of the inactive list is used.
+/// How much of a large page at the end of the inactive list is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Warmth {
-    /// Most of it is: it stays as it is.
+    /// At least half of its pages: it stays whole.
     Hot,
-    /// Parts are: these stay, by themselves.
+    /// Some pages: these stay, as small ones.
     Mixed,
-    /// Nothing is.
+    /// None.
     Cold,
 }
 
-/// Decides, by how many pages are in use. The kernel keeps a block for one of them; here the others
-/// would take the memory of who uses his. khugepaged collapses what it may again only with more.
+/// Decides by the number of pages in use. The kernel keeps a whole block for one used page; here
+/// the unused ones would take a notable part of the budget. khugepaged's threshold is higher, so it
+/// does not collapse at once what was split here.
 fn warmth(used: usize) -> Warmth {
     match used {
         0 => Warmth::Cold,
@@ -215,8 +216,8 @@ fn warmth(used: usize) -> Warmth {
 }
 
 /// Splits an unmapped block, drops its pages of zeros, which need neither frames nor slots, and
-/// leaves the others to go one by one (underused: the kernel's thp shrinker, 6.12); returns the
-/// frames freed.
+/// lists the others to be evicted one by one (the kernel's shrinker of underused THPs, 6.12).
+/// Returns the frames freed.
 fn drop_zeros<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
@@ -224,8 +225,8 @@ fn drop_zeros<P: Platform>(
     zeros: &[bool; LARGE_PAGES],
 ) -> u32 {
     let fates = zeros.map(|zero| if zero { Fate::Free } else { Fate::Listed });
-    // While the entries are held: who drops a page next finds its frame where it belongs.
-    let freed = settle(m, node, &block.frames, &fates, List::InactiveAnon);
+    // While the entries are held: a thread that drops one of the pages next finds its frame listed.
+    let freed = free_or_list(m, node, &block.frames, &fates, List::InactiveAnon);
     block.held.release(|index, was| match fates[index] {
         Fate::Free => Entry::ABSENT,
         Fate::Listed => was.unmapped().small(),
@@ -235,14 +236,14 @@ fn drop_zeros<P: Platform>(
     freed
 }
 
-/// Writes an unmapped block to its slots and frees what nobody wanted meanwhile.
+/// Writes an unmapped block to its slots and completes the write; returns the frames freed.
 fn write_out<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     block: Block<'_, P>,
     head: Pfn,
     slot: Slot,
-    who: &mut Reclaimer<'_, P>,
+    reclaimer: &mut Reclaimer<'_, P>,
 ) -> u32 {
     let at = |index: usize| Slot { index: slot.index + index as u32, ..slot };
     let frames = block.frames;
@@ -251,45 +252,34 @@ fn write_out<P: Platform>(
     let mut io = [Io::block(slot.index, head, Order::LARGE)];
     m.swap.write(&m.platform, &m.stats, slot.device, &mut io);
     let mut fates = [Fate::Listed; LARGE_PAGES];
-    match io[0].result {
-        Ok(()) => {
-            m.count(Counter::ThpSwpOut, 1);
-            for (first, list) in io[0].frames.lists() {
-                m.swap.uncache(&m.platform, at(first), &list, |index, cached| {
-                    fates[first + index] = match cached {
-                        Cached::Removed => Fate::Free,
-                        Cached::Claimed => Fate::Listed,
-                    };
-                });
-            }
-            m.set_written(frames.into_iter(), Writeback::Idle);
-        }
-        Err(_) => {
-            m.set_written(frames.into_iter(), Writeback::Failed);
-            // Who holds an entry of the block may be waiting for a page under way.
-            who.finish_all(m, node);
-            for (index, pfn) in frames.iter().enumerate() {
-                fates[index] = match restore(m, at(index), *pfn) {
-                    Unwritten::Dropped => Fate::Free,
-                    Unwritten::Claimed | Unwritten::Restored => Fate::Listed,
-                };
-            }
-        }
+    let mut note = |pfn: Pfn, outcome| {
+        fates[(pfn.0 - head.0) as usize] = match outcome {
+            Outcome::Freed => Fate::Free,
+            Outcome::Claimed | Outcome::Clean | Outcome::Dirty => Fate::Listed,
+        };
+    };
+    if io[0].result.is_ok() {
+        m.count(Counter::ThpSwpOut, 1);
     }
-    settle(m, node, &frames, &fates, List::ActiveAnon)
+    complete_cached(m, slot.device, &io, &mut note);
+    if io[0].result.is_err() {
+        reclaimer.complete_all(m, node);
+        restore_cached(m, slot.device, &io, &mut note);
+    }
+    free_or_list(m, node, &frames, &fates, List::ActiveAnon)
 }
 
-/// Where a frame of what was a large page goes.
+/// Where a frame of a former large page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is free.
     Free,
-    /// It holds a page of its own.
+    /// It holds a small page.
     Listed,
 }
 
-/// Frees or lists the frames of what was a large page; returns how many are free.
-fn settle<P: Platform>(
+/// Frees or lists the frames of a former large page; returns how many it freed.
+fn free_or_list<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     frames: &[Pfn],
@@ -301,13 +291,13 @@ fn settle<P: Platform>(
         let from = if index == 0 { Place::Isolated } else { Place::Tail };
         match (fate, m.frames.place(*pfn).change(from, Place::Isolated)) {
             (Fate::Free, moved) => {
-                debug_assert_eq!(moved, Ok(()), "{pfn:?} is nobody else's");
+                debug_assert_eq!(moved, Ok(()), "{pfn:?} is isolated by this thread");
                 m.frames.set_owner(*pfn, None);
                 let off = m.frames.place(*pfn).change(Place::Isolated, Place::Off);
-                debug_assert_eq!(off, Ok(()), "{pfn:?} is in the hands of this thread");
+                debug_assert_eq!(off, Ok(()), "{pfn:?} is isolated by this thread");
                 free.push(*pfn);
             }
-            // Claimed by a fault, and dropped by its program since then: putting it back frees it.
+            // An orphan if a fault claimed it and the program dropped it since: putback frees it.
             (Fate::Listed, _) => listed.push(*pfn),
         }
         if free.is_full() || index + 1 == frames.len() {
@@ -328,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_stays_whole_for_half_of_its_pages() {
+    fn a_block_with_half_of_its_pages_in_use_stays_whole() {
         let table = [
             (0, Warmth::Cold),
             (1, Warmth::Mixed),

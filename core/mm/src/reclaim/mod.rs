@@ -1,33 +1,42 @@
-//! Makes frames free: decides the fate of the oldest pages, 32 at a time, and acts on it.
+//! Reclaim: frees frames by evicting the pages that were not used for longest, 32 at a time.
 //!
 //! ```text
-//! balance::shrink -- scan::age     active -> inactive, asking whether pages are used
-//!                 \- scan::decide  Fate of an inactive page: pure
-//!                    evict         acts: unmap, slot, write, free; runs of up to 16 pages
-//!                    in_place      the same for files: unmap, write, free
-//!                    outbox        writes to slots that kswapd does not wait for at once
-//!                    folio         the same for pages of more than one frame
-//! kswapd          -- threads that call balance::shrink between the low and the high mark
-//! crew            -- how many of them each node has
-//!                    sizing: Sizing, if that is left to the manager: pure
-//! throttle        -- direct reclaims wait: for pages in other threads' hands, for kswapd
+//! shrink      which pages go next: a kind, then the oldest of its inactive list
+//!  |- balance   which kinds, and how many pages: pure
+//!  |- aging     active -> inactive, probing whether pages are used
+//!  |- throttle  direct reclaims wait: for isolated pages, for kswapd
+//!  \- evict     a batch: each page's fate (fate: pure), slots, writes, free frames
+//!      |- in_place  files' pages: written to their places
+//!      |- folio     pages of more than one frame
+//!      |- large     pages of 2 MiB
+//!      \- crate::write_completion  what becomes of a page after its write
+//! kswapd      threads that reclaim between the low and the high watermark
+//!  |- write_queue  their writes in flight
+//!  \- kswapd_pool  how many of them each node has; sizing: the automatic number, pure
 //! ```
-//! Locking: reclaim only ever *tries* to lock entries, and waits for nothing but its own transfers,
-//! and for others for a limited time; so an allocation may reclaim while it holds entries. Isolated
-//! pages are in one thread's hands.
+//! Locking: reclaim only *tries* to lock entries, and waits for nothing but its own transfers and,
+//! for a bounded time, in `throttle`. So an allocation may reclaim while it holds entries. Isolated
+//! pages are held by the thread that isolated them.
 
+mod aging;
 mod balance;
-mod crew;
+mod destinations;
 mod evict;
+mod fate;
 mod folio;
 mod in_place;
 mod kswapd;
+mod kswapd_pool;
 mod large;
-mod outbox;
-mod scan;
+mod reclaimer;
+mod shrink;
 mod sizing;
 mod throttle;
+mod transfers;
+mod write_queue;
 
-pub use balance::{Reclaimer, shrink};
-pub use crew::Crew;
-pub use throttle::{Throttled, wait_for_relief};
+pub use kswapd::wake_kswapd;
+pub use kswapd_pool::KswapdPool;
+pub use reclaimer::Reclaimer;
+pub use shrink::shrink;
+pub use throttle::{Throttled, throttle_direct_reclaim};

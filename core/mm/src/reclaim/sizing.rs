@@ -28,7 +28,7 @@ const SHORT_MIN: Nanos = Nanos(50_000_000);
 /// How long it must be squeezed before one is taken away.
 const SQUEEZED_MIN: Nanos = Nanos(100_000_000);
 /// How long it must be calm before one is taken away.
-pub(super) const CALM_MIN: Nanos = Nanos(500_000_000);
+pub(super) const EXCESS_MIN: Nanos = Nanos(500_000_000);
 
 /// A thread that was at work for so much of a period, in thousandths, was so all the time.
 const BUSY: u64 = 900;
@@ -83,7 +83,7 @@ impl Sample {
         self.freed > 0 && (self.stalls > 0 && overloaded || lags)
     }
 
-    fn is_calm(&self) -> bool {
+    fn is_excess(&self) -> bool {
         self.share(self.wanted()) <= EASY * (self.threads as u64).saturating_sub(1)
     }
 
@@ -96,7 +96,7 @@ impl Sample {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Streaks {
     short: Option<Streak>,
-    calm: Option<Streak>,
+    excess: Option<Streak>,
     squeezed: Option<Streak>,
 }
 
@@ -123,7 +123,7 @@ impl Streaks {
             goes_on.then_some(Streak { length, idle, wanted })
         };
         self.short = longer(self.short, sample.is_short());
-        self.calm = longer(self.calm, sample.is_calm());
+        self.excess = longer(self.excess, sample.is_excess());
         self.squeezed = longer(self.squeezed, sample.is_squeezed());
     }
 }
@@ -145,7 +145,7 @@ pub(super) fn decide(threads: usize, streaks: &Streaks) -> Sizing {
     let growth = streaks.short.filter(|s| s.length >= SHORT_MIN).map_or(0, |s| s.growth(threads));
     match () {
         () if threads > 1 && lasts(streaks.squeezed, SQUEEZED_MIN) => Sizing::Shrink,
-        () if threads > 1 && lasts(streaks.calm, CALM_MIN) => Sizing::Shrink,
+        () if threads > 1 && lasts(streaks.excess, EXCESS_MIN) => Sizing::Shrink,
         () if growth > 0 => Sizing::Grow(growth),
         () => Sizing::Keep,
     }
@@ -220,14 +220,14 @@ mod tests {
 
     #[test]
     fn fewer_threads_where_one_less_would_do_or_no_cpu_idles() {
-        let calm = Sample { busy: Nanos(PERIOD.0 * 7 / 10), stalls: 0, ..SHORT };
+        let excess = Sample { busy: Nanos(PERIOD.0 * 7 / 10), stalls: 0, ..SHORT };
         let taken = Sample { idle: Some(Nanos(PERIOD.0 / 11)), ..SHORT };
         let table = [
-            (calm, 49, Sizing::Keep),
-            (calm, 50, Sizing::Shrink),
-            (Sample { busy: Nanos(PERIOD.0 * 8 / 10), ..calm }, 1000, Sizing::Keep),
-            (Sample { freed_directly: 10, ..calm }, 1000, Sizing::Keep),
-            (Sample { threads: 1, busy: Nanos(0), ..calm }, 1000, Sizing::Keep),
+            (excess, 49, Sizing::Keep),
+            (excess, 50, Sizing::Shrink),
+            (Sample { busy: Nanos(PERIOD.0 * 8 / 10), ..excess }, 1000, Sizing::Keep),
+            (Sample { freed_directly: 10, ..excess }, 1000, Sizing::Keep),
+            (Sample { threads: 1, busy: Nanos(0), ..excess }, 1000, Sizing::Keep),
             (taken, 9, Sizing::Keep),
             (taken, 10, Sizing::Shrink),
             (Sample { threads: 1, ..taken }, 1000, Sizing::Keep),

@@ -1,14 +1,15 @@
-//! Holds threads up in direct reclaim, where to go on would help nobody.
+//! Makes threads in direct reclaim wait where further reclaim would not help.
 //!
 //! ```text
-//! enter            more pages of a kind are in threads' hands than an eighth of its inactive list
-//!                  (too_many_isolated): 20 ms, or until they are fewer
-//! wait_for_relief  less than half of min is free on all nodes together: kswapd has its turn
-//!                  (throttle_direct_reclaim): 100 ms, or until that much is free, or it gives up
+//! may_isolate              more pages of a kind are isolated than an eighth of its inactive list
+//!                          (too_many_isolated): waits 20 ms, or until fewer are
+//! throttle_direct_reclaim  all nodes together have less than half of min free: waits 100 ms, or
+//!                          until kswapd has freed that much or has given up
 //! ```
-//! kswapd is never held up. Who is may hold entries: every wait has an end of its own. Where it
-//! departs from the kernel: two batches may always be in hand, for budgets of some hundred frames;
-//! the wait for kswapd is a tenth of the kernel's second, since others wait for those entries.
+//! kswapd never waits here. A thread that does may hold entries, so every wait is bounded. Two
+//! departures from the kernel: two batches may always be isolated, for budgets of some hundred
+//! frames; and the wait for kswapd is a tenth of the kernel's second, because other threads may
+//! wait for those entries.
 
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
@@ -17,137 +18,146 @@ use highwater_platform::{Atomic, Event, Platform};
 use highwater_units::{BATCH_PAGES_MAX, Nanos};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 
-/// How long a batch waits for others.
-const ROOM_WAIT: Nanos = Nanos(20_000_000);
-/// How long a direct reclaim waits for kswapd.
-const RELIEF_WAIT: Nanos = Nanos(100_000_000);
+/// Longest wait for fewer isolated pages.
+const ISOLATED_WAIT_MAX: Nanos = Nanos(20_000_000);
+/// Longest wait of a direct reclaim for kswapd.
+const THROTTLE_WAIT_MAX: Nanos = Nanos(100_000_000);
 
 /// Whether one more batch of a kind may be isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Crowd {
+pub(super) enum Isolation {
     /// It may.
-    Few,
-    /// Too many pages are in threads' hands for that.
-    Many,
+    Allowed,
+    /// Too many pages are isolated already.
+    TooMany,
 }
 
-fn crowd(inactive: u32, isolated: u32) -> Crowd {
-    match isolated > (inactive >> 3).max(BATCH_PAGES_MAX as u32) {
-        true => Crowd::Many,
-        false => Crowd::Few,
+fn isolation(inactive: u32, isolated: u32) -> Isolation {
+    if isolated > (inactive >> 3).max(BATCH_PAGES_MAX as u32) {
+        Isolation::TooMany
+    } else {
+        Isolation::Allowed
     }
 }
 
-fn crowd_of<P: Platform>(node: &Node<P>, kind: Kind) -> Crowd {
+fn isolation_of<P: Platform>(node: &Node<P>, kind: Kind) -> Isolation {
     let isolated = node.isolated[kind as usize].load(SeqCst);
-    crowd(node.lru.len(List::inactive(kind)), isolated)
+    isolation(node.lru.len(List::inactive(kind)), isolated)
 }
 
-/// Waits until a batch may be isolated, once.
-pub(super) fn enter<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> Crowd {
-    if crowd_of(node, kind) == Crowd::Few {
-        return Crowd::Few;
+/// Waits once, if too many pages are isolated; returns whether a batch may be isolated then.
+pub(super) fn may_isolate<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> Isolation {
+    if isolation_of(node, kind) == Isolation::Allowed {
+        return Isolation::Allowed;
     }
     m.count(Counter::ThrottleIsolated, 1);
     let ticket = node.isolated_wait.ticket();
-    // Before the next look: who makes it fewer afterwards sees that somebody waits.
+    // Before the next check: a thread that returns pages after it sees the waiter.
     node.isolated_waiters.fetch_add(1, SeqCst);
-    if crowd_of(node, kind) == Crowd::Many {
-        node.isolated_wait.wait(ticket, Some(ROOM_WAIT));
+    if isolation_of(node, kind) == Isolation::TooMany {
+        node.isolated_wait.wait(ticket, Some(ISOLATED_WAIT_MAX));
     }
     node.isolated_waiters.fetch_sub(1, SeqCst);
-    crowd_of(node, kind)
+    isolation_of(node, kind)
 }
 
-/// Pages that a thread has isolated, until it is dropped.
+/// Counts pages as isolated until it is dropped.
 #[must_use]
-pub(super) struct Isolated<'a, P: Platform> {
+pub(super) struct IsolatedPages<'a, P: Platform> {
     node: &'a Node<P>,
     kind: Kind,
     pages: u32,
 }
 
-impl<P: Platform> Isolated<'_, P> {
-    /// The thread has so many more.
-    pub(super) fn note(node: &Node<P>, kind: Kind, pages: u32) -> Isolated<'_, P> {
+impl<P: Platform> IsolatedPages<'_, P> {
+    /// Counts `pages` more.
+    pub(super) fn add(node: &Node<P>, kind: Kind, pages: u32) -> IsolatedPages<'_, P> {
         node.isolated[kind as usize].fetch_add(pages, AcqRel);
-        Isolated { node, kind, pages }
+        IsolatedPages { node, kind, pages }
     }
 }
 
-impl<P: Platform> Drop for Isolated<'_, P> {
+impl<P: Platform> Drop for IsolatedPages<'_, P> {
     fn drop(&mut self) {
-        let Isolated { node, kind, pages } = *self;
+        let IsolatedPages { node, kind, pages } = *self;
         node.isolated[kind as usize].fetch_sub(pages, SeqCst);
-        // Not only who makes it few: it also becomes so as the list grows, and nobody tells.
-        if node.isolated_waiters.load(SeqCst) > 0 && crowd_of(node, kind) == Crowd::Few {
+        // Not only when this was the last page too many: the list may have grown, which wakes
+        // nobody.
+        if node.isolated_waiters.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed
+        {
             node.isolated_wait.notify_all();
         }
     }
 }
 
-/// Whether direct reclaim may begin.
+/// Whether a direct reclaim may begin (allow_direct_reclaim).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Depth {
+enum Admission {
     /// It may.
-    Fine,
-    /// Memory is so short that kswapd should have its turn.
-    Deep,
+    Go,
+    /// Memory is so short that kswapd goes first.
+    Wait,
 }
 
-/// Decides, from all nodes together: free frames, the min marks, and whether kswapd can help.
-fn depth(free: u32, min: u32, help: bool) -> Depth {
-    match free <= min / 2 && help {
-        true => Depth::Deep,
-        false => Depth::Fine,
-    }
+/// Whether any node's kswapd can free memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kswapd {
+    Working,
+    /// All have given up, or none runs.
+    Failing,
 }
 
-fn depth_of<P: Platform>(m: &Machine<P>) -> Depth {
+/// Decides, from free frames and min watermarks of all nodes together.
+fn admission(free: u32, min: u32, kswapd: Kswapd) -> Admission {
+    if free <= min / 2 && kswapd == Kswapd::Working { Admission::Wait } else { Admission::Go }
+}
+
+fn admission_of<P: Platform>(m: &Machine<P>) -> Admission {
     let free = m.nodes.iter().map(|node| node.zone.free_frames()).sum();
     let min = m.nodes.iter().map(|node| node.zone.marks().min).sum();
-    depth(free, min, m.nodes.iter().any(|node| node.kswapd_failing.load(Acquire) == 0))
+    let working = m.nodes.iter().any(|node| node.kswapd_failing.load(Acquire) == 0);
+    admission(free, min, if working { Kswapd::Working } else { Kswapd::Failing })
 }
 
-/// What a thread in need did before its direct reclaim.
+/// What a thread did before its direct reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttled {
-    /// It begins at once.
-    No,
-    /// It waited: there may be frames by now.
-    Yes,
+    /// It starts at once.
+    Unthrottled,
+    /// It waited: frames may be free by now.
+    Waited,
 }
 
-/// Waits until kswapd has brought free frames above half of min, as far as it can. Its alarms have
-/// been rung.
-pub fn wait_for_relief<P: Platform>(m: &Machine<P>) -> Throttled {
-    let (start, mut throttled) = (m.platform.now(), Throttled::No);
+/// Waits until kswapd, which the caller has woken, has brought free frames above half of min, or
+/// has given up.
+pub fn throttle_direct_reclaim<P: Platform>(m: &Machine<P>) -> Throttled {
+    let (start, mut throttled) = (m.platform.now(), Throttled::Unthrottled);
     loop {
         let ticket = m.throttle_wait.ticket();
-        let left = RELIEF_WAIT.since(m.platform.now().since(start));
-        if depth_of(m) == Depth::Fine || left == Nanos(0) {
+        let left = THROTTLE_WAIT_MAX.since(m.platform.now().since(start));
+        if admission_of(m) == Admission::Go || left == Nanos(0) {
             return throttled;
         }
-        if throttled == Throttled::No {
+        if throttled == Throttled::Unthrottled {
             m.count(Counter::ThrottleDirect, 1);
         }
-        throttled = Throttled::Yes;
+        throttled = Throttled::Waited;
         m.throttle_wait.wait(ticket, Some(left));
     }
 }
 
-/// kswapd has freed something: threads that wait for it go on, if that is enough.
-pub(super) fn relieve<P: Platform>(m: &Machine<P>, node: &Node<P>) {
+/// kswapd has freed frames: wakes throttled threads if they are enough.
+pub(super) fn kswapd_progressed<P: Platform>(m: &Machine<P>, node: &Node<P>) {
     if node.kswapd_failing.load(Acquire) != 0 {
         node.kswapd_failing.store(0, Release);
     }
-    if depth_of(m) == Depth::Fine {
+    if admission_of(m) == Admission::Go {
         m.throttle_wait.notify_all();
     }
 }
 
-/// kswapd can do nothing for a node: nobody waits for it.
-pub(super) fn give_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
+/// kswapd has given up on a node: no thread waits for it.
+pub(super) fn kswapd_gave_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
     node.kswapd_failing.store(1, Release);
     m.throttle_wait.notify_all();
 }
@@ -159,15 +169,15 @@ mod tests {
     use highwater_os::Os;
     use highwater_units::{Bytes, Pfn};
 
-    /// A task was found asleep for 20 ms, with nothing isolated: the inactive list had grown, so
-    /// that to the last thread with pages in hand they had been few already, and it said nothing.
+    /// A task once slept for 20 ms with nothing isolated: the inactive list had grown, so the last
+    /// thread with isolated pages found that they had not been too many, and woke nobody.
     #[test]
-    fn who_waits_is_told_though_it_was_the_list_that_grew() {
+    fn waiters_wake_after_the_inactive_list_has_grown() {
         let platform = Os::new(Bytes::of_pages(512), Vec::new()).expect("an arena");
         let m = Machine::new(platform, Config::default());
         let node = &m.nodes[0];
-        let isolated = Isolated::note(node, Kind::Anon, 40);
-        assert_eq!(crowd_of(node, Kind::Anon), Crowd::Many);
+        let isolated = IsolatedPages::add(node, Kind::Anon, 40);
+        assert_eq!(isolation_of(node, Kind::Anon), Isolation::TooMany);
         let ticket = node.isolated_wait.ticket();
         node.isolated_waiters.fetch_add(1, SeqCst);
         let grown: Vec<Pfn> = (0..400).map(Pfn).collect();
@@ -175,27 +185,39 @@ mod tests {
             node.lru.add(&m.frames, m.cpu(), pages, List::InactiveAnon);
         }
         node.lru.drain(&m.frames, |_| ());
-        assert_eq!(crowd_of(node, Kind::Anon), Crowd::Few);
+        assert_eq!(isolation_of(node, Kind::Anon), Isolation::Allowed);
         assert_eq!(node.isolated_wait.ticket(), ticket);
         drop(isolated);
         assert_ne!(node.isolated_wait.ticket(), ticket);
     }
 
     #[test]
-    fn an_eighth_of_the_inactive_list_may_be_in_hand_or_a_batch_and_the_next() {
-        let table = [(0, 32, Crowd::Few), (0, 33, Crowd::Many), (255, 33, Crowd::Many)];
-        let large = [(8000, 1000, Crowd::Few), (8000, 1001, Crowd::Many)];
+    fn an_eighth_of_the_inactive_list_may_be_isolated_or_two_batches() {
+        let table = [
+            (0, 32, Isolation::Allowed),
+            (0, 33, Isolation::TooMany),
+            (255, 33, Isolation::TooMany),
+        ];
+        let large = [(8000, 1000, Isolation::Allowed), (8000, 1001, Isolation::TooMany)];
         for (inactive, isolated, expected) in table.into_iter().chain(large) {
-            assert_eq!(crowd(inactive, isolated), expected, "{isolated} of {inactive}");
+            assert_eq!(isolation(inactive, isolated), expected, "{isolated} of {inactive}");
         }
     }
 
     #[test]
-    fn kswapd_has_its_turn_below_half_of_min_if_it_can_help() {
-        let table = [(50, 100, true, Depth::Deep), (51, 100, true, Depth::Fine)];
-        let hopeless = [(0, 100, false, Depth::Fine), (0, 1, true, Depth::Deep)];
-        for (free, min, help, expected) in table.into_iter().chain(hopeless) {
-            assert_eq!(depth(free, min, help), expected, "{free} free, min {min}, {help}");
+    fn kswapd_goes_first_below_half_of_min_while_it_works() {
+        let table = [
+            (50, 100, Kswapd::Working, Admission::Wait),
+            (51, 100, Kswapd::Working, Admission::Go),
+            (0, 100, Kswapd::Failing, Admission::Go),
+            (0, 1, Kswapd::Working, Admission::Wait),
+        ];
+        for (free, min, kswapd, expected) in table {
+            assert_eq!(
+                admission(free, min, kswapd),
+                expected,
+                "{free} free, min {min}, {kswapd:?}"
+            );
         }
     }
 }

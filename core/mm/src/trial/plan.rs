@@ -329,9 +329,9 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
     let shadows = [false, true][random.below(2) as usize];
-    let lru_lanes = random.percent(50).then(|| 1 + random.below(6) as u32);
+    let lru_shards = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
-    let usual = Config { lru_lanes, dirty_background_ratio, dirty_ratio, ..usual };
+    let usual = Config { lru_shards, dirty_background_ratio, dirty_ratio, ..usual };
     Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
 }
 

@@ -14,8 +14,9 @@ use super::model::words;
 use super::world::World;
 use crate::lru::List;
 use crate::machine::{Machine, Node};
+use crate::reclaim::wake_kswapd;
 use crate::zone::Level;
-use highwater_platform::{Event, Platform};
+use highwater_platform::Platform;
 use highwater_units::{SpaceId, Vpn};
 
 /// Waits for kswapd before it is said to be lost; the later ones are the longest the platform has.
@@ -86,7 +87,7 @@ fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
         }
         match bell {
             Bell::ByHand if attempt.is_power_of_two() => {
-                machine.nodes.iter().filter(short).for_each(|node| node.kswapd_wait.notify_all());
+                machine.nodes.iter().filter(short).for_each(|node| wake_kswapd(node));
             }
             Bell::ByFaults(page) if attempt > RELAX_MAX && attempt.is_power_of_two() => {
                 fault(world, (page + u64::from(attempt.ilog2())) % world.plan.pages);

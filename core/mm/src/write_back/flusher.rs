@@ -12,13 +12,13 @@
 //! written.
 
 use super::dirty::{EXPIRE, Flush, Limits, Writer};
-use super::frame;
 use crate::kthread::Kthreads;
 use crate::lru::Kind;
 use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Backing, Entry, Held, Pinned, Range, Space};
 use crate::stats::Counter;
+use crate::write_completion::{Outcome, Purpose, complete_held, resident_frame};
 use highwater_platform::{Atomic, Event, Io, Platform, Stop};
 use highwater_units::{FrameList, Nanos, NodeId, Vpn};
 use std::io;
@@ -229,7 +229,7 @@ fn take_run<'a, P: Platform>(m: &Machine<P>, space: &'a Space<P>, vpn: Vpn) -> O
     let alike = |entry: Entry| entry.is_dirty() && entry.is_mapped() == first.is_mapped();
     while held.extend(Pinned::Refuse, alike) {}
     if first.is_mapped() {
-        let frames: FrameList = held.entries().iter().map(frame).collect();
+        let frames: FrameList = resident_frames(&held);
         let progress = m.platform.unmap(space.id(), vpn, &frames);
         if progress.stop == Some(Stop::Vanished) {
             m.abandon(frames[progress.done]);
@@ -241,20 +241,25 @@ fn take_run<'a, P: Platform>(m: &Machine<P>, space: &'a Space<P>, vpn: Vpn) -> O
     (!held.is_empty()).then_some(held)
 }
 
+fn resident_frames<P: Platform>(held: &Held<'_, P>) -> FrameList {
+    held.entries().iter().map(|entry| resident_frame(*entry)).collect()
+}
+
 /// Writes the runs, all under way together; says how many pages.
 fn write_batch<P: Platform>(m: &Machine<P>, device: u8, batch: Batch<'_, P>) -> usize {
     let mut ios = [Io::new(0, FrameList::default()); BATCH];
     for (io, held) in ios.iter_mut().zip(batch.runs.iter().flatten()) {
-        *io = Io::new(held.first().0 as u32, held.entries().iter().map(frame).collect());
+        *io = Io::new(held.first().0 as u32, resident_frames(held));
     }
     if batch.len > 0 {
         m.swap.write(&m.platform, &m.stats, device, &mut ios[..batch.len]);
     }
     let mut written = 0;
-    for (io, held) in ios.iter().zip(batch.runs.into_iter().flatten()) {
-        if io.result.is_ok() {
-            written += held.len();
-            held.release(|_, was| was.clean());
+    for (io, mut held) in ios.iter().zip(batch.runs.into_iter().flatten()) {
+        for index in 0..held.len() {
+            let completed =
+                complete_held(&mut held, index, io.result, Purpose::WriteBack, |was| was);
+            written += usize::from(completed == Outcome::Clean);
         }
     }
     m.count(Counter::Flushed, written as u64);

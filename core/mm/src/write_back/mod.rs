@@ -18,9 +18,9 @@ use crate::frame::Owner;
 use crate::machine::Machine;
 use crate::phase;
 use crate::range::{Large, each_held};
-use crate::space::{Backing, Entry, Held, Page, Range, Space};
-use crate::swap::first_error;
-use highwater_platform::{Io, Platform, Progress, Stop};
+use crate::space::{Backing, Entry, Held, Range, Space};
+use crate::write_completion::{Purpose, complete_held, resident_frame};
+use highwater_platform::{Io, IoError, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, Vpn};
 
 /// Makes the device equal to a range of a file's space, and what was written to it durable.
@@ -55,23 +55,20 @@ fn write_stretch<P: Platform>(
 ) -> (usize, Result<(), FaultError>) {
     let mapped = held.entries()[at].is_mapped();
     let alike = held.entries()[at..].iter().take_while(|entry| entry.is_mapped() == mapped);
-    let frames: FrameList = alike.map(frame).collect();
+    let frames: FrameList = alike.map(|entry| resident_frame(*entry)).collect();
     let owner = held.owner(at);
-    let progress = match mapped {
-        true => m.platform.unmap(owner.space, owner.vpn, &frames),
-        false => Progress::all(frames.len()),
+    let progress = if mapped {
+        m.platform.unmap(owner.space, owner.vpn, &frames)
+    } else {
+        Progress::all(frames.len())
     };
     let done = progress.done;
-    let written = write(m, device, owner.vpn, &frames[..done]);
+    let result = write(m, device, owner.vpn, &frames[..done]);
     for (index, pfn) in frames[..done].iter().enumerate() {
-        held.change(
-            at + index,
-            match written {
-                Ok(()) => Entry::resident(*pfn),
-                Err(_) => Entry::resident(*pfn).dirty(),
-            },
-        );
+        held.change(at + index, Entry::resident(*pfn).dirty());
+        complete_held(held, at + index, result, Purpose::WriteBack, |was| was);
     }
+    let written = result.map_err(FaultError::Write);
     match progress.stop {
         None => (done, written),
         Some(Stop::Vanished) => {
@@ -86,13 +83,6 @@ fn write_stretch<P: Platform>(
     }
 }
 
-fn frame(entry: &Entry) -> Pfn {
-    match entry.page() {
-        Page::Resident(pfn) => pfn,
-        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages are dirty"),
-    }
-}
-
 /// Writes a page that must stay mapped, as it is now.
 fn write_copy<P: Platform>(
     m: &Machine<P>,
@@ -104,7 +94,7 @@ fn write_copy<P: Platform>(
     m.platform.copy(owner.space, owner.vpn, pfn, copy[0]);
     let written = write(m, device, owner.vpn, &copy);
     m.free(&copy);
-    written
+    written.map_err(FaultError::Write)
 }
 
 /// Writes unmapped frames to the places of the pages from `first` on, in one transfer.
@@ -113,11 +103,11 @@ fn write<P: Platform>(
     device: u8,
     first: Vpn,
     frames: &[Pfn],
-) -> Result<(), FaultError> {
+) -> Result<(), IoError> {
     if frames.is_empty() {
         return Ok(());
     }
     let mut io = [Io::new(first.0 as u32, frames.iter().copied().collect())];
     m.swap.write(&m.platform, &m.stats, device, &mut io);
-    first_error(&io).map_or(Ok(()), |error| Err(FaultError::Write(error)))
+    io[0].result
 }

@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],
+    &["write_completion"],
     &["large", "run", "folio", "kthread"],
     &["machine"],
     &["space", "swap", "lru", "zone"],

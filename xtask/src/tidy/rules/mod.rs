@@ -18,6 +18,7 @@ pub(super) mod safe_core;
 pub(super) mod safety_comment;
 pub(super) mod short_files;
 pub(super) mod short_functions;
+pub(super) mod where_is;
 pub(super) mod workspace_lints;
 
 /// How the rules are tested: sources in, findings out.

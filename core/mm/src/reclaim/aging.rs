@@ -1,0 +1,131 @@
+//! Moves pages from active to inactive lists, and probes whether they are used: clears the accessed
+//! bit, or unmaps the page.
+
+use super::large::{self, split_batch};
+use crate::frame::History;
+use crate::lru::{Kind, List, Lru};
+use crate::machine::{Machine, Node};
+use crate::run::{Run, Unmapped, each_run};
+use crate::space::Entry;
+use crate::stats::Counter;
+use highwater_platform::{Platform, Recency};
+use highwater_units::{BATCH_PAGES_MAX, FrameBatch};
+
+/// Whether pages should move from a kind's active to its inactive list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aging {
+    /// The inactive list is too short, or its pages are the wrong ones.
+    Due,
+    /// The inactive list will do.
+    NotDue,
+}
+
+/// Moves up to two batches to the inactive list before one is evicted from it, while the list is
+/// low. One batch would only replace the next victims: no page would stay long enough to be used
+/// again.
+pub(super) fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
+    for _ in 0..2 {
+        if aging(m, node, kind) == Aging::Due {
+            age(m, node, kind);
+        }
+    }
+}
+
+/// Decides whether a kind's active pages are to be aged. Files' pages also are after refaults of
+/// pages that should have stayed: the active pages may no longer be the used ones.
+pub(super) fn aging<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> Aging {
+    let stale = kind == Kind::File && node.lru.workingset().has_refaults();
+    if stale || inactive_is_low(&node.lru, kind, m.platform.recency()) {
+        Aging::Due
+    } else {
+        Aging::NotDue
+    }
+}
+
+/// With an accessed bit, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a probe
+/// costs an unmapping, and a used page a fault, the inactive list is an eighth.
+fn inactive_is_low<P: Platform>(lru: &Lru<P>, kind: Kind, recency: Recency) -> bool {
+    let (active, inactive) = (lru.len(List::active(kind)), lru.len(List::inactive(kind)));
+    let ratio = match recency {
+        Recency::AccessedBit => inactive_ratio(active + inactive),
+        Recency::Unmapping => 7,
+    };
+    u64::from(inactive) * u64::from(ratio) < u64::from(active)
+}
+
+fn inactive_ratio(pages: u32) -> u32 {
+    match pages >> 18 {
+        0 => 1,
+        gib => (10 * gib).isqrt(),
+    }
+}
+
+/// Moves a batch of the oldest active pages of a kind to its inactive list and probes them.
+fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
+    let batch = node.lru.isolate(&m.frames, m.cpu(), List::active(kind), BATCH_PAGES_MAX);
+    if kind == Kind::File {
+        batch.iter().for_each(|pfn| m.frames.set_history(*pfn, History::Active));
+    }
+    let (batch, heads) = split_batch(m, batch);
+    let (mut probed, mut rotated) = match m.platform.recency() {
+        Recency::AccessedBit => (clear_accessed_bits(m, batch), FrameBatch::default()),
+        Recency::Unmapping => unmap(m, batch),
+    };
+    for head in heads.iter() {
+        match large::probe(m, *head) {
+            large::Probe::Done => probed.push(*head),
+            large::Probe::Busy => rotated.push(*head),
+        }
+    }
+    m.count(Counter::PgDeactivate, probed.len() as u64);
+    m.count(Counter::PgRotated, rotated.len() as u64);
+    m.free(&node.lru.putback(&m.frames, &probed, List::inactive(kind)));
+    m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));
+}
+
+fn clear_accessed_bits<P: Platform>(m: &Machine<P>, batch: FrameBatch) -> FrameBatch {
+    for pfn in batch.iter() {
+        if let Some(owner) = m.frames.owner(*pfn) {
+            m.space(owner.space).clear_accessed(owner.vpn, *pfn);
+        }
+    }
+    batch
+}
+
+/// Unmaps pages: a used one is mapped again by a minor fault. Returns the unmapped pages, and those
+/// that could not be unmapped.
+fn unmap<P: Platform>(m: &Machine<P>, batch: FrameBatch) -> (FrameBatch, FrameBatch) {
+    let (mut probed, mut busy) = (FrameBatch::default(), FrameBatch::default());
+    let locked_by_others = each_run(m, batch, |run: Run<'_, P>| {
+        let outcome = run.unmap(m, |_, _| true);
+        for (index, pfn) in run.frames.iter().enumerate() {
+            match outcome[index] {
+                Unmapped::Done => probed.push(*pfn),
+                Unmapped::Busy => busy.push(*pfn),
+                Unmapped::Vanished => {
+                    run.disown(m, index);
+                    busy.push(*pfn);
+                }
+            }
+        }
+        run.held.release(|index, was| match outcome[index] {
+            Unmapped::Done => was.unmapped().referenced(),
+            Unmapped::Busy => was,
+            Unmapped::Vanished => Entry::ABSENT,
+        });
+    });
+    locked_by_others.iter().for_each(|pfn| busy.push(*pfn));
+    (probed, busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_the_kernels() {
+        for (gib, ratio) in [(0, 1), (1, 3), (10, 10), (100, 31), (1000, 100)] {
+            assert_eq!(inactive_ratio(gib << 18), ratio, "{gib} GiB");
+        }
+    }
+}

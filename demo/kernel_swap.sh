@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Runs a command within a memory limit, with swap of the kernel's: what Highwater is compared with.
+#
+#   demo/kernel_swap.sh disk|zram LIMIT_MIB SWAP_MIB DIRECTORY COMMAND...
+#
+# disk: a swap file in DIRECTORY. zram: compressed memory, which the limit does not count.
+# Needs root, a memory cgroup and permission to swapon. Exit status 77, with a reason on stderr,
+# where the machine does not allow it. Whatever happens, swap is off and the cgroup gone at the end.
+set -euo pipefail
+
+unavailable() {
+    printf '%s\n' "$*" >&2
+    exit 77
+}
+
+kind=$1 limit=$(($2 << 20)) swap_mib=$3 directory=$4
+shift 4
+file= swap= zram= cgroup=
+
+cleanup() {
+    # swapoff reads back what is left, which is nothing once the command has ended.
+    [ -z "$swap" ] || timeout 120 swapoff "$swap" || true
+    [ -z "$zram" ] || {
+        echo 1 >"/sys/block/zram$zram/reset"
+        echo "$zram" >/sys/class/zram-control/hot_remove
+    } || true
+    [ -z "$file" ] || rm -f "$file"
+    [ -z "$cgroup" ] || rmdir "$cgroup" || true
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+[ "$(id -u)" -eq 0 ] || unavailable "needs root"
+for program in mkswap swapon swapoff; do
+    command -v "$program" >/dev/null || unavailable "needs $program"
+done
+
+limit_memory() { # makes the cgroup
+    local root limit_file
+    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        root=/sys/fs/cgroup limit_file=memory.max
+        echo +memory 2>/dev/null >"$root/cgroup.subtree_control" || true
+    else
+        root=/sys/fs/cgroup/memory limit_file=memory.limit_in_bytes
+    fi
+    mkdir "$root/highwater-demo.$$" 2>/dev/null || unavailable "no cgroup can be made in $root"
+    cgroup=$root/highwater-demo.$$
+    [ -e "$cgroup/$limit_file" ] || unavailable "$root has no memory controller"
+    echo "$limit" >"$cgroup/$limit_file"
+}
+
+swap_on_disk() {
+    file=$directory/kernel.swap
+    fallocate -l "${swap_mib}M" "$file" && chmod 600 "$file" && mkswap "$file" >/dev/null ||
+        unavailable "no swap file can be made in $directory"
+    timeout 60 swapon -p 32767 "$file" 2>/dev/null ||
+        unavailable "swapon is not permitted, or not on this file system"
+    swap=$file
+}
+
+swap_on_zram() {
+    modprobe zram num_devices=0 2>/dev/null || true
+    [ -e /sys/class/zram-control/hot_add ] || unavailable "the kernel has no zram"
+    zram=$(cat /sys/class/zram-control/hot_add)
+    echo "${swap_mib}M" >"/sys/block/zram$zram/disksize"
+    mkswap "/dev/zram$zram" >/dev/null || unavailable "no swap can be made on zram"
+    timeout 60 swapon -p 32767 "/dev/zram$zram" 2>/dev/null ||
+        unavailable "swapon is not permitted"
+    swap=/dev/zram$zram
+}
+
+limit_memory
+case $kind in
+disk) swap_on_disk ;;
+zram) swap_on_zram ;;
+*) unavailable "disk or zram" ;;
+esac
+# The shell joins the cgroup before it becomes the command.
+status=0
+timeout 900 sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup" "$@" || status=$?
+exit "$status"
