@@ -52,7 +52,7 @@ fn refault<P: Platform>(m: &Machine<P>, pfn: Pfn, entry: Entry) -> Refault {
         return Refault::New;
     }
     m.count(Counter::ActivateFile, 1);
-    node.lru.workingset().miss();
+    node.lru.workingset().refault();
     if shadow.history() == History::Active {
         m.count(Counter::RestoreFile, 1);
         m.frames.set_history(pfn, History::Active);
