@@ -2,7 +2,7 @@
 //! seed, `HIGHWATER_SEEDS=N` that many.
 
 use highwater_lab::swarm::{self, Summary};
-use highwater_platform::conformance::seeds;
+use highwater_testkit::seeds;
 use std::process::Command;
 
 /// Seeds of each of the tests, which run side by side: about two minutes. A few where assertions

@@ -20,8 +20,6 @@ pub mod fault;
 pub mod files;
 pub mod folio;
 pub mod frame;
-#[cfg(test)]
-mod fuzz;
 pub mod khugepaged;
 pub mod kthread;
 pub mod large;
@@ -38,7 +36,6 @@ pub mod snapshot;
 pub mod space;
 pub mod stats;
 pub mod swap;
-pub mod trial;
 pub mod verify;
 pub mod write_back;
 mod write_completion;

@@ -515,13 +515,12 @@ impl<P: Platform> Machine<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
     use highwater_platform::Cpu;
-    use highwater_units::Bytes;
+    use highwater_platform::testing::TestPlatform;
 
     #[test]
     fn phases_nest() {
-        let platform = Os::new(Bytes::of_pages(64), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(64, Vec::new());
         let m = Machine::new(platform, Config::default());
         let now = || {
             let now = m.platform.enter(phase::PROGRAM);

@@ -17,13 +17,14 @@
 mod atomic;
 mod block;
 mod clock;
-pub mod conformance;
 mod cpu;
 mod files;
 mod lock;
 mod memory;
 mod mmu;
 mod profile;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod thread;
 
 pub use atomic::{Atomic, Atomics, Int};

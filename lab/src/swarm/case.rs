@@ -1,10 +1,10 @@
 //! What a seed of the swarm draws: everything small, so that limits are met all the time.
 
 use crate::machines;
-use highwater_mm::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{Limits, Policy, Setup, Traced, Troubles};
+use highwater_testkit::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
 

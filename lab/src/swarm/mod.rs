@@ -12,9 +12,9 @@ mod case;
 
 pub use case::{Case, Room, Way};
 
-use highwater_mm::trial::{self, ObjectsPlan, Outcome, Pins, Program, Reach};
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
 use highwater_sim::{Sim, SimConfig, Stuck, Troubles, Vm, simulate};
+use highwater_testkit::trial::{self, ObjectsPlan, Outcome, Pins, Program, Reach};
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::fmt;
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 
 use highwater_devices::{Spec, open};
 use highwater_os::Os;
-use highwater_platform::conformance::{Mapped, Watchdog, World, check};
 use highwater_platform::{Memory, Thread, Threads};
+use highwater_testkit::Watchdog;
+use highwater_testkit::conformance::{Mapped, World, check};
 use highwater_units::{Bytes, NodeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -4,13 +4,13 @@ use crate::common::{self, Trouble};
 use highwater_devices::{Algorithm, Device};
 use highwater_mm::Config;
 use highwater_mm::stats::Counter;
-use highwater_mm::trial::{
-    self, Beat, Failures, Mix, Operation, Outcome, Pins, Plan, Program, Reach,
-};
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::Latency;
-use highwater_platform::conformance::{Watchdog, seeds};
+use highwater_testkit::trial::{
+    self, Beat, Failures, Mix, Operation, Outcome, Pins, Plan, Program, Reach,
+};
+use highwater_testkit::{Watchdog, seeds};
 use highwater_units::{Bytes, Order, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,11 +1,11 @@
 //! Runs of frames outside spaces: where they lie, and that the books say so.
 
 use crate::common::{self, Trouble};
-use highwater_mm::trial::{Pins, Program};
 use highwater_mm::zone::{Fragmentation, Mobility};
 use highwater_mm::{Config, Manager};
 use highwater_os::Os;
 use highwater_platform::Latency;
+use highwater_testkit::trial::{Pins, Program};
 use highwater_units::{Bytes, Order, Pfn, Vpn};
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 
 use crate::common::{device, machine, platform, setup};
 use highwater_platform::Recency;
-use highwater_platform::conformance::{Mapped, World, check};
 use highwater_sim::machine::Answer;
 use highwater_sim::{Policy, Setup, Sim, simulate};
+use highwater_testkit::conformance::{Mapped, World, check};
 use std::sync::Arc;
 
 struct Virtual(Arc<Sim>);

@@ -368,7 +368,7 @@ mod tests {
     use highwater_mm::space::Page;
     use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
     use highwater_platform::Memory;
-    use highwater_platform::conformance::Watchdog;
+    use highwater_testkit::Watchdog;
     use highwater_units::Bytes;
     use std::time::Duration;
 

@@ -2,7 +2,8 @@
 //! touches mapped pages only.
 
 use highwater_devices::{Spec, open};
-use highwater_platform::conformance::{Mapped, Watchdog, World, check};
+use highwater_testkit::Watchdog;
+use highwater_testkit::conformance::{Mapped, World, check};
 use highwater_uffd::{Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::sync::Arc;

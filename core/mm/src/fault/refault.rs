@@ -10,7 +10,7 @@ use highwater_units::{FrameList, Pfn};
 
 /// Notes that anonymous pages were read from swap: a cost of evicting anonymous pages.
 pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
-    if m.config.shadows {
+    if m.config.notes_refaults() {
         m.count(Counter::RefaultAnon, frames.len() as u64);
         m.note_refault(m.node_of(frames[0]), Kind::Anon);
     }

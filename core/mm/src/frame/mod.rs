@@ -181,11 +181,11 @@ impl<P: Platform> Frames<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
 
     #[test]
     fn owner_and_slot_keep_their_extremes() {
-        let frames: Frames<Os> = Frames::new(1);
+        let frames: Frames<TestPlatform> = Frames::new(1);
         let (pfn, top) = (Pfn(0), Vpn((1 << 47) - 1));
         assert_eq!((frames.owner(pfn), frames.slot(pfn)), (None, None));
         for owner in [(0, Vpn(0)), (u16::MAX, top)].map(|(s, vpn)| Owner { space: SpaceId(s), vpn })

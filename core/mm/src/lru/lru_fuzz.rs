@@ -3,10 +3,10 @@
 
 use super::{CPU_BATCH, Kind, List, Lru, Mode, Removal};
 use crate::frame::{Frames, Place};
-use crate::fuzz::{Watchdog, seeds};
-use highwater_os::Os;
+use highwater_platform::testing::TestPlatform;
+use highwater_platform::testing::{Watchdog, seeds};
 use highwater_platform::{Cpu, FrameRange};
-use highwater_units::{BATCH_PAGES_MAX, Bytes, CpuId, FrameBatch, NodeId, Pfn, Prng};
+use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, NodeId, Pfn, Prng};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
@@ -63,7 +63,7 @@ impl Model {
     }
 
     /// What was isolated is the oldest of a shard, any that has pages of the list.
-    fn isolated(&mut self, lru: &Lru<Os>, list: List, max: usize, taken: &[Pfn]) {
+    fn isolated(&mut self, lru: &Lru<TestPlatform>, list: List, max: usize, taken: &[Pfn]) {
         let pages = &mut self.lists[list as usize];
         let Some(first) = taken.first() else {
             return assert!(max == 0 || pages.is_empty(), "pages of {list:?} were not found");
@@ -110,12 +110,12 @@ impl Model {
     }
 
     /// Exact in one shard; in several each list of each may lack what it has not told.
-    fn assert_len(&self, lru: &Lru<Os>, found: u32, expected: usize) {
+    fn assert_len(&self, lru: &Lru<TestPlatform>, found: u32, expected: usize) {
         let slack = lru.shards.slack() * List::ALL.len() as u32;
         assert!(found.abs_diff(expected as u32) <= slack, "{found} for {expected}, {slack} off");
     }
 
-    fn check(&self, lru: &Lru<Os>, frames: &Frames<Os>) {
+    fn check(&self, lru: &Lru<TestPlatform>, frames: &Frames<TestPlatform>) {
         let mut found = Vec::new();
         lru.each(|pfn, place| found.push((pfn, place)));
         let batched = self.batches.iter().flatten().map(|(pfn, _)| (*pfn, Place::Batch));
@@ -157,8 +157,12 @@ fn sorted(pages: &[Pfn]) -> Vec<Pfn> {
     pages
 }
 
-fn lists(first: u32, count: u32, shards: usize) -> (Os, Lru<Os>, Frames<Os>) {
-    let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+fn lists(
+    first: u32,
+    count: u32,
+    shards: usize,
+) -> (TestPlatform, Lru<TestPlatform>, Frames<TestPlatform>) {
+    let platform = TestPlatform::new(1, Vec::new());
     let range = FrameRange { node: NodeId(0), first: Pfn(first), frames: count };
     let lru = Lru::new(&platform, range, Some(shards as u32));
     (platform, lru, Frames::new((first + count) as usize))
@@ -182,7 +186,12 @@ fn fuzz(seed: u64) {
     }
 }
 
-fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames<Os>, model: &mut Model) {
+fn step(
+    random: &mut Prng,
+    lru: &Lru<TestPlatform>,
+    frames: &Frames<TestPlatform>,
+    model: &mut Model,
+) {
     let any = Pfn(model.first + random.below(model.place.len() as u64) as u32);
     let list = any_list(random);
     match random.below(11) {
@@ -221,7 +230,7 @@ fn step(random: &mut Prng, lru: &Lru<Os>, frames: &Frames<Os>, model: &mut Model
     }
 }
 
-fn evict_one(frames: &Frames<Os>, model: &mut Model) {
+fn evict_one(frames: &Frames<TestPlatform>, model: &mut Model) {
     let isolated = |pfn: &Pfn| model.at(*pfn) == Place::Isolated;
     if let Some(at) = model.isolated.iter().position(isolated) {
         let pfn = model.isolated.swap_remove(at);
@@ -237,9 +246,9 @@ fn random_operations_match_deques() {
 
 /// Frames in use and free, as the manager's entries and zone would have them.
 struct Users {
-    platform: Os,
-    lru: Lru<Os>,
-    frames: Frames<Os>,
+    platform: TestPlatform,
+    lru: Lru<TestPlatform>,
+    frames: Frames<TestPlatform>,
     /// By frame: whether a page has it. The page's entry.
     used: Vec<Mutex<bool>>,
     free: Mutex<Vec<Pfn>>,

@@ -314,15 +314,15 @@ impl<P: Platform> Shards<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
-    use highwater_units::{Bytes, NodeId};
+    use highwater_platform::testing::TestPlatform;
+    use highwater_units::NodeId;
 
     #[test]
     fn every_frame_has_an_index_of_its_own() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(1, Vec::new());
         for (first, frames, count) in [(0, 1, 1), (7, 1000, 3), (64, 640, 4), (5, 129, 8)] {
             let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };
-            let shards: Shards<Os> = Shards::new(&platform, range, count);
+            let shards: Shards<TestPlatform> = Shards::new(&platform, range, count);
             for pfn in (first..first + frames).map(Pfn) {
                 assert_eq!(shards.pfn(shards.shard_of(pfn), shards.item(pfn)), pfn);
             }

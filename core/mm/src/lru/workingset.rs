@@ -103,12 +103,12 @@ impl<P: Platform> Workingset<P> {
 mod tests {
     use super::*;
     use crate::frame::History;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
     use highwater_units::NodeId;
 
     #[test]
     fn costs_add_up_and_fade() {
-        let set: Workingset<Os> = Workingset::new();
+        let set: Workingset<TestPlatform> = Workingset::new();
         set.note_cost(Kind::Anon, 1, 3, 1 << 20);
         set.note_cost(Kind::File, 0, 7, 1 << 20);
         assert_eq!(set.costs(), [35, 7]);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_distance_counts_what_came_after() {
-        let set: Workingset<Os> = Workingset::new();
+        let set: Workingset<TestPlatform> = Workingset::new();
         let shadow = Shadow::new(NodeId(0), set.age_by(10), History::New);
         assert_eq!(set.distance(shadow), 0);
         set.age_by(5);

@@ -166,14 +166,14 @@ pub(super) fn kswapd_gave_up<P: Platform>(m: &Machine<P>, node: &Node<P>) {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use highwater_os::Os;
-    use highwater_units::{Bytes, Pfn};
+    use highwater_platform::testing::TestPlatform;
+    use highwater_units::Pfn;
 
     /// A task once slept for 20 ms with nothing isolated: the inactive list had grown, so the last
     /// thread with isolated pages found that they had not been too many, and woke nobody.
     #[test]
     fn waiters_wake_after_the_inactive_list_has_grown() {
-        let platform = Os::new(Bytes::of_pages(512), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(512, Vec::new());
         let m = Machine::new(platform, Config::default());
         let node = &m.nodes[0];
         let isolated = IsolatedPages::add(node, Kind::Anon, 40);

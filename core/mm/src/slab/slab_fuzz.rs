@@ -1,15 +1,15 @@
 //! Random operations of several CPUs, against a set of the objects that are handed out.
 
 use super::*;
-use highwater_os::Os;
 use highwater_platform::FrameRange;
-use highwater_units::{Bytes, NodeId, Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
+use highwater_platform::testing::TestPlatform;
+use highwater_units::{NodeId, Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Caches over pages of a range, and what should be in them.
 struct Model {
-    slabs: Slabs<PageRange<Os>>,
+    slabs: Slabs<PageRange<TestPlatform>>,
     pages: u64,
     caches: Vec<(CacheId, u32, Marks)>,
     /// Objects that are handed out, by where they begin: their bytes.
@@ -23,7 +23,7 @@ struct Model {
 
 impl Model {
     fn new(random: &mut Prng) -> Model {
-        let platform = Arc::new(Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena"));
+        let platform = Arc::new(TestPlatform::new(1, Vec::new()));
         let (first, frames) = (Pfn(random.below(50) as u32), 16 + random.below(600) as u32);
         let range = FrameRange { node: NodeId(0), first, frames };
         let mut config = Config::default();
@@ -264,5 +264,5 @@ fn fuzz(seed: u64, steps: usize) {
 
 #[test]
 fn random_operations_match_a_set_of_objects() {
-    crate::fuzz::seeds(300, |seed| fuzz(seed, 400));
+    highwater_platform::testing::seeds(300, |seed| fuzz(seed, 400));
 }

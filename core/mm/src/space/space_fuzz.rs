@@ -3,14 +3,14 @@
 
 use super::entry::{ACCESSED, REFERENCED};
 use super::{Access, Backing, Claim, Entry, FirstUse, Held, Page, Pinned, Space};
-use crate::fuzz::{Watchdog, seeds};
-use highwater_os::Os;
-use highwater_units::{Bytes, Order, Pfn, Prng, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use highwater_platform::testing::TestPlatform;
+use highwater_platform::testing::{Watchdog, seeds};
+use highwater_units::{Order, Pfn, Prng, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
-fn space(pages: u64) -> Space<Os> {
-    let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+fn space(pages: u64) -> Space<TestPlatform> {
+    let platform = TestPlatform::new(1, Vec::new());
     Space::new(&platform, SpaceId(7), pages, Order(0), Backing::Anonymous)
 }
 
@@ -23,9 +23,9 @@ struct State {
 }
 
 struct Model<'a> {
-    space: &'a Space<Os>,
+    space: &'a Space<TestPlatform>,
     states: Vec<State>,
-    held: Vec<Held<'a, Os>>,
+    held: Vec<Held<'a, TestPlatform>>,
     pins: Vec<Vpn>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn keep(&mut self, held: Held<'a, Os>) {
+    fn keep(&mut self, held: Held<'a, TestPlatform>) {
         let vpn = held.first();
         assert_eq!((held.len(), held.page()), (1, self.at(vpn).entry.page()));
         self.at(vpn).held = true;
@@ -234,7 +234,7 @@ fn only_leaves_that_were_touched_are_walked() {
 
 /// A space that threads fight for.
 struct Users {
-    space: Space<Os>,
+    space: Space<TestPlatform>,
     /// By page: which thread holds it, plus one.
     holder: Vec<AtomicU64>,
     pins: Vec<AtomicU64>,
@@ -244,7 +244,13 @@ struct Users {
 
 impl Users {
     /// A held run is this thread's alone; `Refuse`: and nobody has it pinned.
-    fn use_alone(&self, held: &Held<'_, Os>, thread: u64, pinned: Pinned, random: &mut Prng) {
+    fn use_alone(
+        &self,
+        held: &Held<'_, TestPlatform>,
+        thread: u64,
+        pinned: Pinned,
+        random: &mut Prng,
+    ) {
         let pages = || (held.first().0..).take(held.len()).map(|page| page as usize);
         for page in pages() {
             assert_eq!(self.holder[page].swap(thread + 1, SeqCst), 0, "page {page} is held twice");

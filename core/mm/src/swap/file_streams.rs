@@ -233,7 +233,7 @@ fn place(key: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
     use highwater_units::Prng;
     use std::collections::BTreeMap;
 
@@ -395,7 +395,7 @@ mod tests {
     /// Random expectations against a map: what is found is what was said last, and is found once.
     #[test]
     fn expectations_are_kept_or_forgotten_never_wrong() {
-        let streams: FileStreams<Os> = FileStreams::new();
+        let streams: FileStreams<TestPlatform> = FileStreams::new();
         let (mut random, mut model) = (Prng::new(11), BTreeMap::new());
         let (mut kept, mut asked) = (0, 0);
         for _ in 0..50_000 {
@@ -423,6 +423,6 @@ mod tests {
             }
         }
         assert!(kept * 2 > asked && kept < asked, "{kept} of {asked} are kept");
-        assert_eq!(FileStreams::<Os>::new().take(SpaceId(0), Vpn(0)), None);
+        assert_eq!(FileStreams::<TestPlatform>::new().take(SpaceId(0), Vpn(0)), None);
     }
 }

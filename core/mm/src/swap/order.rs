@@ -143,9 +143,9 @@ fn tiers(devices: &[DeviceInfo], node: Option<NodeId>) -> Vec<Tier> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
     use highwater_platform::{DeviceRole, Latency, Medium};
-    use highwater_units::{Bytes, RUN_PAGES_MAX};
+    use highwater_units::RUN_PAGES_MAX;
 
     fn device(priority: Option<u16>, node: Option<u8>) -> DeviceInfo {
         DeviceInfo {
@@ -183,9 +183,9 @@ mod tests {
 
     /// How many slots each of three equal devices gives to CPU 0, `run` at a time.
     fn given(config: &SwapConfig, run: usize, times: usize) -> [usize; 3] {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(1, Vec::new());
         let devices = [(); 3].map(|()| device(Some(0), None));
-        let order: Order<Os> = Order::new(&platform, &devices, config);
+        let order: Order<TestPlatform> = Order::new(&platform, &devices, config);
         let mut given = [0; 3];
         for _ in 0..times {
             let first = order.of(CpuId(0)).next().expect("three devices");

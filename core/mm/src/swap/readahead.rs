@@ -197,11 +197,11 @@ impl<P: Platform> Owners<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
     use highwater_units::Prng;
 
     /// A fault at `at`; where the next one is.
-    fn step(streams: &Streams<Os>, space: SpaceId, at: Vpn) -> (usize, Vpn) {
+    fn step(streams: &Streams<TestPlatform>, space: SpaceId, at: Vpn) -> (usize, Vpn) {
         let window = streams.window(space, at).pages;
         let next = at.offset(window as u64);
         streams.expect(space, next, window, Source::Device);
@@ -209,7 +209,12 @@ mod tests {
     }
 
     /// Pages brought in per fault over `faults` sequential faults from `first`.
-    fn sequential(streams: &Streams<Os>, space: SpaceId, first: u64, faults: usize) -> Vec<usize> {
+    fn sequential(
+        streams: &Streams<TestPlatform>,
+        space: SpaceId,
+        first: u64,
+        faults: usize,
+    ) -> Vec<usize> {
         let mut at = Vpn(first);
         let mut one = |_| {
             let (window, next) = step(streams, space, at);
@@ -221,13 +226,13 @@ mod tests {
 
     #[test]
     fn a_stream_doubles_its_window() {
-        let streams: Streams<Os> = Streams::new(2);
+        let streams: Streams<TestPlatform> = Streams::new(2);
         assert_eq!(sequential(&streams, SpaceId(3), 500, 7), [1, 2, 4, 8, 16, 16, 16]);
     }
 
     #[test]
     fn streams_in_two_spaces_are_apart() {
-        let streams: Streams<Os> = Streams::new(2);
+        let streams: Streams<TestPlatform> = Streams::new(2);
         sequential(&streams, SpaceId(1), 0, 5);
         assert_eq!(streams.window(SpaceId(2), Vpn(31)).pages, 1);
         assert_eq!(streams.window(SpaceId(1), Vpn(31)).pages, 16);
@@ -236,7 +241,7 @@ mod tests {
     /// No thread is part of an expectation, and none disturbs another.
     #[test]
     fn threads_that_take_turns_have_streams_of_their_own() {
-        let streams: Streams<Os> = Streams::new(2);
+        let streams: Streams<TestPlatform> = Streams::new(2);
         let mut places = [0, 1000, 5000, 1 << 20].map(Vpn);
         let mut random = Prng::new(1);
         for round in 0..7 {
@@ -252,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_was_read_ahead_counts_once_and_when_the_stream_goes_on() {
-        let streams: Streams<Os> = Streams::new(2);
+        let streams: Streams<TestPlatform> = Streams::new(2);
         let space = SpaceId(0);
         streams.expect(space, Vpn(8), 8, Source::Device);
         assert_eq!(streams.window(space, Vpn(8)), Stream { pages: 16, read_ahead: 7 });
@@ -263,7 +268,7 @@ mod tests {
 
     #[test]
     fn random_faults_hardly_read_ahead() {
-        let streams: Streams<Os> = Streams::new(2);
+        let streams: Streams<TestPlatform> = Streams::new(2);
         let mut random = Prng::new(9);
         let mut pages = 0;
         for _ in 0..10_000 {
@@ -307,7 +312,7 @@ mod tests {
 
     #[test]
     fn owners_keep_their_extremes() {
-        let owners: Owners<Os> = Owners::new(3);
+        let owners: Owners<TestPlatform> = Owners::new(3);
         assert_eq!((owners.get(600), owners.get(1 << 20)), (None, None));
         let (space, last) = (SpaceId(u16::MAX), (1 << OWNER_VPN_BITS) - 1);
         owners.note(600, 2, Owner { space, vpn: Vpn(last - 1) });

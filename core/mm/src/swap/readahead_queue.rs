@@ -96,13 +96,12 @@ impl<P: Platform> ReadaheadQueue<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
-    use highwater_units::Bytes;
+    use highwater_platform::testing::TestPlatform;
 
     #[test]
     fn requests_are_in_order_and_a_full_queue_drops() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
-        let queue: ReadaheadQueue<Os> = ReadaheadQueue::new(&platform);
+        let platform = TestPlatform::new(1, Vec::new());
+        let queue: ReadaheadQueue<TestPlatform> = ReadaheadQueue::new(&platform);
         let request = |first| ReadaheadRequest {
             space: SpaceId(1),
             first: Vpn(first),

@@ -4,45 +4,50 @@
 use super::{Cached, Swap};
 use crate::config::history::SwapHistory;
 use crate::config::{Config, Readahead};
-use crate::fuzz::{Watchdog, seeds};
-use highwater_devices::{Device, Spec, open};
-use highwater_os::Os;
-use highwater_platform::{Block, Cpu, DeviceInfo, Medium};
-use highwater_units::{Bytes, CpuId, NodeId, Order, Pfn, Prng, RUN_PAGES_MAX, Slot};
+use highwater_platform::testing::TestPlatform;
+use highwater_platform::testing::{Watchdog, seeds};
+use highwater_platform::{Block, Cpu, DeviceInfo, DeviceRole, Latency, Medium};
+use highwater_units::{CpuId, NodeId, Order, Pfn, Prng, RUN_PAGES_MAX, Slot};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
 /// A device of `pages` slots, of which nothing is ever read or written.
-fn device(pages: u64) -> Box<dyn Device> {
-    open(&Spec::Ram { size: Bytes::of_pages(pages) }).expect("addresses for the device")
+fn device(pages: u32) -> DeviceInfo {
+    DeviceInfo {
+        name: "ram".to_owned(),
+        pages,
+        latency: Latency::Synchronous,
+        medium: Medium::SolidState,
+        node: None,
+        priority: None,
+        role: DeviceRole::Swap,
+        read_only: false,
+    }
 }
 
-/// The same, of any kind; the nodes of CPUs are 0.
-fn draw_device(random: &mut Prng, pages: u64) -> Box<dyn Device> {
-    let mut device = device(pages);
-    let info = device.info_mut();
-    info.priority = [None, Some(0), Some(1)][random.below(3) as usize];
-    info.node = [None, Some(NodeId(0)), Some(NodeId(1))][random.below(3) as usize];
-    info.medium = [Medium::SolidState, Medium::Rotational][usize::from(random.percent(20))];
-    device
+/// A device of any kind; the nodes of CPUs are 0.
+fn draw_device(random: &mut Prng, pages: u32) -> DeviceInfo {
+    DeviceInfo {
+        priority: [None, Some(0), Some(1)][random.below(3) as usize],
+        node: [None, Some(NodeId(0)), Some(NodeId(1))][random.below(3) as usize],
+        medium: [Medium::SolidState, Medium::Rotational][usize::from(random.percent(20))],
+        ..device(pages)
+    }
 }
 
 /// One to four devices, of one cluster or a few; some inherited.
-fn platform(random: &mut Prng) -> Os {
+fn platform(random: &mut Prng) -> TestPlatform {
     let count = 1 + random.below(4);
     let sizes = [256, 511, 512, 513, 1500, 3000];
     let draw = |_| {
         let pages = sizes[random.below(sizes.len() as u64) as usize];
         let device = draw_device(random, pages);
-        match random.percent(20) {
-            true => device.inherit(),
-            false => device,
-        }
+        DeviceInfo { read_only: random.percent(20), ..device }
     };
     let devices = (0..count).map(draw).collect();
-    Os::new(Bytes::of_pages(1), devices).expect("an arena")
+    TestPlatform::new(1, devices)
 }
 
 /// Settings, the default in every third case.
@@ -56,7 +61,7 @@ fn config(random: &mut Prng) -> Config {
 }
 
 /// Takes one frame out of the cache.
-fn uncache(platform: &Os, swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
+fn uncache(platform: &TestPlatform, swap: &Swap<TestPlatform>, slot: Slot, pfn: Pfn) -> Cached {
     let mut outcome = None;
     swap.uncache(platform, slot, &[pfn], |_, cached| outcome = Some(cached));
     outcome.expect("said for each frame")
@@ -64,8 +69,8 @@ fn uncache(platform: &Os, swap: &Swap<Os>, slot: Slot, pfn: Pfn) -> Cached {
 
 /// What the slots should be: count and cached frame of each in use.
 struct Model {
-    platform: Os,
-    swap: Swap<Os>,
+    platform: TestPlatform,
+    swap: Swap<TestPlatform>,
     settings: SwapHistory,
     slots: BTreeMap<(u8, u32), (u32, Option<Pfn>)>,
     frames: u32,
@@ -269,9 +274,8 @@ fn fuzz(seed: u64) {
 fn a_rotational_device_is_written_upwards_whoever_writes() {
     seeds(20, |seed| {
         let mut random = Prng::new(seed);
-        let mut disk = device(5 * 512);
-        disk.info_mut().medium = Medium::Rotational;
-        let platform = Os::new(Bytes::of_pages(1), vec![disk]).expect("an arena");
+        let disk = DeviceInfo { medium: Medium::Rotational, ..device(5 * 512) };
+        let platform = TestPlatform::new(1, vec![disk]);
         // Slot caches give each CPU a batch.
         let mut config = config(&mut random);
         config.history.swap.slot_cache = false;
@@ -298,8 +302,8 @@ fn random_operations_match_a_map() {
 
 /// Slots that threads pass around.
 struct Users {
-    platform: Os,
-    swap: Swap<Os>,
+    platform: TestPlatform,
+    swap: Swap<TestPlatform>,
     taken: Vec<AtomicBool>,
     used: Mutex<Vec<Slot>>,
     watchdog: Watchdog,
@@ -390,8 +394,8 @@ fn threads_share_no_slot_and_lose_none() {
     seeds(12, |seed| {
         let mut random = Prng::new(seed);
         let pages = 256 + random.below(3) * random.below(1000);
-        let device = draw_device(&mut random, pages);
-        let platform = Os::new(Bytes::of_pages(1), vec![device]).expect("an arena");
+        let device = draw_device(&mut random, pages as u32);
+        let platform = TestPlatform::new(1, vec![device]);
         let users = Users {
             swap: Swap::new(&platform, &config(&mut random)),
             taken: (0..pages).map(|_| AtomicBool::new(false)).collect(),

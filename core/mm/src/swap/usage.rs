@@ -100,13 +100,13 @@ fn whole(sum: i64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
+    use highwater_platform::testing::TestPlatform;
     use highwater_units::Prng;
 
     #[test]
     fn random_changes_are_counted_and_about_is_near() {
         let (slots, cpus) = (40_000, 24);
-        let usage: Usage<Os> = Usage::new(cpus, slots);
+        let usage: Usage<TestPlatform> = Usage::new(cpus, slots);
         let (mut random, mut used) = (Prng::new(3), 0i64);
         for _ in 0..20_000 {
             let change = random.below(33) as i64 - 16;
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn full_is_only_who_was_searched_in_peace() {
-        let usage: Usage<Os> = Usage::new(2, 512);
+        let usage: Usage<TestPlatform> = Usage::new(2, 512);
         usage.search(CpuId(1));
         usage.found_none(CpuId(1));
         assert!(usage.is_full());

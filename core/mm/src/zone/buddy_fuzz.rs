@@ -162,7 +162,7 @@ fn fuzz(seed: u64, steps: usize) {
 
 #[test]
 fn random_operations_match_a_set_of_frames() {
-    crate::fuzz::seeds(200, |seed| fuzz(seed, 500));
+    highwater_platform::testing::seeds(200, |seed| fuzz(seed, 500));
 }
 
 #[test]

@@ -347,12 +347,12 @@ impl<P: Platform> Zone<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_os::Os;
-    use highwater_units::{Bytes, NodeId};
+    use highwater_platform::testing::TestPlatform;
+    use highwater_units::NodeId;
 
     #[test]
     fn the_peak_is_what_was_taken_at_once_to_within_a_batch() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(1, Vec::new());
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
         let marks = Watermarks::new(1 << 15, 1 << 15, None, Some(10));
         let zone = Zone::new(&platform, range, marks, None);
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn pages_go_where_there_can_be_no_block_or_where_more_is_in_use() {
-        let platform = Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena");
+        let platform = TestPlatform::new(1, Vec::new());
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 4 * PAGEBLOCK };
         let marks = Watermarks::new(range.frames, range.frames, None, Some(10));
         let zone = Zone::new(&platform, range, marks, Some(1));

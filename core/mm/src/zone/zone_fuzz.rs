@@ -1,24 +1,24 @@
 //! Random allocations and frees of several CPUs, against a set of the frames in use.
 
 use super::{Level, Mobility, Watermarks, Zone};
-use highwater_os::Os;
+use highwater_platform::testing::TestPlatform;
 use highwater_platform::{FrameRange, Lock};
-use highwater_units::{Bytes, CpuId, FrameList, NodeId, Order, Pfn, Prng};
+use highwater_units::{CpuId, FrameList, NodeId, Order, Pfn, Prng};
 use std::collections::BTreeSet;
 
 /// How often the buddy allocator was asked: each time changes what it has.
 struct Watch<'a> {
-    zone: &'a Zone<Os>,
+    zone: &'a Zone<TestPlatform>,
     moves: u32,
     moved: u32,
 }
 
 impl<'a> Watch<'a> {
-    fn new(zone: &'a Zone<Os>) -> Watch<'a> {
+    fn new(zone: &'a Zone<TestPlatform>) -> Watch<'a> {
         Watch { zone, moves: 0, moved: 0 }
     }
 
-    fn during<R>(&mut self, act: impl FnOnce(&Zone<Os>) -> R) -> R {
+    fn during<R>(&mut self, act: impl FnOnce(&Zone<TestPlatform>) -> R) -> R {
         let before = self.zone.free_frames();
         let result = act(self.zone);
         let moved = self.zone.free_frames().abs_diff(before);
@@ -28,17 +28,17 @@ impl<'a> Watch<'a> {
     }
 }
 
-fn zone_of(platform: &Os, first: u32, frames: u32, parts: u32) -> Zone<Os> {
+fn zone_of(platform: &TestPlatform, first: u32, frames: u32, parts: u32) -> Zone<TestPlatform> {
     let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };
     Zone::new(platform, range, Watermarks::new(frames, frames, None, Some(10)), Some(parts))
 }
 
-fn platform() -> Os {
-    Os::new(Bytes::of_pages(1), Vec::new()).expect("an arena")
+fn platform() -> TestPlatform {
+    TestPlatform::new(1, Vec::new())
 }
 
 /// Everything is in one place; lists are no longer than they may be.
-fn check(zone: &Zone<Os>, used: &BTreeSet<Pfn>) {
+fn check(zone: &Zone<TestPlatform>, used: &BTreeSet<Pfn>) {
     let mut free = BTreeSet::new();
     zone.each_free(|pfn| assert!(free.insert(pfn), "{pfn:?} is free twice"));
     assert!(free.is_disjoint(used));
@@ -49,7 +49,12 @@ fn check(zone: &Zone<Os>, used: &BTreeSet<Pfn>) {
     }
 }
 
-fn take(zone: &Zone<Os>, cpu: CpuId, random: &mut Prng, used: &mut BTreeSet<Pfn>) -> FrameList {
+fn take(
+    zone: &Zone<TestPlatform>,
+    cpu: CpuId,
+    random: &mut Prng,
+    used: &mut BTreeSet<Pfn>,
+) -> FrameList {
     let level = [Level::Nothing, Level::Min, Level::Low][random.below(3) as usize];
     let wanted = 1 + random.below(16) as usize;
     let spare = zone.free_frames().saturating_sub(zone.marks().at(level)) as usize;
@@ -67,7 +72,7 @@ fn take(zone: &Zone<Os>, cpu: CpuId, random: &mut Prng, used: &mut BTreeSet<Pfn>
 type Block = (Pfn, Order, Mobility);
 
 fn take_block(
-    zone: &Zone<Os>,
+    zone: &Zone<TestPlatform>,
     cpu: CpuId,
     random: &mut Prng,
     used: &mut BTreeSet<Pfn>,
@@ -142,7 +147,7 @@ fn fuzz(seed: u64, steps: usize) {
 
 #[test]
 fn random_operations_match_a_set_of_frames() {
-    crate::fuzz::seeds(100, |seed| fuzz(seed, 400));
+    highwater_platform::testing::seeds(100, |seed| fuzz(seed, 400));
 }
 
 #[test]

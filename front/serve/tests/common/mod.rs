@@ -2,8 +2,8 @@
 
 use highwater_devices::{Device, Spec, open};
 use highwater_mm::{Config, FaultError, Manager, Range};
-use highwater_platform::conformance::Watchdog;
 use highwater_serve::{Owner, Part, Server, Service};
+use highwater_testkit::Watchdog;
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, Prng, SpaceId, Vpn};
 use std::path::Path;

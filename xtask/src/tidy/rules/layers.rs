@@ -24,11 +24,11 @@ const LAYERS: &[&[&str]] = &[
     &["frame"],
 ];
 
-/// What every module may use; they use only each other. `fuzz` chooses seeds for tests.
-const SHARED: &[&str] = &["stats", "limits", "error", "config", "lock_class", "phase", "fuzz"];
+/// What every module may use; they use only each other.
+const SHARED: &[&str] = &["stats", "limits", "error", "config", "lock_class", "phase"];
 
-/// What may use every module: the front door (`lib`), the check and the trial of everything.
-const WHOLE: &[&str] = &["lib", "manager", "verify", "trial"];
+/// What may use every module: the front door (`lib`) and the check of everything.
+const WHOLE: &[&str] = &["lib", "manager", "verify"];
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {
     let Some(rust) = file.rust().filter(|_| file.path.starts_with(SOURCES)) else {

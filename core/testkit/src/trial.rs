@@ -27,6 +27,7 @@ mod folios;
 mod marked;
 mod model;
 mod objects;
+mod outcome;
 mod plan;
 mod program;
 mod rest;
@@ -35,32 +36,16 @@ mod user;
 mod world;
 
 pub use objects::{ObjectsPlan, run_objects};
+pub use outcome::{Beat, Outcome};
 pub use plan::{Failures, FolioPlan, LARGE_FRAMES_MIN, Mix, Operation, Plan, THREADS_MAX};
 pub use program::{Pins, Program, Reach};
 
-use crate::stats::Snapshot as Statistics;
 use highwater_platform::{Platform, Thread};
-use highwater_units::{Nanos, NodeId};
+use highwater_units::NodeId;
 use std::io::{self, Write};
 use std::sync::Arc;
 use user::User;
 use world::World;
-
-/// Called again and again while there is progress, from all threads.
-pub type Beat = Arc<dyn Fn() + Send + Sync>;
-
-/// What a trial that found nothing wrong was like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Accesses and other calls to the manager that were made.
-    pub operations: u64,
-    /// How many of these failed; 0 where [`Failures::None`] are allowed.
-    pub failures: u64,
-    /// The longest access to one page.
-    pub longest: Nanos,
-    /// What the manager counted, before it was emptied.
-    pub statistics: Statistics,
-}
 
 /// Runs a plan on a platform that has room for all its pages ([`Plan::slots`]). `seed` makes the
 /// operations; `calm` ends all troubles (failing devices, refused memory), before every page is

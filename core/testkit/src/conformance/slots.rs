@@ -1,7 +1,7 @@
 //! Devices: what was written is read, whatever frames it came from and goes to.
 
 use super::frames::{assert_filled, fill};
-use crate::{Direction, Io, Platform};
+use highwater_platform::{Direction, Io, Platform};
 use highwater_units::{FrameList, Pfn, Prng, RUN_PAGES_MAX};
 
 /// Frames written from, and as many read into.

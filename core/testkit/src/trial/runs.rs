@@ -1,8 +1,8 @@
 //! Runs of frames that a user of the trial has, beside its pages: taken, marked, found as they
 //! were, and given back.
 
-use crate::manager::Manager;
-use crate::zone::Mobility;
+use highwater_mm::Manager;
+use highwater_mm::zone::Mobility;
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::{Order, Pfn, Prng};
 

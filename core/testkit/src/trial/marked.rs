@@ -3,8 +3,8 @@
 //!
 //! Locking: the exchange's mutex is the observer's, and never held across a call of the platform.
 
-use crate::manager::Manager;
-use crate::slab::{CacheId, CacheSpec, Callers, Frames, Marks, Object, Slabs};
+use highwater_mm::Manager;
+use highwater_mm::slab::{CacheId, CacheSpec, Callers, Frames, Marks, Object, Slabs};
 use highwater_platform::Platform;
 use highwater_units::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::sync::{Arc, Mutex};

@@ -4,11 +4,11 @@
 //! Three of four pages are everybody's. Each of the others is one user's, which drops it now and
 //! then. That memory does not come together is no fault: such an access is not made.
 
-use super::Plan;
-use crate::compact::Mode;
-use crate::error::FaultError;
-use crate::manager::{Manager, Pin};
-use crate::space::{Access, Page, Range};
+use super::plan::Plan;
+use highwater_mm::compact::Mode;
+use highwater_mm::error::FaultError;
+use highwater_mm::space::{Access, Page, Range};
+use highwater_mm::{Manager, Pin};
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::{Prng, SpaceId, Vpn};
 

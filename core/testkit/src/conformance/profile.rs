@@ -1,7 +1,7 @@
 //! Phases belong to threads, and lock statistics show what was done: exactly, or by samples.
 
 use super::locks::on_threads;
-use crate::{Atomic, Guard, Lock, LockClass, LockRecord, Phase, PhaseKind, Platform};
+use highwater_platform::{Atomic, Guard, Lock, LockClass, LockRecord, Phase, PhaseKind, Platform};
 use highwater_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

@@ -7,9 +7,9 @@
 //! ```
 //! Locking: the model's mutex is the observer's, and never held across a call of the platform.
 
-use super::Beat;
-use crate::config::Config;
-use crate::slab::{
+use super::outcome::Beat;
+use highwater_mm::config::Config;
+use highwater_mm::slab::{
     CacheId, CacheSpec, Callers, Marks, OBJECT_MIN, Object, PageRange, SIZE_CLASSES, Slabs,
 };
 use highwater_platform::{Platform, Thread};

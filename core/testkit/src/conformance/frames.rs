@@ -1,6 +1,6 @@
 //! Frames: ranges without holes, contents that stay.
 
-use crate::{Platform, WORDS_PER_FRAME};
+use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::Pfn;
 
 /// A word that no other frame, word or salt has.

@@ -9,13 +9,13 @@
 //! Where kswapd was just giving up it does not hear the fault that rang, only the next: there are
 //! some more, after it had its time.
 
-use super::Program;
 use super::model::words;
+use super::program::Program;
 use super::world::World;
-use crate::lru::List;
-use crate::machine::{Machine, Node};
-use crate::reclaim::wake_kswapd;
-use crate::zone::Level;
+use highwater_mm::lru::List;
+use highwater_mm::machine::{Machine, Node};
+use highwater_mm::reclaim::wake_kswapd;
+use highwater_mm::zone::Level;
 use highwater_platform::Platform;
 use highwater_units::{SpaceId, Vpn};
 

@@ -1,7 +1,7 @@
 //! Shared words: each operation does what it says, and nothing of it is lost between threads.
 
 use super::locks::on_threads;
-use crate::{Atomic, Int, Platform};
+use highwater_platform::{Atomic, Int, Platform};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 

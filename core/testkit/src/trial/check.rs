@@ -1,11 +1,11 @@
 //! After the users have ended: every page once more, and then none is left.
 
-use super::Program;
 use super::model::{Halves, Known, words};
+use super::program::Program;
 use super::world::{SHARED, VOLATILE, World};
-use crate::alloc;
-use crate::error::FaultError;
-use crate::space::Range;
+use highwater_mm::alloc;
+use highwater_mm::error::FaultError;
+use highwater_mm::space::Range;
 use highwater_platform::{Io, Platform};
 use highwater_units::{SpaceId, Vpn};
 

@@ -1,8 +1,8 @@
 //! Mapping: a program sees what is in the frame, and the frame what the program stored.
 
 use super::frames::{assert_filled, fill, pattern};
-use super::{Mapped, World};
-use crate::{Memory, Mmu, Progress, Protection, Recency, Stop, WORDS_PER_FRAME};
+use super::world::{Mapped, World};
+use highwater_platform::{Memory, Mmu, Progress, Protection, Recency, Stop, WORDS_PER_FRAME};
 use highwater_units::{Pfn, Prng, RUN_PAGES_MAX, SpaceId, Vpn};
 
 const SPACE: SpaceId = SpaceId(0);

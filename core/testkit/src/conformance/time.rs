@@ -1,7 +1,7 @@
 //! Clocks run forwards, CPUs have numbers, threads start and end.
 
 use super::locks::on_threads;
-use crate::{Event, Platform};
+use highwater_platform::{Event, Platform};
 use highwater_units::{CpuId, Nanos, NodeId};
 use std::hint::black_box;
 use std::sync::Arc;

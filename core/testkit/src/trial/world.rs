@@ -3,11 +3,13 @@
 
 use super::marked::Objects;
 use super::model::{Drops, Halves, Known, Shared, words};
-use super::{Beat, Failures, FolioPlan, Outcome, Plan, Program, Reach, THREADS_MAX};
-use crate::error::FaultError;
-use crate::manager::Manager;
-use crate::space::Access;
-use crate::space::Range;
+use super::outcome::{Beat, Outcome};
+use super::plan::{Failures, FolioPlan, Plan, THREADS_MAX};
+use super::program::{Program, Reach};
+use highwater_mm::Manager;
+use highwater_mm::error::FaultError;
+use highwater_mm::space::Access;
+use highwater_mm::space::Range;
 use highwater_platform::{DeviceInfo, DeviceRole, Platform, Recency};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

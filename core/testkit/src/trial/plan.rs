@@ -1,11 +1,10 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-#[cfg(feature = "history")]
-use crate::config::history::ReadaheadBy;
-use crate::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
-use crate::folio::ORDER_MAX;
-use crate::machine::SPACES_MAX;
+use highwater_mm::config::history::{CompactHistory, ReadaheadBy, SwapHistory};
+use highwater_mm::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
+use highwater_mm::folio::ORDER_MAX;
+use highwater_mm::machine::SPACES_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
 
 /// Most users of a trial: each has a space of its own and a spare one.
@@ -213,12 +212,8 @@ pub struct Plan {
 /// Draws whether memory is compacted, and as which kernel.
 fn draw_compaction(config: &mut Config, random: &mut Prng) {
     let way = random.below(7) as usize;
-    config.compact = if way == 0 { false } else { true };
-    #[cfg(feature = "history")]
-    {
-        let past = &crate::config::history::CompactHistory::ALL;
-        config.history.compact = past.get(way.wrapping_sub(1)).copied();
-    }
+    config.compact = way != 0;
+    config.history.compact = CompactHistory::ALL.get(way.wrapping_sub(1)).copied();
 }
 
 impl Plan {
@@ -257,7 +252,6 @@ impl Plan {
             config.file_readahead = files.below(1 + FILE_WINDOW_MAX as u64) as usize;
         }
         config.readahead_threads = files.percent(25).then(|| 1 + files.below(3) as usize);
-        #[cfg(feature = "history")]
         if Prng::new(seed ^ 0x4eade4).percent(50) {
             config.history.readahead_by = ReadaheadBy::Reader;
         }
@@ -314,18 +308,14 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
     let direct_reclaim = if apart.percent(20) { 32 << apart.below(6) } else { 32 };
     let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
-    let usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
+    let mut usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
     if random.percent(50) {
         return usual;
     }
     let min_free = random.percent(50).then(|| 1 + random.below(frames / 8) as u32);
     let watermark_scale = Some(1 + random.below(1000) as u32);
     let window_max = 1 + random.below(16) as usize;
-    let mut usual = usual;
-    #[cfg(feature = "history")]
-    {
-        usual.history.swap = crate::config::history::SwapHistory::draw(random);
-    }
+    usual.history.swap = SwapHistory::draw(random);
     usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
     let shadows = [false, true][random.below(2) as usize];
@@ -345,7 +335,7 @@ fn draw_dirty_ratios(random: &Prng) -> [u32; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zone::Watermarks;
+    use highwater_mm::zone::Watermarks;
 
     #[test]
     fn drawn_plans_can_be_carried_out() {

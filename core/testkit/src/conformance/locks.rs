@@ -1,6 +1,6 @@
 //! Locks exclude, events lose no wake-up.
 
-use crate::{Event, Lock, LockClass, Platform, Thread};
+use highwater_platform::{Event, Lock, LockClass, Platform, Thread};
 use highwater_units::{Nanos, NodeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -1,0 +1,284 @@
+//! A platform for unit tests: threads, locks and events of the standard library; CPUs that are
+//! numbers. There is no memory behind frames and slots, so nothing is read, written or mapped.
+//!
+//! Locking: an event's mutex is held only to change or compare its sequence.
+
+use crate::{
+    Atomics, AttachError, Block, Clock, Cpu, DeviceInfo, Direction, Event, FileInfo, Files,
+    FrameRange, Guard, IdleTime, Int, Io, Lock, LockClass, LockStatistics, Locks, Memory, Mmu,
+    OutOfHostMemory, Phase, Progress, Protection, Recency, Thread, Threads, Ticket,
+};
+use highwater_units::{CpuId, Nanos, NodeId, Pfn, SpaceId, Vpn};
+use std::cell::Cell;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const CPUS: u16 = 4;
+
+/// CPUs are given to threads in turn, and kept.
+static NEXT_CPU: AtomicU16 = AtomicU16::new(0);
+
+thread_local! {
+    static CPU: u16 = NEXT_CPU.fetch_add(1, Relaxed) % CPUS;
+    static PHASE: Cell<&'static Phase> = const { Cell::new(Phase::PROGRAM) };
+}
+
+/// Four CPUs and one node. Locks are not counted.
+pub struct TestPlatform {
+    frames: u32,
+    devices: Vec<DeviceInfo>,
+    began: Instant,
+}
+
+impl TestPlatform {
+    /// With `frames` frames and these devices.
+    pub fn new(frames: u32, devices: Vec<DeviceInfo>) -> TestPlatform {
+        TestPlatform { frames, devices, began: Instant::now() }
+    }
+}
+
+impl Cpu for TestPlatform {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.with(|cpu| *cpu))
+    }
+
+    fn cpus(&self) -> usize {
+        CPUS.into()
+    }
+
+    fn node_of(&self, _: CpuId) -> NodeId {
+        NodeId(0)
+    }
+
+    fn relax(&self, _: u32) {
+        thread::yield_now();
+    }
+
+    fn enter(&self, phase: &'static Phase) -> &'static Phase {
+        PHASE.replace(phase)
+    }
+
+    fn idle_time(&self, _: NodeId) -> Option<IdleTime> {
+        None
+    }
+}
+
+impl Clock for TestPlatform {
+    fn now(&self) -> Nanos {
+        Nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    fn thread_cpu_time(&self) -> Nanos {
+        Nanos(0)
+    }
+}
+
+/// A mutex.
+pub struct TestLock<T>(Mutex<T>);
+
+/// A mutex that is held.
+pub struct TestGuard<'a, T>(MutexGuard<'a, T>);
+
+impl<T> Deref for TestGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for TestGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Guard<T> for TestGuard<'_, T> {
+    fn visits(&self, _: usize) {}
+}
+
+impl<T: Send> Lock<T> for TestLock<T> {
+    type Guard<'a>
+        = TestGuard<'a, T>
+    where
+        T: 'a;
+
+    fn lock(&self) -> TestGuard<'_, T> {
+        TestGuard(self.0.lock().expect("no panic under a lock"))
+    }
+
+    fn try_lock(&self) -> Option<TestGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(held) => Some(TestGuard(held)),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("a thread panicked under a lock"),
+        }
+    }
+}
+
+/// A sequence number under a mutex.
+#[derive(Default)]
+pub struct TestEvent {
+    sequence: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl TestEvent {
+    fn sequence(&self) -> MutexGuard<'_, u32> {
+        self.sequence.lock().expect("no panic under a lock")
+    }
+}
+
+impl Event for TestEvent {
+    fn ticket(&self) -> Ticket {
+        Ticket(*self.sequence())
+    }
+
+    fn wait(&self, ticket: Ticket, timeout: Option<Nanos>) {
+        let timeout = timeout.map_or(Duration::MAX, |timeout| Duration::from_nanos(timeout.0));
+        let unchanged = |sequence: &mut u32| *sequence == ticket.0;
+        let ended = self.changed.wait_timeout_while(self.sequence(), timeout, unchanged);
+        drop(ended.expect("no panic under a lock"));
+    }
+
+    fn notify_all(&self) {
+        let mut sequence = self.sequence();
+        *sequence = sequence.wrapping_add(1);
+        self.changed.notify_all();
+    }
+}
+
+impl Locks for TestPlatform {
+    type Lock<T: Send + 'static> = TestLock<T>;
+    type Event = TestEvent;
+
+    fn new_lock<T: Send + 'static>(&self, _: LockClass, value: T) -> TestLock<T> {
+        TestLock(Mutex::new(value))
+    }
+
+    fn new_event(&self) -> TestEvent {
+        TestEvent::default()
+    }
+
+    fn lock_statistics(&self) -> LockStatistics {
+        LockStatistics::default()
+    }
+}
+
+impl Atomics for TestPlatform {
+    type Atomic<T: Int> = T::Std;
+}
+
+/// A thread of the standard library.
+pub struct TestThread(JoinHandle<()>);
+
+impl Thread for TestThread {
+    fn join(self) {
+        self.0.join().expect("no panic");
+    }
+}
+
+impl Threads for TestPlatform {
+    type Thread = TestThread;
+
+    fn spawn(
+        &self,
+        name: &str,
+        _: NodeId,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> Result<TestThread, io::Error> {
+        thread::Builder::new().name(name.to_owned()).spawn(body).map(TestThread)
+    }
+}
+
+impl Memory for TestPlatform {
+    fn ranges(&self) -> Vec<FrameRange> {
+        vec![FrameRange { node: NodeId(0), first: Pfn(0), frames: self.frames }]
+    }
+
+    fn populate(&self, _: &[Pfn]) -> Result<(), OutOfHostMemory> {
+        Ok(())
+    }
+
+    fn zero(&self, _: &[Pfn]) {}
+
+    fn copy_frame(&self, _: Pfn, _: Pfn) {}
+
+    fn is_zero(&self, _: Pfn) -> bool {
+        false
+    }
+
+    fn load(&self, _: Pfn, _: usize) -> u64 {
+        0
+    }
+
+    fn store(&self, _: Pfn, _: usize, _: u64) {}
+}
+
+impl Mmu for TestPlatform {
+    fn recency(&self) -> Recency {
+        Recency::AccessedBit
+    }
+
+    fn attach(&self, _: SpaceId, _: u64) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn map(&self, _: SpaceId, _: Vpn, frames: &[Pfn], _: Protection) -> Progress {
+        Progress::all(frames.len())
+    }
+
+    fn unmap(&self, _: SpaceId, _: Vpn, frames: &[Pfn]) -> Progress {
+        Progress::all(frames.len())
+    }
+
+    fn discard(&self, _: SpaceId, _: Vpn, _: Pfn) {}
+
+    fn copy(&self, _: SpaceId, _: Vpn, _: Pfn, _: Pfn) {}
+
+    fn coalesce(&self, _: SpaceId, _: Vpn, _: Pfn) {}
+
+    fn allow_write(&self, _: SpaceId, _: Vpn) {}
+
+    fn holds(&self, _: SpaceId, _: Vpn) -> bool {
+        true
+    }
+}
+
+impl Block for TestPlatform {
+    type Transfer = ();
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        self.devices.clone()
+    }
+
+    fn read(&self, _: u8, _: &mut [Io]) {}
+
+    fn write(&self, _: u8, _: &mut [Io]) {}
+
+    fn start(&self, _: u8, _: Direction, _: &mut [Io]) {}
+
+    fn is_over(&self, (): &()) -> bool {
+        true
+    }
+
+    fn finish(&self, (): (), _: &mut [Io]) {}
+}
+
+impl Files for TestPlatform {
+    type File = FileInfo;
+
+    fn describe(&self, file: &FileInfo) -> FileInfo {
+        *file
+    }
+
+    fn open(&self, _: u8, _: SpaceId, _: FileInfo) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn close(&self, _: u8, _: SpaceId) {}
+}

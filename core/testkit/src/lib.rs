@@ -1,0 +1,13 @@
+//! Tests for any platform. Products do not link this crate.
+//!
+//! ```text
+//! conformance   the contract of `highwater-platform`, method by method
+//! trial         the whole manager under random operations, against a model
+//! seeds, Watchdog   seeds of random tests; an end for tests that hang
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod conformance;
+pub mod trial;
+
+pub use highwater_platform::testing::{Watchdog, seeds};
