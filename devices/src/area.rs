@@ -1,4 +1,4 @@
-//! A swap area: a device, and when it is used. `SPEC[,priority=N][,rotational=0|1]`.
+//! A swap area: a device and its options, `SPEC[,priority=N][,rotational=0|1]`.
 
 use crate::device::Device;
 use crate::error::OpenError;
@@ -9,20 +9,20 @@ use std::fmt;
 
 const OPTIONS: &str = "priority=N, rotational=0|1";
 
-/// A device, and what the user says about its use.
+/// A device, and the user's options for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     /// The device.
     pub spec: Spec,
-    /// Areas of a higher priority are full before others are used; equal ones take turns. `None`:
-    /// after all that have one, one after the other.
+    /// Areas of a higher priority are filled first; areas of equal priority are used in turn. Areas
+    /// without a priority come last, one after the other.
     pub priority: Option<u16>,
-    /// What is behind it, for one who knows better than the system; `None`: what that says.
+    /// The medium, where the user corrects the system's opinion; `None`: as the system reports.
     pub medium: Option<Medium>,
 }
 
 impl Area {
-    /// A device of which nothing more is said.
+    /// An area without options.
     pub fn new(spec: Spec) -> Area {
         Area { spec, priority: None, medium: None }
     }
@@ -34,7 +34,7 @@ impl Area {
     pub fn parse(text: &str) -> Result<Area, String> {
         let mut options = Vec::new();
         let mut rest = text;
-        // What has a colon behind it is part of a path.
+        // An option has no colon: a comma before a colon is part of a path.
         while let Some((before, option)) = rest.rsplit_once(',')
             && let Some(option) = option.split_once('=').filter(|_| !option.contains(':'))
         {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_stand_behind_the_size() {
+    fn options_follow_the_size() {
         use Medium::{Rotational, SolidState};
         for (text, spec, priority, medium) in [
             ("ram:64M", "ram:64M", None, None),

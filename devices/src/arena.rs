@@ -1,26 +1,26 @@
-//! Where frames lie in memory.
+//! The addresses of frames.
 
 use highwater_units::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
-/// A handle on the memory of all frames: its base address and how many there are.
+/// The memory of all frames: base address and number of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     base: *mut u8,
     frames: u32,
 }
 
-// SAFETY: an address and a count; what may be done at the address is up to the unsafe callers of
-// `Device::read` and `Device::write`, on whatever thread they are.
+// SAFETY: an address and a count. The unsafe callers of `Device::read` and `Device::write` vouch
+// for accesses to the address, on any thread.
 unsafe impl Send for Arena {}
 // SAFETY: as above; the handle itself never changes.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// A handle on `frames` frames from `base`.
+    /// `frames` frames from `base` on.
     ///
     /// # Safety
-    /// `base` is aligned to a page, and the frames stay mapped, readable and writable, while any
-    /// copy of the handle is used.
+    /// `base` is aligned to a page, and the frames stay mapped, readable and writable, while a copy
+    /// of this is used.
     pub unsafe fn new(base: *mut u8, frames: u32) -> Arena {
         assert!(base.addr().is_multiple_of(PAGE_SIZE), "frames are aligned to pages");
         Arena { base, frames }

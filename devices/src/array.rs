@@ -1,4 +1,4 @@
-//! Tables that take memory only where they were touched.
+//! Tables that take memory only where they are touched.
 
 use crate::sys::Mapping;
 use std::marker::PhantomData;
@@ -6,16 +6,16 @@ use std::ops::{Deref, DerefMut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::atomic::AtomicU64;
 
-/// A type of which all bits zero is a value.
+/// A type for which all-zero bits are a value.
 ///
 /// # Safety
-/// It is, and its alignment is at most that of a page.
+/// All-zero bits are a value, and the alignment is at most that of a page.
 pub(crate) unsafe trait Zeroable {}
 
 // SAFETY: every bit pattern is a value.
 unsafe impl Zeroable for AtomicU64 {}
 
-/// A fixed number of values, all zero at first, in a mapping of their own.
+/// A fixed number of values in a mapping of their own, initially zero.
 pub(crate) struct Array<T: Zeroable> {
     mapping: Mapping,
     len: usize,
@@ -37,8 +37,8 @@ impl<T: Zeroable> Deref for Array<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping holds so many values, aligned, zero or written as such, and gives
-        // out its memory only here.
+        // SAFETY: the mapping holds `len` aligned values, zero or written as values, and its memory
+        // is reached only through this table.
         unsafe { from_raw_parts(self.mapping.at(0).cast(), self.len) }
     }
 }

@@ -1,20 +1,20 @@
-//! What a compressing device holds.
+//! Statistics of a compressing device.
 
 use highwater_units::Bytes;
 use std::iter::Sum;
 
-/// What is held compressed, and what that takes.
+/// The pages that a device holds, and the memory that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compression {
     /// Pages held, of any kind.
     pub pages: u64,
-    /// Those of them that are one word over and over, and take nothing.
+    /// Pages filled with one word, which take no memory.
     pub same_filled: u64,
-    /// Those of them that do not compress, and are stored as they are.
+    /// Pages that do not compress, and are stored uncompressed.
     pub incompressible: u64,
-    /// Memory that they take.
+    /// Memory that the pages take.
     pub used: Bytes,
-    /// What that may be at most.
+    /// The limit of that memory.
     pub limit: Bytes,
 }
 

@@ -1,8 +1,8 @@
-//! Makes the file behind a device: without a name, readable by its owner only, sparse, checked.
+//! Creates the file of a device: unlinked, readable by its owner only, sparse, and checked.
 //!
 //! ```text
-//! dir:   O_TMPFILE, or a random name made and unlinked     ->  probe: O_DIRECT if it really works
-//! file:  the given name made with O_EXCL and unlinked      ->  length, against what is free
+//! dir:   O_TMPFILE, or a random name created and unlinked  ->  probe: does O_DIRECT work?
+//! file:  the given name created with O_EXCL and unlinked   ->  check the length against free space
 //! ```
 
 use crate::error::Reason;
@@ -22,17 +22,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Whoever may read the file may read the program's memory.
+/// The file holds the program's memory: only its owner may read it.
 const MODE: u32 = 0o600;
 
-/// How often a name that exists is tried again: every process of a run opens the same
-/// specification, and each holds the name for an instant. The waits add up to 63 ms.
+/// Retries if the name exists: all processes of a run open the same specification, and each has the
+/// name for a moment. The waits add up to 63 ms.
 const NAME_ATTEMPTS: u32 = 6;
 
 const TMPFS_MAGIC: u32 = 0x0102_1994;
 const RAMFS_MAGIC: u32 = 0x8584_58f6;
 
-/// The file of a `file:` or `dir:` device, of full length, all holes.
+/// Creates the file of a `file:` or `dir:` device: of full length, all holes.
 pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
     let file = match spec {
         Spec::Dir { path, .. } => create_unnamed(path),
@@ -45,7 +45,7 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
     check_size(&file, spec.size())?;
     choose_caching(&file)?;
     let resize = |len| file.set_len(len).map_err(|e| Reason::from_io("extend the file", &e));
-    // From zero, so that the block that the probe wrote is a hole again.
+    // To zero first, so that the block that the probe wrote becomes a hole again.
     resize(0)?;
     resize(Bytes::of_pages(u64::from(spec.pages())).0)?;
     Ok(file)
@@ -56,7 +56,7 @@ fn create_unnamed(dir: &Path) -> io::Result<File> {
     options.read(true).write(true).mode(MODE).custom_flags(libc::O_TMPFILE | libc::O_EXCL);
     let opened = options.open(dir);
     match opened.as_ref().map_err(io::Error::raw_os_error) {
-        // File systems that cannot do it, and kernels that do not know it.
+        // File systems without O_TMPFILE, and kernels that do not know it.
         Err(Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
             create_hidden(|| dir.join(random_name()))
         }
@@ -64,7 +64,7 @@ fn create_unnamed(dir: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a file that did not exist, under a name that is gone before anything is written.
+/// Creates a file that did not exist and unlinks it before anything is written.
 fn create_hidden(name: impl Fn() -> PathBuf) -> io::Result<File> {
     let mut attempt = 0;
     loop {
@@ -89,8 +89,8 @@ fn random_name() -> String {
     format!(".highwater-{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes))
 }
 
-/// Refuses what the file system or the process's limit cannot hold: better now than in the middle
-/// of the program. Others may still fill the file system later.
+/// Refuses sizes that the file system or the process's limit cannot hold, so that the run fails at
+/// its start. Others may still fill the file system later.
 fn check_size(file: &File, size: Bytes) -> Result<(), Reason> {
     // Extending a file beyond the limit would also raise SIGXFSZ.
     let limit = file_size_limit();
@@ -107,8 +107,8 @@ fn file_size_limit() -> Bytes {
     Bytes(getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX))
 }
 
-/// Space that is free to this user; `None` where the file system does not say (one in memory
-/// without a limit reports a size of zero).
+/// Free space for this user; `None` where the file system reports none (a file system in memory
+/// without a limit has size zero).
 fn free_space(file: &File) -> Result<Option<Bytes>, Reason> {
     let status = fstatvfs(file)
         .map_err(|errno| Reason::from_errno("ask for free space", errno.raw_os_error()))?;
@@ -116,14 +116,14 @@ fn free_space(file: &File) -> Result<Option<Bytes>, Reason> {
     Ok((status.f_blocks > 0).then_some(Bytes(free)))
 }
 
-/// Whether the file lives in memory: no transfer of it waits for anything.
+/// Whether the file is on a file system in memory: its transfers never wait.
 pub(crate) fn is_in_memory(file: &File) -> bool {
     // The width of the field differs by machine; the numbers have 32 bits.
     fstatfs(file).is_ok_and(|status| matches!(status.f_type as u32, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
-/// Bypasses the page cache where that works, so that swapped pages do not come back as cache
-/// against the same memory limit. Some file systems take the flag and then fail the transfers.
+/// Bypasses the page cache where that works: cached swap pages would count against the same memory
+/// limit. Some file systems accept the flag and then fail transfers, so a probe decides.
 fn choose_caching(file: &File) -> Result<(), Reason> {
     if set_direct(file, OFlags::DIRECT).is_ok() && probe(file).is_ok() {
         return Ok(());
@@ -139,12 +139,12 @@ pub(crate) fn set_direct(file: &File, direct: OFlags) -> Result<(), i32> {
     set.map_err(Errno::raw_os_error)
 }
 
-/// Memory for a probe, aligned as O_DIRECT wants it.
+/// Memory for a probe, aligned for O_DIRECT.
 #[repr(align(4096))]
 pub(crate) struct Page(pub(crate) [u8; PAGE_SIZE]);
 
-/// Writes a page and reads it back, at the second page: where a device has blocks of more than
-/// 4 KiB, that offset is what it refuses.
+/// Writes a page and reads it back, at the second page: devices with blocks of more than 4 KiB
+/// refuse that offset.
 fn probe(file: &File) -> Result<(), i32> {
     let mut written = Page(std::array::from_fn(|i| i as u8 ^ 0x5a));
     let at = PAGE_SIZE as u64;
@@ -154,7 +154,7 @@ fn probe(file: &File) -> Result<(), i32> {
     if whole && read.0 == written.0 { Ok(()) } else { Err(libc::EIO) }
 }
 
-/// Moves a page, or what of it lies in the file; returns how many bytes.
+/// Transfers a page, or the part of it that lies in the file; returns the number of bytes.
 pub(crate) fn move_probe(
     file: &File,
     direction: Direction,

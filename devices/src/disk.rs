@@ -1,10 +1,10 @@
-//! The disk below a file, as far as the system tells (/sys/dev/block).
+//! The disk below a file, from /sys/dev/block.
 //!
 //! ```text
-//! file -- st_dev --> MAJ:MIN/{queue/rotational, device/numa_node}, or those of the whole disk
+//! file -- st_dev --> MAJ:MIN/{queue/rotational, device/numa_node}, of the partition or the disk
 //! ```
-//! File systems in memory, over several disks or over a network have no such entry: solid state, on
-//! no node. So are virtual disks, which say that they turn because nobody told them otherwise.
+//! File systems in memory, over several disks or over a network have no such entry and count as
+//! solid state, on no node. So do virtual disks, whose `rotational` is only the kernel's default.
 
 use highwater_platform::Medium;
 use highwater_units::NodeId;
@@ -13,20 +13,20 @@ use std::fs::{File, read_link, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Drivers of virtual disks, whose `rotational` is the kernel's default and says nothing.
+/// Drivers of virtual disks, whose `rotational` is the kernel's default.
 const VIRTUAL: [&str; 2] = ["virtio_blk", "vbd"];
 
-/// What matters of a disk.
+/// Properties of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// Whether it turns.
+    /// Rotational or solid state.
     pub(crate) medium: Medium,
     /// The memory node it is attached to.
     pub(crate) node: Option<NodeId>,
 }
 
 impl Disk {
-    /// The disk that an open file is on.
+    /// The disk below an open file.
     pub(crate) fn of(file: &File) -> Disk {
         let device = file.metadata().map_or(0, |status| status.dev());
         let (major, minor) = (libc::major(device), libc::minor(device));
@@ -44,7 +44,7 @@ impl Disk {
             Some("1") if !is_virtual => Medium::Rotational,
             _ => Medium::SolidState,
         };
-        // Of a disk's controller, or of the bus device behind that; -1 where there is no node.
+        // Of the disk's controller, or of the bus device above it; -1 without a node.
         let nodes = ["device/numa_node", "device/device/numa_node"];
         let node = nodes.iter().find_map(|name| read(name)?.trim().parse().ok().map(NodeId));
         Disk { medium, node }
@@ -59,7 +59,7 @@ mod tests {
 
     const NONE: Disk = Disk { medium: Medium::SolidState, node: None };
 
-    /// A disk with one partition, as the system shows them.
+    /// A disk with one partition, as in /sys/dev/block.
     fn disk(rotational: &str, node: Option<&str>) -> (tempfile::TempDir, [PathBuf; 2]) {
         let dir = tempfile::tempdir().unwrap();
         let (whole, part) = (dir.path().join("sda"), dir.path().join("sda/sda1"));

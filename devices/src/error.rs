@@ -1,4 +1,4 @@
-//! Why a device cannot be opened: one line each, for whoever wrote the specification.
+//! Reasons why a device cannot be opened, each with a message of one line for the user.
 
 use crate::spec::Spec;
 use highwater_units::Bytes;
@@ -8,20 +8,20 @@ use std::io;
 /// A device that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenError {
-    /// What was asked for.
+    /// The specification.
     pub spec: Spec,
-    /// Why not.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What stands in the way of a device.
+/// The reason why a device cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The directory, or the one the file is to lie in, does not exist.
     Missing,
-    /// The path, or a part of it, is no directory.
+    /// The path, or a part of it, is not a directory.
     NotADirectory,
-    /// Something has the name that the file was to have.
+    /// The name of the file exists already.
     Exists,
     /// The directory may not be written by this user.
     Permission,
@@ -29,14 +29,14 @@ pub enum Reason {
     ReadOnlyFileSystem,
     /// The file system has less free space than the device is to hold.
     LittleSpace {
-        /// What it has.
+        /// The free space.
         free: Bytes,
     },
     /// The file system or a quota is full.
     Full,
     /// The process may not write files of that size (RLIMIT_FSIZE).
     FileSizeLimit {
-        /// What it may write.
+        /// The limit.
         limit: Bytes,
     },
     /// The file system cannot hold files of that size.
@@ -45,7 +45,7 @@ pub enum Reason {
     NoMemory,
     /// Anything else.
     Failed {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
         /// The operating system's error number.
         errno: i32,
@@ -53,7 +53,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What the error number of a failed `step` means to a user.
+    /// The reason for the error number of a failed `step`.
     pub(crate) fn from_errno(step: &'static str, errno: i32) -> Reason {
         match errno {
             libc::ENOENT => Reason::Missing,
@@ -68,7 +68,7 @@ impl Reason {
         }
     }
 
-    /// The same from an error of the standard library. One without a number (a path that holds a
+    /// The reason for an error of the standard library. An error without a number (a path with a
     /// NUL byte) is an invalid argument.
     pub(crate) fn from_io(step: &'static str, error: &io::Error) -> Reason {
         Reason::from_errno(step, error.raw_os_error().unwrap_or(libc::EINVAL))

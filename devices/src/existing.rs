@@ -1,12 +1,11 @@
-//! Opens a file that exists, or a block device, for a space whose pages have their places there.
+//! Opens an existing file or block device whose pages become those of a space.
 //!
 //! ```text
-//! path -> File past the page cache where that works      all pages but a last one that is partial
-//!     \-> Tail: the same file through it                 that one, byte by byte as long as it is
+//! path -> File, with O_DIRECT where that works           all pages but a partial last one
+//!     \-> Tail: the file again, through the page cache   the bytes of a partial last page
 //! ```
-//! The file keeps its length: nothing is ever written behind its end. What follows the end in the
-//! last page reads as zeros. A file that others make shorter meanwhile gives errors for what it
-//! has lost, never other data.
+//! The file keeps its length: nothing is written behind its end. The rest of the last page reads as
+//! zeros. If another process truncates the file, pages behind the new end are errors.
 
 use crate::create::{Page, move_probe, set_direct};
 use crate::device::Device;
@@ -23,7 +22,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file that cannot be opened; one line for whoever named it.
+/// The error of a file that cannot be opened; its message is one line for the user.
 #[derive(Debug)]
 pub struct FileError {
     path: PathBuf,
@@ -32,7 +31,7 @@ pub struct FileError {
 
 #[derive(Debug)]
 enum Problem {
-    /// The system's reason.
+    /// The system's error.
     Failed(io::Error),
     /// A directory, a pipe, a terminal.
     NoFile,
@@ -63,12 +62,12 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Opens a file or block device that exists as a device of role File: page n of a space is at byte
-/// n * 4096 (`Manager::add_file_space`). The last page may be partial. The file is not locked: who
-/// else writes to it is not seen in pages that are in memory.
+/// Opens an existing file or block device as a device of role File: page n of a space is at byte
+/// n * 4096 (`Manager::add_file_space`). The last page may be partial. The file is not locked:
+/// writes by others are not seen in pages that are in memory.
 ///
 /// # Errors
-/// Why it cannot be used, in one line.
+/// The reason, in one line.
 pub fn open_file(path: &Path, access: FileAccess) -> Result<Box<dyn Device>, FileError> {
     let failed = |problem| FileError { path: path.to_owned(), problem };
     let opened = opened(path, access).map_err(failed)?;
@@ -89,7 +88,7 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
         Ok(pages) => pages,
         Err(_) => return Err(Problem::TooLarge),
     };
-    // The same file, whatever has its name by now.
+    // By its descriptor: the name may belong to another file by now.
     let file = options.open(format!("/proc/self/fd/{}", through.as_raw_fd()))?;
     if set_direct(&file, OFlags::DIRECT).is_err() || !reads(&file, bytes) {
         set_direct(&file, OFlags::empty()).map_err(io::Error::from_raw_os_error)?;
@@ -102,8 +101,8 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
     Ok(Opened { file, pages, tail })
 }
 
-/// Whether the page that such reads are most likely refused for can be read: the second one, since
-/// blocks of more than 4 KiB start at the first. Of a file without, nothing is read that way.
+/// Whether O_DIRECT reads of the second page work: a device with blocks of more than 4 KiB refuses
+/// that offset. A file of one page is tested with its first.
 fn reads(file: &File, bytes: u64) -> bool {
     let at = if bytes >= 2 * PAGE_SIZE as u64 { PAGE_SIZE as u64 } else { 0 };
     move_probe(file, Direction::Read, &mut Page([0; PAGE_SIZE]), at).is_ok()

@@ -1,19 +1,19 @@
-//! Swap in a file, `file:` and `dir:`; or a file that existed, whose pages a space has.
+//! Swap in a file (`file:` and `dir:`), and files that existed, whose pages belong to a space.
 //!
 //! ```text
-//! FileDevice -> Arc<File>   shared with what forked children inherit
-//!            -> Room        which parts of it have blocks; not of a file that existed
-//!            -> Tail        the last page of such a file, if it is partial
-//!            -> Pool        rings of this process; absent where every transfer is plain
+//! FileDevice -> Arc<File>   shared with the devices of forked children
+//!            -> Room        which parts of a swap file have blocks
+//!            -> Tail        the last page of a file that existed, if it is partial
+//!            -> Pool        rings of this process; none if all transfers are plain
 //! ```
-//! Locks: none. Slots are apart on the file, so batches of several threads run side by side.
+//! Locks: none. Slots do not overlap, so batches of several threads run in parallel.
 //!
-//! A ring pays where transfers overlap. One transfer alone is plain: half the cost on a fast
-//! device. On a file system in memory all are: the kernel has a worker thread make every transfer
-//! of a ring there, which took 7 times as long as plain calls for a batch of 32.
+//! A ring is faster where transfers overlap. A single transfer is a plain call: half the cost on a
+//! fast device. On a file system in memory all transfers are plain: there the kernel gives every
+//! transfer of a ring to a worker thread, which took 7 times as long for a batch of 32.
 //!
-//! A program that lowers its file-size limit (RLIMIT_FSIZE) while it runs makes writes beyond it
-//! fail with EFBIG, and the kernel sends SIGXFSZ to the thread that writes.
+//! If a program lowers its file-size limit (RLIMIT_FSIZE) while it runs, writes beyond the limit
+//! fail with EFBIG and the kernel sends SIGXFSZ to the writing thread.
 
 use crate::arena::Arena;
 use crate::create;
@@ -37,10 +37,10 @@ use std::sync::Arc;
 /// How transfers reach a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Submission {
-    /// Through io_uring where it is granted and wins something, else as `Plain`.
+    /// Through io_uring where the kernel permits it and it is faster, else as `Plain`.
     #[default]
     Auto,
-    /// One preadv or pwritev after the other.
+    /// By preadv and pwritev, one after the other.
     Plain,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct FileDevice {
     pool: Option<Pool>,
 }
 
-/// A file, and how long it is.
+/// An open file and its length.
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) pages: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Opened {
 }
 
 impl FileDevice {
-    /// Makes the file.
+    /// Creates the file of a specification.
     pub(crate) fn open(spec: &Spec, submission: Submission) -> Result<FileDevice, Reason> {
         let file = Arc::new(create::create(spec)?);
         let disk = Disk::of(&file);
@@ -83,7 +83,7 @@ impl FileDevice {
         Ok(FileDevice { info, file, room, tail: None, pool })
     }
 
-    /// Over a file that existed.
+    /// A device over a file that existed.
     pub(crate) fn existing(path: &Path, access: FileAccess, opened: Opened) -> FileDevice {
         let Opened { file, pages, tail } = opened;
         let disk = Disk::of(&file);
@@ -101,9 +101,9 @@ impl FileDevice {
         FileDevice { info, file: Arc::new(file), room: None, tail, pool }
     }
 
-    /// The rings that batches were left to.
+    /// The rings. A batch was started, so there are some.
     fn rings(&self) -> &Pool {
-        self.pool.as_ref().expect("only a ring is left alone with a batch")
+        self.pool.as_ref().expect("only a ring takes a batch that is finished later")
     }
 
     /// # Safety
@@ -112,7 +112,7 @@ impl FileDevice {
         let pool = self.pool.as_ref().filter(|_| batch.len() > 1);
         let mut ring = pool.and_then(|pool| pool.take(self.file.as_fd()));
         for chunk in batch.chunks_mut(DEPTH) {
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             let todo = unsafe { self.admit_all(direction, arena, chunk) };
             let left = match &mut ring {
                 // SAFETY: admitted, and the caller vouches for the frames.
@@ -132,15 +132,16 @@ impl FileDevice {
     unsafe fn make_plain(&self, direction: Direction, arena: Arena, chunk: &mut [Io], left: Set) {
         for index in members(left) {
             let io = &mut chunk[index];
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             io.result = unsafe { plain(direction, self.file.as_fd(), arena, io) };
         }
     }
 
-    /// Sets the result of each transfer; those that may be made, and have room.
+    /// Checks each transfer and sets its result; returns those that can be made. Before writes,
+    /// allocates blocks for them.
     ///
     /// # Safety
-    /// As for [`Device::read`]: a partial page is moved at once.
+    /// As for [`Device::read`]: a partial last page is transferred here.
     unsafe fn admit_all(&self, direction: Direction, arena: Arena, chunk: &mut [Io]) -> Set {
         let mut admitted = 0;
         for (index, io) in chunk.iter_mut().enumerate() {
@@ -171,12 +172,12 @@ impl Device for FileDevice {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.transfer(Direction::Read, arena, batch) }
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.transfer(Direction::Write, arena, batch) }
     }
 
@@ -188,11 +189,11 @@ impl Device for FileDevice {
     ) -> Option<Started> {
         let pool = self.pool.as_ref().filter(|_| batch.len() <= DEPTH);
         let Some(mut held) = pool.and_then(|pool| pool.take(self.file.as_fd())) else {
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             unsafe { self.transfer(direction, arena, batch) };
             return None;
         };
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         let todo = unsafe { self.admit_all(direction, arena, batch) };
         // SAFETY: admitted, and the caller vouches for the frames until `finish`.
         unsafe { held.ring().start(direction, arena, batch, todo) };
@@ -203,7 +204,7 @@ impl Device for FileDevice {
         let mut held = self.rings().back(started);
         let over = held.ring().is_over(started.left);
         let Started { direction, left, .. } = *started;
-        // The batch goes on.
+        // The batch is still in flight.
         let _ = held.leave(direction, left);
         over
     }
@@ -224,7 +225,7 @@ impl Device for FileDevice {
         self.pool.iter().for_each(Pool::leave_to_parent);
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let pool = self.pool.as_ref().map(|_| Pool::new());
-        // Nobody writes there.
+        // The inherited device is read-only: it needs no Room.
         let (file, tail) = (Arc::clone(&self.file), self.tail.clone());
         Box::new(FileDevice { info, file, room: None, tail, pool })
     }
@@ -233,7 +234,7 @@ impl Device for FileDevice {
         fdatasync(&self.file).map_err(|errno| IoError::Failed(errno.raw_os_error()))
     }
 
-    /// Nothing: neither the few KiB of a ring nor what the file system caches are contents.
+    /// 0: the few KiB of a ring and the file system's cache are not contents.
     fn resident(&self) -> Bytes {
         Bytes(0)
     }
@@ -243,7 +244,7 @@ impl Device for FileDevice {
     }
 }
 
-/// Rings for a file; none for one in memory.
+/// Rings for a file; `None` for one in memory.
 fn pool_of(file: &File) -> Option<Pool> {
     (!create::is_in_memory(file)).then(Pool::new)
 }

@@ -1,25 +1,30 @@
-//! Where swapped pages go: memory, plain or compressed, a file that nobody else can see, or both.
+//! Swap devices: memory, plain or compressed; an unlinked file; or a tier of two of these.
 //!
 //! ```text
 //! Area: Spec, priority
-//! Spec --open--> Box<dyn Device>      Arena: where frames lie
-//!                 |- Ram              mapping of slots, plain copies
+//! Spec --open--> Box<dyn Device>      Arena: addresses of the frames
+//!                 |- Ram              a mapping of slots, plain copies
 //!                 |- Zram             compressed objects in blocks of one size class
-//!                 |- FileDevice       unlinked sparse file (create)
-//!                 |   |- Disk         what the system says of the disk below it
-//!                 |   |- Pool         rings of this process (uring), one per batch in flight
-//!                 |   |- Tail         of a file that existed: its last page, if partial (existing)
-//!                 |   |- Room         blocks of the file system, taken before they are written
-//!                 |   '- plain        preadv and pwritev, where there is no ring (transfer)
-//!                 |- Part             pages of another, from one on
-//!                 '- Tier             one of the first two over one of the third, and a thread
+//!                 |- FileDevice       an unlinked sparse file (create), or an existing one
+//!                 |   |- Disk         properties of the disk below the file
+//!                 |   |- Pool         io_urings of this process (uring), one per batch in flight
+//!                 |   |- Tail         the last page of a file that existed, if it is partial
+//!                 |   |- Room         blocks of the file system, allocated before they are written
+//!                 |   '- plain        preadv and pwritev, without a ring (transfer)
+//!                 |- Part             a range of another device
+//!                 '- Tier             Ram or Zram over a FileDevice, and a thread for write-back
 //! ```
-//! Locks: those of Zram's shards and of Tier's free blocks. A device is used by any number of
-//! threads at once; else the only thing they share is the mask of rings or codecs in use, one
-//! atomic word. A batch allocates nothing once its ring exists.
+//! **A new kind of device** touches three places. Its file implements the trait [`Device`]
+//! (`device.rs`; `ram.rs` is the shortest example). `spec.rs` gets a variant of [`Spec`] with its
+//! syntax: `KINDS`, `parse_kind`, `Display`, `Spec::size`. `open.rs` gets an arm in [`open_with`].
+//! The tests in `devices/tests` run over all specifications that they list.
 //!
-//! The crate is also linked into a library that replaces mmap, munmap, madvise and malloc of the
-//! program it serves, so its own memory comes from raw system calls (`sys`).
+//! Locks: one per shard of Zram, one around the free blocks of each level of a Tier. Any number of
+//! threads use a device at once; beside those locks they share only the mask of rings or codecs in
+//! use, one atomic word. A batch allocates nothing once its ring exists.
+//!
+//! The crate is also linked into the preload library, which replaces mmap, munmap, madvise and
+//! malloc of the program. So its own memory comes from raw system calls (`sys`).
 
 mod area;
 mod arena;

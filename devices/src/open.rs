@@ -1,4 +1,4 @@
-//! Opens devices: the one place that knows every kind.
+//! Opens devices: the one file that names every kind.
 
 use crate::device::Device;
 use crate::error::{OpenError, Reason};
@@ -10,15 +10,15 @@ use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
 
-/// Opens a device. It starts empty, and nothing of it is left behind by any end of the process.
+/// Opens a device. It is empty, and leaves nothing behind however the process ends.
 ///
 /// # Errors
-/// Why there can be no such device, in one line.
+/// The reason, in one line.
 pub fn open(spec: &Spec) -> Result<Box<dyn Device>, OpenError> {
     open_with(spec, Submission::Auto)
 }
 
-/// As [`open`], with a choice of how files are reached.
+/// [`open`] with a choice of how transfers reach files.
 ///
 /// # Errors
 /// As [`open`].
@@ -35,11 +35,11 @@ pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>,
     device.map_err(|reason| OpenError { spec: spec.clone(), reason })
 }
 
-/// Two devices, both empty, as one: pages go to `fast`, and cold ones from there to `slow`. It
-/// has as many slots as both.
+/// Combines two empty devices: pages go to `fast`, and cold ones are written back to `slow`. The
+/// tier has as many slots as both together.
 ///
 /// # Errors
-/// The system has no memory to give.
+/// The system is out of memory.
 pub fn tier(
     name: String,
     fast: Box<dyn Device>,
@@ -48,10 +48,10 @@ pub fn tier(
     Tier::new(name, fast, slow).map(boxed)
 }
 
-/// `pages` pages of a device, from `first` on, as a device of its own.
+/// A device of the `pages` pages of `whole` from `first` on.
 ///
 /// # Panics
-/// If it does not have them.
+/// If `whole` is shorter.
 pub fn part(whole: Arc<dyn Device>, first: u32, pages: u32) -> Box<dyn Device> {
     boxed(Part::new(whole, first, pages))
 }

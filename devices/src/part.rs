@@ -1,9 +1,9 @@
-//! A part of a device, as a device: for a mapping that does not begin where its file does.
+//! A range of a device as a device: for a mapping that begins in the middle of its file.
 //!
 //! ```text
 //! slot n of the part = slot first + n of the whole
 //! ```
-//! The whole is shared, so that its owner can keep it open for longer than the part.
+//! The whole device is shared, so that its owner can keep it open longer than the part.
 
 use crate::arena::Arena;
 use crate::compression::Compression;
@@ -28,7 +28,7 @@ impl Part {
         Part { info: DeviceInfo { pages, ..info }, whole, first }
     }
 
-    /// Calls `act` with the batch as the whole sees it.
+    /// Calls `act` with the batch in slots of the whole device.
     fn shifted<R>(&self, batch: &mut [Io], act: impl FnOnce(&mut [Io]) -> R) -> R {
         let end = |io: &Io| u64::from(io.slot) + io.frames.len() as u64;
         debug_assert!(batch.iter().all(|io| end(io) <= self.info.pages.into()), "in the part");
@@ -49,12 +49,12 @@ impl Device for Part {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         self.shifted(batch, |batch| unsafe { self.whole.read(arena, batch) });
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         self.shifted(batch, |batch| unsafe { self.whole.write(arena, batch) });
     }
 
@@ -64,7 +64,7 @@ impl Device for Part {
         direction: Direction,
         batch: &mut [Io],
     ) -> Option<Started> {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         self.shifted(batch, |batch| unsafe { self.whole.start(arena, direction, batch) })
     }
 
@@ -73,7 +73,7 @@ impl Device for Part {
     }
 
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         self.shifted(batch, |batch| unsafe { self.whole.finish(arena, started, batch) });
     }
 

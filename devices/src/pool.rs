@@ -1,14 +1,14 @@
-//! The rings of a process: made when a batch finds none free, kept for the next.
+//! The io_urings of a process: created when a batch finds none free, and kept for the next.
 //!
 //! ```text
-//! busy    one bit per place: its holder alone may touch the ring there
-//! rings   [ ring | ring | none yet | ... ]
+//! busy     one bit per place: only its holder may touch the ring there
+//! places   [ ring | ring | none yet | ... ]
 //! ```
-//! Locks: none. A place is taken by setting its bit and given back by clearing it; nothing is
-//! waited for. Who finds all places taken, or a system that grants no rings, makes plain calls.
+//! Locks: none. A thread takes a place by setting its bit, releases it by clearing the bit, and
+//! never waits. A batch makes plain calls if all places are taken, or the system refuses rings.
 //!
-//! A forked child must not use a ring of its parent: both would write one queue. It takes all
-//! places, and makes a pool of its own.
+//! A forked child must not use a ring of its parent: both would write to one queue. It marks all
+//! places as busy and creates a pool of its own.
 
 use crate::uring::{Ring, Set};
 use highwater_platform::Direction;
@@ -19,7 +19,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Places for rings: batches in flight at once through rings.
+/// Places for rings, and so the most batches in flight at once through rings.
 const PLACES: usize = u64::BITS as usize;
 
 /// The rings over one file.
@@ -32,8 +32,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Place(UnsafeCell<Option<Ring>>);
 
-// SAFETY: the ring of a place is reached only by the thread that set the bit of the place in
-// `busy`, with acquire and release between one holder and the next.
+// SAFETY: only the thread that set the bit of a place in `busy` reaches the ring there, with
+// acquire and release between one holder and the next.
 unsafe impl Sync for Pool {}
 
 impl Pool {
@@ -46,8 +46,8 @@ impl Pool {
         }
     }
 
-    /// A ring over `file`, which is always the same; none when all are in use and no more are to
-    /// be had.
+    /// A ring over `file`, which is the same in all calls; `None` if all are in use, or the system
+    /// refuses more.
     pub(crate) fn take(&self, file: BorrowedFd<'_>) -> Option<Held<'_>> {
         let mut held = self.take_place()?;
         if held.ring_mut().is_none() {
@@ -56,7 +56,7 @@ impl Pool {
         held.ring_mut().is_some().then_some(held)
     }
 
-    /// The lowest free place: rings used last are in the CPU's caches, and few are ever made.
+    /// The lowest free place, so that few rings are created, and stay in the CPU's caches.
     fn take_place(&self) -> Option<Held<'_>> {
         let mut busy = self.busy.load(Relaxed);
         while busy != u64::MAX {
@@ -70,19 +70,19 @@ impl Pool {
         None
     }
 
-    /// The ring of a batch that was left to it.
+    /// The ring of a started batch.
     pub(crate) fn back(&self, started: &Started) -> Held<'_> {
         Held { pool: self, index: started.index }
     }
 
-    /// In a forked child: none of the parent's rings is used or closed, neither those that are free
-    /// nor those that were in use at the instant of the fork.
+    /// For a forked child: it never uses or closes any of the parent's rings, whether they were
+    /// free or in use at the time of the fork.
     pub(crate) fn leave_to_parent(&self) {
         self.busy.store(u64::MAX, Release);
     }
 }
 
-/// A batch that a ring is at: its place stays in use.
+/// A batch in flight on a ring, whose place stays taken.
 #[must_use]
 pub struct Started {
     index: u32,
@@ -91,7 +91,7 @@ pub struct Started {
     pub(crate) left: Set,
 }
 
-/// A place in the hands of one batch.
+/// A place that a batch holds.
 pub(crate) struct Held<'a> {
     pool: &'a Pool,
     index: u32,
@@ -103,7 +103,7 @@ impl Held<'_> {
     }
 
     fn ring_mut(&mut self) -> &mut Option<Ring> {
-        // SAFETY: the holder of the place's bit is alone, and it is borrowed mutably.
+        // SAFETY: the holder of the place's bit is the only one, and is borrowed mutably.
         unsafe { &mut *self.place().0.get() }
     }
 
@@ -113,26 +113,26 @@ impl Held<'_> {
         }
         match Ring::new(file) {
             Ok(ring) => *self.ring_mut() = Some(ring),
-            // Not permitted, not known, no memory or no descriptors: asking again for every batch
-            // would cost more than it could win.
+            // Not permitted, not implemented, no memory or no descriptors: do not retry for every
+            // batch.
             Err(_) => self.pool.refused.store(true, Relaxed),
         }
     }
 
     /// The ring.
     pub(crate) fn ring(&mut self) -> &mut Ring {
-        self.ring_mut().as_mut().expect("a place is handed out with its ring")
+        self.ring_mut().as_mut().expect("`take` returns only places with a ring")
     }
 
-    /// Leaves the transfers `left` to the ring. The place stays taken.
+    /// Leaves the transfers `left` in flight on the ring. The place stays taken.
     pub(crate) fn leave(self, direction: Direction, left: Set) -> Started {
         let index = self.index;
         std::mem::forget(self);
         Started { index, direction, left }
     }
 
-    /// Never uses the ring again, nor its place. The ring is not dropped: its descriptor may by now
-    /// be another file's.
+    /// Never uses the ring and its place again. The ring is not dropped: its descriptor may belong
+    /// to another file by now.
     pub(crate) fn abandon(mut self) {
         std::mem::forget(self.ring_mut().take());
         std::mem::forget(self);

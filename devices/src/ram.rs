@@ -1,20 +1,20 @@
-//! Swap in memory beside the budget: a page out is a copy, and so is a page in.
+//! Swap in memory beside the budget: swapping a page out or in is a copy.
 //!
 //! ```text
 //! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: Array, one bit per slot
 //! ```
-//! Locks: none. The caller keeps two transfers off one slot; a bit of `backed` is set after its
-//! page has memory, by whoever gave it, and never cleared.
+//! Locks: none. The caller makes no two transfers of one slot at once. A bit of `backed` is set
+//! after its slot got memory, and is never cleared.
 //!
-//! Slots get memory when they are first written. It is asked for with MADV_POPULATE_WRITE (one
-//! call for a run, where touching would fault 16 times), which can be refused with an error where
-//! a touch could not: the transfer then ends as `Full` and the process lives on.
+//! Slots get memory when they are first written, by MADV_POPULATE_WRITE: one call for a run, where
+//! touching would fault 16 times. The kernel can refuse it with an error, and a touch it cannot:
+//! the transfer ends as `Full`, and the process lives on.
 //!
-//! At the limit of a memory control group the kernel does not refuse, though (tried on 6.18): it
-//! kills a process of the group, or lets the caller wait if version 1 was told not to kill.
-//! Nothing in user space turns that into an error, so the sum of budget and `ram:` devices must lie
-//! below the limit. The same holds when a parent overwrites slots that it still shares with a
-//! forked child: the kernel then gives it a copy.
+//! At the limit of a memory control group the kernel does not refuse (seen on 6.18): it kills a
+//! process of the group, or blocks the caller if the OOM killer is off (version 1). User space
+//! cannot turn that into an error, so budget and `ram:` devices together must lie below the limit.
+//! So must the copies that the kernel makes when a parent overwrites slots that it still shares
+//! with a forked child.
 
 use crate::arena::Arena;
 use crate::array::Array;
@@ -42,7 +42,7 @@ struct Store {
 }
 
 impl Ram {
-    /// Reserves addresses; memory comes with use.
+    /// Reserves address space; slots get memory when they are written.
     pub(crate) fn open(spec: &Spec) -> Result<Ram, Reason> {
         let pages = spec.pages();
         let info = DeviceInfo {
@@ -85,8 +85,8 @@ impl Ram {
         for (offset, first, pages) in io.frames.adjacent() {
             let slots = self.store.slots.at((io.slot as usize + offset) << PAGE_SHIFT);
             let (frames, len) = (arena.address(first), pages * PAGE_SIZE);
-            // SAFETY: an admitted transfer lies within slots and arena, which are apart; the
-            // caller keeps others off the frames, and the manager keeps them off the slots.
+            // SAFETY: an admitted transfer lies within slots and arena, which do not overlap; no
+            // other thread touches the frames and slots meanwhile.
             unsafe {
                 match direction {
                     Direction::Read => copy_nonoverlapping(slots, frames, len),
@@ -107,12 +107,12 @@ impl Device for Ram {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.transfer(Direction::Read, arena, batch) }
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.transfer(Direction::Write, arena, batch) }
     }
 
@@ -136,7 +136,7 @@ impl Store {
         })
     }
 
-    /// Gives memory to slots that have none yet.
+    /// Populates slots that have no memory yet.
     fn back(&self, slot: u32, pages: u32) -> Result<(), IoError> {
         if bits(slot, pages).all(|(word, mask)| self.backed[word].load(Relaxed) & mask == mask) {
             return Ok(());
@@ -152,7 +152,7 @@ impl Store {
     }
 }
 
-/// The bits of at least one slot: words of `backed`, and masks within.
+/// The bits of one or more slots: words of `backed`, and masks in them.
 fn bits(slot: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
     let (first, last) = (slot, slot + pages - 1);
     (first / 64..=last / 64).map(move |word| {
@@ -189,7 +189,7 @@ mod tests {
         }
         let mut held = [0u8; 128];
         let (slots, len) = (ram.store.slots.at(0), held.len() << PAGE_SHIFT);
-        // SAFETY: asks about a range of the mapping; one byte per page of it is filled in.
+        // SAFETY: a range of the mapping, and a buffer with one byte per page of it.
         let status = unsafe { libc::mincore(slots.cast(), len, held.as_mut_ptr()) };
         assert_eq!(status, 0);
         let backed = |slot: usize| slot == 0 || (60..86).contains(&slot);

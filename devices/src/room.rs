@@ -1,14 +1,14 @@
-//! Room on the file system, taken before it is written to, and not for all of the file.
+//! Blocks of the file system, allocated before they are written, chunk by chunk.
 //!
 //! ```text
 //! Room   [ taken | taken | not yet | ... ]   a chunk of 16 MiB each
 //! ```
-//! A write to a hole has to find blocks for itself: writes go one after the other then, and a ring
-//! hands each to a worker thread. On ext4 that took three times as long as writes to room that was
-//! taken before (fallocate). The first write to a chunk takes it; those beside it do not wait for
-//! that. Where it cannot be had, writes find their own blocks, or say that there are none.
+//! A write to a hole must allocate blocks: then writes are serialised, and a ring gives each one to
+//! a worker thread. On ext4 that took three times as long as writes to allocated blocks. So the
+//! first write to a chunk allocates it (fallocate); concurrent writes do not wait for that. If the
+//! allocation fails, the writes allocate for themselves, or fail.
 //!
-//! Locks: none, a word for each chunk.
+//! Locks: none, one atomic word per chunk.
 
 use crate::sys;
 use highwater_platform::Io;
@@ -19,20 +19,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Slots in a chunk.
 const CHUNK: u32 = (16 << 20) / PAGE_SIZE as u32;
 
-/// Which chunks of a file have room.
+/// The chunks of a file that have blocks.
 pub(crate) struct Room {
     taken: Box<[AtomicBool]>,
     pages: u32,
 }
 
 impl Room {
-    /// A file of `pages` pages without any.
+    /// A file of `pages` pages without blocks.
     pub(crate) fn none(pages: u32) -> Room {
         let chunks = pages.div_ceil(CHUNK);
         Room { taken: (0..chunks).map(|_| AtomicBool::new(false)).collect(), pages }
     }
 
-    /// Takes room for transfers that are within the file.
+    /// Allocates the chunks of transfers, which lie within the file.
     pub(crate) fn take<'a>(&self, file: BorrowedFd<'_>, ios: impl Iterator<Item = &'a Io>) {
         for io in ios {
             let last = io.slot + (io.frames.len() as u32).saturating_sub(1);
@@ -41,7 +41,7 @@ impl Room {
                 if !taken.load(Relaxed) && !taken.swap(true, Relaxed) {
                     let first = chunk * CHUNK;
                     let pages = CHUNK.min(self.pages - first);
-                    // A hint: the write itself says what is wrong.
+                    // Only an optimisation: the write itself reports errors.
                     let _ = sys::take_room(file, offset(first), offset(pages));
                 }
             }

@@ -1,4 +1,4 @@
-//! What the user writes for a device: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
+//! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
 //! `dir:PATH:SIZE`, `tier:FAST+SLOW`.
 
 use highwater_units::Bytes;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The smallest device: 1 MiB.
 pub const SIZE_MIN: Bytes = Bytes(1 << 20);
-/// The largest device: 2^32 pages, 16 TiB. (Of exactly so many the last is not used, as a number
-/// of pages has 32 bits.)
+/// The largest device: 2^32 pages, 16 TiB. (A number of pages has 32 bits, so the last page of a
+/// device of exactly this size is not used.)
 pub const SIZE_MAX: Bytes = Bytes(1 << 44);
 
 /// Separates specifications in an environment variable, so no path may hold it.
@@ -16,7 +16,8 @@ const SEPARATOR: char = ';';
 /// Slots of a `zram:` device for each page of its size.
 const ZRAM_SLOTS_PER_PAGE: u32 = 3;
 const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, tier:FAST+SLOW";
-/// Between the levels of a tier. The fast one has no path, so a path may hold it.
+/// Between the levels of a tier. The fast level has no path, so the path of the slow one may hold
+/// it.
 const LEVELS: char = '+';
 
 /// A device to be opened.
@@ -24,19 +25,19 @@ const LEVELS: char = '+';
 pub enum Spec {
     /// Memory of this process beside the budget.
     Ram {
-        /// How much of it at most.
+        /// The most memory that the pages take.
         size: Bytes,
     },
     /// Memory of this process beside the budget, compressed.
     Zram {
-        /// How much of it the compressed pages take at most.
+        /// The most memory that the compressed pages take.
         size: Bytes,
-        /// How they are compressed.
+        /// The compression.
         algorithm: Algorithm,
     },
-    /// A file of this name, made for the purpose and unlinked at once.
+    /// A file that is created with this name and unlinked at once.
     File {
-        /// Where; nothing may exist there.
+        /// The name, which must not exist.
         path: PathBuf,
         /// Its size.
         size: Bytes,
@@ -48,7 +49,7 @@ pub enum Spec {
         /// The file's size.
         size: Bytes,
     },
-    /// One device of two: pages that stay cold on the first move on to the second.
+    /// Two devices: pages that stay cold on the fast one are written back to the slow one.
     Tier {
         /// Memory, plain or compressed.
         fast: Box<Spec>,
@@ -57,10 +58,10 @@ pub enum Spec {
     },
 }
 
-/// How pages are compressed.
+/// A compression algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Fast: some microseconds for a page out, one or two in.
+    /// Fast: some microseconds to compress a page, one or two to decompress it.
     #[default]
     Lz4,
     /// Smaller by a quarter, and two to four times slower.
@@ -89,7 +90,7 @@ impl Spec {
         parse_kind(text).map_err(|message| format!("swap {text:?}: {message}"))
     }
 
-    /// The size asked for, of a tier that of both levels, in bytes.
+    /// The specified size; of a tier, the sum of both levels.
     pub fn size(&self) -> Bytes {
         match self {
             Spec::Ram { size }
@@ -100,12 +101,12 @@ impl Spec {
         }
     }
 
-    /// What it holds at most, in bytes: more than its size if it compresses, and pages do.
+    /// The most that the device can hold: more than its size if it compresses.
     pub fn capacity(&self) -> Bytes {
         Bytes::of_pages(u64::from(self.pages()))
     }
 
-    /// The slots.
+    /// The number of slots.
     pub(crate) fn pages(&self) -> u32 {
         let per_page = match self {
             Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
@@ -182,7 +183,7 @@ fn parse_size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// A size as [`Spec::parse`] reads it back: in the largest unit that divides it.
+/// A size in the form that [`Spec::parse`] reads back: in the largest unit that divides it.
 struct Exact(Bytes);
 
 impl fmt::Display for Exact {

@@ -17,7 +17,7 @@ use std::ptr::{NonNull, null_mut};
 // preadv takes its offset in one register only there.
 const _: () = assert!(usize::BITS == 64, "written for 64-bit systems");
 
-/// Anonymous private memory, backed as it is touched, in pages of the base size.
+/// Anonymous private memory, populated when it is touched, in pages of the base size.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping is plain memory, valid from any thread until dropped.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives the address only; its users synchronise accesses.
+// SAFETY: a shared reference gives only the address; its users synchronise accesses.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -40,14 +40,17 @@ impl Mapping {
         let base = unsafe { mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE | flags) };
         let base = NonNull::new(base.map_err(Errno::raw_os_error)?.cast::<u8>());
         let mapping = Mapping { base: base.ok_or(libc::ENOMEM)?, len };
-        // Kernels without huge pages refuse the advice and need none.
+        // Kernels without huge pages refuse the advice, and do not need it.
         let _ = mapping.advise(0, len, Advice::LinuxNoHugepage);
-        // What is swapped out is not for core files, and would be all of a device there.
+        // Core files are not to contain a whole swap device.
         let _ = mapping.advise(0, len, Advice::LinuxDontDump);
         Ok(mapping)
     }
 
-    /// The address of the byte at `offset`, which lies within.
+    /// The address of the byte at `offset`.
+    ///
+    /// # Panics
+    /// If it lies outside.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.len, "within the mapping");
         // SAFETY: within the mapping, as just checked.
@@ -59,8 +62,8 @@ impl Mapping {
         self.len
     }
 
-    /// Gives memory to whole pages that may have none yet. Where touching them could only end the
-    /// process, this is refused. Kernels before 5.14 do nothing: a touch will fault the pages in.
+    /// Populates whole pages. If memory is short this is an error, where a touch would end the
+    /// process. Kernels before 5.14 do nothing: a touch faults the pages in.
     ///
     /// # Errors
     /// The system's error number.
@@ -74,40 +77,42 @@ impl Mapping {
         }
     }
 
-    /// Gives the memory of whole pages back; they hold zeros then.
+    /// Frees the memory of whole pages; they hold zeros then.
     ///
     /// # Safety
-    /// Nobody uses the range meanwhile, or counts on its contents.
+    /// No thread uses the range meanwhile, or needs its contents.
     pub(crate) unsafe fn give_back(&self, offset: usize, len: usize) {
-        // On locked memory it is refused; it then stays, which does no harm.
+        // Refused for locked memory, which then stays.
         let _ = self.advise(offset, len, Advice::LinuxDontNeed);
     }
 
-    /// madvise on `len` bytes from `offset`. Without `unsafe` only for advice that keeps contents.
+    /// madvise on `len` bytes from `offset`. Callers use advice that keeps contents, or vouch for
+    /// its loss.
     ///
     /// # Errors
     /// The system's error number.
     fn advise(&self, offset: usize, len: usize, advice: Advice) -> Result<(), i32> {
         assert!(len <= self.len - offset, "within the mapping");
-        // SAFETY: the range is ours, and the advice keeps its contents or the caller drops them.
+        // SAFETY: a range of this mapping; the advice keeps its contents, or the caller gives them
+        // up.
         unsafe { madvise(self.at(offset).cast(), len, advice) }.map_err(Errno::raw_os_error)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody has a reference to it any more.
+        // SAFETY: the mapping is this value's own, and there are no references to it any more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// One preadv or pwritev: the bytes moved.
+/// One preadv or pwritev; returns the bytes transferred.
 ///
 /// # Errors
 /// The system's error number.
 ///
 /// # Safety
-/// The vectors name memory that nobody else touches meanwhile.
+/// The vectors name memory that no other thread touches meanwhile.
 pub(crate) unsafe fn transfer(
     direction: Direction,
     file: BorrowedFd<'_>,
@@ -134,8 +139,8 @@ pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(
     fallocate(file, FallocateFlags::empty(), offset, len).map_err(Errno::raw_os_error)
 }
 
-/// What a failed transfer means to the manager. ENOMEM on a write: the file lives in memory (or is
-/// cached there) and a limit was reached.
+/// The error of a failed transfer for the manager. ENOMEM on a write: the file is in memory (or
+/// cached there), and a limit was reached.
 pub(crate) fn io_error(direction: Direction, errno: i32) -> IoError {
     match (direction, errno) {
         (Direction::Write, libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => IoError::Full,
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_reads_zero_and_leaves_nothing() {
+    fn a_mapping_reads_as_zeros_and_an_absurd_one_is_refused() {
         let mapping = Mapping::new(1 << 20).unwrap();
         // SAFETY: both within the mapping.
         unsafe { mapping.at(4096).write(7) };

@@ -1,4 +1,4 @@
-//! The last page of a file that existed, where the file ends within it.
+//! The partial last page of a file that existed.
 
 use crate::arena::Arena;
 use crate::sys::transfer;
@@ -10,22 +10,22 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// The last page of a file that ends within it.
+/// The partial last page of a file. It is transferred through the page cache, byte by byte.
 #[derive(Clone)]
 pub(crate) struct Tail {
     pub(crate) file: Arc<File>,
     pub(crate) page: u32,
-    /// The file's.
+    /// Bytes of the page that lie in the file.
     pub(crate) bytes: usize,
 }
 
 impl Tail {
-    /// Whether a transfer has it.
+    /// Whether a transfer includes this page.
     pub(crate) fn is_in(&self, io: &Io) -> bool {
         u64::from(io.slot) + io.frames.len() as u64 > u64::from(self.page)
     }
 
-    /// Makes an admitted transfer that has it, of a run; its other pages go by `file`.
+    /// Makes an admitted transfer that includes this page; its other pages go through `file`.
     ///
     /// # Safety
     /// As for [`Device::read`].
@@ -40,21 +40,21 @@ impl Tail {
         debug_assert!(last < RUN_PAGES_MAX, "files have no large pages");
         if last > 0 {
             let front = Io::new(io.slot, (0..last).map(|index| io.frames.at(index)).collect());
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             unsafe { plain(direction, file, arena, &front) }?;
         }
         let address = arena.address(io.frames.at(last));
-        // SAFETY: likewise; it is one page.
+        // SAFETY: a frame of the transfer, one page long.
         unsafe { self.move_bytes(direction, address, offset(io, last * PAGE_SIZE)) }?;
         if direction == Direction::Read {
-            // SAFETY: likewise: what is left of the page.
+            // SAFETY: the rest of that frame.
             unsafe { address.add(self.bytes).write_bytes(0, PAGE_SIZE - self.bytes) };
         }
         Ok(())
     }
 
     /// # Safety
-    /// A page at `address` that nobody else touches meanwhile.
+    /// `address` is a page that no other thread touches meanwhile.
     unsafe fn move_bytes(
         &self,
         direction: Direction,

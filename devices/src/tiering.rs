@@ -1,23 +1,23 @@
-//! What a device of two levels has at which, and what it moved.
+//! Statistics of a device of two levels.
 
 use std::iter::Sum;
 
-/// Pages by level, now; and what was moved and read, since it was opened.
+/// Pages in each level now, and transfers since the device was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tiering {
     /// Pages in the fast level.
     pub fast_pages: u64,
     /// Pages in the slow level.
     pub slow_pages: u64,
-    /// Pages moved from the fast level to the slow one because they were cold.
+    /// Cold pages moved from the fast level to the slow one.
     pub written_back: u64,
-    /// Writes that did so.
+    /// Writes for that.
     pub writeback_ios: u64,
-    /// Pages whose write failed so: they stayed where they were.
+    /// Pages whose write-back failed; they stayed in the fast level.
     pub writeback_failures: u64,
     /// Pages read from the slow level.
     pub slow_reads: u64,
-    /// Pages written to the slow level at once, because the fast one took no more.
+    /// Pages written directly to the slow level, because the fast one was full.
     pub slow_writes: u64,
 }
 

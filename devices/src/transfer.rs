@@ -1,7 +1,7 @@
-//! What every transfer to a file goes through: is it allowed, which memory, what came of it.
+//! The steps of a transfer to a file.
 //!
 //! ```text
-//! admit -> vectors -> preadv | pwritev | a ring -> outcome -> done, or again from some byte
+//! admit -> vectors -> preadv | pwritev | a ring -> outcome -> finished, or again from some byte
 //! ```
 
 use crate::arena::Arena;
@@ -11,14 +11,14 @@ use highwater_units::{PAGE_SHIFT, PAGE_SIZE, RUN_PAGES_MAX};
 use libc::iovec;
 use std::os::fd::BorrowedFd;
 
-/// The memory of one transfer, as the kernel takes it.
+/// The memory of one transfer, for the kernel.
 pub(crate) type Vectors = [iovec; RUN_PAGES_MAX];
 
-/// No memory yet.
+/// Empty vectors.
 pub(crate) const NO_VECTORS: Vectors =
     [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; RUN_PAGES_MAX];
 
-/// Whether a transfer lies within the device and the arena, and may be made.
+/// Checks that a transfer lies within the device and the arena, and is allowed.
 pub(crate) fn admit(
     info: &DeviceInfo,
     direction: Direction,
@@ -39,18 +39,18 @@ pub(crate) fn admit(
     }
 }
 
-/// Bytes that a transfer moves.
+/// The bytes of a transfer.
 pub(crate) fn length(io: &Io) -> usize {
     io.frames.len() * PAGE_SIZE
 }
 
-/// Where on the file a transfer continues after `done` bytes.
+/// The offset in the file at which a transfer continues after `done` bytes.
 pub(crate) fn offset(io: &Io, done: usize) -> u64 {
     (u64::from(io.slot) << PAGE_SHIFT) + done as u64
 }
 
-/// The frames of an admitted transfer without their first `done` bytes, a vector for each stretch
-/// of adjacent frames. The number of vectors.
+/// Fills vectors with the frames of an admitted transfer without the first `done` bytes, one for
+/// each stretch of adjacent frames; returns the number of vectors.
 pub(crate) fn fill_vectors(arena: Arena, io: &Io, done: usize, vectors: &mut Vectors) -> usize {
     let mut count = 0;
     let mut skip = done;
@@ -66,16 +66,16 @@ pub(crate) fn fill_vectors(arena: Arena, io: &Io, done: usize, vectors: &mut Vec
     count
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All bytes were moved, or none will be.
+    /// All bytes were transferred, or the transfer failed.
     Finished(Result<(), IoError>),
-    /// To be continued after so many bytes in all.
+    /// To be continued after this many bytes in all.
     Again(usize),
 }
 
-/// Judges an attempt at the bytes from `done` to `length`, by the bytes it `moved`.
+/// The outcome of an attempt at the bytes from `done` to `length` that transferred `moved` bytes.
 pub(crate) fn outcome(
     direction: Direction,
     done: usize,
@@ -84,7 +84,7 @@ pub(crate) fn outcome(
 ) -> Outcome {
     match moved {
         Ok(moved) if done + moved == length => Outcome::Finished(Ok(())),
-        // The file has its full length from the start, so an end of file is a loss of data.
+        // The file has its full length from the start: an end of file is a loss of data.
         Ok(0) => Outcome::Finished(Err(IoError::Failed(libc::EIO))),
         Ok(moved) => Outcome::Again(done + moved),
         Err(libc::EINTR | libc::EAGAIN) => Outcome::Again(done),
@@ -92,10 +92,10 @@ pub(crate) fn outcome(
     }
 }
 
-/// Makes one admitted transfer with system calls of its own.
+/// Makes one admitted transfer by preadv or pwritev.
 ///
 /// # Safety
-/// Nobody else touches the frames meanwhile.
+/// No other thread touches the frames meanwhile.
 pub(crate) unsafe fn plain(
     direction: Direction,
     file: BorrowedFd<'_>,

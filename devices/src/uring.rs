@@ -1,10 +1,10 @@
-//! One io_uring: a batch goes out with one system call, which also waits for it.
+//! One io_uring: one system call submits a batch and waits for it.
 //!
 //! ```text
-//! Ring   ring: queues shared with the kernel      work[i]: memory and progress of transfer i
+//! Ring   ring: queues shared with the kernel      work[i]: vectors and progress of transfer i
 //! ```
-//! Locks: none, one holder at a time (`pool`). The file is registered with the ring, so transfers
-//! reach it even if the program closes its descriptor.
+//! Locks: none, a ring has one holder at a time (`pool`). The file is registered with the ring, so
+//! transfers reach it even if the program closes its descriptor.
 
 use crate::arena::Arena;
 use crate::transfer::{NO_VECTORS, Outcome, Vectors, fill_vectors, length, offset, outcome};
@@ -34,25 +34,25 @@ struct Work {
     done: usize,
 }
 
-// SAFETY: the vectors are filled in and used within one call, by the thread that makes it.
+// SAFETY: the vectors are used only while the one holder of the ring has a batch in flight.
 unsafe impl Send for Ring {}
 
 impl Ring {
     /// A ring over `file`.
     ///
     /// # Errors
-    /// The system's refusal, for good or for now.
+    /// The system's refusal.
     pub(crate) fn new(file: BorrowedFd<'_>) -> io::Result<Ring> {
         let ring = build()?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         Ok(Ring { ring, work: vec![Work { vectors: NO_VECTORS, done: 0 }; DEPTH].into() })
     }
 
-    /// Makes the transfers of `todo`, all in flight at once, and waits for them. Returns those it
-    /// did not make because the ring is of no use any more; it must then be abandoned.
+    /// Makes the transfers of `todo`, all in flight at once, and waits for them. If the ring fails,
+    /// returns the transfers that were not made; the ring must then be abandoned.
     ///
     /// # Safety
-    /// The transfers were admitted, and nobody else touches their frames meanwhile.
+    /// The transfers were admitted, and no other thread touches their frames meanwhile.
     pub(crate) unsafe fn transfer(
         &mut self,
         direction: Direction,
@@ -66,8 +66,8 @@ impl Ring {
         unsafe { self.finish(direction, arena, chunk, todo) }
     }
 
-    /// As [`Ring::transfer`], but waits for nothing: [`Ring::finish`] does, and it finds out what
-    /// the ring did not take.
+    /// Submits the transfers of `todo` without waiting. [`Ring::finish`] waits, and finds those
+    /// that the ring did not take.
     ///
     /// # Safety
     /// As for [`Ring::transfer`], until `finish` has returned.
@@ -78,13 +78,13 @@ impl Ring {
         chunk: &[Io],
         todo: Set,
     ) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.queue(direction, arena, chunk, todo) };
-        // Whatever is wrong is so when the ring is asked again.
+        // `finish` submits again and sees the error.
         let _ = self.ring.submit();
     }
 
-    /// Whether as many transfers as went out have come back.
+    /// Whether all transfers of `left` have completed.
     pub(crate) fn is_over(&mut self, left: Set) -> bool {
         self.ring.completion().len() >= left.count_ones() as usize
     }
@@ -94,15 +94,15 @@ impl Ring {
     unsafe fn queue(&mut self, direction: Direction, arena: Arena, chunk: &[Io], todo: Set) {
         for index in members(todo) {
             self.work[index].done = 0;
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             unsafe { self.push(direction, arena, &chunk[index], index) };
         }
     }
 
-    /// Waits for the transfers of `left`, and returns what [`Ring::transfer`] does.
+    /// Waits for the transfers of `left`; returns those that were not made, as [`Ring::transfer`].
     ///
     /// # Safety
-    /// They are under way, and `chunk` is what it was then.
+    /// They were started, with the contents that `chunk` has.
     pub(crate) unsafe fn finish(
         &mut self,
         direction: Direction,
@@ -110,7 +110,7 @@ impl Ring {
         chunk: &mut [Io],
         left: Set,
     ) -> Set {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         let mut left = unsafe { self.reap(direction, arena, chunk, left) };
         while left != 0 {
             match self.ring.submit_and_wait(left.count_ones() as usize) {
@@ -118,14 +118,14 @@ impl Ring {
                 Err(error) if is_transient(&error) => {}
                 Err(_) => return self.settle(left),
             }
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             left = unsafe { self.reap(direction, arena, chunk, left) };
         }
         left
     }
 
     /// # Safety
-    /// The frames are nobody else's until the completion was seen.
+    /// No other thread touches the frames until the completion was seen.
     unsafe fn push(&mut self, direction: Direction, arena: Arena, io: &Io, index: usize) {
         let work = &mut self.work[index];
         let count = fill_vectors(arena, io, work.done, &mut work.vectors) as u32;
@@ -135,12 +135,12 @@ impl Ring {
             Direction::Write => opcode::Writev::new(FILE, vectors, count).offset(offset).build(),
         };
         let entry: squeue::Entry = entry.user_data(index as u64);
-        // SAFETY: vectors and frames stay until the completion.
+        // SAFETY: vectors and frames live until the completion.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("a transfer has at most one entry in a queue of DEPTH");
     }
 
-    /// Takes in completions; the transfers still left. Short ones go out again.
+    /// Processes completions and submits short transfers again; returns the transfers still left.
     ///
     /// # Safety
     /// As for [`Ring::push`].
@@ -161,7 +161,7 @@ impl Ring {
                 }
                 Outcome::Again(done) => {
                     self.work[index].done = done;
-                    // SAFETY: as the caller promises.
+                    // SAFETY: by contract of this function.
                     unsafe { self.push(direction, arena, &chunk[index], index) };
                 }
             }
@@ -169,7 +169,7 @@ impl Ring {
         left
     }
 
-    /// A transfer and the bytes it moved, or its error number.
+    /// The index of a completed transfer, and its bytes or error number.
     fn next_completion(&mut self) -> Option<(usize, Result<usize, i32>)> {
         let completion = self.ring.completion().next()?;
         let result = completion.result();
@@ -177,13 +177,13 @@ impl Ring {
         Some((completion.user_data() as usize, moved))
     }
 
-    /// The kernel takes no more entries. Waits until those it has taken no longer touch any frame,
-    /// and gives back all that were left: to make one again does no harm.
+    /// For a ring to which the kernel denies further submissions: waits until no submitted transfer
+    /// touches a frame any more, and returns all of `left`. Repeating one does no harm.
     fn settle(&mut self, left: Set) -> Set {
         let waiting = self.ring.submission().len();
         let mut in_flight = left.count_ones() as usize - waiting;
         while in_flight > 0 {
-            // A system call, at the end of which the kernel posts what has completed.
+            // At the end of a system call the kernel posts completions.
             std::thread::yield_now();
             in_flight -= std::iter::from_fn(|| self.next_completion()).count();
         }
@@ -207,8 +207,8 @@ pub(crate) fn members(set: Set) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Completions without interrupting the thread, which waits for them anyway; older kernels do not
-/// know that setting.
+/// Builds a ring whose completions do not interrupt the thread, which waits for them anyway. Older
+/// kernels do not know that flag.
 fn build() -> io::Result<IoUring> {
     IoUring::builder()
         .setup_coop_taskrun()
@@ -254,7 +254,7 @@ mod tests {
 
         fn holds(&self, pfn: u32, byte: u8) -> bool {
             let at = self.memory.at(pfn as usize * PAGE_SIZE);
-            // SAFETY: within the mapping, and nobody writes meanwhile.
+            // SAFETY: within the mapping, and no thread writes meanwhile.
             unsafe { std::slice::from_raw_parts(at, PAGE_SIZE) }.iter().all(|b| *b == byte)
         }
 
@@ -262,7 +262,7 @@ mod tests {
             // SAFETY: page-aligned, and mapped throughout.
             let arena = unsafe { Arena::new(self.memory.at(0), 64) };
             let todo = Set::MAX >> (DEPTH - chunk.len());
-            // SAFETY: all within file and arena, and nobody else uses the frames.
+            // SAFETY: all within file and arena, and no other thread uses the frames.
             unsafe { self.ring.transfer(direction, arena, chunk, todo) }
         }
     }
@@ -289,7 +289,7 @@ mod tests {
     fn a_transfer_cut_short_ends_as_an_error_and_the_others_do_not() {
         let Some(mut setup) = Setup::new() else { return };
         (0..64).for_each(|pfn| setup.fill(pfn, 9));
-        // Someone truncates the file in the middle of a run: 6 of its 16 pages are left.
+        // The file is truncated in the middle of a run: 6 of its 16 pages are left.
         setup.file.set_len(38 * PAGE_SIZE as u64).unwrap();
         let run = |slot: u32| Io::new(slot, (slot..slot + 16).map(Pfn).collect());
         let mut chunk = [run(0), run(16), run(32)];
@@ -314,7 +314,7 @@ mod tests {
         let Some(mut setup) = Setup::new() else { return };
         let other = File::open("/dev/null").unwrap();
         let kept = setup.file.try_clone().unwrap();
-        // SAFETY: replaces a descriptor of this test's own.
+        // SAFETY: replaces a descriptor that this test owns.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), setup.file.as_raw_fd()) } >= 0);
         (0..64).for_each(|pfn| setup.fill(pfn, 5));
         assert_eq!(setup.transfer(Direction::Write, &mut singles()), 0);
@@ -327,7 +327,7 @@ mod tests {
     fn a_ring_that_was_closed_gives_its_transfers_back() {
         let Some(mut setup) = Setup::new() else { return };
         let other = File::open("/dev/null").unwrap();
-        // SAFETY: replaces the descriptor of this test's own ring.
+        // SAFETY: replaces the descriptor of a ring that this test owns.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), setup.ring.as_raw_fd()) } >= 0);
         assert_eq!(setup.transfer(Direction::Read, &mut singles()[..3]), 0b111);
     }

@@ -207,7 +207,7 @@ impl<P: Platform> Manager<P> {
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         drop(stall);
         if changes_file {
-            flusher::tell(&self.machine);
+            flusher::page_dirtied(&self.machine);
         }
         let took = self.platform().now().since(start);
         let (stats, cpu) = (&self.machine.stats, self.machine.cpu());

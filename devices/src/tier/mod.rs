@@ -84,12 +84,12 @@ impl Device for Tier {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.shared.read(&self.info, arena, batch) };
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.shared.write(&self.info, arena, batch) };
         if let Some(worker) = self.worker.as_ref().filter(|_| self.shared.is_high()) {
             worker.wake();

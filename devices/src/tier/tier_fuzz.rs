@@ -45,7 +45,7 @@ impl Device for Failing {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.inner.read(arena, batch) };
         for io in batch {
             if self.strikes() {
@@ -59,7 +59,7 @@ impl Device for Failing {
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.inner.write(arena, batch) };
         batch.iter_mut().filter(|_| self.strikes()).for_each(|io| io.result = Err(FAILED));
     }

@@ -73,7 +73,7 @@ impl Parts {
 
 impl Shared {
     /// # Safety
-    /// As for [`crate::device::Device::read`].
+    /// As for [`crate::Device::read`].
     pub(super) unsafe fn read(&self, info: &DeviceInfo, arena: Arena, batch: &mut [Io]) {
         let mut parts = Parts::new();
         for index in 0..batch.len() {
@@ -138,7 +138,7 @@ impl Shared {
         if ios.is_empty() {
             return;
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.slow.device.read(arena, ios) };
         for (origin, io) in origins.iter().zip(ios) {
             match io.result {
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// As for [`crate::device::Device::write`].
+    /// As for [`crate::Device::write`].
     pub(super) unsafe fn write(&self, info: &DeviceInfo, arena: Arena, batch: &mut [Io]) {
         let mut parts = Parts::new();
         for index in 0..batch.len() {
@@ -175,7 +175,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// As for [`crate::device::Device::write`], and the transfer was admitted.
+    /// As for [`crate::Device::write`], and the transfer was admitted.
     unsafe fn write_list(
         &self,
         arena: Arena,
@@ -184,7 +184,7 @@ impl Shared {
         parts: &mut Parts,
         batch: &mut [Io],
     ) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         let mut at = unsafe { self.write_fast(arena, origin.slot, frames) };
         while at < frames.len() {
             if parts.is_full() {
@@ -215,7 +215,7 @@ impl Shared {
             let Some(run) = self.fast.take(Near::Block(from), frames.len() - at) else { break };
             let list = frames[at..at + run.len()].iter().copied().collect();
             let mut one = [Io::new(run.start, list)];
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             unsafe { self.fast.device.write(arena, &mut one) };
             if one[0].result.is_err() {
                 run.for_each(|block| self.fast.free(block));
@@ -237,7 +237,7 @@ impl Shared {
         if ios.is_empty() {
             return;
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.slow.device.write(arena, ios) };
         for (origin, io) in origins.iter().zip(ios) {
             let blocks = io.slot..io.slot + io.frames.len() as u32;

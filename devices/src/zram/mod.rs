@@ -119,14 +119,14 @@ impl Device for Zram {
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
         for io in batch {
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             io.result = unsafe { self.read_one(arena, io) };
         }
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
         for io in batch {
-            // SAFETY: as the caller promises.
+            // SAFETY: by contract of this function.
             io.result = unsafe { self.write_one(arena, io) };
         }
     }

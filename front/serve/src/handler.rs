@@ -1,19 +1,19 @@
-//! Threads that serve the faults of a platform's spaces.
+//! Threads that read the fault messages of a platform's spaces, and serve them.
 //!
 //! ```text
-//! Server -- Lead: who may read messages        thread: take the lead -> read -> serve -> again
-//!       |-- threads, more as they are needed            \-> a page on a slow device: give the
-//!       |                                                   lead away first, then wait for it
-//!       \-- Crowd: one thread faults, or many (readers.rs)
+//! Server -- Readers: counts, threads        a reader: read messages -> serve them -> again
+//!       |                                     \-> a page on a slow device: let another thread
+//!       |                                         read first, then wait for the device
+//!       \-- FaultSources: does one thread of the program fault, or many? (readers.rs)
 //! ```
-//! Leader and followers. Many threads fault: one reads and serves batches, and only when it is
-//! about to wait for a device, or for memory, does another take the lead. A single thread faults: a
-//! reader sits on every CPU (of up to four), so that the fault is served where it happened, by a
-//! switch on one CPU; the kernel moves the woken program thread about, and a reader elsewhere would
-//! cost a wake-up across CPUs, there and back: 22 us a fault instead of 12 on a small virtual
-//! machine.
+//! The threads are leader and followers. If many threads of the program fault, one reader reads
+//! and serves batches; before it waits for a device or for memory it hands reading over to a
+//! follower. If a single thread faults, a reader is pinned to each CPU (up to four), so that the
+//! CPU of the fault serves it by a context switch. The kernel migrates the woken program thread;
+//! with one reader a fault would often cost a wake-up across CPUs, there and back: 22 us instead
+//! of 12 on a small virtual machine.
 
-use crate::readers::{Crowd, Seat, Seats};
+use crate::readers::{AllowedCpus, FaultSources, Placement};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served as How};
 use highwater_os::{OsThread, spawn};
@@ -29,47 +29,48 @@ use std::time::Duration;
 /// Messages read at a time.
 const BATCH: usize = 16;
 
-/// Threads of a server at most: faults that wait for devices at once.
+/// The most threads of a server, and so the most faults that wait for devices at once.
 const THREADS_MAX: usize = 32;
 
-/// A page that faulted, and what it belongs to.
+/// A faulting page, as the manager is to see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The space that has the page: the one whose address it is, or one that lies within it.
+    /// The space that has the page: the one at the address, or one that lies inside it.
     pub space: SpaceId,
-    /// Its number there.
+    /// The page's number in that space.
     pub vpn: Vpn,
-    /// Others are not brought along.
+    /// Readahead stays inside this range.
     pub within: Range,
 }
 
-/// What the owner of the spaces knows and decides.
+/// The owner of the spaces: it knows what lies where, and handles faults that cannot be served.
 pub trait Owner: Send + Sync + 'static {
-    /// What a page belongs to; `None` if to nothing, and touching it is the program's error.
+    /// The part that a page belongs to. `None` if the program has no memory there: the access is
+    /// the program's error.
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part>;
 
-    /// Calls `act` with what [`Owner::find`] finds, if anything, and says whether it did. Who takes
-    /// parts away while others fault keeps it as it is until `act` has returned.
+    /// Calls `act` with the part of [`Owner::find`], and returns whether there is one. An owner
+    /// that removes parts while the program faults must not remove this one before `act` returns.
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
         self.find(space, vpn).map(act).is_some()
     }
 
-    /// A fault that cannot be served. The thread will look again afterwards: this ends the process,
-    /// or sees to it that the system answers the access.
+    /// A fault that cannot be served. The faulting thread retries its access afterwards, so this
+    /// ends the process, or arranges that the kernel answers the access.
     fn failed(&self, part: Part, error: FaultError);
 
-    /// An access to a page that belongs to nothing. The thread will look again afterwards.
+    /// An access to a page that belongs to no part. The faulting thread retries it afterwards.
     fn stray(&self, space: SpaceId, vpn: Vpn);
 }
 
-/// Adds a thread's CPU time to the statistics, now and then: asking costs a system call.
+/// Adds a thread's CPU time to the statistics every few batches: reading it is a system call.
 #[derive(Default)]
-struct Meter {
+struct CpuMeter {
     batches: u32,
     counted: Nanos,
 }
 
-impl Meter {
+impl CpuMeter {
     const PERIOD: u32 = 64;
 
     fn tick(&mut self, manager: &Manager<Uffd>) {
@@ -82,8 +83,8 @@ impl Meter {
     }
 }
 
-/// Serves all spaces of a platform whose faults are messages, until it is stopped. One to a
-/// platform.
+/// Serves all spaces of a platform whose faults are messages, until it is dropped. A platform has
+/// at most one server.
 pub struct Server {
     shared: Arc<Shared>,
 }
@@ -91,205 +92,210 @@ pub struct Server {
 struct Shared {
     manager: Arc<Manager<Uffd>>,
     owner: Arc<dyn Owner>,
-    lead: Mutex<Lead>,
+    readers: Mutex<Readers>,
     changed: Condvar,
     stop: AtomicBool,
-    crowd: Crowd,
-    seats: Seats,
+    sources: FaultSources,
+    cpus: AllowedCpus,
     /// Messages read at a time.
     batch: usize,
-    /// A page of no use but to be touched: that wakes a reader.
-    bell: (SpaceId, Vpn),
+    /// A page outside all parts. Touching it wakes a reader, which then stops.
+    stop_page: (SpaceId, Vpn),
 }
 
-/// Whose message was served.
+/// The origin of a message that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Served {
-    /// The program's.
+enum Origin {
+    /// A thread of the program.
     Program,
-    /// The server's own: this reader is to stop.
-    Bell,
+    /// [`Shared::stop_reader`]: the reader is to stop.
+    StopPage,
 }
 
-/// Who reads, and who could.
-struct Lead {
+/// The threads of a server.
+struct Readers {
     /// Threads that read messages now.
-    readers: usize,
-    /// Threads that wait to.
-    idle: usize,
+    reading: usize,
+    /// Threads that wait to become readers.
+    waiting: usize,
     threads: Vec<OsThread>,
 }
 
 impl Server {
-    /// Starts serving. The last page of `space`, which is anonymous, is the server's own: no part
-    /// may have it.
+    /// Starts serving. The last page of `space`, which is anonymous, belongs to the server: no
+    /// part may include it.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a thread.
     pub fn start(
         manager: Arc<Manager<Uffd>>,
         space: SpaceId,
         owner: Arc<dyn Owner>,
     ) -> io::Result<Server> {
-        let bell = (space, Vpn(manager.machine().space(space).pages() - 1));
-        let lead = Lead { readers: 0, idle: 0, threads: Vec::new() };
-        // With slow devices every message may be another thread's to wait for.
+        let stop_page = (space, Vpn(manager.machine().space(space).pages() - 1));
+        let readers = Readers { reading: 0, waiting: 0, threads: Vec::new() };
+        // A reader that waits for a slow device would delay all other messages of its batch.
         let slow = manager.machine().swap.any_asynchronous();
-        let crowd = Crowd::new(manager.platform().cpus());
+        let sources = FaultSources::new(manager.platform().cpus());
         let shared = Arc::new(Shared {
             manager,
             owner,
-            lead: Mutex::new(lead),
+            readers: Mutex::new(readers),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            crowd,
-            seats: Seats::of_this_thread(),
+            sources,
+            cpus: AllowedCpus::of_this_thread(),
             batch: if slow { 1 } else { BATCH },
-            bell,
+            stop_page,
         });
-        Shared::fill_seats(&shared, &mut shared.lead())?;
+        Shared::add_readers(&shared, &mut shared.readers())?;
         Ok(Server { shared })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // From here on nobody becomes a reader; those who are stop at the bell, and only there: a
-        // bell that no reader hears would be waited for for ever.
+        // From here on no thread becomes a reader. Readers stop only at the stop page: without a
+        // reader that page would never be served.
         self.shared.stop.store(true, Release);
-        while self.shared.dismiss_reader() {}
+        while self.shared.stop_reader() {}
         self.shared.changed.notify_all();
-        let threads = std::mem::take(&mut self.shared.lead().threads);
+        let threads = std::mem::take(&mut self.shared.readers().threads);
         threads.into_iter().for_each(Thread::join);
     }
 }
 
 impl Shared {
-    fn lead(&self) -> MutexGuard<'_, Lead> {
-        self.lead.lock().unwrap_or_else(PoisonError::into_inner)
+    fn readers(&self) -> MutexGuard<'_, Readers> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one reader stop; `false` if there is none.
-    fn dismiss_reader(&self) -> bool {
-        let readers = self.lead().readers;
-        if readers == 0 {
+    /// Stops one reader; `false` if there is none.
+    fn stop_reader(&self) -> bool {
+        let reading = self.readers().reading;
+        if reading == 0 {
             return false;
         }
-        let (space, page) = self.bell;
+        let (space, page) = self.stop_page;
         self.manager.discard(space, Range { first: page, end: page.offset(1) });
-        let bell = self.manager.platform().address(space, page);
-        // SAFETY: a page of the space; the load waits until a reader has mapped the page.
-        unsafe { bell.cast::<u64>().read_volatile() };
-        // Nobody tells when a reader has gone that gave its lead away: look now and then.
-        while self.lead().readers >= readers {
+        let address = self.manager.platform().address(space, page);
+        // SAFETY: a page of the space; the load returns when a reader has mapped the page.
+        unsafe { address.cast::<u64>().read_volatile() };
+        // A reader that handed reading over before it stopped sends no notification: poll.
+        while self.readers().reading >= reading {
             std::thread::sleep(Duration::from_millis(1));
         }
         true
     }
 
-    /// Starts threads until as many may read as should.
-    fn fill_seats(shared: &Arc<Shared>, lead: &mut Lead) -> io::Result<()> {
+    /// Starts threads until there are as many readers as [`FaultSources`] wants.
+    fn add_readers(shared: &Arc<Shared>, readers: &mut Readers) -> io::Result<()> {
         if shared.stop.load(Acquire) {
             return Ok(());
         }
-        let missing = shared.crowd.readers().saturating_sub(lead.readers + lead.idle);
-        let room = THREADS_MAX - lead.threads.len();
-        (0..missing.min(room)).try_for_each(|_| Shared::add_thread(shared, lead))
+        let missing = shared.sources.readers().saturating_sub(readers.reading + readers.waiting);
+        let room = THREADS_MAX - readers.threads.len();
+        (0..missing.min(room)).try_for_each(|_| Shared::add_thread(shared, readers))
     }
 
-    fn add_thread(shared: &Arc<Shared>, lead: &mut Lead) -> io::Result<()> {
-        let (body, index) = (shared.clone(), lead.threads.len());
-        let seat = Seat::new(shared.seats, index);
-        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(seat)))?;
-        lead.threads.push(thread);
-        // It counts as waiting from now on, so that no other is started in its place.
-        lead.idle += 1;
+    fn add_thread(shared: &Arc<Shared>, readers: &mut Readers) -> io::Result<()> {
+        let (body, index) = (shared.clone(), readers.threads.len());
+        let placement = Placement::new(shared.cpus, index);
+        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(placement)))?;
+        readers.threads.push(thread);
+        // Counted now, so that no other thread is started in its place.
+        readers.waiting += 1;
         Ok(())
     }
 
-    /// The life of a thread of the server.
-    fn run(self: Arc<Shared>, mut seat: Seat) {
+    /// The body of a thread.
+    fn run(self: Arc<Shared>, mut placement: Placement) {
         let mut messages = [Message::default(); BATCH];
-        let mut meter = Meter::default();
+        let mut meter = CpuMeter::default();
         let batch = self.batch;
-        while self.take_lead() {
-            self.clone().read_and_serve(&mut messages[..batch], &mut meter, &mut seat);
-            self.lead().idle += 1;
+        while self.become_reader() {
+            self.clone().read_and_serve(&mut messages[..batch], &mut meter, &mut placement);
+            self.readers().waiting += 1;
         }
     }
 
-    /// Reads and serves until the lead is handed over, or this reader is one too many.
+    /// Reads and serves until another thread takes reading over, or there are too many readers.
     fn read_and_serve(
         self: Arc<Shared>,
         messages: &mut [Message],
-        meter: &mut Meter,
-        seat: &mut Seat,
+        meter: &mut CpuMeter,
+        placement: &mut Placement,
     ) {
         loop {
-            seat.take(self.crowd.size());
-            let Ok(read) = self.manager.platform().uffd(self.bell.0).read(messages) else { break };
-            let (mut leading, mut dismissed) = (true, false);
+            placement.apply(self.sources.found());
+            let uffd = self.manager.platform().uffd(self.stop_page.0);
+            let Ok(read) = uffd.read(messages) else { break };
+            let (mut reading, mut stopped) = (true, false);
             for message in &messages[..read] {
-                if leading && self.may_wait(message) {
+                if reading && self.may_wait(message) {
                     Shared::hand_over(&self);
-                    leading = false;
+                    reading = false;
                 }
-                dismissed |= self.serve(message) == Served::Bell;
+                stopped |= self.serve(message) == Origin::StopPage;
             }
             meter.tick(&self.manager);
-            match (leading, self.changed_crowd(&messages[..read])) {
-                (false, _) => return,
-                (true, _) if dismissed => break,
-                // Without further threads faults are served one after the other.
-                (true, true) => drop(Shared::fill_seats(&self, &mut self.lead())),
-                (true, false) => {}
+            let changed = self.note_sources(&messages[..read]);
+            if !reading {
+                return;
             }
-            if self.is_one_too_many() {
+            if stopped {
+                break;
+            }
+            if changed {
+                // If the system refuses threads, faults are served one after the other.
+                drop(Shared::add_readers(&self, &mut self.readers()));
+            }
+            if self.leaves_reading() {
                 return;
             }
         }
-        self.lead().readers -= 1;
+        self.readers().reading -= 1;
         self.changed.notify_all();
     }
 
-    /// Notes who faulted; whether that made one thread many, or many one.
-    fn changed_crowd(&self, messages: &[Message]) -> bool {
-        messages.iter().filter(|message| self.crowd.note(message.thread())).count() > 0
+    /// Notes the threads that faulted; returns whether the number of readers is to change.
+    fn note_sources(&self, messages: &[Message]) -> bool {
+        messages.iter().filter(|message| self.sources.note(message.thread())).count() > 0
     }
 
-    /// Stops reading if more read than should.
-    fn is_one_too_many(&self) -> bool {
-        if self.crowd.readers() > 1 {
+    /// Whether this reader stops reading because one reader is enough.
+    fn leaves_reading(&self) -> bool {
+        if self.sources.readers() > 1 {
             return false;
         }
-        let mut lead = self.lead();
-        let extra = lead.readers > 1;
-        lead.readers -= usize::from(extra);
-        extra
+        let mut readers = self.readers();
+        let leaves = readers.reading > 1;
+        readers.reading -= usize::from(leaves);
+        leaves
     }
 
-    /// Waits for the lead; `false`: stop.
-    fn take_lead(&self) -> bool {
-        let mut lead = self.lead();
-        while lead.readers >= self.crowd.readers() && !self.stop.load(Acquire) {
-            lead = self.changed.wait(lead).unwrap_or_else(PoisonError::into_inner);
+    /// Waits until this thread is to read; `false` if the server stops.
+    fn become_reader(&self) -> bool {
+        let mut readers = self.readers();
+        while readers.reading >= self.sources.readers() && !self.stop.load(Acquire) {
+            readers = self.changed.wait(readers).unwrap_or_else(PoisonError::into_inner);
         }
-        lead.idle -= 1;
+        readers.waiting -= 1;
         let goes_on = !self.stop.load(Acquire);
-        lead.readers += usize::from(goes_on);
+        readers.reading += usize::from(goes_on);
         goes_on
     }
 
-    /// Gives the lead to another thread, made if there is none.
+    /// Lets another thread read in this one's place, and starts it if none waits.
     fn hand_over(shared: &Arc<Shared>) {
-        let mut lead = shared.lead();
-        lead.readers -= 1;
-        // Without a further thread faults are served one after the other.
-        let _ = Shared::fill_seats(shared, &mut lead);
+        let mut readers = shared.readers();
+        readers.reading -= 1;
+        // If the system refuses a thread, faults are served one after the other.
+        let _ = Shared::add_readers(shared, &mut readers);
         shared.changed.notify_one();
     }
 
-    /// Whether serving a message may have to wait for a device.
+    /// Whether serving a message may wait for a device.
     fn may_wait(&self, message: &Message) -> bool {
         let Event::Fault { address, .. } = message.event() else { return false };
         let part = self.manager.platform().locate(address);
@@ -297,31 +303,31 @@ impl Shared {
         part.is_some_and(|part| self.manager.may_wait(part.space, part.vpn))
     }
 
-    fn serve(&self, message: &Message) -> Served {
-        let Event::Fault { address, write } = message.event() else { return Served::Program };
+    fn serve(&self, message: &Message) -> Origin {
+        let Event::Fault { address, write } = message.event() else { return Origin::Program };
         let Some((space, vpn)) = self.manager.platform().locate(address) else {
-            return Served::Program;
+            return Origin::Program;
         };
         let access = if write { Access::Write } else { Access::Read };
-        if (space, vpn) == self.bell {
+        if (space, vpn) == self.stop_page {
             let within = Range { first: vpn, end: vpn.offset(1) };
             self.fault(Part { space, vpn, within }, access, address);
-            return Served::Bell;
+            return Origin::StopPage;
         }
         let mut failed = None;
         let found = self.owner.keep(space, vpn, &mut |part| {
             failed = self.fault(part, access, address).map(|error| (part, error));
         });
         match (found, failed) {
-            (true, None) => return Served::Program,
+            (true, None) => return Origin::Program,
             (true, Some((part, error))) => self.owner.failed(part, error),
             (false, _) => self.owner.stray(space, vpn),
         }
         self.wake(address);
-        Served::Program
+        Origin::Program
     }
 
-    /// Serves a fault; returns why that failed.
+    /// Serves a fault; returns the error if that fails.
     fn fault(&self, part: Part, access: Access, address: u64) -> Option<FaultError> {
         let Part { space, vpn, within } = part;
         match self.manager.fault(space, Fault { vpn, access, within }) {
@@ -332,9 +338,9 @@ impl Shared {
         None
     }
 
-    /// Lets the threads that wait for a page look again.
+    /// Wakes the threads that wait for a page; they retry their accesses.
     fn wake(&self, address: u64) {
         let page = address / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-        self.manager.platform().uffd(self.bell.0).wake(page, PAGE_SIZE);
+        self.manager.platform().uffd(self.stop_page.0).wake(page, PAGE_SIZE);
     }
 }

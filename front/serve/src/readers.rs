@@ -1,6 +1,7 @@
-//! Whether one thread of the program faults or many, and where those who serve them sit.
+//! How many threads read fault messages, and on which CPUs.
 //!
-//! Decided anew every 64 messages, by how often the faulting thread was another than before.
+//! [`FaultSources`] finds out whether one thread of the program faults or many: it decides anew
+//! every 64 messages, by how often the faulting thread differed from the one before.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -8,24 +9,24 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Messages between decisions.
 const WINDOW: u32 = 64;
 
-/// Changes of thread in a window up to which it counts as one thread's.
+/// Up to this many changes of thread in a window count as one faulting thread.
 const CHANGES_MAX: u32 = 2;
 
-/// On larger machines a reader per CPU would wake too many for every fault.
+/// On machines with more CPUs, a reader on each would wake too many threads for every fault.
 const READERS_MAX: usize = 4;
 
-/// How many threads fault.
+/// How many threads of the program fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
-    /// One, mostly.
-    One,
-    /// Several, in turn.
-    Many,
+pub(crate) enum Found {
+    /// Mostly one.
+    OneThread,
+    /// Several in turn.
+    ManyThreads,
 }
 
-/// Counts of the present window, and the last decision. Relaxed and unlocked: a lost count only
-/// makes a decision later.
-pub(crate) struct Crowd {
+/// Counts of the current window, and the last decision. Relaxed and unlocked: a lost count only
+/// delays a decision.
+pub(crate) struct FaultSources {
     cpus: usize,
     last: AtomicU32,
     seen: AtomicU32,
@@ -33,29 +34,29 @@ pub(crate) struct Crowd {
     many: AtomicU32,
 }
 
-impl Crowd {
-    pub(crate) fn new(cpus: usize) -> Crowd {
+impl FaultSources {
+    pub(crate) fn new(cpus: usize) -> FaultSources {
         let [last, seen, changes, many] = [const { AtomicU32::new(0) }; 4];
-        Crowd { cpus, last, seen, changes, many }
+        FaultSources { cpus, last, seen, changes, many }
     }
 
-    /// As last decided; one at first.
-    pub(crate) fn size(&self) -> Size {
+    /// The last decision; one thread at first.
+    pub(crate) fn found(&self) -> Found {
         match self.many.load(Relaxed) {
-            0 => Size::One,
-            _ => Size::Many,
+            0 => Found::OneThread,
+            _ => Found::ManyThreads,
         }
     }
 
     /// How many threads should read messages.
     pub(crate) fn readers(&self) -> usize {
-        match self.size() {
-            Size::One if self.cpus <= READERS_MAX => self.cpus,
-            Size::One | Size::Many => 1,
+        match self.found() {
+            Found::OneThread if self.cpus <= READERS_MAX => self.cpus,
+            Found::OneThread | Found::ManyThreads => 1,
         }
     }
 
-    /// Notes a fault of a thread; whether that changed the decision.
+    /// Notes a fault of a thread; returns whether that changed the decision.
     pub(crate) fn note(&self, thread: u32) -> bool {
         if self.last.swap(thread, Relaxed) != thread {
             self.changes.fetch_add(1, Relaxed);
@@ -69,52 +70,51 @@ impl Crowd {
     }
 }
 
-/// The CPUs that the threads of a server may use: those of the thread that starts it. A thread that
-/// serves may be on one of them only when it starts another.
+/// The CPUs that the threads of a server may use: those of the thread that starts the server. (A
+/// reader cannot ask again: it may be pinned to one CPU when it starts another.)
 #[derive(Clone, Copy)]
-pub(crate) struct Seats(CpuSet);
+pub(crate) struct AllowedCpus(CpuSet);
 
-impl Seats {
-    /// Those of this thread.
-    pub(crate) fn of_this_thread() -> Seats {
-        Seats(sched_getaffinity(None).unwrap_or_default())
+impl AllowedCpus {
+    pub(crate) fn of_this_thread() -> AllowedCpus {
+        AllowedCpus(sched_getaffinity(None).unwrap_or_default())
     }
 
-    /// The `index`th of the CPUs, if there is one for it.
-    fn home(&self, index: usize) -> Option<usize> {
-        let home = (0..CpuSet::MAX_CPU).filter(|cpu| self.0.is_set(*cpu)).nth(index);
-        home.filter(|_| index < READERS_MAX)
+    /// The `index`th of the CPUs, if there is one for that reader.
+    fn nth(&self, index: usize) -> Option<usize> {
+        let cpu = (0..CpuSet::MAX_CPU).filter(|cpu| self.0.is_set(*cpu)).nth(index);
+        cpu.filter(|_| index < READERS_MAX)
     }
 }
 
-/// Where a thread that serves runs.
-pub(crate) struct Seat {
-    seats: Seats,
-    /// Its CPU, if there is one for it.
-    home: Option<usize>,
-    /// Where it sits: nowhere yet, or for how many.
-    taken: Option<Size>,
+/// The CPUs that a thread of the server runs on.
+pub(crate) struct Placement {
+    allowed: AllowedCpus,
+    /// The CPU that it is pinned to while one thread faults.
+    own_cpu: Option<usize>,
+    /// The case that it is placed for; `None` before the first.
+    applied: Option<Found>,
 }
 
-impl Seat {
-    /// The seat of the `index`th thread.
-    pub(crate) fn new(seats: Seats, index: usize) -> Seat {
-        Seat { seats, home: seats.home(index), taken: None }
+impl Placement {
+    /// The placement of the `index`th thread.
+    pub(crate) fn new(allowed: AllowedCpus, index: usize) -> Placement {
+        Placement { allowed, own_cpu: allowed.nth(index), applied: None }
     }
 
-    /// Sits down on its CPU for one thread, and anywhere for many. A system call when that changes;
-    /// if it is refused the thread serves where it is.
-    pub(crate) fn take(&mut self, size: Size) {
-        if self.taken == Some(size) {
+    /// Pins this thread to its CPU if one thread faults, and unpins it if many do. A system call
+    /// if the case changed; if that is refused, the thread serves faults where it is.
+    pub(crate) fn apply(&mut self, found: Found) {
+        if self.applied == Some(found) {
             return;
         }
-        let mut set = self.seats.0;
-        if let (Size::One, Some(home)) = (size, self.home) {
+        let mut set = self.allowed.0;
+        if let (Found::OneThread, Some(cpu)) = (found, self.own_cpu) {
             set = CpuSet::new();
-            set.set(home);
+            set.set(cpu);
         }
         let _ = sched_setaffinity(None, &set);
-        self.taken = Some(size);
+        self.applied = Some(found);
     }
 }
 
@@ -122,40 +122,40 @@ impl Seat {
 mod tests {
     use super::*;
 
-    fn noted(crowd: &Crowd, threads: impl Fn(u32) -> u32) -> (Size, usize) {
+    fn noted(sources: &FaultSources, threads: impl Fn(u32) -> u32) -> (Found, usize) {
         (0..4 * WINDOW).for_each(|fault| {
-            crowd.note(threads(fault));
+            sources.note(threads(fault));
         });
-        (crowd.size(), crowd.readers())
+        (sources.found(), sources.readers())
     }
 
     #[test]
-    fn one_thread_is_served_on_every_cpu_and_many_by_one() {
-        let crowd = Crowd::new(2);
-        assert_eq!(crowd.readers(), 2);
-        assert_eq!(noted(&crowd, |fault| fault % 3), (Size::Many, 1));
-        assert_eq!(noted(&crowd, |_| 7), (Size::One, 2));
-        assert_eq!(noted(&crowd, |fault| fault / 40), (Size::One, 2));
-        assert_eq!(noted(&Crowd::new(64), |_| 7), (Size::One, 1));
+    fn one_faulting_thread_has_a_reader_on_every_cpu_and_many_have_one() {
+        let sources = FaultSources::new(2);
+        assert_eq!(sources.readers(), 2);
+        assert_eq!(noted(&sources, |fault| fault % 3), (Found::ManyThreads, 1));
+        assert_eq!(noted(&sources, |_| 7), (Found::OneThread, 2));
+        assert_eq!(noted(&sources, |fault| fault / 40), (Found::OneThread, 2));
+        assert_eq!(noted(&FaultSources::new(64), |_| 7), (Found::OneThread, 1));
     }
 
-    fn cpus() -> usize {
-        Seats::of_this_thread().0.count() as usize
+    fn cpus() -> u32 {
+        AllowedCpus::of_this_thread().0.count()
     }
 
-    /// A thread begins where the one is that starts it.
+    /// A new thread inherits the affinity of its creator.
     #[test]
-    fn a_thread_that_is_started_from_a_seat_can_leave_it() {
+    fn a_thread_started_by_a_pinned_reader_can_use_all_cpus() {
         let all = cpus();
         let ended = std::thread::spawn(move || {
-            let seats = Seats::of_this_thread();
-            Seat::new(seats, 0).take(Size::One);
+            let allowed = AllowedCpus::of_this_thread();
+            Placement::new(allowed, 0).apply(Found::OneThread);
             assert_eq!(cpus(), 1);
             let second = std::thread::spawn(move || {
-                let mut seat = Seat::new(seats, 1);
-                seat.take(Size::Many);
+                let mut placement = Placement::new(allowed, 1);
+                placement.apply(Found::ManyThreads);
                 assert_eq!(cpus(), all);
-                seat.take(Size::One);
+                placement.apply(Found::OneThread);
                 assert_eq!(cpus(), 1);
             });
             second.join()

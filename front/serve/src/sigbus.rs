@@ -17,13 +17,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
-/// Spaces of a process that can be served so at a time.
+/// The most spaces that a process can serve by SIGBUS at a time.
 const SERVED_MAX: usize = 16;
 
 /// The served spaces: pointers into live [`Service`]s.
 static SERVED: [AtomicPtr<Served>; SERVED_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; 16];
 
-/// Who had SIGBUS before.
+/// The action for SIGBUS that was installed before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Served {
@@ -32,17 +32,18 @@ struct Served {
     failed: fn(Vpn, FaultError),
 }
 
-/// Serves a space in its users' threads until it is dropped: then no thread may use the space.
+/// Serves a space in the threads that use it, until it is dropped. No thread may use the space
+/// after that.
 pub struct Service {
     served: Box<Served>,
 }
 
 impl Service {
-    /// Starts serving. `failed` is called in the faulting thread for a fault that cannot be served;
-    /// it must not return.
+    /// Starts serving. `failed` is called in the faulting thread for a fault that cannot be served,
+    /// and must not return.
     ///
     /// # Errors
-    /// `None` when 16 spaces are served already.
+    /// `None` if 16 spaces are served already.
     pub fn start(
         manager: Arc<Manager<Uffd>>,
         space: SpaceId,
@@ -69,9 +70,10 @@ impl Drop for Service {
 }
 
 fn install() -> libc::sigaction {
-    // SAFETY: sigaction structures are plain data for which zeros are valid; the handler has the
-    // three-argument form that SA_SIGINFO says. SA_NODEFER: a fault may follow in a signal handler.
-    // Not SA_ONSTACK: alternate stacks are sized for a handler's few frames, not for reclaim.
+    // SA_NODEFER: the program's signal handlers may fault as well. Not SA_ONSTACK: alternate stacks
+    // are sized for the few frames of a signal handler, not for reclaim.
+    // SAFETY: zeros are valid sigaction structures; the handler takes the three arguments of
+    // SA_SIGINFO.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();
@@ -89,7 +91,8 @@ extern "C" fn on_sigbus(
 ) {
     // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
     let (address, write) = unsafe { ((*info).si_addr() as u64, is_write(context)) };
-    // SAFETY: errno is the thread's own; the interrupted code must find it unchanged.
+    // The interrupted code must find errno unchanged.
+    // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     if !serve(address, write) {
         pass_on(signal, info, context);
@@ -104,12 +107,12 @@ extern "C" fn on_sigbus(
 /// `context` is the ucontext of a signal handler.
 #[cfg(target_arch = "x86_64")]
 unsafe fn is_write(context: *mut libc::c_void) -> bool {
-    // SAFETY: as the caller says.
+    // SAFETY: by contract of this function.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0
 }
 
-/// Where the context does not say, a store is assumed: right, at worst a write too many.
+/// The context does not tell: a store is assumed, which at worst writes a clean page back.
 ///
 /// # Safety
 /// None.
@@ -122,8 +125,8 @@ unsafe fn is_write(_: *mut libc::c_void) -> bool {
 fn serve(address: u64, write: bool) -> bool {
     for place in &SERVED {
         let pointer = place.load(Acquire);
-        // SAFETY: a place holds a live Served until its Service is dropped, which its owner does
-        // only when no thread uses the space any more.
+        // SAFETY: a slot holds a live Served until its Service is dropped, and that happens only
+        // when no thread uses the space any more.
         let Some(served) = (unsafe { pointer.as_ref() }) else { continue };
         let Some(vpn) = served.manager.platform().page_at(served.space, address) else { continue };
         let access = if write { Access::Write } else { Access::Read };
@@ -136,22 +139,23 @@ fn serve(address: u64, write: bool) -> bool {
     false
 }
 
-/// A SIGBUS that is none of ours goes to the handler that was there, or ends the process.
+/// Passes a SIGBUS at an unserved address to the handler that was installed before, or restores
+/// the default action, which ends the process.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: back to the default; the access faults again and ends the process.
+            // SAFETY: the default action: the access faults again and ends the process.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             type Three = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: SA_SIGINFO says that the handler has this form.
+            // SAFETY: a handler with SA_SIGINFO has this form.
             let handler: Three = unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: without SA_SIGINFO the handler takes the signal's number.
+            // SAFETY: a handler without SA_SIGINFO takes the number of the signal.
             let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }

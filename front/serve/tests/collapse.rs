@@ -1,4 +1,4 @@
-//! Single pages become large ones under a program that uses them by plain loads and stores.
+//! Single pages are collapsed into large ones under a program that loads and stores.
 
 use crate::common::{Paged, Setup, memory};
 use highwater_mm::config::KhugepagedConfig;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 const BLOCK: u64 = LARGE_PAGES as u64;
-/// Blocks that become large.
+/// Blocks that are collapsed.
 const BLOCKS: u64 = 3;
 const WORDS: [usize; 3] = [0, 300, 511];
 
-/// Memory of 8 blocks, and pages for twice as many, which come one by one.
+/// Memory of 8 blocks, and a space of 16, which is faulted in page by page.
 fn setup(mapping: Mapping) -> Setup {
     let (frames, pages) = (8 * BLOCK, 16 * BLOCK);
     Setup { frames, pages, region: 1, mapping, delivery: Delivery::Handler }
@@ -53,7 +53,7 @@ fn check(paged: &Paged, pages: impl Iterator<Item = u64>) {
     }
 }
 
-/// Uses everything else until nothing of the first blocks is in memory as a large page.
+/// Touches all other pages until no page of the first blocks is in memory as a large one.
 fn press(paged: &Paged) {
     let others: Vec<u64> = (BLOCKS * BLOCK..paged.pages).collect();
     let space = paged.manager.machine().space(paged.space);
@@ -67,8 +67,8 @@ fn press(paged: &Paged) {
     panic!("large pages stay though nobody uses them");
 }
 
-/// Where the kernel gives huge pages when it is asked, and asked alone, there are some; and of what
-/// is dropped only that is gone.
+/// With the kernel's huge pages set to `madvise` there are some, and a drop of some pages removes
+/// only those.
 fn check_translations(paged: &Paged) {
     let huge = || paged.manager.platform().huge_bytes(paged.space).expect("/proc").pages();
     if !highwater_os::huge::are_on_request() || huge() == 0 {

@@ -1,5 +1,6 @@
-//! Real files as spaces that a program uses by plain pointers: what it reads is what they hold,
-//! what it changed is there after a sync, and what cannot be served is an error of its access.
+//! Real files as spaces that a program uses by plain pointers: it reads what the files hold, its
+//! changes are in the files after a sync, and a page that cannot be served is an error of the
+//! access.
 
 #[path = "../../../platforms/os/tests/common/contents.rs"]
 mod contents;
@@ -24,11 +25,12 @@ const MEMORY: Bytes = Bytes(1 << 20);
 const PAGES: usize = 6 * 256;
 const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
 
-/// Every space is one part. What cannot be served is noted, and the page protected.
+/// Each space is one part. A page that cannot be served is recorded and protected.
 struct Program {
     manager: Arc<Manager<Uffd>>,
     failures: Arc<Mutex<Vec<(Vpn, FaultError)>>>,
-    /// Held alone by who closes a file: a fault may still be looked at whose page came otherwise.
+    /// Held for writing while a file is closed: a handler may still look at a fault of the file
+    /// whose page was mapped for another thread.
     closing: Arc<RwLock<()>>,
 }
 
@@ -76,13 +78,13 @@ impl World {
         let platform = Uffd::with_places(MEMORY, vec![swap, file], 2, mapping, Source::find());
         let platform = platform.expect("userfaultfd");
         let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
-        let bell = manager.add_space(1).expect("a space");
+        let stop_page = manager.add_space(1).expect("a space");
         let space = manager.add_file_space(pages, 1).expect("a space");
         let failures: Arc<Mutex<Vec<_>>> = Arc::default();
         let closing: Arc<RwLock<()>> = Arc::default();
         let (seen, closed) = (failures.clone(), closing.clone());
         let owner = Program { manager: manager.clone(), failures: seen, closing: closed };
-        let server = Server::start(manager.clone(), bell, Arc::new(owner)).expect("a thread");
+        let server = Server::start(manager.clone(), stop_page, Arc::new(owner)).expect("a thread");
         World { server: Some(server), manager, space, failures, closing, _watchdog }
     }
 
@@ -97,7 +99,7 @@ impl World {
 
     fn bytes_of(&self, space: SpaceId, page: usize) -> Vec<u8> {
         let (mut bytes, from) = (vec![0; PAGE_SIZE], self.at_of(space, page * PAGE_SIZE));
-        // SAFETY: a page of the space, whose faults are served; tests write it in turns.
+        // SAFETY: a page of the space, whose faults are served; tests write it one at a time.
         unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), PAGE_SIZE) };
         bytes
     }
@@ -118,7 +120,7 @@ impl World {
 
     /// A system call that stores to a byte.
     fn read_into(&self, byte: usize) -> io::Result<usize> {
-        // SAFETY: a byte that nobody else uses; it may be refused.
+        // SAFETY: a byte that no other thread uses; the call may be refused.
         let buffer = unsafe { std::slice::from_raw_parts_mut(self.at(byte), 1) };
         fs::File::open("/dev/zero").expect("zeros").read(buffer)
     }
@@ -126,7 +128,7 @@ impl World {
     /// A system call that loads from a byte.
     fn write_from(&self, byte: usize) -> io::Result<usize> {
         let (_reader, mut writer) = io::pipe().expect("a pipe");
-        // SAFETY: a byte that nobody writes; it may be refused.
+        // SAFETY: a byte that no thread writes; the call may be refused.
         writer.write(unsafe { std::slice::from_raw_parts(self.at(byte), 1) })
     }
 
@@ -159,7 +161,7 @@ fn changes_are_in_the_file_after_a_sync_and_its_length_stays() {
         let mut random = Prng::new(odd as u64);
         for _ in 0..4000 {
             let at = random.below(contents.len() as u64) as usize;
-            // Pages that were only read are clean, and so are those that were written back.
+            // Pages that were only read, or were written back, are clean.
             if random.percent(50) {
                 assert_eq!(world.get(at), contents[at], "byte {at}, {mapping:?}");
                 continue;
@@ -173,7 +175,7 @@ fn changes_are_in_the_file_after_a_sync_and_its_length_stays() {
             }
         }
         if odd > 0 {
-            // Behind the end: that goes nowhere.
+            // Behind the end of the file: it is never written.
             world.set(pages * PAGE_SIZE - 1, 99);
         }
         assert_eq!(world.manager.sync(), Ok(()));
@@ -194,7 +196,7 @@ fn files_come_and_go() {
     for mapping in BOTH {
         let dir = directory();
         let (path, contents) = file(&dir, PAGES * PAGE_SIZE);
-        // Its first file stays; the others come and go beside it.
+        // The first file stays open; others are opened and closed beside it.
         let world = World::over(&path, FileAccess::Read, mapping);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -209,7 +211,7 @@ fn files_come_and_go() {
     }
 }
 
-/// Opens one file after the other, changes each at some places, and looks whether it has that.
+/// Opens one file after the other, changes some bytes of each, and checks that the file has them.
 fn use_files(world: &World, thread: usize) {
     let (dir, mut random) = (directory(), Prng::new(thread as u64));
     for _ in 0..10 {
@@ -279,7 +281,7 @@ fn a_file_for_reading_refuses_changes() {
         let (path, contents) = file(&dir, 9 * PAGE_SIZE + 17);
         let world = World::over(&path, FileAccess::Read, mapping);
         assert_eq!(world.bytes(5), page_of(&contents, 5));
-        // One in memory, one not.
+        // One page in memory, and one that is not.
         for page in [5, 2] {
             let refused = world.read_into(page * PAGE_SIZE).map_err(|error| error.raw_os_error());
             assert_eq!(refused, Err(Some(libc::EFAULT)), "page {page}, {mapping:?}");

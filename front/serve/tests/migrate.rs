@@ -1,4 +1,5 @@
-//! Pages are moved between frames under programs that use them: they find what they wrote.
+//! Pages are migrated between frames while programs use them: the programs read back what they
+//! wrote.
 
 use crate::common::{Paged, Setup, file, memory};
 use highwater_devices::Device;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
 
-/// What a program had on its pages before is there, and frames are others, mapped again at once.
+/// The contents stay, the frames are others, and the pages are mapped again at once.
 #[test]
 fn a_mapped_page_is_mapped_again_in_its_new_frame() {
     for mapping in BOTH {
@@ -19,7 +20,7 @@ fn a_mapped_page_is_mapped_again_in_its_new_frame() {
         let paged = Paged::new(setup, memory());
         (0..8).for_each(|page| paged.store(page, 5, 100 + page));
         let space = || paged.manager.machine().space(paged.space);
-        // Held: who served the fault may not be done with the entry.
+        // Locked: the thread that served the fault may still hold the entry.
         let frame = |page| match space().hold(Vpn(page)).page() {
             Page::Resident(pfn) => pfn,
             other => panic!("page {page} was just used: {other:?}"),
@@ -48,7 +49,7 @@ fn a_mapped_page_is_mapped_again_in_its_new_frame() {
     }
 }
 
-/// Threads use twice the budget, or half of it, while two others move pages for ever.
+/// Threads use twice the budget, or half of it, while two others migrate pages all the time.
 fn check(setup: Setup, device: Box<dyn Device>) {
     const THREADS: usize = 4;
     const MOVED_MIN: u64 = 5000;
@@ -90,7 +91,7 @@ fn programs_find_what_they_wrote_while_pages_are_moved() {
     }
 }
 
-/// Clean pages keep their slots, and are mapped so that a write is seen.
+/// Clean pages keep their slots, and are mapped read-only so that a write faults.
 #[test]
 fn clean_pages_of_a_file_are_moved_too() {
     let dir = tempfile::tempdir().expect("a directory");

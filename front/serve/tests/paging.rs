@@ -1,4 +1,4 @@
-//! Real faults: threads use more memory than the budget, and find what they wrote.
+//! Real faults: threads use more memory than the budget, and read back what they wrote.
 
 use crate::common::{Paged, Setup, file, memory};
 use highwater_uffd::{Delivery, Mapping};
@@ -8,7 +8,7 @@ fn setup(frames: u64, pages: u64, mapping: Mapping, delivery: Delivery) -> Setup
     Setup { frames, pages, region: pages, mapping, delivery }
 }
 
-/// All threads touch every page first, then random ones.
+/// All threads touch every page once, then random pages.
 fn use_all(paged: &Paged, threads: usize, steps: usize) {
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -55,7 +55,7 @@ fn copied_in_thread() {
     check(Mapping::Copy, Delivery::InThread, 6);
 }
 
-/// More threads at once than half of the frames.
+/// More concurrent threads than half of the frames.
 #[test]
 fn thirty_two_threads_share_64_frames() {
     for mapping in [Mapping::Move, Mapping::Copy] {

@@ -1,4 +1,4 @@
-//! What programs do to ranges while pages come and go: protect, drop, move, copy.
+//! Programs protect, drop, move and copy ranges while pages are swapped in and out.
 
 use crate::common::{Paged, Setup, fail, memory};
 use highwater_mm::Range;
@@ -50,7 +50,7 @@ fn assert_filled(paged: &Paged, range: Range) {
     }
 }
 
-/// Uses everything else until protected pages are the oldest.
+/// Touches all other pages until the protected ones are the oldest.
 fn press(paged: &Paged) {
     let others: Vec<u64> = (200..paged.pages).collect();
     paged.hammer(&others, 3, 8000);
@@ -65,7 +65,7 @@ fn protected_pages_go_and_come_back() {
         [readable, hidden, code].into_iter().for_each(|range| fill(&paged, range));
         protect(&paged, readable, libc::PROT_READ);
         protect(&paged, hidden, libc::PROT_NONE);
-        // Brought back first: what may be written and executed stays where it is.
+        // Swapped in first: pages that can be written and executed are never swapped out.
         assert_filled(&paged, code);
         protect(&paged, code, ordinary | libc::PROT_EXEC);
         press(&paged);
@@ -102,7 +102,7 @@ fn pages_that_may_be_executed_and_written_stay() {
     }
 }
 
-/// One thread changes protections for ever while others press its pages out.
+/// One thread changes protections all the time while others force its pages out.
 #[test]
 fn protections_change_under_load() {
     for mapping in BOTH {
@@ -142,7 +142,7 @@ fn change_protections(paged: &Paged) {
     }
 }
 
-/// Every thread drops and moves pages of its own region.
+/// Each thread drops and moves pages of its own region.
 #[test]
 fn pages_are_dropped_and_moved_under_load() {
     for mapping in BOTH {
@@ -193,7 +193,8 @@ fn drop_and_move(paged: &Paged, thread: u64) {
     }
 }
 
-/// Copies taken while threads store: every page of the copy is as it was at some time meanwhile.
+/// Copies a range while threads store to it: each page of the copy is one that existed during the
+/// copy.
 #[test]
 fn a_copy_holds_what_was_there() {
     const PAGES: u64 = 300;

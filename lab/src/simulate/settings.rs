@@ -14,9 +14,10 @@ mod words;
 use crate::workload::pattern::Pattern;
 use crate::workload::streams::{Span, Way};
 use highwater_mm::Config;
+use highwater_mm::config::history::{DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN};
 use highwater_mm::config::{
-    DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX,
-    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
+    FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX, READAHEAD_THREADS_MAX, SWAPPINESS_MAX,
+    ZONE_PARTS_MAX,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -232,10 +233,10 @@ pub const KEYS: &[Key] = &[
         values: "off or on",
         help: "whether pages that come back after eviction are noted, and cost their kind",
         take: |s, text| {
-            s.config.shadows = choice(text, &SWITCHES)?;
+            s.config.history.reclaim.shadows = choice(text, &SWITCHES)?;
             Some(())
         },
-        show: |s| name_in(&SWITCHES, s.config.shadows),
+        show: |s| name_in(&SWITCHES, s.config.history.reclaim.shadows),
     },
     Key {
         name: "kswapd_writes",
@@ -302,10 +303,11 @@ pub const KEYS: &[Key] = &[
         values: "32 to 1048576",
         help: "pages that a direct reclaim frees before it goes back to its allocation",
         take: |s, text| {
-            s.config.direct_reclaim = number(text, DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX)?;
+            s.config.history.reclaim.direct_reclaim =
+                number(text, DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX)?;
             Some(())
         },
-        show: |s| s.config.direct_reclaim.to_string(),
+        show: |s| s.config.history.reclaim.direct_reclaim.to_string(),
     },
     Key {
         name: "zone_parts",

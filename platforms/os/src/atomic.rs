@@ -1,4 +1,4 @@
-//! Shared words: the standard library's, as they are.
+//! Shared words: the standard library's atomics.
 
 use crate::os::Os;
 use highwater_platform::{Atomics, Int};

@@ -1,4 +1,4 @@
-//! Devices over the arena: those of the start, and places for files that come and go.
+//! The devices of a platform: fixed ones, and places for files that are opened later.
 
 use crate::place::Place;
 use crate::spawn::spawn;
@@ -7,43 +7,43 @@ use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::io;
 
-/// The devices of a platform: swap and files in order of preference, then places.
+/// The devices of a platform by number: swap devices and files in order of preference, then places.
 pub struct Devices {
     fixed: Vec<Box<dyn Device>>,
     places: Vec<Place>,
 }
 
 impl Devices {
-    /// Devices and places for files, at most 255 in all.
+    /// Devices and places, at most 255 together.
     ///
     /// # Errors
-    /// The system has no thread for a device that needs one.
+    /// The system refuses the thread of a device that needs one.
     pub fn new(fixed: Vec<Box<dyn Device>>, places: usize) -> io::Result<Devices> {
         let most = usize::from(u8::MAX);
         assert!(fixed.len() + places <= most, "a slot names its device in a byte");
         let places = (0..places).map(|_| Place::default()).collect();
         for body in fixed.iter().filter_map(|device| device.thread()) {
-            // It ends when its device is dropped.
+            // The thread ends when its device is dropped.
             drop(spawn("hw-writeback", body)?);
         }
         Ok(Devices { fixed, places })
     }
 
-    /// What they are.
+    /// The properties of all devices and places.
     pub fn infos(&self) -> Vec<DeviceInfo> {
         let fixed = self.fixed.iter().map(|device| device.info());
         fixed.chain((0..self.places.len()).map(Place::info)).collect()
     }
 
-    /// Those of the start.
+    /// The fixed devices.
     pub fn fixed(&self) -> &[Box<dyn Device>] {
         &self.fixed
     }
 
-    /// The place of a number.
+    /// The place with a device number.
     ///
     /// # Panics
-    /// If it is none.
+    /// If the number is not that of a place.
     pub fn place(&self, device: u8) -> &Place {
         &self.places[usize::from(device) - self.fixed.len()]
     }
@@ -53,7 +53,7 @@ impl Devices {
         &self.places
     }
 
-    /// Calls `act` with a device. `None`: a place without a file.
+    /// Calls `act` with a device; `None` for a place without a file.
     fn with<R>(&self, device: u8, act: impl FnOnce(&dyn Device) -> R) -> Option<R> {
         match self.fixed.get(usize::from(device)) {
             Some(device) => Some(act(device.as_ref())),
@@ -61,14 +61,14 @@ impl Devices {
         }
     }
 
-    /// Memory that devices hold themselves.
+    /// Memory that the contents of devices take.
     pub fn resident(&self) -> Bytes {
         Bytes(self.fixed.iter().map(|device| device.resident().0).sum())
     }
 
     /// Reads a batch into frames of `arena`.
     pub fn read(&self, arena: Arena, device: u8, batch: &mut [Io]) {
-        // SAFETY: the frames are in the arena, populated, unmapped, the caller's (contract of
+        // SAFETY: the frames are populated, unmapped, and used only by the caller (contract of
         // Block).
         let done = self.with(device, |device| unsafe { device.read(arena, batch) });
         done.unwrap_or_else(|| fail(batch));
@@ -81,7 +81,7 @@ impl Devices {
         done.unwrap_or_else(|| fail(batch));
     }
 
-    /// Begins to move a batch between frames of `arena` and a device.
+    /// Starts a batch between frames of `arena` and a device.
     pub fn start(
         &self,
         arena: Arena,
@@ -98,7 +98,7 @@ impl Devices {
         Transfer { device, started }
     }
 
-    /// Whether finishing a batch would not wait.
+    /// Whether [`Devices::finish`] would return without waiting.
     pub fn is_over(&self, transfer: &Transfer) -> bool {
         let Some(started) = &transfer.started else { return true };
         self.with(transfer.device, |device| device.is_over(started)).unwrap_or(true)
@@ -110,54 +110,53 @@ impl Devices {
         // SAFETY: as in `start`; the batch is the same (contract of Block).
         let done =
             self.with(transfer.device, |device| unsafe { device.finish(arena, started, batch) });
-        done.expect("a file is not closed while a transfer is under way");
+        done.expect("a file is not closed during a transfer");
     }
 
-    /// Makes what was written to a device durable.
+    /// Makes all finished writes to a device durable.
     ///
     /// # Errors
-    /// What was written before may be lost.
+    /// Earlier writes may be lost.
     pub fn sync(&self, device: u8) -> Result<(), IoError> {
         self.with(device, |device| device.sync()).unwrap_or(Ok(()))
     }
 
-    /// A slot of a device holds nothing any more.
+    /// Frees the contents of a slot.
     pub fn discard(&self, device: u8, slot: u32) {
         self.fixed[usize::from(device)].discard(slot, 1);
     }
 
-    /// What the devices that compress hold, in all; `None` if there are none.
+    /// The sum over all devices that compress; `None` if there are none.
     pub fn compression(&self) -> Option<Compression> {
         let mut all = self.fixed.iter().filter_map(|device| device.compression()).peekable();
         all.peek().is_some().then(|| all.sum())
     }
 
-    /// What the devices of two levels have at which, in all; `None` if there are none.
+    /// The sum over all devices of two levels; `None` if there are none.
     pub fn tiering(&self) -> Option<Tiering> {
         let mut all = self.fixed.iter().filter_map(|device| device.tiering()).peekable();
         all.peek().is_some().then(|| all.sum())
     }
 
-    /// Lets no device move contents of its own accord, from when this returns until
-    /// [`Devices::resume`]. To be called before a fork.
+    /// Stops the background threads of all devices until [`Devices::resume`]. Called before a fork.
     pub fn pause(&self) {
         self.fixed.iter().for_each(|device| device.pause());
     }
 
-    /// Takes one [`Devices::pause`] back.
+    /// Undoes one [`Devices::pause`].
     pub fn resume(&self) {
         self.fixed.iter().for_each(|device| device.resume());
     }
 }
 
-/// Transfers of a place without a file: a defect of the caller.
+/// Fails transfers of a place without a file, a defect of the caller.
 fn fail(batch: &mut [Io]) {
     batch.iter_mut().for_each(|io| io.result = Err(IoError::Failed(libc::ENXIO)));
 }
 
-/// A batch that a device is at.
+/// A started batch.
 pub struct Transfer {
     device: u8,
-    /// `None`: it was made at once.
+    /// `None`: all its transfers are done.
     started: Option<Started>,
 }

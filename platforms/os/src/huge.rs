@@ -1,44 +1,44 @@
-//! Huge pages behind the arena: transparent ones of 2 MiB, where the kernel gives them.
+//! Transparent huge pages of 2 MiB for the arena, where the kernel provides them.
 //!
 //! ```text
-//! HugePages, and what the kernel offers -- decide: Backing
-//!   Huge:  | slack, small pages | arena from a multiple of 2 MiB on, advised | slack |
+//! HugePages, and the kernel's offer -- decide --> Backing
+//!   Huge:  | slack, small pages | arena, aligned to 2 MiB, advised | slack |
 //!   Small: the arena alone
-//! smaps: AnonHugePages of the arena's part of the address space -- how much it has given
+//! smaps: AnonHugePages of the arena's address range -- how much is in huge pages
 //! ```
-//! A block of 2 MiB of the zone is one page of the processor then, and takes one entry of its
-//! translation cache instead of 512. The kernel gives such pages at the first touch, or later, and
-//! may give none: contents are the same. What is resident can be more than what is used: the first
-//! frame of a block brings its neighbours along. The arena is never larger than the budget.
+//! A block of 2 MiB of the zone is then one page of the processor, and takes one TLB entry instead
+//! of 512. The kernel provides such pages at the first touch, or later, or not at all. More memory
+//! can be resident than is used: the first frame of a block populates the whole block. The arena is
+//! never larger than the budget.
 
 use highwater_units::Bytes;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
 
-/// Whether the arena may have huge pages.
+/// Whether the arena may use huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Where the kernel has transparent ones.
+    /// If the kernel offers transparent ones.
     #[default]
     Auto,
-    /// Pages of 4 KiB only: what is resident is what was used.
+    /// Pages of 4 KiB only: the resident memory is the memory used.
     Off,
 }
 
 /// How the arena is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
-    /// Aligned, and advised.
+    /// Aligned, with advice for huge pages.
     Huge,
-    /// As it comes, huge pages advised against.
+    /// Unaligned, with advice against huge pages.
     Small,
 }
 
-/// What the kernel says it offers: the word in brackets is chosen.
+/// The kernel's offer: the word in brackets is the current one.
 const OFFER: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Decides. An arena that no huge page fits in has none.
+/// Decides the backing. An arena smaller than a huge page gets none.
 pub(crate) fn decide(wanted: HugePages, bytes: usize, offer: Option<&str>) -> Backing {
     let offers = offer.is_some_and(|text| !text.contains("[never]"));
     match wanted {
@@ -47,7 +47,7 @@ pub(crate) fn decide(wanted: HugePages, bytes: usize, offer: Option<&str>) -> Ba
     }
 }
 
-/// What the kernel offers; `None`: it has no such pages.
+/// The kernel's offer; `None` for a kernel without huge pages.
 pub(crate) fn offer() -> Option<String> {
     fs::read_to_string(OFFER).ok()
 }
@@ -55,36 +55,35 @@ pub(crate) fn offer() -> Option<String> {
 /// Bytes of a huge page.
 pub const SIZE: usize = 2 << 20;
 
-/// Whether memory that nobody advises stays in small pages until it is asked for: so the kernel has
-/// it with `madvise`, and not with `always`.
+/// Whether memory without advice stays in small pages: with `madvise` it does, with `always` not.
 pub fn are_on_request() -> bool {
     offer().is_some_and(|text| text.contains("[madvise]"))
 }
 
-/// Has the kernel collect 2 MiB of memory, all present, in one huge page, at once (MADV_COLLAPSE,
-/// Linux 6.1); contents stay.
+/// Collapses 2 MiB of memory, all present, into one huge page now (MADV_COLLAPSE, Linux 6.1). The
+/// contents stay.
 ///
 /// # Errors
-/// It cannot: a page is in use by the system or not there, no huge page is free, or the memory is
-/// advised against it.
+/// The kernel cannot: a page is missing or in use, no huge page is free, or the memory has advice
+/// against huge pages.
 ///
 /// # Safety
-/// `block` is a multiple of 2 MiB, and all of it is memory of the caller's.
+/// `block` is a multiple of 2 MiB, and all of it is memory of the caller.
 pub unsafe fn collapse(block: *mut u8) -> io::Result<()> {
     const MADV_COLLAPSE: libc::c_int = 25;
     // rustix has no name for this advice.
-    // SAFETY: memory of the caller's; this advice drops nothing.
+    // SAFETY: memory of the caller; this advice drops nothing.
     match unsafe { libc::syscall(libc::SYS_madvise, block, SIZE, MADV_COLLAPSE) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// How much of a part of this process's address space is in huge pages, which has mappings of its
-/// own.
+/// How much of an address range of this process is in huge pages. Only mappings that lie inside
+/// the range count.
 ///
 /// # Errors
-/// There is no /proc.
+/// /proc is not mounted.
 pub fn backed(part: &Range<usize>) -> io::Result<Bytes> {
     let file = BufReader::new(fs::File::open("/proc/self/smaps")?);
     sum(file.lines(), part)
@@ -104,7 +103,7 @@ fn sum(lines: impl Iterator<Item = io::Result<String>>, part: &Range<usize>) -> 
     Ok(Bytes(sum))
 }
 
-/// The addresses at the head of a mapping's lines; the other lines are names and values.
+/// The addresses in the first line of a mapping; the other lines are names and values.
 fn mapping(line: &str) -> Option<Range<usize>> {
     let (start, end) = line.split(' ').next()?.split_once('-')?;
     let address = |digits| usize::from_str_radix(digits, 16).ok();
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn huge_pages_are_for_arenas_that_they_fit_in() {
+    fn only_arenas_of_at_least_a_huge_page_use_them() {
         let (yes, no) = (Some("always [madvise] never"), Some("always madvise [never]"));
         let table = [
             (HugePages::Auto, SIZE, yes, Backing::Huge),
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_mappings_have_does_not_count() {
+    fn huge_pages_of_other_mappings_do_not_count() {
         let text = "7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n\
                     Rss:                2048 kB\n\
                     AnonHugePages:      2048 kB\n\

@@ -1,4 +1,5 @@
-//! Locks: the standard library's futex mutex, counted. Events: a sequence number under a futex.
+//! Locks: the standard library's futex mutex, with statistics. Events: a sequence number under a
+//! futex.
 
 use crate::lock_table::{LockTable, Note};
 use crate::os::Os;
@@ -10,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// A lock. A panic while it is held aborts the process, so it is never poisoned.
+/// A lock. A panic while it is held aborts the process, so it cannot be poisoned.
 pub struct OsLock<T> {
     mutex: Mutex<Counted<T>>,
     /// [`LockClass::id`].
@@ -19,20 +20,20 @@ pub struct OsLock<T> {
 }
 
 struct Counted<T> {
-    /// Acquisitions until the next one that is sampled. The lock protects it too, so to count one
-    /// is to decrement a plain word in a line that the holder is about to use anyway.
+    /// Acquisitions until the next sample. The lock protects this as well, so that counting is a
+    /// decrement of a plain word in a cache line that the holder uses anyway.
     left: u32,
     value: T,
 }
 
-/// Whether an acquisition stands for others.
+/// Whether an acquisition is a sample.
 enum Acquisition {
     Passed,
     Sampled,
 }
 
 impl<T: Send> OsLock<T> {
-    /// A free lock, whose costs `table` sums up.
+    /// A free lock, whose statistics go to `table`.
     pub fn new(table: &LockTable, class: LockClass, value: T) -> OsLock<T> {
         let counted = Counted { left: table.first_sample(), value };
         OsLock { mutex: Mutex::new(counted), class: class.id(), table: table.clone() }
@@ -107,7 +108,7 @@ impl<T: Send> Lock<T> for OsLock<T> {
 
 /// A lock that is held.
 pub struct OsGuard<'a, T> {
-    // Dropped in this order: the lock is free before the note is entered in the table.
+    // Dropped in this order: the lock is free before its statistics are entered.
     held: MutexGuard<'a, Counted<T>>,
     note: Option<Note<'a>>,
 }
@@ -142,9 +143,9 @@ impl<T> Drop for OsGuard<'_, T> {
     }
 }
 
-/// An event count. `sequence` rises with every notification; `waiters` saves the system call when
-/// nobody waits. Both are SeqCst: a waiter counts itself before the kernel compares the sequence, a
-/// notifier raises the sequence before it looks for waiters, so one of them sees the other.
+/// An event count. Each notification increments `sequence`; `waiters` saves the system call if no
+/// thread waits. Both are SeqCst: a waiter counts itself before the kernel compares the sequence,
+/// and a notifier increments the sequence before it reads `waiters`, so one sees the other.
 #[derive(Default)]
 pub struct OsEvent {
     sequence: AtomicU32,

@@ -1,15 +1,16 @@
-//! What the locks of a platform cost, summed by class and phase.
+//! Statistics of a platform's locks, by class and phase.
 //!
 //! ```text
-//! OsLock ── 1 acquisition in 31, or one that waited ──> Note ── when the lock is free ──> totals
+//! OsLock ── 1 acquisition in 31, or one that waited ──> Note ── after the release ──> totals
 //! ```
-//! A sampled acquisition stands for 31: it is entered as so many, and its hold time that many
-//! times. 31 is a prime, so that locks taken in turn by two phases, or in any other short rhythm,
-//! are not always sampled on the same beat; and every lock of a table starts elsewhere in its
-//! first 31, so that thousands of locks taken a few times each are counted right together. Waits
-//! are entered exactly: who waits has time to look at the clock. Nothing here allocates, blocks or
-//! changes errno, so that locks work inside malloc and in signal handlers. No lock: the totals are
-//! atomics, and each CPU has its own, so that statistics of many per-CPU locks are not themselves
+//! One acquisition in 31 is a sample: it counts as 31 acquisitions with its hold time. 31 is prime,
+//! so that a lock that phases take in turn, or in another short pattern, is not always sampled in
+//! the same phase. The first sample of each lock is at a different count, so that thousands of
+//! locks with a few acquisitions each add up correctly. Waits are entered exactly: a waiter has the
+//! time to read the clock.
+//!
+//! Nothing here allocates, blocks or changes errno, so that locks work inside malloc and in signal
+//! handlers. Locking: none. The totals are atomics, and each CPU has its own, so that they are not
 //! a cache line that all CPUs share.
 
 use crate::phase;
@@ -27,9 +28,9 @@ pub struct LockTable(Arc<Table>);
 struct Table {
     topology: Topology,
     cpus: Vec<CpuTotals>,
-    /// Locks made so far.
+    /// Locks created so far.
     locks: AtomicU32,
-    /// What looking at the clock adds to a hold time.
+    /// The time that reading the clock adds to a hold time.
     clock_cost: Nanos,
 }
 
@@ -45,7 +46,7 @@ struct Totals {
     hold: AtomicU64,
 }
 
-/// The least time between two looks at the clock.
+/// The minimum time between two readings of the clock.
 fn clock_cost() -> Nanos {
     let gap = |_| {
         let before = monotonic();
@@ -55,23 +56,23 @@ fn clock_cost() -> Nanos {
 }
 
 impl LockTable {
-    /// How many acquisitions a sampled one stands for.
+    /// One acquisition in this many is a sample.
     pub(crate) const SAMPLE_EVERY: u32 = 31;
 
-    /// A table of no locks yet.
+    /// A table without locks.
     pub fn new(topology: Topology) -> LockTable {
         let cpus = (0..topology.count()).map(|_| CpuTotals::default()).collect();
         let (locks, clock_cost) = (AtomicU32::new(0), clock_cost());
         LockTable(Arc::new(Table { topology, cpus, locks, clock_cost }))
     }
 
-    /// How many acquisitions away the first sample of a new lock is.
+    /// The number of acquisitions until the first sample of a new lock.
     pub(crate) fn first_sample(&self) -> u32 {
         1 + self.0.locks.fetch_add(1, Relaxed) % LockTable::SAMPLE_EVERY
     }
 
-    /// What to enter of an acquisition by this thread, which has the lock now: how long it waited
-    /// for it, if at all, and since when it has had it, if it is a sample.
+    /// The record of an acquisition by this thread, which holds the lock now: the time that it
+    /// waited, if it did, and the time since when it holds the lock, if this is a sample.
     pub(crate) fn note(
         &self,
         class: u8,
@@ -87,8 +88,8 @@ impl LockTable {
         }
     }
 
-    /// The sums so far. Early on the samples may have seen fewer acquisitions than waited, all of
-    /// which are counted: then there were as many.
+    /// The sums so far. At first the samples may stand for fewer acquisitions than there were
+    /// waits, which are counted exactly; then the waits are the number of acquisitions.
     pub fn statistics(&self) -> LockStatistics {
         let mut statistics = LockStatistics::default();
         for (class, row) in statistics.table_mut().iter_mut().enumerate() {
@@ -107,7 +108,7 @@ impl LockTable {
     }
 }
 
-/// An acquisition to enter in the totals, as its drop does: when the lock is free again.
+/// The record of an acquisition. Its drop, after the release, enters it in the totals.
 pub(crate) struct Note<'a> {
     totals: &'a Totals,
     waited: Option<Nanos>,
@@ -118,14 +119,14 @@ pub(crate) struct Note<'a> {
 enum Hold {
     /// Not a sample.
     Untimed,
-    /// A sample that has the lock since then.
+    /// A sample that holds the lock since then.
     Since(Nanos),
-    /// A sample that had it so long.
+    /// A sample, and its hold time.
     Took(Nanos),
 }
 
 impl Note<'_> {
-    /// The lock is about to be free.
+    /// Takes the hold time, right before the release.
     pub(crate) fn release(&mut self) {
         if let Hold::Since(taken) = self.hold {
             self.hold = Hold::Took(monotonic().since(taken));

@@ -1,8 +1,8 @@
-//! No hardware is involved: the entry itself is what callers obey, through pins.
+//! The page table of this platform is the manager's own: callers pin entries instead of faulting.
 //!
-//! So there is nothing to do here. The manager sets an entry mapped after `map`, and takes a page
-//! in only while nobody has it pinned. Only to coalesce a block concerns the processor: guards read
-//! the arena.
+//! So mapping and unmapping do nothing here. The manager marks an entry as mapped after `map`, and
+//! reclaims a page only while it is not pinned. Only `coalesce` concerns the processor, because
+//! guards access the arena.
 
 use crate::os::Os;
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};

@@ -22,16 +22,16 @@ impl Os {
     /// A platform with a budget of `memory`, swapping to `devices`.
     ///
     /// # Errors
-    /// No address space for the arena.
+    /// The system refuses address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>) -> io::Result<Os> {
         Os::with_places(memory, devices, 0)
     }
 
-    /// The same, with places for files that are opened later (`Manager::open_file`); devices and
-    /// places are 255 at most.
+    /// [`Os::new`] with places for files that are opened later (`Manager::open_file`). Devices and
+    /// places together are at most 255.
     ///
     /// # Errors
-    /// As of [`Os::new`].
+    /// As for [`Os::new`].
     pub fn with_places(
         memory: Bytes,
         devices: Vec<Box<dyn Device>>,
@@ -40,10 +40,10 @@ impl Os {
         Os::backed_by(memory, devices, places, HugePages::Auto)
     }
 
-    /// The same, and whether the arena may have huge pages.
+    /// [`Os::with_places`] with a choice whether the arena may use huge pages.
     ///
     /// # Errors
-    /// As of [`Os::new`].
+    /// As for [`Os::new`].
     pub fn backed_by(
         memory: Bytes,
         devices: Vec<Box<dyn Device>>,
@@ -66,12 +66,12 @@ impl Os {
         &self.devices
     }
 
-    /// How much of the arena is in huge pages, now; none where one cannot tell.
+    /// How much of the arena is in huge pages now; 0 if that cannot be read.
     pub fn huge_bytes(&self) -> Bytes {
         self.memory.huge_bytes().unwrap_or_default()
     }
 
-    /// The address of a frame. Its memory may be touched while a pin holds the page there.
+    /// The address of a frame. Its memory may be accessed while the page is pinned.
     pub fn frame(&self, pfn: Pfn) -> *mut u8 {
         self.memory.arena().address(pfn)
     }

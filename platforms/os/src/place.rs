@@ -1,18 +1,19 @@
-//! Files that come and go: a place for each, which one device after the other is behind.
+//! Places for files that are opened later: a place has a device number, and holds the device of
+//! one file after the other.
 //!
-//! Locking: a place's lock is taken for reading by every transfer, and for writing while there is
-//! none.
+//! Locking: each transfer holds the place's lock shared; opening and closing a file takes it
+//! exclusively, while there are no transfers.
 
 use highwater_devices::Device;
 use highwater_platform::{DeviceInfo, DeviceRole, FileAccess, FileInfo, Latency, Medium};
 use std::sync::{PoisonError, RwLock};
 
-/// Where a file's device may be.
+/// A place for a file's device.
 #[derive(Default)]
 pub struct Place(RwLock<Option<Box<dyn Device>>>);
 
 impl Place {
-    /// What the manager is told of the place, whatever file is there.
+    /// The properties of a place, which do not depend on its file.
     pub(crate) fn info(number: usize) -> DeviceInfo {
         DeviceInfo {
             name: format!("place {number}"),
@@ -32,24 +33,24 @@ impl Place {
         held.as_deref().map(act)
     }
 
-    /// Puts a device there.
+    /// Puts a device into the place.
     ///
     /// # Panics
-    /// If there is one.
+    /// If it has one.
     pub fn fill(&self, device: Box<dyn Device>) {
         let before = self.0.write().unwrap_or_else(PoisonError::into_inner).replace(device);
         assert!(before.is_none(), "a place has one file at a time");
     }
 
-    /// Takes it away.
+    /// Closes the device of the place.
     pub fn empty(&self) {
         let device = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
-        // Closing its descriptors may ask whether they are a device's.
+        // Without the lock: the preload library's close() may look at this place.
         drop(device);
     }
 }
 
-/// What a device of a file is.
+/// The properties of a file's device.
 pub fn describe(file: &dyn Device) -> FileInfo {
     let info = file.info();
     let access = if info.read_only { FileAccess::Read } else { FileAccess::ReadWrite };

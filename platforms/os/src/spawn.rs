@@ -1,9 +1,10 @@
-//! Threads of the manager: all signals blocked, so that the program's go to the program's threads.
+//! Starts threads of the manager. All signals are blocked, so that signals of the program go to the
+//! program's threads.
 //!
-//! A thread of a helper process makes threads of that process (`helper`). Others are made by
-//! pthread_create, not by the standard library, whose threads register destructors as they
-//! begin: for that the C library takes the lock that dlopen holds while a library's constructors
-//! run. A constructor that waits for its page would wait for a thread that waits for it.
+//! A thread of a helper process starts threads of that process (`helper`). Others are started by
+//! pthread_create, not by the standard library: its threads register destructors when they begin,
+//! and for that the C library takes the lock that dlopen holds while constructors run. A
+//! constructor that faults would wait for a thread that waits for this lock.
 
 use crate::helper;
 use highwater_platform::Thread;
@@ -13,14 +14,15 @@ use std::io::{self, Write};
 use std::mem::{self, MaybeUninit};
 use std::ptr;
 
-/// Stack of a manager thread: its deepest path, a fault with direct reclaim, uses under 32 KiB.
+/// Stack size of a manager thread. Its deepest path, a fault with direct reclaim, uses less than
+/// 32 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Stack at most: more is tried if the program's thread-local variables, which lie on every
-/// thread's stack, leave too little.
+/// The largest stack size that is tried: the program's thread-local variables lie on the stack of
+/// each thread and may leave too little.
 const STACK_BYTES_MAX: usize = 64 << 20;
 
-/// A started thread. Dropping it lets the thread run on by itself.
+/// A started thread. Dropping it detaches the thread.
 pub struct OsThread(Option<Made>);
 
 enum Made {
@@ -31,7 +33,7 @@ enum Made {
 impl Thread for OsThread {
     fn join(mut self) {
         match self.0.take() {
-            // SAFETY: a thread that nobody has joined or detached, and nobody will.
+            // SAFETY: a thread that is joined or detached once, here.
             Some(Made::Pthread(thread)) => unsafe {
                 libc::pthread_join(thread, ptr::null_mut());
             },
@@ -54,19 +56,19 @@ impl Drop for OsThread {
     }
 }
 
-/// What a new thread is given.
+/// The argument of a new thread.
 struct Start {
     name: CString,
     body: Box<dyn FnOnce() + Send>,
 }
 
-/// Dropped by a panic, where panics unwind. Nobody may go on then: locks would be let go with
-/// their contents half changed.
+/// Dropped by a panic, where panics unwind. It ends the process: locks would be released with
+/// inconsistent contents.
 struct EndOfProcess<'a>(&'a CStr);
 
 impl Drop for EndOfProcess<'_> {
     fn drop(&mut self) {
-        // Not by a macro, whose output a test harness would keep to itself.
+        // A test harness would capture the output of eprintln.
         let name = self.0.to_string_lossy();
         let _ = writeln!(io::stderr(), "thread {name} of the manager panicked");
         std::process::abort();
@@ -74,7 +76,7 @@ impl Drop for EndOfProcess<'_> {
 }
 
 extern "C" fn begin(start: *mut c_void) -> *mut c_void {
-    // SAFETY: what `spawn` made for this thread, and let go.
+    // SAFETY: the box that `spawn` made for this thread and gave up.
     let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
     // The kernel cuts the name at 15 bytes.
     let _ = rustix::thread::set_name(&name);
@@ -87,7 +89,7 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
 /// Starts a thread that receives no signals.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The system refuses a thread.
 pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread> {
     if helper::is_inside() {
         let made = helper::spawn(name, body)?;
@@ -110,18 +112,18 @@ pub fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<OsThread>
     // SAFETY: `before` was filled above; this thread gets its own mask back.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     created.map(|thread| OsThread(Some(Made::Pthread(thread)))).map_err(|error| {
-        // SAFETY: no thread was made that could have taken it.
+        // SAFETY: no thread was started that could have taken it.
         drop(unsafe { Box::from_raw(start) });
         io::Error::from_raw_os_error(error)
     })
 }
 
-/// A thread that begins with `start`; or the number of the error.
+/// Creates a thread with argument `start`; returns the error number if that fails.
 fn create(stack: usize, start: *mut Start) -> Result<pthread_t, c_int> {
     let mut attributes = MaybeUninit::<pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<pthread_t>::uninit();
-    // SAFETY: the attributes are made before they are used and ended after; the new thread owns
-    // `start` from here on.
+    // SAFETY: the attributes are initialised before and destroyed after their use; the new thread
+    // owns `start` from here on.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack);
@@ -142,10 +144,10 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// What `read` finds out in a thread of the manager.
+    /// The result of `read` in a thread of the manager.
     fn inside<R: Send + 'static>(read: impl FnOnce() -> R + Send + 'static) -> R {
         let (sender, receiver) = channel();
-        let body = move || sender.send(read()).expect("somebody listens");
+        let body = move || sender.send(read()).expect("the receiver exists");
         spawn("a-name-that-is-too-long", Box::new(body)).expect("a thread").join();
         receiver.recv().expect("the thread has ended")
     }

@@ -1,5 +1,5 @@
-//! System calls that bypass the C library: the preload library replaces its functions, and the
-//! manager's own memory must not come from what it manages.
+//! System calls for memory and futexes that bypass the C library: the preload library replaces its
+//! functions, and the manager's own memory must not come from the memory that it manages.
 
 use highwater_units::Nanos;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};

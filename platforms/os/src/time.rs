@@ -1,15 +1,17 @@
-//! The host's clocks.
+//! Reads the host's clocks.
+//!
+//! By the C library: at its first use rustix would search the vDSO, and may allocate for that.
 
 use highwater_units::Nanos;
 
 fn read(clock: libc::clockid_t) -> Nanos {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec for the call to fill.
+    // SAFETY: the call fills `now`.
     unsafe { libc::clock_gettime(clock, &mut now) };
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// Time that never steps back.
+/// Monotonic time.
 pub fn monotonic() -> Nanos {
     read(libc::CLOCK_MONOTONIC)
 }

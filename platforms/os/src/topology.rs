@@ -1,4 +1,4 @@
-//! The host's CPUs and nodes, the time that CPUs have idled, and short waits.
+//! The host's CPUs and nodes, the idle times of CPUs, and short waits.
 
 use highwater_platform::IdleTime;
 use highwater_units::{CpuId, Nanos, NodeId};
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the system lists nodes and their CPUs.
+/// The directory that lists nodes and their CPUs.
 const NODES: &str = "/sys/devices/system/node";
 
-/// How many CPUs there are, and on which nodes.
+/// The CPUs and their nodes.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// By CPU.
@@ -21,15 +21,15 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The host's: configured CPUs, so that a number never exceeds the count when one comes online.
-    /// The arena is not bound to nodes: they tell which devices are near.
+    /// The host's configured CPUs: all numbers stay valid when a CPU comes online. The arena is not
+    /// bound to nodes; they only tell which devices are near.
     pub fn of_host() -> Topology {
-        // SAFETY: sysconf reads a system constant.
+        // SAFETY: sysconf reads a constant of the system.
         let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         Topology::at(Path::new(NODES), configured.max(1) as usize)
     }
 
-    /// What a directory lists; CPUs that it does not know are on node 0.
+    /// The topology in a directory; CPUs that are not listed are on node 0.
     fn at(dir: &Path, cpus: usize) -> Topology {
         let list = |name: &str| read_to_string(dir.join(name)).unwrap_or_default();
         let mut nodes = vec![NodeId(0); cpus];
@@ -43,7 +43,8 @@ impl Topology {
 
     /// The CPU this thread runs on.
     pub fn current(&self) -> CpuId {
-        // SAFETY: sched_getcpu only reads the thread's own CPU number (vDSO or rseq).
+        // Not rustix's version, which never reads the number from rseq.
+        // SAFETY: sched_getcpu only reads the thread's own CPU number.
         let cpu = unsafe { libc::sched_getcpu() };
         CpuId((cpu.max(0) as usize % self.nodes.len()) as u16)
     }
@@ -59,28 +60,28 @@ impl Topology {
     }
 }
 
-/// How long CPUs have idled, as the system counts it.
+/// The system's idle times of CPUs.
 pub struct IdleTimes {
     stat: File,
     nanos_per_tick: u64,
 }
 
 impl IdleTimes {
-    /// Opens the system's statistics.
+    /// Opens /proc/stat.
     ///
     /// # Errors
-    /// There are none.
+    /// /proc is not mounted.
     pub fn open() -> io::Result<IdleTimes> {
         let stat = File::open("/proc/stat")?;
-        // SAFETY: sysconf reads a system constant.
+        // SAFETY: sysconf reads a constant of the system.
         let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
         Ok(IdleTimes { stat, nanos_per_tick: 1_000_000_000 / ticks_per_s.max(1) as u64 })
     }
 
-    /// Of the CPUs that this thread may run on; `None`: they cannot be read.
+    /// The idle time of the CPUs that this thread may run on; `None` if it cannot be read.
     pub fn of_this_thread(&self, cpus: usize) -> Option<IdleTime> {
         let allowed = sched_getaffinity(None).ok()?;
-        // A line of ten numbers for each CPU, after one for all.
+        // A line of ten numbers for all CPUs, then one for each.
         let mut text = vec![0; (cpus + 1) * 220];
         let len = self.stat.read_at(&mut text, 0).ok()?;
         let text = String::from_utf8_lossy(&text[..len]);
@@ -90,7 +91,7 @@ impl IdleTimes {
     }
 }
 
-/// The CPUs for which `counts`, and their idle ticks, with those in which they waited for devices.
+/// How many CPUs satisfy `counts`, and their idle ticks, including those of waits for devices.
 fn idle_ticks(stat: &str, counts: impl Fn(usize) -> bool) -> (usize, u64) {
     let lines = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
     let own = lines.filter(|(cpu, _)| cpu.parse().is_ok_and(&counts));
@@ -101,7 +102,7 @@ fn idle_ticks(stat: &str, counts: impl Fn(usize) -> bool) -> (usize, u64) {
     })
 }
 
-/// The numbers of a list such as "0-3,8"; what is no number is left out.
+/// The numbers of a list such as "0-3,8"; anything else is skipped.
 fn numbers(list: &str) -> impl Iterator<Item = usize> + '_ {
     list.trim().split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -112,7 +113,7 @@ fn numbers(list: &str) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Waits a little, longer with every attempt: spin, yield, then sleep up to a millisecond.
+/// Waits longer with each attempt: spins, then yields, then sleeps up to a millisecond.
 pub fn relax(attempt: u32) {
     match attempt {
         0..4 => (0..1 << attempt).for_each(|_| std::hint::spin_loop()),

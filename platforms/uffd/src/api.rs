@@ -1,4 +1,4 @@
-//! The userfaultfd system interface: structures and calls of <linux/userfaultfd.h>, made raw.
+//! The userfaultfd interface of the kernel: structures and ioctls of <linux/userfaultfd.h>.
 //!
 //! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::slice;
 
-/// How pages get into and out of programs.
+/// How pages are mapped into programs and unmapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// UFFDIO_MOVE: nothing is copied. Linux 6.8.
@@ -96,7 +96,7 @@ const IO_WRITEPROTECT: u64 = request(READ_WRITE, 0x06, size_of::<ProtectArgs>())
 /// `_IO(0xaa, 0)` on /dev/userfaultfd.
 const IO_NEW: u64 = request(0, 0x00, 0);
 
-/// A message as the kernel writes it: 32 bytes.
+/// A message in the kernel's layout: 32 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Message {
@@ -107,17 +107,17 @@ pub struct Message {
     thread: u64,
 }
 
-/// What a message says.
+/// The event of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A thread waits for a page.
     Fault {
         /// Any address in it.
         address: u64,
-        /// It stores.
+        /// The access is a store.
         write: bool,
     },
-    /// Something that was not asked for.
+    /// An event that no feature asked for.
     Other,
 }
 
@@ -127,7 +127,7 @@ impl Message {
         self.thread as u32
     }
 
-    /// What it says.
+    /// The event.
     pub fn event(&self) -> Event {
         match self.event {
             EVENT_PAGEFAULT => Event::Fault {
@@ -139,26 +139,26 @@ impl Message {
     }
 }
 
-/// How far a transfer got before an error.
+/// The result of a transfer; an error comes with the bytes done before it.
 pub type Partial = Result<(), (usize, i32)>;
 
-/// One userfaultfd, with its features agreed.
+/// A userfaultfd whose features are negotiated.
 pub struct Userfaultfd {
     fd: OwnedFd,
 }
 
-/// Where userfaultfds come from: a device that is kept open, so that they are still to be had when
-/// the process has given its privileges up, or the system call.
+/// Where userfaultfds come from: /dev/userfaultfd, kept open so that it still works when the
+/// process has dropped its privileges, or the system call.
 pub struct Source(Option<OwnedFd>);
 
 impl Source {
-    /// /dev/userfaultfd if that is there and allowed, else the system call.
+    /// Opens /dev/userfaultfd; falls back to the system call.
     pub fn find() -> Source {
         let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
         Source(options.open("/dev/userfaultfd").ok().map(OwnedFd::from))
     }
 
-    /// A device that was open before.
+    /// A source with a device that is open already.
     pub fn of(device: Option<OwnedFd>) -> Source {
         Source(device)
     }
@@ -219,15 +219,15 @@ impl Userfaultfd {
     }
 
     fn call<T>(&self, request: u64, args: &mut T) -> io::Result<()> {
-        // SAFETY: `args` is the structure of `request`, alive for the call. (Memory that the call
-        // names is the business of the functions below.)
+        // SAFETY: `args` is the structure of `request`, alive for the call. The callers below vouch
+        // for the memory that it names.
         match unsafe { libc::ioctl(self.raw(), request as _, std::ptr::from_mut(args)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Reports missing pages of a range from now on, and writes to protected ones.
+    /// Registers a range: the kernel reports its missing pages, and writes to protected ones.
     ///
     /// # Errors
     /// The system's refusal.
@@ -237,16 +237,16 @@ impl Userfaultfd {
         self.call(IO_REGISTER, &mut RegisterArgs { range, mode, ioctls: 0 })
     }
 
-    /// Lets threads that wait in a range look again.
+    /// Wakes the threads that wait for pages of a range; they retry their accesses.
     pub fn wake(&self, address: u64, len: usize) {
-        // Fails only for ranges that are not registered any more: nobody waits there.
+        // Fails only for ranges that are not registered any more: no thread waits there.
         let _ = self.call(IO_WAKE, &mut RangeArgs { start: address, len: len as u64 });
     }
 
-    /// Waits for messages. Returns how many were read.
+    /// Waits for messages; returns how many were read.
     ///
     /// # Errors
-    /// The descriptor is gone.
+    /// The descriptor was closed.
     pub fn read(&self, messages: &mut [Message]) -> io::Result<usize> {
         let (start, bytes) = (messages.as_mut_ptr().cast::<u8>(), size_of_val(messages));
         // SAFETY: the messages' own memory; any bytes make a valid Message.
@@ -261,13 +261,13 @@ impl Userfaultfd {
         }
     }
 
-    /// Moves pages into holes, without copying. Wakes who waits, if `wake`.
+    /// Moves pages into holes without copying.
     ///
     /// # Errors
     /// Bytes done, and the error of the page after them.
     ///
     /// # Safety
-    /// Both ranges are mappings whose contents the caller controls.
+    /// The caller controls the contents of both ranges.
     pub unsafe fn move_pages(&self, to: u64, from: u64, len: usize, wake: Wake) -> Partial {
         let mode = if wake == Wake::Now { 0 } else { MOVE_DONTWAKE };
         self.transfer(IO_MOVE, to, from, len, mode)
@@ -285,10 +285,10 @@ impl Userfaultfd {
         to: u64,
         from: u64,
         len: usize,
-        access: Writable,
+        access: Writes,
         wake: Wake,
     ) -> Partial {
-        let protect = if access == Writable::Yes { 0 } else { COPY_WP };
+        let protect = if access == Writes::Allowed { 0 } else { COPY_WP };
         let wait = if wake == Wake::Now { 0 } else { COPY_DONTWAKE };
         self.transfer(IO_COPY, to, from, len, protect | wait)
     }
@@ -302,7 +302,7 @@ impl Userfaultfd {
             match self.call(request, &mut args).map_err(|error| error.raw_os_error()) {
                 Ok(()) => done = len,
                 Err(Some(libc::EAGAIN)) if args.done > 0 => done += args.done as usize,
-                // The page is locked for an instant, or the address space is changing.
+                // The page is locked for a moment, or the address space is changing.
                 Err(Some(libc::EAGAIN)) => std::hint::spin_loop(),
                 Err(error) => return Err((done, error.unwrap_or(libc::EIO))),
             }
@@ -310,21 +310,15 @@ impl Userfaultfd {
         Ok(())
     }
 
-    /// Write-protects mapped pages, or lets them be written and wakes who waits for that.
+    /// Write-protects mapped pages; or makes them writable, and wakes threads that wait for that.
     ///
     /// # Errors
     /// The system's refusal: the range is not registered.
-    pub fn protect(
-        &self,
-        address: u64,
-        len: usize,
-        access: Writable,
-        wake: Wake,
-    ) -> io::Result<()> {
-        let protect = if access == Writable::Yes { 0 } else { WRITEPROTECT_WP };
-        // The kernel refuses DONTWAKE together with WP, which wakes nobody anyway.
+    pub fn protect(&self, address: u64, len: usize, access: Writes, wake: Wake) -> io::Result<()> {
+        let protect = if access == Writes::Allowed { 0 } else { WRITEPROTECT_WP };
+        // The kernel refuses DONTWAKE together with WP, which wakes no thread anyway.
         let wait = match (access, wake) {
-            (Writable::Yes, Wake::Later) => WRITEPROTECT_DONTWAKE,
+            (Writes::Allowed, Wake::Later) => WRITEPROTECT_DONTWAKE,
             _ => 0,
         };
         loop {
@@ -338,20 +332,20 @@ impl Userfaultfd {
     }
 }
 
-/// When to wake threads that wait for the pages.
+/// When threads that wait for the pages are woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// With the call.
+    /// By this call.
     Now,
-    /// The caller does.
+    /// By a later call of the caller's.
     Later,
 }
 
-/// Whether pages may be written without a report.
+/// What happens to a write to the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writable {
-    /// They may.
-    Yes,
-    /// A write is reported first.
-    No,
+pub enum Writes {
+    /// It goes through.
+    Allowed,
+    /// It is a fault, reported as a message.
+    Reported,
 }

@@ -16,46 +16,45 @@ const AREAS_MAX: usize = 256;
 /// How a fault in a space reaches the manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// As a message to handler threads: right for every access, system calls included.
+    /// As a message to handler threads: works for every access, system calls included.
     #[default]
     Handler,
-    /// As SIGBUS in the thread that faults: faster, but a system call into a missing page fails
-    /// with EFAULT. For owners that make none.
+    /// As SIGBUS in the faulting thread: faster, but a system call that reaches a missing page
+    /// fails with EFAULT. For owners that make no such calls.
     InThread,
 }
 
-/// Where a space is to lie.
+/// The address of a space.
 #[derive(Clone, Debug, Default)]
 pub enum Site {
-    /// Anywhere.
+    /// An address of the kernel's choice.
     #[default]
     Anywhere,
     /// At an address, in place of what is there.
     At {
         /// Of its first page.
         address: u64,
-        /// Its pages, (first, after the last) of each part: what lies between is somebody else's
-        /// mapping, and stays.
+        /// Its pages, as (first, end) of each part. The mappings between them stay as they are.
         parts: Vec<(Vpn, Vpn)>,
     },
 }
 
-/// What a space wants to be like.
+/// Address and fault delivery of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
-    /// Where it is to lie.
+    /// The address.
     pub site: Site,
     /// How its faults are delivered.
     pub delivery: Delivery,
 }
 
-/// A space in memory. That of a file that comes and goes lies now here, now there: only while the
-/// file is open are there pages, and so anybody who asks where.
+/// A space in memory. A place for files has a different address for each file; while no file is
+/// open there, it has no pages and nothing asks for its address.
 struct Area {
     base: AtomicPtr<u8>,
-    /// Bytes; 0: nowhere.
+    /// Bytes; 0: it has no address now.
     len: AtomicUsize,
-    /// Whether the memory is its own, or another space's.
+    /// Whether the memory belongs to this space, or is a part of another one's.
     own: AtomicBool,
     delivery: Delivery,
 }
@@ -83,9 +82,9 @@ impl Area {
 pub(crate) struct Areas {
     source: Source,
     features: u64,
-    wishes: Mutex<Vec<(SpaceId, Placement)>>,
+    placements: Mutex<Vec<(SpaceId, Placement)>>,
     areas: Vec<OnceLock<Area>>,
-    /// Of all, by address.
+    /// Of all spaces, by address.
     protections: Protections,
     messages: OnceLock<Userfaultfd>,
     signals: OnceLock<Userfaultfd>,
@@ -97,7 +96,7 @@ impl Areas {
         Areas {
             source,
             features: feature::PAGEFAULT_FLAG_WP | feature::THREAD_ID | moves,
-            wishes: Mutex::new(Vec::new()),
+            placements: Mutex::new(Vec::new()),
             areas: (0..AREAS_MAX).map(|_| OnceLock::new()).collect(),
             protections: Protections::default(),
             messages: OnceLock::new(),
@@ -111,21 +110,20 @@ impl Areas {
     }
 
     pub(crate) fn place(&self, space: SpaceId, placement: Placement) {
-        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        wishes.push((space, placement));
+        let mut placements = self.placements.lock().unwrap_or_else(PoisonError::into_inner);
+        placements.push((space, placement));
     }
 
-    fn wish(&self, space: SpaceId) -> Placement {
-        let wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = wishes.iter().rev().find(|(of, _)| *of == space);
+    fn placement(&self, space: SpaceId) -> Placement {
+        let placements = self.placements.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = placements.iter().rev().find(|(of, _)| *of == space);
         last.map_or_else(Placement::default, |(_, placement)| placement.clone())
     }
 
-    /// Reserves and registers the memory of a space. One mapping, one registration of each part,
-    /// whatever the size; it is not inherited at fork: a child that nobody serves faults instead of
-    /// reading zeros.
+    /// Maps and registers the memory of a space: one mapping, and one registration of each part. A
+    /// forked child does not inherit it, so that an unserved child faults instead of reading zeros.
     pub(crate) fn attach(&self, space: SpaceId, pages: u64) -> io::Result<()> {
-        let Placement { site, delivery } = self.wish(space);
+        let Placement { site, delivery } = self.placement(space);
         let area = self.areas[usize::from(space.0)].get_or_init(|| Area::new(delivery));
         debug_assert_eq!(area.len(), 0, "{space:?} is attached twice");
         self.place_own(area, pages, site)
@@ -143,7 +141,7 @@ impl Areas {
             Site::Anywhere => {
                 let base = map_aligned(len)?;
                 prepare(uffd, base, len).inspect_err(|_| {
-                    // SAFETY: just made.
+                    // SAFETY: the mapping just made.
                     unsafe { sys::unmap(base, len) }
                 })?;
                 base
@@ -155,7 +153,7 @@ impl Areas {
         Ok(())
     }
 
-    /// Gives the space of a file memory of its own, or a part of another's.
+    /// Gives the space of a file memory of its own, or a part of another space at `address`.
     pub(crate) fn open(&self, space: SpaceId, pages: u64, address: Option<u64>) -> io::Result<()> {
         let handled = || Area::new(Delivery::Handler);
         let area = self.areas[usize::from(space.0)].get_or_init(handled);
@@ -167,7 +165,7 @@ impl Areas {
         Ok(())
     }
 
-    /// Gives that up again.
+    /// Takes the memory of a file's space away.
     pub(crate) fn close(&self, space: SpaceId) {
         let area = self.area(space);
         let (base, len) = (area.base(), area.len.swap(0, AcqRel));
@@ -176,17 +174,17 @@ impl Areas {
         }
         let from = base.addr() as u64;
         let ordinary = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: memory of this space, which nobody uses any more.
+        // SAFETY: memory of this space, which no thread uses any more.
         let unmap = || unsafe { sys::unmap(base, len) };
         self.protections.change(from, from + len as u64, ordinary, unmap);
     }
 
-    /// What the program may do where.
+    /// The protections that the program set.
     pub(crate) fn protections(&self) -> &Protections {
         &self.protections
     }
 
-    /// Makes pages that something else was mapped over the space's again, empty.
+    /// Maps pages of the space again, empty, after something else was mapped over them.
     pub(crate) fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
         claim(self.uffd(space), self.area(space).base(), first, end)
     }
@@ -223,7 +221,7 @@ impl Areas {
         unsafe { area.base().add(vpn.0 as usize * PAGE_SIZE) }
     }
 
-    /// How much of a space is in huge pages, now.
+    /// How much of a space is in huge pages now.
     pub(crate) fn huge_bytes(&self, space: SpaceId) -> io::Result<Bytes> {
         let area = self.area(space);
         let start = area.base().addr();
@@ -236,8 +234,8 @@ impl Areas {
         (offset < area.len() as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
     }
 
-    /// The space whose faults are messages, and its page, at an address: of those that lie in each
-    /// other, the outer.
+    /// The space whose faults are messages, and its page, at an address. Of nested spaces, the
+    /// outer one.
     pub(crate) fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         let made = self.areas.iter().enumerate().filter_map(|(id, area)| Some((id, area.get()?)));
         let served = |area: &Area| area.delivery == Delivery::Handler && area.is_own();
@@ -249,7 +247,7 @@ impl Areas {
     }
 }
 
-/// A new mapping that begins where a huge page could, if one fits in it.
+/// A new mapping, aligned to huge pages if one fits in it.
 fn map_aligned(len: usize) -> io::Result<*mut u8> {
     if len < huge::SIZE {
         return sys::map_anonymous(len);
@@ -257,7 +255,7 @@ fn map_aligned(len: usize) -> io::Result<*mut u8> {
     let mapped = sys::map_anonymous(len + huge::SIZE)?;
     let base = mapped.map_addr(|at| at.next_multiple_of(huge::SIZE));
     let before = base.addr() - mapped.addr();
-    // SAFETY: what lies around the part that is kept, of the mapping just made.
+    // SAFETY: the ends of the mapping just made, around the part that is kept.
     unsafe {
         if before > 0 {
             sys::unmap(mapped, before);
@@ -269,13 +267,13 @@ fn map_aligned(len: usize) -> io::Result<*mut u8> {
     Ok(base)
 }
 
-/// Maps and readies pages of a space that lies at `base`, where its owner has given up, or never
-/// had, what is there. Until they are registered nobody can touch them, and what a debugger has
-/// read of them meanwhile is dropped: no page of theirs is ever one of zeros of the kernel's.
+/// Maps and registers pages of a space at `base`, in place of mappings that their owner gave up.
+/// They are inaccessible until they are registered. A debugger may read them meanwhile, so they are
+/// dropped afterwards: the kernel's zero page must not be mapped in a space.
 fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
     let (address, len) =
         (base.wrapping_add(first.0 as usize * PAGE_SIZE), (end.0 - first.0) as usize * PAGE_SIZE);
-    // SAFETY: pages set aside for the space.
+    // SAFETY: pages reserved for the space.
     let mapped = unsafe { sys::map_closed(address, len)? };
     prepare(uffd, mapped, len)?;
     // SAFETY: as above.
@@ -285,13 +283,14 @@ fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<
     }
 }
 
-/// Readies a fresh mapping: not inherited, faults reported, and in small pages until it is asked
-/// for huge ones.
+/// Prepares a new mapping: not inherited at fork, faults reported, and in small pages until the
+/// manager asks for huge ones.
 fn prepare(uffd: &Userfaultfd, base: *mut u8, len: usize) -> io::Result<()> {
-    // SAFETY: the mapping was just made and is empty. Kernels without huge pages refuse the first
-    // advice and need none.
+    // Kernels without huge pages refuse the first advice, and do not need it.
+    // SAFETY: the mapping was just made and is empty.
     unsafe {
-        // To take a page out of a huge one takes the kernel long: it must not make them unasked.
+        // Splitting a huge page to move one page out is slow: the kernel must not make huge pages
+        // on its own.
         if !huge::are_on_request() {
             let _ = sys::advise(base, len, Advice::LinuxNoHugepage);
         }
@@ -304,7 +303,7 @@ impl Drop for Areas {
     fn drop(&mut self) {
         for area in self.areas.iter().filter_map(OnceLock::get) {
             if area.is_own() && area.len() > 0 {
-                // SAFETY: the platform goes, and the program that used the space with it.
+                // SAFETY: the platform ends, and nothing uses the space any more.
                 unsafe { sys::unmap(area.base(), area.len()) };
             }
         }

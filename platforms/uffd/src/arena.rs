@@ -1,11 +1,12 @@
-//! The arena of frames that programs get.
+//! The arena: the memory of all frames.
 //!
-//! With MOVE a frame's place in the arena is a hole while its page is in the program: the memory
-//! itself moves. So the kernel must be told to back every place once, and neither allocates nor
-//! frees after that; [`UffdArena::populate`] does so in chunks, as frames are first used. With COPY
-//! the arena is plain memory: a frame whose page is in the program is dropped from it.
+//! With MOVE, the address of a frame in the arena is a hole while its page is mapped in the
+//! program: the memory itself moves. So each address is backed once, and after that the kernel
+//! neither allocates nor frees; [`UffdArena::populate`] does it in chunks, when frames are first
+//! used. With COPY the arena is ordinary memory, and a frame whose page is mapped in the program is
+//! dropped from it.
 
-use crate::api::{Mapping, Source, Userfaultfd, Wake, Writable, feature};
+use crate::api::{Mapping, Source, Userfaultfd, Wake, Writes, feature};
 use highwater_devices::Arena;
 use highwater_os::ArenaMapping;
 use highwater_os::sys::{self, Advice};
@@ -20,21 +21,21 @@ const CHUNK: u32 = 64;
 /// Whether a chunk of the arena has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Populated {
+enum Populated {
     /// Never used.
-    No,
-    /// A thread is at it.
-    Soon,
-    /// All its frames, wherever they are now.
-    Yes,
+    Not,
+    /// A thread is populating it.
+    InProgress,
+    /// All its frames have memory, in the arena or in the program.
+    Fully,
 }
 
 /// The arena.
 pub(crate) struct UffdArena {
     pub(crate) mapping: ArenaMapping,
-    /// With MOVE: the descriptor it is registered with.
+    /// With MOVE: the descriptor that it is registered with.
     uffd: Option<Userfaultfd>,
-    /// Zeros to copy from: a mapping that is only read, so one page backs it all.
+    /// Zeros to copy from: a mapping that is only read, so that the zero page backs it.
     zeros: *mut u8,
     chunks: Vec<AtomicU8>,
     used: AtomicU64,
@@ -49,8 +50,8 @@ impl UffdArena {
     pub(crate) fn new(frames: u32, how: Mapping, source: &Source) -> io::Result<UffdArena> {
         let mapping = ArenaMapping::new(frames)?;
         let base = mapping.arena().address(Pfn(0));
-        // SAFETY: the arena was just made. A child has an arena of its own, and pages that both
-        // shared could not be moved.
+        // A forked child has an arena of its own, and pages that both share could not be moved.
+        // SAFETY: the arena was just made.
         unsafe { sys::advise(base, mapping.bytes(), Advice::LinuxDontFork)? };
         let uffd = match how {
             Mapping::Copy => None,
@@ -60,7 +61,7 @@ impl UffdArena {
                 Some(uffd)
             }
         };
-        let chunk = |_| AtomicU8::new(Populated::No as u8);
+        let chunk = |_| AtomicU8::new(Populated::Not as u8);
         Ok(UffdArena {
             mapping,
             uffd,
@@ -78,12 +79,12 @@ impl UffdArena {
         self.mapping.bytes()
     }
 
-    /// Memory ever used.
+    /// Memory populated so far.
     pub(crate) fn used(&self) -> Bytes {
         Bytes::of_pages(self.used.load(Relaxed))
     }
 
-    /// The arena's descriptor. Only with MOVE.
+    /// The arena's descriptor, with MOVE only.
     pub(crate) fn uffd(&self) -> &Userfaultfd {
         self.uffd.as_ref().expect("pages are moved only with MOVE")
     }
@@ -91,14 +92,15 @@ impl UffdArena {
     pub(crate) fn populate(&self, pfn: Pfn) -> Result<(), OutOfHostMemory> {
         let index = pfn.0 / CHUNK;
         let chunk = &self.chunks[index as usize];
-        let (no, soon, yes) = (Populated::No as u8, Populated::Soon as u8, Populated::Yes as u8);
+        let (not, in_progress, fully) =
+            (Populated::Not as u8, Populated::InProgress as u8, Populated::Fully as u8);
         loop {
-            match chunk.compare_exchange(no, soon, AcqRel, Acquire) {
-                Err(state) if state == yes => return Ok(()),
+            match chunk.compare_exchange(not, in_progress, AcqRel, Acquire) {
+                Err(state) if state == fully => return Ok(()),
                 Err(_) => std::thread::yield_now(),
                 Ok(_) => {
                     let backed = self.back(Pfn(index * CHUNK));
-                    chunk.store(if backed.is_ok() { yes } else { no }, Release);
+                    chunk.store(if backed.is_ok() { fully } else { not }, Release);
                     return backed;
                 }
             }
@@ -114,9 +116,9 @@ impl UffdArena {
             while at < len {
                 let to = to + at as u64;
                 // SAFETY: holes of the arena, and zeros as long as a chunk.
-                match unsafe { uffd.copy(to, from, len - at, Writable::Yes, Wake::Later) } {
+                match unsafe { uffd.copy(to, from, len - at, Writes::Allowed, Wake::Later) } {
                     Ok(()) => break,
-                    // An earlier attempt that ran out of memory had backed this one.
+                    // Backed by an earlier attempt, which ran out of memory later.
                     Err((done, libc::EEXIST)) => at += done + PAGE_SIZE,
                     Err(_) => return Err(OutOfHostMemory),
                 }
@@ -126,28 +128,28 @@ impl UffdArena {
         Ok(())
     }
 
-    /// Backs a frame's place anew, after the memory that belonged there was dropped.
+    /// Backs the hole of a frame again, after its memory was dropped in the program.
     pub(crate) fn refill(&self, pfn: Pfn) {
         let to = self.arena().address(pfn) as u64;
         // SAFETY: a hole of the arena, and a page of zeros.
         let filled = unsafe {
-            self.uffd().copy(to, self.zeros as u64, PAGE_SIZE, Writable::Yes, Wake::Later)
+            self.uffd().copy(to, self.zeros as u64, PAGE_SIZE, Writes::Allowed, Wake::Later)
         };
         assert!(matches!(filled, Ok(()) | Err((_, libc::EEXIST))), "a dropped page is replaced");
     }
 
-    /// Drops the memory behind frames, whose pages the program has now. Without MOVE, or where it
-    /// is refused.
+    /// Drops the memory of frames whose pages were copied into the program: without MOVE, or where
+    /// MOVE is refused.
     pub(crate) fn release(&self, first: Pfn, frames: usize) {
         let (address, len) = (self.arena().address(first), frames * PAGE_SIZE);
-        // SAFETY: frames of the arena that the caller holds, with contents nobody wants here.
+        // SAFETY: frames of the arena that the caller holds; their contents are in the program.
         let _ = unsafe { sys::advise(address, len, Advice::LinuxDontNeed) };
     }
 }
 
 impl Drop for UffdArena {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, used by `self` only.
+        // SAFETY: mapped in `new` and used by `self` only.
         unsafe { sys::unmap(self.zeros, CHUNK as usize * PAGE_SIZE) };
     }
 }

@@ -1,4 +1,4 @@
-//! Swap devices over the arena, as platform `os` has them.
+//! Swap devices over the arena, by platform `os`.
 
 use crate::uffd::Uffd;
 use highwater_os::Transfer;

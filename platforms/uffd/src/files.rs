@@ -1,16 +1,17 @@
-//! Files that come and go, at addresses of their own or inside another space's.
+//! Files that the manager opens and closes while it runs, at addresses of their own or inside
+//! another space.
 
 use crate::uffd::Uffd;
 use highwater_devices::Device;
 use highwater_platform::{AttachError, FileInfo, Files};
 use highwater_units::SpaceId;
 
-/// A file, and where its pages are to lie.
+/// A file, and the address of its pages.
 pub struct FileAt {
     /// The file.
     pub device: Box<dyn Device>,
-    /// `None`: anywhere, in memory of its own whose faults are messages. Else inside of another
-    /// space, where the pages of that space are absent and stay so.
+    /// `None`: memory of its own at any address, whose faults are messages. Else an address inside
+    /// another space, where that space's own pages are absent and stay absent.
     pub address: Option<u64>,
 }
 

@@ -30,6 +30,5 @@ mod uffd;
 
 pub use api::Mapping;
 pub use area::{Delivery, Placement, Site};
-pub use arena::Populated;
 pub use files::FileAt;
 pub use uffd::Uffd;

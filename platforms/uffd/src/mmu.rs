@@ -1,4 +1,4 @@
-//! Pages into programs and out of them.
+//! Maps pages into programs and unmaps them.
 //!
 //! ```text
 //!            MOVE                                  COPY (before Linux 6.8)
@@ -6,13 +6,13 @@
 //!            (read-only: as with COPY)             (read-only: protected by the same call)
 //! unmap      MOVE space -> arena                   write-protect, copy, MADV_DONTNEED, wake
 //! ```
-//! A page moved in is writable at once; protecting it afterwards would miss a write in between, by
-//! another thread or by a signal handler of the one that waits. So read-only pages are copied in.
-//! Adjacent frames go with one call and share one TLB flush. Ranges that the program protected are
-//! copied with either mapping (see `protect.rs`); those it can execute and write stay as they are.
-//! COPY cannot see pages pinned for I/O: see ARCHITECTURE.md for what `run` does about that.
+//! A page that is moved in is writable at once; protecting it afterwards would miss a write in
+//! between, by another thread or by a signal handler of the waiting one. So read-only pages are
+//! copied in. Adjacent frames go with one call and one TLB flush. Ranges that the program protected
+//! are copied with either mapping (`protect.rs`); ranges that are executable and writable are never
+//! unmapped. COPY cannot see pages pinned for I/O; ARCHITECTURE.md says what `run` does about that.
 
-use crate::api::{Mapping, Partial, Userfaultfd, Wake, Writable};
+use crate::api::{Mapping, Partial, Userfaultfd, Wake, Writes};
 use crate::protect::Access;
 use crate::uffd::Uffd;
 use highwater_os::huge;
@@ -22,7 +22,7 @@ use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn, adjacent};
 use rustix::io::pread;
 use std::slice;
 
-/// Adjacent pages in a space and their adjacent frames.
+/// Adjacent pages of a space with adjacent frames.
 #[derive(Clone, Copy)]
 struct Stretch {
     space: SpaceId,
@@ -36,13 +36,13 @@ impl Stretch {
         self.pages * PAGE_SIZE
     }
 
-    /// The part from page `done` on.
+    /// The rest from page `done` on.
     fn rest(self, done: usize) -> Stretch {
         let (vpn, pfn) = (self.vpn.offset(done as u64), self.pfn.offset(done as u32));
         Stretch { vpn, pfn, pages: self.pages - done, ..self }
     }
 
-    /// Page `index` of it alone.
+    /// Page `index` alone.
     fn page(self, index: usize) -> Stretch {
         Stretch { pages: 1, ..self.rest(index) }
     }
@@ -60,13 +60,15 @@ impl Mmu for Uffd {
 
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {
         let access = match protection {
-            Protection::ReadOnly => Writable::No,
-            Protection::ReadWrite => Writable::Yes,
+            Protection::ReadOnly => Writes::Reported,
+            Protection::ReadWrite => Writes::Allowed,
         };
         each_stretch(space, first, frames, |stretch| {
             over_borders(stretch, |part| match (self.mapping, access) {
-                (Mapping::Move, Writable::Yes) => self.move_in(part),
-                (Mapping::Move, Writable::No) | (Mapping::Copy, _) => self.copy_in(part, access),
+                (Mapping::Move, Writes::Allowed) => self.move_in(part),
+                (Mapping::Move, Writes::Reported) | (Mapping::Copy, _) => {
+                    self.copy_in(part, access)
+                }
             })
         })
     }
@@ -92,11 +94,11 @@ impl Mmu for Uffd {
     }
 
     fn coalesce(&self, space: SpaceId, first: Vpn, _: Pfn) {
-        // The memory itself is the program's while its pages are mapped.
+        // While pages are mapped, their memory is in the program, not in the arena.
         let block = self.areas.address(space, first);
         if block.addr().is_multiple_of(huge::SIZE) {
-            // SAFETY: a block of the space. The kernel keeps contents, and refuses where a page is
-            // not there: it asks nobody for it.
+            // The kernel refuses if a page is missing; it sends no fault for it.
+            // SAFETY: a block of the space; the kernel keeps its contents.
             let _ = unsafe { huge::collapse(block) };
         }
     }
@@ -104,8 +106,8 @@ impl Mmu for Uffd {
     fn allow_write(&self, space: SpaceId, vpn: Vpn) {
         let address = self.areas.address(space, vpn) as u64;
         let uffd = self.areas.uffd(space);
-        // Fails only if the program unmapped the range itself: then there is nothing to allow.
-        let _ = uffd.protect(address, PAGE_SIZE, Writable::Yes, Wake::Now);
+        // Fails only if the program unmapped the range itself: then there is nothing to do.
+        let _ = uffd.protect(address, PAGE_SIZE, Writes::Allowed, Wake::Now);
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
@@ -129,15 +131,15 @@ impl Uffd {
         let done = done_of(moved, stretch);
         match moved {
             Ok(()) => Progress::all(stretch.pages),
-            // The range is protected, or the frame's page is shared or pinned: copy.
+            // The range is protected, or the page is shared or pinned: copy.
             Err((_, libc::EINVAL | libc::EBUSY)) => {
-                after(done, self.copy_in(stretch.rest(done), Writable::Yes))
+                after(done, self.copy_in(stretch.rest(done), Writes::Allowed))
             }
             Err((_, error)) => Progress::until(done, stop_of(error)),
         }
     }
 
-    fn copy_in(&self, stretch: Stretch, access: Writable) -> Progress {
+    fn copy_in(&self, stretch: Stretch, access: Writes) -> Progress {
         let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
         let from = self.frame(stretch);
         // SAFETY: as in `move_in`; frames are readable while unmapped.
@@ -155,7 +157,7 @@ impl Uffd {
     fn move_out(&self, stretch: Stretch) -> Progress {
         let (to, from) = (self.frame(stretch), self.program(stretch));
         let uffd = self.memory.uffd();
-        // SAFETY: pages of the space into the holes that their frames left in the arena.
+        // SAFETY: pages of the space, into the holes of their frames in the arena.
         let moved = unsafe { move_all(uffd, to, from, stretch.bytes(), Wake::Later) };
         let done = done_of(moved, stretch);
         match moved {
@@ -174,7 +176,7 @@ impl Uffd {
         }
     }
 
-    /// Takes in one page of a range that cannot be written, while it stays so.
+    /// Copies one page of a read-only range out, while the range stays read-only.
     fn copy_out_protected(&self, page: Stretch) -> Progress {
         let from = self.program(page);
         let fixed = self.areas.protections().fix();
@@ -188,15 +190,15 @@ impl Uffd {
         self.copy_and_drop(page)
     }
 
-    /// Takes one page in without MOVE.
+    /// Copies one page out, without MOVE.
     fn copy_out(&self, page: Stretch) -> Progress {
         let (uffd, from) = (self.areas.uffd(page.space), self.program(page));
         let fixed = self.areas.protections().fix();
         if fixed.at(from) == Access::WriteExecute {
             return Progress::until(0, Stop::Busy);
         }
-        // Whoever writes from here on waits, and finds the page gone afterwards.
-        if uffd.protect(from, PAGE_SIZE, Writable::No, Wake::Later).is_err() {
+        // A thread that writes from here on waits, and then finds the page missing.
+        if uffd.protect(from, PAGE_SIZE, Writes::Reported, Wake::Later).is_err() {
             return Progress::until(0, Stop::Vanished);
         }
         let progress = self.copy_and_drop(page);
@@ -204,7 +206,7 @@ impl Uffd {
         progress
     }
 
-    /// Copies a page that cannot change into its frame, and drops it from the program.
+    /// Copies a write-protected page into its frame, and drops it from the program.
     fn copy_and_drop(&self, page: Stretch) -> Progress {
         if !self.holds(page.space, page.vpn) {
             return Progress::until(0, Stop::Vanished);
@@ -217,9 +219,9 @@ impl Uffd {
         Progress::all(1)
     }
 
-    /// Reads a page of the program into memory of ours. Through /proc/self/mem, which heeds no
-    /// protection of the range and fails, where a load would raise a signal; where that is denied,
-    /// by a call that heeds it.
+    /// Reads a page of the program into `to`: through /proc/self/mem, which ignores the protection
+    /// of the range, and returns an error where a load would raise a signal. If the system denies
+    /// that file, by process_vm_readv, which respects the protection.
     fn read_program(&self, from: u64, to: *mut u8) -> bool {
         let got = match &self.own_memory {
             Some(memory) => {
@@ -232,7 +234,7 @@ impl Uffd {
         got == PAGE_SIZE || self.read_closed(from, to)
     }
 
-    /// Reads a page that the program may not read, by allowing it for an instant.
+    /// Reads a page of an inaccessible range by making it readable for a moment.
     fn read_closed(&self, from: u64, to: *mut u8) -> bool {
         let fixed = self.areas.protections().fix();
         if self.own_memory.is_some() || fixed.at(from) != Access::None {
@@ -240,7 +242,8 @@ impl Uffd {
         }
         let page: *mut u8 = std::ptr::with_exposed_provenance_mut(from as usize);
         let protect = |bits| {
-            // SAFETY: a page of the program, whose protection nobody else changes meanwhile.
+            // SAFETY: a page of the program; `fixed` keeps other threads from changing its
+            // protection.
             unsafe { sys::protect(page, PAGE_SIZE, bits) }.is_ok()
         };
         let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE;
@@ -249,15 +252,17 @@ impl Uffd {
 
     fn drop_page(&self, page: Stretch) {
         let address = self.areas.address(page.space, page.vpn);
-        // SAFETY: a page of a space whose contents were saved, or are not wanted.
+        // SAFETY: a page of a space whose contents were saved, or are not needed.
         let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
     }
 }
 
-/// Moves pages, all that can be. Linux 6.18 loses count of a page that it is just migrating itself,
-/// for compaction: it waits for that, moves the page, tries once more and says that the destination
-/// is taken. Nobody else fills or empties these places now, so a page that is gone from the one and
-/// present at the other has been moved; nobody was woken then.
+/// Moves as many pages as possible.
+///
+/// Linux 6.18 miscounts a page that its own compaction is migrating: it waits, moves the page, then
+/// tries again and reports that the destination exists. Nothing else fills or empties these
+/// addresses meanwhile, so a page that is missing at the source and present at the destination was
+/// moved. Its waiters were not woken.
 ///
 /// # Safety
 /// As for [`Userfaultfd::move_pages`].
@@ -282,7 +287,7 @@ unsafe fn move_all(uffd: &Userfaultfd, to: u64, from: u64, len: usize, wake: Wak
     Ok(())
 }
 
-/// Reads a page of this process by the call that every process may make of itself.
+/// Reads a page of this process by process_vm_readv, which each process may call on itself.
 fn read_own(from: u64, to: *mut u8) -> usize {
     let piece = |address: *mut u8| libc::iovec { iov_base: address.cast(), iov_len: PAGE_SIZE };
     let from = piece(std::ptr::with_exposed_provenance_mut(from as usize));
@@ -293,7 +298,7 @@ fn read_own(from: u64, to: *mut u8) -> usize {
     usize::try_from(got).unwrap_or(0)
 }
 
-/// Whether there is a page at an address, be it on its way between two frames of the kernel's.
+/// Whether there is a page at an address; also while the kernel migrates it.
 fn is_present(address: u64) -> bool {
     let mut there = 0u8;
     // SAFETY: mincore writes one byte for one page.
@@ -301,7 +306,7 @@ fn is_present(address: u64) -> bool {
     asked == 0 && there & 1 == 1
 }
 
-/// Calls `act` with each stretch of adjacent frames, until one stops.
+/// Calls `act` with each stretch of adjacent frames, until one stops early.
 fn each_stretch(
     space: SpaceId,
     first: Vpn,
@@ -317,8 +322,8 @@ fn each_stretch(
     Progress::all(frames.len())
 }
 
-/// Acts on a stretch; if the kernel finds no such range, page by page: a stretch that crosses from
-/// one protection to another is two of its mappings, and ENOENT for the whole, pages or not.
+/// Acts on a stretch; if the kernel returns ENOENT, page by page. A stretch that crosses a change
+/// of protection lies in two mappings of the kernel's, which is ENOENT for the whole stretch.
 fn over_borders(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
     let progress = act(stretch);
     match progress.stop {
@@ -333,12 +338,12 @@ fn done_of(result: Partial, stretch: Stretch) -> usize {
     result.map_or_else(|(bytes, _)| bytes / PAGE_SIZE, |()| stretch.pages)
 }
 
-/// `done` pages, then what became of the rest.
+/// The progress of `done` pages and the rest.
 fn after(done: usize, rest: Progress) -> Progress {
     Progress { done: done + rest.done, stop: rest.stop }
 }
 
-/// Calls `act` with each page of a stretch, until one stops.
+/// Calls `act` with each page of a stretch, until one stops early.
 fn each_page(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
     for done in 0..stretch.pages {
         if let Some(stop) = act(stretch.page(done)).stop {
@@ -357,8 +362,7 @@ fn stop_of(error: i32) -> Stop {
     }
 }
 
-/// What the kernel does when it loses count of pages, done by hand: a page is moved, and the
-/// manager is not told.
+/// Imitates the kernel's miscounted moves: a page is moved without the manager.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,7 +378,7 @@ mod tests {
 
     const SPACE: SpaceId = SpaceId(0);
 
-    /// `None`, said, where pages cannot be moved.
+    /// `None`, with a message, where pages cannot be moved.
     fn platform() -> Option<Uffd> {
         if !matches!(Uffd::probe(), Ok(Mapping::Move)) {
             eprintln!("skipped: this kernel moves no pages");
@@ -387,7 +391,7 @@ mod tests {
         Some(platform)
     }
 
-    fn lose_out(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
+    fn move_out_uncounted(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
         let page = Stretch { space: SPACE, vpn, pfn, pages: 1 };
         let (to, from) = (platform.frame(page), platform.program(page));
         // SAFETY: a mapped page and the hole of its frame; no thread is at either.
@@ -395,7 +399,7 @@ mod tests {
         assert_eq!(moved, Ok(()));
     }
 
-    fn lose_in(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
+    fn move_in_uncounted(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
         let page = Stretch { space: SPACE, vpn, pfn, pages: 1 };
         let (to, from) = (platform.program(page), platform.frame(page));
         // SAFETY: an unmapped page and its frame; no thread is at the frame.
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_the_kernel_moved_uncounted_are_moved() {
+    fn pages_that_the_kernel_moved_but_did_not_count_are_moved() {
         let _watchdog = Watchdog::new("uncounted moves", Duration::from_secs(30));
         let Some(platform) = platform() else { return };
         platform.attach(SPACE, 8).expect("address space");
@@ -419,11 +423,11 @@ mod tests {
         frames.iter().for_each(|pfn| platform.store(*pfn, 0, 100 + u64::from(pfn.0)));
         for lost in 1..1u32 << frames.len() {
             let lost = || (0..frames.len()).filter(|i| lost >> i & 1 == 1);
-            lost().for_each(|i| lose_in(&platform, Vpn(i as u64), frames[i]));
+            lost().for_each(|i| move_in_uncounted(&platform, Vpn(i as u64), frames[i]));
             let mapped = platform.map(SPACE, Vpn(0), &frames, Protection::ReadWrite);
             assert_eq!(mapped, Progress::all(frames.len()));
             (0..4).for_each(|i| assert_eq!(word(&platform, Vpn(i)), 100 + i));
-            lost().for_each(|i| lose_out(&platform, Vpn(i as u64), frames[i]));
+            lost().for_each(|i| move_out_uncounted(&platform, Vpn(i as u64), frames[i]));
             let unmapped = platform.unmap(SPACE, Vpn(0), &frames);
             assert_eq!(unmapped, Progress::all(frames.len()));
             frames.iter().for_each(|p| assert_eq!(platform.load(*p, 0), 100 + u64::from(p.0)));
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_page_that_was_moved_uncounted_is_woken() {
+    fn a_waiter_for_a_page_that_was_moved_uncounted_is_woken() {
         let _watchdog = Watchdog::new("uncounted and waited for", Duration::from_secs(30));
         let Some(platform) = platform() else { return };
         platform.attach(SPACE, 8).expect("address space");
@@ -441,7 +445,7 @@ mod tests {
             let waits = scope.spawn(|| word(&platform, Vpn(0)));
             let mut messages = [Message::default()];
             assert_eq!(platform.uffd(SPACE).read(&mut messages).expect("a message"), 1);
-            lose_in(&platform, Vpn(0), Pfn(0));
+            move_in_uncounted(&platform, Vpn(0), Pfn(0));
             let mapped = platform.map(SPACE, Vpn(0), &[Pfn(0)], Protection::ReadWrite);
             assert_eq!(mapped, Progress::all(1));
             assert_eq!(waits.join().expect("the thread goes on"), 7);
@@ -449,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_on_a_page_that_was_taken_away_uncounted_ends() {
+    fn a_fault_on_a_page_that_was_moved_out_uncounted_ends() {
         let _watchdog = Watchdog::new("a mapped page that is not there", Duration::from_secs(30));
         let Some(platform) = platform() else { return };
         let manager = Manager::start(platform, Config::default()).expect("threads");
@@ -462,7 +466,7 @@ mod tests {
         unsafe { platform.address(SPACE, Vpn(3)).cast::<u64>().write_volatile(9) };
         let page = manager.machine().space(SPACE).entry(Vpn(3)).page();
         let Page::Resident(pfn) = page else { panic!("a page that was just mapped: {page:?}") };
-        lose_out(platform, Vpn(3), pfn);
+        move_out_uncounted(platform, Vpn(3), pfn);
         assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));
         assert_eq!(word(platform, Vpn(3)), 9);
     }

@@ -1,20 +1,21 @@
-//! Ranges that the program protected otherwise than read and write.
+//! Ranges to which the program gave another protection than read and write.
 //!
-//! UFFDIO_MOVE wants both sides writable, so pages of such ranges are copied instead. A range that
-//! cannot be written needs no protection against writes while it is copied; but it must not become
-//! writable meanwhile: copying holds the lock shared, changing a protection holds it alone.
+//! UFFDIO_MOVE needs both sides writable, so pages of such ranges are copied. A read-only range
+//! needs no write protection during the copy, but it must not become writable meanwhile.
+//!
+//! Locking: a copy holds the lock shared, a change of protection holds it exclusively.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// What the program may do in a range.
+/// The access that the program has to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing (PROT_NONE).
     None,
     /// Read, and perhaps execute.
     Read,
-    /// Read and write: the ordinary case, not recorded.
+    /// Read and write: the default, which is not recorded.
     Write,
     /// Read, write and execute.
     WriteExecute,
@@ -33,23 +34,23 @@ impl Access {
     }
 }
 
-/// The ranges, by first address: (address after the last, PROT_ bits).
+/// The ranges by first address: (end address, PROT_ bits).
 type Ranges = BTreeMap<u64, (u64, i32)>;
 
 /// The protections of a space.
 #[derive(Default)]
 pub(crate) struct Protections(RwLock<Ranges>);
 
-/// The protections, fixed while this lives.
+/// The protections, unchanged while this lives.
 pub(crate) struct Fixed<'a>(RwLockReadGuard<'a, Ranges>);
 
 impl Protections {
-    /// Keeps all protections as they are.
+    /// Prevents changes of protections while the result lives.
     pub(crate) fn fix(&self) -> Fixed<'_> {
         Fixed(self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes a change and makes it, alone.
+    /// Records a change and makes it by `act`, under the exclusive lock.
     pub(crate) fn change<R>(&self, from: u64, to: u64, bits: i32, act: impl FnOnce() -> R) -> R {
         let mut ranges = self.0.write().unwrap_or_else(PoisonError::into_inner);
         cut(&mut ranges, from, to);
@@ -66,14 +67,14 @@ impl Protections {
         overlapping.map(|(start, (end, bits))| (*start.max(&from), *end.min(&to), *bits)).collect()
     }
 
-    /// Whether any part of a range is other than ordinary.
+    /// Whether any part of a range has another protection than read and write.
     pub(crate) fn any(&self, from: u64, to: u64) -> bool {
         let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
         ranges.range(..to).next_back().is_some_and(|(_, (end, _))| *end > from)
     }
 }
 
-/// Takes `from..to` out of all ranges.
+/// Removes `from..to` from all ranges.
 fn cut(ranges: &mut Ranges, from: u64, to: u64) {
     let overlapping: Vec<_> = ranges
         .range(..to)
@@ -93,7 +94,7 @@ fn cut(ranges: &mut Ranges, from: u64, to: u64) {
 }
 
 impl Fixed<'_> {
-    /// What the program may do at an address.
+    /// The program's access at an address.
     pub(crate) fn at(&self, address: u64) -> Access {
         let before = self.0.range(..=address).next_back();
         let covers = before.filter(|(_, (end, _))| *end > address);

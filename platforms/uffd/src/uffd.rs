@@ -19,13 +19,13 @@ pub struct Uffd {
     pub(crate) memory: UffdArena,
     pub(crate) areas: Areas,
     pub(crate) devices: Devices,
-    /// /proc/self/mem, to read pages whose protection forbids it. Absent in a process that has
-    /// given privileges up, where the system denies it.
+    /// /proc/self/mem, to read pages whatever their protection. `None` where the system denies it,
+    /// as in a process that has dropped privileges.
     pub(crate) own_memory: Option<OwnedFd>,
 }
 
 impl Uffd {
-    /// What this kernel can do for this process.
+    /// Finds out how this kernel lets this process map pages.
     ///
     /// # Errors
     /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection
@@ -42,8 +42,8 @@ impl Uffd {
         Uffd::with_places(memory, devices, 0, mapping, Source::find())
     }
 
-    /// A platform with places for files that are opened later (`Manager::open_file`); devices and
-    /// places are 255 at most. Its userfaultfds come from `source`.
+    /// A platform with places for files that are opened later (`Manager::open_file`). Devices and
+    /// places together are at most 255. Its userfaultfds come from `source`.
     ///
     /// # Errors
     /// As of [`Uffd::new`].
@@ -72,17 +72,17 @@ impl Uffd {
         File::open("/proc/self/mem").ok().map(OwnedFd::from)
     }
 
-    /// Says where a space is to lie and how its faults are delivered, before it is made.
+    /// Sets address and fault delivery of a space that is added later.
     pub fn place(&self, space: SpaceId, placement: Placement) {
         self.areas.place(space, placement);
     }
 
-    /// The address of a page of a space that was made.
+    /// The address of a page of an attached space.
     pub fn address(&self, space: SpaceId, vpn: Vpn) -> *mut u8 {
         self.areas.address(space, vpn)
     }
 
-    /// How much of a space is in huge pages of the processor, now.
+    /// How much of a space is in huge pages of the processor now.
     ///
     /// # Errors
     /// There is no /proc.
@@ -100,7 +100,8 @@ impl Uffd {
         self.areas.locate(address)
     }
 
-    /// Makes pages that something else was mapped over the space's again, empty and ordinary.
+    /// Maps pages of the space again, empty and writable, after something else was mapped over
+    /// them.
     ///
     /// # Errors
     /// The system's refusal.
@@ -112,12 +113,12 @@ impl Uffd {
         protections.change(from, to, ordinary, || self.areas.regain(space, first, end))
     }
 
-    /// The descriptor that the faults of a space come through.
+    /// The descriptor that delivers the faults of a space.
     pub fn uffd(&self, space: SpaceId) -> &Userfaultfd {
         self.areas.uffd(space)
     }
 
-    /// Changes what the program may do in pages `first` to before `end`, as mprotect(2) does.
+    /// Changes the program's access to the pages from `first` to before `end`, as mprotect(2).
     ///
     /// # Errors
     /// The system's refusal: the number of mappings is at its limit.
@@ -126,12 +127,12 @@ impl Uffd {
         let len = (end.0 - first.0) as usize * PAGE_SIZE;
         let from = start as u64;
         let protections = self.areas.protections();
-        // SAFETY: pages of the space, whose program asks for it.
+        // SAFETY: pages of the space; the program requests this.
         protections
             .change(from, from + len as u64, bits, || unsafe { sys::protect(start, len, bits) })
     }
 
-    /// The parts of a range that are protected otherwise than read and write, with PROT_ bits.
+    /// The parts of a range with another protection than read and write, with their PROT_ bits.
     pub fn protected(&self, space: SpaceId, first: Vpn, end: Vpn) -> Vec<(Vpn, Vpn, i32)> {
         let base = self.address(space, Vpn(0)) as u64;
         let address = |vpn: Vpn| base + vpn.0 * PAGE_SIZE as u64;
@@ -140,22 +141,22 @@ impl Uffd {
         parts.into_iter().map(|(from, to, bits)| (page(from), page(to), bits)).collect()
     }
 
-    /// The PROT_ bits of a page, if it is protected otherwise than read and write.
+    /// The PROT_ bits of a page, if they are not read and write.
     pub fn access_at(&self, space: SpaceId, vpn: Vpn) -> Option<i32> {
         self.protected(space, vpn, vpn.offset(1)).first().map(|(_, _, bits)| *bits)
     }
 
-    /// Makes pages ordinary again, if they are not.
+    /// Makes pages readable and writable again, if they are not.
     ///
     /// # Errors
     /// As for [`Uffd::protect`].
     pub fn unprotect(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
         let from = self.address(space, first) as u64;
         let to = from + (end.0 - first.0) * PAGE_SIZE as u64;
-        match self.areas.protections().any(from, to) {
-            true => self.protect(space, first, end, libc::PROT_READ | libc::PROT_WRITE),
-            false => Ok(()),
+        if !self.areas.protections().any(from, to) {
+            return Ok(());
         }
+        self.protect(space, first, end, libc::PROT_READ | libc::PROT_WRITE)
     }
 
     /// Where this platform's userfaultfds come from.
@@ -168,7 +169,7 @@ impl Uffd {
         self.mapping
     }
 
-    /// Memory of the arena that was ever used.
+    /// Memory of the arena that was populated so far.
     pub fn arena_used(&self) -> Bytes {
         self.memory.used()
     }

@@ -1,4 +1,4 @@
-//! The suite for all platforms, with both ways to map pages. No faults are served: the program
+//! The conformance suite of platforms, with both mappings. Nothing serves faults: the program
 //! touches mapped pages only.
 
 use highwater_devices::{Spec, open};
@@ -28,18 +28,18 @@ impl World for Program {
     }
 
     fn load(&self, page: Mapped, word: usize) -> u64 {
-        // SAFETY: a page that is mapped.
+        // SAFETY: a mapped page.
         unsafe { self.word(page, word).read_volatile() }
     }
 
     fn store(&self, page: Mapped, word: usize, value: u64) {
-        // SAFETY: a page that is mapped, and may be written.
+        // SAFETY: a mapped and writable page.
         unsafe { self.word(page, word).write_volatile(value) };
     }
 
     fn drop_page(&self, page: Mapped) -> bool {
         let address = self.word(page, 0).cast();
-        // SAFETY: a page of the program, whose contents are wanted no more.
+        // SAFETY: a page of the program whose contents are not needed.
         let dropped = unsafe { libc::madvise(address, PAGE_SIZE, libc::MADV_DONTNEED) };
         assert_eq!(dropped, 0);
         true

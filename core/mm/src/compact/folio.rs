@@ -3,7 +3,7 @@
 //! As [`super::migrate`] does with single ones; there are no runs of them.
 
 use super::migrate::{Migrated, Mode, hold, move_record};
-use crate::folio::{self, Folio, Taken};
+use crate::folio::{self, Folio, Unmapped};
 use crate::lru::List;
 use crate::machine::Machine;
 use crate::stats::Counter;
@@ -70,7 +70,7 @@ fn move_to<P: Platform>(
         true => Protection::ReadWrite,
         false => Protection::ReadOnly,
     };
-    if was.is_mapped() && folio::unmap(m, space, owner, &from, protection) == Taken::Busy {
+    if was.is_mapped() && folio::unmap(m, space, owner, &from, protection) == Unmapped::Busy {
         return None;
     }
     from.iter().zip(new.iter()).for_each(|(from, to)| m.platform.copy_frame(*from, *to));

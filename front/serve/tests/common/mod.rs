@@ -1,4 +1,4 @@
-//! A paged space, and a program that keeps a version in its own words of every page.
+//! A paged space, and threads that keep version numbers in words of its pages.
 
 use highwater_devices::{Device, Spec, open};
 use highwater_mm::{Config, FaultError, Manager, Range};
@@ -10,18 +10,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a test pages.
+/// The parameters of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) frames: u64,
     pub(crate) pages: u64,
-    /// Pages of a region: readahead ends there.
+    /// Pages of a region, the limit of readahead.
     pub(crate) region: u64,
     pub(crate) mapping: Mapping,
     pub(crate) delivery: Delivery,
 }
 
-/// Regions of equal size, one after the other.
+/// Adjacent regions of equal size.
 struct Regions(u64);
 
 impl Owner for Regions {
@@ -53,7 +53,7 @@ pub(crate) fn file(dir: &Path) -> Box<dyn Device> {
     open(&spec).expect("room for the file")
 }
 
-/// A space, and who serves it.
+/// A space, and the server or service of its faults.
 pub(crate) struct Paged {
     pub(crate) manager: Arc<Manager<Uffd>>,
     pub(crate) space: SpaceId,
@@ -105,7 +105,7 @@ impl Paged {
         unsafe { self.word(page, word).write_volatile(value) };
     }
 
-    /// Random accesses of one thread to `pages`: its word of every page is what it stored last.
+    /// Random accesses of one thread to `pages`. Its word of each page must be what it stored last.
     pub(crate) fn hammer(&self, pages: &[u64], thread: usize, steps: usize) {
         let mut random = Prng::new(thread as u64 + 1);
         let mut versions = vec![None; pages.len()];
@@ -127,7 +127,7 @@ impl Paged {
     pub(crate) fn finish(mut self) {
         self.server = None;
         self.service = None;
-        let mut manager = Arc::into_inner(self.manager).expect("nobody else has it");
+        let mut manager = Arc::into_inner(self.manager).expect("the last reference");
         manager.stop_kswapd();
         manager.verify(&[]);
     }

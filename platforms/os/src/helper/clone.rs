@@ -1,7 +1,7 @@
-//! Makes processes and threads past the C library, and waits for them.
+//! Creates processes and threads without the C library, and waits for them.
 //!
-//! A new task begins in [`Task::entry`] on the stack of a [`Block`], with the thread-local
-//! variables in the same block. Only raw system calls are used to make it.
+//! A new task starts in [`Task::entry`] on the stack of a [`Block`], which also holds its
+//! thread-local variables. Only raw system calls create it.
 
 use super::tls;
 use crate::sys::{self, Advice};
@@ -16,11 +16,11 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
-/// What each kind of task shares with the one that makes it.
+/// The clone flags of each kind of task.
 pub(super) mod flags {
     use libc::*;
 
-    /// Shares memory, and the maker waits until it ends. Its end is no signal.
+    /// Shares memory; its parent waits until it ends. Its end sends no signal.
     pub(crate) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
     /// Shares the starter's descriptors, which are a copy of the program's.
     pub(crate) const GUARDIAN: c_int =
@@ -30,7 +30,7 @@ pub(super) mod flags {
         GUARDIAN | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
 }
 
-/// Stack and thread-local variables of a task, unmapped when dropped: the task has ended.
+/// Stack and thread-local variables of a task. Unmapped when dropped, after the task's end.
 ///
 /// ```text
 /// guard page | stack -->  <-- | static TLS | thread control block | dtv
@@ -50,15 +50,16 @@ impl Block {
         let below = layout.below().next_multiple_of(page);
         let len = page + stack + below + tls::CONTROL_BYTES + tls::DTV_BYTES;
         let base = sys::map_anonymous(len)?;
-        // SAFETY: nobody uses it yet. The first page catches a stack that overflows; a forked child
-        // of the program has helpers of its own.
+        // The first page catches stack overflows. A forked child of the program has helpers of its
+        // own, and does not need this.
+        // SAFETY: nothing uses the mapping yet.
         unsafe {
             sys::protect(base, page, libc::PROT_NONE)?;
             sys::advise(base, len, Advice::LinuxDontFork)?;
         }
         let stack_top = base.wrapping_add(page + stack);
         let thread_pointer = stack_top.wrapping_add(below);
-        // SAFETY: as much is mapped around the thread pointer as the layout asks for.
+        // SAFETY: the memory around the thread pointer that the layout requires is mapped.
         unsafe { layout.fill(thread_pointer) };
         Ok(Block { base, len, stack_top, thread_pointer })
     }
@@ -71,7 +72,7 @@ impl Drop for Block {
     }
 }
 
-/// What a new task does; the result of `entry` is its exit status.
+/// The code of a new task; the result of `entry` is its exit status.
 #[derive(Clone, Copy)]
 pub(super) struct Task {
     pub(super) entry: extern "C" fn(*mut c_void) -> c_int,
@@ -80,7 +81,7 @@ pub(super) struct Task {
 
 /// Words of memory that the kernel writes.
 pub(super) struct Words {
-    /// Cleared, and waiters woken, when the task ends.
+    /// Cleared when the task ends; the kernel then wakes its waiters.
     pub(super) ended: Option<*mut u32>,
 }
 
@@ -90,13 +91,13 @@ impl Words {
     }
 }
 
-/// Makes a task; returns its number.
+/// Creates a task; returns its id.
 ///
 /// # Errors
-/// The number of the system's error.
+/// The system's error number.
 ///
 /// # Safety
-/// The block and what the task's argument points at live as long as the task.
+/// The block and the target of the task's argument live as long as the task.
 pub(super) unsafe fn clone(
     flags: c_int,
     block: &Block,
@@ -105,7 +106,7 @@ pub(super) unsafe fn clone(
 ) -> Result<i32, i32> {
     let stack = block.stack_top.cast::<usize>();
     let ended = words.ended.unwrap_or(ptr::null_mut());
-    // SAFETY: the top of a stack that no task uses yet; the rest is the caller's promise.
+    // SAFETY: the top of a stack that no task uses yet; the caller vouches for the rest.
     let made = unsafe {
         let stack = stack.sub(2);
         stack.write(task.entry as usize);
@@ -115,11 +116,10 @@ pub(super) unsafe fn clone(
     if made < 0 { Err(-made as i32) } else { Ok(made as i32) }
 }
 
-/// clone(2) with the arguments that the kernel takes; the new task takes its entry and argument
-/// from its stack.
+/// clone(2) with the kernel's arguments. The new task pops its entry and argument from its stack.
 ///
 /// # Safety
-/// `stack` is the top of a stack of the new task's, with these two words there.
+/// `stack` is the top of the new task's stack, with these two words there.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn raw(
@@ -155,13 +155,13 @@ unsafe extern "C" fn raw(
 pub(super) enum Ended {
     Status(i32),
     Killed,
-    /// Another has waited for it.
+    /// Another thread collected its status.
     Unknown,
 }
 
 /// Waits for a child made by [`clone`].
 pub(super) fn wait(child: i32) -> Ended {
-    // Also children whose end is no SIGCHLD.
+    // Also children whose end sends no SIGCHLD.
     let any_clone = WaitOptions::from_bits_retain(libc::__WALL as u32);
     loop {
         match waitpid(Pid::from_raw(child), any_clone) {
@@ -181,7 +181,7 @@ pub(super) fn wait_until_cleared(word: &AtomicU32) {
         if value == 0 {
             return;
         }
-        // The kernel wakes waiters of the shared kind, so not with Flags::PRIVATE.
+        // Not Flags::PRIVATE: at the end of a thread the kernel wakes shared waiters.
         let _ = futex::wait(word, futex::Flags::empty(), value, None);
     }
 }
@@ -190,19 +190,20 @@ pub(super) fn wait_until_cleared(word: &AtomicU32) {
 pub(super) fn wait_for_either(one: RawFd, other: RawFd) {
     let ended = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut both = [ended(one), ended(other)];
-    // SAFETY: two descriptions, for the call. Signals are blocked, so nothing interrupts it.
+    // Signals are blocked, so nothing interrupts it.
+    // SAFETY: an array of two for the call.
     unsafe { libc::poll(both.as_mut_ptr(), 2, -1) };
 }
 
-/// Waits for a process to end, so many milliseconds at most.
+/// Waits until a process has ended, or for some milliseconds.
 pub(super) fn wait_a_while(pidfd: RawFd, milliseconds: c_int) {
     let mut ended = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one description, for the call.
+    // SAFETY: an array of one for the call.
     unsafe { libc::poll(&raw mut ended, 1, milliseconds) };
 }
 
-/// First of all in a new task: its name, and where the C library looks for them its number and that
-/// of its CPU.
+/// The first steps of a new task: sets its name, and its thread id and rseq area where the C
+/// library looks for them.
 pub(super) fn begin(name: &CStr) {
     tls::set_number();
     // The kernel cuts the name at 15 bytes.
@@ -210,9 +211,9 @@ pub(super) fn begin(name: &CStr) {
     tls::register_rseq();
 }
 
-/// Leaves the program's process group: signals to it are not for the helper. Not its session: the
-/// scheduler shares CPUs out by sessions (sched_autogroup), and a fault handler that waits for the
-/// share of another one makes a fault take three times as long.
+/// Leaves the program's process group, whose signals are not for the helper. It stays in the
+/// program's session: the scheduler divides CPUs among sessions (sched_autogroup), and with one of
+/// its own a fault took three times as long.
 pub(super) fn leave_group() {
     let _ = setpgid(None, None);
 }
@@ -220,7 +221,7 @@ pub(super) fn leave_group() {
 /// Ends all threads of the helper.
 pub(super) fn end_process(status: c_int) -> ! {
     loop {
-        // SAFETY: ends this process, not the program.
+        // SAFETY: ends the helper, not the program.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
     }
 }

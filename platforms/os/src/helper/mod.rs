@@ -1,22 +1,23 @@
-//! A process that shares this process's memory, and nothing else: its threads are the manager's.
+//! The helper: a process that shares the memory of the program and nothing else. Its threads are
+//! the manager's.
 //!
 //! ```text
-//! program --- starter    vfork; ends at once, so that nothing of this is the program's child
-//!                \- guardian   waits for the helper; if it dies, kills the program
+//! program --- starter    vfork; ends at once, so that the program has no additional child
+//!                \- guardian   waits for the helper; if the helper dies, kills the program
 //!                       \- helper    the manager's threads
-//! memory      shared by all                       CLONE_VM
-//! descriptors the program's | the helper's        no CLONE_FILES: a copy, closed but for a few
-//! credentials, signal handlers, thread and process group: likewise two sets
+//! memory       one, shared by all                       CLONE_VM
+//! descriptors  the program's, and a copy for guardian and helper that has only a few of them
+//! credentials, signal handlers, thread and process group: the program's, and the helper's own
 //! ```
-//! The C library does not know the helper's threads: it does not count them when the last thread
-//! of the program ends, does not have them make setuid(2), and the program can neither join nor
-//! signal them. The kernel does not count them as threads of the program, so it may unshare its
-//! user namespace; descriptors that it closes, privileges that it drops and filters that it loads
-//! are not theirs. A debugger of the program does not stop them (CLONE_UNTRACED), so it can read
-//! pages that are swapped out.
+//! The C library does not know the helper's threads: it does not count them when the last thread of
+//! the program ends and does not run setuid(2) in them, and the program cannot join or signal them.
+//! To the kernel they are not threads of the program either. So the program can unshare its user
+//! namespace, and the descriptors that it closes, the privileges that it drops and the filters that
+//! it loads do not affect them. A debugger of the program does not stop them (CLONE_UNTRACED), so
+//! it can read pages that are swapped out.
 //!
-//! Code that runs in the helper must not use what the C library guards by locks that it leaves out
-//! in a process of one thread: its malloc and stdio. Neither may it make threads but by [`spawn`].
+//! The C library skips the locks of its malloc and stdio while the program has one thread. So code
+//! that runs in the helper must use neither, and must start threads by [`spawn`] only.
 
 mod clone;
 mod descriptors;
@@ -34,41 +35,41 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is one of a helper.
+/// Whether this thread belongs to a helper.
 pub fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// The process that a helper serves.
+/// The process whose memory a helper manages.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Its number.
     pub pid: i32,
-    /// Readable once it has ended; in the helper's table.
+    /// A descriptor in the helper that is readable when the process has ended.
     pub pidfd: RawFd,
 }
 
 impl Program {
-    /// Writes to the program's standard error, as far as the system lets others have it.
+    /// Writes to the program's standard error, if the system permits that.
     fn say(self, line: &str) {
         let (call, stream) = (libc::SYS_pidfd_getfd, libc::STDERR_FILENO);
-        // SAFETY: asks for a descriptor, and writes a line that lives for the call.
+        // SAFETY: requests a descriptor, and writes a line that lives for the call.
         unsafe {
             let copy = libc::syscall(call, self.pidfd, stream, 0);
             libc::syscall(libc::SYS_write, copy, line.as_ptr(), line.len());
         }
     }
 
-    /// Ends the program at once. Only its end can follow.
+    /// Kills the program.
     pub fn kill(self) {
         let no_info = std::ptr::null::<libc::siginfo_t>();
         let (call, signal) = (libc::SYS_pidfd_send_signal, libc::SIGKILL);
-        // SAFETY: a signal to the process that a descriptor of ours stands for.
+        // SAFETY: a signal to the process of a descriptor that this process owns.
         unsafe { libc::syscall(call, self.pidfd, signal, no_info, 0) };
     }
 }
 
-/// What starts a helper, alive until its first thread has taken the body over.
+/// The arguments of a helper's start. Lives until its first thread has taken the body.
 struct Start<F> {
     program: Program,
     keep: Vec<RawFd>,
@@ -76,18 +77,17 @@ struct Start<F> {
     body: Cell<Option<F>>,
     guardian: Block,
     helper: Cell<Option<Block>>,
-    /// The guardian's number, or minus the error that kept it from being made; 0 before.
+    /// The guardian's pid, or minus the error number of its clone; 0 before.
     made: AtomicI32,
 }
 
-/// Starts a helper that runs `body` and ends when it returns; returns the number of its guardian.
-/// The helper has copies of the descriptors `keep`, standard streams that lead nowhere, and what it
-/// needs itself under numbers of at least `above`. Signals are to be blocked: the helper's threads
-/// inherit the mask.
+/// Starts a helper that runs `body` and ends when it returns; returns the pid of its guardian. The
+/// helper has copies of the descriptors `keep`, standard streams on /dev/null, and its own
+/// descriptors with numbers of at least `above`. The caller has blocked all signals: the helper's
+/// threads inherit the mask.
 ///
 /// # Errors
-/// The system makes no process, or [`learn`] found no layout of thread-local variables that this
-/// was written for.
+/// The system refuses a process, or [`learn`] found an unknown layout of thread-local variables.
 pub fn start<F>(keep: Vec<RawFd>, above: RawFd, body: F) -> io::Result<i32>
 where
     F: FnOnce(Program) + Send + 'static,
@@ -104,10 +104,10 @@ where
     });
     let start = Box::into_raw(start);
     let task = Task { entry: starter::<F>, argument: start.cast() };
-    // SAFETY: the starter runs on its own stack while this thread waits; `start` is leaked, since
-    // the guardian's stack is in use as long as it lives.
+    // SAFETY: the starter runs on its own stack while this thread waits. `start` is leaked: the
+    // guardian's stack is in use as long as the guardian lives.
     let made = unsafe { clone::clone(flags::STARTER, &scratch, task, clone::Words::none()) };
-    // It has ended, since this thread goes on: only its status is left to be collected.
+    // It has ended, because this thread runs: only its status is left to collect.
     clone::wait(made.map_err(io::Error::from_raw_os_error)?);
     drop(scratch);
     // SAFETY: leaked above; the starter stored the number before it ended.
@@ -118,31 +118,31 @@ where
     }
 }
 
-/// Makes the guardian and ends. Runs with the thread-local variables of the thread that waits.
+/// Clones the guardian and ends. Runs with the thread-local variables of the thread that waits.
 extern "C" fn starter<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
     let start = argument.cast::<Start<F>>();
-    // SAFETY: what `start` made; the thread that made it waits.
+    // SAFETY: the box of `start`, whose thread waits.
     let start = unsafe { &mut *start };
     let task = Task { entry: guardian::<F>, argument };
-    // SAFETY: the guardian has a stack and thread-local variables of its own, which are leaked.
+    // SAFETY: the guardian has its own stack and thread-local variables, which are leaked.
     let made =
         unsafe { clone::clone(flags::GUARDIAN, &start.guardian, task, clone::Words::none()) };
     start.made.store(made.unwrap_or_else(|error| -error), Release);
     0
 }
 
-/// Makes the helper and waits for its end. Its descriptors are the helper's, so nothing that the
-/// helper has open is closed, and no page of the program's reads as zeros, before this ends.
+/// Clones the helper and waits for its end. It shares the helper's descriptors: until it ends, they
+/// stay open, and no page of the program can read as zeros.
 extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
     INSIDE.set(true);
-    // SAFETY: what `start` leaked, for the guardian alone until it makes the helper.
+    // SAFETY: leaked by `start`, and used by the guardian alone until it clones the helper.
     let start = unsafe { &mut *argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
     clone::leave_group();
     descriptors::close_others(&start.keep);
-    // Not before: the program may have no descriptor left.
+    // Only now: the program may be at its limit of descriptors.
     start.program.pidfd = lift(descriptors::pidfd_open(start.program.pid), start.above);
-    let block = start.helper.take().expect("made once");
+    let block = start.helper.take().expect("cloned once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
     let made = unsafe { clone::clone(flags::HELPER, &block, task, clone::Words::none()) };
@@ -159,16 +159,16 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
 
 const LAST_WORDS: &str = "highwater: the manager's process has died: the program is ended\n";
 
-/// How long a helper may take to end after its program, in milliseconds.
+/// The time that a helper has to end after its program, in milliseconds.
 const END_MAX: i32 = 2000;
 
-/// Waits for the end of a helper; kills one that stays behind its program, at a lock perhaps that
-/// this has left taken.
+/// Waits for the end of a helper. Kills it if it outlives the program: it may wait for a lock that
+/// the program held when it died.
 fn guard(helper: i32, program: Program) -> Ended {
     let pidfd = descriptors::pidfd_open(helper);
     clone::wait_for_either(pidfd, program.pidfd);
     clone::wait_a_while(pidfd, END_MAX);
-    // SAFETY: a child of this process, which nobody else waits for.
+    // SAFETY: a child of this process, for which only this thread waits.
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, libc::SIGKILL, 0usize, 0) };
     clone::wait(helper)
 }
@@ -176,7 +176,7 @@ fn guard(helper: i32, program: Program) -> Ended {
 /// The first thread of the helper.
 extern "C" fn helper<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
     INSIDE.set(true);
-    // SAFETY: what `start` leaked; only this thread takes the body.
+    // SAFETY: leaked by `start`; only this thread takes the body.
     let start = unsafe { &*argument.cast::<Start<F>>() };
     clone::begin(c"highwater");
     let body = start.body.take().expect("there is one helper");
@@ -190,31 +190,31 @@ pub(crate) struct Thread {
     body: *mut Body,
 }
 
-// SAFETY: `block` and `body` are of the thread, and reached by one that joins it, after its end.
+// SAFETY: `block` and `body` belong to the thread; another one uses them only after joining it.
 unsafe impl Send for Thread {}
-// SAFETY: a shared reference gives access to nothing.
+// SAFETY: a shared reference gives no access.
 unsafe impl Sync for Thread {}
 
 struct Body {
     name: std::ffi::CString,
     run: Cell<Option<Box<dyn FnOnce() + Send>>>,
-    /// The kernel clears it when the thread ends.
+    /// The kernel clears this when the thread ends.
     alive: AtomicU32,
 }
 
-/// Starts a thread of the helper that this thread is of.
+/// Starts a thread of the helper that this thread belongs to.
 pub(crate) fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<Thread> {
     let block = Block::new(tls::STACK_BYTES)?;
     let (name, run) = (std::ffi::CString::new(name)?, Cell::new(Some(run)));
     let body = Box::into_raw(Box::new(Body { name, run, alive: AtomicU32::new(1) }));
     let task = Task { entry: thread, argument: body.cast() };
-    // SAFETY: the body lives until the thread is joined, or for ever.
+    // SAFETY: the body lives until the thread is joined, or is leaked.
     let words = clone::Words { ended: Some(unsafe { (*body).alive.as_ptr() }) };
-    // SAFETY: as above; the block likewise.
+    // SAFETY: as above; so does the block.
     match unsafe { clone::clone(flags::THREAD, &block, task, words) } {
         Ok(_) => Ok(Thread { block, body }),
         Err(error) => {
-            // SAFETY: no thread was made that has it.
+            // SAFETY: no thread was started that has it.
             drop(unsafe { Box::from_raw(body) });
             Err(io::Error::from_raw_os_error(error))
         }
@@ -223,7 +223,7 @@ pub(crate) fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<Thr
 
 extern "C" fn thread(body: *mut libc::c_void) -> i32 {
     INSIDE.set(true);
-    // SAFETY: what `spawn` made.
+    // SAFETY: the box of `spawn`.
     let body = unsafe { &*body.cast::<Body>() };
     clone::begin(&body.name);
     let run = body.run.take().expect("there is one thread");
@@ -234,13 +234,13 @@ extern "C" fn thread(body: *mut libc::c_void) -> i32 {
 impl Thread {
     /// Waits for the thread's end.
     pub(crate) fn join(self) {
-        // SAFETY: what `spawn` made; nobody else frees it.
+        // SAFETY: the box of `spawn`, which only this frees.
         let body = unsafe { Box::from_raw(self.body) };
         clone::wait_until_cleared(&body.alive);
         drop(self.block);
     }
 
-    /// Lets the thread run on by itself: what it was given stays.
+    /// Detaches the thread: its stack and argument are leaked.
     pub(crate) fn detach(self) {
         std::mem::forget(self.block);
     }
@@ -287,8 +287,8 @@ mod tests {
         assert_ne!(words[0].load(Relaxed), std::process::id());
         assert_eq!(words[1].load(Relaxed), 1, "threads of a helper are of its process");
         assert_eq!(words[2].load(Relaxed), std::process::id());
-        // Three streams, what was kept, the program's pidfd, the directory that was read; and, once
-        // the guardian has it, the helper's pidfd.
+        // Three streams, the kept one, the program's pidfd, the directory being read; and the
+        // helper's pidfd, as soon as the guardian has it.
         assert!((6..=7).contains(&words[3].load(Relaxed)));
         assert!(!is_inside());
     }
@@ -296,20 +296,20 @@ mod tests {
     #[test]
     fn a_program_whose_helper_dies_is_killed() {
         learn();
-        // SAFETY: the child makes system calls and allocates, and leaves by signals alone.
+        // SAFETY: the child makes system calls, allocates, and ends by a signal or _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let made = start(Vec::new(), 3, |_| {
-                // SAFETY: ends the helper as nobody expects.
+                // SAFETY: kills the helper.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             });
-            let patience = if made.is_ok() { 20 } else { 0 };
-            std::thread::sleep(Duration::from_secs(patience));
-            // SAFETY: ends the child without what belongs to its parent.
+            let seconds = if made.is_ok() { 20 } else { 0 };
+            std::thread::sleep(Duration::from_secs(seconds));
+            // SAFETY: ends the child without the parent's exit handlers.
             unsafe { libc::_exit(7) };
         }
         let mut status = 0;
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(libc::WIFSIGNALED(status), "{status:#x}");
         assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
@@ -321,7 +321,7 @@ mod tests {
         let [first, second] = ["/dev/null", "/dev/zero"].map(file);
         let fds = [&first, &second].map(std::os::fd::AsRawFd::as_raw_fd);
         let link = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).expect("open");
-        // Crosswise: neither may be lost on the way.
+        // Swapped: neither may be overwritten on the way.
         renumber(&[(fds[0], fds[1]), (fds[1], fds[0])]).expect("descriptors");
         assert_eq!(fds.map(link), ["/dev/zero", "/dev/null"].map(std::path::PathBuf::from));
     }

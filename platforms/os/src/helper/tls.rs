@@ -1,14 +1,14 @@
-//! Thread-local variables for threads that the C library does not make.
+//! Thread-local variables of threads that the C library does not create.
 //!
 //! ```text
 //!   static TLS of the modules           thread control block
 //!   ... | libc | this | program |TP->   tcb, dtv, self, ..., guards     (x86-64, variant II)
-//!         \ copies of their initial contents, at the offsets that the main thread has them
-//! dtv: generation | module 1 | module 2 | ...    where __tls_get_addr looks
+//!         \ copies of their initial contents, at the offsets of the main thread
+//! dtv: generation | module 1 | module 2 | ...    the table of __tls_get_addr
 //! ```
-//! The dynamic loader fixes the offsets of what is loaded at the start for good. The dtv has more
-//! slots than a program has modules with thread-local variables, so that the loader never has to
-//! replace it, with the program's malloc, when the program loads more.
+//! The offsets of modules that are loaded at the start never change. The dtv has more slots than a
+//! program has modules with thread-local variables: otherwise the loader would replace it, with the
+//! program's malloc, when the program loads more.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use rustix::thread::gettid;
@@ -16,17 +16,18 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Stack of a manager thread: its deepest path, a fault with direct reclaim, uses under 32 KiB.
+/// Stack size of a manager thread. Its deepest path, a fault with direct reclaim, uses less than
+/// 32 KiB.
 pub(super) const STACK_BYTES: usize = 256 << 10;
 
-/// Room for the C library's descriptor of a thread: 2304 bytes in glibc 2.36.
+/// Space for the C library's descriptor of a thread: 2304 bytes in glibc 2.36.
 pub(super) const CONTROL_BYTES: usize = 16 << 10;
 
 const DTV_SLOTS: usize = 8192;
-/// Slots, and before them their number and the generation.
+/// The slots, and before them their number and the generation.
 pub(super) const DTV_BYTES: usize = (DTV_SLOTS + 2) * size_of::<DtvSlot>();
 
-/// What the loader has of a module in a thread: where its variables are.
+/// The loader's entry for a module in a thread: the address of its variables.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct DtvSlot {
@@ -34,10 +35,10 @@ struct DtvSlot {
     to_free: usize,
 }
 
-/// No variables of the module have been allocated in this thread (TLS_DTV_UNALLOCATED).
+/// This thread has no variables of the module yet (TLS_DTV_UNALLOCATED).
 const UNALLOCATED: usize = usize::MAX;
 
-/// The words of a thread control block that are set here, by number.
+/// The words of a thread control block that are set here, by index.
 mod control {
     pub(super) const SELF: [usize; 2] = [0, 2];
     pub(super) const DTV: usize = 1;
@@ -50,38 +51,38 @@ struct Module {
     number: usize,
     /// Bytes below the thread pointer.
     offset: usize,
-    /// Initial contents; what follows is zeros.
+    /// Initial contents; zeros follow them.
     image: *const u8,
     image_len: usize,
 }
 
-/// How thread-local variables lie in this process.
+/// The layout of thread-local variables in this process.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     modules: Vec<Module>,
-    /// From the thread pointer to the area for restartable sequences, if the C library has one.
+    /// Offset from the thread pointer of the rseq area, if the C library has one.
     rseq: Option<isize>,
-    /// From the thread pointer to the number by which the C library's locks know a thread.
+    /// Offset from the thread pointer of the thread id that the C library's locks use.
     number: usize,
 }
 
 // SAFETY: the images are parts of modules that are never unloaded.
 unsafe impl Send for Layout {}
-// SAFETY: likewise, and only read.
+// SAFETY: as for Send, and it is only read.
 unsafe impl Sync for Layout {}
 
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
-/// What [`learn`] has found.
+/// The layout that [`learn`] found.
 pub(super) fn layout() -> Option<&'static Layout> {
     LAYOUT.get()
 }
 
-/// Finds out how thread-local variables lie. To be called by the main thread when the program's
-/// libraries have been loaded, and before it loads others.
+/// Finds the layout of thread-local variables. The main thread calls it when the program's
+/// libraries are loaded, and before it loads others.
 pub fn learn() {
     let mut layout = Layout::default();
-    // SAFETY: the callback gets this layout, which lives for the call.
+    // SAFETY: the argument of the callback is this layout, which lives for the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut layout).cast()) };
     // SAFETY: looks a name up.
     let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
@@ -95,12 +96,12 @@ pub fn learn() {
     }
 }
 
-/// Where glibc on x86-64 has had a thread's number since 2.4: behind a control block of 704 bytes
-/// and a list's two pointers.
+/// The offset of the thread id in glibc on x86-64 since 2.4: behind a control block of 704 bytes
+/// and the two pointers of a list.
 const NUMBER_USUAL: usize = 720;
 
-/// Where the C library has the number of this thread: at the usual place, or at the only one behind
-/// the public part of the control block that holds it. `None`: it cannot be told.
+/// The offset of this thread's id in the C library's descriptor: the usual offset, or the only one
+/// behind the public part of the control block that holds the id. `None` if there are several.
 fn number_offset() -> Option<usize> {
     let own = gettid().as_raw_pid() as u32;
     // SAFETY: an aligned word of this thread's descriptor, which is longer than 2 KiB.
@@ -112,29 +113,29 @@ fn number_offset() -> Option<usize> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Tells the C library's locks which thread this is: they take a thread without a number for the
-/// holder of every free one.
+/// Sets the thread id for the C library's locks: a thread with id 0 would count as the owner of
+/// every free lock.
 pub(super) fn set_number() {
     let Some(layout) = layout() else { return };
     let number = gettid().as_raw_pid() as u32;
-    // SAFETY: a word of this thread's own descriptor.
+    // SAFETY: a word of this thread's descriptor.
     unsafe { thread_pointer().add(layout.number).cast::<u32>().write(number) };
 }
 
-/// Notes the thread-local variables of a loaded object.
+/// Records the thread-local variables of a loaded object.
 ///
 /// # Safety
-/// `object` describes a loaded object, and `layout` is a [`Layout`] of the caller's.
+/// `object` describes a loaded object, and `layout` is a [`Layout`] of the caller.
 unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, layout: *mut c_void) -> c_int {
-    // SAFETY: the loader's description of an object and the caller's layout, both for this call.
+    // SAFETY: the loader's description of an object and the caller's layout, valid for this call.
     let (object, layout) = unsafe { (&*object, &mut *layout.cast::<Layout>()) };
-    // SAFETY: so many headers begin there.
+    // SAFETY: the number of headers at that address.
     let headers =
         unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
     let data = object.dlpi_tls_data as usize;
     let here = thread_pointer() as usize;
     for header in headers.iter().filter(|header| header.p_type == libc::PT_TLS) {
-        // Others lie in blocks of their own, and are the program's alone.
+        // Variables elsewhere are allocated dynamically; only the program uses them.
         if data == 0 || data > here {
             continue;
         }
@@ -148,7 +149,7 @@ unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, layout: *mut c_v
     0
 }
 
-/// The calling thread's.
+/// The thread pointer of the calling thread.
 #[cfg(target_arch = "x86_64")]
 fn thread_pointer() -> *mut u8 {
     let found: usize;
@@ -161,22 +162,22 @@ fn thread_pointer() -> *mut u8 {
 compile_error!("thread-local variables are laid out for x86-64 only");
 
 impl Layout {
-    /// Bytes that are needed below the thread pointer.
+    /// The bytes needed below the thread pointer.
     pub(super) fn below(&self) -> usize {
         let modules = self.modules.iter().map(|module| module.offset);
         let rseq = self.rseq.map_or(0, |offset| usize::try_from(-offset).unwrap_or(0));
         modules.chain([rseq]).max().unwrap_or(0)
     }
 
-    /// Makes the thread-local variables of a new thread.
+    /// Initialises the thread-local variables of a new thread.
     ///
     /// # Safety
-    /// Zeros are mapped around `pointer`, as much as [`Layout::below`] says before it and
-    /// [`CONTROL_BYTES`] and [`DTV_BYTES`] behind it.
+    /// Zeros are mapped around `pointer`: [`Layout::below`] bytes before it, and [`CONTROL_BYTES`]
+    /// and [`DTV_BYTES`] behind it.
     pub(super) unsafe fn fill(&self, pointer: *mut u8) {
         for module in &self.modules {
             let to = pointer.wrapping_sub(module.offset);
-            // SAFETY: within what is mapped, and apart from the module.
+            // SAFETY: within the mapped bytes, which do not overlap the module.
             unsafe { ptr::copy_nonoverlapping(module.image, to, module.image_len) };
         }
         let own = thread_pointer().cast::<usize>();
@@ -191,7 +192,7 @@ impl Layout {
         // SAFETY: the dtv of this thread, whose first slot has the generation.
         let generation =
             unsafe { *ptr::with_exposed_provenance::<DtvSlot>(own.add(control::DTV).read()) };
-        // SAFETY: so many slots are mapped, and one before them.
+        // SAFETY: DTV_SLOTS slots are mapped, and one before them.
         let slots = unsafe { std::slice::from_raw_parts_mut(dtv.sub(1), DTV_SLOTS + 1) };
         slots[0] = DtvSlot { value: DTV_SLOTS - 1, to_free: 0 };
         slots[1] = generation;
@@ -204,13 +205,14 @@ impl Layout {
     }
 }
 
-/// Bytes and signature of an area for restartable sequences, as every C library registers it.
+/// Size and signature of an rseq area, as every C library registers it.
 const RSEQ_BYTES: usize = 32;
 const RSEQ_SIGNATURE: u32 = 0x5305_3053;
-/// What the C library finds where the area was not registered.
+/// The CPU number of an area that is not registered.
 const RSEQ_UNREGISTERED: u32 = u32::MAX;
 
-/// Has the kernel keep the CPU number of this thread where sched_getcpu(3) looks for it.
+/// Registers an rseq area: the kernel keeps this thread's CPU number where sched_getcpu(3) reads
+/// it.
 pub(super) fn register_rseq() {
     let Some(offset) = layout().and_then(|layout| layout.rseq) else { return };
     let area = thread_pointer().wrapping_offset(offset);
@@ -218,6 +220,7 @@ pub(super) fn register_rseq() {
     let cpu = unsafe { AtomicU32::from_ptr(area.cast::<u32>().add(1)) };
     cpu.store(RSEQ_UNREGISTERED, Relaxed);
     let call = libc::SYS_rseq;
-    // SAFETY: the area is this thread's as long as it lives. Refused, the number stays unknown.
+    // If the kernel refuses, the number stays unknown.
+    // SAFETY: the area belongs to this thread as long as it lives.
     unsafe { libc::syscall(call, area, RSEQ_BYTES, 0, RSEQ_SIGNATURE) };
 }

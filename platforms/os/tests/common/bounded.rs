@@ -75,7 +75,7 @@ impl Device for Bounded {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.inner.read(arena, batch) };
     }
 
@@ -83,7 +83,7 @@ impl Device for Bounded {
         for io in batch {
             io.result = self.room.admit(io);
             if io.result.is_ok() {
-                // SAFETY: as the caller promises.
+                // SAFETY: by contract of this function.
                 unsafe { self.inner.write(arena, std::slice::from_mut(io)) };
             }
         }

@@ -134,7 +134,7 @@ impl Device for Troubled {
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
         self.dawdle();
-        // SAFETY: as the caller promises.
+        // SAFETY: by contract of this function.
         unsafe { self.inner.read(arena, batch) };
         for io in batch {
             if self.trouble.strikes(&self.trouble.reads) {
@@ -154,7 +154,7 @@ impl Device for Troubled {
             let fails = self.trouble.strikes(&self.trouble.writes);
             // Half of the failed writes reach their slots all the same.
             if !fails || index % 2 == 0 {
-                // SAFETY: as the caller promises.
+                // SAFETY: by contract of this function.
                 unsafe { self.inner.write(arena, &mut batch[index..=index]) };
             }
             if fails {
