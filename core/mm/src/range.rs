@@ -28,8 +28,8 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
 }
 
 /// Drops the contents of the swapped pages of a range, which then read as zeros; pages in memory
-/// stay. For a range that is reused and whose contents are no longer needed: its memory is kept, and
-/// nothing is read from swap in vain. Returns how many pages were dropped.
+/// stay. For a range that is reused and whose contents are no longer needed: its memory is kept,
+/// and nothing is read from swap in vain. Returns how many pages were dropped.
 pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> u64 {
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have no slots");
     assert_eq!(space.order(), Order(0), "pages of several frames are dropped whole");
@@ -156,7 +156,8 @@ impl<P: Platform> Large<'_, P> {
     }
 }
 
-/// Holds every page of a range that is in a frame or a slot, in runs, and calls `act` with each run.
+/// Holds every page of a range that is in a frame or a slot, in runs, and calls `act` with each
+/// run.
 pub(crate) fn each_present<'a, P: Platform>(
     space: &'a Space<P>,
     range: Range,

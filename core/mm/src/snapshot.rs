@@ -45,8 +45,8 @@ impl Snapshot {
         &self.0
     }
 
-    /// The snapshot for a child without the first `devices` devices; `None` if some of its pages are
-    /// on these.
+    /// The snapshot for a child without the first `devices` devices; `None` if some of its pages
+    /// are on these.
     pub fn without_devices(&self, devices: u8) -> Option<Snapshot> {
         let renumbered = |run: &SlotRun| {
             let device = run.slot.device.checked_sub(devices)?;

@@ -1,5 +1,5 @@
-//! Submission and completion of a readahead batch. On completion its pages become resident and their
-//! entries are released.
+//! Submission and completion of a readahead batch. On completion its pages become resident and
+//! their entries are released.
 
 use super::map::adopt;
 use super::read::keep_or_free_slots;

@@ -135,8 +135,8 @@ impl<P: Platform> ReadBatch<P> {
         self.runs.iter().any(|run| run.left.has(space, vpn))
     }
 
-    /// Wakes the threads that wait for an entry of the batch, so that they look for the batch. All its
-    /// pages are of `space`.
+    /// Wakes the threads that wait for an entry of the batch, so that they look for the batch. All
+    /// its pages are of `space`.
     pub fn wake_waiters(&self, space: &Space<P>) {
         self.runs.iter().for_each(|run| run.left.wake_waiters(space));
     }

@@ -9,8 +9,8 @@ use highwater_platform::Platform;
 use highwater_units::{NodeId, Order, Pfn};
 use std::sync::Arc;
 
-/// A source of frames; page numbers are pfns. Slabs cannot be migrated, but a shrinker frees them, so
-/// their frames are reclaimable.
+/// A source of frames; page numbers are pfns. Slabs cannot be migrated, but a shrinker frees them,
+/// so their frames are reclaimable.
 pub struct Frames<P: Platform> {
     machine: Arc<Machine<P>>,
 }

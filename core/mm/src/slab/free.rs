@@ -180,8 +180,8 @@ impl<S: SlabPages> Slabs<S> {
         mine.partial.push(id);
     }
 
-    /// Puts the last objects into a slab on a node's list, and frees the slab if the node has enough
-    /// partial ones. Fails with the state if that has changed and another case applies.
+    /// Puts the last objects into a slab on a node's list, and frees the slab if the node has
+    /// enough partial ones. Fails with the state if that has changed and another case applies.
     fn empty(
         &self,
         cache: &Cache<S::Platform>,
@@ -206,8 +206,8 @@ impl<S: SlabPages> Slabs<S> {
         Ok(())
     }
 
-    /// Moves the CPU's partial slabs to the lists of their nodes, and frees empty ones if a node has
-    /// enough partial ones (__unfreeze_partials).
+    /// Moves the CPU's partial slabs to the lists of their nodes, and frees empty ones if a node
+    /// has enough partial ones (__unfreeze_partials).
     pub(super) fn unfreeze(
         &self,
         cache: &Cache<S::Platform>,

@@ -34,8 +34,8 @@ const OFFSETS: u64 = 1 << 21;
 const RECIPROCAL_BITS: u32 = 42;
 
 /// The factor that replaces a division of an offset by `size`, which is several times as slow. The
-/// error of a quotient is at most offset / 2^42, too small to reach the next integer for sizes up to
-/// 2^16.
+/// error of a quotient is at most offset / 2^42, too small to reach the next integer for sizes up
+/// to 2^16.
 fn reciprocal(size: u32) -> u64 {
     (1 << RECIPROCAL_BITS) / u64::from(size) + 1
 }

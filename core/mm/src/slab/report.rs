@@ -71,8 +71,8 @@ impl<S: SlabPages> Slabs<S> {
         reports
     }
 
-    /// The callers that have objects of a cache, by number of objects: the leaks, if all should have
-    /// been freed.
+    /// The callers that have objects of a cache, by number of objects: the leaks, if all should
+    /// have been freed.
     pub fn held(&self, cache: CacheId) -> Vec<Held> {
         let mut held: BTreeMap<u32, Held> = BTreeMap::new();
         for (_, slab) in self.live_slabs().filter(|(_, slab)| slab.cache == cache) {
@@ -88,7 +88,8 @@ impl<S: SlabPages> Slabs<S> {
         held
     }
 
-    /// Allocates an object for a caller, a number from 1 on, which is recorded if the cache does so.
+    /// Allocates an object for a caller, a number from 1 on, which is recorded if the cache does
+    /// so.
     pub fn alloc_for(&self, cache: CacheId, caller: u32) -> Option<Object> {
         let object = self.alloc(cache)?;
         if self.cache(cache).spec.callers == Callers::Noted {

@@ -45,8 +45,8 @@ impl Place<'_> {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// Reserves up to `count` objects from slabs; returns how many there was memory for. Sheaves are
-    /// bypassed, because reserved objects serve the same purpose.
+    /// Reserves up to `count` objects from slabs; returns how many there was memory for. Sheaves
+    /// are bypassed, because reserved objects serve the same purpose.
     pub fn reserve<'a>(
         &'a self,
         cache: CacheId,
@@ -93,8 +93,8 @@ impl<S: SlabPages> Slabs<S> {
         Ok(())
     }
 
-    /// All reserved objects, while no thread reserves or returns any: after fork, for example, those
-    /// of threads that the child does not have.
+    /// All reserved objects, while no thread reserves or returns any: after fork, for example,
+    /// those of threads that the child does not have.
     pub fn at_hand(&self) -> Vec<Place<'_>> {
         let mut found = Vec::new();
         for (id, slab) in self.live_slabs() {

@@ -18,7 +18,8 @@ use highwater_platform::{Cpu, Guard, Lock};
 use highwater_units::CpuId;
 
 impl<S: SlabPages> Slabs<S> {
-    /// Takes `count` objects from the CPU's sheaves, from its barn, or from slabs, a sheaf at a time.
+    /// Takes `count` objects from the CPU's sheaves, from its barn, or from slabs, a sheaf at a
+    /// time.
     pub(super) fn take_from_sheaves(
         &self,
         cache: &Cache<S::Platform>,

@@ -6,11 +6,11 @@
 //!         ^──────put──────/    ^──────take_back─────/          an exchange; a store
 //! ```
 //! A byte of a free or reserved object is set by a plain store, since one thread only has the
-//! object. `clear` and `put` are exchanges: of two threads that free an object at the same time, one
-//! gets the error. `take_back` is a load and a store, because an exchange waits for all earlier
-//! stores, those of the program to its objects, each a possible cache miss. So two threads that take
-//! an object back within some ns both succeed; the second of them to allocate or return it gets the
-//! error.
+//! object. `clear` and `put` are exchanges: of two threads that free an object at the same time,
+//! one gets the error. `take_back` is a load and a store, because an exchange waits for all earlier
+//! stores, those of the program to its objects, each a possible cache miss. So two threads that
+//! take an object back within some ns both succeed; the second of them to allocate or return it
+//! gets the error.
 
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Platform};
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU8, Ordering::*};
 pub enum Marks {
     /// A bit for each object.
     Bits,
-    /// A byte for each object: faster, and required for [`super::Slabs::reserve`]. Caches with bytes
-    /// keep few empty slabs, because their callers keep objects.
+    /// A byte for each object: faster, and required for [`super::Slabs::reserve`]. Caches with
+    /// bytes keep few empty slabs, because their callers keep objects.
     Bytes,
 }
 

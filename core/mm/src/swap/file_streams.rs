@@ -16,8 +16,8 @@
 //!
 //! If readers together read ahead more than memory holds, pages are evicted unused. So an
 //! expectation records the age of memory, which counts pages allocated. The reader compares ages to
-//! learn how many pages were allocated while it used a window, and requests a window small enough to
-//! last. The kernel has no such limit: each stream shrinks when its pages are missing.
+//! learn how many pages were allocated while it used a window, and requests a window small enough
+//! to last. The kernel has no such limit: each stream shrinks when its pages are missing.
 
 use crate::config::FILE_WINDOW_MAX;
 use highwater_platform::{Atomic, Platform};
@@ -103,8 +103,8 @@ const FIRST: u32 = 4;
 /// After so many adjacent pages that were each read alone, the next page is a stream.
 pub const ALONE: u32 = 2;
 
-/// An absent page after so many pages in memory is a stream. The kernel takes two; but then a random
-/// reader of a file of which a quarter is in memory reads one page in sixteen in vain.
+/// An absent page after so many pages in memory is a stream. The kernel takes two; but then a
+/// random reader of a file of which a quarter is in memory reads one page in sixteen in vain.
 pub const TRACE_MIN: u32 = 8;
 
 /// Decides what to read for a fault, with windows of up to `most` pages.
@@ -149,8 +149,8 @@ fn next(size: u32, most: u32) -> u32 {
 /// while two windows are used, the one before and its own, and readers differ in speed.
 const PARTS: u64 = 8;
 
-/// The largest window that is used before it is evicted. `taken` pages were allocated while a window
-/// of `size` pages was used; `usable` pages can be evicted or are free.
+/// The largest window that is used before it is evicted. `taken` pages were allocated while a
+/// window of `size` pages was used; `usable` pages can be evicted or are free.
 pub fn lasting(size: u32, taken: u64, usable: u32) -> u32 {
     let lasting = u64::from(size) * u64::from(usable) / PARTS;
     match lasting.checked_div(taken) {

@@ -6,12 +6,12 @@
 //! Owners       by slot: the page that it was allocated for               Ahead::Slot
 //! ```
 //! **Streams** are expectations: after a fault that brought in pages up to `v`, the next fault is
-//! expected at `v`. A fault exactly there continues the stream and doubles the window, up to 64 KiB;
-//! any other fault starts with one page. There is no lock and no state of threads: any thread can
-//! have any number of streams in any space, at one load and one store for each fault. Two streams
-//! that hash to one place reset each other.
-//! This differs from the kernel's VMA readahead, which has one window for each mapping and learns
-//! from hits on single pages. Windows here are mapped whole, so the next fault is at their end.
+//! expected at `v`. A fault exactly there continues the stream and doubles the window, up to 64
+//! KiB; any other fault starts with one page. There is no lock and no state of threads: any thread
+//! can have any number of streams in any space, at one load and one store for each fault. Two
+//! streams that hash to one place reset each other. This differs from the kernel's VMA readahead,
+//! which has one window for each mapping and learns from hits on single pages. Windows here are
+//! mapped whole, so the next fault is at their end.
 //!
 //! **Slot windows** follow the kernel (swapin_nr_pages). A window is the number of pages read ahead
 //! and used since the last one, plus two, rounded up to a power of two. Without any such hit it is
@@ -53,8 +53,8 @@ pub struct Stream {
     pub read_ahead: usize,
 }
 
-/// Expectations for each CPU, and in all at least. With fewer, the streams of 224 writing CPUs often
-/// reset each other, and a stream that starts anew uses more expectations.
+/// Expectations for each CPU, and in all at least. With fewer, the streams of 224 writing CPUs
+/// often reset each other, and a stream that starts anew uses more expectations.
 const STREAMS_PER_CPU: usize = 64;
 const STREAMS_MIN: usize = 1024;
 
@@ -162,7 +162,8 @@ fn slot_window(hits: u32, beside: bool, before: u32, most: u32) -> u32 {
 /// The words of a cluster's slots.
 type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u64>]>;
 
-/// The page that each slot of a device was allocated for. A hint, to be checked with the entry held.
+/// The page that each slot of a device was allocated for. A hint, to be checked with the entry
+/// held.
 pub(super) struct Owners<P: Platform>(Vec<OnceLock<Words<P>>>);
 
 /// Bits of a page number in an owner's word.
