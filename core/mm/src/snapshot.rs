@@ -93,7 +93,7 @@ pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, F
     }
 }
 
-/// The ranges of pages whose slot, if they have one, is on one of the first `devices` devices.
+/// The ranges of pages whose current contents are in a slot on one of the first `devices` devices.
 pub fn kept_on<P: Platform>(m: &Machine<P>, space: &Space<P>, devices: u8) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
     let mut at = Vpn(0);
