@@ -198,7 +198,10 @@ impl Tmpfs {
         // SAFETY: strings that live through the call.
         let status = unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) };
         if status != 0 {
-            println!("skipped: may not mount ({})", std::io::Error::last_os_error());
+            highwater_platform::testing::skip_or_fail(format_args!(
+                "may not mount: {}",
+                std::io::Error::last_os_error()
+            ));
             return None;
         }
         Some(Tmpfs(dir))

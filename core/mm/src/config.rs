@@ -43,15 +43,9 @@ pub struct Config {
     /// How willingly anonymous pages are swapped, beside files' pages: 0 to 200. 0: only when
     /// hardly a file's page is left; 100: as willingly; 200: files' pages stay.
     pub swappiness: u32,
-    /// Whether pages that come back after eviction are noted: those of files that should have
-    /// stayed are known by what their entries remember (shadow entries), and both kinds pay for it.
-    pub shadows: bool,
     /// Shards in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
     pub lru_shards: Option<u32>,
-    /// Pages that a direct reclaim frees before it goes back to its allocation, 32 to 2^20. The
-    /// kernel looks at 1/4096 of the lists, however soon it has a batch: 24,192 of 378 GiB.
-    pub direct_reclaim: u32,
     /// Parts in which a node's free frames are divided, each with its lock, 1 to 64; 1: as in the
     /// kernel. `None`: by the node's CPUs and frames.
     pub zone_parts: Option<u32>,
@@ -186,11 +180,6 @@ pub const SWAPPINESS_MAX: u32 = 200;
 /// Most shards of a node's LRU lists.
 pub const LRU_SHARDS_MAX: u32 = 64;
 
-/// Least and most of [`Config::direct_reclaim`].
-pub const DIRECT_RECLAIM_MIN: u32 = highwater_units::BATCH_PAGES_MAX as u32;
-/// See there.
-pub const DIRECT_RECLAIM_MAX: u32 = 1 << 20;
-
 /// Most parts of a node's free frames.
 pub const ZONE_PARTS_MAX: u32 = 64;
 
@@ -217,6 +206,20 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Whether refaults are noted. Only to reproduce an earlier kernel are they not.
+    #[cfg(feature = "history")]
+    pub(crate) fn notes_refaults(&self) -> bool {
+        self.history.reclaim.shadows
+    }
+
+    /// Refaults are noted.
+    #[cfg(not(feature = "history"))]
+    pub(crate) fn notes_refaults(&self) -> bool {
+        true
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -233,9 +236,7 @@ impl Default for Config {
             large_pages: false,
             khugepaged: KhugepagedConfig::default(),
             swappiness: 60,
-            shadows: true,
             lru_shards: None,
-            direct_reclaim: DIRECT_RECLAIM_MIN,
             zone_parts: None,
             compact: true,
             readahead: Readahead::Auto,

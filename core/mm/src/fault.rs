@@ -276,7 +276,7 @@ fn install<P: Platform>(
 
 /// Anonymous pages were read again: that costs their kind.
 fn note_refaults<P: Platform>(m: &Machine<P>, frames: &FrameList) {
-    if m.config.shadows {
+    if m.config.notes_refaults() {
         m.count(Counter::RefaultAnon, frames.len() as u64);
         m.note_refault(m.node_of(frames[0]), Kind::Anon);
     }

@@ -1,16 +1,17 @@
-//! Files that come and go: each has a place, and a space, that had others before.
+//! Files that are opened and closed while the manager runs. Each gets a place, which is a device of
+//! role Place, and a space.
 //!
 //! ```text
-//! place (a device of role Place):  vacant -- open --> taken -- close --> vacant
-//! its spaces, of some capacities:  ended at 0 ------> [0, pages) ------> ended at 0, all absent
+//! place:       vacant -------- open --> taken ------- close --> vacant
+//! its spaces:  ended at page 0 ------> [0, pages) -----------> ended at page 0, all absent
 //! ```
-//! Spaces are never removed, because anybody may still look at one. So a closed one stays, without
-//! pages, and is used again for a file that fits; capacities are powers of two, so that they soon
-//! do. Whoever comes late, by an owner or a wish that is out of date, finds absent pages beyond the
-//! end, or pages of the next file: as after a page was dropped and read again. Two spaces of a
-//! place are never open at once.
+//! Spaces are never removed, because other threads may still look at one. A closed space has no
+//! pages, and is used again for a file that fits; capacities are powers of two, so that most do. A
+//! thread with an outdated owner or readahead request finds absent pages beyond the end, or pages
+//! of the next file, as after a page was dropped and read again. At most one space of a place is
+//! open.
 //!
-//! Locking: a place is taken and given back by one atomic word.
+//! Locking: one atomic word claims and releases a place.
 
 use crate::error::FaultError;
 use crate::machine::Machine;
@@ -20,7 +21,7 @@ use crate::write_back::write_back;
 use highwater_platform::{AttachError, DeviceRole, FileAccess, FileInfo, Platform};
 use highwater_units::{Order, Vpn};
 
-/// Why a file has not got a space.
+/// Why a file could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSpace {
     /// All places are taken, or there are 256 spaces.
@@ -48,14 +49,14 @@ pub fn open<P: Platform>(m: &Machine<P>, file: P::File) -> Result<&Space<P>, NoS
     }
 }
 
-/// Ends the space of a file that was opened; its changes are written first. Nobody else uses the
-/// space any more.
+/// Writes a file's changes, then ends its space. The caller makes sure that no other thread uses
+/// the space.
 ///
 /// # Errors
-/// As of [`write_back`]: then the file stays open.
+/// As for [`write_back`]; then the file stays open.
 pub fn close<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<(), FaultError> {
     let place = place_of(m, space);
-    let device = place.expect("the space is that of a file that was opened");
+    let device = place.expect("the space of an opened file");
     if space.access() == FileAccess::ReadWrite {
         write_back(m, space, Range::whole(space))?;
     }
@@ -69,14 +70,14 @@ pub fn close<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<(), FaultE
     Ok(())
 }
 
-/// The place of a space, if it is that of files that come and go.
+/// The place of a space, if it has one.
 fn place_of<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Option<u8> {
     let Backing::File { device } = space.backing() else { return None };
     let info = m.swap.info(device)?;
     (info.role == DeviceRole::Place).then_some(device)
 }
 
-/// Takes a vacant place, with a space of `pages` pages at least.
+/// Claims a vacant place, with a space of at least `pages` pages.
 fn take_place<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(&Space<P>, u8)> {
     loop {
         let (space, device) = choose(m, pages)?;
@@ -96,8 +97,8 @@ fn take_place<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(&Space<P>, u8)
     }
 }
 
-/// The best vacant place: that of the smallest space that fits; else one without any space, to have
-/// a new one; else any.
+/// The best vacant place: of the smallest space that fits; else the place with the fewest spaces,
+/// to add one.
 fn choose<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(Option<&Space<P>>, u8)> {
     let vacant = |device: &u8| !m.has_file(*device);
     let fits = m.spaces().filter(|space| space.pages() >= pages);

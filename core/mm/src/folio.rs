@@ -1,17 +1,16 @@
-//! Pages of more than one frame: a page of a space of order k is 2^k adjacent frames, and never
-//! less (the kernel's folio).
+//! Folios: pages of more than one frame. A page of a space of order k is always 2^k adjacent
+//! frames.
 //!
 //! ```text
-//! entry --> first frame: owner, slot, place on the lists      stands for all
-//!           2^k - 1 others: Tail, nobody's
-//! slot  --> the first of 2^k adjacent ones
+//! entry --> first frame: owner, slot, place on the lists, for the whole folio
+//!           2^k - 1 others: Tail, without owner
+//! slot  --> the first of 2^k adjacent slots
 //! ```
-//! The page has one entry, which is its lock, its pins and its dirty bit, so what is said of pages
-//! holds for it: only who goes from a page to its frames must know of the others. Unlike a large
-//! page ([`crate::large`]) it has no parts that could be split off, or accessed without a guard:
-//! such spaces are for platforms whose accesses pass through the entry.
-//! Conservation: a tail belongs to the nearest first frame below it.
-//! Locking: the page's entry; then the LRU's as everywhere.
+//! A folio has one entry, which holds its lock, pins and dirty bit. Only code that goes from a page
+//! to its frames knows that there are several. Unlike a large page ([`crate::large`]) a folio
+//! cannot be split, nor accessed without a guard: such spaces exist on platforms where every access
+//! passes through the entry. Conservation: a tail belongs to the nearest first frame below it.
+//! Locking: the folio's entry, then the LRU's locks.
 
 use crate::frame::{Mobility, Place};
 use crate::lru::Removal;
@@ -24,29 +23,29 @@ use std::ops::Deref;
 /// The largest order of a space's pages: 2 MiB.
 pub const ORDER_MAX: Order = Order::LARGE;
 
-/// The frames of a page, in order.
+/// The frames of a folio, in order.
 pub struct Folio {
     frames: [Pfn; LARGE_PAGES],
     order: Order,
 }
 
 impl Folio {
-    /// That begins with `first`.
+    /// The 2^order frames from `first` on.
     pub fn new(first: Pfn, order: Order) -> Folio {
         Folio { frames: std::array::from_fn(|index| Pfn(first.0 + index as u32)), order }
     }
 
-    /// Of how many frames it is.
+    /// log2 of its number of frames.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// The first frame, which stands for all.
+    /// The first frame, which has the folio's record.
     pub fn head(&self) -> Pfn {
         self.frames[0]
     }
 
-    /// The frames but the first.
+    /// All frames but the first.
     pub fn tails(&self) -> &[Pfn] {
         &self[1..]
     }
@@ -60,16 +59,16 @@ impl Deref for Folio {
     }
 }
 
-/// Whether a folio was taken from the program.
+/// The result of unmapping a folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// All of it.
-    Whole,
-    /// Part of it is pinned by the system: all of it is mapped again.
+pub enum Unmapped {
+    /// All of it is unmapped.
+    Done,
+    /// The system has pinned part of it: all of it is still mapped.
     Busy,
 }
 
-/// Gives taken frames to a page whose entry the caller holds.
+/// Gives allocated frames to a page whose entry the caller holds.
 pub fn adopt<P: Platform>(m: &Machine<P>, folio: &Folio, owner: Owner) {
     m.adopt(folio.head(), owner);
     for pfn in folio.tails() {
@@ -78,16 +77,16 @@ pub fn adopt<P: Platform>(m: &Machine<P>, folio: &Folio, owner: Owner) {
     }
 }
 
-/// Tails are nobody's, and no longer such.
+/// Makes the tails single frames again, on no list.
 pub fn detach<P: Platform>(m: &Machine<P>, folio: &Folio) {
     for pfn in folio.tails() {
         let off = m.frames.place(*pfn).change(Place::Tail, Place::Off);
-        debug_assert_eq!(off, Ok(()), "{pfn:?} is part of a page of many frames");
+        debug_assert_eq!(off, Ok(()), "{pfn:?} is part of a folio");
     }
 }
 
-/// Frees the frames of a dropped page whose entry the caller holds, or leaves the first one to who
-/// has it in hand. It is unmapped.
+/// Frees the frames of a dropped, unmapped folio whose entry the caller holds. A thread that has
+/// isolated the first frame frees that one.
 pub fn abandon<P: Platform>(m: &Machine<P>, folio: &Folio) {
     let head = folio.head();
     m.frames.set_owner(head, None);
@@ -109,14 +108,14 @@ pub fn free_isolated<P: Platform>(m: &Machine<P>, folio: &Folio) {
     m.free_run(head, folio.order, Mobility::Movable);
 }
 
-/// Frees the slots that equal a folio, if there are such: it is about to differ from them.
+/// Releases the slots that hold a copy of the folio, if any, before the folio changes.
 pub fn forget_slots<P: Platform>(m: &Machine<P>, folio: &Folio) {
     if let Some(first) = m.frames.take_slot(folio.head()) {
         release_slots(m, first, folio.order);
     }
 }
 
-/// One reference less to the slots of a folio.
+/// Drops one reference to each slot of a folio.
 pub fn release_slots<P: Platform>(m: &Machine<P>, first: Slot, order: Order) {
     let slots = (0..order.frames()).map(|index| Slot { index: first.index + index, ..first });
     slots.for_each(|slot| m.release_slot(slot));
@@ -131,29 +130,29 @@ pub fn map<P: Platform>(
     protection: Protection,
 ) {
     let progress = m.platform.map(owner.space, space.mapping(owner.vpn), folio, protection);
-    // Nothing but the entry stands between a guard and its page.
+    // On platforms with folios, mapping is a matter of the entry alone.
     assert_eq!(progress.stop, None, "{owner:?} can be mapped");
 }
 
-/// Takes a mapped folio from the program. `protection`: as it was mapped.
+/// Unmaps a folio, or maps it again if part of it is pinned. `protection`: as it was mapped.
 pub fn unmap<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
     owner: Owner,
     folio: &Folio,
     protection: Protection,
-) -> Taken {
+) -> Unmapped {
     let first = space.mapping(owner.vpn);
     let progress = m.platform.unmap(owner.space, first, folio);
     if progress.stop.is_none() {
-        return Taken::Whole;
+        return Unmapped::Done;
     }
     let again = m.platform.map(owner.space, first, &folio[..progress.done], protection);
     assert_eq!(again.stop, None, "{owner:?} can be mapped again");
-    Taken::Busy
+    Unmapped::Busy
 }
 
-/// Takes a mapped folio whose contents are wanted no more from the program, busy or not.
+/// Unmaps a folio whose contents are no longer needed, pinned or not.
 pub fn drop_mapped<P: Platform>(m: &Machine<P>, space: &Space<P>, owner: Owner, folio: &Folio) {
     let (first, mut at) = (space.mapping(owner.vpn), 0);
     while at < folio.len() {

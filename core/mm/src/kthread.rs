@@ -1,11 +1,11 @@
-//! Threads of a manager that run until it ends (kthread_run, kthread_stop).
+//! Background threads of a manager (kthread_run, kthread_stop).
 //!
 //! ```text
-//! Kthreads -- run: one more thread; its body is told of the word that ends it
-//!          \- dropped: the word is set, whoever sleeps is woken, all are joined
+//! Kthreads -- run:  starts a thread, whose body watches the word `stopped`
+//!          \- drop: sets the word, wakes the threads, joins them
 //! ```
-//! Those of one kind are started together, and if one cannot be, the others end again.
-//! Locking: none; the word is set before the threads are woken, and read after they took a ticket.
+//! Locking: none. The word is set before the threads are woken; they take a ticket before they read
+//! it.
 
 use crate::machine::Machine;
 use highwater_platform::{Atomic, Platform, Thread};
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
-/// Threads of one kind, as long as they are to run.
+/// Threads of one kind; dropping it stops them.
 pub struct Kthreads<P: Platform> {
     machine: Arc<Machine<P>>,
     stopped: Arc<P::Atomic<u8>>,
@@ -23,16 +23,16 @@ pub struct Kthreads<P: Platform> {
 }
 
 impl<P: Platform> Kthreads<P> {
-    /// None yet; `wake` ends whatever they sleep for.
+    /// No threads yet; `wake` wakes them from any sleep.
     pub fn new(machine: &Arc<Machine<P>>, wake: fn(&Machine<P>)) -> Kthreads<P> {
         let stopped = Arc::new(Atomic::new(0));
         Kthreads { machine: machine.clone(), stopped, wake, threads: Vec::new() }
     }
 
-    /// Starts one. Its body returns when the word it is given is not 0 any more.
+    /// Starts a thread. Its body returns once the given word is not 0.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a thread.
     pub fn run(
         &mut self,
         name: &str,

@@ -1,17 +1,17 @@
-//! Large pages: aligned blocks of 512 pages in 512 adjacent frames, which come and go whole.
+//! Large pages: aligned blocks of 512 pages in 512 adjacent frames, swapped out and in whole.
 //!
 //! ```text
-//! first touch (fault/large.rs) --> resident: every entry LARGE, the first frame listed for all,
-//!                                  the others Tail
-//!    ^                               |              \-- split --> 512 pages of their own
+//! first touch (fault/large.rs) --> resident: every entry LARGE, the first frame on the LRU for
+//!                                  all, the others Tail
+//!    ^                               |              \-- split --> 512 small pages
 //! 512 hot pages (khugepaged) ------> |
 //!    | one read                      | unmapped, one cluster, one write (reclaim/large.rs)
-//!    \------------------------- swapped: entries say that they went together
+//!    \------------------------- swapped: every entry LARGE
 //! ```
-//! Each page keeps its entry, so that faults, guards and look-ups of single pages know nothing of
-//! blocks. Who changes a block holds all its entries ([`HeldBlock`]); who wants a part of it splits
-//! it first. Conservation: a resident LARGE entry but the first of its block has a Tail frame.
-//! Locking: entries; then the LRU's as everywhere.
+//! Each page keeps its entry, so faults, guards and lookups of single pages need not know of
+//! blocks. A thread that changes a whole block holds all its entries ([`HeldBlock`]); one that
+//! needs a part of it splits it first. Conservation: a resident LARGE entry, except the first of
+//! its block, has a Tail frame. Locking: entries, then the LRU's locks.
 
 use crate::frame::{Place, Writeback};
 use crate::lru::List;
@@ -26,8 +26,7 @@ pub fn block_frames(first: Pfn) -> [Pfn; LARGE_PAGES] {
     std::array::from_fn(|index| first.offset(index as u32))
 }
 
-/// Gives a block of frames, which hold their contents, to the pages of a block, and lists the first
-/// one for all.
+/// Gives filled frames to the pages of a block, and puts the first one on the LRU for all.
 pub fn install<P: Platform>(m: &Machine<P>, block: &HeldBlock<'_, P>, head: Pfn) {
     for (index, pfn) in block_frames(head).into_iter().enumerate() {
         m.frames.set_writeback(pfn, Writeback::Idle);
@@ -40,8 +39,8 @@ pub fn install<P: Platform>(m: &Machine<P>, block: &HeldBlock<'_, P>, head: Pfn)
     m.add_to_lru(&[head], List::ActiveAnon);
 }
 
-/// Maps a block to its frames, writable; returns how many of its pages, from the first on, are.
-/// The others cannot be just now, and stay in memory.
+/// Maps a block to its frames, writable; returns how many of its first pages were mapped. The
+/// others are refused for now, and stay resident.
 pub fn map_all<P: Platform>(
     m: &Machine<P>,
     block: &HeldBlock<'_, P>,
@@ -55,8 +54,8 @@ pub fn map_all<P: Platform>(
     progress.done
 }
 
-/// Lets go of a block whose entries become a large page's. Who splits it just then passes by those
-/// that are still held, and takes them for others: what he left is split here.
+/// Unlocks a block whose entries become those of a large page. A concurrent split skips entries
+/// that are still locked, since they do not look like a large page's: the rest is split here.
 pub fn release<P: Platform>(
     m: &Machine<P>,
     block: HeldBlock<'_, P>,
@@ -71,8 +70,8 @@ pub fn release<P: Platform>(
     }
 }
 
-/// Makes the pages of a large page pages of their own. The caller holds no entry of the block that
-/// is part of it. Goes round until none is left: one may have been made large behind it.
+/// Splits a large page into small ones. The caller holds no entry of it. Repeats until no large
+/// entry is left: the pages before the scan's position may become large again.
 pub fn split<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     let first = block_of(vpn);
     if split_once(m, space, first) > 0 {
@@ -81,7 +80,7 @@ pub fn split<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     }
 }
 
-/// Splits what is seen of a large page, from its first page on; returns how many pages that were.
+/// Splits the large entries of a block in one scan; returns how many there were.
 fn split_once<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn) -> usize {
     let (mut tails, mut pages) = (Tails::new(List::ActiveAnon), 0);
     for index in 0..LARGE_PAGES {
@@ -89,7 +88,7 @@ fn split_once<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn) -> usiz
         if !space.entry(page).is_large_resident() {
             continue;
         }
-        // Guards keep the frame where it is, and it stays there.
+        // Pinned pages may be split: they keep their frames.
         let held = space.hold_as(page, Pinned::Accept);
         let entry = held.entries()[0];
         if let (true, Page::Resident(pfn)) = (entry.is_large(), entry.page()) {
@@ -103,20 +102,20 @@ fn split_once<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn) -> usiz
     pages
 }
 
-/// Frames of a large page that get places of their own.
+/// Frames of a split large page on their way to an LRU list.
 pub struct Tails {
     list: List,
     isolated: FrameBatch,
 }
 
 impl Tails {
-    /// None yet; they go to `list`.
+    /// No frames yet; they go to `list`.
     pub fn new(list: List) -> Tails {
         Tails { list, isolated: FrameBatch::default() }
     }
 
-    /// Takes a frame, by its place in the block, while its entry is held. The first one is listed
-    /// already, or in the hands of the caller.
+    /// Adds frame `index` of the block, whose entry is held. The first frame is on a list already,
+    /// or isolated by the caller.
     pub fn isolate<P: Platform>(&mut self, m: &Machine<P>, index: usize, pfn: Pfn) {
         if index > 0 {
             let changed = m.frames.place(pfn).change(Place::Tail, Place::Isolated);
@@ -125,14 +124,14 @@ impl Tails {
         }
     }
 
-    /// Lists what was taken, if another might not fit.
+    /// Lists the frames if no further one fits.
     pub fn list_full<P: Platform>(&mut self, m: &Machine<P>) {
         if self.isolated.is_full() {
             self.list(m);
         }
     }
 
-    /// Lists what was taken. Entries of the frames may be held.
+    /// Puts the frames on their list. Their entries may be held.
     pub fn list<P: Platform>(&mut self, m: &Machine<P>) {
         let Some(first) = self.isolated.first() else { return };
         // A block lies in one node.

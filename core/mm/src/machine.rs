@@ -6,7 +6,7 @@
 //!         |- Node x n               Zone (free frames), Lru (used frames), wake-up events
 //!         |- Space x m              page tables, added and never removed
 //!         |- Swap                   slots, swap cache, transfers; files
-//!         |- Wishes x threads       readahead requests
+//!         |- ReadaheadQueue x threads       readahead requests
 //!         \- InflightReadahead      readahead that readers of files have started
 //! ```
 //! Lock order of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
@@ -27,10 +27,10 @@ pub use read_batch::{ReadBatch, ReadRun};
 use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Kind, List, Lru, Removal};
-use crate::phase;
+use crate::phase::{self, PhaseGuard};
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
-use crate::swap::{Asked, Swap, Wish, Wishes};
+use crate::swap::{Queued, ReadaheadQueue, ReadaheadRequest, Swap};
 use crate::zone::{Mobility, Watermarks, Zone};
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Event, FrameRange, IdleTime, Phase, Platform, Ticket,
@@ -104,7 +104,7 @@ pub struct Machine<P: Platform> {
     /// The swap devices.
     pub swap: Swap<P>,
     /// Readahead requests: by node, a queue for each of its readahead threads.
-    pub readahead: Vec<Vec<Wishes<P>>>,
+    pub readahead: Vec<Vec<ReadaheadQueue<P>>>,
     /// Readahead that readers of files have started.
     pub inflight: InflightReadahead<P>,
     /// Direct reclaimers sleep on this until kswapd has freed enough memory.
@@ -130,19 +130,6 @@ const CPUS_PER_READER: usize = 8;
 fn readahead_threads<P: Platform>(platform: &P, node: NodeId) -> usize {
     let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == node;
     ((0..platform.cpus()).filter(own).count() / CPUS_PER_READER).clamp(1, CPUS_PER_READER)
-}
-
-/// A phase of this thread: when it is dropped, the phase before it goes on.
-#[must_use]
-pub struct PhaseGuard<'a, P: Platform> {
-    platform: &'a P,
-    before: &'static Phase,
-}
-
-impl<P: Platform> Drop for PhaseGuard<'_, P> {
-    fn drop(&mut self) {
-        self.platform.enter(self.before);
-    }
 }
 
 /// A memory stall of this thread; it ends when this is dropped.
@@ -200,7 +187,7 @@ impl<P: Platform> Machine<P> {
         let threads = |range: &FrameRange| {
             config.readahead_threads.unwrap_or_else(|| readahead_threads(&platform, range.node))
         };
-        let queues = |count| (0..count).map(|_| Wishes::new(&platform)).collect();
+        let queues = |count| (0..count).map(|_| ReadaheadQueue::new(&platform)).collect();
         let readahead = ranges.iter().map(|range| queues(threads(range))).collect();
         let machine = Machine {
             nodes: nodes.collect(),
@@ -325,11 +312,11 @@ impl<P: Platform> Machine<P> {
 
     /// Says that pages are wanted soon, to a thread of this CPU's node. Windows take turns between
     /// its threads.
-    pub fn request_readahead(&self, wish: Wish) -> Asked {
+    pub fn request_readahead(&self, wish: ReadaheadRequest) -> Queued {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
         let queues = &self.readahead[node];
         let turn = wish.first.0 / FILE_WINDOW_MAX as u64 + u64::from(wish.space.0);
-        queues[turn as usize % queues.len()].ask(wish)
+        queues[turn as usize % queues.len()].push(wish)
     }
 
     /// All spaces.
@@ -361,7 +348,7 @@ impl<P: Platform> Machine<P> {
 
     /// Says what this thread does from now on, until the result is dropped.
     pub fn enter(&self, phase: &'static Phase) -> PhaseGuard<'_, P> {
-        PhaseGuard { platform: &self.platform, before: self.platform.enter(phase) }
+        PhaseGuard::enter(&self.platform, phase)
     }
 
     /// Counts on this CPU.

@@ -1,11 +1,11 @@
-//! Isolated pages, sorted into runs of neighbours, locked, and unmapped together: for reclaim, and
-//! for who moves them to other frames.
+//! Runs of isolated pages: neighbours in their space, locked and unmapped together. For reclaim and
+//! for page migration.
 //!
 //! ```text
 //! batch of isolated frames -> by owner -> Run: held entries, and their frames -> unmapped, each
 //! ```
-//! Locking: entries are only tried for. A run's frames are in the hands of the thread that isolated
-//! them; their records change under their entries.
+//! Locking: entries are only tried. Only the thread that isolated a run's frames uses them; their
+//! records change under their entries.
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;
@@ -21,19 +21,19 @@ pub(crate) struct Run<'a, P: Platform> {
     pub(crate) frames: FrameList,
 }
 
-/// What came of unmapping a page.
+/// The result of unmapping a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmapped {
-    /// The program cannot reach it; the frame has its contents.
+    /// It is not mapped, and the frame has its contents.
     Done,
-    /// It is pinned by the system, or shared: still mapped.
+    /// It is still mapped: the system has pinned it, or it is shared.
     Busy,
-    /// The program had dropped it: the frame's contents are nobody's.
+    /// The program dropped it: the frame's contents belong to no page.
     Vanished,
 }
 
-/// Groups a batch by owner and locks each group's entries. Calls `act` with every run, one at a
-/// time, and returns the pages that could not be locked or are nobody's any more.
+/// Groups a batch into runs and locks their entries. Calls `act` with one run at a time; returns
+/// the pages that could not be locked or have no owner any more.
 pub(crate) fn each_run<'a, P: Platform>(
     m: &'a Machine<P>,
     mut batch: FrameBatch,
@@ -57,8 +57,8 @@ pub(crate) fn each_run<'a, P: Platform>(
     left
 }
 
-/// Brings neighbours together. Owners change while this looks, and sorting panics at an order that
-/// does: so each is read once.
+/// Sorts neighbours together. Reads each owner once: owners change meanwhile, and sorting panics
+/// if the order does.
 fn sort_by_owner<P: Platform>(m: &Machine<P>, batch: &mut FrameBatch) {
     let mut pages = [(None, Pfn(0)); BATCH_PAGES_MAX];
     let pages = &mut pages[..batch.len()];
@@ -73,10 +73,10 @@ fn sort_by_owner<P: Platform>(m: &Machine<P>, batch: &mut FrameBatch) {
 
 fn lock_first<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Option<Run<'_, P>> {
     let owner = m.frames.owner(pfn)?;
-    // Those of other orders are one by one: `crate::folio`.
+    // Folios are evicted and moved one by one: `crate::folio`.
     let space = Some(m.space(owner.space)).filter(|space| space.order() == Order(0))?;
     let held = Held::lock(space, owner.vpn, Pinned::Refuse)?;
-    // The page may have been dropped, or swapped out and in again, before it was locked.
+    // Before the lock the page may have been dropped, or swapped out and in again.
     let small = |entry: Entry| entry.page() == Page::Resident(pfn) && !entry.is_large();
     small(held.entries()[0]).then(|| Run { held, frames: FrameList::one(pfn) })
 }
@@ -89,8 +89,8 @@ fn lock_next<P: Platform>(m: &Machine<P>, run: &mut Run<'_, P>, pfn: Pfn) -> boo
         })
 }
 
-/// Unmaps the `mapped` pages from `first` on, whose entries are held, each stretch of them with one
-/// call; says of those what came of it.
+/// Unmaps the `mapped` pages from `first` on, whose entries are held, each stretch with one call.
+/// Writes the results of those that stay mapped or vanished to `outcome`.
 pub(crate) fn unmap_stretches<P: Platform>(
     m: &Machine<P>,
     first: Owner,
@@ -115,7 +115,7 @@ pub(crate) fn unmap_stretches<P: Platform>(
 }
 
 impl<P: Platform> Run<'_, P> {
-    /// Unmaps the `wanted` pages of the run, each stretch of them with one call.
+    /// Unmaps the `wanted` pages of the run that are mapped, each stretch with one call.
     pub(crate) fn unmap(
         &self,
         m: &Machine<P>,
@@ -128,12 +128,12 @@ impl<P: Platform> Run<'_, P> {
         outcome
     }
 
-    /// Makes the frame of a vanished page an orphan: whoever puts it back on a list frees it.
+    /// Makes the frame of a vanished page an orphan, which putback frees.
     pub(crate) fn disown(&self, m: &Machine<P>, index: usize) {
         let pfn = self.frames[index];
         m.frames.set_owner(pfn, None);
         m.forget_slot(pfn);
         let orphaned = m.frames.place(pfn).change(Place::Isolated, Place::Orphan);
-        debug_assert_eq!(orphaned, Ok(()), "an isolated frame changes hands under its entry only");
+        debug_assert_eq!(orphaned, Ok(()), "an isolated frame changes place under its entry only");
     }
 }

@@ -56,6 +56,6 @@ fn contents_are_the_same_in_huge_pages_and_small_ones() {
     let huge = used(HugePages::Auto);
     assert!(huge <= Bytes::of_pages(FRAMES), "{huge}");
     if huge == Bytes(0) {
-        eprintln!("skipped: the kernel has no huge pages to give");
+        highwater_testkit::skip_or_fail("the kernel has no huge pages to give");
     }
 }

@@ -1,6 +1,7 @@
 //! Anonymous pages against files' pages: whose are evicted, counted.
 
 use crate::common::{device, machine, setup};
+use highwater_mm::config::history::{History, ReclaimHistory};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
@@ -105,7 +106,9 @@ fn refaults_move_the_pressure() {
     // swappiness spares that. What is read again costs its kind, and so the idle one goes sooner.
     let reads = |used: SpaceId, idle: SpaceId, swappiness, shadows| {
         // What is read ahead would be counted, too.
-        let config = Config { shadows, swappiness, file_readahead: 0, ..Config::default() };
+        let reclaim = ReclaimHistory { shadows, ..ReclaimHistory::default() };
+        let history = History { reclaim, ..History::default() };
+        let config = Config { history, swappiness, file_readahead: 0, ..Config::default() };
         run(&config, move |world| {
             world.pass(used, 0..1601);
             (0..2).for_each(|_| world.pass(idle, 0..1000));

@@ -2,6 +2,7 @@
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::KswapdThreads;
+use highwater_mm::config::history::{History, ReclaimHistory};
 use highwater_mm::stats::Counter;
 use highwater_mm::zone::Level;
 use highwater_mm::{Access, Config, Manager};
@@ -225,15 +226,17 @@ fn pressure_is_the_time_in_which_threads_stall() {
 }
 
 #[test]
-fn a_direct_reclaim_frees_as_many_pages_as_it_is_told() {
-    for (told, within) in [(32, 32.0..40.0), (512, 500.0..560.0)] {
+fn a_direct_reclaim_frees_as_many_pages_as_configured() {
+    for (direct_reclaim, within) in [(32, 32.0..40.0), (512, 500.0..560.0)] {
         let whole = move |vm: &Vm| {
-            let mut manager = manager(vm, 1, Config { direct_reclaim: told, ..Config::default() });
+            let reclaim = ReclaimHistory { direct_reclaim, ..ReclaimHistory::default() };
+            let history = History { reclaim, ..History::default() };
+            let mut manager = manager(vm, 1, Config { history, ..Config::default() });
             manager.stop_kswapd();
             write(vm, &manager, 1, PAGES);
             let count = |counter| manager.statistics().get(counter) as f64;
             let each = count(Counter::PgStealDirect) / count(Counter::AllocStall);
-            assert!(within.contains(&each), "{each} pages instead of {told}");
+            assert!(within.contains(&each), "{each} pages instead of {direct_reclaim}");
             manager.verify(&[]);
         };
         simulate(setup(machine(1, 2), 1), whole).expect("it ends");

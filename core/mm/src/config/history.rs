@@ -3,8 +3,10 @@
 //! Compiled with the feature `history` only. The code that they select is beside each mechanism of
 //! today (`swap/history`, `compact/history`, ...), so that it obeys the same layers and lock order.
 
+mod reclaim;
 mod swap;
 
+pub use reclaim::{DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, ReclaimHistory};
 pub use swap::{CacheSplit, DeviceLock, ScanBase, SwapHistory, SwapIn};
 
 use highwater_units::Prng;
@@ -16,6 +18,8 @@ pub struct History {
     pub swap: SwapHistory,
     /// The kernel whose compaction runs instead of today's; `None`: today's.
     pub compact: Option<CompactHistory>,
+    /// Direct reclaim and refaults.
+    pub reclaim: ReclaimHistory,
     /// Fixed sizing of slabs.
     pub slab: SlabHistory,
     /// Which thread reads windows of files ahead.

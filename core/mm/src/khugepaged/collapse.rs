@@ -1,4 +1,4 @@
-//! Makes 512 pages one large page, or leaves them as they are.
+//! Collapses 512 small pages into one large page, or leaves them as they are.
 //!
 //! ```text
 //! a block of frames -- none ----------------------------------------------> NoBlock
@@ -9,10 +9,10 @@
 //!   -> old frames abandoned, as of pages that are dropped; old slots free
 //!   -> one large page, listed as active, mapped with one call --------------> Done
 //! ```
-//! The entries are held throughout, so nobody reaches a page or its frame meanwhile: as for a
-//! discard, whoever has an old frame in his hands finds it an orphan, and frees it. Until the
-//! copies are made nothing is given up, so a block that cannot be collapsed has lost nothing.
-//! Locking: entries, only tried for; a device is waited for under them as by a fault.
+//! The entries are held throughout, so no thread reaches a page or its frame meanwhile. An old
+//! frame that a thread has isolated becomes an orphan, as after a discard. Nothing is freed before
+//! all copies are made, so a failed collapse changes nothing. Locking: entries, only tried; device
+//! reads are waited for under them, as in a fault.
 
 use super::scan::{Limits, Survey, Verdict, judge};
 use crate::alloc;
@@ -28,17 +28,17 @@ use highwater_units::{
     BATCH_PAGES_MAX, FrameList, LARGE_PAGES, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn,
 };
 
-/// How often the entries are tried for: guards are held for the time of an access, as a rule.
+/// Attempts to lock the entries: guards usually pin a page for one access only.
 const TRIES: u32 = 8;
 
-/// What came of it.
+/// The result of a collapse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collapsed {
-    /// The pages are one.
+    /// The block is a large page.
     Done,
-    /// There are no 512 adjacent frames to be had without harm to others.
+    /// No 512 adjacent frames above the low watermark.
     NoBlock,
-    /// They are in use, or not what they were, or cannot be read now.
+    /// A page is in use, changed since the scan, or cannot be read now.
     Changed,
 }
 
@@ -79,7 +79,7 @@ fn home<'a, P: Platform>(m: &'a Machine<P>, space: &Space<P>, first: Vpn) -> &'a
     &m.nodes[most]
 }
 
-/// Holds all entries, if they are still as they should be.
+/// Holds all entries, if the block is still to be collapsed.
 fn lock<'a, P: Platform>(
     m: &Machine<P>,
     space: &'a Space<P>,
@@ -98,7 +98,7 @@ fn lock<'a, P: Platform>(
     None
 }
 
-/// Fills the block of frames; `None` if that cannot be, and all is as it was.
+/// Fills the block of frames; `None`, with nothing changed, if that fails.
 fn gather<'a, P: Platform>(
     m: &Machine<P>,
     held: HeldBlock<'a, P>,
@@ -125,7 +125,8 @@ fn gather<'a, P: Platform>(
     Some(held)
 }
 
-/// Where each page's contents are: in its frame, or they come to its place in the block.
+/// The frame with each page's contents: its old frame, or the one in the block that they are read
+/// to.
 fn contents<P: Platform>(held: &HeldBlock<'_, P>, head: Pfn) -> [Pfn; LARGE_PAGES] {
     let mut from = block_frames(head);
     for (index, entry) in held.entries().enumerate() {
@@ -136,14 +137,14 @@ fn contents<P: Platform>(held: &HeldBlock<'_, P>, head: Pfn) -> [Pfn; LARGE_PAGE
     from
 }
 
-/// Neighbours among the swapped pages, and where they are to come.
+/// Swapped pages in adjacent slots, and their new frames.
 struct Read {
     slot: Slot,
     to: FrameList,
 }
 
 impl Read {
-    /// Adds the page of a slot, if that is the next one.
+    /// Adds a page, if its slot is the next one.
     fn extend(&mut self, slot: Slot, to: Pfn) -> bool {
         let next = Slot { index: self.slot.index + self.to.len() as u32, ..self.slot };
         let fits = slot == next && self.to.len() < RUN_PAGES_MAX;
@@ -154,12 +155,12 @@ impl Read {
     }
 }
 
-/// Reads the swapped pages into their places. Their slots are theirs until all is done.
+/// Reads the swapped pages into the block. They keep their slots until the collapse is done.
 fn read<P: Platform>(m: &Machine<P>, held: &HeldBlock<'_, P>, head: Pfn) -> bool {
     let mut reads: Vec<Read> = Vec::new();
     for (index, entry) in held.entries().enumerate() {
         let Page::Swapped(slot) = entry.page() else { continue };
-        // On its way out still. Asked while the entry is held: it stays so.
+        // Still being written; that cannot begin while the entry is held.
         if m.swap.is_cached(slot) {
             return false;
         }
@@ -178,8 +179,7 @@ fn read<P: Platform>(m: &Machine<P>, held: &HeldBlock<'_, P>, head: Pfn) -> bool
     })
 }
 
-/// Some pages could be unmapped and others not: those that were are mapped again, and what the
-/// program had dropped is absent.
+/// Undoes a partial unmapping: maps pages again; pages that the program had dropped are absent.
 fn give_up<P: Platform>(
     m: &Machine<P>,
     held: HeldBlock<'_, P>,
@@ -193,7 +193,7 @@ fn give_up<P: Platform>(
             *entry = Entry::ABSENT;
         }
     }
-    let ours = |index: usize, now: &[Entry]| now[index].is_mapped() && is_free(outcome[index]);
+    let ours = |index: usize, now: &[Entry]| now[index].is_mapped() && is_unmapped(outcome[index]);
     let mut at = 0;
     while at < LARGE_PAGES {
         let dirty = now[at].is_dirty();
@@ -217,15 +217,12 @@ fn give_up<P: Platform>(
     held.release(|index, _| now[index]);
 }
 
-/// Whether a page that was mapped is not any more.
-fn is_free(outcome: Unmapped) -> bool {
-    match outcome {
-        Unmapped::Done => true,
-        Unmapped::Busy | Unmapped::Vanished => false,
-    }
+/// Whether a page was unmapped and has its contents.
+fn is_unmapped(outcome: Unmapped) -> bool {
+    outcome == Unmapped::Done
 }
 
-/// Gives the pages the block of frames, which holds their contents, instead of what they had.
+/// Gives the pages the filled block, and frees their old frames and slots.
 fn replace<P: Platform>(m: &Machine<P>, held: HeldBlock<'_, P>, head: Pfn) {
     for entry in held.entries() {
         match entry.page() {
@@ -238,7 +235,7 @@ fn replace<P: Platform>(m: &Machine<P>, held: HeldBlock<'_, P>, head: Pfn) {
     let frames = block_frames(head);
     let mapped = map_all(m, &held, &frames);
     release(m, held, |index, was| {
-        // Large pages are writable and keep no slot: always dirty.
+        // Large pages are mapped writable and have no slot: always dirty.
         let entry = Entry::resident(frames[index]).dirty().large();
         let entry = if index < mapped { entry.mapped() } else { entry };
         if was.is_accessed() { entry.accessed() } else { entry }

@@ -1,16 +1,15 @@
-//! khugepaged: a thread that makes large pages of hot single ones.
+//! khugepaged: a thread that collapses blocks of hot small pages into large pages.
 //!
 //! ```text
-//! spaces, round and round, a block of 512 pages at a time
-//!   -> scan       absent, swapped, in use: worth it?              judge: pure
+//! all spaces in turn, a block of 512 pages at a time
+//!   -> scan       counts absent, swapped and used pages; judge: pure
 //!   -> collapse   a block of frames, copies, one large page
 //! pages_to_scan pages (4096), then scan_sleep (10 s)
 //! ```
-//! What was touched page by page, or was split and is hot again, is aged, written and read as one
-//! from then on, and reached by one translation where the platform can. It takes memory from
-//! nobody: without a block above the low mark, or one that compaction makes, the pass is over.
-//! Where large pages are off, there is no such thread.
-//! Locking: none of its own; see [`collapse`].
+//! A collapsed block is aged, written and read as one page, and mapped by one translation where the
+//! platform can. khugepaged does not reclaim: the pass ends when there is no free block above the
+//! low watermark and compaction makes none. With large pages off there is no thread.
+//! Locking: see [`collapse`].
 
 mod collapse;
 mod scan;
@@ -29,13 +28,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Memory of fewer blocks has none to spare.
+/// Blocks of memory below which no page is large.
 const BLOCKS_MIN: usize = 4;
 
-/// Starts the thread, where the settings have it and there is memory for some blocks.
+/// Starts the thread, if it is configured and memory has enough blocks.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system refuses a thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
     if machine.config.khugepaged.pages_to_scan == 0 || !has_large_pages(machine) {
         return Ok(None);
@@ -50,21 +49,21 @@ fn has_large_pages<P: Platform>(m: &Machine<P>) -> bool {
     m.config.large_pages && m.frames.len() >= BLOCKS_MIN * LARGE_PAGES
 }
 
-/// Whether pages of a space can be.
+/// Whether pages of a space can be large.
 fn is_eligible<P: Platform>(space: &Space<P>) -> bool {
     space.backing() == Backing::Anonymous && space.order() == Order(0)
 }
 
-/// What became of blocks that somebody asked for.
+/// The result of [`collapse_range`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// So many are large now, of those that lie in the range whole.
+    /// Large pages now, of the whole blocks in the range.
     pub large: usize,
-    /// Why the last one that is not is not, if there is one.
+    /// The reason for the last block that is not large.
     pub failed: Option<CollapseError>,
 }
 
-/// Makes large pages of all blocks of a range that have contents, hot or not (MADV_COLLAPSE).
+/// Collapses all blocks of a range that have contents, hot or not (MADV_COLLAPSE).
 pub fn collapse_range<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> Asked {
     let mut asked = Asked { large: 0, failed: None };
     if !has_large_pages(m) || !is_eligible(space) {
@@ -74,7 +73,7 @@ pub fn collapse_range<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Rang
     let mut at = block_of(range.first.offset(pages - 1));
     let is_whole = |first: &Vpn| first.0 + pages <= range.end.0;
     while is_whole(&at) {
-        // Where no entry was ever made there are no contents.
+        // Blocks without page-table entries have no contents.
         let first = space.next_made(at, range.end).map(block_of).filter(is_whole);
         if first != Some(at) {
             asked.failed = Some(CollapseError::Nothing);
@@ -89,15 +88,15 @@ pub fn collapse_range<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Rang
     asked
 }
 
-/// Makes a large page of a block, if it is none.
+/// Collapses a block, unless it is large.
 fn collapse_asked<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
     first: Vpn,
 ) -> Result<(), CollapseError> {
-    match look(space, first, &Limits::ASKED, m.platform.recency()) {
+    match look(space, first, &Limits::REQUESTED, m.platform.recency()) {
         Verdict::Large => {}
-        Verdict::Collapse | Verdict::Busy => match collapse(m, space, first, &Limits::ASKED) {
+        Verdict::Collapse | Verdict::Busy => match collapse(m, space, first, &Limits::REQUESTED) {
             Collapsed::Done => {}
             Collapsed::NoBlock => return Err(CollapseError::NoMemory),
             Collapsed::Changed => return Err(CollapseError::Busy),
@@ -124,14 +123,14 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
     }
 }
 
-/// Where it goes on.
+/// The position of the scan.
 struct Scan {
     space: usize,
     at: Vpn,
 }
 
 impl Scan {
-    /// Looks at as many pages as are due, and collapses what is worth it.
+    /// Scans `pages_to_scan` pages, and collapses suitable blocks.
     fn pass<P: Platform>(&mut self, m: &Machine<P>, stopped: &P::Atomic<u8>) {
         let limits = Limits::of(&m.config.khugepaged, m.platform.recency());
         let mut left = m.config.khugepaged.pages_to_scan.div_ceil(LARGE_PAGES as u32);
@@ -164,7 +163,7 @@ impl Scan {
     }
 }
 
-/// Looks at a block, and collapses it if that is worth it.
+/// Scans a block, and collapses it if it is suitable.
 fn visit<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn, limits: &Limits) -> Collapsed {
     match look(space, first, limits, m.platform.recency()) {
         Verdict::Collapse => {
@@ -174,7 +173,7 @@ fn visit<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn, limits: &Lim
             }
             return outcome;
         }
-        // It came whole, and is in use: nothing of it was cold.
+        // Large since its first touch or its swap-in, and in use.
         Verdict::Large => coalesce(m, space, first),
         Verdict::ExceedNone => m.count(Counter::ThpScanExceedNone, 1),
         Verdict::ExceedSwap => m.count(Counter::ThpScanExceedSwap, 1),
@@ -183,8 +182,8 @@ fn visit<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn, limits: &Lim
     Collapsed::Changed
 }
 
-/// Has a large page reached by one translation, if it still is one. No entry is held: the platform
-/// changes nothing of what is mapped, and the kernel takes its time.
+/// Lets the platform map a large page by one translation. No entry is held: this is slow, and
+/// changes nothing that is visible.
 fn coalesce<P: Platform>(m: &Machine<P>, space: &Space<P>, first: Vpn) {
     if let Page::Resident(head) = space.entry(first).page() {
         m.platform.coalesce(space.id(), first, head);

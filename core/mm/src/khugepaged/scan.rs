@@ -1,32 +1,32 @@
-//! Whether the pages of a block are worth to be one large page: looks, and decides.
+//! Whether to collapse a block: counts its pages and decides.
 //!
 //! ```text
 //! 512 entries -- Survey::note --> absent, swapped, in use, large, barred -- judge(Limits): Verdict
 //! ```
-//! Entries are only looked at; they can change at once. Who acts judges them again, held.
+//! Entries are read without their locks and may change at any time: `collapse` judges them again.
 
 use crate::config::{KhugepagedConfig, MAX_PTES};
 use crate::space::{Entry, Page, Space};
 use highwater_platform::{Platform, Recency};
 use highwater_units::{LARGE_PAGES, Vpn};
 
-/// What a block may be like to be collapsed, in pages.
+/// Limits within which a block is collapsed, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Most that are absent.
+    /// Most absent pages.
     none: u32,
-    /// Most that are swapped.
+    /// Most swapped pages.
     swap: u32,
-    /// Least that are in use.
+    /// Least pages in use.
     referenced: u32,
 }
 
 impl Limits {
-    /// Where somebody asks for the block: anything but a block without contents (MADV_COLLAPSE).
-    pub(super) const ASKED: Limits = Limits { none: MAX_PTES, swap: LARGE, referenced: 0 };
+    /// For MADV_COLLAPSE: any block with contents.
+    pub(super) const REQUESTED: Limits = Limits { none: MAX_PTES, swap: LARGE, referenced: 0 };
 
-    /// Where khugepaged comes by itself. A page that is absent in a page table may belong to
-    /// nothing, and an access there is to fail: it is left so.
+    /// For khugepaged. A page that is absent in a real page table may be unmapped memory, where an
+    /// access must keep failing: such a block is not collapsed.
     pub(super) fn of(config: &KhugepagedConfig, recency: Recency) -> Limits {
         Limits {
             none: match recency {
@@ -39,21 +39,21 @@ impl Limits {
     }
 }
 
-/// What is in a block.
+/// Counts of a block's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     none: u32,
     swap: u32,
-    /// In memory, and used since that was last asked.
+    /// Resident, and used since the last probe.
     referenced: u32,
-    /// In memory as part of a large page.
+    /// Resident as part of a large page.
     large: u32,
-    /// Held by guards, or by a thread that changes them.
+    /// Pinned or locked.
     barred: u32,
 }
 
 impl Survey {
-    /// Notes an entry.
+    /// Counts an entry.
     pub(super) fn note(&mut self, entry: Entry, recency: Recency) {
         let used = match recency {
             Recency::AccessedBit => entry.is_accessed(),
@@ -77,11 +77,11 @@ const LARGE: u32 = LARGE_PAGES as u32;
 /// What to do with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Its pages are to be one.
+    /// It is collapsed.
     Collapse,
-    /// They are, and in use.
+    /// It is large already, and in use.
     Large,
-    /// Somebody is at one of them.
+    /// A page of it is pinned or locked.
     Busy,
     /// Too many are absent.
     ExceedNone,
@@ -98,7 +98,7 @@ pub(super) fn judge(survey: &Survey, limits: &Limits) -> Verdict {
             Verdict::Large
         }
         Survey { large: LARGE, .. } => Verdict::Cold,
-        // It is coming apart just now.
+        // It is being split.
         Survey { large: 1.., .. } => Verdict::Busy,
         Survey { none, .. } if *none > limits.none => Verdict::ExceedNone,
         Survey { swap, .. } if *swap > limits.swap => Verdict::ExceedSwap,
@@ -108,7 +108,7 @@ pub(super) fn judge(survey: &Survey, limits: &Limits) -> Verdict {
     }
 }
 
-/// Looks at the block that starts at `first`, until it is known that it is left as it is.
+/// Judges the block that starts at `first`; stops counting once it cannot be collapsed.
 pub(super) fn look<P: Platform>(
     space: &Space<P>,
     first: Vpn,
@@ -158,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_gets_any_block_with_contents() {
+    fn a_request_collapses_any_block_with_contents() {
         let verdicts = [survey(511, 0, 0), survey(0, 512, 0), survey(512, 0, 0)]
-            .map(|survey| judge(&survey, &Limits::ASKED));
+            .map(|survey| judge(&survey, &Limits::REQUESTED));
         assert_eq!(verdicts, [Verdict::Collapse, Verdict::Collapse, Verdict::ExceedNone]);
     }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn page_tables_say_nothing_of_absent_pages() {
+    fn absent_pages_of_page_tables_are_not_filled() {
         let config = KhugepagedConfig::default();
         let of = |recency| Limits::of(&config, recency);
         assert_eq!(of(Recency::AccessedBit), Limits { none: 64, swap: 64, referenced: 448 });

@@ -2,7 +2,7 @@
 
 use crate::frame::{Kind, Place};
 
-/// Which list.
+/// A list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     /// Anonymous, candidates for eviction.
@@ -36,12 +36,12 @@ impl List {
         }
     }
 
-    /// The list that is a place; `None` if that is none.
+    /// The list of a place; `None` if the place is not a list.
     pub(super) fn of(place: Place) -> Option<List> {
         List::ALL.into_iter().find(|list| list.place() == place)
     }
 
-    /// Where its pages say they are.
+    /// The place of its pages.
     pub fn place(self) -> Place {
         match self {
             List::InactiveAnon => Place::InactiveAnon,
@@ -52,11 +52,11 @@ impl List {
     }
 }
 
-/// Whether who moves pages between frames waits for others (migrate_mode).
+/// Whether page migration waits for other threads (migrate_mode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It does not, not even for a lock: what is in use is left alone.
+    /// It waits for nothing, and skips contended locks and pages in use.
     Async,
-    /// It waits for locks, and some time for pages in use.
+    /// It waits for locks, and for a bounded time for pages in use.
     Sync,
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What the lists should be.
+/// The expected lists.
 struct Model {
     first: u32,
     place: Vec<Place>,
@@ -62,7 +62,7 @@ impl Model {
         (0..self.batches.len()).flat_map(|cpu| self.empty(cpu)).collect()
     }
 
-    /// What was isolated is the oldest of a shard, any that has pages of the list.
+    /// The isolated pages are the oldest of one shard, any that has pages of the list.
     fn isolated(&mut self, lru: &Lru<TestPlatform>, list: List, max: usize, taken: &[Pfn]) {
         let pages = &mut self.lists[list as usize];
         let Some(first) = taken.first() else {
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// A few random isolated pages, no longer so.
+    /// Removes some random pages from `isolated`.
     fn some_isolated(&mut self, random: &mut Prng) -> Vec<Pfn> {
         let count = random.below(BATCH_PAGES_MAX as u64 + 1).min(self.isolated.len() as u64);
         let pick = |_| {
@@ -109,7 +109,7 @@ impl Model {
         (0..count).map(pick).collect()
     }
 
-    /// Exact in one shard; in several each list of each may lack what it has not told.
+    /// Exact with one shard; with several, up to the unpublished changes of each.
     fn assert_len(&self, lru: &Lru<TestPlatform>, found: u32, expected: usize) {
         let slack = lru.shards.slack() * List::ALL.len() as u32;
         assert!(found.abs_diff(expected as u32) <= slack, "{found} for {expected}, {slack} off");
@@ -150,7 +150,7 @@ fn any_list(random: &mut Prng) -> List {
 /// Most shards of a test.
 const SHARDS_MAX: usize = 4;
 
-/// In any order: shards have their own.
+/// Sorted, because the order of shards varies.
 fn sorted(pages: &[Pfn]) -> Vec<Pfn> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
@@ -249,7 +249,7 @@ struct Users {
     platform: TestPlatform,
     lru: Lru<TestPlatform>,
     frames: Frames<TestPlatform>,
-    /// By frame: whether a page has it. The page's entry.
+    /// By frame: whether a page has it. Stands for the page's entry.
     used: Vec<Mutex<bool>>,
     free: Mutex<Vec<Pfn>>,
     is_free: Vec<AtomicBool>,

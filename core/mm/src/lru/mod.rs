@@ -1,17 +1,17 @@
-//! Recency: active and inactive lists of anonymous and of files' pages per node (a lruvec), fed
-//! through per-CPU batches.
+//! The LRU lists of a node (a lruvec): active and inactive pages, anonymous ones and files'.
 //!
 //! ```text
 //! Lru -- CPU batches: Lock<CpuBatch>     15 pages, then to their lists under one lock
-//!     |- Shards                           the lists, in one shard or several   shards.rs
-//!     \- Workingset                      refaults and costs                  workingset.rs
+//!     |- Shards                          the lists, in one shard or several   shards.rs
+//!     \- Workingset                      refaults and costs                   workingset.rs
 //! ```
-//! Locking: a CPU's batch, then a shard of the lists (`LruBatch -> Lru`). Pages are taken off in
-//! batches of 32 ([`Lru::isolate`]) and looked at without a lock. A page dropped meanwhile comes
-//! out of [`Lru::add`] or [`Lru::putback`] as an orphan, for the caller to free: see
-//! [`crate::frame::Place`]. New anonymous pages start active and must be found unused twice before
-//! they go (a second chance). New pages of files start inactive, and are activated when they are
-//! used again: what is read once goes soon.
+//! Locking: a CPU's batch, then a shard (`LruBatch -> Lru`). Pages are isolated in batches of 32
+//! ([`Lru::isolate`]) and used without a lock. A page that is dropped while it is in a batch or
+//! isolated comes out of [`Lru::add`] or [`Lru::putback`] as an orphan, which the caller frees: see
+//! [`crate::frame::Place`].
+//!
+//! New anonymous pages start active, so they are evicted when found unused twice. New pages of
+//! files start inactive and are activated by a second use, so pages that are read once go first.
 
 mod list;
 #[cfg(test)]
@@ -30,25 +30,26 @@ use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
 use shards::{Contended, Shards, shards_for};
 
-/// Pages a CPU collects before it takes the lists' lock (folio_batch).
+/// Pages in a CPU's batch that start its way to the lists (folio_batch).
 const CPU_BATCH: usize = 15;
 
-/// With so many there is room for a run more: pages whose shard others have may wait for it.
+/// A batch of up to this many pages has room for one more run: pages of contended shards stay in
+/// it.
 const ROOM_LEFT: usize = BATCH_PAGES_MAX - RUN_PAGES_MAX;
 
-/// What came of taking a page off its list.
+/// The result of removing a page from its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It was on a list or on none: the caller has the frame now.
+    /// The frame is the caller's; it was on a list or on none.
     Taken,
-    /// Another thread has it in its hands and will free it.
+    /// Another thread has it in a batch or isolated, and will free it.
     Abandoned,
 }
 
-/// Pages of a CPU on their way to lists.
+/// A CPU's pages on their way to lists.
 struct CpuBatch {
     pages: FrameBatch,
-    /// Of each page.
+    /// By page.
     lists: [List; BATCH_PAGES_MAX],
 }
 
@@ -71,7 +72,7 @@ pub struct Lru<P: Platform> {
 }
 
 impl<P: Platform> Lru<P> {
-    /// Empty lists for the frames of a node, in so many shards; `None`: by its CPUs and frames.
+    /// Empty lists for the frames of a node. `shards`: how many; `None`: by its CPUs and frames.
     pub fn new(platform: &P, range: FrameRange, shards: Option<u32>) -> Lru<P> {
         let batch = |_| platform.new_lock(lock_class::LRU_BATCH, CpuBatch::new());
         let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == range.node;
@@ -90,7 +91,7 @@ impl<P: Platform> Lru<P> {
         &self.workingset
     }
 
-    /// Pages on a list, with several shards nearly; those in batches do not count.
+    /// Pages on a list, not counting those in batches. Approximate if there are several shards.
     pub fn len(&self, list: List) -> u32 {
         self.shards.len(list)
     }
@@ -127,19 +128,19 @@ impl<P: Platform> Lru<P> {
         }
     }
 
-    /// Puts what CPUs hold in batches on the lists. Returns orphans to free, of one CPU at a time
-    /// through `orphaned`.
+    /// Puts the pages of all CPUs' batches on their lists. Calls `orphaned` with the orphans to
+    /// free, one CPU's at a time.
     pub fn drain(&self, frames: &Frames<P>, mut orphaned: impl FnMut(&[Pfn])) {
         for cpu in 0..self.batches.len() {
             self.drain_of(frames, CpuId(cpu as u16), &mut orphaned);
         }
     }
 
-    /// The same for one CPU.
+    /// Puts the pages of one CPU's batch on their lists.
     pub fn drain_of(&self, frames: &Frames<P>, cpu: CpuId, mut orphaned: impl FnMut(&[Pfn])) {
         let mut batch = self.batches[usize::from(cpu.0)].lock();
         batch.visits(1);
-        // Most are, on a machine of many CPUs: they need no turn at the lists.
+        // With many CPUs most batches are empty.
         if !batch.pages.is_empty() {
             let orphans = self.empty(frames, &mut batch, Contended::Wait);
             drop(batch);
@@ -147,8 +148,7 @@ impl<P: Platform> Lru<P> {
         }
     }
 
-    /// Empties a CPU's batch, but for pages whose shard others have where nobody waits for them.
-    /// Returns orphans to free.
+    /// Empties a CPU's batch, except for pages whose shard was skipped. Returns orphans to free.
     fn empty(&self, frames: &Frames<P>, batch: &mut CpuBatch, contended: Contended) -> FrameBatch {
         let CpuBatch { pages, lists } = std::mem::replace(batch, CpuBatch::new());
         let from = Place::Batch;
@@ -159,8 +159,8 @@ impl<P: Platform> Lru<P> {
         orphans
     }
 
-    /// Takes up to `max` (at most 32) of the oldest pages of a list, of one shard: none only if
-    /// there are none.
+    /// Isolates up to `max` (at most 32) of the oldest pages of a list, all of one shard. Returns
+    /// none only if the list is empty.
     pub fn isolate(&self, frames: &Frames<P>, cpu: CpuId, list: List, max: usize) -> FrameBatch {
         let mut batch = FrameBatch::default();
         self.shards.pop(cpu, list, max.min(BATCH_PAGES_MAX), |pfn| {
@@ -171,14 +171,14 @@ impl<P: Platform> Lru<P> {
         batch
     }
 
-    /// The shard of a frame, to take several pages off its lists; `None` if others have it and
-    /// `mode` is [`Mode::Async`].
+    /// Locks the shard of a frame, to isolate several pages; `None` if it is contended and `mode`
+    /// is [`Mode::Async`].
     pub fn hold_shard(&self, pfn: Pfn, mode: Mode) -> Option<ShardHold<'_, P>> {
         self.shards.hold(pfn, mode)
     }
 
-    /// Takes a page off its list by its frame, and says which list that was; `None` if it is on
-    /// none just now, or its shard is held and `mode` is [`Mode::Async`].
+    /// Isolates the page in a frame and returns the list it was on; `None` if it is on no list, or
+    /// its shard is contended and `mode` is [`Mode::Async`].
     pub fn isolate_frame(&self, frames: &Frames<P>, pfn: Pfn, mode: Mode) -> Option<List> {
         let list = List::of(frames.place(pfn).get())?;
         let isolate = || frames.place(pfn).change(list.place(), Place::Isolated);
@@ -194,8 +194,8 @@ impl<P: Platform> Lru<P> {
         self.link(frames, pages, Place::Isolated, Contended::Wait, |_| list).0
     }
 
-    /// Takes a page out of wherever it is. The caller holds the lock of the page's entry, and has
-    /// made the frame nobody's.
+    /// Removes a dropped page from its list, or makes it an orphan. The caller holds the page's
+    /// entry, and has cleared the frame's owner.
     pub fn remove(&self, frames: &Frames<P>, pfn: Pfn) -> Removal {
         loop {
             let place = frames.place(pfn).get();
@@ -205,7 +205,7 @@ impl<P: Platform> Lru<P> {
                 Place::ActiveAnon => self.unlink(frames, pfn, List::ActiveAnon),
                 Place::InactiveFile => self.unlink(frames, pfn, List::InactiveFile),
                 Place::ActiveFile => self.unlink(frames, pfn, List::ActiveFile),
-                // A tail only while its large page is on its way out.
+                // A tail only while its large page is being evicted.
                 Place::Batch | Place::Isolated | Place::Tail => {
                     frames.place(pfn).change(place, Place::Orphan).map(|()| Removal::Abandoned)
                 }
@@ -213,7 +213,7 @@ impl<P: Platform> Lru<P> {
                     unreachable!("{place:?}: no entry to be removed through")
                 }
             };
-            // A change of place between the look and the act: look again.
+            // The place changed in between: try again.
             if let Ok(removal) = outcome {
                 return removal;
             }
@@ -225,8 +225,8 @@ impl<P: Platform> Lru<P> {
         self.shards.remove(pfn, list, off).map(|()| Removal::Taken)
     }
 
-    /// Puts `pages` (at most 32), whose place is `from`, on their lists, except orphans, which it
-    /// returns, and pages whose shard others have, a bit each.
+    /// Puts `pages` (at most 32), whose place is `from`, on their lists. Returns the orphans among
+    /// them, and a bit for each page whose shard was skipped.
     fn link(
         &self,
         frames: &Frames<P>,
@@ -242,7 +242,7 @@ impl<P: Platform> Lru<P> {
                 Ok(()) => Some(list),
                 Err(_) => {
                     let freed = place.change(Place::Orphan, Place::Off);
-                    debug_assert_eq!(freed, Ok(()), "only an orphan is not where it was");
+                    debug_assert_eq!(freed, Ok(()), "only an orphan changed its place");
                     orphans.push(pages[index]);
                     None
                 }

@@ -1,21 +1,21 @@
-//! What balances anonymous pages against files' pages: refaults, and what they and rotations cost.
+//! Refault distances and costs, which balance anonymous pages against files' pages.
 //!
 //! ```text
-//! eviction, activation --> age        a shadow of it stays in the page's entry
-//! fault on a shadow    --> distance = age now - age then: pages that took its place meanwhile
-//!                          not more than the lists that it competes with: it should have stayed
-//! refaults, writes, rotations --> cost[kind]: the kind that costs less is scanned more
+//! eviction, activation --> age       a shadow with the age stays in the page's entry
+//! fault on a shadow    --> distance = age now - age then
+//!                          at most the size of the competing lists: the page should have stayed
+//! refaults, writes, rotations --> cost[kind]: the cheaper kind is scanned more
 //! ```
-//! Words, no lock: all are guesses. As in the kernel (`mm/workingset.c`, `lru_note_cost`).
+//! As in the kernel (`mm/workingset.c`, `lru_note_cost`). Locking: none; the words are estimates.
 
 use crate::frame::{Kind, Shadow};
 use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a page read or written costs, in rotations of one (SWAP_CLUSTER_MAX).
+/// The cost of a page read or written, in rotations (SWAP_CLUSTER_MAX).
 const IO_COST: u64 = 32;
 
-/// The recent past of a node's lists.
+/// The recent history of a node's lists.
 pub struct Workingset<P: Platform> {
     /// Evictions and activations of files' pages.
     age: P::Atomic<u64>,
@@ -25,7 +25,7 @@ pub struct Workingset<P: Platform> {
     refaults: P::Atomic<u64>,
     /// Those that reclaim has acted on.
     acknowledged: P::Atomic<u64>,
-    /// Batches that were due to anonymous pages while there were two kinds, in parts.
+    /// Sum of the anonymous pages' shares of batches so far; wraps around.
     turn: P::Atomic<u32>,
 }
 
@@ -40,7 +40,7 @@ impl<P: Platform> Workingset<P> {
         }
     }
 
-    /// Pages of files are evicted or activated; returns the age of now.
+    /// Adds evictions or activations of files' pages; returns the new age.
     pub fn age_by(&self, pages: usize) -> u64 {
         match pages {
             0 => self.age.load(Relaxed),
@@ -48,7 +48,7 @@ impl<P: Platform> Workingset<P> {
         }
     }
 
-    /// Evictions and activations since a page left.
+    /// Evictions and activations since a page was evicted.
     pub fn distance(&self, shadow: Shadow) -> u64 {
         shadow.distance(self.age.load(Relaxed))
     }
@@ -73,8 +73,8 @@ impl<P: Platform> Workingset<P> {
         }
     }
 
-    /// Notes pages read again or written, and pages looked at in vain, on lists of `listed` pages
-    /// in all. The past counts half whenever the sum exceeds a quarter of these.
+    /// Adds the costs of pages read again or written, and of pages scanned in vain. All costs are
+    /// halved when their sum exceeds a quarter of the `listed` pages.
     pub fn note_cost(&self, kind: Kind, ios: u32, rotated: u32, listed: u32) {
         let cost = u64::from(ios) * IO_COST + u64::from(rotated);
         if cost == 0 {
@@ -93,7 +93,7 @@ impl<P: Platform> Workingset<P> {
         self.cost.each_ref().map(|cost| cost.load(Relaxed))
     }
 
-    /// Adds to the turns that anonymous pages have had; returns what they were. Wraps around.
+    /// Adds to the sum of anonymous pages' shares; returns the sum before.
     pub fn next_turn(&self, share: u32) -> u32 {
         self.turn.fetch_add(share, Relaxed)
     }
@@ -115,11 +115,11 @@ mod tests {
         set.note_cost(Kind::File, 0, 1, 100);
         assert_eq!(set.costs(), [17, 4], "43 is more than a quarter of 100");
         set.note_cost(Kind::Anon, 0, 0, 0);
-        assert_eq!(set.costs(), [17, 4], "nothing happened");
+        assert_eq!(set.costs(), [17, 4], "no cost");
     }
 
     #[test]
-    fn the_distance_counts_what_came_after() {
+    fn the_distance_counts_later_evictions_and_activations() {
         let set: Workingset<TestPlatform> = Workingset::new();
         let shadow = Shadow::new(NodeId(0), set.age_by(10), History::New);
         assert_eq!(set.distance(shadow), 0);

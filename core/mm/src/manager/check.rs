@@ -2,9 +2,8 @@
 
 use super::StartError;
 use crate::config::{
-    Config, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX,
-    KhugepagedConfig, LRU_SHARDS_MAX, MAX_PTES, READAHEAD_THREADS_MAX, SWAPPINESS_MAX,
-    ZONE_PARTS_MAX,
+    Config, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, KhugepagedConfig, LRU_SHARDS_MAX, MAX_PTES,
+    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
 };
 use highwater_units::Nanos;
 
@@ -19,7 +18,8 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if config.lru_shards.is_some_and(|shards| !(1..=LRU_SHARDS_MAX).contains(&shards)) {
         return Err(StartError::Config("shards of the LRU lists are 1 to 64"));
     }
-    if !(DIRECT_RECLAIM_MIN..=DIRECT_RECLAIM_MAX).contains(&config.direct_reclaim) {
+    #[cfg(feature = "history")]
+    if !config.history.reclaim.is_valid() {
         return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
     }
     if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {

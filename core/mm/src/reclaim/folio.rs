@@ -14,7 +14,7 @@
 
 use super::destinations::Destinations;
 use super::fate::{Fate, decide};
-use crate::folio::{self, Folio, Taken};
+use crate::folio::{self, Folio, Unmapped};
 use crate::lru::Kind;
 use crate::machine::Machine;
 use crate::phase;
@@ -119,7 +119,7 @@ fn sort_folio<'a, P: Platform>(
     }
     if was.is_mapped() {
         let protection = if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
-        if folio::unmap(m, space, held.owner(0), &folio, protection) == Taken::Busy {
+        if folio::unmap(m, space, held.owner(0), &folio, protection) == Unmapped::Busy {
             return to.kept.push(head);
         }
     }

@@ -101,7 +101,7 @@ fn evicted<P: Platform>(m: &Machine<P>, node: &Node<P>, pfn: Pfn, was: Entry, ag
     if was.is_ahead() {
         m.count(Counter::FileRaWasted, 1);
     }
-    if !m.config.shadows {
+    if !m.config.notes_refaults() {
         return Entry::ABSENT;
     }
     let history = m.frames.history(pfn);

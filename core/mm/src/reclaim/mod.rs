@@ -24,6 +24,8 @@ mod destinations;
 mod evict;
 mod fate;
 mod folio;
+#[cfg(feature = "history")]
+mod history;
 mod in_place;
 mod kswapd;
 mod kswapd_pool;

@@ -12,6 +12,8 @@
 use super::aging::refill_inactive;
 use super::balance::{Figures, Plan};
 use super::evict::evict;
+#[cfg(feature = "history")]
+use super::history::direct_goal;
 use super::reclaimer::Reclaimer;
 use super::throttle::{self, IsolatedPages, Isolation};
 use crate::lru::{Kind, List};
@@ -35,14 +37,11 @@ pub fn shrink<P: Platform>(
     let _phase = m.enter(phase::RECLAIM);
     let mut freed = 0;
     for priority in (0..=PRIORITY_MAX).rev() {
+        let mut plan = Plan::new(&Figures::of(m, node), priority);
         let enough = match (&reclaimer, priority) {
-            (Reclaimer::Direct, PRIORITY_MAX) => target.max(m.config.direct_reclaim),
+            (Reclaimer::Direct, PRIORITY_MAX) => direct_goal(m, target, &mut plan),
             _ => target,
         };
-        let mut plan = Plan::new(&Figures::of(m, node), priority);
-        if enough > target {
-            plan.left = plan.left.max(enough);
-        }
         while plan.left > 0 && freed < enough {
             let Some((kind, batch)) = next_batch(m, node, &mut plan, reclaimer) else { break };
             let scanned = batch.len() as u32;
@@ -55,6 +54,12 @@ pub fn shrink<P: Platform>(
     }
     node.lru.workingset().acknowledge_refaults();
     freed
+}
+
+/// Frames that a direct reclaim frees in its first round, if it can.
+#[cfg(not(feature = "history"))]
+fn direct_goal<P: Platform>(_: &Machine<P>, target: u32, _: &mut Plan) -> u32 {
+    target.max(BATCH_PAGES_MAX as u32)
 }
 
 /// Which pages go next: isolates the oldest inactive pages of the kind that is due, after refilling

@@ -1,76 +1,75 @@
-//! How many kswapd threads a node should have, where that is left to the manager: decided anew
-//! every period, from what was seen in it.
+//! How many kswapd threads a node should have in automatic mode, decided every period. Pure.
 //!
 //! ```text
-//! Sample (a period) -> Streaks: since when it is short, calm, squeezed -> decide: Sizing
+//! Sample (a period) -> Streaks: since when short, in excess, squeezed -> decide: Sizing
 //! ```
-//! - short: there were direct reclaims, and to free what these freed, too, would have taken the
-//!   threads all of the time or more; or they were at work all of the time, and yet the zone ended
+//! - short: there were direct reclaims, and freeing their pages, too, would have taken the threads
+//!   all of their time or more; or the threads worked all of the time, and the zone still ended
 //!   below low;
-//! - calm: one thread less could have done all that work with ease;
-//! - squeezed: there is hardly an idle CPU. What kswapd threads use they take from others then.
+//! - in excess: one thread fewer could easily have done all the work;
+//! - squeezed: hardly a CPU idles, so kswapd threads take CPU time from other threads.
 //!
-//! That threads sleep does not say that they are enough: each direct reclaim frees more than it
-//! takes, and brings the zone to its high mark now and then. In the published experiment kswapd is
-//! at work for 99 % of the time as direct reclaims begin, for 51 % when they do most of the work.
+//! Sleeping threads do not mean that there are enough: a direct reclaim frees more than it needs,
+//! which sometimes brings the zone to its high watermark. In the published experiment kswapd works
+//! for 99 % of the time when direct reclaims begin, and for 51 % when they do most of the work.
 //!
-//! The objection to many threads was that they steal CPU time from working tasks. So no more are
-//! added than CPUs idle, and when none does one is taken away. Pure.
+//! The objection to many threads was that they take CPU time from the tasks. So threads are added
+//! for idle CPUs only, and one is removed when no CPU idles.
 
 use crate::config::KSWAPD_THREADS_MAX;
 use highwater_units::Nanos;
 
 /// Time between two decisions.
 pub(super) const PERIOD: Nanos = Nanos(10_000_000);
-/// How long it must be short before a thread is added: on a real system, idle time is counted in
-/// ticks of 10 ms.
+/// How long a node must be short before threads are added. Real systems count idle time in ticks of
+/// 10 ms.
 const SHORT_MIN: Nanos = Nanos(50_000_000);
-/// How long it must be squeezed before one is taken away.
+/// How long it must be squeezed before a thread is removed.
 const SQUEEZED_MIN: Nanos = Nanos(100_000_000);
-/// How long it must be calm before one is taken away.
+/// How long threads must be in excess before one is removed.
 pub(super) const EXCESS_MIN: Nanos = Nanos(500_000_000);
 
-/// A thread that was at work for so much of a period, in thousandths, was so all the time.
+/// Part of a period, in thousandths, from which on a thread counts as working all of the time.
 const BUSY: u64 = 900;
-/// The others may be at work for so much of a period without a thread that is taken away.
+/// Part of a period that the remaining threads may work after one is removed.
 const EASY: u64 = 700;
-/// Idle CPUs that stay idle when threads are added, in thousandths.
+/// Idle CPUs, in thousandths, that are left when threads are added.
 const IDLE_LEFT: u64 = 250;
-/// Idle CPUs below which all are taken.
+/// Idle CPUs, in thousandths, below which the machine is squeezed.
 const IDLE_NONE: u64 = 100;
 
-/// What was seen in a period.
+/// The measurements of a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// How long it was.
+    /// Its length.
     pub(super) length: Nanos,
     /// Threads.
     pub(super) threads: usize,
-    /// Time for which the laziest of them was at work.
+    /// Time that the least busy of them worked.
     pub(super) least_busy: Nanos,
-    /// Time for which they were at work, together.
+    /// Time that all of them worked.
     pub(super) busy: Nanos,
     /// Pages that kswapd freed, on all nodes.
     pub(super) freed: u64,
-    /// Pages that tasks freed in direct reclaim, on all nodes.
+    /// Pages freed in direct reclaim, on all nodes.
     pub(super) freed_directly: u64,
     /// Direct reclaims, on all nodes.
     pub(super) stalls: u64,
-    /// Frames free at its end.
+    /// Free frames at its end.
     pub(super) free: u32,
-    /// The low mark.
+    /// The low watermark.
     pub(super) low: u32,
-    /// Time for which CPUs idled that the threads may use; `None`: unknown.
+    /// Idle time of the CPUs that the threads may use; `None`: unknown.
     pub(super) idle: Option<Nanos>,
 }
 
 impl Sample {
-    /// Thousandths of the period.
+    /// A time in thousandths of the period.
     fn share(&self, time: Nanos) -> u64 {
         time.0.saturating_mul(1000) / self.length.0.max(1)
     }
 
-    /// For how long threads would have been at work if they had freed all that was freed.
+    /// Time that the threads would have worked if they had freed all pages themselves.
     fn wanted(&self) -> Nanos {
         let all = u128::from(self.freed + self.freed_directly);
         let wanted = u128::from(self.busy.0) * all / u128::from(self.freed.max(1));
@@ -92,7 +91,7 @@ impl Sample {
     }
 }
 
-/// What goes on, and since when.
+/// The conditions that hold now, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Streaks {
     short: Option<Streak>,
@@ -100,19 +99,18 @@ pub(super) struct Streaks {
     squeezed: Option<Streak>,
 }
 
-/// A time over which something was seen in every period.
+/// Consecutive periods in which a condition held.
 #[derive(Clone, Copy, Debug, Default)]
 struct Streak {
     length: Nanos,
-    /// For which CPUs idled meanwhile.
+    /// Idle CPU time in them.
     idle: Nanos,
-    /// Threads that would have been at work all the time, in thousandths, in the period in which it
-    /// was least.
+    /// Threads that would have worked all of the time, in thousandths: the least of all periods.
     wanted: u64,
 }
 
 impl Streaks {
-    /// One period more.
+    /// Adds a period.
     pub(super) fn extend(&mut self, sample: &Sample) {
         let longer = |streak: Option<Streak>, goes_on: bool| {
             let wanted = sample.share(sample.wanted());
@@ -128,31 +126,33 @@ impl Streaks {
     }
 }
 
-/// What happens to the number of threads.
+/// The change of the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizing {
-    /// So many more.
+    /// Add threads.
     Grow(usize),
-    /// One less.
+    /// Remove one.
     Shrink,
-    /// As many.
+    /// No change.
     Keep,
 }
 
-/// Decides.
+/// Decides the change for a node with `threads` threads.
 pub(super) fn decide(threads: usize, streaks: &Streaks) -> Sizing {
     let lasts = |streak: Option<Streak>, min: Nanos| streak.is_some_and(|s| s.length >= min);
     let growth = streaks.short.filter(|s| s.length >= SHORT_MIN).map_or(0, |s| s.growth(threads));
-    match () {
-        () if threads > 1 && lasts(streaks.squeezed, SQUEEZED_MIN) => Sizing::Shrink,
-        () if threads > 1 && lasts(streaks.excess, EXCESS_MIN) => Sizing::Shrink,
-        () if growth > 0 => Sizing::Grow(growth),
-        () => Sizing::Keep,
+    let surplus = lasts(streaks.squeezed, SQUEEZED_MIN) || lasts(streaks.excess, EXCESS_MIN);
+    if threads > 1 && surplus {
+        Sizing::Shrink
+    } else if growth > 0 {
+        Sizing::Grow(growth)
+    } else {
+        Sizing::Keep
     }
 }
 
 impl Streak {
-    /// How many threads are missing, as far as CPUs idle.
+    /// Threads that are missing and for which CPUs idle.
     fn growth(&self, threads: usize) -> usize {
         let missing = (self.wanted.div_ceil(1000) as usize).saturating_sub(threads).max(1);
         let idle = self.idle.0 * 1000 / self.length.0.max(1);
@@ -165,7 +165,7 @@ impl Streak {
 mod tests {
     use super::*;
 
-    /// Two threads that never sleep, a direct reclaim, three of four CPUs idle.
+    /// Two threads that never sleep, one direct reclaim, three of four CPUs idle.
     const SHORT: Sample = Sample {
         length: PERIOD,
         threads: 2,
@@ -179,7 +179,7 @@ mod tests {
         idle: Some(Nanos(3 * PERIOD.0)),
     };
 
-    /// What is decided after each of some equal periods.
+    /// The decision after a number of equal periods.
     fn after(periods: u64, sample: Sample) -> Sizing {
         let mut streaks = Streaks::default();
         (0..periods).for_each(|_| streaks.extend(&sample));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_where_all_are_busy_memory_is_short_and_cpus_idle() {
+    fn threads_are_added_if_memory_is_short_and_cpus_idle() {
         let part = |thousandths: u64| Nanos(PERIOD.0 * thousandths / 1000);
         let table = [
             (SHORT, Sizing::Grow(1)),
@@ -196,7 +196,7 @@ mod tests {
             (Sample { stalls: 0, free: 99, least_busy: part(899), ..SHORT }, Sizing::Keep),
             (Sample { busy: part(1799), ..SHORT }, Sizing::Keep),
             (Sample { busy: part(1800), ..SHORT }, Sizing::Grow(1)),
-            // They did a tenth of the work, in a fifth of their time.
+            // They did a tenth of the work in a fifth of their time.
             (Sample { busy: part(400), freed_directly: 9000, ..SHORT }, Sizing::Grow(2)),
             (Sample { freed_directly: 2001, ..SHORT }, Sizing::Grow(2)),
             (Sample { freed_directly: 2001, idle: Some(part(99_000)), ..SHORT }, Sizing::Grow(5)),
@@ -214,12 +214,12 @@ mod tests {
         ];
         for (sample, expected) in table {
             assert_eq!(after(5, sample), expected, "{sample:?}");
-            assert_eq!(after(4, sample), Sizing::Keep, "it has not lasted: {sample:?}");
+            assert_eq!(after(4, sample), Sizing::Keep, "too short a streak: {sample:?}");
         }
     }
 
     #[test]
-    fn fewer_threads_where_one_less_would_do_or_no_cpu_idles() {
+    fn a_thread_is_removed_if_fewer_would_do_or_no_cpu_idles() {
         let excess = Sample { busy: Nanos(PERIOD.0 * 7 / 10), stalls: 0, ..SHORT };
         let taken = Sample { idle: Some(Nanos(PERIOD.0 / 11)), ..SHORT };
         let table = [
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streak_ends_with_one_period_that_differs() {
+    fn one_different_period_ends_a_streak() {
         let mut streaks = Streaks::default();
         for period in 1..100 {
             let stalls = u64::from(period % 5 != 0);

@@ -1,15 +1,15 @@
-//! The flusher: a thread that writes files' changed pages before memory is full of them.
+//! The flusher: a thread that writes files' dirty pages before memory is full of them.
 //!
 //! ```text
-//! who will change a page -> balance: go on | ring, and wait until pages were written
-//! who has changed one    -> tell: ring, if too many are dirty, or the flusher knows of none
-//! run: review -> Sleep, SleepFor | pass: some of each file, from where the last pass ended
-//!   gather: 32 runs held, unmapped -> write, all under way together -> clean, released
+//! before a page is changed -> balance: go on | wake the flusher, wait until pages are written
+//! after it was             -> page_dirtied: wake the flusher if needed
+//! run: sleep | pass: some pages of each file, from where the last pass ended
+//!   gather: 32 runs held, unmapped -> write, all in flight together -> clean, unlocked
 //! ```
-//! Entries are only tried for, and held until their write is over: who wants such a page waits.
-//! What is pinned or busy is left for a later pass. A page that could not be written stays dirty:
-//! [`super::write_back`] tries again, and says why not; who waits here goes on when nothing more is
-//! written.
+//! Entries are only tried, and held until their write is over: a fault on such a page waits. Pinned
+//! and locked pages are left for a later pass. A page that could not be written stays dirty
+//! (`write_completion.rs`); [`super::write_back`] tries again and reports the error. A waiting
+//! writer goes on once nothing more is written.
 
 use super::dirty::{EXPIRE, Flush, Limits, Writer};
 use crate::kthread::Kthreads;
@@ -25,19 +25,19 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-/// Runs under write together.
+/// Runs in flight together.
 const BATCH: usize = 32;
 
 /// Pages of a file that a pass writes before it goes on to the next file.
 const PASS_PAGES: usize = 1024;
 
-/// How long who changes pages waits for one more to be written (the kernel's MAX_PAUSE).
+/// Longest wait of a writer for one more page to be written (the kernel's MAX_PAUSE).
 const PAUSE_MAX: Nanos = Nanos(200_000_000);
 
-/// How long the flusher rests when it could write nothing.
-const REST: Nanos = Nanos(20_000_000);
+/// How long the flusher sleeps after a pass that could write nothing.
+const RETRY_DELAY: Nanos = Nanos(20_000_000);
 
-/// Changed pages of all files.
+/// Dirty pages of all files.
 fn dirty_pages<P: Platform>(m: &Machine<P>) -> u64 {
     m.spaces().map(Space::dirty).sum()
 }
@@ -50,16 +50,18 @@ fn limits<P: Platform>(m: &Machine<P>) -> Limits {
     Limits::new(room.sum(), m.config.dirty_background_ratio, m.config.dirty_ratio)
 }
 
-/// This thread has changed a page of a file.
-pub fn tell<P: Platform>(m: &Machine<P>) {
-    let knows_of_none = m.flusher.sleeping.load(SeqCst) != 0;
-    if knows_of_none || limits(m).writer(dirty_pages(m)) != Writer::GoOn {
+/// Notes that this thread has dirtied a file's page: wakes the flusher if it sleeps, or if too many
+/// pages are dirty.
+pub fn page_dirtied<P: Platform>(m: &Machine<P>) {
+    let sleeping = m.flusher.sleeping.load(SeqCst) != 0;
+    if sleeping || limits(m).writer(dirty_pages(m)) != Writer::GoOn {
         m.flusher.wait.notify_all();
     }
 }
 
-/// This thread, which holds no entries, is about to change a page of a file: waits for the flusher
-/// where too many are. Not after the page is mapped: the flusher might unmap it before it is used.
+/// Waits for the flusher while too many pages are dirty. Called before this thread, which holds no
+/// entries, changes a file's page: once the page is mapped, the flusher might unmap it before it is
+/// used.
 pub fn balance<P: Platform>(m: &Machine<P>) {
     if limits(m).writer(dirty_pages(m)) == Writer::Wait {
         wait(m);
@@ -82,10 +84,10 @@ fn wait<P: Platform>(m: &Machine<P>) {
     }
 }
 
-/// Starts the thread, if there are devices for files. When it ends, what is dirty stays so.
+/// Starts the thread, if there are devices for files. It writes nothing when it ends.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system refuses a thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
     if !machine.has_files() {
         return Ok(None);
@@ -95,13 +97,12 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     Ok(Some(thread))
 }
 
-/// Where the flusher is in a file.
+/// The flusher's position in a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     /// The next page to look at.
     at: u64,
-    /// Since when the file is known to have changed pages; all changed before are written when the
-    /// oldest expires.
+    /// Since when the file is known to have dirty pages.
     since: Option<Nanos>,
 }
 
@@ -131,18 +132,18 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
                 m.flusher.sleeping.store(0, SeqCst);
             }
             Flush::SleepFor(time) => m.flusher.wait.wait(ticket, Some(time)),
-            Flush::Some => {
+            Flush::WriteSome => {
                 let pass = |(space, round)| flush_some(m, space, round, PASS_PAGES);
                 let written: usize = m.spaces().zip(&mut rounds).map(pass).sum();
                 if written == 0 {
-                    m.flusher.wait.wait(ticket, Some(REST));
+                    m.flusher.wait.wait(ticket, Some(RETRY_DELAY));
                 }
             }
         }
     }
 }
 
-/// For how long a file is known to have changed pages.
+/// For how long a file is known to have dirty pages.
 fn age<P: Platform>(space: &Space<P>, round: &mut Round, now: Nanos) -> Nanos {
     match space.dirty() {
         0 => round.since = None,
@@ -151,7 +152,7 @@ fn age<P: Platform>(space: &Space<P>, round: &mut Round, now: Nanos) -> Nanos {
     round.since.map_or(Nanos(0), |since| now.since(since))
 }
 
-/// Writes what expired files have changed, each once from its beginning to its end.
+/// Writes the dirty pages of files whose oldest has expired, each file once from beginning to end.
 fn flush_expired<P: Platform>(m: &Machine<P>, rounds: &mut [Round], now: Nanos) {
     for (space, round) in m.spaces().zip(rounds) {
         if age(space, round, now) >= EXPIRE {
@@ -161,8 +162,8 @@ fn flush_expired<P: Platform>(m: &Machine<P>, rounds: &mut [Round], now: Nanos) 
     }
 }
 
-/// Writes changed pages of a file from where it stands on, up to its end, and about as many as said
-/// at most; says how many. At the end it begins again.
+/// Writes about `most` dirty pages of a file, from its position up to its end; returns how many.
+/// After the end it starts over.
 fn flush_some<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
@@ -192,8 +193,8 @@ struct Batch<'a, P: Platform> {
     len: usize,
 }
 
-/// Holds changed pages from `from` on, as many runs as fit. Says where to go on; `None`: the file
-/// is at its end.
+/// Holds dirty pages from `from` on, as many runs as fit. Returns where to go on; `None` at the end
+/// of the file.
 fn gather<'a, P: Platform>(
     m: &Machine<P>,
     space: &'a Space<P>,
@@ -216,7 +217,7 @@ fn gather<'a, P: Platform>(
     (None, batch)
 }
 
-/// Holds and unmaps changed pages from `vpn` on, if nobody is at work on the first.
+/// Holds and unmaps a run of dirty pages from `vpn` on, unless the first is locked or pinned.
 fn take_run<'a, P: Platform>(m: &Machine<P>, space: &'a Space<P>, vpn: Vpn) -> Option<Held<'a, P>> {
     if !space.entry(vpn).is_dirty() {
         return None;
@@ -245,7 +246,7 @@ fn resident_frames<P: Platform>(held: &Held<'_, P>) -> FrameList {
     held.entries().iter().map(|entry| resident_frame(*entry)).collect()
 }
 
-/// Writes the runs, all under way together; says how many pages.
+/// Writes the runs, all in flight together; returns how many pages were written.
 fn write_batch<P: Platform>(m: &Machine<P>, device: u8, batch: Batch<'_, P>) -> usize {
     let mut ios = [Io::new(0, FrameList::default()); BATCH];
     for (io, held) in ios.iter_mut().zip(batch.runs.iter().flatten()) {

@@ -1,13 +1,13 @@
-//! Writes the changed pages of a file's space to their places.
+//! Writes the dirty pages of a file's space to their places: msync, fsync and, in the background,
+//! the [`flusher`].
 //!
 //! ```text
-//! each run of dirty entries: hold -> unmap -> write, at the slots of their numbers -> clean
+//! each run of dirty entries: hold -> unmap -> write -> write_completion.rs: clean, or still dirty
 //!                                        \- pinned by the system: a copy is written, stays dirty
 //! ```
-//! The entries are held until the write is over, so that no page changes meanwhile: who wants one
-//! waits. A page that the system has pinned may change at any time, and stays dirty. Reclaim writes
-//! pages of files, too (`reclaim/in_place.rs`), in the same way; and so does the [`flusher`], in
-//! the background, so that memory is not full of changed pages ([`dirty`]).
+//! The entries are held until the write is over, so that no page changes meanwhile; a fault on one
+//! waits. The system may change a pinned page at any time, so that one stays dirty. Reclaim also
+//! writes files' pages (`reclaim/in_place.rs`).
 
 mod dirty;
 pub mod flusher;
@@ -23,17 +23,17 @@ use crate::write_completion::{Purpose, complete_held, resident_frame};
 use highwater_platform::{Io, IoError, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, Vpn};
 
-/// Makes the device equal to a range of a file's space, and what was written to it durable.
+/// Writes the dirty pages of a range of a file's space, and makes them durable.
 ///
 /// # Errors
-/// The first one. The rest is written all the same; what was not stays dirty.
+/// The first one. The other pages are written all the same; those that were not stay dirty.
 pub fn write_back<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
     range: Range,
 ) -> Result<(), FaultError> {
     let _phase = m.enter(phase::RANGE);
-    let Backing::File { device } = space.backing() else { panic!("the space is no file's") };
+    let Backing::File { device } = space.backing() else { panic!("not a file's space") };
     let mut outcome = Ok(());
     each_held(space, range, Large::Leave, Entry::is_dirty, |mut held| {
         let mut at = 0;
@@ -46,7 +46,7 @@ pub fn write_back<P: Platform>(
     outcome.and(m.platform.sync(device).map_err(FaultError::Write))
 }
 
-/// Writes pages from `at` on that are all mapped or all not; returns how many, and the outcome.
+/// Writes pages from `at` on that are all mapped or all unmapped; returns how many, and the result.
 fn write_stretch<P: Platform>(
     m: &Machine<P>,
     held: &mut Held<'_, P>,
@@ -83,7 +83,7 @@ fn write_stretch<P: Platform>(
     }
 }
 
-/// Writes a page that must stay mapped, as it is now.
+/// Writes a copy of a page that cannot be unmapped.
 fn write_copy<P: Platform>(
     m: &Machine<P>,
     device: u8,

@@ -1,7 +1,7 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
-use highwater_mm::config::history::{CompactHistory, ReadaheadBy, SwapHistory};
+use highwater_mm::config::history::{CompactHistory, ReadaheadBy, ReclaimHistory, SwapHistory};
 use highwater_mm::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
 use highwater_mm::folio::ORDER_MAX;
 use highwater_mm::machine::SPACES_MAX;
@@ -304,11 +304,11 @@ impl Plan {
 
 /// Settings: often the defaults, and marks of at most about half of the frames.
 fn draw_config(random: &mut Prng, frames: u64) -> Config {
+    let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
+    let mut usual = Config { kswapd_threads, ..Config::default() };
     // Drawn apart, so that what seeds mean otherwise stays the same.
     let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
-    let direct_reclaim = if apart.percent(20) { 32 << apart.below(6) } else { 32 };
-    let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
-    let mut usual = Config { kswapd_threads, direct_reclaim, ..Config::default() };
+    usual.history.reclaim.direct_reclaim = ReclaimHistory::draw_direct_reclaim(&mut apart);
     if random.percent(50) {
         return usual;
     }
@@ -318,11 +318,11 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     usual.history.swap = SwapHistory::draw(random);
     usual.readahead = Readahead::ALL[random.below(4) as usize];
     let swappiness = [0, 60, 100, 200, random.below(201) as u32][random.below(5) as usize];
-    let shadows = [false, true][random.below(2) as usize];
+    usual.history.reclaim.shadows = random.below(2) == 1;
     let lru_shards = random.percent(50).then(|| 1 + random.below(6) as u32);
     let [dirty_background_ratio, dirty_ratio] = draw_dirty_ratios(random);
     let usual = Config { lru_shards, dirty_background_ratio, dirty_ratio, ..usual };
-    Config { min_free, watermark_scale, window_max, swappiness, shadows, ..usual }
+    Config { min_free, watermark_scale, window_max, swappiness, ..usual }
 }
 
 /// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.

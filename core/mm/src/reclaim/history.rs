@@ -1,0 +1,14 @@
+//! Direct reclaim of kernels that do not stop at a batch.
+
+use super::balance::Plan;
+use crate::machine::Machine;
+use highwater_platform::Platform;
+
+/// Frames that a direct reclaim frees in its first round, if it can; `plan` scans as many pages.
+pub(super) fn direct_goal<P: Platform>(m: &Machine<P>, target: u32, plan: &mut Plan) -> u32 {
+    let goal = target.max(m.config.history.reclaim.direct_reclaim);
+    if goal > target {
+        plan.left = plan.left.max(goal);
+    }
+    goal
+}
