@@ -72,7 +72,7 @@ fn gather<P: Platform>(
             left = request.skip(1);
             continue;
         };
-        let frames = alloc::at_hand(m, held.len())?;
+        let frames = alloc::frames_noretry(m, held.len())?;
         held.truncate(frames.len());
         (left, pages) = (request.skip(frames.len() as u64), pages + frames.len());
         batch.add(ReadRun { left: held.leave(), slots, frames, marker: request.marker });

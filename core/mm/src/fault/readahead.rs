@@ -183,8 +183,8 @@ impl<'a, P: Platform> Reader<'a, P> {
         let (m, backing) = (self.m, held.space().backing());
         loop {
             let free = match backing {
-                Backing::Anonymous => alloc::at_hand(m, held.len()),
-                Backing::File { .. } => alloc::spare(m, held.len()),
+                Backing::Anonymous => alloc::frames_noretry(m, held.len()),
+                Backing::File { .. } => alloc::frames_noreclaim(m, held.len()),
             };
             match (free, self.len, gathered, backing) {
                 (Some(frames), ..) => return Frames::Some(frames),

@@ -61,7 +61,7 @@ fn hold<P: Platform>(space: &Space<P>, first: Vpn, end: Vpn) -> Option<Held<'_, 
 
 /// Maps zeroed frames for held pages; returns how many pages to advance, at least one.
 fn fill<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>) -> u64 {
-    let Some(frames) = alloc::spare(m, held.len()) else { return held.len() as u64 };
+    let Some(frames) = alloc::frames_noreclaim(m, held.len()) else { return held.len() as u64 };
     held.truncate(frames.len());
     zero(m, &frames);
     adopt(m, &held, &frames);
