@@ -1,114 +1,115 @@
-//! Who reads files sequentially, and how much to read for them.
+//! Sequential readers of files, and their readahead windows.
 //!
 //! ```text
-//! fault --> Seen: what the page is to readers --> window: Window, what to do about it: pure
-//! FileStreams   by page: where a window's marker is, where it was asked from, where it ends
-//! lasting       smaller windows where they would be evicted before they are used: pure
+//! fault --> Seen: the page's place in a stream --> window (pure) --> Window: the pages to read
+//! FileStreams   by page: the marker of a window, its start, or its end
+//! lasting       smaller windows where pages would be evicted before they are used (pure)
 //! ```
-//! After Linux 6.1 (`ondemand_readahead` in mm/readahead.c): windows of 4 pages, 4 times as many,
-//! then twice, up to a setting. The first page that is not wanted yet is marked; who comes there
-//! asks for the next window, so that one is used while the other is read.
-//! Departs from the kernel in where streams are kept: it has a window for each open file, and we
-//! expectations by page, as [`super::Streams`]. So any number of streams, of any threads, can be in
-//! one file. An expectation that another one displaced is found again by the marks that pages have.
-//! So many expectations take some of those who read anywhere for streams: but at a file's start, it
-//! takes three pages in a row to be one, where the kernel takes two.
+//! After Linux 6.1 (`ondemand_readahead` in mm/readahead.c): a first window of 4 pages, then 4
+//! times as many, then twice, up to a setting. The first page that is not needed yet is marked; a
+//! reader that reaches the mark requests the next window, so that one window is used while the
+//! other is read. The kernel keeps a window for each open file; here expectations are kept by page,
+//! as in [`super::Streams`], so any number of streams, of any threads, can read one file. An
+//! expectation that another one displaced is found again by the marks of pages. With so many
+//! expectations some random readers look like streams, so a stream is three pages in a row (the
+//! kernel's: two), except at the start of a file.
 //!
-//! Readers that together read more ahead than memory holds would lose it unused. So an expectation
-//! has the age of memory, which counts pages taken: who comes there sees how many were taken while
-//! it used a window, and asks for one that lasts. The kernel lets each stream start over.
+//! Readers that together read more ahead than memory holds would lose pages unused. So an
+//! expectation notes the age of memory, which counts pages taken: the reader sees how many were
+//! taken while it used a window, and requests one that lasts. The kernel lets each stream start
+//! over.
 
 use crate::config::FILE_WINDOW_MAX;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What an expectation is of.
+/// What is known of an expected page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The page was asked for with a window of `size` pages. So were those after it: `left` with
-    /// it.
+    /// The page was requested with a window of `size` pages, and so were those after it: `left`
+    /// with it.
     Asked {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
-        /// Those from this one on.
+        /// Pages from this one on.
         left: u32,
     },
-    /// A window of `size` pages ended before this one.
+    /// A window of `size` pages ended before this page.
     End {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
     },
 }
 
-/// What a page of a file is to its readers, when one faults on it.
+/// The place of a faulting page in the streams of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Absent: the file's first.
+    /// Absent: the first page of the file.
     Start,
-    /// Absent: the one after a window of `size` pages.
+    /// Absent: the page after a window of `size` pages.
     End {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
     },
-    /// Absent, although it was asked for with a window of `size` pages: there was no memory for it,
-    /// or it is gone already, or whoever reads ahead is slower than who uses it.
+    /// Absent, although requested with a window of `size` pages: there was no memory for it, it is
+    /// evicted again, or readahead is slower than the reader.
     Missed {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
     },
-    /// Absent: the one after `pages` that are in memory.
+    /// Absent: the page after `pages` that are in memory.
     Trace {
-        /// How many, one at least.
+        /// At least one.
         pages: u32,
     },
-    /// Absent, and nothing is known of it.
+    /// Absent, and part of no known stream.
     Stray,
-    /// In memory, and marked: `left` pages from it on are there or on their way, of a window of
-    /// `size`.
+    /// In memory, and marked: of a window of `size` pages, `left` are in memory or in flight from
+    /// this one on.
     Marker {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
-        /// Those from this one on.
+        /// Pages from this one on.
         left: u32,
     },
 }
 
-/// What to read.
+/// The pages to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The page, alone.
+    /// The page alone.
     Page,
-    /// The page, and with it `pages` in all; page `marker` of these (not the first) is marked.
+    /// `pages` pages from this one on, of which page `marker` (not the first) is marked.
     From {
-        /// How many, at least two.
+        /// At least two.
         pages: u32,
-        /// Counted from the first, below `pages`.
+        /// 1 to `pages` - 1.
         marker: u32,
     },
-    /// Ahead of use, the `pages` that begin `after` pages after this one. The first is marked.
+    /// `pages` pages from `after` pages behind this one on, read ahead. The first is marked.
     Next {
         /// At least one.
         after: u32,
-        /// How many, at least one.
+        /// At least one.
         pages: u32,
     },
-    /// Nothing more.
+    /// No pages.
     Enough,
 }
 
 /// The first window of a stream.
 const FIRST: u32 = 4;
 
-/// Pages one after the other, each read alone, that make a stream of the next one.
+/// Adjacent pages, each read alone, after which the next one counts as a stream.
 pub const ALONE: u32 = 2;
 
-/// Pages in memory before one that is not, from which on that is taken for a stream. The kernel
-/// takes two; but then one page in sixteen is read for nothing by who reads anywhere in a file of
-/// which a quarter is in memory.
+/// Pages in memory before an absent one that make it part of a stream. The kernel's value is two;
+/// with it, one page in sixteen is read in vain for a random reader of a file of which a quarter is
+/// in memory.
 pub const TRACE_MIN: u32 = 8;
 
-/// Decides what to read for a fault, with windows of up to `most` pages.
+/// Decides which pages a fault reads, in windows of up to `most` pages.
 pub fn window(seen: Seen, most: u32) -> Window {
     let from = |pages: u32, marker: u32| match pages.min(most) {
         0 | 1 => Window::Page,
@@ -119,9 +120,9 @@ pub fn window(seen: Seen, most: u32) -> Window {
         Seen::Trace { pages } if pages < TRACE_MIN => Window::Page,
         Seen::Trace { pages } => from(pages + 1, pages),
         Seen::End { size } if size < ALONE => Window::Page,
-        // What comes after pages alone is a stream from here on.
+        // A stream begins.
         Seen::Start | Seen::End { size: ALONE } => from(FIRST, 1),
-        // The window, and the one that would be asked for at its first page, as far as they go.
+        // The next window, and the one that would be requested at its first page.
         Seen::End { size } => {
             let size = next(size, most);
             let both = size + next(size, most);
@@ -146,12 +147,12 @@ fn next(size: u32, most: u32) -> u32 {
     }
 }
 
-/// Parts of the memory that gives way to files of which one may be taken while a window is used: a
-/// page waits for two windows to be used, the one before and its own, and readers differ.
+/// While a window is used, one part in so many of the memory that files may take may be taken: a
+/// page waits until two windows are used, the one before and its own, and readers differ in speed.
 const PARTS: u64 = 8;
 
-/// Most pages of a window of which all are used before they are evicted: `taken` pages were, while
-/// a window of `size` was used, of `usable` that files have or may have.
+/// The largest window whose pages are used before they are evicted. While a window of `size` pages
+/// was used, `taken` pages of the `usable` ones that files have or may take were taken.
 pub fn lasting(size: u32, taken: u64, usable: u32) -> u32 {
     let lasting = u64::from(size) * u64::from(usable) / PARTS;
     match lasting.checked_div(taken) {
@@ -160,10 +161,10 @@ pub fn lasting(size: u32, taken: u64, usable: u32) -> u32 {
     }
 }
 
-/// Expectations kept at a time.
+/// Expectations kept.
 const STREAMS: usize = 1024;
 
-/// A word: 1 | vpn | space | size | left. Pages of files have numbers of 32 bits, as slots have.
+/// A word: 1 | vpn (32 bits, as slots have) | space | size | left.
 const PRESENT: u64 = 1 << 63;
 const COUNT_BITS: u32 = 9;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -171,25 +172,25 @@ const SPACE_BITS: u32 = 12;
 const _: () = assert!(FILE_WINDOW_MAX as u64 <= COUNT, "windows fit their bits");
 const _: () = assert!(32 + SPACE_BITS + 2 * COUNT_BITS < 64, "the word is large enough");
 
-/// Expectations of sequential readers of files. No lock: two that hash to one place displace each
+/// Expectations of sequential readers of files. No lock; two that hash to one place displace each
 /// other.
 pub struct FileStreams<P: Platform>(Vec<Place<P>>);
 
-/// An expectation. Its parts are stored one after the other: all are hints.
+/// An expectation. Its words are stored one after the other: both are hints.
 struct Place<P: Platform> {
     word: P::Atomic<u64>,
-    /// The age of memory when somebody was expected.
+    /// The age of memory when the expectation was made.
     age: P::Atomic<u64>,
 }
 
 impl<P: Platform> FileStreams<P> {
-    /// None.
+    /// No expectations.
     pub(super) fn new() -> FileStreams<P> {
         let place = |_| Place { word: Atomic::new(0), age: Atomic::new(0) };
         FileStreams((0..STREAMS).map(place).collect())
     }
 
-    /// What is expected at a page, and since which age. Said once.
+    /// Takes the expectation at a page, with the age at which it was made.
     pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<(Expected, u64)> {
         let key = key(space, vpn);
         let place = &self.0[place(key)];
@@ -206,7 +207,7 @@ impl<P: Platform> FileStreams<P> {
         Some((expected, place.age.load(Relaxed)))
     }
 
-    /// Expects somebody at a page, from an age on.
+    /// Expects a reader at a page, from an age of memory on.
     pub fn expect(&self, space: SpaceId, vpn: Vpn, expected: Expected, age: u64) {
         let (size, left) = match expected {
             Expected::Asked { size, left } => (size, left),
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_stream_gets_a_page() {
+    fn a_page_outside_of_streams_is_read_alone() {
         let trace = |pages| Seen::Trace { pages };
         assert_windows(
             256,
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_is_asked_for_in_smaller_parts() {
+    fn windows_that_missed_are_halved() {
         let missed = |size| Seen::Missed { size };
         assert_windows(
             256,
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_has_small_windows() {
+    fn windows_fit_into_little_memory() {
         let (marker, far) = (Seen::Marker { size: 4, left: 3 }, Seen::Marker { size: 64, left: 9 });
         assert_windows(0, &[(Seen::Start, Window::Page), (marker, Window::Enough)]);
         assert_windows(1, &[(Seen::End { size: 9 }, Window::Page), (marker, Window::Enough)]);
@@ -310,7 +311,7 @@ mod tests {
         );
     }
 
-    /// Whatever was seen: no window is larger than it may be, and its marker is within it.
+    /// No window exceeds its limit, and each marker is inside its window.
     #[test]
     fn windows_keep_their_bounds() {
         let mut random = Prng::new(3);
@@ -339,8 +340,7 @@ mod tests {
         }
     }
 
-    /// Pages read by a reader that goes from page to page, and transfers waited for, as windows
-    /// are decided; every page is read once.
+    /// Pages read for a sequential reader, and transfers that it waits for; each page is read once.
     fn read_through(pages: u32, most: u32) -> (u32, u32) {
         let (mut read, mut waits, mut windows) = (0, 0, BTreeMap::new());
         for page in 0..pages {
@@ -377,11 +377,11 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_would_not_live_are_smaller() {
+    fn windows_shrink_to_those_that_last() {
         for (size, taken, usable, expected) in [
             (256, 0, 16_384, u32::MAX),
             (256, 256, 16_384, 2048),
-            // 64 readers, in turn.
+            // 64 readers in turns.
             (256, 64 * 256, 16_384, 32),
             (64, 64 * 64, 16_384, 32),
             (16, 64 * 16, 16_384, 32),
@@ -392,9 +392,9 @@ mod tests {
         }
     }
 
-    /// Random expectations against a map: what is found is what was said last, and is found once.
+    /// Random expectations against a map: the last one is found, once, or none.
     #[test]
-    fn expectations_are_kept_or_forgotten_never_wrong() {
+    fn expectations_are_kept_or_lost_and_never_wrong() {
         let streams: FileStreams<TestPlatform> = FileStreams::new();
         let (mut random, mut model) = (Prng::new(11), BTreeMap::new());
         let (mut kept, mut asked) = (0, 0);

@@ -1,21 +1,22 @@
-//! Who accesses memory sequentially, and how much to bring in or map ahead.
+//! Sequential faults, and the pages that a fault reads or maps along with the one it needs.
 //!
 //! ```text
-//! Streams      by page: who is expected where, and with how large a window    Ahead::Virtual
-//! SlotWindows  by CPU: how many of the slots around the last one were used    Ahead::Slot
-//! Owners       whose page a slot was taken for                                Ahead::Slot
+//! Streams      by page: where a fault is expected, with its window         Ahead::Virtual
+//! SlotWindows  by CPU: how many slots around the last one were used        Ahead::Slot
+//! Owners       the page for which a slot was taken                         Ahead::Slot
 //! ```
-//! **Streams** are expectations: whoever just got pages up to `v` is expected at `v` next, with a
-//! window. A fault exactly there is a stream and doubles the window, up to 64 KiB; any other fault
-//! starts with one page. No lock, no thread: any number of streams, from any thread, in any space;
-//! two that hash to one place make each other start over. One load and one store per fault.
-//! Departs from the kernel's VMA readahead, which keeps one window per mapping and learns from hits
-//! on single pages: our windows are mapped whole, so a next fault at the end is the hit.
+//! **Streams** are expectations: after a fault got the pages up to `v`, a fault is expected at `v`.
+//! A fault exactly there continues the stream and doubles its window, up to 64 KiB; any other
+//! starts with one page. No lock and no thread is part of it, so any number of streams, of any
+//! threads, run in any space; two that hash to one place make each other start over. A fault costs
+//! one load and one store. The kernel's VMA readahead keeps one window for each mapping and learns
+//! from hits on single pages; here windows are mapped whole, and the next fault at the end is the
+//! hit.
 //!
-//! **Slot windows** are the kernel's (swapin_nr_pages): two more than pages were used of those read
-//! ahead since the last time, as a power of two; one page if none were and the fault is not beside
-//! the last one; half of the last window at least. The kernel has one for all; ours are those of
-//! the CPU, and with it of the thread that runs there.
+//! **Slot windows** follow the kernel's swapin_nr_pages: two more than the pages used of those read
+//! ahead since the last time, as a power of two; one page if none were used and the fault is not
+//! next to the last one; at least half of the last window. The kernel has one window for all; here
+//! each CPU has one.
 
 use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
@@ -23,42 +24,41 @@ use highwater_units::{CpuId, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What is read along with a page of a device.
+/// The pages that a fault reads along with the one it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nothing.
+    /// No others.
     Off,
-    /// Pages after it.
+    /// The next pages of the space.
     Virtual,
-    /// Slots around it.
+    /// The pages of the slots around it.
     Slot,
 }
 
-/// Where the pages of a fault came from.
+/// The origin of the pages of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// They were zeroed, or there.
+    /// Zeroed frames, or frames that were in memory.
     Memory,
-    /// They were read.
+    /// A device.
     Device,
 }
 
-/// What a fault is to a stream.
+/// How a fault continues a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// Pages to bring in: 1, or more if the fault was expected.
+    /// Pages to read or map: 1, or more if the fault was expected.
     pub pages: usize,
-    /// Pages that were read ahead before, and are known now to have been on the way.
+    /// Pages that were read ahead before and count as hits, now that the stream continues.
     pub read_ahead: usize,
 }
 
-/// Expectations kept at a time for each CPU, and at least: with few to a stream, those of 224 CPUs
-/// that write at once often make each other start over, and what starts over needs more of them.
+/// Expectations kept for each CPU, and in all at least. With fewer, the streams of 224 CPUs often
+/// displace each other, and a stream that starts over needs more expectations.
 const STREAMS_PER_CPU: usize = 64;
 const STREAMS_MIN: usize = 1024;
 
-/// Windows are at most 16 pages: 7 bits, and one for their source. Above them the page, then 16
-/// bits of the space.
+/// A word: space (16 bits) | page (40) | source (1) | window (7).
 const WINDOW_BITS: u32 = 8;
 const WINDOW: u64 = (1 << 7) - 1;
 const FROM_DEVICE: u64 = 1 << 7;
@@ -69,13 +69,13 @@ const VPN_BITS: u32 = 40;
 pub struct Streams<P: Platform>(Vec<P::Atomic<u64>>);
 
 impl<P: Platform> Streams<P> {
-    /// No expectations; room for those of so many CPUs.
+    /// No expectations, for a machine of `cpus` CPUs.
     pub fn new(cpus: usize) -> Streams<P> {
         let places = (STREAMS_PER_CPU * cpus).next_power_of_two().max(STREAMS_MIN);
         Streams((0..places).map(|_| Atomic::new(0)).collect())
     }
 
-    /// What a fault at `vpn` is.
+    /// How a fault at `vpn` continues a stream.
     pub fn window(&self, space: SpaceId, vpn: Vpn) -> Stream {
         let place = self.place(space, vpn);
         let expected = place.load(Relaxed);
@@ -87,12 +87,12 @@ impl<P: Platform> Streams<P> {
         if expected & FROM_DEVICE == 0 {
             return Stream { pages, read_ahead: 0 };
         }
-        // Said once.
+        // Hits count once.
         place.store(expected & !FROM_DEVICE, Relaxed);
         Stream { pages, read_ahead: window.saturating_sub(1) }
     }
 
-    /// After a fault brought in `pages` pages: expects the next one at `next`.
+    /// Expects a fault at `next`, after one of `pages` pages.
     pub fn expect(&self, space: SpaceId, next: Vpn, pages: usize, source: Source) {
         let from = match source {
             Source::Device if pages > 1 => FROM_DEVICE,
@@ -112,26 +112,26 @@ fn key(space: SpaceId, vpn: Vpn) -> u64 {
     u64::from(space.0) << VPN_BITS | (vpn.0 & ((1 << VPN_BITS) - 1))
 }
 
-/// What a CPU read last by slots, on a cache line of its own. Hints: threads may share a CPU.
+/// The last read of a CPU by slots, on a cache line of its own. Hints: threads may share a CPU.
 #[repr(align(64))]
 struct SlotWindow {
-    /// Pages used since.
+    /// Pages used since then.
     hits: AtomicU32,
-    /// The slot, and how many were asked for: slot bits << 8 | window.
+    /// The slot and the window: slot bits << 8 | window.
     last: AtomicU64,
 }
 
-/// How many slots to read.
+/// The windows of slots, by CPU.
 pub struct SlotWindows(Vec<SlotWindow>);
 
 impl SlotWindows {
-    /// Nothing was read yet.
+    /// No reads yet.
     pub(super) fn new(cpus: usize) -> SlotWindows {
         let window = |_| SlotWindow { hits: AtomicU32::new(0), last: AtomicU64::new(0) };
         SlotWindows((0..cpus).map(window).collect())
     }
 
-    /// A page that was read ahead is used.
+    /// Counts the use of a page that was read ahead.
     pub fn hit(&self, cpu: CpuId) {
         self.0[usize::from(cpu.0)].hits.fetch_add(1, Relaxed);
     }
@@ -159,22 +159,23 @@ fn slot_window(hits: u32, beside: bool, before: u32, most: u32) -> u32 {
     wanted.min(most).max(before / 2).min(most)
 }
 
-/// Words of a cluster's slots.
+/// A word for each slot of a cluster.
 type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u64>]>;
 
-/// Whose page each slot of a device was taken for: a hint, to be checked by who holds the page.
+/// The page for which each slot of a device was taken: a hint, to be checked under the page's
+/// entry.
 pub(super) struct Owners<P: Platform>(Vec<OnceLock<Words<P>>>);
 
 /// Bits of a page number in an owner's word.
 const OWNER_VPN_BITS: u32 = 47;
 
 impl<P: Platform> Owners<P> {
-    /// Nobody's, in `clusters` clusters.
+    /// No pages yet, for `clusters` clusters.
     pub(super) fn new(clusters: usize) -> Owners<P> {
         Owners((0..clusters).map(|_| OnceLock::new()).collect())
     }
 
-    /// Slots of a cluster were taken for the pages from `owner` on.
+    /// Notes that slots of a cluster were taken for the pages from `owner` on.
     pub(super) fn note(&self, first: u32, slots: usize, owner: Owner) {
         let (cluster, at) = super::cluster::split(first);
         let empty = || (0..super::cluster::CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
@@ -185,7 +186,7 @@ impl<P: Platform> Owners<P> {
         }
     }
 
-    /// Whose page a slot was taken for last.
+    /// The page for which a slot was taken last.
     pub(super) fn get(&self, slot: u32) -> Option<Owner> {
         let (cluster, at) = super::cluster::split(slot);
         let bits = self.0.get(cluster)?.get()?[at].load(Relaxed);
@@ -200,7 +201,7 @@ mod tests {
     use highwater_platform::testing::TestPlatform;
     use highwater_units::Prng;
 
-    /// A fault at `at`; where the next one is.
+    /// A fault at `at`: its window, and the next page of the stream.
     fn step(streams: &Streams<TestPlatform>, space: SpaceId, at: Vpn) -> (usize, Vpn) {
         let window = streams.window(space, at).pages;
         let next = at.offset(window as u64);
@@ -208,7 +209,7 @@ mod tests {
         (window, next)
     }
 
-    /// Pages brought in per fault over `faults` sequential faults from `first`.
+    /// Windows of `faults` sequential faults from `first`.
     fn sequential(
         streams: &Streams<TestPlatform>,
         space: SpaceId,
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(streams.window(SpaceId(1), Vpn(31)).pages, 16);
     }
 
-    /// No thread is part of an expectation, and none disturbs another.
+    /// Expectations belong to pages, not to threads.
     #[test]
     fn threads_that_take_turns_have_streams_of_their_own() {
         let streams: Streams<TestPlatform> = Streams::new(2);
@@ -249,14 +250,14 @@ mod tests {
                 let (window, next) = step(&streams, SpaceId(0), *at);
                 assert_eq!(window, (1 << round).min(RUN_PAGES_MAX));
                 *at = next;
-                // And one that goes anywhere.
+                // And a random fault.
                 step(&streams, SpaceId(0), Vpn((1 << 30) + random.below(1 << 18)));
             }
         }
     }
 
     #[test]
-    fn what_was_read_ahead_counts_once_and_when_the_stream_goes_on() {
+    fn hits_count_once_and_when_the_stream_continues() {
         let streams: Streams<TestPlatform> = Streams::new(2);
         let space = SpaceId(0);
         streams.expect(space, Vpn(8), 8, Source::Device);
