@@ -17,8 +17,8 @@
 //! - LARGE: of a resident page, part of a large page of 512; of a swapped one, swapped out together
 //!   with its neighbours ([`crate::large`]).
 //! - AHEAD: read along with another page, and no use of it was seen yet.
-//! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use, the
-//!   page was unmapped for that.
+//! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use,
+//!   the page was unmapped for that.
 
 use crate::frame::Shadow;
 use highwater_units::{Pfn, Slot};
