@@ -1,7 +1,7 @@
 //! `highwater-lab swarm`: runs that seeds draw, as many at once as there are CPUs, until one fails.
 //!
-//! Each run is a thread of the host, named after its seed: a failed check is a panic of that thread,
-//! and the panic hook takes its seed from the name.
+//! Each run is a thread of the host, named after its seed: a failed check is a panic of that
+//! thread, and the panic hook takes its seed from the name.
 
 use clap::Args;
 use highwater_command::{counted, print, say, say_bare};

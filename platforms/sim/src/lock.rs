@@ -2,8 +2,8 @@
 //!
 //! A lock is a queue in the order of arrival (MCS). A CPU that finds it held spins until it
 //! is handed over; one that arrives, in virtual time, before the last release waits until then. It
-//! then pays the hand-over by distance (or `lock` alone, if there was no holder), the lines that the
-//! last holder changed, and the work of its class ([`crate::machine::Section`]).
+//! then pays the hand-over by distance (or `lock` alone, if there was no holder), the lines that
+//! the last holder changed, and the work of its class ([`crate::machine::Section`]).
 
 use crate::Sim;
 use crate::engine::{Bar, Confined, Engine, Home, TaskId};
