@@ -25,8 +25,8 @@ pub trait World: Sync {
         body: &(dyn Fn(usize) -> R + Sync),
     ) -> Vec<R>;
 
-    /// Like [`World::on_threads`], with each thread on the CPUs of a memory node, if one is given and
-    /// the world can bind threads.
+    /// Like [`World::on_threads`], with each thread on the CPUs of a memory node, if one is given
+    /// and the world can bind threads.
     fn on_threads_of<R: Send>(
         &self,
         threads: usize,
