@@ -8,10 +8,10 @@
 //! in one write or some reads at a time: the observer panics otherwise.
 
 use crate::Sim;
+use crate::contents::Words;
 use crate::device::Device;
 use crate::engine::{Bar, Engine};
 use crate::machine::{Answer, Role};
-use crate::memory::Words;
 use highwater_platform::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::NodeId;
 use std::ops::Range;
@@ -155,7 +155,7 @@ impl Sim {
         }
     }
 
-    /// Says what the slots of a device hold before anything happens.
+    /// Sets the contents of a device before the simulation starts.
     pub fn preset(&self, device: u8, page: impl Fn(u32) -> Arc<Words>) {
         self.devices()[usize::from(device)].with(|device| device.preset(page));
     }

@@ -1,15 +1,16 @@
 //! Locks that queue, events that wake; both cost what the machine says.
 //!
-//! A lock is a queue in the order of arrival (MCS). Who finds it held spins until it is handed
-//! over; who comes, in virtual time, before the last holder left waits for that moment. Then it
-//! pays the hand-over by distance, or the lock alone if nobody had it, the lines that the last
-//! holder changed, and what its class does ([`crate::machine::Section`]).
+//! A lock is a queue in the order of arrival (MCS). A CPU that finds it held spins until it
+//! is handed over; one that arrives, in virtual time, before the last release waits until then. It
+//! then pays the hand-over by distance (or `lock` alone, if there was no holder), the lines that
+//! the last holder changed, and the work of its class ([`crate::machine::Section`]).
 
 use crate::Sim;
 use crate::engine::{Bar, Confined, Engine, Home, TaskId};
+use crate::event::SimEvent;
 use crate::machine::Section;
-use highwater_platform::{Event, Guard, Lock, LockClass, LockStatistics, Locks, Ticket};
-use highwater_units::{CpuId, Nanos};
+use highwater_platform::{Guard, Lock, LockClass, LockStatistics, Locks};
+use highwater_units::CpuId;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -26,7 +27,7 @@ pub struct SimLock<T> {
 // tasks of one engine, so on one thread.
 unsafe impl<T: Send> Sync for SimLock<T> {}
 
-/// Who has a lock, and who waits.
+/// The holder of a lock, and its waiters.
 struct Queue {
     held: bool,
     /// Whose CPU had it last.
@@ -61,8 +62,8 @@ impl<T: Send> SimLock<T> {
         SimLock { class, section, state: Confined::new(home, state), value: UnsafeCell::new(value) }
     }
 
-    /// Joins the queue, or takes the lock. Who has it is not preempted from here on: those who wait
-    /// keep their CPUs.
+    /// Joins the queue, or takes the lock. From here on the task is not preempted;
+    /// waiters keep their CPUs.
     fn arrive(&self, engine: &Engine) -> Found {
         let found = self.state.with(|queue| match queue.held {
             true => {
@@ -205,57 +206,6 @@ impl<T: Send> Guard<T> for SimGuard<'_, T> {
 impl<T: Send> Drop for SimGuard<'_, T> {
     fn drop(&mut self) {
         self.lock.leave();
-    }
-}
-
-/// An event count of the simulated machine.
-pub struct SimEvent(Confined<History>);
-
-struct History {
-    sequence: u32,
-    waiters: Vec<TaskId>,
-}
-
-impl SimEvent {
-    /// An event without history.
-    pub(crate) fn new(home: &Home) -> SimEvent {
-        SimEvent(Confined::new(home, History { sequence: 0, waiters: Vec::new() }))
-    }
-}
-
-impl Event for SimEvent {
-    fn ticket(&self) -> Ticket {
-        let engine = self.0.engine();
-        engine.sync();
-        engine.charge(engine.machine.costs.atomic);
-        Ticket(self.0.with(|history| history.sequence))
-    }
-
-    fn wait(&self, ticket: Ticket, timeout: Option<Nanos>) {
-        let engine = self.0.engine();
-        engine.sync();
-        let task = engine.running_task();
-        let waits = self.0.with(|history| {
-            let waits = history.sequence == ticket.0;
-            history.waiters.extend(waits.then_some(task));
-            waits
-        });
-        if waits {
-            engine.sleep(timeout.map(|timeout| timeout.0), "an event");
-            // After a timeout; who was notified is off the list.
-            self.0.with(|history| history.waiters.retain(|other| *other != task));
-        }
-    }
-
-    fn notify_all(&self) {
-        let engine = self.0.engine();
-        engine.sync();
-        engine.charge(engine.machine.costs.atomic);
-        let waiters = self.0.with(|history| {
-            history.sequence = history.sequence.wrapping_add(1);
-            std::mem::take(&mut history.waiters)
-        });
-        waiters.into_iter().for_each(|task| engine.wake(task));
     }
 }
 

@@ -2,13 +2,13 @@
 //!
 //! No locks: the pages are its own, and so is its kernel's memory.
 
+use super::bench::{Bench, kind_of, lock, source_word};
 use super::kernel::{Kernel, process};
-use super::{Bench, Words, kind_of, lock, source_word};
 use crate::workload::content::Mismatch;
 use crate::workload::outcome::Failure;
 use crate::workload::streams::word_of;
 use crate::workload::tally::Tally;
-use crate::workload::{Access, Arena, Intent, Target, WORDS};
+use crate::workload::{Access, Arena, Intent, Target, WORDS, Words};
 use highwater_units::{Nanos, Prng};
 use std::ops::Range;
 use std::sync::MutexGuard;
@@ -41,7 +41,7 @@ pub(super) struct Build<'a, S: Arena + 'a> {
     units: u64,
     /// The next page of sources, counted from the first and on.
     read: u64,
-    /// The same of objects: one that is written again has a version more.
+    /// The next page of objects, counted on: each pass over them increments their versions.
     written: u64,
     tally: Tally,
 }
