@@ -27,7 +27,7 @@ pub use read_batch::{ReadBatch, ReadRun};
 use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Kind, List, Lru, Removal};
-use crate::phase;
+use crate::phase::{self, PhaseGuard};
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
 use crate::swap::{Asked, Swap, Wish, Wishes};
@@ -130,19 +130,6 @@ const CPUS_PER_READER: usize = 8;
 fn readahead_threads<P: Platform>(platform: &P, node: NodeId) -> usize {
     let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == node;
     ((0..platform.cpus()).filter(own).count() / CPUS_PER_READER).clamp(1, CPUS_PER_READER)
-}
-
-/// A phase of this thread: when it is dropped, the phase before it goes on.
-#[must_use]
-pub struct PhaseGuard<'a, P: Platform> {
-    platform: &'a P,
-    before: &'static Phase,
-}
-
-impl<P: Platform> Drop for PhaseGuard<'_, P> {
-    fn drop(&mut self) {
-        self.platform.enter(self.before);
-    }
 }
 
 /// A memory stall of this thread; it ends when this is dropped.
@@ -361,7 +348,7 @@ impl<P: Platform> Machine<P> {
 
     /// Says what this thread does from now on, until the result is dropped.
     pub fn enter(&self, phase: &'static Phase) -> PhaseGuard<'_, P> {
-        PhaseGuard { platform: &self.platform, before: self.platform.enter(phase) }
+        PhaseGuard::enter(&self.platform, phase)
     }
 
     /// Counts on this CPU.

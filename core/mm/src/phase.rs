@@ -1,7 +1,7 @@
 //! The table of phases: what a thread is doing for the manager. Lock statistics, and the CPU time
 //! of simulated threads, are by phase. [`crate::machine::Machine::enter`] begins one.
 
-use highwater_platform::{Phase, PhaseKind};
+use highwater_platform::{Phase, PhaseKind, Platform};
 
 /// The program's own work.
 pub const PROGRAM: &Phase = Phase::PROGRAM;
@@ -22,3 +22,23 @@ pub const COMPACT: &Phase = &Phase::new(7, "compact", PhaseKind::Other);
 
 /// All phases, in the order of their ids.
 pub const ALL: [&Phase; 8] = [PROGRAM, FAULT, ALLOC, RECLAIM, SWAP_OUT, SWAP_IN, RANGE, COMPACT];
+
+/// A phase of this thread: when it is dropped, the phase before it goes on.
+#[must_use]
+pub struct PhaseGuard<'a, P: Platform> {
+    platform: &'a P,
+    before: &'static Phase,
+}
+
+impl<'a, P: Platform> PhaseGuard<'a, P> {
+    /// Begins a phase of this thread.
+    pub fn enter(platform: &'a P, phase: &'static Phase) -> PhaseGuard<'a, P> {
+        PhaseGuard { platform, before: platform.enter(phase) }
+    }
+}
+
+impl<P: Platform> Drop for PhaseGuard<'_, P> {
+    fn drop(&mut self) {
+        self.platform.enter(self.before);
+    }
+}

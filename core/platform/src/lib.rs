@@ -32,10 +32,10 @@ pub use block::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, 
 pub use clock::Clock;
 pub use cpu::{Cpu, IdleTime};
 pub use files::{FileAccess, FileInfo, Files};
-pub use lock::{Event, Guard, Lock, LockClass, Locks, Ticket};
+pub use lock::{Event, Guard, Lock, Locks, Ticket};
 pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop};
-pub use profile::{LockRecord, LockStatistics, Phase, PhaseKind};
+pub use profile::{LockClass, LockRecord, LockStatistics, Phase, PhaseKind};
 pub use thread::{Thread, Threads};
 
 /// A world the manager can run in.

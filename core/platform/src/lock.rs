@@ -1,43 +1,8 @@
 //! Locks and events. A platform makes them, so the simulator can queue and charge for them.
 
-use crate::LockStatistics;
+use crate::profile::{LockClass, LockStatistics};
 use highwater_units::Nanos;
 use std::ops::DerefMut;
-
-/// What a lock protects. The manager defines its classes; a platform counts by them, and keeps
-/// tables of [`LockClass::MAX`] rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LockClass {
-    id: u8,
-    name: &'static str,
-}
-
-impl LockClass {
-    /// Every id is below this.
-    pub const MAX: usize = 24;
-
-    /// Locks of tests.
-    pub const TEST: LockClass = LockClass::new(LockClass::MAX as u8 - 1, "test");
-
-    /// A class. No two classes of a manager have the same id.
-    ///
-    /// # Panics
-    /// If `id` is [`LockClass::MAX`] or more.
-    pub const fn new(id: u8, name: &'static str) -> LockClass {
-        assert!((id as usize) < LockClass::MAX, "LockClass::MAX is too small");
-        LockClass { id, name }
-    }
-
-    /// Its row in a table.
-    pub const fn id(self) -> u8 {
-        self.id
-    }
-
-    /// The name in reports and in the files of simulated machines.
-    pub const fn name(self) -> &'static str {
-        self.name
-    }
-}
 
 /// A lock that is held, until it is dropped.
 pub trait Guard<T>: DerefMut<Target = T> {

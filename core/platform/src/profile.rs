@@ -5,8 +5,42 @@
 //! ```
 //! The lock tables of the seeds ("7.91% _raw_spin_lock.swapcache_free") are sums of these.
 
-use crate::LockClass;
 use highwater_units::Nanos;
+
+/// What a lock protects. The manager defines its classes; a platform counts by them, and keeps
+/// tables of [`LockClass::MAX`] rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockClass {
+    id: u8,
+    name: &'static str,
+}
+
+impl LockClass {
+    /// Every id is below this.
+    pub const MAX: usize = 24;
+
+    /// Locks of tests.
+    pub const TEST: LockClass = LockClass::new(LockClass::MAX as u8 - 1, "test");
+
+    /// A class. No two classes of a manager have the same id.
+    ///
+    /// # Panics
+    /// If `id` is [`LockClass::MAX`] or more.
+    pub const fn new(id: u8, name: &'static str) -> LockClass {
+        assert!((id as usize) < LockClass::MAX, "LockClass::MAX is too small");
+        LockClass { id, name }
+    }
+
+    /// Its row in a table.
+    pub const fn id(self) -> u8 {
+        self.id
+    }
+
+    /// The name in reports and in the files of simulated machines.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+}
 
 /// What a thread is doing for the manager; the innermost phase counts. The manager defines its
 /// phases; a platform counts by them, and keeps tables of [`Phase::MAX`] columns.

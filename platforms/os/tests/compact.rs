@@ -5,7 +5,7 @@ use crate::common::{self, Trouble};
 use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::zone::{Contention, Hold, Mobility, Wanted};
+use highwater_mm::zone::{Contention, Mobility, Wanted};
 use highwater_mm::{Access, Config, FaultError, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::{Latency, Memory};
@@ -104,8 +104,7 @@ fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
         // By address, where the zone has a free frame to be had: as if taken there by chance.
         let free = frames.clone().find(|pfn| zone.free_at(Pfn(*pfn)) == Some(Order(0)));
         let free = free.unwrap_or_else(|| panic!("a free frame in {frames:?}"));
-        let how = (Hold::Late, Contention::Waits);
-        zone.isolate_free(manager.platform(), free..free + 1, how, 0, |pfn, _| {
+        zone.isolate_free(manager.platform(), free..free + 1, Contention::Waits, 0, |pfn, _| {
             runs.push(pfn);
             Wanted::More
         });
@@ -300,7 +299,7 @@ fn a_page_without_a_block_for_it_stays() {
                 zone.isolate_free(
                     manager.platform(),
                     pfn..pfn + 1,
-                    (Hold::Late, Contention::Waits),
+                    Contention::Waits,
                     0,
                     |first, order| {
                         taken.extend((0..order.frames()).map(|index| first.offset(index)));

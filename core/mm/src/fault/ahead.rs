@@ -5,7 +5,7 @@
 //! stream at full speed, Manager::prefetch --> swap::Wishes --> run: a thread of this file
 //! reader of a file (file.rs), readahead_by=threads ---^        \=reader: reader.rs
 //!   gather: entries held, frames taken -> started ... over, or no room -> land: mapped, released
-//! flights  [ oldest | ... | newest |   |   ]   a ring of machine/flight.rs; landed by landing.rs
+//! flights  [ oldest | ... | newest |   |   ]   ReadBatch ring; landed by landing.rs
 //! ```
 //! A stream that reads full windows asks for the pages after its window, and is seen again at the
 //! first of these, which is left unmapped (the kernel's PG_readahead): then the next stretch is
@@ -177,14 +177,16 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 
     fn oldest_is_over(&self) -> bool {
-        self.len > 0 && self.flights[self.first].is_over(self.m)
+        self.len > 0 && self.flights[self.first].is_over(&self.m.platform)
     }
 
     /// Takes runs of pages from the wishes until a batch is full; returns how many.
     fn gather(&mut self) -> usize {
         let at = (self.first + self.len) % self.flights.len();
         let mut pages = 0;
-        while pages < self.flights[at].pages_max(self.m) && self.flights[at].has_room() {
+        while pages < self.flights[at].pages_max(&self.m.swap, self.m.frames.len())
+            && self.flights[at].has_room()
+        {
             let Some(run) = self.next_run(self.flights[at].device()) else { break };
             pages += run.frames.len();
             self.flights[at].add(run);
@@ -227,8 +229,8 @@ impl<'a, P: Platform> Reader<'a, P> {
         let (m, backing) = (self.m, held.space().backing());
         loop {
             let at_hand = match backing {
-                Backing::Anonymous => alloc::at_hand(m, held.len()),
-                Backing::File { .. } => alloc::spare(m, held.len()),
+                Backing::Anonymous => alloc::frames_noretry(m, held.len()),
+                Backing::File { .. } => alloc::frames_noreclaim(m, held.len()),
             };
             match (at_hand, self.len, gathered, backing) {
                 (Some(frames), ..) => return Got::Frames(frames),
@@ -245,7 +247,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     /// Begins to read what was gathered.
     fn send(&mut self) {
         let at = (self.first + self.len) % self.flights.len();
-        self.flights[at].send(self.m);
+        self.flights[at].start(&self.m.platform, &self.m.swap);
         self.len += 1;
     }
 

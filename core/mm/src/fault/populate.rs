@@ -51,7 +51,7 @@ fn hold<P: Platform>(space: &Space<P>, first: Vpn, end: Vpn) -> Option<Held<'_, 
 
 /// Gives held pages frames of zeros; returns how many pages are done with, at least one.
 fn fill<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>) -> u64 {
-    let Some(frames) = alloc::spare(m, held.len()) else { return held.len() as u64 };
+    let Some(frames) = alloc::frames_noreclaim(m, held.len()) else { return held.len() as u64 };
     held.truncate(frames.len());
     m.platform.zero(&frames);
     m.count(Counter::PgZero, frames.len() as u64);

@@ -1,152 +1,154 @@
-//! Batches that readers of files have begun to read, until somebody comes for their pages.
+//! Readahead in flight: batches that readers of files have started, until a thread needs one of
+//! their pages.
 //!
 //! ```text
-//! reader -- put --> [Shelf]  by space -- take     who comes for a page of it, mostly that reader
-//!                                     \- take_old the thread that lands what nobody came for
+//! reader -- put --> [Started]  by space -- take      a thread that needs a page of the batch
+//!                                       |- take_done a reader that may start no more
+//!                                       \- take_old  the thread that finishes expired batches
 //! ```
-//! Conservation: `pages` are those of all batches on the shelves.
-//! Locking: a shelf's lock is taken alone, under entries at most. Who finds a page's entry locked
-//! says so there before it looks on the shelf, and who puts a batch there looks for that
-//! afterwards: so nobody sleeps for a batch that lies there.
+//! Conservation: `pages` is the sum over the batches here.
+//! Locking: a queue's lock is taken under entries at most, and nothing under it. A thread that
+//! finds an entry locked registers as its waiter, then looks here; `put` adds the batch and wakes
+//! the waiters of its entries. So no thread sleeps for a batch that lies here.
 
-use super::Machine;
 use super::read_batch::ReadBatch;
 use crate::lock_class;
+use crate::space::Space;
 use highwater_platform::{Atomic, Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Shelves; spaces share them.
-const SHELVES: usize = 16;
+/// Queues; spaces share them.
+const QUEUES: usize = 16;
 
-/// How long a batch waits for its reader.
+/// How long a batch waits for its reader before another thread finishes it.
 pub const WINDOW_EXPIRY: Nanos = Nanos(5_000_000);
 
-/// Part of all frames that may be under way: what is left can be reclaimed.
+/// The part of all frames that may be in flight; reclaim has the rest.
 const PART_OF_FRAMES: u32 = 8;
 
-/// A batch, and since when it lies there.
-type Shelf<P> = Vec<(Nanos, ReadBatch<P>)>;
+/// Batches, and when they were started.
+type Started<P> = Vec<(Nanos, ReadBatch<P>)>;
 
-/// Whether batches may be put there.
+/// Whether batches may be put here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No: nobody would land what is left.
+    /// They may not: no thread would finish expired ones.
     Closed = 0,
-    /// Yes, and the thread that lands what is left looks now and then.
+    /// They may, and the thread that finishes expired ones wakes up in time.
     Watched = 1,
-    /// Yes, and that thread sleeps until it is told.
+    /// They may, and that thread sleeps until it is woken.
     Asleep = 2,
 }
 
-/// All batches under way that are in nobody's hands.
+/// All started batches that no thread has.
 pub struct InflightReadahead<P: Platform> {
-    shelves: Vec<P::Lock<Shelf<P>>>,
+    queues: Vec<P::Lock<Started<P>>>,
     pages: P::Atomic<u32>,
     state: P::Atomic<u8>,
-    bell: P::Event,
+    wait: P::Event,
 }
 
 impl<P: Platform> InflightReadahead<P> {
-    /// None, and closed.
+    /// Empty and closed.
     pub(super) fn new(platform: &P) -> InflightReadahead<P> {
-        let shelf = |_| platform.new_lock(lock_class::PREFETCH, Shelf::new());
+        let queue = |_| platform.new_lock(lock_class::PREFETCH, Started::new());
         InflightReadahead {
-            shelves: (0..SHELVES).map(shelf).collect(),
+            queues: (0..QUEUES).map(queue).collect(),
             pages: Atomic::new(0),
             state: Atomic::new(State::Closed as u8),
-            bell: platform.new_event(),
+            wait: platform.new_event(),
         }
     }
 
-    /// From now on there is somebody who lands what is left.
+    /// Admits batches: there is a thread that finishes expired ones.
     pub fn open(&self) {
         self.state.store(State::Watched as u8, SeqCst);
     }
 
-    /// Nothing is put there any more. What is there, its landlord takes.
+    /// Admits no more batches. That thread finishes those that are here.
     pub fn close(&self) {
         self.state.store(State::Closed as u8, SeqCst);
-        self.bell.notify_all();
+        self.wait.notify_all();
     }
 
-    /// Whether one more batch may be begun.
-    pub fn admits(&self, m: &Machine<P>) -> bool {
-        let frames = m.frames.len() as u32;
+    /// Whether another batch may be started, on a machine of `frames` frames.
+    pub fn admits(&self, frames: u32) -> bool {
         self.is_open() && self.pages.load(SeqCst) < frames / PART_OF_FRAMES
     }
 
-    fn shelf(&self, space: SpaceId) -> &P::Lock<Shelf<P>> {
-        &self.shelves[usize::from(space.0) % SHELVES]
+    fn queue(&self, space: SpaceId) -> &P::Lock<Started<P>> {
+        &self.queues[usize::from(space.0) % QUEUES]
     }
 
-    /// Leaves a batch of pages of `space`, that was sent, to who comes for one of them.
-    pub fn put(&self, m: &Machine<P>, space: SpaceId, flight: ReadBatch<P>) {
-        self.pages.fetch_add(flight.pages(), SeqCst);
-        let now = m.platform.now();
-        let mut shelf = self.shelf(space).lock();
-        shelf.visits(1);
-        // Under the lock: afterwards it may be gone.
-        flight.wake_waiters(m);
-        shelf.push((now, flight));
-        drop(shelf);
+    /// Puts a started batch of pages of `space` here, for the thread that needs one of them.
+    pub fn put(&self, platform: &P, space: &Space<P>, batch: ReadBatch<P>) {
+        self.pages.fetch_add(batch.pages(), SeqCst);
+        let now = platform.now();
+        let mut queue = self.queue(space.id()).lock();
+        queue.visits(1);
+        // Under the lock: afterwards another thread may have taken the batch.
+        batch.wake_waiters(space);
+        queue.push((now, batch));
+        drop(queue);
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
         if self.state.load(SeqCst) == asleep
             && self.state.compare_exchange(asleep, watched, SeqCst, SeqCst).is_ok()
         {
-            self.bell.notify_all();
+            self.wait.notify_all();
         }
     }
 
-    /// The batch that a page is of, taken out.
+    /// Takes the batch that reads a page.
     pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<ReadBatch<P>> {
         if self.pages.load(SeqCst) == 0 {
             return None;
         }
-        self.take_first(self.shelf(space), |_, flight| flight.has(space, vpn))
+        self.take_first(self.queue(space), |_, batch| batch.has(space, vpn))
     }
 
-    /// A batch that has been there since before a time, taken out.
+    /// Takes a batch that was put here before a time.
     pub fn take_old(&self, before: Nanos) -> Option<ReadBatch<P>> {
-        self.shelves.iter().find_map(|shelf| self.take_first(shelf, |since, _| since < before))
+        self.queues.iter().find_map(|queue| self.take_first(queue, |since, _| since < before))
     }
 
-    /// A batch that can be landed without a wait, taken out.
-    pub fn take_done(&self, m: &Machine<P>) -> Option<ReadBatch<P>> {
-        self.shelves.iter().find_map(|shelf| self.take_first(shelf, |_, flight| flight.is_over(m)))
+    /// Takes a batch that can be finished without a wait.
+    pub fn take_done(&self, platform: &P) -> Option<ReadBatch<P>> {
+        let done = |queue| self.take_first(queue, |_, batch| batch.is_over(platform));
+        self.queues.iter().find_map(done)
     }
 
     fn take_first(
         &self,
-        shelf: &P::Lock<Shelf<P>>,
+        queue: &P::Lock<Started<P>>,
         wanted: impl Fn(Nanos, &ReadBatch<P>) -> bool,
     ) -> Option<ReadBatch<P>> {
-        let mut shelf = shelf.lock();
-        let at = shelf.iter().position(|(since, flight)| wanted(*since, flight));
-        shelf.visits(at.map_or(shelf.len(), |at| at + 1));
-        let (_, flight) = shelf.swap_remove(at?);
-        drop(shelf);
-        self.pages.fetch_sub(flight.pages(), SeqCst);
-        Some(flight)
+        let mut queue = queue.lock();
+        let at = queue.iter().position(|(since, batch)| wanted(*since, batch));
+        queue.visits(at.map_or(queue.len(), |at| at + 1));
+        let (_, batch) = queue.swap_remove(at?);
+        drop(queue);
+        self.pages.fetch_sub(batch.pages(), SeqCst);
+        Some(batch)
     }
 
-    /// The present point in the history of the bell.
+    /// A ticket for [`InflightReadahead::watch`].
     pub fn ticket(&self) -> Ticket {
-        self.bell.ticket()
+        self.wait.ticket()
     }
 
-    /// Whether it is open.
+    /// Whether batches are admitted.
     pub fn is_open(&self) -> bool {
         self.state.load(SeqCst) != State::Closed as u8
     }
 
-    /// Waits until batches have been there for long enough, or it was closed after `ticket`.
+    /// Sleeps until batches have expired, or a [`InflightReadahead::close`] after `ticket`.
     pub fn watch(&self, ticket: Ticket) {
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
-        // Said before the look at `pages`: who adds some afterwards sees it.
+        // Set before `pages` is read: a thread that adds some afterwards sees it.
         let _ = self.state.compare_exchange(watched, asleep, SeqCst, SeqCst);
-        let patience = if self.pages.load(SeqCst) == 0 { None } else { Some(WINDOW_EXPIRY) };
-        self.bell.wait(ticket, patience);
+        let timeout = if self.pages.load(SeqCst) == 0 { None } else { Some(WINDOW_EXPIRY) };
+        self.wait.wait(ticket, timeout);
         let _ = self.state.compare_exchange(asleep, watched, SeqCst, SeqCst);
     }
 }

@@ -1,39 +1,40 @@
-//! A batch of runs of pages that one device reads. What becomes of them is decided in `fault`.
+//! A batch of device reads: runs of pages whose entries stay locked until their frames are filled.
+//! `fault` starts batches and maps what they read.
 //!
 //! ```text
-//! ReadBatch -- [ReadRun] pages one after the other: their entries locked, frames for them
-//!        |- [Io]      the transfers that fill these, one for each stretch on the device
-//!        \- InFlight  once the device is at it
+//! ReadBatch -- [ReadRun] consecutive pages: their locked entries, and frames for them
+//!           |- [Io]      the transfers that fill these, one for each stretch of the device
+//!           \- InFlight  the read, once it has started
 //! ```
-//! Locking: none; who has it is alone. It keeps its entries locked while nobody has it in hand.
+//! Locking: none; one thread has a batch at a time. Its entries stay locked when no thread has it.
 
-use super::Machine;
-use crate::phase;
-use crate::space::Left;
-use crate::swap::InFlight;
+use crate::phase::{self, PhaseGuard};
+use crate::space::{Left, Space};
+use crate::stats::Stats;
+use crate::swap::{InFlight, Swap};
 use highwater_platform::{DeviceInfo, Io, Platform};
 use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 
 /// Transfers of a batch.
 const BATCH: usize = 32;
 
-/// Pages of files in a batch: a quarter of a window, so that its first pages are there, and the
-/// next window is asked for, while the device is at the others.
+/// Pages of files in a batch: a quarter of a readahead window. The reader then finds its first
+/// pages, and requests the next window, while the device reads the rest.
 const FILE_BATCH: usize = 64;
 
-/// Pages one after the other, their entries locked, their frames being filled.
+/// Consecutive pages whose entries are locked, and whose frames are being filled.
 pub struct ReadRun {
-    /// The entries.
+    /// The locked entries.
     pub left: Left,
-    /// Where the pages are.
+    /// Where the pages are on the device.
     pub slots: [Slot; RUN_PAGES_MAX],
-    /// Where they go.
+    /// The frames they are read into.
     pub frames: FrameList,
-    /// From this page on a run is left unmapped.
+    /// The pages of the run from this one on stay unmapped.
     pub marker: Option<Vpn>,
 }
 
-/// Runs of pages that one device reads.
+/// Runs of pages that one device reads together.
 pub struct ReadBatch<P: Platform> {
     runs: Vec<ReadRun>,
     ios: Vec<Io>,
@@ -41,44 +42,45 @@ pub struct ReadBatch<P: Platform> {
 }
 
 impl<P: Platform> Default for ReadBatch<P> {
-    /// An empty one.
+    /// An empty batch.
     fn default() -> Self {
         ReadBatch { runs: Vec::new(), ios: Vec::new(), reading: None }
     }
 }
 
 impl<P: Platform> ReadBatch<P> {
-    /// How many runs it has.
+    /// Number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// How many pages it has.
+    /// Number of pages.
     pub fn pages(&self) -> u32 {
         self.runs.iter().map(|run| run.frames.len() as u32).sum()
     }
 
-    /// The device, if it has any run.
+    /// The device, unless the batch is empty.
     pub fn device(&self) -> Option<u8> {
         self.runs.first().map(|run| run.slots[0].device)
     }
 
-    /// Whether a page is one of it.
+    /// Whether the batch reads a page.
     pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
         self.runs.iter().any(|run| run.left.has(space, vpn))
     }
 
-    /// Lets those who wait for one of its pages look again.
-    pub fn wake_waiters(&self, m: &Machine<P>) {
-        self.runs.iter().for_each(|run| run.left.wake_waiters(m.space(run.left.space())));
+    /// Wakes the threads that wait for its pages, all of which are in `space`.
+    pub fn wake_waiters(&self, space: &Space<P>) {
+        self.runs.iter().for_each(|run| run.left.wake_waiters(space));
     }
 
-    /// Pages from which on it is full.
-    pub fn pages_max(&self, m: &Machine<P>) -> usize {
-        let device = self.device().and_then(|device| m.swap.info(device));
-        match device.is_some_and(DeviceInfo::is_for_files) {
-            true => (m.frames.len() / 16).clamp(1, FILE_BATCH),
-            false => (m.frames.len() / 64).clamp(1, BATCH),
+    /// The most pages of a batch, on a machine of `frames` frames.
+    pub fn pages_max(&self, swap: &Swap<P>, frames: usize) -> usize {
+        let device = self.device().and_then(|device| swap.info(device));
+        if device.is_some_and(DeviceInfo::is_for_files) {
+            (frames / 16).clamp(1, FILE_BATCH)
+        } else {
+            (frames / 64).clamp(1, BATCH)
         }
     }
 
@@ -87,7 +89,7 @@ impl<P: Platform> ReadBatch<P> {
         self.ios.len() + RUN_PAGES_MAX <= BATCH
     }
 
-    /// Takes a run in. There is room for it.
+    /// Adds a run. There is room for it.
     pub fn add(&mut self, run: ReadRun) {
         let slots = &run.slots[..run.frames.len()];
         let mut at = 0;
@@ -99,31 +101,37 @@ impl<P: Platform> ReadBatch<P> {
         self.runs.push(run);
     }
 
-    /// Begins to read what it has.
-    pub fn send(&mut self, m: &Machine<P>) {
-        let _phase = m.enter(phase::SWAP_IN);
-        let device = self.device().expect("not sent empty");
-        self.reading = Some(m.swap.start_read(&m.platform, device, &mut self.ios));
+    /// Starts the read of a batch that is not empty.
+    pub fn start(&mut self, platform: &P, swap: &Swap<P>) {
+        let _phase = PhaseGuard::enter(platform, phase::SWAP_IN);
+        let device = self.device().expect("an empty batch is not started");
+        self.reading = Some(swap.start_read(platform, device, &mut self.ios));
     }
 
-    /// Whether landing would not wait.
-    pub fn is_over(&self, m: &Machine<P>) -> bool {
-        self.reading.as_ref().is_some_and(|reading| reading.is_over(&m.platform))
+    /// Whether [`ReadBatch::finish`] would not wait.
+    pub fn is_over(&self, platform: &P) -> bool {
+        self.reading.as_ref().is_some_and(|reading| reading.is_over(platform))
     }
 
-    /// Waits for the device; calls `landed` with each run and how many of its first pages are in
-    /// their frames. It is empty then.
-    pub fn land(&mut self, m: &Machine<P>, mut landed: impl FnMut(ReadRun, usize)) {
-        let _phase = m.enter(phase::SWAP_IN);
-        let reading = self.reading.take().expect("only what was sent lands");
-        m.swap.finish_read(&m.platform, &m.stats, reading, &mut self.ios);
+    /// Waits for the device; calls `done` with each run and the number of its first pages that were
+    /// read. The batch is empty afterwards.
+    pub fn finish(
+        &mut self,
+        platform: &P,
+        swap: &Swap<P>,
+        stats: &Stats,
+        mut done: impl FnMut(ReadRun, usize),
+    ) {
+        let _phase = PhaseGuard::enter(platform, phase::SWAP_IN);
+        let reading = self.reading.take().expect("the batch was started");
+        swap.finish_read(platform, stats, reading, &mut self.ios);
         let mut at = 0;
         for run in self.runs.drain(..) {
             let results = self.ios.iter().flat_map(|io| io.frames.iter().map(|_| io.result));
             let of_run = results.skip(at).take(run.frames.len());
             let good = of_run.take_while(Result::is_ok).count();
             at += run.frames.len();
-            landed(run, good);
+            done(run, good);
         }
         self.ios.clear();
     }

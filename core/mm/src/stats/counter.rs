@@ -1,5 +1,20 @@
 //! The table of counters: one line each.
 
+/// FNV-1a over the names, each ended by a byte that no name has.
+const fn hash(names: &[&str]) -> u64 {
+    let (mut hash, mut name) = (0xcbf2_9ce4_8422_2325, 0);
+    while name < names.len() {
+        let (bytes, mut at) = (names[name].as_bytes(), 0);
+        while at <= bytes.len() {
+            let byte = if at < bytes.len() { bytes[at] } else { b'\n' };
+            hash = (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3);
+            at += 1;
+        }
+        name += 1;
+    }
+    hash
+}
+
 /// Declares [`Counter`]: variant, name in reports, how it sums over processes, what it counts.
 macro_rules! counters {
     ($($variant:ident $name:literal $kind:ident $doc:literal)*) => {
@@ -24,6 +39,10 @@ macro_rules! counters {
 
         /// Number of counters.
         pub const COUNTERS: usize = [$($name,)*].len();
+
+        /// A hash of the names in their order: differs whenever counters are added, removed,
+        /// renamed or moved.
+        pub(super) const NAMES_HASH: u64 = hash(&[$($name,)*]);
     };
 }
 
@@ -167,11 +186,25 @@ counters! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
-    fn values_are_indices() {
-        for (index, counter) in Counter::ALL.into_iter().enumerate() {
-            assert_eq!(counter as usize, index);
-        }
+    fn names_are_different_and_can_be_keys() {
+        let names: BTreeSet<&str> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+        assert_eq!(names.len(), COUNTERS);
+        let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
+        assert!(names.iter().all(|name| name.bytes().all(plain)), "{names:?}");
+    }
+
+    #[test]
+    fn the_hash_notices_what_changes_the_layout() {
+        let hashes = [
+            hash(&["ab", "c"]),
+            hash(&["c", "ab"]),
+            hash(&["a", "bc"]),
+            hash(&["ab"]),
+            hash(&["ab", "c", "d"]),
+        ];
+        assert_eq!(hashes.iter().collect::<BTreeSet<_>>().len(), hashes.len());
     }
 }

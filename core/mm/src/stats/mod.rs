@@ -16,6 +16,7 @@ mod histogram;
 mod pressure;
 mod shortage;
 
+use counter::NAMES_HASH;
 pub use counter::{COUNTERS, Counter};
 use histogram::Histogram;
 pub use histogram::HistogramSnapshot;
@@ -28,8 +29,8 @@ use pressure::{Averages, StallClock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// First word of a snapshot: "HWSTAT" and a version; changed with any change of layout.
-const MAGIC: u64 = 0x4857_5354_4154_0002;
+/// First word of a snapshot: differs between layouts.
+const MAGIC: u64 = 0x4857_5354_4154_0002 ^ NAMES_HASH;
 
 /// What one CPU counts, on cache lines of its own.
 #[repr(align(128))]

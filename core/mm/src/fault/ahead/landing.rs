@@ -12,7 +12,7 @@ use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX};
 
 /// Waits for a batch and makes its pages present.
 pub(super) fn land<P: Platform>(m: &Machine<P>, flight: &mut ReadBatch<P>) {
-    flight.land(m, |run, good| present(m, run, good));
+    flight.finish(&m.platform, &m.swap, &m.stats, |run, good| present(m, run, good));
 }
 
 /// The first `good` pages of a run are in their frames; the others stay on the device.

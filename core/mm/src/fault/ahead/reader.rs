@@ -29,8 +29,8 @@ pub(super) fn begin<P: Platform>(m: &Machine<P>, wish: Wish) {
         if flight.runs() == 0 {
             return;
         }
-        flight.send(m);
-        m.inflight.put(m, wish.space, flight);
+        flight.start(&m.platform, &m.swap);
+        m.inflight.put(&m.platform, m.space(wish.space), flight);
     }
 }
 
@@ -43,8 +43,8 @@ enum Room {
 
 /// Lands what the devices are done with, as long as there is too much.
 fn make_room<P: Platform>(m: &Machine<P>) -> Room {
-    while !m.inflight.admits(m) {
-        let Some(mut flight) = m.inflight.take_done(m) else { return Room::None };
+    while !m.inflight.admits(m.frames.len() as u32) {
+        let Some(mut flight) = m.inflight.take_done(&m.platform) else { return Room::None };
         landing::land(m, &mut flight);
     }
     Room::Some
@@ -54,14 +54,14 @@ fn make_room<P: Platform>(m: &Machine<P>) -> Room {
 fn gather<P: Platform>(m: &Machine<P>, flight: &mut ReadBatch<P>, wish: Wish) -> Option<Wish> {
     let (mut left, mut pages) = (Some(wish), 0);
     while let Some(wish) = left
-        && pages < flight.pages_max(m)
+        && pages < flight.pages_max(&m.swap, m.frames.len())
         && flight.has_room()
     {
         let Some((mut held, slots)) = hold(m, &wish) else {
             left = wish.without(1);
             continue;
         };
-        let frames = alloc::at_hand(m, held.len())?;
+        let frames = alloc::frames_noretry(m, held.len())?;
         held.truncate(frames.len());
         (left, pages) = (wish.without(frames.len() as u64), pages + frames.len());
         flight.add(ReadRun { left: held.leave(), slots, frames, marker: wish.marker });
@@ -81,7 +81,7 @@ pub(in crate::fault) enum Landed {
 /// If a page is of a batch that nobody has in hand: waits for the device, and makes it present.
 pub(in crate::fault) fn land<P: Platform>(m: &Machine<P>, space: SpaceId, vpn: Vpn) -> Landed {
     let Some(mut flight) = m.inflight.take(space, vpn) else { return Landed::NotUnderway };
-    if !flight.is_over(m) {
+    if !flight.is_over(&m.platform) {
         m.count(Counter::FaultWait, 1);
     }
     landing::land(m, &mut flight);
