@@ -32,7 +32,7 @@ use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
 use crate::space::{Access, Backing, Page, Range, Space};
-use crate::swap::Wish;
+use crate::swap::ReadaheadRequest;
 use crate::verify::verify;
 use crate::write_back;
 use crate::write_back::flusher;
@@ -270,7 +270,7 @@ impl<P: Platform> Manager<P> {
         let on = self.machine.config.prefetch && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
-            self.machine.request_readahead(Wish { space, first, end, marker: None });
+            self.machine.request_readahead(ReadaheadRequest { space, first, end, marker: None });
         }
     }
 

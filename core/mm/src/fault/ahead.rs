@@ -2,7 +2,7 @@
 //! and not only as many as threads wait.
 //!
 //! ```text
-//! stream at full speed, Manager::prefetch --> swap::Wishes --> run: a thread of this file
+//! stream at full speed, Manager::prefetch --> swap::ReadaheadQueue --> run: a thread of this file
 //! reader of a file (file.rs), readahead_by=threads ---^        \=reader: reader.rs
 //!   gather: entries held, frames taken -> started ... over, or no room -> land: mapped, released
 //! flights  [ oldest | ... | newest |   |   ]   ReadBatch ring; landed by landing.rs
@@ -31,7 +31,7 @@ use crate::kthread::Kthreads;
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::space::{Backing, Held, Page, Pinned};
 use crate::stats::Counter;
-use crate::swap::{Ahead, Wish, Wishes};
+use crate::swap::{Ahead, ReadaheadQueue, ReadaheadRequest};
 use highwater_platform::{Atomic, Latency, Platform, Recency};
 use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use landing::land as land_flight;
@@ -57,12 +57,12 @@ pub(super) fn go_on<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault, e
     let end_of_all = fault.within.end;
     let (first, end) = (end, Vpn((end.0 + stretch(m)).min(end_of_all.0)));
     if readahead && is_on(m) && first < end {
-        m.request_readahead(Wish { space, first, end, marker: Some(first) });
+        m.request_readahead(ReadaheadRequest { space, first, end, marker: Some(first) });
     }
 }
 
 /// A window of a file is to be read ahead.
-pub(super) fn want<P: Platform>(m: &Machine<P>, wish: Wish) {
+pub(super) fn want<P: Platform>(m: &Machine<P>, wish: ReadaheadRequest) {
     #[cfg(feature = "history")]
     if m.config.history.readahead_by == ReadaheadBy::Reader {
         return reader::begin(m, wish);
@@ -98,7 +98,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
-        m.readahead.iter().flatten().for_each(Wishes::ring);
+        m.readahead.iter().flatten().for_each(ReadaheadQueue::wake);
         m.inflight.close();
     });
     let on = |node: usize| machine.nodes[node].zone.range().node;
@@ -118,7 +118,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
 }
 
 /// The body of a thread.
-fn run<P: Platform>(m: &Machine<P>, wishes: &Wishes<P>, stopped: &P::Atomic<u8>) {
+fn run<P: Platform>(m: &Machine<P>, wishes: &ReadaheadQueue<P>, stopped: &P::Atomic<u8>) {
     let mut reader = Reader::new(m, wishes);
     loop {
         let ticket = wishes.ticket();
@@ -143,17 +143,17 @@ enum Step {
 /// What the thread has in flight.
 struct Reader<'a, P: Platform> {
     m: &'a Machine<P>,
-    wishes: &'a Wishes<P>,
+    wishes: &'a ReadaheadQueue<P>,
     flights: Box<[ReadBatch<P>]>,
     /// The oldest one.
     first: usize,
     len: usize,
     /// What is left of the wish that is being granted.
-    wish: Option<Wish>,
+    wish: Option<ReadaheadRequest>,
 }
 
 impl<'a, P: Platform> Reader<'a, P> {
-    fn new(m: &'a Machine<P>, wishes: &'a Wishes<P>) -> Self {
+    fn new(m: &'a Machine<P>, wishes: &'a ReadaheadQueue<P>) -> Self {
         let depth = (m.frames.len() / 1024).clamp(1, DEPTH_MAX);
         let flights = (0..depth).map(|_| ReadBatch::default()).collect();
         Reader { m, wishes, flights, first: 0, len: 0, wish: None }
@@ -198,7 +198,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     fn next_run(&mut self, device: Option<u8>) -> Option<ReadRun> {
         let m = self.m;
         loop {
-            let wish = self.wish.take().or_else(|| self.wishes.next())?;
+            let wish = self.wish.take().or_else(|| self.wishes.pop())?;
             let Some((held, slots)) = hold(m, &wish) else {
                 self.wish = wish.without(1);
                 continue;
@@ -264,11 +264,11 @@ impl<'a, P: Platform> Reader<'a, P> {
     }
 }
 
-impl Wish {
+impl ReadaheadRequest {
     /// What is left of it without its first pages.
-    fn without(self, pages: u64) -> Option<Wish> {
+    fn without(self, pages: u64) -> Option<ReadaheadRequest> {
         let first = self.first.offset(pages);
-        (first < self.end).then_some(Wish { first, ..self })
+        (first < self.end).then_some(ReadaheadRequest { first, ..self })
     }
 }
 
@@ -285,7 +285,7 @@ enum Got {
 /// Holds the first pages of a wish, if they are on a device that is slow enough.
 fn hold<'a, P: Platform>(
     m: &'a Machine<P>,
-    wish: &Wish,
+    wish: &ReadaheadRequest,
 ) -> Option<(Held<'a, P>, [Slot; RUN_PAGES_MAX])> {
     let space = m.space(wish.space);
     let mut held = Held::lock(space, wish.first, Pinned::Refuse)?;

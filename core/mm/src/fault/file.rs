@@ -18,7 +18,7 @@ use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
 use crate::space::{Access, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
-use crate::swap::{ALONE, Expected, Seen, TRACE_MIN, Window, Wish, lasting, window};
+use crate::swap::{ALONE, Expected, ReadaheadRequest, Seen, TRACE_MIN, Window, lasting, window};
 use highwater_platform::{DeviceInfo, Latency, Platform, Protection, Recency};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
@@ -119,7 +119,7 @@ fn plan<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Own {
             if own < pages {
                 let marker = (marker >= own).then(|| first.offset(marker.into()));
                 let (first, end) = (first.offset(own.into()), first.offset(pages.into()));
-                ahead::want(m, Wish { space: space.id(), first, end, marker });
+                ahead::want(m, ReadaheadRequest { space: space.id(), first, end, marker });
             }
             Own { pages: own as usize, mapped: marker.min(own) as usize }
         }
@@ -200,7 +200,7 @@ fn ask<P: Platform>(
     let streams = &m.swap.file_streams;
     streams.expect(space.id(), first, Expected::Asked { size, left: size }, lists.age);
     streams.expect(space.id(), end, Expected::End { size }, lists.age);
-    ahead::want(m, Wish { space: space.id(), first, end, marker: Some(first) });
+    ahead::want(m, ReadaheadRequest { space: space.id(), first, end, marker: Some(first) });
 }
 
 /// Pages from one on that are in memory, or being read: up to more than `most`.

@@ -13,12 +13,12 @@ use super::{hold, landing};
 use crate::alloc;
 use crate::machine::{Machine, ReadBatch, ReadRun, WINDOW_EXPIRY};
 use crate::stats::Counter;
-use crate::swap::Wish;
+use crate::swap::ReadaheadRequest;
 use highwater_platform::Platform;
 use highwater_units::{Nanos, SpaceId, Vpn};
 
 /// Begins to read what is wanted.
-pub(super) fn begin<P: Platform>(m: &Machine<P>, wish: Wish) {
+pub(super) fn begin<P: Platform>(m: &Machine<P>, wish: ReadaheadRequest) {
     let mut left = Some(wish);
     while let Some(wish) = left {
         if make_room(m) == Room::None {
@@ -51,7 +51,11 @@ fn make_room<P: Platform>(m: &Machine<P>) -> Room {
 }
 
 /// Takes runs of pages from a wish until the batch is full; returns what is left to be read.
-fn gather<P: Platform>(m: &Machine<P>, flight: &mut ReadBatch<P>, wish: Wish) -> Option<Wish> {
+fn gather<P: Platform>(
+    m: &Machine<P>,
+    flight: &mut ReadBatch<P>,
+    wish: ReadaheadRequest,
+) -> Option<ReadaheadRequest> {
     let (mut left, mut pages) = (Some(wish), 0);
     while let Some(wish) = left
         && pages < flight.pages_max(&m.swap, m.frames.len())

@@ -1,40 +1,40 @@
-//! What malloc holds, for the statistics of the run: looked at now and then.
+//! Samples what malloc holds, for the statistics of the run.
 //!
 //! ```text
 //! hw-report, every 100 ms ── due? ── walk over all slabs ──> MallocStats { now, at_most }
-//!                             ^── not before it has rested 128 times as long as that took
+//!                             ^── after a pause of 128 times the walk's CPU time
 //! exit, _exit ────────────────────── walk ──/
 //! ```
-//! malloc and free count nothing for it: what an object is its mark says already. The walk is the
-//! price, some ms for a million objects, so it may take 1 % of a CPU. It locks nothing of the heap,
-//! and so never waits for a thread of the program.
+//! malloc and free count nothing: the mark of an object already shows whether it is in use. A
+//! sample walks over all slabs, which takes milliseconds for a million objects, so it may use 1 %
+//! of a CPU. It takes no lock of the heap, and never waits for a thread of the program.
 
 use highwater_session::{MallocReport, MallocStats};
 use std::time::Duration;
 
-/// How many times as long as a look took it rests afterwards.
+/// Pause after a sample, as a multiple of its CPU time.
 const REST: u32 = 128;
 
-/// Why it is looked now.
+/// Why a sample may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It is time to publish; whether to look depends on what that costs.
+    /// It is time to publish; a sample is taken if the last one's cost is paid off.
     IfDue,
-    /// It is the last time.
+    /// This is the last publication.
     Now,
 }
 
-/// What was seen.
+/// The samples of a process.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// CPU time of looking that is still to be made up for.
+    /// CPU time of the last sample, times [`REST`], that has not passed yet.
     owed: Duration,
     seen: Option<MallocStats>,
 }
 
 impl Watch {
-    /// Looks, if it is time to; `period` has passed since the last call. `gather` says how much
-    /// CPU time it took, and nothing where there is no heap.
+    /// Takes a sample if it is due; `period` has passed since the last call. `gather` returns the
+    /// sample and its CPU time, or nothing if there is no heap.
     pub(crate) fn look(
         &mut self,
         look: Look,
