@@ -6,8 +6,8 @@
 //!         |- Node x n               Zone (free frames), Lru (used frames), wake-up events
 //!         |- Space x m              page tables, added and never removed
 //!         |- Swap                   slots, swap cache, transfers; files
-//!         |- ReadaheadQueue x threads       readahead requests
-//!         \- InflightReadahead      readahead that readers of files have started
+//!         |- ReadaheadQueue x n     readahead requests
+//!         \- InflightReadahead      readahead that readers of files have started (history)
 //! ```
 //! Lock order of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
@@ -18,9 +18,11 @@
 //! Words that threads share without a lock are the platform's ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. [`Machine::enter`] marks the phases of a thread.
 
+#[cfg(feature = "history")]
 mod inflight;
 mod read_batch;
 
+#[cfg(feature = "history")]
 pub use inflight::{InflightReadahead, WINDOW_EXPIRY};
 pub use read_batch::{ReadBatch, ReadRun};
 
@@ -106,6 +108,7 @@ pub struct Machine<P: Platform> {
     /// Readahead requests: by node, a queue for each of its readahead threads.
     pub readahead: Vec<Vec<ReadaheadQueue<P>>>,
     /// Readahead that readers of files have started.
+    #[cfg(feature = "history")]
     pub inflight: InflightReadahead<P>,
     /// Direct reclaimers sleep on this until kswapd has freed enough memory.
     pub throttle_wait: P::Event,
@@ -196,6 +199,7 @@ impl<P: Platform> Machine<P> {
             frames: Frames::new(total as usize),
             swap,
             readahead,
+            #[cfg(feature = "history")]
             inflight: InflightReadahead::new(&platform),
             throttle_wait: platform.new_event(),
             flusher: FlusherControl {
@@ -312,11 +316,11 @@ impl<P: Platform> Machine<P> {
 
     /// Says that pages are wanted soon, to a thread of this CPU's node. Windows take turns between
     /// its threads.
-    pub fn request_readahead(&self, wish: ReadaheadRequest) -> Queued {
+    pub fn request_readahead(&self, request: ReadaheadRequest) -> Queued {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
         let queues = &self.readahead[node];
-        let turn = wish.first.0 / FILE_WINDOW_MAX as u64 + u64::from(wish.space.0);
-        queues[turn as usize % queues.len()].push(wish)
+        let turn = request.first.0 / FILE_WINDOW_MAX as u64 + u64::from(request.space.0);
+        queues[turn as usize % queues.len()].push(request)
     }
 
     /// All spaces.

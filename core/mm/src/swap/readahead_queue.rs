@@ -1,44 +1,52 @@
-//! Requests to read pages before they are used: a queue from faults to a readahead thread.
+//! Readahead requests: a queue of hints from faults to a thread that reads ahead.
 //!
 //! ```text
-//! fault of a stream, Manager::prefetch -- push --> [ReadaheadRequest] -- pop --> fault/ahead.rs
+//! fault of a stream, Manager::prefetch -- push --> [request, ...] -- pop --> fault/readahead.rs
 //! ```
-//! Requests are hints: a full queue drops them. Locking: one lock, under entries at most.
+//! Locking: one lock, taken alone, under entries at most. A full queue drops new requests.
 
 use crate::lock_class;
 use highwater_platform::{Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{SpaceId, Vpn};
 use std::collections::VecDeque;
 
-/// Requests in a queue at most.
+/// Most requests in a queue.
 const REQUESTS_MAX: usize = 1024;
 
-/// Pages that will be used soon, at least one.
+/// Pages to read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadaheadRequest {
-    /// The space of the pages.
+    /// Their space.
     pub space: SpaceId,
     /// The first page.
     pub first: Vpn,
-    /// The page after the last.
+    /// The page after the last; above `first`.
     pub end: Vpn,
-    /// The run from this page on stays unmapped, so that its first use is seen.
+    /// The run that begins with this page is left unmapped, so that its use is seen.
     pub marker: Option<Vpn>,
 }
 
-/// The fate of a request.
+impl ReadaheadRequest {
+    /// The request without its first pages; `None` if no page is left.
+    pub fn skip(self, pages: u64) -> Option<ReadaheadRequest> {
+        let first = self.first.offset(pages);
+        (first < self.end).then_some(ReadaheadRequest { first, ..self })
+    }
+}
+
+/// Whether the queue took a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queued {
     /// It is in the queue.
     Accepted,
-    /// The queue was full.
+    /// The queue is full.
     Dropped,
 }
 
 /// A queue of requests.
 pub struct ReadaheadQueue<P: Platform> {
     queue: P::Lock<VecDeque<ReadaheadRequest>>,
-    event: P::Event,
+    wake: P::Event,
 }
 
 impl<P: Platform> ReadaheadQueue<P> {
@@ -46,10 +54,10 @@ impl<P: Platform> ReadaheadQueue<P> {
     pub fn new(platform: &P) -> ReadaheadQueue<P> {
         let queue = VecDeque::with_capacity(REQUESTS_MAX);
         let queue = platform.new_lock(lock_class::PREFETCH, queue);
-        ReadaheadQueue { queue, event: platform.new_event() }
+        ReadaheadQueue { queue, wake: platform.new_event() }
     }
 
-    /// Adds a request and wakes the thread.
+    /// Appends a request and wakes the thread.
     pub fn push(&self, request: ReadaheadRequest) -> Queued {
         let mut queue = self.queue.lock();
         queue.visits(1);
@@ -58,11 +66,11 @@ impl<P: Platform> ReadaheadQueue<P> {
         }
         queue.push_back(request);
         drop(queue);
-        self.event.notify_all();
+        self.wake.notify_all();
         Queued::Accepted
     }
 
-    /// Takes the oldest request.
+    /// Removes the oldest request.
     pub fn pop(&self) -> Option<ReadaheadRequest> {
         let mut queue = self.queue.lock();
         queue.visits(1);
@@ -71,17 +79,17 @@ impl<P: Platform> ReadaheadQueue<P> {
 
     /// A ticket for [`ReadaheadQueue::wait`].
     pub fn ticket(&self) -> Ticket {
-        self.event.ticket()
+        self.wake.ticket()
     }
 
-    /// Waits for a request, or for [`ReadaheadQueue::wake`], that comes after `ticket`.
+    /// Waits for a [`ReadaheadQueue::push`] or [`ReadaheadQueue::wake`] after `ticket`.
     pub fn wait(&self, ticket: Ticket) {
-        self.event.wait(ticket, None);
+        self.wake.wait(ticket, None);
     }
 
-    /// Wakes the readahead thread.
+    /// Wakes the thread.
     pub fn wake(&self) {
-        self.event.notify_all();
+        self.wake.notify_all();
     }
 }
 
@@ -91,7 +99,7 @@ mod tests {
     use highwater_platform::testing::TestPlatform;
 
     #[test]
-    fn requests_come_in_order_and_a_full_queue_drops_them() {
+    fn requests_are_in_order_and_a_full_queue_drops() {
         let platform = TestPlatform::new(1, Vec::new());
         let queue: ReadaheadQueue<TestPlatform> = ReadaheadQueue::new(&platform);
         let request = |first| ReadaheadRequest {
@@ -109,5 +117,13 @@ mod tests {
             assert_eq!(queue.pop(), Some(request(page)));
         }
         assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn skipping_all_pages_leaves_no_request() {
+        let (space, first, end) = (SpaceId(2), Vpn(10), Vpn(14));
+        let request = ReadaheadRequest { space, first, end, marker: Some(first) };
+        assert_eq!(request.skip(3), Some(ReadaheadRequest { first: Vpn(13), ..request }));
+        assert_eq!(request.skip(4), None);
     }
 }

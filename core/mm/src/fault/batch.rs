@@ -1,22 +1,32 @@
-//! What becomes of pages that were read ahead.
+//! Submission and completion of a readahead batch. On completion its pages become resident and
+//! their entries are released.
 
-use super::super::swap_in::keep_or_free_slots;
-use super::super::{adopt, file, note_refaults};
+use super::map::adopt;
+use super::read::keep_or_free_slots;
+use super::refault::{list_file, note_anon};
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, ReadBatch, ReadRun};
+use crate::phase;
 use crate::space::{Access, Backing, Entry, Held};
 use crate::stats::Counter;
 use crate::swap::Source;
 use highwater_platform::{Platform, Protection, Recency};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX};
 
-/// Waits for a batch and makes its pages present.
-pub(super) fn land<P: Platform>(m: &Machine<P>, flight: &mut ReadBatch<P>) {
-    flight.finish(&m.platform, &m.swap, &m.stats, |run, good| present(m, run, good));
+/// Submits the reads of a batch.
+pub(super) fn submit<P: Platform>(m: &Machine<P>, batch: &mut ReadBatch<P>) {
+    let _phase = m.enter(phase::SWAP_IN);
+    batch.submit(&m.swap, &m.platform);
 }
 
-/// The first `good` pages of a run are in their frames; the others stay on the device.
-fn present<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
+/// Waits for a batch and makes its pages resident.
+pub(super) fn complete<P: Platform>(m: &Machine<P>, batch: &mut ReadBatch<P>) {
+    let _phase = m.enter(phase::SWAP_IN);
+    batch.complete(&m.swap, &m.platform, &m.stats, |run, good| finish(m, run, good));
+}
+
+/// Finishes a run of which the first `good` pages were read; the others stay on the device.
+fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
     let ReadRun { left, slots, mut frames, marker } = run;
     let mut held = Held::back(m.space(left.space()), left);
     m.free(&frames[good..]);
@@ -31,13 +41,13 @@ fn present<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
             let protection = keep_or_free_slots(m, &slots[..good], &frames, Access::Read);
             adopt(m, &held, &frames);
             m.add_to_lru(&frames, List::ActiveAnon);
-            note_refaults(m, &frames);
+            note_anon(m, &frames);
             protection
         }
         Backing::File { .. } => {
             m.count(Counter::FileRa, good as u64);
             adopt(m, &held, &frames);
-            file::list(m, &held, &frames);
+            list_file(m, &held, &frames);
             Protection::ReadOnly
         }
     };
@@ -47,7 +57,7 @@ fn present<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
     }
 }
 
-/// The entry of a page that was read, not mapped.
+/// The entry of an unmapped page that was read.
 fn entry_of(pfn: Pfn, protection: Protection) -> Entry {
     match protection {
         Protection::ReadOnly => Entry::resident(pfn),
@@ -55,7 +65,7 @@ fn entry_of(pfn: Pfn, protection: Protection) -> Entry {
     }
 }
 
-/// A stream is expected at these pages, and is to be seen.
+/// Leaves the pages at a stream's marker unmapped, so that the stream is seen there.
 fn leave_unmapped<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
@@ -66,13 +76,13 @@ fn leave_unmapped<P: Platform>(
     held.release(|index, _| entry_of(frames[index], protection).ahead());
 }
 
-/// Nobody is to notice that these pages came only now.
+/// Maps pages, so that their first use is no fault.
 fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, protection: Protection) {
     let progress = m.platform.map(held.space().id(), held.first(), frames, protection);
-    let (marks, kind) = (m.platform.recency(), held.space().backing().kind());
+    let (recency, kind) = (m.platform.recency(), held.space().backing().kind());
     held.release(|index, _| {
         let entry = entry_of(frames[index], protection);
-        match (index < progress.done, marks, kind) {
+        match (index < progress.done, recency, kind) {
             (true, Recency::AccessedBit, _) => entry.mapped().ahead(),
             (true, Recency::Unmapping, Kind::Anon) => entry.mapped().accessed(),
             (true, Recency::Unmapping, Kind::File) => entry.mapped(),
