@@ -18,9 +18,11 @@
 //! Words that threads share without a lock are the platform's ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. [`Machine::enter`] marks the phases of a thread.
 
+#[cfg(feature = "history")]
 mod inflight;
 mod read_batch;
 
+#[cfg(feature = "history")]
 pub use inflight::{InflightReadahead, WINDOW_EXPIRY};
 pub use read_batch::{ReadBatch, ReadRun};
 
@@ -106,6 +108,7 @@ pub struct Machine<P: Platform> {
     /// Readahead requests: by node, a queue for each of its readahead threads.
     pub readahead: Vec<Vec<Wishes<P>>>,
     /// Readahead that readers of files have started.
+    #[cfg(feature = "history")]
     pub inflight: InflightReadahead<P>,
     /// Direct reclaimers sleep on this until kswapd has freed enough memory.
     pub throttle_wait: P::Event,
@@ -196,6 +199,7 @@ impl<P: Platform> Machine<P> {
             frames: Frames::new(total as usize),
             swap,
             readahead,
+            #[cfg(feature = "history")]
             inflight: InflightReadahead::new(&platform),
             throttle_wait: platform.new_event(),
             flusher: FlusherControl {

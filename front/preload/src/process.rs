@@ -19,7 +19,7 @@ use crate::report::{self, Reporter};
 use crate::signals::Blocked;
 use crate::{dump, environment, heap, ranges};
 use highwater_devices::{Area, Device};
-use highwater_mm::khugepaged::Asked;
+use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_os::helper::Program as Served;
@@ -362,7 +362,7 @@ impl Process {
     /// Says that a range will be used soon. Of a large one as much is read as may push other pages
     /// out for it.
     pub(crate) fn prefetch(&self, range: Range) {
-        let most = self.manager.machine().frames.len() as u64 / 4;
+        let most = self.manager.frames() / 4;
         let end = Vpn(range.end.0.min(range.first.0 + most));
         self.in_helper(|| {
             self.manager.prefetch(SPACE, Range { end, ..range });

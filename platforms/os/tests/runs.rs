@@ -1,8 +1,8 @@
 //! Runs of frames outside spaces: where they lie, and that the books say so.
 
 use crate::common::{self, Trouble};
-use highwater_mm::zone::{Fragmentation, Mobility};
 use highwater_mm::{Config, Manager};
+use highwater_mm::{Fragmentation, Mobility};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_testkit::trial::{Pins, Program};
@@ -28,21 +28,21 @@ fn a_run_is_in_nobody_s_way_and_in_the_books() {
         for mobility in Mobility::ALL {
             let first = manager.alloc_run(order, mobility).expect("most is free");
             assert_eq!(first.0 % order.frames(), 0, "aligned");
-            assert_eq!(manager.machine().frames.run(first), Some((order, mobility)));
+            assert_eq!(manager.inspect().frames.run(first), Some((order, mobility)));
             runs.push((first, order));
         }
         manager.verify(&[]);
     }
     let used: u32 = runs.iter().map(|(_, order)| order.frames()).sum();
-    assert_eq!(manager.machine().resident(), used);
+    assert_eq!(manager.inspect().resident(), used);
     let blocks = manager.blocks();
     assert_eq!(blocks[0].pageblocks.iter().sum::<u32>(), 16);
     assert!(blocks[0].pageblocks[Mobility::Unmovable as usize] >= 4, "{}", blocks[0].by_type());
     runs.into_iter().for_each(|(first, _)| manager.free_run(first));
     manager.verify(&[]);
-    manager.machine().nodes[0].zone.drain();
+    manager.inspect().nodes[0].zone.drain();
     let [free] = manager.blocks()[..] else { panic!("one node") };
-    assert_eq!((free.of(Order::MAX), manager.machine().resident()), (8, 0), "{free}");
+    assert_eq!((free.of(Order::MAX), manager.inspect().resident()), (8, 0), "{free}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn pages_in_between_are_what_keeps_a_run_away() {
         let range = highwater_mm::Range { first: Vpn(vpn), end: Vpn(vpn + 1) };
         manager.discard(space, range);
     }
-    manager.machine().nodes[0].zone.drain();
+    manager.inspect().nodes[0].zone.drain();
     let blocks = manager.blocks()[0];
     assert_eq!(blocks.fragmentation(Order(1)), Fragmentation::Fits);
     assert!(blocks.unusable(Order(2)) > 400, "{blocks}");

@@ -52,25 +52,9 @@ pub struct Moves {
     pub filled: usize,
 }
 
-/// Moves the page in `from`, which the caller has isolated from `list`, to `to`, a populated frame
-/// that the caller has taken. A frame that is nobody's afterwards is the caller's, and on no list.
-/// The caller may hold entries of other pages.
-pub fn migrate<P: Platform>(
-    m: &Machine<P>,
-    from: Pfn,
-    list: List,
-    to: Pfn,
-    mode: Mode,
-) -> Migrated {
-    let Moves { vacated, filled } = migrate_batch(m, FrameBatch::one(from), list, &[to], mode);
-    match (vacated.len(), filled) {
-        (_, 1) => Migrated::Moved,
-        (0, _) => Migrated::Busy,
-        _ => Migrated::Vanished,
-    }
-}
-
-/// The same for pages of one list of a node, and as many new frames of any.
+/// Moves the pages in `from`, which the caller has isolated from `list` of one node, to `to`, as
+/// many populated frames that the caller has taken. Frames of dropped pages are the caller's
+/// afterwards, and on no list. The caller may hold entries of other pages.
 pub fn migrate_batch<P: Platform>(
     m: &Machine<P>,
     from: FrameBatch,

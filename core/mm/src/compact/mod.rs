@@ -34,4 +34,4 @@ pub use control::Outcome;
 pub use direct::{Had, direct, on_node, settle, settle_on};
 pub use folio::{migrate_folio, order_of};
 pub use kcompactd::{ask, start};
-pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};
+pub use migrate::{Migrated, Mode, migrate_batch};

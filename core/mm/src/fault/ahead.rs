@@ -99,6 +99,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     }
     let mut threads = Kthreads::new(machine, |m| {
         m.readahead.iter().flatten().for_each(Wishes::ring);
+        #[cfg(feature = "history")]
         m.inflight.close();
     });
     let on = |node: usize| machine.nodes[node].zone.range().node;

@@ -9,11 +9,11 @@
 //! Locking: none; one thread has a batch at a time. Its entries stay locked when no thread has it.
 
 use crate::phase::{self, PhaseGuard};
-use crate::space::{Left, Space};
+use crate::space::Left;
 use crate::stats::Stats;
 use crate::swap::{InFlight, Swap};
 use highwater_platform::{DeviceInfo, Io, Platform};
-use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, Vpn};
 
 /// Transfers of a batch.
 const BATCH: usize = 32;
@@ -36,7 +36,7 @@ pub struct ReadRun {
 
 /// Runs of pages that one device reads together.
 pub struct ReadBatch<P: Platform> {
-    runs: Vec<ReadRun>,
+    pub(super) runs: Vec<ReadRun>,
     ios: Vec<Io>,
     reading: Option<InFlight<P>>,
 }
@@ -54,24 +54,9 @@ impl<P: Platform> ReadBatch<P> {
         self.runs.len()
     }
 
-    /// Number of pages.
-    pub fn pages(&self) -> u32 {
-        self.runs.iter().map(|run| run.frames.len() as u32).sum()
-    }
-
     /// The device, unless the batch is empty.
     pub fn device(&self) -> Option<u8> {
         self.runs.first().map(|run| run.slots[0].device)
-    }
-
-    /// Whether the batch reads a page.
-    pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
-        self.runs.iter().any(|run| run.left.has(space, vpn))
-    }
-
-    /// Wakes the threads that wait for its pages, all of which are in `space`.
-    pub fn wake_waiters(&self, space: &Space<P>) {
-        self.runs.iter().for_each(|run| run.left.wake_waiters(space));
     }
 
     /// The most pages of a batch, on a machine of `frames` frames.

@@ -228,7 +228,8 @@ impl<P: Platform> Swap<P> {
         self.usages().fold((0, 0), |sum, device| (sum.0 + device.0, sum.1 + device.1))
     }
 
-    /// The same, by device.
+    /// Slots in use and in all, by device.
+    #[cfg(feature = "inspect")]
     pub fn usage_by_device(&self) -> Vec<(u64, u64)> {
         self.usages().collect()
     }

@@ -8,7 +8,7 @@
 
 use super::Config;
 use crate::workload::Arena;
-use highwater_mm::zone::Mobility::{self, Reclaimable, Unmovable};
+use highwater_mm::Mobility::{self, Reclaimable, Unmovable};
 use highwater_units::{Order, Pfn, Prng};
 
 /// Pages of the kernel's memory.
