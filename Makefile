@@ -9,29 +9,39 @@ BENCH = $(HIGHWATER_LAB) bench pmbench --memory 256M --set 1G --read 80 --time 5
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
-.PHONY: help build test test-programs demo bench venv tools clean
+.PHONY: help build lab install test test-programs demo bench venv tools clean
 
 help:
-	@echo "make demo    sort 512 MiB of text in 128 MiB of memory (5 minutes)"
-	@echo "make test    every test, on real programs too (17 minutes)"
+	@echo "make demo     sort 512 MiB of text in 128 MiB of memory, beside the kernel's swap"
+	@echo "make install  highwater and its library, below PREFIX=$(PREFIX)"
+	@echo "make test     every test, on real programs too"
+	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
+	@echo "make bench    random and sequential accesses, beside the same without Highwater"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
-	@echo "             real programs and suites, without and with Highwater (2 hours)"
-	@echo "make bench   random and sequential accesses, beside the same without Highwater"
-	@echo "make clean   remove what was built"
+	@echo "              real programs and suites, without and with Highwater (2 hours)"
+	@echo "make clean    remove what was built"
 
 # Two builds: cargo unifies the features of what it builds together, and the laboratory turns on
 # highwater-mm's feature `history`, which the product is built without.
 PRODUCT = --package highwater-cli --package highwater-preload
 build:
 	$(CARGO) build --release $(PRODUCT)
+
+lab:
 	$(CARGO) build --release --package highwater-lab
 
-# The second half is with assertions: the structures, and whole managers on each platform.
-ASSERTED = highwater-mm highwater-os highwater-uffd highwater-serve highwater-sim
+PREFIX ?= /usr/local
+install: build
+	install -D -m 755 $(HIGHWATER) $(DESTDIR)$(PREFIX)/bin/highwater
+	install -D -m 755 $(CARGO_TARGET_DIR)/release/libhighwater_preload.so \
+	    $(DESTDIR)$(PREFIX)/lib/highwater/libhighwater_preload.so
+
+# Programs are tested as they are shipped; everything else with assertions. A test that cannot run
+# fails with HIGHWATER_REQUIRE=all, as in CI.
+SHIPPED = highwater-cli highwater-command highwater-preload highwater-session
 test: tools venv build
-	$(CARGO) test --release --workspace $(addprefix --exclude ,highwater-lab $(ASSERTED))
-	$(CARGO) test --release --package highwater-lab
-	$(CARGO) test $(addprefix --package ,$(ASSERTED))
+	$(CARGO) test --release $(addprefix --package ,$(SHIPPED))
+	$(CARGO) test --workspace $(addprefix --exclude ,$(SHIPPED))
 
 # HIGHWATER names another build, SUITE_PYTHON a Python with its package `test`.
 test-programs: build
@@ -43,7 +53,7 @@ demo:
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	@demo/sort.sh run
 
-bench: build
+bench: lab
 	for threads in 1 2 8; do \
 	    $(BENCH) --platform os --pattern uniform --threads $$threads || exit; \
 	    $(BENCH) --platform uffd --pattern uniform --threads $$threads || exit; \

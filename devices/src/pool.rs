@@ -164,7 +164,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let pool = Pool::new();
         let Some(mut held) = pool.take(file.as_fd()) else {
-            println!("skipped: this system grants no io_uring");
+            highwater_platform::testing::skip_or_fail("this system grants no io_uring");
             return;
         };
         let descriptor = held.ring().as_raw_fd();

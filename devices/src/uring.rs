@@ -224,6 +224,7 @@ fn is_transient(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::sys::Mapping;
+    use highwater_platform::testing::skip_or_fail;
     use highwater_units::{FrameList, PAGE_SIZE, Pfn};
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -243,7 +244,7 @@ mod tests {
 
         fn over(file: File) -> Option<Setup> {
             let ring = Ring::new(file.as_fd());
-            let ring = ring.inspect_err(|e| println!("skipped: no io_uring here ({e})")).ok()?;
+            let ring = ring.inspect_err(|e| skip_or_fail(format_args!("no io_uring: {e}"))).ok()?;
             Some(Setup { memory: Mapping::new(64 * PAGE_SIZE).unwrap(), file, ring })
         }
 

@@ -1,4 +1,4 @@
-//! A batch allocates nothing: faults are served while the heap itself may be swapped out.
+//! A batch allocates nothing: the heap may be swapped out while faults are served.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What is written comes back, on every device, whatever the batches and the threads.
+//! Reads return what was written, on every device, for all batches and threads.
 
 mod common;
 
@@ -10,7 +10,7 @@ use highwater_units::{Bytes, LARGE_PAGES, Order, Pfn, Prng};
 const SIZE: Bytes = Bytes(4 << 20);
 const SLOTS: u32 = 1024;
 
-/// Random batches on a range of slots against a list of what each slot holds.
+/// Random batches on a range of slots, against a model of each slot's contents.
 struct Check<'a> {
     device: &'a dyn Device,
     frames: &'a Frames,
@@ -101,7 +101,7 @@ fn threads_do_not_disturb_each_other() {
 }
 
 #[test]
-fn devices_say_what_they_are() {
+fn devices_report_their_properties() {
     let dir = tempfile::tempdir().unwrap();
     let frames = Frames::new(16);
     for (name, device) in every_device(dir.path(), SIZE) {
@@ -133,7 +133,7 @@ fn a_large_block_is_one_transfer() {
     let frames = Frames::new(LARGE_PAGES as u32 + 16);
     let all = || (0..LARGE_PAGES as u32).map(Pfn);
     for (name, device) in every_device(dir.path(), SIZE) {
-        // Not on a boundary of anything, and beside a run in the same batch.
+        // Unaligned, and in one batch with a run.
         let mut batch = [
             Io::block(77, Pfn(0), Order::LARGE),
             Io::new(700, (LARGE_PAGES as u32..).take(16).map(Pfn).collect()),
@@ -154,7 +154,7 @@ fn a_large_block_is_one_transfer() {
 }
 
 #[test]
-fn transfers_outside_fail_and_the_rest_of_the_batch_does_not() {
+fn transfers_outside_the_device_fail_and_the_rest_of_the_batch_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let frames = Frames::new(4);
     let io = |slot, pfns: [u32; 2]| Io::new(slot, pfns.map(Pfn).into_iter().collect());

@@ -1,4 +1,4 @@
-//! Files are private, leave nothing behind, and say clearly why they cannot be.
+//! Files are private, leave nothing behind, and give clear errors.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn refusal(spec: &Spec) -> Reason {
     error.reason
 }
 
-/// The files that a device has open, through /proc.
+/// The open files of a device, through /proc.
 fn files_of(device: &dyn Device) -> Vec<std::fs::Metadata> {
     let descriptors = device.descriptors().into_iter();
     descriptors.map(|fd| std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap()).collect()
@@ -50,7 +50,7 @@ fn files_have_no_name_and_no_other_reader() {
 }
 
 #[test]
-fn a_part_lies_where_it_is() {
+fn a_part_has_the_slots_of_its_range() {
     const PAGES: u32 = 50;
     let dir = tempfile::tempdir().unwrap();
     let whole: Arc<dyn Device> = open(&dir_spec(dir.path())).unwrap().into();
@@ -76,7 +76,7 @@ fn a_part_lies_where_it_is() {
 }
 
 #[test]
-fn what_exists_is_not_overwritten() {
+fn an_existing_file_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("precious");
     std::fs::write(&path, "data").unwrap();
@@ -130,7 +130,8 @@ fn a_directory_without_permission_is_named() {
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o500))
         .unwrap();
     let status = in_child(|| {
-        // Root may write anywhere: become nobody. For others this fails and changes nothing.
+        // Root may write anywhere: switch to another user. For other users this fails without
+        // effect.
         // SAFETY: changes the child's user only.
         unsafe { libc::setuid(65534) };
         match open(&dir_spec(dir.path())).map_err(|error| error.reason) {
@@ -156,7 +157,7 @@ fn a_file_size_limit_is_an_error_and_no_signal() {
     assert_eq!(status, 0);
 }
 
-/// Writes and reads a batch of two transfers, for which a ring is used where there is one.
+/// Writes and reads a batch of two transfers, which uses a ring where there are rings.
 fn round_trip(device: &dyn Device, frames: &Frames, seed: u64) -> bool {
     let io = |pfn: u32| Io::new(pfn * 9, [Pfn(pfn)].into_iter().collect());
     let mut batch = [io(0), io(1)];
@@ -185,7 +186,7 @@ fn without_rings_transfers_are_plain() {
     assert_eq!(status, 0);
 }
 
-/// A small file system in memory, unmounted at the end.
+/// A small file system in memory, unmounted when dropped.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -197,7 +198,10 @@ impl Tmpfs {
         // SAFETY: strings that live through the call.
         let status = unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) };
         if status != 0 {
-            println!("skipped: may not mount ({})", std::io::Error::last_os_error());
+            highwater_platform::testing::skip_or_fail(format_args!(
+                "may not mount: {}",
+                std::io::Error::last_os_error()
+            ));
             return None;
         }
         Some(Tmpfs(dir))
@@ -227,7 +231,7 @@ fn c_path(path: &Path) -> CString {
 fn a_full_file_system_is_reported_per_transfer() {
     let Some(mount) = Tmpfs::mount("size=2m") else { return };
     let device = open(&dir_spec(mount.0.path())).unwrap();
-    // Someone else takes what was free when the device was opened.
+    // Another file takes the space that was free when the device was opened.
     std::fs::write(mount.0.path().join("other"), vec![1u8; (1 << 20) + (1 << 19)]).unwrap();
     let frames = Frames::new(16);
     (0..16).for_each(|pfn| frames.fill(Pfn(pfn), 77));

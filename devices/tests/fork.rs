@@ -1,4 +1,4 @@
-//! A forked child reads what its parent swapped out, while the parent goes on.
+//! A forked child reads the pages that its parent swapped out, while the parent continues.
 
 mod common;
 
@@ -9,12 +9,12 @@ use highwater_units::{Bytes, Pfn};
 
 const SIZE: Bytes = Bytes(4 << 20);
 
-/// 16 slots in two transfers, for which a ring is used where there is one.
+/// 16 slots in two transfers, which use a ring where there are rings.
 fn run_in_two(slot: u32) -> [Io; 2] {
     [0, 8].map(|at| Io::new(slot + at, (at..at + 8).map(Pfn).collect()))
 }
 
-/// Writes `runs` runs of 16 slots; page `n` of the device gets the seed `seed + n`.
+/// Writes `runs` runs of 16 slots. Page `n` of the device is filled from `seed + n`.
 fn write_slots(device: &dyn Device, frames: &Frames, seed: u64, runs: u32) {
     for slot in (0..runs).map(|run| run * 16) {
         (0..16).for_each(|i| frames.fill(Pfn(i), seed + u64::from(slot + i)));
@@ -33,7 +33,7 @@ fn slots_hold(device: &dyn Device, frames: &Frames, seed: u64, runs: u32) -> boo
     })
 }
 
-/// Runs `check` in a forked child while `meanwhile` runs here; whether it held.
+/// Runs `check` in a forked child while `meanwhile` runs here; returns the result of `check`.
 fn holds_in_child(check: impl FnOnce() -> bool, meanwhile: impl FnOnce()) -> bool {
     // SAFETY: the child makes system calls and allocates, and leaves by _exit.
     match unsafe { libc::fork() } {
@@ -49,7 +49,7 @@ fn holds_in_child(check: impl FnOnce() -> bool, meanwhile: impl FnOnce()) -> boo
     }
 }
 
-/// What a child checks of an inherited device, and its own child after it.
+/// The checks of a child on an inherited device, and of its own child.
 fn child_sees(device: &dyn Device, frames: &Frames, generations: u32) -> bool {
     let inherited = device.inherit();
     let mut refused = run_in_two(0);
@@ -67,7 +67,7 @@ fn children_read_the_slots_of_their_parents() {
     let frames = Frames::new(16);
     for (name, device) in every_device(dir.path(), SIZE) {
         write_slots(&*device, &frames, 1, 32);
-        // The parent may fill slots that were free at the fork, and goes on using its rings.
+        // The parent may fill slots that were free at the fork, and still uses its rings.
         let go_on = || {
             device.resume();
             for round in 0..50 {

@@ -1,4 +1,4 @@
-//! The thread of a tier: it writes pages back when the fast level fills up, and rests when told to.
+//! The thread of a tier: it writes pages back when the fast level fills up, and can be paused.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Pages of the fast level.
 const FAST: u32 = 256;
-/// A page that does not compress, by slot.
+/// An incompressible page, by slot.
 const RANDOM: u64 = 1;
 
 /// A tier whose thread runs until it is dropped.
@@ -41,7 +41,7 @@ fn holds(device: &dyn Device, frames: &Frames, slot: u32, seed: u64) -> bool {
     one[0].result == Ok(()) && frames.holds(Pfn(0), seed)
 }
 
-/// What a tier did, once it did enough.
+/// The statistics of a tier, as soon as they satisfy a condition.
 fn when(device: &dyn Device, enough: impl Fn(&Tiering) -> bool) -> Tiering {
     let begun = Instant::now();
     loop {
@@ -55,7 +55,7 @@ fn when(device: &dyn Device, enough: impl Fn(&Tiering) -> bool) -> Tiering {
 }
 
 #[test]
-fn a_fast_level_that_fills_up_is_relieved() {
+fn pages_of_a_full_fast_level_are_written_back() {
     let dir = tempfile::tempdir().unwrap();
     for fast in ["ram", "zram"] {
         let (device, frames) = (tier(fast, dir.path()), Frames::new(1));
@@ -72,7 +72,7 @@ fn a_fast_level_that_fills_up_is_relieved() {
 }
 
 #[test]
-fn nothing_moves_in_a_pause() {
+fn nothing_moves_during_a_pause() {
     let dir = tempfile::tempdir().unwrap();
     let (device, frames) = (tier("ram", dir.path()), Frames::new(1));
     device.pause();
@@ -85,7 +85,7 @@ fn nothing_moves_in_a_pause() {
     when(&*device, |now| now.written_back > 0);
 }
 
-/// Pages that take nothing stay where they are.
+/// Pages that take no memory stay in the fast level.
 #[test]
 fn pages_of_one_word_are_not_written_back() {
     const SAME: u64 = 4;
@@ -99,7 +99,7 @@ fn pages_of_one_word_are_not_written_back() {
     assert_eq!(device.tiering().unwrap().slow_reads, 0, "they were all in the fast level");
 }
 
-/// Twice what the fast level holds.
+/// Twice the size of the fast level.
 #[test]
 fn a_large_block_may_be_in_both_levels() {
     const PAGES: u32 = 512;

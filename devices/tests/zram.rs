@@ -1,4 +1,4 @@
-//! Compressed memory: what it takes, what it refuses, and that it gives memory back.
+//! Compressed memory: its use, its limit, and the memory that it frees.
 
 mod common;
 
@@ -7,7 +7,7 @@ use highwater_devices::{Compression, Device, Spec, open};
 use highwater_platform::{Io, IoError};
 use highwater_units::{Bytes, FrameList, Pfn};
 
-/// Seeds of pages that do not compress, that are one word, that compress to a third.
+/// Seeds of pages that are incompressible, filled with one word, or compress to a third.
 const RANDOM: u64 = 1;
 const SAME: u64 = 4;
 const REGULAR: u64 = 2;
@@ -31,7 +31,7 @@ fn holds(device: &dyn Device, frames: &Frames, slot: u32, seed: u64) -> bool {
 }
 
 #[test]
-fn the_limit_is_kept_and_what_is_given_up_makes_room() {
+fn the_limit_holds_and_freed_slots_make_room() {
     for spec in ["zram:1M:lz4", "zram:1M:zstd"] {
         let (device, frames) = (device(spec), Frames::new(1));
         let seed = |slot: u32| RANDOM + 4 * u64::from(slot);
@@ -51,7 +51,7 @@ fn the_limit_is_kept_and_what_is_given_up_makes_room() {
 }
 
 #[test]
-fn a_transfer_that_does_not_fit_keeps_nothing() {
+fn a_refused_transfer_leaves_no_contents() {
     let (device, frames) = (device("zram:1M"), Frames::new(16));
     for slot in 0..250 {
         assert_eq!(put(&*device, &frames, slot, RANDOM + 4 * u64::from(slot)), Ok(()));
@@ -67,7 +67,7 @@ fn a_transfer_that_does_not_fit_keeps_nothing() {
 }
 
 #[test]
-fn pages_of_one_word_cost_nothing_and_regular_ones_little() {
+fn pages_of_one_word_take_nothing_and_regular_ones_little() {
     let (device, frames) = (device("zram:4M"), Frames::new(1));
     (0..3072).for_each(|slot| put(&*device, &frames, slot, SAME * u64::from(slot)).unwrap());
     let all_same = device.compression().unwrap();

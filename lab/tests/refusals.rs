@@ -83,7 +83,7 @@ fn settings_that_do_not_exist_or_fit() {
         ("pattern=zigzag", "uniform, normal or sequential"),
         ("set=9", "--set set="),
         ("devices=sda", "it has pmem0, pmem1"),
-        ("scale=0", "a number from 1"),
+        ("scale=0", "auto or 1 to"),
         ("min_free=4000000", "or less"),
     ] {
         refuses_on_a_machine(&["--set", set], remedy);

@@ -1,9 +1,8 @@
-//! The swarm under a fixed list of seeds, and under the commit's hash. `HIGHWATER_SEED=S` runs one
-//! seed, `HIGHWATER_SEEDS=N` that many.
+//! The swarm under a fixed list of seeds. `HIGHWATER_SEED=S` runs one other seed,
+//! `HIGHWATER_SEEDS=N` the first N.
 
 use highwater_lab::swarm::{self, Summary};
 use highwater_testkit::seeds;
-use std::process::Command;
 
 /// Seeds of each of the tests, which run side by side: about two minutes. A few where assertions
 /// are off, and much would go unseen.
@@ -31,19 +30,6 @@ fn the_swarm_repeats_exactly() {
             assert_eq!(run(other), once);
         }
     });
-}
-
-/// A seed nobody has tried: every commit runs another.
-#[test]
-fn the_commit_is_a_seed() {
-    let output = Command::new("git").args(["rev-parse", "HEAD"]).output();
-    let hash = output.ok().filter(|output| output.status.success());
-    let Some(hash) = hash.and_then(|output| String::from_utf8(output.stdout).ok()) else {
-        return eprintln!("skipped: no commit to take a seed from");
-    };
-    let seed = u64::from_str_radix(&hash[..15], 16).expect("a commit's name is hexadecimal");
-    eprintln!("HIGHWATER_SEED={seed} from commit {hash}");
-    run(seed);
 }
 
 /// Slabs alone: of these seeds more, for each takes some milliseconds.

@@ -6,8 +6,8 @@
 //!         |- Node x n               Zone (free frames), Lru (used frames), wake-up events
 //!         |- Space x m              page tables, added and never removed
 //!         |- Swap                   slots, swap cache, transfers; files
-//!         |- Wishes x threads       readahead requests
-//!         \- InflightReadahead      readahead that readers of files have started
+//!         |- ReadaheadQueue x n     readahead requests
+//!         \- InflightReadahead      readahead that readers of files have started (history)
 //! ```
 //! Lock order of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
 //! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
@@ -32,7 +32,7 @@ use crate::lru::{Kind, List, Lru, Removal};
 use crate::phase::{self, PhaseGuard};
 use crate::space::{Backing, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
-use crate::swap::{Asked, Swap, Wish, Wishes};
+use crate::swap::{Queued, ReadaheadQueue, ReadaheadRequest, Swap};
 use crate::zone::{Mobility, Watermarks, Zone};
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Event, FrameRange, IdleTime, Phase, Platform, Ticket,
@@ -106,7 +106,7 @@ pub struct Machine<P: Platform> {
     /// The swap devices.
     pub swap: Swap<P>,
     /// Readahead requests: by node, a queue for each of its readahead threads.
-    pub readahead: Vec<Vec<Wishes<P>>>,
+    pub readahead: Vec<Vec<ReadaheadQueue<P>>>,
     /// Readahead that readers of files have started.
     #[cfg(feature = "history")]
     pub inflight: InflightReadahead<P>,
@@ -190,7 +190,7 @@ impl<P: Platform> Machine<P> {
         let threads = |range: &FrameRange| {
             config.readahead_threads.unwrap_or_else(|| readahead_threads(&platform, range.node))
         };
-        let queues = |count| (0..count).map(|_| Wishes::new(&platform)).collect();
+        let queues = |count| (0..count).map(|_| ReadaheadQueue::new(&platform)).collect();
         let readahead = ranges.iter().map(|range| queues(threads(range))).collect();
         let machine = Machine {
             nodes: nodes.collect(),
@@ -316,11 +316,11 @@ impl<P: Platform> Machine<P> {
 
     /// Says that pages are wanted soon, to a thread of this CPU's node. Windows take turns between
     /// its threads.
-    pub fn request_readahead(&self, wish: Wish) -> Asked {
+    pub fn request_readahead(&self, request: ReadaheadRequest) -> Queued {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
         let queues = &self.readahead[node];
-        let turn = wish.first.0 / FILE_WINDOW_MAX as u64 + u64::from(wish.space.0);
-        queues[turn as usize % queues.len()].ask(wish)
+        let turn = request.first.0 / FILE_WINDOW_MAX as u64 + u64::from(request.space.0);
+        queues[turn as usize % queues.len()].push(request)
     }
 
     /// All spaces.

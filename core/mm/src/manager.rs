@@ -21,7 +21,7 @@ use crate::alloc;
 use crate::compact;
 use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads};
 use crate::error::FaultError;
-use crate::fault::{self, Fault, Served, ahead};
+use crate::fault::{self, Fault, Served, readahead};
 use crate::files::{self, NoSpace};
 use crate::folio::ORDER_MAX;
 use crate::khugepaged::{self, Asked};
@@ -31,8 +31,8 @@ use crate::range;
 use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Backing, Entry, Page, Range, Space};
-use crate::swap::Wish;
+use crate::space::{Access, Backing, Page, Range, Space};
+use crate::swap::ReadaheadRequest;
 use crate::verify::verify;
 use crate::write_back;
 use crate::write_back::flusher;
@@ -68,7 +68,7 @@ impl<P: Platform> Manager<P> {
         let (readahead, flusher, kcompactd, khugepaged) = (None, None, None, None);
         let mut manager = Manager { kswapd, readahead, flusher, kcompactd, khugepaged, machine };
         manager.set_kswapd_threads(threads)?;
-        manager.readahead = ahead::start(&manager.machine).map_err(StartError::Thread)?;
+        manager.readahead = readahead::start(&manager.machine).map_err(StartError::Thread)?;
         manager.flusher = flusher::start(&manager.machine).map_err(StartError::Thread)?;
         manager.kcompactd = compact::start(&manager.machine).map_err(StartError::Thread)?;
         manager.khugepaged = khugepaged::start(&manager.machine).map_err(StartError::Thread)?;
@@ -296,7 +296,8 @@ impl<P: Platform> Manager<P> {
         let on = self.machine.config.prefetch && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
-            self.machine.request_readahead(Wish { space, first, end, marker: None });
+            let request = ReadaheadRequest { space, first, end, marker: None };
+            self.machine.request_readahead(request);
         }
     }
 

@@ -1,7 +1,7 @@
-//! What a program does to ranges of its memory: dropping contents, moving them elsewhere.
+//! Operations on ranges of pages: discard (madvise, munmap) and relocate (mremap).
 //!
-//! Both walk the range in runs of up to 16 pages, holding their entries, and wait for whoever works
-//! on a page. Untouched parts of a range cost a look per 16 MiB.
+//! Both walk the range in runs of up to 16 pages, hold their entries, and wait for locked entries.
+//! A part of the range that was never touched costs one lookup per 16 MiB.
 
 use crate::folio::{self, Folio};
 use crate::frame::Writeback;
@@ -13,7 +13,8 @@ use crate::stats::Counter;
 use highwater_platform::{Platform, Stop};
 use highwater_units::{Order, Pfn, Vpn};
 
-/// Drops the contents of a range: it reads as zeros, or as its file; its frames and slots are free.
+/// Drops the contents of a range and frees its frames and slots. It then reads as zeros, or as its
+/// file.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     let _phase = m.enter(phase::RANGE);
     if space.order() > Order(0) {
@@ -26,12 +27,12 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     });
 }
 
-/// Drops the contents of those pages of a range that are on a device: they read as zeros, and what
-/// is in memory stays as it is. For a range whose contents nobody needs any more, and which is to
-/// be used again: memory is kept, and nothing is read for nothing. Returns how many there were.
+/// Drops the contents of the swapped pages of a range, which then read as zeros; pages in memory
+/// stay. For a range that is reused and whose contents are no longer needed: its memory is kept,
+/// and nothing is read from swap in vain. Returns how many pages were dropped.
 pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> u64 {
-    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
-    assert_eq!(space.order(), Order(0), "pages of more than one frame are dropped whole");
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have no slots");
+    assert_eq!(space.order(), Order(0), "pages of several frames are dropped whole");
     let swapped = |entry: Entry| matches!(entry.page(), Page::Swapped(_));
     let mut at = range.first;
     let all = std::iter::from_fn(|| {
@@ -53,20 +54,20 @@ pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Ran
     dropped
 }
 
-/// Gives up the frames and slots of held pages, which are to be absent.
+/// Frees the frames and slots of held pages, which the caller makes absent.
 pub(crate) fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
-    take_in(m, held, Busy::Drop);
+    unmap_all(m, held, Busy::Drop);
     for entry in held.entries() {
         match entry.page() {
             Page::Absent => {}
             Page::Resident(pfn) => m.abandon(pfn),
-            // If it is being written, reclaim frees frame and slot afterwards.
+            // If the slot is being written, reclaim frees frame and slot when that ends.
             Page::Swapped(slot) => m.release_slot(slot),
         }
     }
 }
 
-/// Drops held pages of more than one frame, and lets go of them.
+/// Drops held pages of several frames, and releases them.
 fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
     let space = held.space();
     for (index, entry) in held.entries().iter().enumerate() {
@@ -87,14 +88,14 @@ fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
 }
 
 /// Moves the contents of a range to the pages from `to` on, which are absent and do not overlap it.
-/// Nothing is copied: frames and slots change hands. A fault that began when the pages were
-/// another's may end at any time and bring zeros: they are dropped.
+/// Nothing is copied: frames and slots get new owners. A fault on a page from an earlier use of the
+/// target addresses may still end and map zeros there: these are dropped.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     let _phase = m.enter(phase::RANGE);
-    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
-    assert_eq!(space.order(), Order(0), "pages of more than one frame stay where they are");
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages cannot be moved");
+    assert_eq!(space.order(), Order(0), "pages of several frames cannot be moved");
     each_present(space, range, Large::Split(m), |held| {
-        take_in(m, &held, Busy::Wait);
+        unmap_all(m, &held, Busy::Wait);
         for index in 0..held.len() {
             let vpn = Vpn(held.owner(index).vpn.0 - range.first.0 + to.0);
             let target = Large::Split(m).hold(space, vpn);
@@ -112,8 +113,8 @@ pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to:
     });
 }
 
-/// The entry of a held page, with a page that is being written made resident: nobody else knows
-/// its owner then.
+/// The entry of a held page. A page in the swap cache is made resident first, after its write: then
+/// no other thread has a reference to its owner.
 pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
     let Page::Swapped(slot) = entry.page() else { return entry };
     let Some(pfn) = m.swap.claim(m.cpu(), slot) else { return entry };
@@ -123,16 +124,16 @@ pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
     Entry::resident(pfn).dirty()
 }
 
-/// What is to become of large pages in memory.
+/// How a walk treats large pages in memory.
 pub(crate) enum Large<'a, P: Platform> {
-    /// They stay so.
+    /// They stay whole.
     Leave,
-    /// They are split first: their pages go different ways.
+    /// They are split first, because their pages are treated one by one.
     Split(&'a Machine<P>),
 }
 
 impl<P: Platform> Large<'_, P> {
-    /// Holds a page.
+    /// Holds a page; waits while its entry is locked.
     pub(crate) fn hold<'a>(&self, space: &'a Space<P>, vpn: Vpn) -> Held<'a, P> {
         loop {
             let held = space.hold(vpn);
@@ -146,7 +147,7 @@ impl<P: Platform> Large<'_, P> {
         }
     }
 
-    /// Whether a page may be held together with the one before.
+    /// Whether a page may be held in one run with the page before it.
     fn admits(&self, entry: Entry) -> bool {
         match self {
             Large::Leave => true,
@@ -155,7 +156,8 @@ impl<P: Platform> Large<'_, P> {
     }
 }
 
-/// Holds every page of a range that is in a frame or a slot, in runs, and calls `act` with each.
+/// Holds every page of a range that is in a frame or a slot, in runs, and calls `act` with each
+/// run.
 pub(crate) fn each_present<'a, P: Platform>(
     space: &'a Space<P>,
     range: Range,
@@ -192,17 +194,17 @@ pub(crate) fn each_held<'a, P: Platform>(
     }
 }
 
-/// What to do with a page that the system has pinned.
+/// How [`unmap_all`] treats a page that the kernel has pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
-    /// Its contents do not matter.
+    /// It is dropped with its contents.
     Drop,
-    /// They do: until it is free.
+    /// The unmap is retried until the page is unpinned.
     Wait,
 }
 
-/// Unmaps the mapped pages of a run, all of them.
-fn take_in<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, busy: Busy) {
+/// Unmaps all mapped pages of a run.
+fn unmap_all<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, busy: Busy) {
     let mapped = |index: &usize| held.entries()[*index].is_mapped();
     let (mut at, mut attempt) = (0, 0);
     while let Some(first) = (at..held.len()).find(mapped) {

@@ -1,12 +1,12 @@
-//! A copy of a space for a forked child: every page's contents in a slot that the child may read.
+//! A snapshot of a space for a forked child: every page in a slot that the child can read.
 //!
-//! The child shares the parent's devices, not its frames. So the dirty resident pages are written,
-//! and stay resident, clean; and every slot of the space gets one more reference, which the parent
-//! gives back when it learns that the child and its children have ended. Until then nobody reuses
-//! the slot, and the child reads it from the inherited device.
+//! The child shares the parent's swap devices, not its frames. So dirty pages are written to slots,
+//! and stay in memory, clean. Every slot of the snapshot gets one more reference, which the parent
+//! drops when the child and its descendants have ended. Until then the slot is not reused, and the
+//! child reads it from the inherited device.
 //!
-//! The copy is taken page by page, as the kernel's fork does for other threads: what a thread
-//! writes to two pages while another forks may be seen in part.
+//! The snapshot is taken page by page, as the kernel's fork copies page tables: of stores that
+//! another thread makes meanwhile to two pages, the child may see one.
 
 use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
@@ -20,8 +20,8 @@ use crate::swap::first_error;
 use highwater_platform::{Io, Platform, Progress, Stop};
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, Slot, Vpn};
 
-/// Writes of a stretch that devices may refuse: some for each of several devices that have slots,
-/// but no room.
+/// Failed writes of a stretch before the snapshot fails. Several devices may have free slots but no
+/// room, and each may fail some writes.
 const REFUSALS_MAX: u32 = 32;
 
 /// Consecutive pages in consecutive slots.
@@ -31,22 +31,22 @@ pub struct SlotRun {
     pub vpn: Vpn,
     /// Its slot.
     pub slot: Slot,
-    /// How many pages.
+    /// The number of pages.
     pub pages: u32,
 }
 
-/// The contents of a space at one time, in slots.
+/// The contents of a space, in slots.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot(Vec<SlotRun>);
 
 impl Snapshot {
-    /// The pages and where they are, in ascending order.
+    /// Pages and their slots, in ascending order of pages.
     pub fn runs(&self) -> &[SlotRun] {
         &self.0
     }
 
-    /// The snapshot for a child that does not have the first `devices` devices; `None`: some of its
-    /// pages are there.
+    /// The snapshot for a child without the first `devices` devices; `None` if some of its pages
+    /// are on these.
     pub fn without_devices(&self, devices: u8) -> Option<Snapshot> {
         let renumbered = |run: &SlotRun| {
             let device = run.slot.device.checked_sub(devices)?;
@@ -72,11 +72,11 @@ impl Snapshot {
 /// Takes a snapshot of a space.
 ///
 /// # Errors
-/// Swap is full, or cannot be written: then nothing is kept, and the space is unharmed.
+/// Swap is full or cannot be written. No slot stays referenced, and the space keeps its contents.
 pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, FaultError> {
     let _phase = m.enter(phase::RANGE);
-    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have their places");
-    assert_eq!(space.order(), Order(0), "pages of more than one frame are not copied");
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have no slots");
+    assert_eq!(space.order(), Order(0), "pages of several frames have no snapshot");
     let mut snapshot = Snapshot::default();
     let mut failed = None;
     each_present(space, Range::whole(space), Large::Split(m), |held| {
@@ -93,8 +93,7 @@ pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, F
     }
 }
 
-/// The pages of a space whose contents are kept on one of the first `devices` devices, and nowhere
-/// else but in memory: neighbours together.
+/// The ranges of pages whose current contents are in a slot on one of the first `devices` devices.
 pub fn kept_on<P: Platform>(m: &Machine<P>, space: &Space<P>, devices: u8) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
     let mut at = Vpn(0);
@@ -111,7 +110,7 @@ pub fn kept_on<P: Platform>(m: &Machine<P>, space: &Space<P>, devices: u8) -> Ve
     found
 }
 
-/// Gives a snapshot's references back: nobody reads it any more.
+/// Drops a snapshot's references: its readers have ended.
 pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
     let _phase = m.enter(phase::RANGE);
     for run in snapshot.runs() {
@@ -128,14 +127,14 @@ pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapsho
         for index in 0..run.pages {
             let slot = Slot { index: run.slot.index + index, ..run.slot };
             let held = Large::Split(m).hold(space, run.vpn.offset(u64::from(index)));
-            // khugepaged fills absent pages of a block, and may have been at this one.
+            // khugepaged may have filled this absent page.
             drop_pages(m, &held);
             held.release(|_, _| Entry::swapped(slot));
         }
     }
 }
 
-/// Makes every page of a run clean, in a slot, and references the slots.
+/// Makes every page of a run clean and adds a reference to its slot.
 fn save<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
@@ -177,7 +176,7 @@ fn save_next<P: Platform>(
     }
 }
 
-/// Where a page's contents are kept best.
+/// Where a page's current contents are.
 enum Home {
     Nowhere,
     Slot(Slot),
@@ -195,7 +194,7 @@ fn home<P: Platform>(m: &Machine<P>, entry: Entry) -> Home {
     }
 }
 
-/// Writes a stretch of resident pages that are all mapped or all not.
+/// Writes a stretch of resident pages, all mapped or all unmapped; returns how many were saved.
 fn save_stretch<P: Platform>(
     m: &Machine<P>,
     held: &Held<'_, P>,
@@ -211,9 +210,10 @@ fn save_stretch<P: Platform>(
     };
     let frames: FrameList = alike.map_while(frame).collect();
     let owner = held.owner(at);
-    let progress = match mapped {
-        true => m.platform.unmap(owner.space, owner.vpn, &frames),
-        false => Progress::all(frames.len()),
+    let progress = if mapped {
+        m.platform.unmap(owner.space, owner.vpn, &frames)
+    } else {
+        Progress::all(frames.len())
     };
     for (index, pfn) in frames[..progress.done].iter().enumerate() {
         entries[at + index] = Entry::resident(*pfn).dirty();
@@ -237,7 +237,7 @@ fn save_stretch<P: Platform>(
     Ok(progress.done + 1)
 }
 
-/// Writes a page that must stay mapped, from a copy. The slot is the child's alone.
+/// Writes a copy of a page that cannot be unmapped. The slot belongs to the snapshot alone.
 fn save_copy<P: Platform>(
     m: &Machine<P>,
     owner: Owner,
@@ -254,8 +254,8 @@ fn save_copy<P: Platform>(
     written
 }
 
-/// Writes unmapped frames to new slots, in as few transfers as the slots allow; hands each slot,
-/// with its one reference, to `saved`.
+/// Writes unmapped frames to new slots, in as few transfers as the slots allow; calls `saved` with
+/// each slot, which has one reference.
 fn write<P: Platform>(
     m: &Machine<P>,
     frames: &[Pfn],
@@ -279,7 +279,7 @@ fn write<P: Platform>(
         }
         match error {
             None => at += taken,
-            // From now on the device is passed over, or asked for less.
+            // The device is now skipped, or gets fewer pages.
             Some(_) if refusals < REFUSALS_MAX => refusals += 1,
             Some(error) => return Err(FaultError::Write(error)),
         }

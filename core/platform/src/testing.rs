@@ -3,6 +3,8 @@
 
 mod harness;
 mod platform;
+mod skip;
 
 pub use harness::{Watchdog, seeds};
 pub use platform::{TestEvent, TestGuard, TestLock, TestPlatform, TestThread};
+pub use skip::skip_or_fail;

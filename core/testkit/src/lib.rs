@@ -4,10 +4,11 @@
 //! conformance   the contract of `highwater-platform`, method by method
 //! trial         the whole manager under random operations, against a model
 //! seeds, Watchdog   seeds of random tests; an end for tests that hang
+//! skip_or_fail      a test that cannot run on this machine
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod conformance;
 pub mod trial;
 
-pub use highwater_platform::testing::{Watchdog, seeds};
+pub use highwater_platform::testing::{Watchdog, seeds, skip_or_fail};

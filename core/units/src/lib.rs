@@ -1,10 +1,10 @@
-//! The units every layer counts in: page numbers, orders, CPUs, nodes, slots, time.
+//! The units of all layers: page numbers, orders, CPUs, nodes, slots, time.
 //!
 //! ```text
-//! Vpn   a page of a space         Pfn  a frame of the arena       Order  log2 of a run of frames
-//! Slot  a page of a swap device   CpuId, NodeId  where            Nanos  how long
+//! Vpn   page of a space           Pfn  frame of the arena         Order  log2 of a block's frames
+//! Slot  page of a swap device     CpuId, NodeId                   Nanos  time
 //! ```
-//! Plain `Copy` values; arithmetic that could mix two of them does not compile.
+//! They are plain `Copy` values. Arithmetic that mixes two units does not compile.
 #![forbid(unsafe_code)]
 
 mod lists;
@@ -20,17 +20,17 @@ pub use run::{
 
 use std::fmt;
 
-/// Bytes in a page and in a frame: 4 KiB, the base page of every machine we run on.
+/// Bytes in a page and in a frame: 4 KiB, the base page of all supported machines.
 pub const PAGE_SIZE: usize = 4096;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
 
-/// Page frame number: index of a frame in the arena, from 0.
+/// Page frame number: the index of a frame in the arena, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pfn(pub u32);
 
 impl Pfn {
-    /// As an index into a table with one record per frame.
+    /// The index into a table with one record per frame.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -41,7 +41,7 @@ impl Pfn {
     }
 }
 
-/// Virtual page number inside one space, from 0.
+/// Virtual page number: the index of a page in its space, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vpn(pub u64);
 
@@ -74,22 +74,22 @@ impl Order {
     }
 }
 
-/// A CPU of the platform, from 0.
+/// The number of a CPU of the platform, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(pub u16);
 
-/// A memory node of the platform, from 0.
+/// The number of a memory node of the platform, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u8);
 
-/// A space: one page table, from 0.
+/// The number of a space, which is one page table, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub u16);
 
-/// A page of a swap device. Fits the 40 payload bits of a page-table entry.
+/// A page of a swap device. It fits the 40 payload bits of a page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// Index of the device in the order it was given.
+    /// Index of the device, in the order in which devices were given.
     pub device: u8,
     /// Page index on the device: 2^32 pages are 16 TiB.
     pub index: u32,
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn order_covers_its_frames() {
+    fn covering_rounds_up_to_a_power_of_two() {
         for (frames, order) in [(1, 0), (2, 1), (3, 2), (16, 4), (17, 5)] {
             assert_eq!(Order::covering(frames), Order(order));
         }
     }
 
     #[test]
-    fn bytes_read_as_people_write_them() {
+    fn bytes_have_binary_units() {
         for (bytes, text) in [(0, "0 B"), (4096, "4 KiB"), (1536, "1.5 KiB"), (1 << 30, "1 GiB")] {
             assert_eq!(Bytes(bytes).to_string(), text);
         }

@@ -1,11 +1,11 @@
-//! Doubly linked lists by index: no pointers, no allocation after the start, easy to dump.
+//! Doubly linked lists by index: no pointers, no allocation after construction, easy to dump.
 //!
 //! ```text
-//! ends[list] = (front, back)      links[item] = (towards front, towards back)
+//! ends[list] = (front, back)      links[item] = (next toward the front, next toward the back)
 //! ```
-//! An item is in at most one list; the caller knows in which. The owner's lock protects all.
+//! An item is in at most one list, and the caller knows in which. The owner's lock protects them.
 
-/// No item: the ends of an empty list, the neighbours of a last one.
+/// No item: an end of an empty list, or a missing neighbour.
 const NONE: u32 = u32::MAX;
 
 /// `lists` lists over items `0..items`. All operations but [`IndexLists::iter`] are O(1).
@@ -27,7 +27,7 @@ impl IndexLists {
         }
     }
 
-    /// Items in a list.
+    /// Number of items in a list.
     pub fn len(&self, list: usize) -> u32 {
         self.lens[list]
     }
@@ -37,7 +37,7 @@ impl IndexLists {
         self.lens[list] == 0
     }
 
-    /// Puts an item that is in no list at the front of `list`.
+    /// Adds an item that is in no list at the front of `list`.
     pub fn push_front(&mut self, list: usize, item: u32) {
         let old = self.ends[list].0;
         self.links[item as usize] = (NONE, old);
@@ -49,7 +49,7 @@ impl IndexLists {
         self.lens[list] += 1;
     }
 
-    /// Puts an item that is in no list at the back of `list`.
+    /// Adds an item that is in no list at the back of `list`.
     pub fn push_back(&mut self, list: usize, item: u32) {
         let old = self.ends[list].1;
         self.links[item as usize] = (old, NONE);
@@ -61,7 +61,7 @@ impl IndexLists {
         self.lens[list] += 1;
     }
 
-    /// Takes an item out of the list it is in, which is `list`.
+    /// Removes an item from `list`, which it is in.
     pub fn remove(&mut self, list: usize, item: u32) {
         let (front, back) = self.links[item as usize];
         match front {
@@ -75,14 +75,14 @@ impl IndexLists {
         self.lens[list] -= 1;
     }
 
-    /// Takes the item at the front.
+    /// Removes the item at the front.
     pub fn pop_front(&mut self, list: usize) -> Option<u32> {
         let item = self.ends[list].0;
         (item != NONE).then(|| self.remove(list, item))?;
         Some(item)
     }
 
-    /// Takes the item at the back.
+    /// Removes the item at the back.
     pub fn pop_back(&mut self, list: usize) -> Option<u32> {
         let item = self.ends[list].1;
         (item != NONE).then(|| self.remove(list, item))?;

@@ -1,11 +1,11 @@
-//! A small seeded generator: tests, workloads and the simulator replay from one number.
+//! A small pseudorandom generator: one seed repeats a test, a workload or a simulation exactly.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, passes BigCrush, never short of seeds.
+/// SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, any seed is good, passes BigCrush.
 #[derive(Clone, Debug)]
 pub struct Prng(u64);
 
 impl Prng {
-    /// A generator that repeats exactly for the same seed.
+    /// A generator that repeats its sequence for the same seed.
     pub fn new(seed: u64) -> Prng {
         Prng(seed)
     }
@@ -19,7 +19,7 @@ impl Prng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is above 0. The bias is under `bound` / 2^64.
+    /// A number below `bound`, which is above 0. The bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number is below 0");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64

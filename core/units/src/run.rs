@@ -1,24 +1,24 @@
-//! Runs of up to 64 KiB, the unit in which pages are read, written, mapped and unmapped; and large
-//! blocks of 2 MiB, which travel whole.
+//! Lists of frames: runs of up to 64 KiB, the unit of reading, writing, mapping and unmapping
+//! pages, and blocks of up to 4 MiB, which are transferred whole.
 
 use crate::{Order, Pfn};
 
-/// Pages in the longest run that travels as one: 64 KiB, one I/O and one TLB flush.
+/// Pages in the longest run: 64 KiB, one transfer and one TLB flush.
 pub const RUN_PAGES_MAX: usize = 16;
 
-/// Pages of a large block: 2 MiB, one mapping of the hardware (HPAGE_PMD_NR).
+/// Pages of a large block: 2 MiB, one translation of the hardware (HPAGE_PMD_NR).
 pub const LARGE_PAGES: usize = 512;
 
-/// Frames that reclaim takes from a list at a time (SWAP_CLUSTER_MAX).
+/// Most pages that reclaim isolates at a time (SWAP_CLUSTER_MAX).
 pub const BATCH_PAGES_MAX: usize = 32;
 
-/// The frames behind a virtually contiguous run, in page order. They need not be adjacent.
+/// The frames of a run of contiguous pages, in page order. They need not be adjacent.
 pub type FrameList = FrameArray<RUN_PAGES_MAX>;
 
-/// A batch of frames in the hands of reclaim.
+/// A batch of isolated frames.
 pub type FrameBatch = FrameArray<BATCH_PAGES_MAX>;
 
-/// Up to `N` frames, on the stack: the fault path allocates no memory.
+/// Up to `N` frames, without heap memory: the fault path allocates none.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameArray<const N: usize> {
     frames: [Pfn; N],
@@ -82,14 +82,14 @@ impl<const N: usize> FromIterator<Pfn> for FrameArray<N> {
 /// The frames of one transfer, in page order.
 #[derive(Clone, Copy, Debug)]
 pub enum IoFrames {
-    /// Up to 16, anywhere.
+    /// Up to 16 frames, adjacent or not.
     List(FrameList),
-    /// A block: so many adjacent frames from this one on.
+    /// A block: 2^order adjacent frames from this one on.
     Block(Pfn, Order),
 }
 
 impl IoFrames {
-    /// How many.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         match self {
             IoFrames::List(list) => list.len(),
@@ -97,7 +97,7 @@ impl IoFrames {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -110,12 +110,12 @@ impl IoFrames {
         }
     }
 
-    /// All of them.
+    /// The frames in page order.
     pub fn iter(&self) -> impl Iterator<Item = Pfn> + '_ {
         (0..self.len()).map(|index| self.at(index))
     }
 
-    /// Stretches of adjacent frames: `(offset, first frame, length)`.
+    /// Ranges of adjacent frames: `(offset, first frame, length)`.
     pub fn adjacent(&self) -> impl Iterator<Item = (usize, Pfn, usize)> + '_ {
         let (list, block) = match self {
             IoFrames::List(list) => (&list[..], None),
@@ -124,7 +124,7 @@ impl IoFrames {
         adjacent(list).chain(block)
     }
 
-    /// The same frames as lists of up to 16: `(offset, list)`.
+    /// Splits the frames into lists of up to 16: `(offset, list)`.
     pub fn lists(&self) -> impl Iterator<Item = (usize, FrameList)> + '_ {
         (0..self.len()).step_by(RUN_PAGES_MAX).map(|at| {
             let end = self.len().min(at + RUN_PAGES_MAX);
@@ -133,7 +133,7 @@ impl IoFrames {
     }
 }
 
-/// Groups `frames` into stretches of adjacent frames: `(offset in the list, first frame, length)`.
+/// Splits `frames` into ranges of adjacent frames: `(offset in the list, first frame, length)`.
 pub fn adjacent(frames: &[Pfn]) -> impl Iterator<Item = (usize, Pfn, usize)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_frames_form_stretches() {
+    fn adjacent_frames_form_ranges() {
         let list: FrameList = [4, 5, 6, 9, 2, 3].map(Pfn).into_iter().collect();
         let found: Vec<_> = adjacent(&list).collect();
         assert_eq!(found, [(0, Pfn(4), 3), (3, Pfn(9), 1), (4, Pfn(2), 2)]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_one_stretch_and_many_lists() {
+    fn a_block_is_one_range_and_many_lists() {
         for order in (0..=Order::LARGE.0).map(Order) {
             let (block, frames) = (IoFrames::Block(Pfn(1024), order), 1 << order.0);
             assert_eq!(block.adjacent().collect::<Vec<_>>(), [(0, Pfn(1024), frames)]);

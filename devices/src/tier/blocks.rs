@@ -4,7 +4,7 @@
 //! taken   one bit per block
 //! full    one bit per word of `taken`: all its blocks are taken
 //! ```
-//! Locks: none here; the level has one around it, for some tens of instructions.
+//! Locks: none here. The level holds one around it, for some tens of instructions.
 
 use crate::array::{Array, Zeroable};
 use std::ops::Range;
@@ -14,16 +14,16 @@ const BITS: usize = u64::BITS as usize;
 // SAFETY: every bit pattern is a value.
 unsafe impl Zeroable for u64 {}
 
-/// Where to look for free blocks first.
+/// Where the search for free blocks begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Near {
-    /// From this block on, or what is left of the number beyond the last.
+    /// At this block, modulo the number of blocks.
     Block(u32),
-    /// Where the last run ended: what is written one after the other lies one after the other.
+    /// At the end of the last run, so that consecutive writes are adjacent.
     Last,
 }
 
-/// Which blocks are taken. Those that are: `used`, as many as `taken` has bits.
+/// A bitmap of taken blocks. `used` is the number of its bits within the blocks.
 pub(super) struct Blocks {
     taken: Array<u64>,
     full: Array<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// So many free blocks, at least one.
+    /// `blocks` free blocks, at least one.
     ///
     /// # Errors
     /// The system's error number.
@@ -51,8 +51,8 @@ impl Blocks {
         Ok(new)
     }
 
-    /// Takes the first free block from `near` on, going round at the end, and as many right after
-    /// it as are free, up to `most`. None if all are taken.
+    /// Takes the first free block from `near` on, wrapping at the end, and the free blocks right
+    /// behind it, up to `most` in all. `None` if all are taken.
     pub(super) fn take(&mut self, near: Near, most: u32) -> Option<Range<u32>> {
         let from = match near {
             Near::Block(block) => block,
@@ -68,7 +68,7 @@ impl Blocks {
         Some(first as u32..end as u32)
     }
 
-    /// Frees a block that is taken.
+    /// Frees a taken block.
     pub(super) fn free(&mut self, block: u32) {
         let (word, bit) = (block as usize / BITS, block as usize % BITS);
         assert!(block < self.blocks && self.taken[word] & 1 << bit != 0, "block freed twice");
@@ -77,7 +77,7 @@ impl Blocks {
         self.used -= 1;
     }
 
-    /// Blocks taken.
+    /// The number of taken blocks.
     pub(super) fn used(&self) -> u32 {
         self.used
     }
@@ -104,7 +104,7 @@ impl Blocks {
         Some(word * BITS + (!self.taken[word]).trailing_zeros() as usize)
     }
 
-    /// The first word after `word` with a free block, going round to `word` itself.
+    /// The first word after `word` with a free block, wrapping around to `word` itself.
     fn free_word(&self, word: usize) -> Option<usize> {
         let (start, bit) = (word / BITS, word % BITS);
         let after = u64::MAX.checked_shl(bit as u32 + 1).unwrap_or(0);
@@ -125,18 +125,19 @@ mod tests {
     use highwater_units::Prng;
     use std::collections::BTreeSet;
 
-    /// Runs taken and freed at random, against the set of those taken.
+    /// Takes and frees random runs, against a set of the taken blocks.
     #[test]
     fn random_runs_match_a_set() {
         for (seed, blocks) in [1, 63, 64, 65, 300, 4096, 9000].into_iter().enumerate() {
             let mut random = Prng::new(seed as u64);
             let (mut map, mut taken) = (Blocks::new(blocks).unwrap(), BTreeSet::new());
             for step in 0..4000 {
-                // By turns it fills up and empties.
+                // It fills and empties in turns.
                 if random.percent(if step / 500 % 2 == 0 { 70 } else { 30 }) {
-                    let near = match random.percent(50) {
-                        true => Near::Block(random.below(u64::from(blocks) * 2) as u32),
-                        false => Near::Last,
+                    let near = if random.percent(50) {
+                        Near::Block(random.below(u64::from(blocks) * 2) as u32)
+                    } else {
+                        Near::Last
                     };
                     let most = 1 + random.below(100) as u32;
                     check_take(&mut map, &mut taken, blocks, near, most);

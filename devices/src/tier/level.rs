@@ -1,6 +1,7 @@
-//! A device, and which of its slots are taken: the blocks of a level.
+//! A level of a tier: a device, and its slots as blocks that are taken and freed.
 //!
-//! Locks: one around the free blocks, for some tens of instructions. No device is used under it.
+//! Locks: one around the free blocks, held for some tens of instructions and never during a
+//! transfer.
 
 use crate::device::Device;
 use crate::tier::blocks::{Blocks, Near};
@@ -15,7 +16,7 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// A level without contents.
+    /// An empty level.
     ///
     /// # Errors
     /// The system's error number.
@@ -24,42 +25,42 @@ impl Level {
         Ok(Level { device, pages, blocks: Arc::new(Mutex::new(Blocks::new(pages)?)) })
     }
 
-    /// The same in a forked child, which takes no blocks and frees none.
+    /// The level for a forked child, which takes and frees no blocks.
     pub(super) fn inherit(&self) -> Level {
         let (device, blocks) = (self.device.inherit(), self.blocks.clone());
         Level { device, pages: self.pages, blocks }
     }
 
-    /// Blocks.
+    /// The number of blocks.
     pub(super) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Takes up to `most` blocks in a row. None if all are taken.
+    /// Takes up to `most` adjacent blocks. `None` if all are taken.
     pub(super) fn take(&self, near: Near, most: usize) -> Option<Range<u32>> {
         self.lock().take(near, most as u32)
     }
 
-    /// Frees a block, and what it holds.
+    /// Frees a block and its contents.
     pub(super) fn free(&self, block: u32) {
         self.device.discard(block, 1);
         self.lock().free(block);
     }
 
-    /// Blocks taken.
+    /// The number of taken blocks.
     pub(super) fn used(&self) -> u32 {
         self.lock().used()
     }
 
-    /// How full it is, in thousandths: of blocks, or of memory where it holds pages compressed.
+    /// Its use in thousandths: of its blocks, or of its memory if it compresses, whichever is more.
     pub(super) fn use_per_mille(&self) -> u64 {
         let share = |part: u64, all: u64| part * 1000 / all.max(1);
         let memory = self.device.compression().map_or(0, |held| share(held.used.0, held.limit.0));
         share(self.used().into(), self.pages.into()).max(memory)
     }
 
-    /// Whether freeing a block would gain room: pages of one word take none where they are
-    /// compressed.
+    /// Whether freeing a block frees memory. Pages filled with one word take none if the device
+    /// compresses.
     pub(super) fn gains(&self, block: u32) -> bool {
         self.device.footprint(block) > 0
     }

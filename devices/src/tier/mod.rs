@@ -1,27 +1,27 @@
-//! Two devices as one: pages go to the fast one, and those that stay cold move on to the slow one.
+//! Two devices as one: pages go to the fast one, and cold ones are written back to the slow one.
 //!
 //! ```text
-//! Tier -- Arc<Shared> -- Table    which level, which block, by slot          table
+//! Tier -- Arc<Shared> -- Table    level and block of each slot              table
 //!      |              |- fast     Level: device, free blocks                 level, blocks
 //!      |              |- slow     Level
-//!      |              \- counts   what was moved and read where
+//!      |              \- counts   statistics
 //!      \- Worker      thread: writes cold pages back                         worker, writeback
 //! ```
-//! As the kernel's zram with a backing device, marked idle by age. A page never comes back from
-//! the slow level: a swap device is read once, mostly, and then its slot is freed.
+//! It works as the kernel's zram with a backing device and idle marking by age. A page never moves
+//! back from the slow level: a swapped page is mostly read once, and then its slot is freed.
 //!
-//! Locks: one around the free blocks of each level, one between the worker and who wakes, pauses
-//! or ends it. No transfer is made under a lock. What a slot's word says decides between a caller
-//! and the worker ([`table`]), so neither waits for the other; but who overwrites a slot waits
-//! while the worker copies that page out of the fast level.
+//! Locks: one around the free blocks of each level, and one for waking, pausing and ending the
+//! worker. No transfer is made under a lock. The word of a slot ([`table`]) resolves conflicts
+//! between a caller and the worker, so neither waits for the other; except that a caller that
+//! overwrites a slot waits while the worker copies the page out of the fast level.
 //!
-//! There are as many slots as both levels have. Where the fast level compresses, its part of them
-//! counts on that; a page that neither takes is refused with `Full`.
+//! The tier has the slots of both levels. If the fast level compresses, its slots assume a
+//! compression ratio; a page for which neither level has room is refused with `Full`.
 //!
-//! A fork copies the process's memory page by page while its other threads run on: the worker
-//! would change table and fast level in between. So it is paused around the fork
-//! ([`Device::pause`]). From then on the child has table and fast level to itself, and slots that
-//! it may read keep their slow blocks.
+//! A fork copies the process's memory page by page while other threads run: the worker could change
+//! table and fast level in between. So it is paused around the fork ([`Device::pause`]). After it
+//! the child has its own copy of table and fast level, and the parent keeps the slow blocks of
+//! slots that the child may read.
 
 mod blocks;
 mod level;
@@ -46,11 +46,11 @@ use std::sync::Arc;
 pub(crate) use worker::Body;
 use worker::Worker;
 
-/// Two levels.
+/// A device of two levels.
 pub(crate) struct Tier {
     info: DeviceInfo,
     shared: Arc<Shared>,
-    /// None where the tier is a parent's, to be read only.
+    /// `None` for an inherited tier, which is read-only.
     worker: Option<Worker>,
 }
 
@@ -62,8 +62,8 @@ impl Tier {
         slow: Box<dyn Device>,
     ) -> Result<Tier, Reason> {
         let pages = fast.info().pages.saturating_add(slow.info().pages);
-        // Some answers take a queue. And a clean copy of a page is worth keeping: it may be slow
-        // to write.
+        // The slow level has a queue. And a clean page should keep its slot: writing it again may
+        // be slow.
         let latency = Latency::Asynchronous;
         let info = DeviceInfo { name, pages, latency, ..fast.info() };
         let shared = Shared::new(pages, fast, slow);

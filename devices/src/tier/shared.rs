@@ -1,4 +1,4 @@
-//! What the callers of a tier and its worker share.
+//! The state that the callers of a tier share with its worker.
 
 use crate::device::Device;
 use crate::tier::level::Level;
@@ -7,16 +7,16 @@ use crate::tiering::Tiering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Steps in which the age of pages is told, while the fast level takes in as many as it has
-/// blocks. Ages go round after eight times as many.
+/// Steps of the age clock while the fast level takes in as many pages as it has blocks. Ages wrap
+/// after eight times as many pages.
 const STEPS: u32 = 32;
 
-/// What callers and the worker share.
+/// The state that callers and the worker share.
 pub(super) struct Shared {
     pub(super) table: Arc<Table>,
     pub(super) fast: Level,
     pub(super) slow: Level,
-    /// Pages that the fast level took in: the clock of ages.
+    /// Pages that the fast level has taken in: the clock of ages.
     pub(super) arrivals: AtomicU64,
     pub(super) counts: Counts,
 }
@@ -45,12 +45,12 @@ impl Shared {
         })
     }
 
-    /// The time by which ages are told.
+    /// The current time of the age clock.
     pub(super) fn now(&self) -> Stamp {
         self.stamp(self.arrivals.load(Relaxed))
     }
 
-    /// Pages went to the fast level: the time after them.
+    /// Advances the clock by pages that went to the fast level; returns the time after them.
     pub(super) fn arrive(&self, pages: usize) -> Stamp {
         let before = self.arrivals.fetch_add(pages as u64, Relaxed);
         self.stamp(before + pages as u64)
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// The same contents, to be read in a forked child.
+    /// The read-only state for a forked child.
     pub(super) fn inherit(&self) -> Shared {
         Shared {
             table: self.table.clone(),

@@ -1,19 +1,19 @@
-//! Which level has each slot: a word per slot, changed by compare-and-exchange alone.
+//! Level and block of each slot: a word per slot, changed by compare-and-exchange only.
 //!
 //! ```text
 //! Empty   0 |        | pins: 12
 //! Fast    1 | moving | pins: 12 | stamp: 8 | block: 32
 //! Slow    2 |                              | block: 32
 //! ```
-//! Callers keep transfers and discards of one slot apart, as with every device; readers may be
-//! several. So the table settles one thing: such a caller against the mover.
+//! As with every device, callers do not write or discard a slot during another transfer of it;
+//! several may read it. So the table resolves only conflicts between such a caller and the mover.
 //!
-//! - A pin holds a block of the fast level where it is: readers pin, and so does the mover while
-//!   it copies a page out. Nobody waits for the slow device with a pin.
-//! - The mover marks a slot that has no pin, and commits the move only if the mark is still there.
-//!   Who pins, overwrites or discards the slot meanwhile takes the mark away, and the move is
-//!   void: what was dropped cannot come back, and what was read is not cold.
-//! - Who drops a slot from under a pin leaves its block to the mover, who frees it with the pin.
+//! - A pin keeps a block of the fast level in place. Readers pin, and so does the mover while it
+//!   copies a page out. No thread waits for the slow device with a pin.
+//! - The mover marks an unpinned slot, and commits the move only if the mark is still set. A caller
+//!   that pins, overwrites or discards the slot clears the mark, which voids the move: a dropped
+//!   page does not come back, and a page that was read is not cold.
+//! - A caller that drops a pinned slot leaves its block to the mover, which frees it after its pin.
 
 use crate::array::Array;
 use std::sync::atomic::{
@@ -32,21 +32,21 @@ const STAMP_SHIFT: u32 = 16;
 const STAMP: u64 = 0xff << STAMP_SHIFT;
 const BLOCK_SHIFT: u32 = 32;
 
-/// When a slot was last read or written: a count that goes round.
+/// The time of a slot's last read or write: a count that wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(pub(super) u8);
 
 impl Stamp {
-    /// How long ago, in steps of the count.
+    /// The age at `now`, in steps.
     fn age(self, now: Stamp) -> u8 {
         now.0.wrapping_sub(self.0)
     }
 }
 
-/// Where a slot's page is.
+/// The place of a slot's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nowhere: never written, or dropped.
+    /// Never written, or dropped.
     Empty,
     /// In this block of the fast level.
     Fast(u32),
@@ -54,21 +54,21 @@ pub(super) enum Place {
     Slow(u32),
 }
 
-/// What became of the mover's pin.
+/// The state of the slot when the mover ends its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unpinned {
-    /// The page is where it was.
+    /// The page is still in its block.
     Kept,
-    /// The slot was dropped: its block is the mover's to free. The pin is still held.
+    /// The slot was dropped: the mover frees its block. The pin is still held.
     Dropped,
 }
 
-/// What became of a move.
+/// The result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Committed {
-    /// The slot is in its slow block; the fast one is the mover's to free.
+    /// The slot is in its slow block; the mover frees the fast one.
     Moved,
-    /// The slot was used meanwhile: the slow block is the mover's to free.
+    /// The slot was used meanwhile: the mover frees the slow block.
     Void,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Committed {
 pub(super) struct Table(Array<AtomicU64>);
 
 impl Table {
-    /// Slots without contents.
+    /// A table of empty slots.
     ///
     /// # Errors
     /// The system's error number.
@@ -88,7 +88,7 @@ impl Table {
         self.0.len() as u32
     }
 
-    /// Where a slot's page is. If it is in the fast level it was just used, and is pinned there.
+    /// The place of a slot's page. A page in the fast level is pinned and marked as used now.
     pub(super) fn pin(&self, slot: u32, now: Stamp) -> Place {
         let used = |word: u64| {
             let place = word & !(MOVING | STAMP) | u64::from(now.0) << STAMP_SHIFT;
@@ -100,12 +100,12 @@ impl Table {
         place(word)
     }
 
-    /// A reader's pin ends.
+    /// Ends a reader's pin.
     pub(super) fn unpin(&self, slot: u32) {
         self.word(slot).fetch_sub(PIN, Release);
     }
 
-    /// Says where the page of an empty slot was put.
+    /// Sets the place of an empty slot's page.
     pub(super) fn set(&self, slot: u32, place: Place, now: Stamp) {
         let word = match place {
             Place::Empty => 0,
@@ -117,7 +117,7 @@ impl Table {
         self.word(slot).store(word, Release);
     }
 
-    /// Drops a slot: the place that the caller is to free. Waits for nothing.
+    /// Drops a slot without waiting; returns the place that the caller must free.
     pub(super) fn drop_slot(&self, slot: u32) -> Place {
         let word = self.word(slot);
         let mut old = word.load(Acquire);
@@ -126,25 +126,25 @@ impl Table {
         }
         match old & PINS {
             0 => place(old),
-            // The mover copies from the block, and frees it.
+            // The mover is copying from the block, and frees it.
             _ => Place::Empty,
         }
     }
 
-    /// Waits until the mover has let go of a dropped slot: the copying of one page.
+    /// Waits until the mover releases a dropped slot, which takes the copying of one page.
     pub(super) fn wait_unpinned(&self, slot: u32) {
         while self.word(slot).load(Acquire) & PINS != 0 {
             std::thread::yield_now();
         }
     }
 
-    /// How long ago a slot was used, and its block, if it is in the fast level.
+    /// Age and block of a slot in the fast level.
     pub(super) fn age(&self, slot: u32, now: Stamp) -> Option<(u8, u32)> {
         let word = self.word(slot).load(Relaxed);
         (word & KIND == FAST).then(|| (stamp(word).age(now), block(word)))
     }
 
-    /// Marks and pins a slot of the fast level that was not used for `age` steps: its block.
+    /// Marks and pins a slot of the fast level that is at least `age` steps old; returns its block.
     pub(super) fn begin_move(&self, slot: u32, age: u8, now: Stamp) -> Option<u32> {
         let word = self.word(slot).load(Acquire);
         let cold = word & KIND == FAST && word & PINS == 0 && stamp(word).age(now) >= age;
@@ -153,7 +153,7 @@ impl Table {
         won.then_some(block(word))
     }
 
-    /// The mover has copied the page.
+    /// Ends the mover's pin after it copied the page.
     pub(super) fn end_copy(&self, slot: u32) -> Unpinned {
         let kept = |word: u64| (word & KIND == FAST).then(|| word - PIN);
         match self.word(slot).fetch_update(AcqRel, Acquire, kept) {
@@ -162,7 +162,8 @@ impl Table {
         }
     }
 
-    /// The slow block has the page: the slot is moved there if nobody used it since it was marked.
+    /// Moves the slot to the slow block, which has the page, if it was not used since it was
+    /// marked.
     pub(super) fn commit(&self, slot: u32, to: u32) -> Committed {
         let slow = SLOW | u64::from(to) << BLOCK_SHIFT;
         let unused = |word: u64| (word & MOVING != 0).then_some(slow);
@@ -172,10 +173,10 @@ impl Table {
         }
     }
 
-    /// The page stays in the fast level after all.
+    /// Cancels a move: the page stays in the fast level.
     pub(super) fn cancel(&self, slot: u32) {
         let marked = |word: u64| (word & MOVING != 0).then_some(word & !MOVING);
-        // Without a mark the slot was used, and there is nothing to take back.
+        // Without a mark the slot was used, and there is nothing to cancel.
         let _ = self.word(slot).fetch_update(AcqRel, Relaxed, marked);
     }
 
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_dropped_or_rewritten_during_the_write_stays_so() {
+    fn a_slot_dropped_or_rewritten_during_the_write_is_not_moved() {
         let table = moving();
         assert_eq!(table.end_copy(5), Unpinned::Kept);
         assert_eq!(table.drop_slot(5), Place::Fast(77));
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_go_round() {
+    fn ages_wrap() {
         let table = Table::new(1).unwrap();
         table.set(0, Place::Fast(1), Stamp(250));
         assert_eq!(table.age(0, Stamp(4)), Some((10, 1)));

@@ -1,5 +1,5 @@
-//! Random transfers of several threads while pages are moved as fast as they can be, over a slow
-//! level that fails: against a list of what each slot holds.
+//! Random transfers of several threads while pages are moved as fast as possible, over a slow level
+//! that fails, against a model of each slot's contents.
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -22,7 +22,7 @@ const FRAMES: u32 = 48;
 const WORDS: usize = PAGE_SIZE / 8;
 const FAILED: IoError = IoError::Failed(libc::EIO);
 
-/// Memory of which some transfers fail.
+/// A device in memory, some of whose transfers fail.
 struct Failing {
     inner: Box<dyn Device>,
     percent: Arc<AtomicU64>,
@@ -77,7 +77,7 @@ fn memory(spec: &str) -> Box<dyn Device> {
     open(&Spec::parse(spec).unwrap()).unwrap()
 }
 
-/// A tier without a worker, and the share of failing transfers of its slow level.
+/// A tier without a worker, and the percentage of failing transfers of its slow level.
 fn tier(fast: &str, slow: &str) -> (Arc<Shared>, Arc<AtomicU64>) {
     let percent = Arc::new(AtomicU64::new(0));
     let drawn = AtomicU64::new(0);
@@ -87,7 +87,7 @@ fn tier(fast: &str, slow: &str) -> (Arc<Shared>, Arc<AtomicU64>) {
     (Arc::new(Shared::new(pages, fast, Box::new(slow)).unwrap()), percent)
 }
 
-/// By seed: a page of one word, one that does not compress, or one that does.
+/// A page by its seed: of one word, incompressible, or compressible.
 fn word_of(seed: u64, word: usize) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     match seed % 4 {
@@ -97,12 +97,12 @@ fn word_of(seed: u64, word: usize) -> u64 {
     }
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// The page of this seed; 0 is zeros.
+    /// The page of this seed; 0 means zeros.
     Page(u64),
-    /// Its write failed, or it was dropped.
+    /// Undefined: its write failed, or it was dropped.
     Anything,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Caller<'a> {
         (0..WORDS).all(|word| unsafe { self.word(pfn, word).read() } == word_of(seed, word))
     }
 
-    /// Runs of slots that are apart, up to three.
+    /// Up to three runs of slots that do not overlap.
     fn batch(&mut self) -> Vec<Io> {
         let third = self.model.len() as u64 / 3;
         let runs = 1 + self.random.below(3);
@@ -225,7 +225,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Reads every slot, alone.
+    /// Reads every slot in a transfer of its own.
     fn read_all(&mut self) {
         for slot in self.first..self.first + self.model.len() as u32 {
             self.read(&mut [Io::new(slot, FrameList::one(Pfn(0)))]);
@@ -233,7 +233,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Moves pages of any age until told to stop.
+/// Moves pages of any age until it is to stop.
 fn move_pages(shared: &Arc<Shared>, seed: u64, stop: &AtomicBool) {
     let (mut random, mut slot) = (Prng::new(seed), 0);
     let mut writeback = Writeback::new(shared.clone()).unwrap();
@@ -311,7 +311,7 @@ fn slow_slots(shared: &Shared) -> Vec<u32> {
 }
 
 #[test]
-fn what_was_used_longest_ago_moves_first() {
+fn the_oldest_pages_move_first() {
     let (shared, _) = written();
     let mut caller = Caller::new(&shared, 0, 768, 1);
     caller.model.fill(Held::Anything);
@@ -339,7 +339,7 @@ fn a_page_whose_write_back_fails_stays() {
 }
 
 #[test]
-fn a_failing_read_reaches_its_slot_alone() {
+fn a_failing_read_affects_only_its_slot() {
     let (shared, percent) = written();
     let mut writeback = Writeback::new(shared.clone()).unwrap();
     assert_eq!(writeback.batch(0, 0, 10), Batch::Moved(10, 10));
@@ -358,7 +358,7 @@ fn a_failing_read_reaches_its_slot_alone() {
 }
 
 #[test]
-fn pages_fill_both_levels_and_then_there_is_no_room() {
+fn pages_fill_both_levels_and_further_ones_are_refused() {
     let (shared, _) = tier("ram:1M", "ram:2M");
     let mut caller = Caller::new(&shared, 0, 768, 7);
     let mut put = |slot| {
@@ -369,7 +369,7 @@ fn pages_fill_both_levels_and_then_there_is_no_room() {
     assert!((0..768).all(|slot| put(slot) == Ok(())));
     let Tiering { fast_pages, slow_pages, slow_writes, .. } = shared.tiering();
     assert_eq!((fast_pages, slow_pages, slow_writes), (256, 512, 512));
-    // What does not compress takes more memory than its slots count on.
+    // Incompressible pages take more memory than their slots assume.
     let (shared, _) = tier("zram:1M:lz4", "ram:2M");
     let caller = Caller::new(&shared, 0, 1280, 7);
     let random = |slot: u32| {

@@ -1,10 +1,10 @@
-//! A caller's batch, cut up by where its slots are.
+//! Splits a caller's batch between the levels.
 //!
 //! ```text
-//! read    pinned in the fast level, page by page  |  slow parts gathered, in flight together
-//! write   fast as far as it takes the pages       |  the rest likewise
+//! read    fast level: pinned, page by page            |  slow level: gathered, in flight together
+//! write   fast level: as many pages as it has room for |  slow level: the rest, in flight together
 //! ```
-//! The fast level answers within the call, so there is nothing to gather there.
+//! The fast level has no queue, so there is nothing to gather for it.
 
 use crate::arena::Arena;
 use crate::tier::blocks::Near;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Parts of the slow level in flight together.
 const PARTS: usize = 32;
 
-/// Which slots a part is about.
+/// The slots of a part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Origin {
     /// The transfer of the caller's batch.
@@ -50,7 +50,7 @@ impl Parts {
         self.len += 1;
     }
 
-    /// Adds a page to the last part if it follows there; whether it did.
+    /// Adds a page to the last part if it is adjacent; returns whether it was.
     fn extend(&mut self, origin: usize, block: u32, pfn: Pfn) -> bool {
         let Some(last) = self.len.checked_sub(1) else { return false };
         let Io { slot, frames: IoFrames::List(list), .. } = &mut self.ios[last] else {
@@ -104,10 +104,10 @@ impl Shared {
         unsafe { self.read_parts(arena, &mut parts, batch) };
     }
 
-    /// Reads a page that is not in the slow level, or says where it is there.
+    /// Reads a page, or returns its block if it is in the slow level.
     ///
     /// # Safety
-    /// The frame is the caller's.
+    /// Only the caller uses the frame.
     unsafe fn read_at_once(
         &self,
         arena: Arena,
@@ -132,7 +132,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// The frames of the parts are the caller's.
+    /// Only the caller uses the frames of the parts.
     unsafe fn read_parts(&self, arena: Arena, parts: &mut Parts, batch: &mut [Io]) {
         let (origins, ios) = parts.take();
         if ios.is_empty() {
@@ -167,7 +167,7 @@ impl Shared {
         // SAFETY: as above.
         unsafe { self.write_parts(arena, &mut parts, batch) };
         for io in batch.iter().filter(|io| io.result.is_err()) {
-            // Nobody will read them: what some of them took is of more use to others.
+            // The transfer failed, so its slots are never read: free what some of them took.
             if admit(info, Direction::Write, arena, io).is_ok() {
                 self.empty(io);
             }
@@ -202,16 +202,16 @@ impl Shared {
         }
     }
 
-    /// Puts pages in the fast level, as many as it takes; says how many.
+    /// Writes pages to the fast level while it has room; returns their number.
     ///
     /// # Safety
-    /// The frames are the caller's.
+    /// Only the caller uses the frames.
     unsafe fn write_fast(&self, arena: Arena, slot: u32, frames: &FrameList) -> usize {
         let mut at = 0;
         while at < frames.len() {
             let from = slot + at as u32;
-            // Slots that are apart get blocks that are: a compressing device divides its locks
-            // by them.
+            // Distant slots get distant blocks: a compressing device selects its shard by the
+            // block.
             let Some(run) = self.fast.take(Near::Block(from), frames.len() - at) else { break };
             let list = frames[at..at + run.len()].iter().copied().collect();
             let mut one = [Io::new(run.start, list)];
@@ -231,7 +231,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// The frames of the parts are the caller's.
+    /// Only the caller uses the frames of the parts.
     unsafe fn write_parts(&self, arena: Arena, parts: &mut Parts, batch: &mut [Io]) {
         let (origins, ios) = parts.take();
         if ios.is_empty() {
@@ -256,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// Frees what the slots of a transfer hold, before others are put there.
+    /// Frees the contents of a transfer's slots before new ones are written.
     fn empty(&self, io: &Io) {
         for slot in io.slot..io.slot + io.frames.len() as u32 {
             self.drop_slot(slot);
@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Frees what a slot holds. Waits for nothing.
+    /// Frees the contents of a slot without waiting.
     pub(super) fn drop_slot(&self, slot: u32) {
         match self.table.drop_slot(slot) {
             Place::Empty => {}

@@ -1,10 +1,10 @@
-//! The thread that writes pages back: when it works, rests and ends.
+//! The thread that writes cold pages back: when it works, rests and ends.
 //!
 //! ```text
 //! wake -> rounds of batches until the fast level has room -> wait
-//!            \- before each batch: paused? to end?
+//!            \- before each batch: is it paused, or to end?
 //! ```
-//! Locks: `state`, around the few words that it and its callers share.
+//! Locks: `state`, around the few words that the thread shares with its callers.
 //!
 //! The platform that owns the device starts the thread ([`crate::Device::thread`]). A forked child
 //! has no such thread and only drops the worker.
@@ -16,22 +16,21 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long it rests where nothing can be written back: the slow level is full, or fails. What
-/// changes that comes from elsewhere.
+/// The pause after a round that could write nothing back: the slow level is full or fails.
 const REST: Duration = Duration::from_millis(100);
 
-/// The way to the thread.
+/// The callers' handle of the thread.
 pub(super) struct Worker {
     control: Arc<Control>,
-    /// What the thread is to do, until it is made.
+    /// The body of the thread, until it is started.
     body: Mutex<Option<Body>>,
-    /// The process that has it.
+    /// The process of the thread.
     owner: u32,
 }
 
 #[derive(Default)]
 struct Control {
-    /// Whether to wake it is needless: a look that takes no lock.
+    /// Set while the thread is awake and needs no wake-up. Read without the lock.
     awake: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -40,28 +39,28 @@ struct Control {
 #[derive(Default)]
 struct State {
     wanted: bool,
-    /// Callers that want nothing to move.
+    /// Callers that paused the thread.
     pauses: u32,
-    /// Whether a batch is under way.
+    /// Whether a batch is being moved.
     moving: bool,
     ended: bool,
 }
 
-/// Whether there is more to do.
+/// The thread's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Work,
     End,
 }
 
-/// What a thread does.
+/// The body of a thread.
 pub(crate) type Body = Box<dyn FnOnce() + Send>;
 
 impl Worker {
     /// Prepares the thread.
     ///
     /// # Errors
-    /// The system has no memory to give.
+    /// The system is out of memory.
     pub(super) fn new(shared: &Arc<Shared>) -> io::Result<Worker> {
         let writeback = Writeback::new(shared.clone()).map_err(io::Error::from_raw_os_error)?;
         let control = Arc::new(Control::default());
@@ -70,12 +69,12 @@ impl Worker {
         Ok(Worker { control, body: Mutex::new(Some(body)), owner: std::process::id() })
     }
 
-    /// What the thread is to do, the first time this is asked.
+    /// The body of the thread, at the first call.
     pub(super) fn take_body(&self) -> Option<Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The fast level is filling up.
+    /// Wakes the thread because the fast level is filling up.
     pub(super) fn wake(&self) {
         if !self.control.awake.swap(true, Relaxed) {
             self.control.lock().wanted = true;
@@ -83,7 +82,8 @@ impl Worker {
         }
     }
 
-    /// Lets nothing move from when this returns until as many calls of [`Worker::resume`].
+    /// Pauses the thread: when this returns, nothing moves until [`Worker::resume`] was called as
+    /// often.
     pub(super) fn pause(&self) {
         let mut state = self.control.lock();
         state.pauses += 1;
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Takes one [`Worker::pause`] back.
+    /// Undoes one [`Worker::pause`].
     pub(super) fn resume(&self) {
         self.control.lock().pauses -= 1;
         self.control.changed.notify_all();
@@ -101,7 +101,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // In a forked child a thread that does not exist may hold the lock for ever.
+        // In a forked child a thread of the parent may hold the lock, which is never released.
         if self.owner == std::process::id() {
             self.control.lock().ended = true;
             self.control.changed.notify_all();
@@ -154,7 +154,7 @@ impl Control {
         if state.ended { Next::End } else { Next::Work }
     }
 
-    /// Begins a batch, as soon as nobody wants a pause.
+    /// Begins a batch as soon as no caller pauses the thread.
     fn begin(&self) -> Next {
         let mut state = self.lock();
         while !state.ended && state.pauses > 0 {
@@ -169,7 +169,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Waits for a while, or the end.
+    /// Waits for a time, or until the thread is to end.
     fn rest(&self) {
         let state = self.lock();
         let rested = self.changed.wait_timeout_while(state, REST, |state| !state.ended);

@@ -1,12 +1,12 @@
-//! Cold pages go from the fast level to the slow one, in rounds.
+//! Moves cold pages from the fast level to the slow one, in rounds.
 //!
 //! ```text
-//! plan    how many pages; how old they are at least    from the ages of all
-//! gather  up to BATCH of them, copied out one by one   marked, not pinned, from here on
-//! write   in runs of free blocks, all in flight together
-//! commit  those that nobody used meanwhile
+//! plan    number and minimum age of pages to move      from the ages of all pages
+//! gather  copies up to BATCH of them out, one by one   from here on they are marked, not pinned
+//! write   to runs of free blocks, all in flight together
+//! commit  the pages that were not used meanwhile
 //! ```
-//! Locks: none. [`crate::tier::table`] says what may happen to a page meanwhile.
+//! Locks: none. [`crate::tier::table`] resolves conflicts with callers.
 
 use crate::arena::Arena;
 use crate::sys::Mapping;
@@ -18,9 +18,9 @@ use highwater_units::{FrameList, PAGE_SIZE, Pfn, RUN_PAGES_MAX};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How full the fast level is, in thousandths, when pages begin to be written back, ...
+/// Use of the fast level, in thousandths, at which write-back begins ...
 const HIGH_PER_MILLE: u64 = 900;
-/// ... and when that is enough.
+/// ... and at which it ends.
 const LOW_PER_MILLE: u64 = 800;
 
 /// Pages written together: 1 MiB.
@@ -28,42 +28,42 @@ const BATCH: usize = 256;
 
 const AGES: usize = 1 << u8::BITS;
 
-/// What a round is to do.
+/// The plan of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Pages to be moved.
+    /// The number of pages to move.
     pub(super) pages: u64,
-    /// How old they are at least.
+    /// Their minimum age.
     pub(super) age: u8,
 }
 
-/// How a round ended.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     /// Pages were moved.
     Moved,
-    /// Nothing could be: the slow level is full or fails, or no page would gain room.
+    /// No page was moved: the slow level is full or fails, or no page would free memory.
     Stuck,
 }
 
-/// How a batch ended.
+/// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Batch {
-    /// So many pages were moved; the rest of the round begins at this slot.
+    /// The number of pages moved, and the slot at which the rest of the round begins.
     Moved(u64, u32),
     /// The slow level is full, or fails.
     Refused,
 }
 
-/// A page on its way.
+/// A page that is being moved.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     slot: u32,
-    /// Its block of the fast level.
+    /// Its block in the fast level.
     from: u32,
 }
 
-/// The memory and lists of whoever moves pages.
+/// The memory and lists of the thread that moves pages.
 pub(super) struct Writeback {
     shared: Arc<Shared>,
     buffer: Mapping,
@@ -72,19 +72,19 @@ pub(super) struct Writeback {
 }
 
 impl Shared {
-    /// Whether pages are to be written back.
+    /// Whether write-back is to begin.
     pub(super) fn is_high(&self) -> bool {
         self.fast.use_per_mille() >= HIGH_PER_MILLE
     }
 
-    /// What is to be done now; none if the fast level has room.
+    /// The plan for now; `None` if the fast level has room.
     pub(super) fn plan(&self) -> Option<Plan> {
         let used = self.fast.use_per_mille();
         let pages = u64::from(self.fast.used()) * used.saturating_sub(LOW_PER_MILLE) / used.max(1);
         (used >= HIGH_PER_MILLE).then(|| Plan { pages: pages.max(1), age: self.age_of(pages) })
     }
 
-    /// The age that so many pages of the fast level have at least.
+    /// The age that at least `pages` pages of the fast level have reached.
     pub(super) fn age_of(&self, pages: u64) -> u8 {
         let (mut held, now) = ([0u64; AGES], self.now());
         for slot in 0..self.table.slots() {
@@ -103,7 +103,7 @@ impl Shared {
 }
 
 impl Writeback {
-    /// Memory for batches.
+    /// Allocates the memory of batches.
     ///
     /// # Errors
     /// The system's error number.
@@ -114,7 +114,7 @@ impl Writeback {
         Ok(Writeback { shared, buffer, moves, ios })
     }
 
-    /// Moves up to `left` pages of that age or older, of slots from `first` on.
+    /// Moves up to `left` pages of at least that age, from slot `first` on.
     pub(super) fn batch(&mut self, first: u32, age: u8, left: u64) -> Batch {
         let most = left.min(BATCH as u64) as usize;
         let next = self.gather(first, age, most);
@@ -127,12 +127,13 @@ impl Writeback {
     }
 
     fn arena(&self) -> Arena {
-        // SAFETY: the buffer has so many pages, and lives as long as this. It is used by whoever
-        // has this mutably.
+        // SAFETY: the buffer has this many pages and lives as long as `self`; only a holder of
+        // `&mut self` uses it.
         unsafe { Arena::new(self.buffer.at(0), BATCH as u32) }
     }
 
-    /// Marks up to `most` cold slots and copies their pages; the slot after the last looked at.
+    /// Marks up to `most` cold slots and copies their pages; returns the slot after the last one
+    /// examined.
     fn gather(&mut self, first: u32, age: u8, most: usize) -> u32 {
         self.moves.clear();
         let (shared, now) = (self.shared.clone(), self.shared.now());
@@ -149,15 +150,15 @@ impl Writeback {
         slots.start
     }
 
-    /// Copies a page that is pinned, and lets go of it.
+    /// Copies a pinned page, and unpins it.
     fn copy(&mut self, page: Move) {
         let frame = FrameList::one(Pfn(self.moves.len() as u32));
         let mut one = [Io::new(page.from, frame)];
-        // SAFETY: a frame of the buffer that no page on its way has.
+        // SAFETY: a frame of the buffer that no other page uses.
         unsafe { self.shared.fast.device.read(self.arena(), &mut one) };
         match (self.shared.table.end_copy(page.slot), one[0].result) {
             (Unpinned::Kept, Ok(())) => self.moves.push(page),
-            // Its reader is to learn of it.
+            // The page stays, so that its reader gets the error.
             (Unpinned::Kept, Err(_)) => self.shared.table.cancel(page.slot),
             (Unpinned::Dropped, _) => {
                 self.shared.fast.free(page.from);
@@ -166,8 +167,8 @@ impl Writeback {
         }
     }
 
-    /// Writes the pages that were gathered, as far as there are blocks; whether there were not
-    /// enough.
+    /// Writes the gathered pages for which there are free blocks; returns whether there were too
+    /// few.
     fn write(&mut self) -> bool {
         self.ios.clear();
         let mut at = 0;
@@ -187,7 +188,7 @@ impl Writeback {
         refused
     }
 
-    /// Says where the pages are now, as far as they were written and nobody used them.
+    /// Commits the moves of pages that were written and not used meanwhile.
     fn commit(&self) -> Outcome {
         let mut outcome = Outcome { pages: 0, failed: false };
         let Shared { table, fast, slow, counts, .. } = &*self.shared;
@@ -223,7 +224,7 @@ impl Writeback {
     }
 }
 
-/// What came of the writes of a batch.
+/// The result of a batch's writes.
 struct Outcome {
     /// Pages moved.
     pages: u64,

@@ -1,4 +1,4 @@
-//! Which objects of which blocks are taken: the bookkeeping of a shard, without the memory.
+//! The blocks and objects of a shard: bookkeeping without the memory.
 //!
 //! ```text
 //!            take           take, to the last object
@@ -8,17 +8,17 @@
 //!    '---- Spare <- Sparse
 //!  strip   empty
 //! ```
-//! Every class has its lists of dense and sparse blocks; dense ones are filled first, so that the
-//! sparse ones may run empty. A few empty blocks keep their memory (spare): a page goes out for
-//! one that comes in, and giving memory back costs a flush of the TLBs of all CPUs.
+//! Each class has a list of dense and one of sparse blocks. Dense blocks are filled first, so that
+//! sparse ones become empty. A few empty blocks keep their memory (spare): pages swapped in and out
+//! are about as many, and freeing memory costs a TLB flush on all CPUs.
 //! Conservation: bare + spare + listed under a class + full = blocks.
-//! Locks: the shard's owner has one around it.
+//! Locks: the shard's lock protects it.
 
 use crate::array::{Array, Zeroable};
 use crate::zram::class::{CLASSES, Class, OBJECTS_MAX};
 use highwater_units::IndexLists;
 
-/// Empty blocks of a shard that keep their memory.
+/// The most empty blocks of a shard that keep their memory.
 const SPARE_MAX: u32 = 8;
 
 const BARE: usize = 2 * CLASSES;
@@ -44,21 +44,21 @@ enum Memory {
 // SAFETY: integers, and an enum that has a variant for zero.
 unsafe impl Zeroable for Block {}
 
-/// Where an object of a class may be taken.
+/// The block for the next object of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// In a block that has memory.
+    /// A block with memory.
     Ready(u32),
-    /// In a block to which memory must be given first.
+    /// A block that needs memory first.
     Bare(u32),
 }
 
-/// What became of a block when an object was freed.
+/// What happens to the memory of a block after an object was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
-    /// It keeps its memory.
+    /// The block keeps it.
     Kept,
-    /// It is empty and bare now: its memory is to be given back.
+    /// The block is empty and now bare: the caller frees its memory.
     Stripped,
 }
 
@@ -79,7 +79,7 @@ impl Blocks {
         Ok(Blocks { blocks: Array::new(count as usize)?, lists })
     }
 
-    /// The block from which the next object of a class comes; `None` when all are in use.
+    /// The block for the next object of a class; `None` if all are in use.
     pub(crate) fn find(&self, class: Class) -> Option<Found> {
         let front = |list| self.lists.iter(list).next();
         let [dense, sparse] = lists_of(class);
@@ -87,7 +87,7 @@ impl Blocks {
         ready.map(Found::Ready).or_else(|| front(BARE).map(Found::Bare))
     }
 
-    /// Takes an object of a block that was found for the class, and has memory by now.
+    /// Takes an object of a block that [`Blocks::find`] returned and that has memory now.
     pub(crate) fn take(&mut self, block: u32, class: Class) -> u16 {
         self.change(block, |block| {
             assert!(block.used == 0 || block.class == class.0, "a block that was found");
@@ -117,7 +117,7 @@ impl Blocks {
         }
     }
 
-    /// Changes a block, and moves it to the list that then fits it.
+    /// Changes a block, and moves it to the list for its new state.
     fn change<R>(&mut self, block: u32, act: impl FnOnce(&mut Block) -> R) -> R {
         let record = &mut self.blocks[block as usize];
         let from = list_of(record);
@@ -130,7 +130,7 @@ impl Blocks {
         result
     }
 
-    /// Checks every block and list; (objects taken, blocks that have memory).
+    /// Checks all blocks and lists; returns (objects taken, blocks with memory).
     #[cfg(test)]
     pub(crate) fn verify(&self) -> (usize, usize) {
         let mut home = vec![None; self.blocks.len()];
@@ -150,7 +150,7 @@ impl Blocks {
     }
 }
 
-/// The list that a block belongs on; none if it is full.
+/// The list that a block belongs to; `None` if it is full.
 fn list_of(block: &Block) -> Option<usize> {
     let objects = Class(block.class).objects();
     let [dense, sparse] = lists_of(Class(block.class));

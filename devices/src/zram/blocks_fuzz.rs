@@ -1,4 +1,4 @@
-//! Random objects taken and freed, against a set of what is taken.
+//! Takes and frees random objects, against a set of the taken ones.
 
 use crate::zram::blocks::{Blocks, Found, Freed};
 use crate::zram::class::{CLASSES, Class};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const BLOCKS: u32 = 40;
 
-/// What is taken, by block; and which blocks have memory.
+/// The taken objects by block, and the blocks with memory.
 struct Model {
     blocks: Blocks,
     taken: BTreeMap<u32, (Class, BTreeSet<u16>)>,
@@ -32,7 +32,7 @@ impl Model {
         assert!(*of == class && index < class.objects() && taken.insert(index), "taken twice");
     }
 
-    /// Nothing is refused while there is an empty block, or room in one of the class.
+    /// No object is refused while there is an empty block, or room in a block of the class.
     fn assert_full(&self, class: Class) {
         assert_eq!(self.taken.len(), BLOCKS as usize);
         let room = |(of, taken): &(Class, BTreeSet<u16>)| {

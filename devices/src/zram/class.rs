@@ -1,19 +1,19 @@
-//! Sizes in which compressed pages are stored.
+//! Size classes of compressed pages.
 //!
-//! A block of 16 KiB holds objects of one class, as many as fit; they may cross pages within it.
-//! Above 1 KiB the sizes are those that divide a block with nothing to speak of left over, below
-//! they go in steps of 16 and 32 bytes. On pages that compress evenly to anything from 32 bytes to
-//! the limit, 7% of the memory is lost to rounding.
+//! A block of 16 KiB holds objects of one class, which may cross pages within it. Above 1 KiB the
+//! sizes are those that divide a block with little rest; below, they go in steps of 16 and 32
+//! bytes. If compressed sizes are spread evenly from 32 bytes to the limit, 7% of the memory is
+//! lost to rounding.
 
 use highwater_units::PAGE_SIZE;
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 16 << 10;
 
-/// What no object is smaller than.
+/// The smallest object.
 const STEP: usize = 16;
 
-/// Most objects in a block.
+/// The most objects in a block.
 pub(crate) const OBJECTS_MAX: usize = BLOCK / SIZES[0] as usize;
 
 const SIZES: [u16; 44] = [
@@ -25,11 +25,11 @@ const SIZES: [u16; 44] = [
 /// Number of classes.
 pub(crate) const CLASSES: usize = SIZES.len();
 
-/// A page that compresses to more than this is stored as it is: it would take a whole page's
-/// class anyway (the kernel's `huge_class_size`, and its value there too).
+/// A page that compresses to more than this is stored uncompressed: it would take an object of a
+/// whole page anyway (the kernel's `huge_class_size`, with the same value).
 pub(crate) const COMPRESSED_MAX: usize = SIZES[CLASSES - 2] as usize;
 
-/// By length in steps, rounded up.
+/// The class by length in steps, rounded up.
 const BY_LENGTH: [u8; PAGE_SIZE / STEP + 1] = {
     let mut table = [0; PAGE_SIZE / STEP + 1];
     let (mut class, mut step) = (0, 0);
@@ -50,7 +50,7 @@ const _: () = assert!(SIZES[CLASSES - 1] as usize == PAGE_SIZE, "a page fits as 
 pub(crate) struct Class(pub(crate) u8);
 
 impl Class {
-    /// Pages that do not compress.
+    /// The class of incompressible pages.
     pub(crate) const RAW: Class = Class(CLASSES as u8 - 1);
 
     /// The smallest class for `len` bytes, at most a page.

@@ -1,14 +1,14 @@
-//! Compresses a page, and gives it back.
+//! Compresses and decompresses pages.
 //!
 //! ```text
 //! Codecs -- busy: one bit per place      places: Codec -- Lz4: hash table | Zstd: two contexts
 //!                                                      \- output: where a page is compressed to
 //! ```
-//! Locks: none. A place is taken by setting its bit, as that of a ring (`pool`). There are twice
-//! as many as CPUs, so that who finds all taken waits for one that runs.
+//! Locks: none. A thread takes a place by setting its bit, as that of a ring (`pool`). There are
+//! twice as many places as CPUs, so that a thread that finds all taken waits for one that runs.
 //!
-//! Nothing is allocated once the codecs exist. The contexts of zstd lie in memory of ours, where
-//! zstd never calls malloc: that one may be the program's, and swapped out.
+//! Nothing is allocated after the codecs exist. The contexts of zstd are in memory of this crate,
+//! so that zstd never calls malloc, which may be the program's, and swapped out.
 
 use crate::spec::Algorithm;
 use crate::zram::class::COMPRESSED_MAX;
@@ -24,7 +24,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Everything that compressing a page needs.
+/// The contexts and buffers for compressing a page.
 pub(crate) struct Codec {
     method: Method,
     output: Box<[u8]>,
@@ -44,7 +44,7 @@ impl Codec {
         Ok(Codec { method, output: vec![0; get_maximum_output_size(PAGE_SIZE)].into() })
     }
 
-    /// A page compressed; `None` if that is not worth it.
+    /// The compressed page; `None` if it does not become smaller by enough.
     pub(crate) fn compress(&mut self, page: &Page) -> Option<&[u8]> {
         let len = match &mut self.method {
             Method::Lz4(table) => compress_into_with_table(page, &mut self.output, table).ok()?,
@@ -75,24 +75,24 @@ pub(crate) struct Codecs {
     places: Box<[UnsafeCell<Codec>]>,
 }
 
-// SAFETY: a codec is reached only by the thread that set the bit of its place in `busy`, with
-// acquire and release between one holder and the next.
+// SAFETY: only the thread that set the bit of a place in `busy` reaches its codec, with acquire and
+// release between one holder and the next.
 unsafe impl Sync for Codecs {}
 
 impl Codecs {
-    /// Codecs for so many threads that run at once.
+    /// Codecs for `threads` threads that run at once.
     ///
     /// # Errors
     /// The system's error number.
     pub(crate) fn new(algorithm: Algorithm, threads: usize) -> Result<Codecs, i32> {
         let count = (2 * threads).clamp(1, u64::BITS as usize);
         let places = (0..count).map(|_| Codec::new(algorithm).map(UnsafeCell::new));
-        // What lies beyond is busy for ever.
+        // Bits without a place stay set.
         let busy = AtomicU64::new(u64::MAX.checked_shl(count as u32).unwrap_or(0));
         Ok(Codecs { algorithm, busy, places: places.collect::<Result<_, i32>>()? })
     }
 
-    /// Codecs of a forked child's own for what its parent compressed: to be read, never written.
+    /// Codecs for a forked child, which only decompresses.
     ///
     /// # Errors
     /// The system's error number.
@@ -105,7 +105,7 @@ impl Codecs {
         }
     }
 
-    /// Acts with a codec, once one is free.
+    /// Calls `act` with a codec, as soon as one is free.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Codec) -> R) -> R {
         let place = self.take();
         // SAFETY: the bit of the place was clear and is set now, by this thread.
@@ -114,7 +114,7 @@ impl Codecs {
         result
     }
 
-    /// Gives back a page that was compressed with the same algorithm. Only zstd needs a codec.
+    /// Decompresses a page. Only zstd needs a codec for that.
     pub(crate) fn decompress(&self, bytes: &[u8], page: &mut Page) -> Result<(), Corrupt> {
         match self.algorithm {
             Algorithm::Lz4 => lz4_decompress(bytes, page),
@@ -122,7 +122,7 @@ impl Codecs {
         }
     }
 
-    /// The lowest free place: codecs used last are in the CPU's caches.
+    /// The lowest free place, whose codec was probably used last and is in the CPU's caches.
     fn take(&self) -> u32 {
         let mut busy = self.busy.load(Relaxed);
         loop {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use highwater_units::Prng;
 
-    /// A page of words from a few, as text and heaps are.
+    /// A page of a few different words, similar to text and heaps.
     fn page(random: &mut Prng, words: u64) -> Page {
         let vocabulary: Vec<u64> = (0..words).map(|_| random.next_u64()).collect();
         let mut page = [0; PAGE_SIZE];
@@ -160,7 +160,7 @@ mod tests {
     const BOTH: [Algorithm; 2] = [Algorithm::Lz4, Algorithm::Zstd];
 
     #[test]
-    fn pages_come_back_and_random_ones_are_not_worth_it() {
+    fn pages_round_trip_and_random_ones_are_incompressible() {
         let mut random = Prng::new(1);
         for algorithm in BOTH {
             let codecs = Codecs::new(algorithm, 1).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_padded_is_corrupt_and_nothing_else_is_a_crash() {
+    fn truncated_or_padded_bytes_are_corrupt_and_others_do_not_crash() {
         let mut random = Prng::new(2);
         for algorithm in BOTH {
             let codecs = Codecs::new(algorithm, 1).unwrap();

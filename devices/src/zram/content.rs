@@ -1,4 +1,4 @@
-//! What the table says of a slot, packed in a word.
+//! The contents of a slot, packed in a word of the table.
 //!
 //! ```text
 //! Empty   0
@@ -24,42 +24,42 @@ const BLOCK_SHIFT: u32 = 32;
 const SAME: u64 = 1;
 const OBJECT: u64 = 2;
 
-/// Where a compressed page, or one stored as it is, lies.
+/// The object that holds a page, compressed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Object {
     /// The block.
     pub(crate) block: u32,
-    /// Which of its objects.
+    /// The index of the object in the block.
     pub(crate) index: u16,
-    /// Bytes in use; a whole page is one that is not compressed.
+    /// Bytes in use; PAGE_SIZE if the page is not compressed.
     pub(crate) len: u16,
 }
 
 impl Object {
-    /// The class its block is cut into.
+    /// The size class of its block.
     pub(crate) fn class(self) -> Class {
         Class::of(usize::from(self.len))
     }
 
-    /// Whether the page is stored as it is.
+    /// Whether the page is stored uncompressed.
     pub(crate) fn is_raw(self) -> bool {
         usize::from(self.len) == PAGE_SIZE
     }
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Nothing was written: zeros.
+    /// Never written: zeros.
     Empty,
-    /// One word, over and over.
+    /// A page filled with this word.
     Same,
-    /// Bytes in a block.
+    /// An object in a block.
     Object(Object),
 }
 
 impl Content {
-    /// As a word; `Empty` is zero.
+    /// The packed word; `Empty` is zero.
     pub(crate) fn pack(self) -> u64 {
         match self {
             Content::Empty => 0,
@@ -71,7 +71,7 @@ impl Content {
         }
     }
 
-    /// From a word that was packed.
+    /// Unpacks a word.
     pub(crate) fn unpack(word: u64) -> Content {
         match word & ((1 << KIND_BITS) - 1) {
             0 => Content::Empty,

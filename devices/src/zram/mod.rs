@@ -1,24 +1,23 @@
-//! Swap in memory, compressed.
+//! Swap in compressed memory.
 //!
 //! ```text
 //! Zram -- Codecs                        contexts of this process
 //!      \- Arc<Slots> -- table           per slot: Empty | Same | Object (content)
-//!                    |- words           the word of a page that is one word over and over
+//!                    |- words           the word of a page that is filled with one word
 //!                    \- Store           objects in blocks of one size class (store, blocks, class)
 //! ```
-//! Locks: the store's, one per shard. The caller keeps two transfers off one slot, so an entry of
-//! the table and the bytes it names belong to one thread at a time.
+//! Locks: one per shard of the store. The caller makes no two transfers of one slot at once, so an
+//! entry of the table and its object belong to one thread at a time.
 //!
-//! SIZE is a limit on what the blocks really take. The slots are three times as many as pages
-//! would fit uncompressed: what programs hold comes to about a third where many pages are zeros or
-//! hold small numbers. Source text alone comes to 64% (lz4) or 46% (zstd), random bytes to all of
-//! their size; what then does not fit is refused with `Full`, and stays resident. Beside the
-//! blocks, the bookkeeping takes 8 bytes for each slot ever used and 0.5% of SIZE.
+//! SIZE limits the memory of the blocks. There are three times as many slots as uncompressed pages
+//! would fit: programs' memory compresses to about a third if many pages are zeros or hold small
+//! numbers. Source text compresses to 64% (lz4) or 46% (zstd), random bytes not at all. Pages that
+//! do not fit are refused with `Full`, and stay resident. The bookkeeping takes 8 bytes for each
+//! slot ever used, and 0.5% of SIZE.
 //!
-//! A fork needs nothing: the mappings are private. The child has the table and the blocks as they
-//! were, whatever the parent frees, reuses or gives back, and reads those slots that nobody was
-//! writing at that instant. Only codecs and locks may have been in use: it makes codecs of its own,
-//! and reading takes no lock.
+//! A fork needs no preparation, because the mappings are private: the child has table and blocks as
+//! of the fork, and reads the slots that were not being written then. Codecs and locks may have
+//! been in use: the child creates its own codecs, and reading takes no lock.
 
 mod blocks;
 #[cfg(test)]
@@ -60,7 +59,7 @@ struct Slots {
 }
 
 impl Zram {
-    /// Reserves addresses; memory comes with use.
+    /// Reserves address space; blocks get memory when they are used.
     pub(crate) fn open(spec: &Spec, limit: Bytes, algorithm: Algorithm) -> Result<Zram, Reason> {
         let info = DeviceInfo {
             name: spec.to_string(),
@@ -101,7 +100,7 @@ impl Zram {
             self.slots.write(&self.codecs, slot, page)
         });
         if written.is_err() {
-            // Nobody will read them: what some of them took is of more use to others.
+            // The transfer failed, so its slots are never read: free what some of them took.
             self.slots.clear(io.slot, io.frames.len() as u32);
         }
         written
@@ -180,7 +179,7 @@ impl Slots {
             Content::Empty => page.fill(0),
             Content::Same => fill(page, self.words[slot as usize].load(Relaxed)),
             Content::Object(object) => {
-                // SAFETY: an object of that length, of this slot, which nobody writes meanwhile.
+                // SAFETY: an object of that length and this slot, which is not written meanwhile.
                 let bytes =
                     unsafe { from_raw_parts(self.store.address(object), object.len.into()) };
                 match object.is_raw() {
@@ -194,7 +193,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Replaces what a slot holds; after an error it holds nothing.
+    /// Replaces the contents of a slot; after an error it is empty.
     fn write(&self, codecs: &Codecs, slot: u32, page: &Page) -> Result<(), IoError> {
         self.clear(slot, 1);
         let content = match same_word(page) {
@@ -214,21 +213,21 @@ impl Slots {
     fn keep(&self, slot: u32, bytes: &[u8]) -> Result<Object, IoError> {
         let object = self.store.take(slot, bytes.len())?;
         let to = self.store.address(object);
-        // SAFETY: an object of that length, taken just now, apart from frames and codecs.
+        // SAFETY: an object of that length, just taken, that does not overlap frames and codecs.
         unsafe { copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(object)
     }
 
     fn fill_slot(&self, slot: u32, word: u64) {
         let place = &self.words[slot as usize];
-        // Zeros are most of it, and what was never written takes no memory.
+        // Most such pages are zeros, and entries that were never written take no memory.
         if place.load(Relaxed) != word {
             place.store(word, Relaxed);
         }
         self.store.tally(slot).same.fetch_add(1, Relaxed);
     }
 
-    /// Frees what slots hold.
+    /// Frees the contents of slots.
     fn clear(&self, first: u32, pages: u32) {
         for slot in first..first + pages {
             let entry = &self.table[slot as usize];
@@ -242,7 +241,7 @@ impl Slots {
     }
 }
 
-/// CPUs that this process may use at once.
+/// The number of CPUs that this process may use.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -259,8 +258,8 @@ fn word_at(page: &Page, index: usize) -> u64 {
     u64::from_ne_bytes(bytes.try_into().expect("a word has its length"))
 }
 
-/// The word that fills a page, if one does. Looks at the last word first: a page that begins with
-/// zeros often ends with something else.
+/// The word that fills a page, if there is one. Compares the last word first: a page that begins
+/// with zeros often ends with something else.
 fn same_word(page: &Page) -> Option<u64> {
     let word = word_at(page, 0);
     let last = word_at(page, PAGE_SIZE / WORD - 1);
@@ -292,7 +291,7 @@ mod tests {
             let Content::Object(object) = Content::unpack(slots.table[3].load(Relaxed)) else {
                 panic!("text is an object")
             };
-            // SAFETY: the object of this test's own slot.
+            // SAFETY: the object of a slot that only this test uses.
             unsafe { slots.store.address(object).write_bytes(0xff, object.len.into()) };
             let read = slots.read(&codecs, 3, &mut [0; PAGE_SIZE]);
             assert_eq!(read, Err(IoError::Failed(libc::EIO)), "{algorithm:?}");
@@ -300,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn freed_blocks_give_their_memory_back() {
+    fn empty_blocks_free_their_memory() {
         let Zram { codecs, slots, .. } = zram(Bytes(8 << 20), Algorithm::Lz4);
         (0..4000).for_each(|slot| slots.write(&codecs, slot, &text(slot as usize)).unwrap());
         let len = slots.store.limit().0 as usize;
         let resident = || {
             let mut held = vec![0u8; len / PAGE_SIZE];
             let first = slots.store.first_byte();
-            // SAFETY: asks about the store's mapping; one byte per page of it is filled in.
+            // SAFETY: a range of the store's mapping, and a buffer with one byte per page of it.
             let status = unsafe { libc::mincore(first.cast(), len, held.as_mut_ptr()) };
             assert_eq!(status, 0);
             Bytes::of_pages(held.iter().map(|held| u64::from(held & 1)).sum())
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_one_word_are_seen() {
+    fn pages_filled_with_one_word_are_recognised() {
         for word in [0, 1, u64::MAX, 0xbff0_0000_0000_0000] {
             let mut page = [1; PAGE_SIZE];
             fill(&mut page, word);

@@ -1,17 +1,17 @@
-//! Memory for objects: a mapping cut into blocks, shared out to shards.
+//! Memory for objects: a mapping of blocks, divided among shards.
 //!
 //! ```text
-//! Store -- memory: Mapping               block after block, as many as the limit allows
-//!       \- Shard x n -- Lock<Blocks>     every n-th part of the blocks
-//!                    \- Tally            what is in them, readable without the lock
+//! Store -- memory: Mapping               adjacent blocks, up to the limit
+//!       \- Shard x n -- Lock<Blocks>     1/n of the blocks
+//!                    \- Tally            statistics, readable without the lock
 //! ```
-//! Locks: one per shard, for some tens of instructions, or a system call where a block gets its
-//! memory or loses it. An object's bytes are touched without it: they belong to whoever took the
-//! object. Slots that are near each other have the same shard; threads use slots that are apart,
-//! and so shards that are. A shard without room takes from the others.
+//! Locks: one per shard, held for some tens of instructions, or for a system call when a block gets
+//! or frees memory. An object's bytes are accessed without it: they belong to the thread that took
+//! the object. Nearby slots have the same shard; threads use distant slots, and so different
+//! shards. A shard without room takes objects from the others.
 //!
-//! Objects never move, so a forked child, whose copy of all this is private, needs no lock and no
-//! bookkeeping to read what its slots said at the fork.
+//! Objects never move. So a forked child, whose copy is private, reads its slots without locks and
+//! bookkeeping.
 
 use crate::sys::{Mapping, io_error};
 use crate::zram::blocks::{Blocks, Found, Freed};
@@ -22,11 +22,11 @@ use highwater_units::{Bytes, PAGE_SIZE};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks that a shard has at least: 4 MiB. Every shard has blocks that are not full, of every
-/// class: small ones would waste their memory.
+/// The fewest blocks of a shard: 4 MiB. Each shard has partly full blocks of every class, which
+/// would waste the memory of smaller shards.
 const SHARD_BLOCKS_MIN: usize = 256;
 const SHARDS_MAX: usize = 64;
-/// Slots in a row that have the same shard: a cluster of the manager's, which one CPU fills.
+/// Adjacent slots with the same shard: a cluster of the manager, which one CPU fills.
 const NEAR_SLOTS: u32 = 512;
 
 /// Memory for objects.
@@ -36,27 +36,27 @@ pub(crate) struct Store {
     shard_blocks: usize,
 }
 
-/// Aligned so that two shards share no cache line, nor the pair of lines that is fetched at once.
+/// Aligned so that two shards share no cache line, and no pair of lines that is fetched together.
 #[repr(align(128))]
 struct Shard {
     blocks: Mutex<Blocks>,
     tally: Tally,
 }
 
-/// What is in a shard.
+/// The statistics of a shard.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Blocks that have memory.
+    /// Blocks with memory.
     blocks: AtomicU64,
     /// Objects.
     objects: AtomicU64,
-    /// Objects that are whole pages.
+    /// Uncompressed objects.
     raw: AtomicU64,
-    /// Slots of this shard that hold one word over and over.
+    /// Slots of this shard filled with one word.
     pub(crate) same: AtomicU64,
 }
 
-/// What is in all shards.
+/// The statistics of all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) used: Bytes,
@@ -66,7 +66,7 @@ pub(crate) struct Totals {
 }
 
 impl Store {
-    /// Memory for objects up to `limit`, none of it taken yet.
+    /// An empty store for up to `limit` bytes.
     ///
     /// # Errors
     /// The system's error number.
@@ -83,10 +83,10 @@ impl Store {
         Ok(Store { memory: Mapping::new(blocks * BLOCK)?, shards, shard_blocks })
     }
 
-    /// Takes an object for `len` bytes on behalf of a slot.
+    /// Takes an object of `len` bytes for a slot.
     ///
     /// # Errors
-    /// `Full` at the limit, or when the system gives no more memory.
+    /// `Full` at the limit, or if the system is out of memory.
     pub(crate) fn take(&self, slot: u32, len: usize) -> Result<Object, IoError> {
         let first = self.near(slot);
         let shards = (first..self.shards.len()).chain(0..first);
@@ -94,7 +94,7 @@ impl Store {
         found.flat_map(Result::transpose).next().unwrap_or(Err(IoError::Full))
     }
 
-    /// Takes an object of a shard; none if it has no room.
+    /// Takes an object of a shard; `None` if it has no room.
     fn take_from(&self, shard: usize, len: usize) -> Result<Option<Object>, IoError> {
         let class = Class::of(len);
         let Shard { tally, .. } = &self.shards[shard];
@@ -115,7 +115,7 @@ impl Store {
         Ok(Some(Object { block, index, len: len as u16 }))
     }
 
-    /// Frees an object, of which no bytes are in use any more.
+    /// Frees an object whose bytes are not used any more.
     pub(crate) fn free(&self, object: Object) {
         let block = object.block as usize;
         let shard = block / self.shard_blocks;
@@ -126,7 +126,8 @@ impl Store {
         match blocks.free(own, class, object.index) {
             Freed::Kept => {}
             Freed::Stripped => {
-                // SAFETY: nobody has an object in the block, nor can before the lock is free.
+                // SAFETY: the block is empty, and no thread can take an object of it before the
+                // lock is free.
                 unsafe { self.memory.give_back(block * BLOCK, BLOCK) };
                 tally.blocks.fetch_sub(1, Relaxed);
             }
@@ -135,18 +136,18 @@ impl Store {
         tally.raw.fetch_sub(u64::from(class == Class::RAW), Relaxed);
     }
 
-    /// The first byte of an object that is taken.
+    /// The address of a taken object.
     pub(crate) fn address(&self, object: Object) -> *mut u8 {
         let index = usize::from(object.index);
         self.memory.at(object.block as usize * BLOCK + index * object.class().size())
     }
 
-    /// The tally of the shard to which a slot belongs.
+    /// The statistics of a slot's shard.
     pub(crate) fn tally(&self, slot: u32) -> &Tally {
         &self.shards[self.near(slot)].tally
     }
 
-    /// Adds up the shards. What changes meanwhile may be seen in part.
+    /// The sum of all shards; concurrent changes may be included in part.
     pub(crate) fn totals(&self) -> Totals {
         self.shards.iter().fold(Totals::default(), |sum, Shard { tally, .. }| Totals {
             used: Bytes(sum.used.0 + tally.blocks.load(Relaxed) * BLOCK as u64),
@@ -156,12 +157,12 @@ impl Store {
         })
     }
 
-    /// What [`Totals::used`] never exceeds.
+    /// The maximum of [`Totals::used`].
     pub(crate) fn limit(&self) -> Bytes {
         Bytes(self.memory.len() as u64)
     }
 
-    /// Where the blocks begin.
+    /// The address of the first block.
     #[cfg(test)]
     pub(crate) fn first_byte(&self) -> *mut u8 {
         self.memory.at(0)
@@ -179,7 +180,7 @@ impl Store {
         self.shards[shard].blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the memory of a block: what a touch could only die of comes back as an error.
+    /// Populates a block: lack of memory is an error here, where a touch would kill the process.
     fn populate(&self, block: usize) -> Result<(), IoError> {
         let populated = self.memory.populate(block * BLOCK, BLOCK);
         populated.map_err(|errno| io_error(Direction::Write, errno))
@@ -193,9 +194,9 @@ mod tests {
     use super::*;
     use highwater_units::Prng;
 
-    /// Threads take and free at random until nothing is left, in a store that is too small.
+    /// Threads take and free random objects of a store that is too small for all.
     #[test]
-    fn threads_share_the_store_down_to_the_last_block() {
+    fn threads_share_a_store_that_is_too_small() {
         let store = Store::new(Bytes(12 << 20), 4).unwrap();
         assert_eq!(store.shards.len(), 3);
         let refused: u32 = std::thread::scope(|scope| {
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!((used, objects, raw), (Bytes((blocks * BLOCK) as u64), 0, 0));
     }
 
-    /// Every object holds its own address in its first bytes; how often there was no room.
+    /// Each object holds its address in its first bytes; returns how often there was no room.
     fn take_and_free(store: &Store, thread: u32) -> u32 {
         let mut random = Prng::new(u64::from(thread));
         let (mut held, mut refused) = (Vec::<Object>::new(), 0);
@@ -223,7 +224,7 @@ mod tests {
                     Err(error) => refused += u32::from(error == IoError::Full),
                     Ok(object) => {
                         let address = store.address(object);
-                        // SAFETY: taken just now, and of 32 bytes at least.
+                        // SAFETY: just taken, and of at least 32 bytes.
                         unsafe { address.cast::<usize>().write(address.addr()) };
                         held.push(object);
                     }
@@ -231,7 +232,7 @@ mod tests {
             } else if !held.is_empty() {
                 let object = held.swap_remove(random.below(held.len() as u64) as usize);
                 let address = store.address(object);
-                // SAFETY: still ours.
+                // SAFETY: still taken by this thread.
                 assert_eq!(unsafe { address.cast::<usize>().read() }, address.addr());
                 store.free(object);
             }

@@ -1,7 +1,7 @@
-//! zstd on single pages, in memory that is ours.
+//! zstd on single pages, with contexts in memory of this crate.
 //!
 //! ```text
-//! Zstd -- Workspace<CCtx>      Workspace<DCtx>      a mapping each, with the context at its start
+//! Zstd -- compressor, decompressor      a mapping each, with the context at its start
 //! ```
 
 use crate::sys::Mapping;
@@ -13,7 +13,7 @@ use zstd_sys::{
     ZSTD_initStaticCCtx, ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
-/// The fastest of the regular levels: memory is short while a page is being compressed.
+/// The fastest of the regular levels: memory is short while a page is compressed.
 const LEVEL: i32 = 1;
 
 /// Contexts for compressing and decompressing.
@@ -23,21 +23,21 @@ pub(crate) struct Zstd {
 }
 
 impl Zstd {
-    /// Contexts; they take memory with their first use.
+    /// Creates the contexts, which take memory at their first use.
     ///
     /// # Errors
     /// The system's error number.
     pub(crate) fn new() -> Result<Zstd, i32> {
-        // SAFETY: both only calculate.
+        // SAFETY: both are pure calculations.
         let len = unsafe {
             let parameters = ZSTD_getCParams(LEVEL, PAGE_SIZE as u64, 0);
             ZSTD_estimateCCtxSize_usingCParams(parameters)
         };
         let compressor = Mapping::new(len)?;
-        // SAFETY: memory of that length, aligned to pages, that stays as long as the context.
+        // SAFETY: memory of that length, aligned to pages, that lives as long as the context.
         let context = unsafe { ZSTD_initStaticCCtx(compressor.at(0).cast(), compressor.len()) };
         assert!(!context.is_null(), "zstd takes what it estimated");
-        // SAFETY: only calculates.
+        // SAFETY: a pure calculation.
         let decompressor = Mapping::new(unsafe { ZSTD_estimateDCtxSize() })?;
         // SAFETY: as above.
         let context = unsafe { ZSTD_initStaticDCtx(decompressor.at(0).cast(), decompressor.len()) };
@@ -45,7 +45,7 @@ impl Zstd {
         Ok(Zstd { compressor, decompressor })
     }
 
-    /// Compresses a page; the bytes of `output` it took, `None` if they do not suffice.
+    /// Compresses a page; returns its length, or `None` if `output` is too small.
     pub(crate) fn compress(&mut self, page: &Page, output: &mut [u8]) -> Option<usize> {
         let context: *mut ZSTD_CCtx = self.compressor.at(0).cast();
         let (to, room) = (output.as_mut_ptr().cast(), output.len());
@@ -55,7 +55,7 @@ impl Zstd {
         succeeded(len)
     }
 
-    /// Gives a page back.
+    /// Decompresses a page.
     pub(crate) fn decompress(&mut self, bytes: &[u8], page: &mut Page) -> Result<(), Corrupt> {
         let context: *mut ZSTD_DCtx = self.decompressor.at(0).cast();
         let (to, from) = (page.as_mut_ptr().cast(), bytes.as_ptr().cast());
@@ -68,8 +68,8 @@ impl Zstd {
     }
 }
 
-/// A length returned by zstd, unless it stands for an error.
+/// A length returned by zstd; `None` if it is an error code.
 fn succeeded(len: usize) -> Option<usize> {
-    // SAFETY: only looks at the number.
+    // SAFETY: a pure calculation.
     (unsafe { ZSTD_isError(len) } == 0).then_some(len)
 }

@@ -1,4 +1,4 @@
-//! Frames to transfer, and the devices that every test goes through.
+//! Frames to transfer, and the devices that the tests run over.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, Submission, open_with};
@@ -6,7 +6,7 @@ use highwater_platform::Io;
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
 use std::path::Path;
 
-/// Memory of a test's own, as an arena.
+/// An arena for a test.
 pub(crate) struct Frames {
     base: *mut u64,
     frames: u32,
@@ -41,7 +41,7 @@ impl Frames {
         }
     }
 
-    /// Whether a frame holds exactly what [`Frames::fill`] put there; seed 0 is a page of zeros.
+    /// Whether a frame holds the contents of [`Frames::fill`]; seed 0 is a page of zeros.
     pub(crate) fn holds(&self, pfn: Pfn, seed: u64) -> bool {
         assert!(pfn.0 < self.frames);
         // SAFETY: within the frame.
@@ -57,7 +57,7 @@ impl Drop for Frames {
     }
 }
 
-/// By seed: a page of one word, one that does not compress, or one that does.
+/// A page by its seed: of one word, incompressible, or compressible.
 fn word_of(seed: u64, word: usize) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     match seed % 4 {
@@ -77,8 +77,8 @@ pub(crate) fn read(device: &dyn Device, frames: &Frames, batch: &mut [Io]) {
     unsafe { device.read(frames.arena(), batch) }
 }
 
-/// Transfers of one to 16 random slots within `slots` from `first`, apart from each other, with
-/// `frames` in shuffled order so that some are adjacent and most runs are broken.
+/// Transfers of one to 16 random slots among the `slots` from `first` on, without overlap. The
+/// `frames` are in shuffled order: some are adjacent, and most runs are broken.
 pub(crate) fn random_batch(random: &mut Prng, first: u32, slots: u32, frames: &[Pfn]) -> Vec<Io> {
     let mut pool = shuffled_runs(random, frames);
     let mut batch = Vec::new();
@@ -107,7 +107,7 @@ fn shuffled_runs(random: &mut Prng, frames: &[Pfn]) -> Vec<Pfn> {
     runs.concat()
 }
 
-/// Every kind of device, with both ways to reach a file, over files in `dir`.
+/// Every kind of device, with both kinds of submission, over files in `dir`.
 pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Device>)> {
     let slow = Spec::Dir { path: dir.to_owned(), size };
     let tier = |fast| Spec::Tier { fast: Box::new(fast), slow: Box::new(slow.clone()) };

@@ -5,14 +5,13 @@
 //!         \-- thread "signals": SIGTERM ----------> program, and what it has started
 //!                               SIGHUP, SIGUSR ---> program
 //! ```
-//! Keyboard signals reach the program from the terminal; here they are only survived, so that
-//! there is a summary. SIGTERM asks for the end of all, as that of a terminal's job or of timeout
-//! does: it goes to every process of the run that is in our process group, once. The program stays
-//! in that group, so that the keyboard and job control are its own. The other signals are messages
-//! to the program, as they would be without us.
+//! Signals of the keyboard reach the program from the terminal; this process only survives them, to
+//! print the summary. SIGTERM is meant to end the whole job, as from a terminal's job control or
+//! timeout(1): it is sent once to every process of the run in this process group. The program stays
+//! in that group, so that keyboard and job control work. Other signals are messages for the program
+//! and are passed on to it alone.
 //!
-//! SIGKILL of this process kills the program (PR_SET_PDEATHSIG): who kills what was started means
-//! the program, and would have hit it without us.
+//! SIGKILL of this process kills the program (PR_SET_PDEATHSIG), as it would without Highwater.
 //!
 //! Locks: none; threads end with the program.
 
@@ -32,26 +31,26 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Signals that someone sends to us and means the program.
+/// Signals that are meant for the program.
 const FORWARDED: [i32; 4] = [SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-/// Signals of the keyboard, which the program gets as well.
+/// Signals of the keyboard, which the program gets from the terminal.
 const KEYBOARD: [i32; 2] = [SIGINT, SIGQUIT];
 
-/// How often what is left of a run is looked at.
+/// How often the remaining processes of a run are checked.
 const REST_PERIOD: Duration = Duration::from_millis(2);
 
-/// What becomes of processes of the run whose parents have ended.
+/// The parent of processes of the run whose own parent has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Orphans {
-    /// They are this process's children: signals reach them, and they are reaped. This process has
-    /// no other children then.
+    /// This process: signals reach them, and they are reaped. This process has no other children
+    /// then.
     Adopt,
-    /// They are somebody else's.
+    /// Another process.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests have children of their own"))]
     Leave,
 }
 
-/// What the kernel says of a process that ended, and of the children it waited for.
+/// What the kernel reports about a process that ended, and about the children it waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -62,14 +61,14 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The exit status to pass on: the program's, or 128 + signal as shells say it.
+    /// The exit status to pass on: the program's, or 128 + signal, as in a shell.
     pub(crate) fn code(&self) -> u8 {
         let signal = self.status.signal().map(|signal| 128 + signal);
         self.status.code().or(signal).unwrap_or(1) as u8
     }
 }
 
-/// A program that was started.
+/// A running program.
 pub(crate) struct Running {
     pid: Pid,
     ended: Receiver<io::Result<Ended>>,
@@ -77,12 +76,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program, which is killed when this thread ends before it.
+    /// Starts a program. It is killed when this thread ends before it.
     pub(crate) fn start(command: &mut Command, orphans: Orphans) -> io::Result<Running> {
         if orphans == Orphans::Adopt {
             set_child_subreaper(Some(getpid()))?;
         }
-        // Before the start, so that no signal finds us without a handler: exec resets handlers.
+        // Before the start, so that no signal arrives without a handler; exec resets handlers.
         let signals = Signals::new(heeded())?;
         let handle = signals.handle();
         prepare(command);
@@ -97,7 +96,7 @@ impl Running {
                 Orphans::Adopt => reap_until(pid).and_then(|()| wait(pid)),
                 Orphans::Leave => wait(pid),
             };
-            // The receiver lives as long as anybody wants to know.
+            // Fails if the receiver is gone; the status is not needed then.
             let _ = sender.send(status);
         })?;
         Ok(Running { pid, ended, signals: handle })
@@ -108,7 +107,7 @@ impl Running {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// How the program ended, if it does within `patience`.
+    /// How the program ended, if it ends within `patience`.
     pub(crate) fn wait(&self, patience: Duration) -> Option<io::Result<Ended>> {
         match self.ended.recv_timeout(patience) {
             Ok(ended) => Some(ended),
@@ -124,8 +123,8 @@ impl Drop for Running {
     }
 }
 
-/// The signals to handle: what we were told to ignore (nohup, a shell's background jobs) stays
-/// ignored, for the program too.
+/// The signals to handle. Signals that were ignored at the start (nohup, background jobs of a
+/// shell) stay ignored, for the program too.
 fn heeded() -> Vec<i32> {
     FORWARDED.into_iter().chain(KEYBOARD).filter(|signal| !is_ignored(*signal)).collect()
 }
@@ -133,6 +132,7 @@ fn heeded() -> Vec<i32> {
 fn is_ignored(signal: i32) -> bool {
     let mut current = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action the call only writes the present one into `current`; all-zero
+    // bytes are a valid sigaction, should it fail.
     // bytes are a valid sigaction, should it fail.
     let current = unsafe {
         libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr());
@@ -144,17 +144,18 @@ fn is_ignored(signal: i32) -> bool {
 fn forward(mut signals: Signals, pid: Pid, program: &OwnedFd) {
     for signal in signals.forever().filter(|signal| FORWARDED.contains(signal)) {
         if let Some(signal) = Signal::from_named_raw(signal) {
-            // Before the program gets it, and starts something to clean up.
+            // Before the program gets it, and starts a process to clean up.
             let family = (signal == Signal::TERM).then(Family::now);
-            // Fails only if the program has ended: then there is nobody to tell.
+            // Fails only if the program has ended.
             let _ = pidfd_send_signal(program, signal);
             family.iter().for_each(|family| family.signal_group(signal, pid));
         }
     }
 }
 
-/// Has the program of a command killed when the thread that starts it ends. Children whose SIGCHLD
-/// is ignored cannot be waited for: here it is not, and in the program as it was.
+/// Kills the program of a command when the thread that starts it ends. Children cannot be waited
+/// for while SIGCHLD is ignored, so this process does not ignore it; the program gets the earlier
+/// setting.
 fn prepare(command: &mut Command) {
     let (parent, ignored) = (getpid(), is_ignored(libc::SIGCHLD));
     if ignored {
@@ -163,21 +164,18 @@ fn prepare(command: &mut Command) {
     }
     let prepare = move || {
         if ignored {
-            // SAFETY: as above.
+            // SAFETY: no handler is installed.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         }
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have ended before it was said.
-        match getppid() == Some(parent) {
-            true => Ok(()),
-            false => Err(rustix::io::Errno::SRCH.into()),
-        }
+        // The parent may have ended before the call.
+        if getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
     };
-    // SAFETY: a few system calls and nothing else, between fork and exec.
+    // SAFETY: makes a few system calls between fork and exec, and nothing else.
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Reaps children until one has ended that is to be waited for.
+/// Reaps children until the program has ended.
 fn reap_until(pid: Pid) -> io::Result<()> {
     loop {
         let mut ended = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -190,11 +188,11 @@ fn reap_until(pid: Pid) -> io::Result<()> {
                 error => return Err(error),
             }
         }
-        // SAFETY: zeroed is valid, and waitid has filled in what it says of a child.
+        // SAFETY: zeroed is valid, and waitid has filled it in.
         let child = unsafe { ended.assume_init().si_pid() };
         match Pid::from_raw(child) {
             Some(orphan) if orphan != pid => {
-                // How it ended is of no interest: nobody waits for it.
+                // An orphan's status is not needed.
                 let _ = rustix::process::waitpid(Some(orphan), WaitOptions::NOHANG)?;
             }
             _ => return Ok(()),
@@ -202,7 +200,7 @@ fn reap_until(pid: Pid) -> io::Result<()> {
     }
 }
 
-/// After the end of the program: reaps what ends with it, and returns what does not.
+/// After the program's end: reaps the processes that end with it, and returns the others.
 pub(crate) fn wait_for_rest(patience: Duration) -> Family {
     let start = Instant::now();
     loop {
@@ -210,7 +208,8 @@ pub(crate) fn wait_for_rest(patience: Duration) -> Family {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
             Ok(None) if start.elapsed() < patience => thread::sleep(REST_PERIOD),
             Ok(None) => return Family::now(),
-            // Whoever descends from the program is a child by now, or descends from one.
+            // All descendants of the program are children of this process by now, or descend from
+            // one.
             Err(_) => return Family::none(),
         }
     }

@@ -1,4 +1,4 @@
-//! `highwater doctor`: what this machine allows, and what to change, a line per item.
+//! `highwater doctor`: what this machine allows and what to change, one line per item.
 
 use crate::machine::{self, Item, Status};
 use crate::{Refusal, preload, swap};
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Say what this machine allows, and what to change
+/// Check whether programs can run here, and say what to change
 ///
 /// Exit status 0 if `highwater run` works here, 1 if not.
 #[derive(Args)]
@@ -30,11 +30,10 @@ impl Doctor {
         items.extend(machine::advice());
         items.extend(swap_items(&self.swap)?);
         items.push(library());
-        let text = match self.json {
-            true => {
-                format!("{:#}\n", serde_json::json!({ "works": works(&items), "items": items }))
-            }
-            false => items.iter().map(line).collect(),
+        let text = if self.json {
+            format!("{:#}\n", serde_json::json!({ "works": works(&items), "items": items }))
+        } else {
+            items.iter().map(line).collect()
         };
         let printed = print(text);
         Ok(if works(&items) { printed } else { ExitCode::FAILURE })
@@ -62,11 +61,11 @@ fn library() -> Item {
     }
 }
 
-/// The devices asked for, or the default one. A spec that cannot be read is wrong usage.
-fn swap_items(asked: &[String]) -> Result<Vec<Item>, Refusal> {
-    match swap::devices(asked) {
+/// The devices given, or the default one. An invalid specification is wrong usage.
+fn swap_items(given: &[String]) -> Result<Vec<Item>, Refusal> {
+    match swap::devices(given) {
         Ok(areas) => Ok(areas.iter().map(swap_item).collect()),
-        Err(refusal) if asked.is_empty() => Ok(vec![Item::refused("swap", &refusal)]),
+        Err(refusal) if given.is_empty() => Ok(vec![Item::refused("swap", &refusal)]),
         Err(refusal) => Err(refusal),
     }
 }
@@ -79,7 +78,7 @@ fn swap_item(area: &Area) -> Item {
     spec_item(&area.spec)
 }
 
-/// A device that can be opened.
+/// The item of a device that can be opened.
 fn spec_item(spec: &Spec) -> Item {
     const NAME: &str = "swap";
     match spec {
@@ -97,7 +96,7 @@ fn spec_item(spec: &Spec) -> Item {
     }
 }
 
-/// What the file system of a directory can do for swap.
+/// The item of a directory's file system.
 fn directory(name: &'static str, path: &Path, what: &str) -> Item {
     let system = file_system_name(path).unwrap_or_default();
     let free = free_space(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whether the dynamic linker would load our library into an ELF program.
+//! Whether the dynamic linker would load the preload library into an ELF program.
 //!
 //! ```text
 //! file --- read ---> Facts --- judge (pure) ---> Verdict
@@ -10,7 +10,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionTable, Sym};
 use object::read::{FileKind, ReadCache, ReadRef};
 use std::fs::File;
 
-/// The machine this program was built for: the library is built with it.
+/// The machine of this program, for which the library was built too.
 #[cfg(target_arch = "x86_64")]
 const HOST: (Machine, &str) = (elf::EM_X86_64, "x86-64");
 #[cfg(target_arch = "aarch64")]
@@ -23,14 +23,14 @@ pub(crate) enum Class {
     Bits64,
 }
 
-/// What the headers of a program say.
+/// The relevant headers of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) class: Class,
     pub(crate) machine: Machine,
-    /// PT_INTERP: the dynamic linker; none in a static program.
+    /// PT_INTERP: the dynamic linker; `None` for a static program.
     pub(crate) interpreter: Option<String>,
-    /// The sanitizer it is built with.
+    /// The sanitizer it was built with.
     pub(crate) sanitizer: Option<&'static str>,
 }
 
@@ -38,18 +38,19 @@ pub(crate) struct Facts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Served,
-    /// No dynamic linker that could load the library.
+    /// Static: no dynamic linker could load the library.
     Static,
     ThirtyTwoBit,
-    /// Built for another machine, named here.
+    /// Built for another machine, with its name.
     Foreign(String),
-    /// Its dynamic linker is another C library's, named here.
+    /// Linked with another C library, with its name.
     Musl(String),
-    /// It is built with a sanitizer, named here.
+    /// Built with a sanitizer, with its name.
     Sanitized(&'static str),
 }
 
-/// Decides. A static program for another machine is foreign first: that is what must change.
+/// Decides. Of a static program for another machine the machine is reported: that must change
+/// first.
 pub(crate) fn judge(facts: &Facts) -> Verdict {
     match &facts.interpreter {
         _ if facts.class == Class::Bits32 => Verdict::ThirtyTwoBit,
@@ -60,7 +61,7 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
     }
 }
 
-/// The name of the machine this program and the library are built for.
+/// The name of the machine that this program and the library were built for.
 pub(crate) fn host_name() -> &'static str {
     HOST.1
 }
@@ -80,7 +81,7 @@ fn machine_name(machine: Machine) -> String {
     name.to_owned()
 }
 
-/// Reads the headers of an ELF file, and no more of it: programs can be large.
+/// Reads the headers of an ELF file, and nothing else, because programs can be large.
 pub(crate) fn read(file: &File) -> Result<Facts, String> {
     let data = ReadCache::new(file);
     match FileKind::parse(&data) {
@@ -116,7 +117,7 @@ where
     read().map_err(|error| error.to_string())
 }
 
-/// Sanitizers by what their libraries, and the functions that begin them, are called.
+/// Sanitizers by the names of their libraries and of their initialisation functions.
 const SANITIZERS: [(&str, &str); 5] = [
     ("hwasan", "HWAddressSanitizer"),
     ("asan", "AddressSanitizer"),
@@ -150,7 +151,7 @@ where
     Ok(names.into_iter().find_map(of))
 }
 
-/// The sanitizer that is part of a program.
+/// The sanitizer that is linked into a program.
 fn own_sanitizer<'a, H, R>(
     sections: &SectionTable<'a, H, R>,
     endian: Endianness,

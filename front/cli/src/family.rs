@@ -1,4 +1,4 @@
-//! The processes of a run, as /proc shows them: the program, what it has started, what these have.
+//! The processes of a run, from /proc: the program and its descendants.
 //!
 //! ```text
 //! highwater (subreaper) -- program -- children --- ...
@@ -6,50 +6,50 @@
 //!                      \- helper of the library        not a member: it ends with its program
 //!           run in a run -- ...                        a member; its own family is its own
 //! ```
-//! A process that is forked while /proc is read may be missed, as by the kernel's kill of a group a
-//! process that joins it. Locking: none.
+//! A process that is forked while /proc is read may be missed, as the kernel's kill of a process
+//! group may miss a process that joins it. Locking: none.
 
 use procfs::process::{Stat, all_processes};
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, pidfd_open, pidfd_send_signal};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Comm of the library's helper processes, and of this command.
+/// Name (comm) of the library's helper processes, and of this command.
 const OWN_NAME: &str = "highwater";
-/// Members that are named; the others are counted.
+/// Maximum number of members that are named; the others are counted.
 const NAMED_MAX: usize = 8;
 
-/// A process that this one has started, or one that descends from it.
+/// A descendant of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     pid: Pid,
     name: String,
     group: i32,
-    /// In ticks since boot: with the pid, who it is.
+    /// In ticks since boot; identifies the process together with the pid.
     start: u64,
 }
 
-/// The members that are alive.
+/// The living members.
 pub(crate) struct Family(Vec<Member>);
 
 impl Family {
-    /// Of this process.
+    /// The family of this process.
     pub(crate) fn now() -> Family {
         let root = getpid().as_raw_nonzero().get();
         Family(descendants(&stats(), root, is_helper))
     }
 
-    /// Nobody.
+    /// An empty family.
     pub(crate) fn none() -> Family {
         Family(Vec::new())
     }
 
-    /// Whether nobody is left.
+    /// Whether no member is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Signals those in the process group of this process, but for one that has been signalled.
+    /// Signals the members in this process's group, except one that already got the signal.
     pub(crate) fn signal_group(&self, signal: Signal, but: Pid) {
         let group = getpgrp().as_raw_nonzero().get();
         let others = self.0.iter().filter(|it| it.group == group && it.pid != but);
@@ -62,7 +62,7 @@ impl fmt::Display for Family {
         let Family(members) = self;
         for (index, member) in members.iter().take(NAMED_MAX).enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            // A program names itself, with anything.
+            // A program sets its own name, which may contain anything.
             let name = member.name.replace(|c: char| c.is_control(), "?");
             write!(f, "{comma}{name} ({})", member.pid.as_raw_nonzero())?;
         }
@@ -80,26 +80,26 @@ impl Member {
         Some(Member { pid, name, group: stat.pgrp, start: stat.starttime })
     }
 
-    /// Signals it, and nobody who has its number by now.
+    /// Signals the process, and no later one with the same number.
     fn signal(&self, signal: Signal) {
         let Ok(process) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
         let now = procfs::process::Process::new(self.pid.as_raw_nonzero().get());
         let same = now.and_then(|now| now.stat()).is_ok_and(|now| now.starttime == self.start);
         if same {
-            // Fails only if it has ended, or has become another user's: then it is not ours to end.
+            // Fails only if it has ended, or belongs to another user by now.
             let _ = pidfd_send_signal(process, signal);
         }
     }
 }
 
-/// All processes; those that end meanwhile are left out.
+/// All processes that can be read; they may end meanwhile.
 fn stats() -> Vec<Stat> {
     let processes = all_processes().into_iter().flatten().flatten();
     processes.filter_map(|process| process.stat().ok()).collect()
 }
 
-/// The living descendants of a process, by rank and number, without helpers. The family of another
-/// `highwater` is left to it.
+/// The living descendants of a process, by depth and number, without helpers. A nested `highwater`
+/// keeps its own descendants.
 fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> Vec<Member> {
     let (mut found, mut at) = (Vec::<&Stat>::new(), 0);
     let children = |of: i32| stats.iter().filter(move |stat| stat.ppid == of && stat.pid != of);
@@ -115,7 +115,7 @@ fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> 
     members.filter_map(Member::of).collect()
 }
 
-/// Whether a process is the library's, and not a run of this command.
+/// Whether a process is a helper of the library, and not a nested run of this command.
 fn is_helper(stat: &Stat) -> bool {
     let of = |who: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{who}/exe")).ok() };
     stat.comm == OWN_NAME && of(&stat.pid.to_string()) != of("self")

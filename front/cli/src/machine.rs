@@ -1,4 +1,4 @@
-//! What this machine allows, item by item: each a fact, a verdict and what to change.
+//! What this machine allows, as items: a fact, a verdict, and what to change.
 //!
 //! ```text
 //! facts (probe, /proc, /sys) ---> Item { name, status, found, change }
@@ -14,30 +14,30 @@ use procfs::sys::kernel::Version;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
-/// The paged range is reserved in one piece, far larger than memory.
+/// The paged range is one reservation, far larger than memory.
 const ADDRESS_SPACE_MIN: Bytes = Bytes(1 << 40);
-/// The kernel's default. The arena and the program share this number of mappings.
+/// The kernel's default. Arena and program share this number of mappings.
 const MAPS_MIN: u64 = 65_530;
 
-/// Whether an item is in the way.
+/// The verdict on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Ok,
-    /// Works, but slower or with less room than it could.
+    /// Works, but slower or with less room than possible.
     Warn,
-    /// `highwater run` does not work like this.
+    /// `highwater run` does not work.
     Fail,
 }
 
-/// One thing about this machine.
+/// One fact about this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Item {
     pub(crate) name: &'static str,
     pub(crate) status: Status,
-    /// What is.
+    /// What was found.
     pub(crate) found: String,
-    /// What to change; nothing where all is well.
+    /// What to change; empty if nothing.
     pub(crate) change: Option<String>,
 }
 
@@ -55,12 +55,12 @@ impl Item {
         Item { status: Status::Fail, ..Item::warn(name, found, change) }
     }
 
-    /// The item of a refusal.
+    /// The item for a refusal.
     pub(crate) fn refused(name: &'static str, refusal: &Refusal) -> Item {
         Item::fail(name, refusal.what(), refusal.remedy())
     }
 
-    /// The refusal of an item that fails.
+    /// The refusal for an item that fails.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         let remedy = || self.change.clone().unwrap_or_default();
         let what = || format!("{}: {}", self.name, self.found);
@@ -68,7 +68,7 @@ impl Item {
     }
 }
 
-/// Everything without which no program can be served.
+/// Items without which no program can be served.
 pub(crate) fn requirements(mapping: Mapping) -> Vec<Item> {
     let mut items = userfaultfd(probe::userfaultfd(), mapping);
     items.push(overcommit(&read_line("/proc/sys/vm/overcommit_memory")));
@@ -76,7 +76,7 @@ pub(crate) fn requirements(mapping: Mapping) -> Vec<Item> {
     items
 }
 
-/// Everything that makes a difference, but not the one between running and not.
+/// Items that affect speed and room only.
 pub(crate) fn advice() -> Vec<Item> {
     let mut items = vec![kernel(), io_uring()];
     items.extend(memory());
@@ -85,7 +85,7 @@ pub(crate) fn advice() -> Vec<Item> {
     items
 }
 
-/// The first line of a small file of /proc or /sys; empty if there is none.
+/// The first line of a small file in /proc or /sys; empty if it cannot be read.
 fn read_line(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
@@ -151,7 +151,7 @@ fn page_move(granted: Userfaultfd, mapping: Mapping) -> Item {
         (true, _) => Item::ok(NAME, "UFFDIO_MOVE: pages are mapped without a copy"),
         (false, Mapping::Move) => Item::fail(NAME, "no UFFDIO_MOVE in this kernel", CHANGE),
         (false, _) => {
-            // What cannot be seen there cannot be refused: the user must know.
+            // A limit that is not visible there cannot be checked: the user must know it.
             let copied = "no UFFDIO_MOVE: pages are copied; no direct I/O into paged buffers";
             Item::warn(NAME, copied, CHANGE)
         }
@@ -163,7 +163,7 @@ fn write_protection(granted: Userfaultfd) -> Item {
     const CHANGE: &str = "use Linux 5.7 or later, built with CONFIG_HAVE_ARCH_USERFAULTFD_WP";
     match (granted.can_write_protect(), granted.can_move()) {
         (true, _) => Item::ok(NAME, "of anonymous memory"),
-        (false, true) => Item::warn(NAME, "missing: clean pages cannot be told from dirty", CHANGE),
+        (false, true) => Item::warn(NAME, "missing: every evicted page counts as dirty", CHANGE),
         (false, false) => Item::fail(NAME, "missing, and no UFFDIO_MOVE either", CHANGE),
     }
 }

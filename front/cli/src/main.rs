@@ -5,8 +5,8 @@
 //!                              run_dir (statistics)   family (processes of the run)
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! ```
-//! One file per subcommand, and one per question it asks. Whatever is refused is a [`Refusal`]:
-//! one line that says what is wrong and what to do, exit status 2.
+//! One file per subcommand, and one per check. A command that cannot run ends with a [`Refusal`]:
+//! one line with the reason and the remedy, and exit status 2.
 
 mod child;
 mod doctor;
@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 use highwater_command::Refusal;
 use std::process::ExitCode;
 
-/// Gives a program more memory than it may use.
+/// Runs a program in less memory than it needs.
 #[derive(Parser)]
 #[command(name = "highwater", version, arg_required_else_help = false)]
 struct Cli {

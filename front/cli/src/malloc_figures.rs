@@ -1,12 +1,12 @@
-//! What malloc held of a run: the part `malloc` of the report.
+//! What malloc held in a run: the part `malloc` of the report.
 //!
 //! ```text
 //! MallocFigures -- at_most, at_end: Held          all sizes together
 //!               \- classes: [ClassFigures]        a size each: at_most, at_end: ClassHeld; events
 //! ```
-//! Sums over processes. `at_end` is what a process published last: at its end, where it ended by
-//! itself (exit, _exit), so its `active_objs` are what was never freed; else up to 100 ms before,
-//! or longer where there are millions of objects.
+//! Sums over processes. `at_end` is what a process published last: at its end if it exited by
+//! itself (exit, _exit), so that its `active_objs` were never freed; otherwise up to 100 ms before
+//! its end, or longer with millions of objects.
 
 use highwater_mm::slab::{CacheReport, Event};
 use highwater_session::{MallocReport, MallocStats};
@@ -17,28 +17,28 @@ use std::collections::BTreeMap;
 /// What malloc held.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MallocFigures {
-    /// When each process had most, of the times that it was looked at.
+    /// Of the sample in which each process held most.
     pub(crate) at_most: Held,
     pub(crate) at_end: Held,
-    /// Sizes of objects that there were, ascending.
+    /// Sizes with objects, ascending.
     pub(crate) classes: Vec<ClassFigures>,
 }
 
-/// All blocks together.
+/// All blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Held {
-    /// Blocks below 64 KiB that are in use.
+    /// Blocks below 64 KiB in use.
     pub(crate) active_objs: u64,
-    /// Their bytes, rounded up to sizes of objects.
+    /// Their bytes, rounded up to size classes.
     pub(crate) active_bytes: u64,
-    /// The pages of their slabs.
+    /// Bytes of their slabs.
     pub(crate) slab_bytes: u64,
     /// Blocks of 64 KiB and more.
     pub(crate) large_blocks: u64,
     pub(crate) large_bytes: u64,
 }
 
-/// Objects of one size. Names are those of /proc/slabinfo, where it has one.
+/// Objects of one size. Names are those of /proc/slabinfo, where it has them.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ClassFigures {
     pub(crate) name: String,
@@ -48,26 +48,26 @@ pub(crate) struct ClassFigures {
     pub(crate) pagesperslab: u64,
     pub(crate) at_most: ClassHeld,
     pub(crate) at_end: ClassHeld,
-    /// How often each way was taken, by the names of SLUB_STATS.
+    /// Number of operations by kind, under the names of SLUB_STATS.
     pub(crate) events: BTreeMap<&'static str, u64>,
 }
 
-/// What there is of a size.
+/// Objects of a size at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ClassHeld {
     /// In use by the program.
     pub(crate) active_objs: u64,
-    /// Free, and at hand of threads.
+    /// Free, and cached by threads.
     pub(crate) at_hand_objs: u64,
     pub(crate) num_objs: u64,
     pub(crate) num_slabs: u64,
-    /// Slabs that some objects are free in and no CPU has.
+    /// Slabs with free objects that no CPU has frozen.
     pub(crate) partial_slabs: u64,
     pub(crate) slab_bytes: u64,
 }
 
 impl MallocFigures {
-    /// `None`: no process had a heap.
+    /// `None` if no process had a heap.
     pub(crate) fn of(processes: &[MallocStats]) -> Option<MallocFigures> {
         let sum = |part: fn(&MallocStats) -> &MallocReport| {
             let mut sum = MallocReport::default();
@@ -129,7 +129,7 @@ pub(crate) mod tests {
     use highwater_mm::slab::EVENTS;
     use highwater_session::malloc_cache_name;
 
-    /// A process with objects of two sizes, of which it has used one.
+    /// A process with objects of two sizes, of which one was used.
     pub(crate) fn process(at_most: u64, left: u64) -> MallocStats {
         let cache = |size: u32, used| {
             let slabs = u64::from(used > 0) * 4;

@@ -1,18 +1,19 @@
-//! Sizes on the command line, and the budget.
+//! The budget on the command line.
 
 use crate::Refusal;
 use highwater_command::size;
 use highwater_session::{default_memory, host_memory};
 use highwater_units::Bytes;
 
-/// The least budget: the manager's watermarks and batches need this many frames to make progress.
+/// The smallest budget: the manager's watermarks and batches need this many frames to make
+/// progress.
 const BUDGET_MIN: Bytes = Bytes(4 << 20);
 
-/// The budget asked for with `--memory`, or the default, if it can be had on this machine.
-pub(crate) fn budget(asked: Option<&str>) -> Result<Bytes, Refusal> {
+/// The budget from `--memory`, or the default, if this machine has as much memory.
+pub(crate) fn budget(given: Option<&str>) -> Result<Bytes, Refusal> {
     let unknown = |what| Refusal::new(what, "mount /proc");
     let exists = host_memory().map_err(unknown)?;
-    match asked {
+    match given {
         Some(text) => within(memory(text)?, exists),
         None => within(default_memory().map_err(unknown)?, exists),
     }
@@ -32,7 +33,7 @@ fn within(budget: Bytes, exists: Bytes) -> Result<Bytes, Refusal> {
         return Err(Refusal::new(what, format!("give --memory {BUDGET_MIN} or more")));
     }
     if budget > exists {
-        let what = format!("a budget of {budget} is more than there is");
+        let what = format!("a budget of {budget} is more than the memory of this machine");
         return Err(Refusal::new(what, format!("give --memory {exists} or less")));
     }
     Ok(Bytes::of_pages(budget.pages()))

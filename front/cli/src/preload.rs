@@ -1,4 +1,4 @@
-//! The library that is put into the program: where it is, and how the program is told.
+//! Finds the preload library, and builds LD_PRELOAD.
 
 use crate::Refusal;
 use std::ffi::{OsStr, OsString};
@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "libhighwater_preload.so";
-/// Names the library where it is in none of the usual places.
+/// Environment variable with the library's path, if it is in none of the usual places.
 const VARIABLE: &str = "HIGHWATER_PRELOAD";
 
-/// The library: where `HIGHWATER_PRELOAD` says, beside this program, or as it is installed.
+/// The library: at `HIGHWATER_PRELOAD`, beside this program, or where it is installed.
 pub(crate) fn find() -> Result<PathBuf, Refusal> {
     let lost = |error| Refusal::new(format!("own path not known: {error}"), "mount /proc");
     let executable = std::env::current_exe().map_err(lost)?;
@@ -35,7 +35,7 @@ fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusa
     Ok(path)
 }
 
-/// The value of LD_PRELOAD: ours first, so that its malloc is the one that is found.
+/// The value of LD_PRELOAD. The library comes first, so that its malloc is used.
 pub(crate) fn variable(library: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {

@@ -1,4 +1,4 @@
-//! What this kernel lets us do with userfaultfd.
+//! Which features of userfaultfd this kernel allows.
 //!
 //! ```text
 //! /dev/userfaultfd ---\
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// The `userfaultfd.h` of Linux, as far as it is asked here.
+/// The part of Linux's `userfaultfd.h` that is used here.
 const USERFAULTFD_IOC_NEW: u64 = 0xAA00;
 const UFFDIO_API: u64 = 0xC018_AA3F;
 const UFFD_API: u64 = 0xAA;
@@ -18,16 +18,16 @@ const UFFD_USER_MODE_ONLY: i32 = 1;
 pub(crate) const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
 
-/// By which door we got a descriptor that serves kernel-mode faults.
+/// How a descriptor that serves kernel-mode faults was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// /dev/userfaultfd, by its permissions.
+    /// By /dev/userfaultfd, which its permissions allow.
     Device,
-    /// The system call: root, or vm.unprivileged_userfaultfd=1.
+    /// By the system call: as root, or with vm.unprivileged_userfaultfd=1.
     SystemCall,
 }
 
-/// A userfaultfd that serves kernel-mode faults too is to be had.
+/// A userfaultfd that serves kernel-mode faults is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Userfaultfd {
     pub(crate) way: Way,
@@ -35,12 +35,12 @@ pub(crate) struct Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// UFFDIO_MOVE: pages change hands without a copy (Linux 6.8).
+    /// UFFDIO_MOVE: pages are moved without a copy (Linux 6.8).
     pub(crate) fn can_move(&self) -> bool {
         self.features & FEATURE_MOVE != 0
     }
 
-    /// Write protection of anonymous memory (Linux 5.7), which the COPY fall-back needs.
+    /// Write protection of anonymous memory (Linux 5.7), which COPY needs.
     pub(crate) fn can_write_protect(&self) -> bool {
         self.features & FEATURE_PAGEFAULT_FLAG_WP != 0
     }
@@ -51,20 +51,20 @@ impl Userfaultfd {
     }
 }
 
-/// Why there is none.
+/// Why none is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The kernel was built without it.
     NotInKernel,
-    /// Only user-mode faults may be served by this user.
+    /// This user may only serve user-mode faults.
     UserModeOnly,
-    /// Not even those: a seccomp filter, as that of containers.
+    /// Refused altogether, for instance by a container's seccomp filter.
     Filtered,
-    /// Another error, by number.
+    /// Another error number.
     Error(i32),
 }
 
-/// Asks the kernel, by the device first: it may be granted where the system call is not.
+/// Tries the device first: it may be allowed where the system call is not.
 pub(crate) fn userfaultfd() -> Result<Userfaultfd, Denied> {
     let (way, fd) = match from_device() {
         Ok(fd) => (Way::Device, fd),
@@ -74,12 +74,12 @@ pub(crate) fn userfaultfd() -> Result<Userfaultfd, Denied> {
     Ok(Userfaultfd { way, features })
 }
 
-/// Tells why the system call was refused, with one more call.
+/// Finds out why the system call was refused, by another call.
 fn denied(error: &io::Error) -> Denied {
     match number(error) {
         libc::ENOSYS => Denied::NotInKernel,
         libc::EPERM => match from_system_call(UFFD_USER_MODE_ONLY).map_err(|e| number(&e)) {
-            // EINVAL: kernels before 5.11 know no such flag, and refuse for want of privilege.
+            // EINVAL: kernels before 5.11 do not know the flag, and refuse for lack of privileges.
             Ok(_) | Err(libc::EINVAL) => Denied::UserModeOnly,
             Err(_) => Denied::Filtered,
         },
@@ -108,11 +108,11 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just returned this descriptor, and nobody else knows of it.
+    // SAFETY: the kernel just returned this descriptor, and nothing else uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The features this kernel has: asking for none returns all.
+/// The features of this kernel: a request for none returns all.
 fn features(fd: &OwnedFd) -> io::Result<u64> {
     #[repr(C)]
     struct UffdioApi {

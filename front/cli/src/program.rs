@@ -1,4 +1,4 @@
-//! The program to run: found as `execvp` finds it, and checked to be one we can serve.
+//! Finds the program to run as `execvp` does, and checks that it can be served.
 //!
 //! ```text
 //! name --- find: PATH ---> file --- check: follow #! ---> ELF --- elf::judge, raises ---> run
@@ -14,15 +14,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Interpreters of interpreters that the kernel follows.
+/// Maximum depth of interpreters that the kernel follows.
 const SCRIPT_LEVELS: u32 = 4;
-/// What the kernel reads of a file to tell its kind (BINPRM_BUF_SIZE).
+/// How much the kernel reads of a file to determine its kind (BINPRM_BUF_SIZE).
 const HEAD_BYTES: u64 = 256;
-/// Where programs are if PATH is not set, as in the C library.
+/// Where programs are searched if PATH is not set, as in the C library.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// The file of a program: `name` itself if it contains a slash, else the first in `search`
-/// (the value of PATH) that is executable.
+/// The file of a program: `name` itself if it contains a slash, else the first executable one in
+/// `search` (the value of PATH).
 pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Refusal> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
@@ -31,7 +31,7 @@ pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Refu
     let mut refused = None;
     for dir in std::env::split_paths(search.unwrap_or(OsStr::new(PATH_DEFAULT))) {
         let path = std::path::absolute(dir.join(name)).unwrap_or_default();
-        // As in execvp, one that may not be executed is remembered, and the search goes on.
+        // As in execvp, a file without permission is remembered, and the search continues.
         match executable(&path) {
             Ok(()) => return Ok(path),
             Err(refusal) if path.is_file() => refused = Some(refusal),
@@ -59,7 +59,7 @@ fn executable(path: &Path) -> Result<(), Refusal> {
     })
 }
 
-/// Whether the program in `path`, or the one that interprets it, can be served.
+/// Checks that the program in `path`, or its interpreter, can be served.
 pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
     let mut path = path.to_owned();
     for _ in 0..=SCRIPT_LEVELS {
@@ -85,14 +85,14 @@ pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
     Err(Refusal::new(what, "name the last interpreter in the #! line"))
 }
 
-/// The first bytes of a file, [`HEAD_BYTES`] at most.
+/// The first bytes of a file, at most [`HEAD_BYTES`].
 fn head(file: &File) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     file.take(HEAD_BYTES).read_to_end(&mut head)?;
     Ok(head)
 }
 
-/// What the kernel would make of a file.
+/// The kind of a file, as the kernel sees it.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Elf,
@@ -120,7 +120,7 @@ fn check_elf(path: &Path, file: &File) -> Result<(), Refusal> {
     match elf::judge(&facts) {
         Verdict::Served => check_privileges(path, file),
         Verdict::Static => refuse(
-            format!("'{name}' is statically linked, so no library can be put into it"),
+            format!("'{name}' is statically linked, so no library can be preloaded"),
             "link it dynamically (without -static)",
         ),
         Verdict::ThirtyTwoBit => {
@@ -149,14 +149,14 @@ enum Raises {
     Capabilities,
 }
 
-/// Who starts the program.
+/// The user and group that start the program.
 #[derive(Clone, Copy)]
 struct Caller {
     user: u32,
     group: u32,
 }
 
-/// The metadata of a program that may raise its privileges.
+/// The metadata by which a program may raise its privileges.
 #[derive(Clone, Copy)]
 struct Ownership {
     mode: u32,
@@ -170,10 +170,10 @@ impl From<&Metadata> for Ownership {
     }
 }
 
-/// The kernel's rule for AT_SECURE; set-user-ID to the caller itself raises nothing.
+/// The kernel's rule for AT_SECURE. Set-user-ID to the caller's own user raises nothing.
 fn raises(file: Ownership, caller: Caller) -> Option<Raises> {
     const SET_USER: u32 = 0o4000;
-    // Without the execute bit for the group, the bit means mandatory locking.
+    // Without the group's execute bit, set-group-ID means mandatory locking.
     const SET_GROUP: u32 = 0o2010;
     if file.mode & SET_USER != 0 && file.user != caller.user {
         return Some(Raises::User);
@@ -189,9 +189,9 @@ fn check_privileges(path: &Path, file: &File) -> Result<(), Refusal> {
         group: rustix::process::getgid().as_raw(),
     };
     let meta = file.metadata().map_err(|error| {
-        Refusal::new(format!("'{name}' cannot be looked at: {error}"), "check the path")
+        Refusal::new(format!("'{name}' cannot be examined: {error}"), "check the path")
     })?;
-    // Root has all capabilities already: a file's add nothing, and LD_PRELOAD is kept.
+    // Root has all capabilities: those of a file add nothing, and LD_PRELOAD is kept.
     let capabilities = (caller.user != 0 && has_capabilities(file)).then_some(Raises::Capabilities);
     let by = match raises(Ownership::from(&meta), caller).or(capabilities) {
         None => return Ok(()),

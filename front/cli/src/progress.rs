@@ -1,4 +1,4 @@
-//! The progress line: how the run does, four times a second.
+//! The progress line, updated four times a second.
 
 use highwater_command::say;
 use highwater_mm::stats::{Counter, Snapshot};
@@ -9,34 +9,34 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often the line is renewed.
+/// Interval between updates.
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
-/// How often a line is written where it cannot be renewed in place.
+/// Interval between lines that cannot be updated in place.
 const LINE_PERIOD: Duration = Duration::from_secs(2);
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// A line that is renewed in place, on a terminal.
+    /// A line updated in place, on a terminal.
     Spinner,
-    /// A new line now and then, in a log.
+    /// A new line at intervals, for a log.
     Lines,
     Off,
 }
 
-/// The progress of one run.
+/// The progress of a run.
 pub(crate) struct Progress {
     mode: Mode,
     run_dir: PathBuf,
     bar: ProgressBar,
     started: Instant,
-    /// When faults were last counted, and how many there were.
+    /// Time and number of faults at the last update.
     counted: (Instant, u64),
     written: Instant,
 }
 
 impl Progress {
-    /// Begins to show the processes that report in `run_dir`.
+    /// Begins to show the processes that publish in `run_dir`.
     pub(crate) fn start(mode: Mode, run_dir: &Path) -> Progress {
         let now = Instant::now();
         let bar = match mode {
@@ -49,7 +49,7 @@ impl Progress {
         Progress { mode, run_dir, bar, started: now, counted: (now, 0), written: now }
     }
 
-    /// Renews the line; to be called every [`PERIOD`].
+    /// Updates the line; call it every [`PERIOD`].
     pub(crate) fn tick(&mut self) {
         if self.mode == Mode::Off {
             return;
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }
@@ -86,21 +86,21 @@ fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// What the line tells.
+/// The figures of the line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Gauges {
-    /// Of all processes that ever were.
+    /// Over all processes, ended ones included.
     faults: u64,
     swapped_in: Bytes,
     swapped_out: Bytes,
-    /// Of those that are.
+    /// Over running processes.
     resident: Bytes,
 }
 
 impl Gauges {
     fn of(processes: &[(u32, Snapshot)], alive: impl Fn(u32) -> bool) -> Gauges {
         let sum = |counter| processes.iter().map(|(_, process)| process.get(counter)).sum();
-        // Only the last image of a process holds memory.
+        // Of a process that called exec, only the last image holds memory.
         let images: BTreeMap<u32, &Snapshot> =
             processes.iter().map(|(pid, process)| (*pid, process)).collect();
         let living = images.iter().filter(|(pid, _)| alive(**pid));

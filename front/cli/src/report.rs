@@ -1,7 +1,7 @@
-//! What a run did, as numbers: the source of the summary, and itself the JSON of `--report`.
+//! The figures of a run, from which the summary is made, and the JSON of `--report`.
 //!
-//! Names of fields are promised to stay. Units are in the names; counters under `vmstat` are the
-//! manager's, summed over processes.
+//! Names of fields do not change. Names contain units; counters under `vmstat` are the manager's,
+//! summed over processes.
 
 use crate::child::Ended;
 use crate::malloc_figures::MallocFigures;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-/// All numbers of a run.
+/// All figures of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     /// Exit status of the program; none if a signal ended it.
@@ -23,11 +23,11 @@ pub(crate) struct Report {
     pub(crate) elapsed_seconds: f64,
     pub(crate) budget_bytes: u64,
     pub(crate) swap: Vec<String>,
-    /// As asked for.
+    /// As given on the command line.
     pub(crate) kswapd_threads: String,
-    /// Processes that had a manager.
+    /// Processes that were served.
     pub(crate) processes: usize,
-    /// Processes ended because memory and swap were full.
+    /// Processes that were ended because memory and swap were full.
     pub(crate) out_of_memory: u64,
     pub(crate) peak_resident: PeakResident,
     pub(crate) program: Program,
@@ -36,39 +36,39 @@ pub(crate) struct Report {
     pub(crate) faults_major: u64,
     pub(crate) swap_in: Transfer,
     pub(crate) swap_out: Transfer,
-    /// None if no pages were compressed.
+    /// None if no page was compressed.
     pub(crate) compression: Option<Compressed>,
-    /// None if no process had a heap of ours.
+    /// None if no process used the library's malloc.
     pub(crate) malloc: Option<MallocFigures>,
-    /// None if there was no device of two levels.
+    /// None if no swap device had two levels.
     pub(crate) tiers: Option<Tiers>,
     pub(crate) swap_io_errors: u64,
-    /// What swap devices refused for want of room, though they had slots for it.
+    /// What swap devices refused for lack of room although they had free slots.
     pub(crate) swap_refused_bytes: u64,
     pub(crate) direct_reclaims: u64,
-    /// For how long direct reclaims held threads up.
+    /// How long direct reclaims delayed threads.
     pub(crate) direct_reclaim_stall: Latency,
     pub(crate) pressure: Pressure,
     pub(crate) kswapd_cpu_seconds: f64,
     pub(crate) handler_cpu_seconds: f64,
-    /// CPU time of the helper processes: all that the manager's threads have used.
+    /// CPU time of the helper processes, and so of all the manager's threads.
     pub(crate) manager_cpu_seconds: f64,
     pub(crate) fault_latency: Latency,
     pub(crate) fault_latency_major: Latency,
-    /// Every counter by its name.
+    /// All counters by name.
     pub(crate) vmstat: BTreeMap<&'static str, u64>,
 }
 
-/// For which part of the time threads stalled for lack of memory, as in /proc/pressure/memory.
+/// How long threads were stalled by lack of memory, as in /proc/pressure/memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Pressure {
-    /// Some thread did.
+    /// At least one thread was stalled.
     pub(crate) some: Stalls,
-    /// And nothing else ran.
+    /// A thread was stalled, and no other ran.
     pub(crate) full: Stalls,
 }
 
-/// Stall time in all, and in percent of the last 10, 60 and 300 seconds of a process.
+/// Stall time in total, and in percent of a process's last 10, 60 and 300 seconds.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stalls {
     pub(crate) total_seconds: f64,
@@ -77,45 +77,45 @@ pub(crate) struct Stalls {
     pub(crate) avg300: f64,
 }
 
-/// The process that had the largest resident set, and what that was made of.
+/// The process with the largest resident set, and its parts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PeakResident {
-    /// None if no process had a manager.
+    /// None if no process published statistics.
     pub(crate) pid: Option<u32>,
     /// VmHWM.
     pub(crate) bytes: u64,
     /// Frames of paged memory.
     pub(crate) arena_bytes: u64,
-    /// The manager's own memory.
+    /// The manager's tables.
     pub(crate) manager_bytes: u64,
     /// RAM swap devices.
     pub(crate) ram_swap_bytes: u64,
-    /// What is not paged.
+    /// Memory that is not paged.
     pub(crate) elsewhere_bytes: u64,
-    /// When that was most.
+    /// Its kinds, at its maximum.
     pub(crate) elsewhere: Elsewhere,
 }
 
-/// What is not paged, by kind.
+/// Memory that is not paged, by kind.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Elsewhere {
-    /// The C library's malloc, and what is asked for by system calls.
+    /// The C library's malloc, and raw brk calls.
     pub(crate) brk_bytes: u64,
     pub(crate) stacks_bytes: u64,
-    /// Variables of programs and libraries that begin as zeros.
+    /// Variables of programs and libraries that are initialised with zeros.
     pub(crate) static_bytes: u64,
-    /// Programs, libraries, and files that are mapped.
+    /// Programs, libraries and mapped files.
     pub(crate) files_bytes: u64,
     /// MAP_SHARED, memfd, tmpfs, System V.
     pub(crate) shared_bytes: u64,
-    /// Of hugetlbfs.
+    /// hugetlbfs.
     pub(crate) huge_bytes: u64,
     /// Anonymous and executable.
     pub(crate) executable_bytes: u64,
     pub(crate) other_bytes: u64,
 }
 
-/// What the kernel says of the program and the children it waited for.
+/// What the kernel reports about the program and the children it waited for.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Program {
     pub(crate) max_rss_bytes: u64,
@@ -123,46 +123,46 @@ pub(crate) struct Program {
     pub(crate) system_seconds: f64,
 }
 
-/// Traffic with swap devices in one direction.
+/// Traffic with the swap devices in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Transfer {
     pub(crate) bytes: u64,
     pub(crate) ios: u64,
     /// None without I/O.
     pub(crate) pages_per_io: Option<f64>,
-    /// While a transfer was waited for. None without I/O.
+    /// During the time that transfers took. None without I/O.
     pub(crate) bytes_per_second: Option<f64>,
 }
 
-/// What compressed devices held when each process had most pages on them.
+/// What compressed devices held when each process had most pages there.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compressed {
-    /// What was stored.
+    /// Uncompressed size.
     pub(crate) bytes: u64,
-    /// The memory that took.
+    /// Memory used.
     pub(crate) used_bytes: u64,
-    /// Of what was stored: pages of one word over and over, which take nothing.
+    /// Part of `bytes`: pages with one repeated word, which take no memory.
     pub(crate) same_filled_bytes: u64,
-    /// Of what was stored: pages that do not compress.
+    /// Part of `bytes`: pages that do not compress.
     pub(crate) incompressible_bytes: u64,
 }
 
-/// What devices of two levels held when each process had most pages on them, and what they moved.
+/// What devices of two levels held when each process had most pages there, and what they moved.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tiers {
     pub(crate) fast_bytes: u64,
     pub(crate) slow_bytes: u64,
-    /// Moved to the slow level because it was cold.
+    /// Cold pages moved to the slow level.
     pub(crate) written_back_bytes: u64,
     pub(crate) writeback_ios: u64,
-    /// Pages that stayed because their write failed.
+    /// Pages that stayed because the write failed.
     pub(crate) writeback_failures: u64,
     pub(crate) slow_read_bytes: u64,
-    /// Written to the slow level at once because the fast one took no more.
+    /// Pages written to the slow level directly because the fast one was full.
     pub(crate) slow_write_bytes: u64,
 }
 
-/// How long faults took.
+/// Distribution of a latency.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) count: u64,
@@ -171,28 +171,28 @@ pub(crate) struct Latency {
     pub(crate) p99_ns: u64,
 }
 
-/// What a report is made from.
+/// The input of a report.
 pub(crate) struct Observed<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) elapsed: Duration,
     /// Process number of the program.
     pub(crate) pid: u32,
     pub(crate) ended: Ended,
-    /// By process, as `highwater_session::read_all` returns them.
+    /// By process, as from `highwater_session::read_all`.
     pub(crate) processes: &'a [(u32, Snapshot)],
-    /// Of those that had a heap.
+    /// Of the processes that used the library's malloc.
     pub(crate) malloc: &'a [MallocStats],
 }
 
 impl Observed<'_> {
-    /// The processes that had a manager. Others are there if they needed more than the budget.
+    /// The processes that were served. Others publish if they needed more than the budget.
     fn served(&self) -> impl Iterator<Item = &(u32, Snapshot)> {
         self.processes.iter().filter(|(_, process)| process.get(Counter::Processes) > 0)
     }
 }
 
 impl Report {
-    /// Sums up a run.
+    /// Makes the report of a run.
     pub(crate) fn new(observed: &Observed<'_>) -> Report {
         let mut all = Snapshot::empty();
         observed.processes.iter().for_each(|(_, process)| all.merge(process));
@@ -252,7 +252,7 @@ impl PeakResident {
         let part = |counter| largest.map_or(0, |(_, process)| process.get(counter));
         PeakResident {
             pid: largest.map(|(pid, _)| *pid),
-            // The kernel's last word on the program itself is later than the program's own.
+            // The kernel's figure is later than the program's own.
             bytes: match largest {
                 Some((pid, process)) if *pid != observed.pid => peak(process),
                 Some((_, process)) => peak(process).max(observed.ended.max_rss),
@@ -367,12 +367,12 @@ pub(crate) mod tests {
         stats.snapshot()
     }
 
-    /// The report of a run with the main process 7 and whatever `processes` left.
+    /// The report of a run with main process 7 and these statistics.
     pub(crate) fn report(processes: &[(u32, Snapshot)]) -> Report {
         report_of(processes, &[])
     }
 
-    /// The same, of processes with a heap.
+    /// As `report`, with what malloc held.
     pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: &[MallocStats]) -> Report {
         let settings = Settings {
             memory: Bytes(128 << 20),
@@ -410,7 +410,7 @@ pub(crate) mod tests {
         vec![(7, process(&program)), (8, process(&child))]
     }
 
-    /// A process that was not served and needed more than the budget.
+    /// A process that was not served, and needed more than the budget.
     pub(crate) fn unserved() -> Vec<(u32, Snapshot)> {
         let stats = Stats::new(1);
         for (counter, bytes) in [

@@ -1,9 +1,9 @@
-//! `highwater run`: a program with more memory than it may use.
+//! `highwater run`: runs a program in less memory than it needs.
 //!
 //! ```text
 //! Run (arguments) --- plan: every check ---> Plan --- carry_out ---> Ended, statistics ---> Report
 //! ```
-//! Nothing is created and nothing is started before all checks have passed.
+//! All checks come first: a refused run creates and starts nothing.
 
 use crate::child::{self, Ended, Orphans, Running};
 use crate::family::Family;
@@ -27,46 +27,74 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// How long processes that end with the program may take for it.
+/// How long processes may take to end after the program.
 const REST: Duration = Duration::from_millis(100);
 
-/// Run a program with more memory than it may use
+/// The terms of the summary, for `--help`.
+const SUMMARY_TERMS: &str = "\
+Summary, printed when the program has ended:
+  budget           what --memory allows each process
+  peak RAM         largest resident set of any process, and its parts:
+                     paged        pages that count towards the budget
+                     Highwater    Highwater's own tables
+                     swap in RAM  ram: and zram: devices
+                     not paged    memory outside the budget: small blocks of programs that need
+                                  little, stacks, libraries, shared memory, generated code
+                                  (docs/limits.md); the line below it lists the kinds
+  peak demand      most memory that was in use and counts towards budgets, in RAM or swapped out
+  malloc           blocks of less than 64 KiB (objects, in slabs) and larger ones when they had
+                   most bytes, and what was left at the end
+  page faults      minor: served from memory; major: waited for a read from swap
+  swapped in, out  traffic with the swap devices; a read or write carries several pages
+  direct reclaims  times a thread of the program had to free memory itself, because the threads
+                   that free it in the background (kswapd) were too slow; and how long that took
+  time stalled     time during which a thread, or all threads that could have run, waited for
+                   memory, as 'some' and 'full' in /proc/pressure/memory
+  fault latency    how long page faults took: half of them up to p50, 99 % up to p99
+  compressed       what zram: devices held at most, and the memory that took
+  tiers            what tier: devices held at most; 'written back': cold pages moved to the slow
+                   level; 'written at once': written there because the fast level was full
+  Highwater CPU    CPU time of Highwater's threads, in addition to the program's
+--report writes all figures, and every counter, as JSON.";
+
+/// Run a program in less memory than it needs
 ///
-/// Memory beyond the budget goes to swap devices, page by page, as the program needs other pages.
-/// The program is not changed, and its children run under the same settings.
+/// Memory beyond the budget goes to swap devices, page by page. The program is not changed. Its
+/// children run under the same settings, each with a budget of its own.
 #[derive(Args)]
+#[command(after_long_help = SUMMARY_TERMS)]
 pub(crate) struct Run {
     /// Memory budget of each process, such as 512M [default: half of what is available]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd], or
-    /// tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G: cold pages of the fast one move on to
-    /// the slow one. Behind it ,priority=N (0 to 65535, higher first) or ,rotational=0|1
-    /// (may be repeated) [default: a directory for temporary files]
+    /// tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast
+    /// device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
+    /// ,rotational=0|1. May be repeated [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
-    /// Threads that free memory in the background: 1 to 16, or auto for as many as it takes while
-    /// CPUs idle
+    /// Threads that free memory in the background: 1 to 16, or auto for as many as needed while
+    /// CPUs are idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
     kswapd: KswapdThreads,
-    /// Which mappings of files count towards the budget, too: off, or read for those that are for
-    /// reading, of files that are open for reading. What is written to such a file while it is
-    /// mapped may not be seen
+    /// Which mappings of files count towards the budget: off for none, or read for mappings for
+    /// reading, of files that are open for reading; later writes to such a file may not show in the
+    /// mapping
     #[arg(long, value_name = "off|read", default_value_t = MapFiles::Off)]
     map_files: MapFiles,
-    /// Which blocks of malloc count towards the budget: all, or large for those of 64 KiB and more
+    /// Which blocks of malloc count towards the budget: all, or large for blocks of 64 KiB and more
     #[arg(long, value_name = "all|large", default_value_t = Malloc::default())]
     malloc: Malloc,
-    /// Write what happened as JSON
+    /// Write all figures as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,
-    /// Show progress, also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
-    /// No progress on a terminal and no summary
+    /// Print neither progress nor summary
     #[arg(long)]
     quiet: bool,
-    /// How pages are mapped: auto, move or copy
+    /// Userfaultfd operation that maps pages: auto, move or copy
     #[arg(long, value_name = "WAY", default_value_t = Mapping::Auto, hide = true)]
     mapping: Mapping,
     /// The program and its arguments
@@ -74,12 +102,12 @@ pub(crate) struct Run {
     program: Vec<OsString>,
 }
 
-/// A run that has passed all checks.
+/// A run that passed all checks.
 struct Plan {
     settings: Settings,
     program: PathBuf,
     library: PathBuf,
-    /// Where to write the report.
+    /// The file for the report.
     report: Option<File>,
 }
 
@@ -111,12 +139,12 @@ impl Run {
             processes: &processes,
             malloc: &malloc,
         });
-        self.tell(&report, &left, plan.report.as_ref());
+        self.publish(&report, &left, plan.report.as_ref());
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Every check: arguments, program, devices, machine. The report is created last, so that
-    /// nothing is left behind by a run that was refused.
+    /// Makes every check: arguments, program, devices, machine. The report file is created last, so
+    /// that a refused run leaves nothing behind.
     fn plan(&self) -> Result<Plan, Refusal> {
         let memory = options::budget(self.memory.as_deref())?;
         let swap = swap::devices(&self.swap)?;
@@ -133,7 +161,7 @@ impl Run {
         Ok(Plan { settings, program, library, report })
     }
 
-    /// Starts the program and stays until its end.
+    /// Starts the program and waits for its end.
     fn carry_out(&self, plan: &Plan, run_dir: &Path) -> Result<(u32, Ended), Refusal> {
         let failed = |error: io::Error| {
             let what = format!("cannot run '{}': {error}", plan.program.display());
@@ -166,13 +194,13 @@ impl Run {
         }
     }
 
-    /// Summary and report. The program has ended: what fails here does not change its status.
-    fn tell(&self, report: &Report, left: &Family, file: Option<&File>) {
+    /// Prints the summary and writes the report. Errors do not change the program's exit status.
+    fn publish(&self, report: &Report, left: &Family, file: Option<&File>) {
         if !self.quiet && !left.is_empty() {
             say(format_args!("still running: {left}"));
         }
         if !self.quiet {
-            // Standard error may be closed; there is then nobody to tell.
+            // Standard error may be closed.
             let _ = io::stderr().write_all(summary::text(report).as_bytes());
         }
         if let Some(mut file) = file {
@@ -184,10 +212,10 @@ impl Run {
     }
 }
 
-/// How long the last figures of a program are waited for: its helper publishes them after its end.
+/// How long to wait for a program's last figures, which its helper publishes after its end.
 const PUBLISH_MAX: Duration = Duration::from_secs(1);
 
-/// What the processes of a run published, once `pid` has for the last time.
+/// What the processes of a run published, once the program `pid` has published for the last time.
 fn last_published(run_dir: &Path, pid: u32) -> Result<Vec<(u32, Published)>, OtherBuild> {
     let started = Instant::now();
     loop {

@@ -1,15 +1,15 @@
-//! The directory of a run, where its processes publish their statistics; and what other runs have
-//! left of theirs.
+//! The directory where the processes of a run publish their statistics, and removal of directories
+//! that earlier runs left behind.
 //!
 //! ```text
 //! /dev/shm/highwater-XXXXXX/   mode 700, removed at the end of the run
 //!   owner                      locked (flock) by `highwater` as long as it lives
 //!   <pid>.<n>                  statistics of a process (highwater-session)
 //! ```
-//! Nobody cleans up after SIGKILL. So a run first removes what dead ones left: directories of the
-//! same user with an `owner` that nobody has locked. `owner` is locked before it has its name, so
-//! that a new directory never looks like that; and only files with names like these are removed, so
-//! that a directory with anything else in it stays.
+//! A run that was killed by SIGKILL cannot clean up. So each run first removes directories of the
+//! same user with an unlocked `owner`. A new directory never looks like that, because `owner` is
+//! locked before it gets its name. Only files with the names above are removed, so a directory with
+//! any other file stays.
 
 use crate::Refusal;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "highwater-";
 const OWNER: &str = "owner";
-/// Its name before it is locked.
+/// The file's name before it is locked.
 const OWNER_NEW: &str = "owner.new";
 
 /// The directory of a run; removed when dropped.
@@ -34,8 +34,8 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes one that only this user can read, in memory where possible; removes those of runs that
-    /// were killed.
+    /// Makes a directory that only this user can read, in memory if possible; removes those of
+    /// killed runs.
     pub(crate) fn create() -> Result<RunDir, Refusal> {
         let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let places = [Some(PathBuf::from("/dev/shm")), user, Some(PathBuf::from("/tmp"))];
@@ -55,23 +55,23 @@ impl RunDir {
         Ok(RunDir { dir, _owner: owner })
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// Removes what killed runs have left in a place. What cannot be removed stays.
+/// Removes the directories of killed runs in a place. A directory that cannot be removed stays.
 fn sweep(place: &Path) {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let ours = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
     for entry in entries.filter(|entry| ours(&entry.file_name())) {
-        // Whatever stands in the way is another user's, or of no harm.
+        // A failure means another user's directory, and does no harm.
         let _ = remove_if_dead(&entry.path());
     }
 }
 
-/// Removes the directory of a run whose `highwater` is no more.
+/// Removes the directory of a run whose `highwater` has ended.
 fn remove_if_dead(path: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags | OFlags::DIRECTORY, Mode::empty())?;
@@ -80,7 +80,7 @@ fn remove_if_dead(path: &Path) -> rustix::io::Result<()> {
     }
     let owner = openat(&dir, OWNER, flags | OFlags::NONBLOCK, Mode::empty())?;
     flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
-    // Another run may have removed it, and a third have the name by now.
+    // Another run may have removed it, and a third may have reused its name.
     if fstat(&owner)?.st_nlink == 0 {
         return Ok(());
     }
@@ -103,7 +103,7 @@ fn is_of_process(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What a killed run leaves: the directory, and a lock that nobody has.
+    /// The state after a killed run: the directory, and an unlocked `owner`.
     fn leave(place: &Path) -> PathBuf {
         let RunDir { dir, _owner } = RunDir::create_in(place).unwrap();
         std::fs::write(dir.path().join("4711.0"), "statistics").unwrap();

@@ -1,4 +1,4 @@
-//! The summary of a run, for people.
+//! The summary that a run prints.
 
 use crate::malloc_figures::MallocFigures;
 use crate::report::{Compressed, Elsewhere, Latency, Report, Tiers, Transfer};
@@ -6,7 +6,7 @@ use highwater_command::counted;
 use highwater_units::Bytes;
 use indicatif::HumanCount;
 
-/// The summary, of whole lines.
+/// The text of the summary.
 pub(crate) fn text(report: &Report) -> String {
     let mut lines = Vec::new();
     if report.out_of_memory > 0 {
@@ -22,8 +22,8 @@ pub(crate) fn text(report: &Report) -> String {
     if report.swap_refused_bytes > 0 {
         let refused = Bytes(report.swap_refused_bytes);
         lines.push(format!(
-            "highwater: a swap device had no room though it had slots: it refused {refused}, and \
-             was passed over"
+            "highwater: a swap device ran out of room before its slots: it refused {refused}, and \
+             was skipped"
         ));
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
@@ -44,55 +44,55 @@ fn processes(count: u64) -> String {
     counted(count, "process", "processes")
 }
 
-/// What is said of a run without paged memory: more, where it needed more than the budget.
+/// The summary of a run without paged memory. If it needed more than the budget, with the kinds.
 fn nothing_paged(report: &Report) -> Vec<String> {
     let peak = Bytes(report.peak_resident.bytes);
     let first = format!(
         "highwater: no process had memory to page: none asked for 64 KiB at once, or for 1 MiB in \
-         small blocks; peak resident {peak}"
+         small blocks; peak RAM {peak}"
     );
     let what = elsewhere(&report.peak_resident.elsewhere);
-    [first].into_iter().chain(what.map(|what| row("elsewhere", &what))).collect()
+    [first].into_iter().chain(what.map(|what| row("not paged", &what))).collect()
 }
 
 fn row(name: &str, value: &str) -> String {
     format!("  {name:<16}  {value}")
 }
 
-/// What is not paged, by kind: the largest first, without what is less than a hundredth of all.
+/// Memory that is not paged, by kind: the largest first, without those below one percent.
 fn elsewhere(found: &Elsewhere) -> Option<String> {
     let mut kinds = [
         ("brk", found.brk_bytes),
         ("stacks", found.stacks_bytes),
-        ("static data", found.static_bytes),
-        ("files", found.files_bytes),
+        ("zeroed variables", found.static_bytes),
+        ("mapped files", found.files_bytes),
         ("shared memory", found.shared_bytes),
-        ("huge pages", found.huge_bytes),
-        ("executable", found.executable_bytes),
+        ("hugetlbfs", found.huge_bytes),
+        ("generated code", found.executable_bytes),
         ("other", found.other_bytes),
     ];
     let all: u64 = kinds.iter().map(|(_, bytes)| bytes).sum();
     kinds.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let told = kinds.iter().filter(|(_, bytes)| *bytes > all / 100);
-    let told: Vec<_> = told.map(|(kind, bytes)| format!("{kind} {}", Bytes(*bytes))).collect();
-    (all > 0).then(|| format!("{}: {}", Bytes(all), told.join(", ")))
+    let shown = kinds.iter().filter(|(_, bytes)| *bytes > all / 100);
+    let shown: Vec<_> = shown.map(|(kind, bytes)| format!("{kind} {}", Bytes(*bytes))).collect();
+    (all > 0).then(|| format!("{}: {}", Bytes(all), shown.join(", ")))
 }
 
 fn table(report: &Report) -> Vec<String> {
     let compressed = report.compression.as_ref().map(|it| ("compressed", compressed(it)));
-    let rows = [("budget", budget(report)), ("peak resident", peak(report))];
-    let elsewhere = elsewhere(&report.peak_resident.elsewhere).map(|what| ("  elsewhere", what));
-    let paged = ("paged at most", Bytes(report.paged_peak_bytes).to_string());
+    let rows = [("budget", budget(report)), ("peak RAM", peak(report))];
+    let elsewhere = elsewhere(&report.peak_resident.elsewhere).map(|what| ("  not paged", what));
+    let demand = ("peak demand", format!("{} in RAM and swap", Bytes(report.paged_peak_bytes)));
     let malloc = report.malloc.as_ref().map(|it| ("  malloc", malloc(it)));
-    let rows = rows.into_iter().chain(elsewhere).chain([paged]).chain(malloc).chain([
-        ("faults", faults(report)),
+    let rows = rows.into_iter().chain(elsewhere).chain([demand]).chain(malloc).chain([
+        ("page faults", faults(report)),
         ("swapped in", transfer(&report.swap_in, "read")),
         ("swapped out", transfer(&report.swap_out, "write")),
         ("direct reclaims", direct_reclaims(report)),
-        ("pressure", pressure(report)),
+        ("time stalled", stalled(report)),
         ("fault latency", latency(&report.fault_latency)),
         ("  major faults", latency(&report.fault_latency_major)),
-        ("manager CPU", manager_cpu(report)),
+        ("Highwater CPU", highwater_cpu(report)),
         ("program CPU", program_cpu(report)),
     ]);
     let tiers = report.tiers.iter().flat_map(tiers);
@@ -155,7 +155,7 @@ fn peak(report: &Report) -> String {
         peak.elsewhere_bytes,
     ];
     let [all, arena, manager, ram, elsewhere] = bytes.map(Bytes);
-    format!("{all}: paged {arena}, manager {manager}, RAM swap {ram}, elsewhere {elsewhere}")
+    format!("{all}: paged {arena}, Highwater {manager}, swap in RAM {ram}, not paged {elsewhere}")
 }
 
 fn direct_reclaims(report: &Report) -> String {
@@ -164,9 +164,9 @@ fn direct_reclaims(report: &Report) -> String {
     if stalls.count == 0 { count } else { format!("{count}, {}", latency(stalls)) }
 }
 
-fn pressure(report: &Report) -> String {
+fn stalled(report: &Report) -> String {
     let [some, full] = [&report.pressure.some, &report.pressure.full];
-    format!("some {:.2} s, full {:.2} s", some.total_seconds, full.total_seconds)
+    format!("a thread {:.2} s, all threads {:.2} s", some.total_seconds, full.total_seconds)
 }
 
 fn faults(report: &Report) -> String {
@@ -174,10 +174,10 @@ fn faults(report: &Report) -> String {
     let rate = all as f64 / report.elapsed_seconds.max(f64::MIN_POSITIVE);
     let [minor, major, rate] = [report.faults_minor, report.faults_major, rate as u64];
     let [minor, major, rate] = [minor, major, rate].map(HumanCount);
-    format!("{minor} minor, {major} major, {rate}/s")
+    format!("{minor} minor, {major} major (waited for swap), {rate}/s")
 }
 
-/// Traffic in one direction; `io` is what one transfer is called.
+/// Traffic in one direction; `io` is the word for one transfer.
 fn transfer(transfer: &Transfer, io: &str) -> String {
     let bytes = Bytes(transfer.bytes).to_string();
     let per_io = transfer.pages_per_io.map(|pages| format!("{pages:.1} pages per {io}"));
@@ -201,10 +201,10 @@ fn time(nanos: u64) -> String {
     }
 }
 
-fn manager_cpu(report: &Report) -> String {
+fn highwater_cpu(report: &Report) -> String {
     let (kswapd, handlers) = (report.kswapd_cpu_seconds, report.handler_cpu_seconds);
     let all = report.manager_cpu_seconds;
-    format!("{all:.2} s: kswapd {kswapd:.2} s, fault handlers {handlers:.2} s")
+    format!("{all:.2} s: freeing memory {kswapd:.2} s, serving faults {handlers:.2} s")
 }
 
 fn program_cpu(report: &Report) -> String {
@@ -226,28 +226,29 @@ mod tests {
         let expected = [
             "highwater: exit status 3 after 12.3 s, 2 processes served",
             "  budget            128 MiB for each process",
-            "  peak resident     160 MiB: paged 128 MiB, manager 0 B, RAM swap 0 B, elsewhere 0 B",
-            "  paged at most     1 GiB",
-            "  faults            1,500 minor, 2,500 major, 324/s",
+            "  peak RAM          160 MiB: paged 128 MiB, Highwater 0 B, swap in RAM 0 B, \
+               not paged 0 B",
+            "  peak demand       1 GiB in RAM and swap",
+            "  page faults       1,500 minor, 2,500 major (waited for swap), 324/s",
             "  swapped in        16 MiB, 8.0 pages per read, 16 MiB/s",
             "  swapped out       0 B",
             "  direct reclaims   0",
-            "  pressure          some 0.00 s, full 0.00 s",
+            "  time stalled      a thread 0.00 s, all threads 0.00 s",
         ];
         assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
-        assert!(text.contains("  manager CPU       0.00 s: kswapd 0.31 s"));
+        assert!(text.contains("  Highwater CPU     0.00 s: freeing memory 0.31 s"));
         assert_eq!(text.lines().count(), 13);
     }
 
     #[test]
-    fn compression_is_told_where_there_was_any() {
+    fn compression_is_shown_if_there_was_any() {
         let text = text(&report(&two_compressing()));
         let line = "  compressed        48 MiB in 16 MiB, same-filled 4 MiB, incompressible 8 MiB";
         assert_eq!(text.lines().last(), Some(line));
     }
 
     #[test]
-    fn malloc_is_told_where_there_was_a_heap() {
+    fn malloc_is_shown_if_there_was_a_heap() {
         let heap = process(1600, 3);
         let text = text(&report_of(&two_processes(), &[heap]));
         let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 size), large 1 MiB\
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_are_told_where_there_were_any() {
+    fn tiers_are_shown_if_there_were_any() {
         let text = text(&report(&two_tiered(0)));
         let lines: Vec<_> = text.lines().rev().take(2).collect();
         let moved = "written back 6 MiB in 96 writes, written at once 1 MiB, read 2 MiB";
@@ -265,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn failing_write_back_is_told_first() {
+    fn failed_write_back_comes_first() {
         let text = text(&report(&two_tiered(3)));
         assert!(text.starts_with("highwater: 6 pages could not be written back"), "{text}");
     }
 
     #[test]
-    fn full_memory_is_told_first() {
+    fn full_memory_comes_first() {
         let mut report = report(&two_processes());
         report.out_of_memory = 1;
         let text = text(&report);
@@ -282,24 +283,24 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_room_is_told() {
+    fn a_device_without_room_is_shown() {
         let mut report = report(&two_processes());
         report.swap_refused_bytes = 3 << 20;
         let text = text(&report);
-        assert!(text.contains("had no room though it had slots: it refused 3 MiB, and"), "{text}");
+        assert!(text.contains("ran out of room before its slots: it refused 3 MiB, and"), "{text}");
     }
 
     #[test]
     fn nothing_to_page_is_one_line() {
         let text = text(&report(&[]));
         assert_eq!(text.lines().count(), 1);
-        assert!(text.ends_with("; peak resident 150 MiB\n"), "{text}");
+        assert!(text.ends_with("; peak RAM 150 MiB\n"), "{text}");
     }
 
     #[test]
-    fn what_is_not_paged_is_told_by_kind() {
+    fn memory_that_is_not_paged_is_shown_by_kind() {
         let text = text(&report(&unserved()));
-        let line = "  elsewhere         139 MiB: shared memory 120 MiB, brk 18 MiB";
+        let line = "  not paged         139 MiB: shared memory 120 MiB, brk 18 MiB";
         assert_eq!(text.lines().last(), Some(line));
     }
 

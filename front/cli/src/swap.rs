@@ -1,4 +1,5 @@
-//! The swap devices of a run: from `--swap` or by default, each tried once before the program.
+//! The swap devices of a run, from `--swap` or by default. Each is opened once before the program
+//! starts.
 
 use crate::Refusal;
 use highwater_devices::{Area, Reason, Spec};
@@ -7,14 +8,14 @@ use std::path::{PathBuf, absolute};
 
 const FORMS: &str = "write for example --swap dir:/var/tmp:8G";
 
-/// The devices asked for, or the default one. Paths become absolute: programs change directory.
-pub(crate) fn devices(asked: &[String]) -> Result<Vec<Area>, Refusal> {
-    if asked.is_empty() {
+/// The devices given, or the default one. Paths become absolute, because programs change directory.
+pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
+    if given.is_empty() {
         let remedy = "name a directory on a disk, for example --swap dir:/var/tmp:8G";
         let area = default_swap().map(Area::new).map_err(|what| Refusal::new(what, remedy))?;
         return Ok(vec![area]);
     }
-    asked.iter().map(|text| device(text)).collect()
+    given.iter().map(|text| device(text)).collect()
 }
 
 fn device(text: &str) -> Result<Area, Refusal> {
@@ -22,7 +23,7 @@ fn device(text: &str) -> Result<Area, Refusal> {
     Ok(Area { spec: whole(area.spec), ..area })
 }
 
-/// With absolute paths.
+/// Makes paths absolute.
 fn whole(spec: Spec) -> Spec {
     let full = |path: PathBuf| absolute(&path).unwrap_or(path);
     match spec {
@@ -33,7 +34,7 @@ fn whole(spec: Spec) -> Spec {
     }
 }
 
-/// Opens a device as the program will, and closes it again.
+/// Opens a device as the program will, and closes it.
 pub(crate) fn try_open(area: &Area) -> Result<(), Refusal> {
     area.open().map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
 }
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_kind_is_told_the_known_ones() {
+    fn an_unknown_kind_is_refused_with_the_known_ones() {
         let refusal = devices(&["tape:1G".to_owned()]).unwrap_err();
         assert!(refusal.what().contains("tape") && refusal.what().contains("dir:PATH:SIZE"));
     }

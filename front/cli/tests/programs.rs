@@ -4,9 +4,9 @@
 //! Program --- Place::run -------> Run       output, peak       \ equal
 //!         \-- Place::run_within > Run, Report within bounds    /
 //! ```
-//! Every program runs without Highwater too, checks itself, and must print the same both times.
-//! Tests take turns (`Place` holds the turn): memory and processors are few, and some measure.
-//! A line per run goes to standard error, past the test runner's capture.
+//! Every program also runs without Highwater, checks itself, and must print the same both times.
+//! Tests run one at a time (`Place` is a lock), because memory and processors are scarce and some
+//! tests measure. Each run prints a line to standard error, past the test runner's capture.
 
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod common;

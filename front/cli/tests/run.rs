@@ -1,26 +1,17 @@
-//! What `highwater run` does around a program, with a library that leaves memory alone.
+//! `highwater run` around a program, with a preload library that does nothing.
 
 mod common;
 
-use common::{highwater, idle_library};
+use common::{can_run, highwater, idle_library};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Whether programs can be run here at all; the reason is what `bad_input` tests.
-fn works(library: &Path) -> bool {
-    let status = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
-    if !status.status.success() {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&status.stdout));
-    }
-    status.status.success()
-}
-
-/// `highwater run` with `args`; none where it does not work.
+/// `highwater run` with `args`; `None` if this machine cannot run it.
 fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
     let library = idle_library(dir.path());
-    works(&library).then(|| {
+    can_run(&library).then(|| {
         let mut command = highwater();
         command.env("HIGHWATER_PRELOAD", library).arg("run").args(args);
         command
@@ -74,7 +65,7 @@ fn signals_to_end_reach_the_program() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    // The keyboard's signal goes to the program by the terminal: here it must end nobody.
+    // The program gets the keyboard's signal from the terminal: here it must not end the run.
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\n", Some(9)));

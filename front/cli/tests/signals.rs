@@ -1,34 +1,26 @@
 //! Signals to a run, and its end: by SIGTERM, by SIGKILL, with processes that go on, from a
-//! terminal; and with nobody to tell. With a library that leaves memory alone, and real shells.
+//! terminal, and without standard error. With a preload library that does nothing, and real shells.
 
 mod common;
 
-use common::{highwater, idle_library};
+use common::{can_run, highwater, idle_library};
 use procfs::process::{Process, Stat, all_processes};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
-/// For what happens at once.
+/// Time limit for what happens at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn works(library: &Path) -> bool {
-    let output = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
-    if !output.status.success() {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stdout));
-    }
-    output.status.success()
-}
-
-/// `highwater run` with arguments; none where it does not work.
+/// `highwater run` with `args`; `None` if this machine cannot run it.
 fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
     let library = idle_library(dir.path());
-    works(&library).then(|| {
+    can_run(&library).then(|| {
         let mut command = highwater();
         command.env("HIGHWATER_PRELOAD", library).args(["run", "--memory", "16M"]);
         command.args(["--swap", "ram:16M"]).args(args);
@@ -60,7 +52,7 @@ fn has_ended(of: i32) -> bool {
     stat(of).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
-/// A run, whose program is talked to by pipes.
+/// A run whose program is controlled by pipes.
 struct Talk {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -80,7 +72,7 @@ impl Talk {
         line.trim_end().to_owned()
     }
 
-    /// The number behind a word.
+    /// The number after a word.
     fn number(&mut self, word: &str) -> i32 {
         let line = self.line();
         line.strip_prefix(word).unwrap_or_else(|| panic!("{line}")).trim().parse().unwrap()
@@ -103,7 +95,7 @@ impl Talk {
 #[test]
 fn a_signal_to_end_reaches_what_the_program_has_started_once() {
     let dir = tempfile::tempdir().unwrap();
-    // The shell waits for it, and ends by the signal only when it is over.
+    // The shell waits for its child, and runs its trap after that.
     let script = format!("trap 'echo shell' TERM; {}; exit 4", counts());
     let Some(command) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
     let mut talk = Talk::start(command);
@@ -112,7 +104,7 @@ fn a_signal_to_end_reaches_what_the_program_has_started_once() {
         talk.signal(Signal::TERM);
         assert_eq!(talk.line(), format!("TERM {count}"));
     }
-    // Messages are the program's alone: the shell has no handler, but a child has.
+    // Messages are for the program alone: the shell has no handler, but its child has.
     talk.say("end");
     assert_eq!(talk.line(), "done TERM 3");
     assert_eq!(talk.line(), "shell");
@@ -122,7 +114,8 @@ fn a_signal_to_end_reaches_what_the_program_has_started_once() {
 #[test]
 fn other_groups_and_other_signals_are_the_programs_own() {
     let dir = tempfile::tempdir().unwrap();
-    // A session of its own: no signal of a terminal would reach it. The shell's stdin is its.
+    // In a session of its own, no signal of a terminal would reach the child. It reads the shell's
+    // stdin.
     let script = format!(
         "trap 'echo hup' HUP; trap 'echo term' TERM; exec 3<&0; \
         setsid -w {} <&3 & while ! wait $!; do :; done; exit 6",
@@ -140,7 +133,7 @@ fn other_groups_and_other_signals_are_the_programs_own() {
     assert_eq!(talk.end().status.code(), Some(6));
 }
 
-/// As some daemons start what they start: their children need nobody who waits for them.
+/// Some daemons start their children with SIGCHLD ignored, so that they need not wait for them.
 #[test]
 fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +149,7 @@ fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("SIG_IGN"), "the program's own");
 }
 
-/// What a shell has started ends with it.
+/// A shell's children end with it.
 #[test]
 fn a_script_that_is_ended_leaves_nobody_behind() {
     let dir = tempfile::tempdir().unwrap();
@@ -213,8 +206,7 @@ fn orphans_are_reaped_and_the_programs_usage_is_its_own() {
     assert!((1 << 18..64 << 20).contains(&resident), "{resident}");
 }
 
-/// SIGKILL of the run is SIGKILL of the program, as it would be without; the next run removes what
-/// is left.
+/// SIGKILL of the run kills the program, as without Highwater; the next run removes the directory.
 #[test]
 fn a_killed_run_takes_the_program_along_and_leaves_no_litter() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +217,7 @@ fn a_killed_run_takes_the_program_along_and_leaves_no_litter() {
     talk.signal(Signal::KILL);
     talk.end();
     wait_until("the program has ended", || has_ended(program));
-    // Unless another test's run was faster.
+    // Unless another test's run has removed it.
     std::fs::write(run_dir.join("1.0"), "").ok();
     let mut talk = Talk::start(command(&dir, &["--quiet", "cat"]).unwrap());
     talk.say("hello");
@@ -278,7 +270,7 @@ fn a_result_that_cannot_be_printed_is_no_success() {
     }
 }
 
-/// `highwater doctor | head -1`: the reader has what it wants.
+/// `highwater doctor | head -1`: the reader closes the pipe early.
 #[test]
 fn a_reader_that_is_gone_is_no_trouble() {
     let mut command = highwater();

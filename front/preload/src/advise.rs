@@ -1,4 +1,4 @@
-//! madvise and its kin, mincore and msync.
+//! madvise, posix_madvise, mincore and msync.
 
 use crate::process::Process;
 use crate::regions::Use;
@@ -23,7 +23,7 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
     }
 }
 
-/// posix_madvise(3): its only advice that could drop contents does not.
+/// posix_madvise(3). POSIX_MADV_DONTNEED does nothing: it must not drop contents.
 ///
 /// # Safety
 /// As for the system call.
@@ -48,13 +48,13 @@ unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_
             result_of(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).map(drop)
         }
     };
-    // This call returns the number instead of setting errno.
+    // Returns the error number; does not set errno.
     done.err().unwrap_or(0)
 }
 
 fn advise_span(process: &Process, span: &Span, advice: c_int) -> Result<(), c_int> {
     match span.holder {
-        Holder::Nobody => Err(libc::ENOMEM),
+        Holder::Unused => Err(libc::ENOMEM),
         Holder::Served(range, used_as) => advise(process, range, used_as, advice),
         Holder::Kernel => {
             let call = libc::SYS_madvise;
@@ -64,7 +64,7 @@ fn advise_span(process: &Process, span: &Span, advice: c_int) -> Result<(), c_in
     }
 }
 
-/// What is done about an advice, or passed over.
+/// Whether an advice is followed or ignored.
 fn is_known(advice: c_int) -> bool {
     is_done(advice) || is_passed_over(advice)
 }
@@ -87,7 +87,7 @@ fn is_done(advice: c_int) -> bool {
     )
 }
 
-/// What only speaks of speed or size may be heeded or not.
+/// Advice about speed or size may be ignored.
 fn is_passed_over(advice: c_int) -> bool {
     matches!(
         advice,
@@ -128,7 +128,7 @@ fn advise(process: &Process, range: Range, used_as: Use, advice: c_int) -> Resul
     Ok(())
 }
 
-/// MADV_POPULATE: where the protection forbids the access nothing is touched.
+/// MADV_POPULATE: if the protection forbids the access, no page is touched.
 fn populate_as(process: &Process, range: Range, advice: c_int) -> Result<(), c_int> {
     let needed = match advice {
         libc::MADV_POPULATE_WRITE => libc::PROT_WRITE,
@@ -143,7 +143,7 @@ fn populate_as(process: &Process, range: Range, advice: c_int) -> Result<(), c_i
     Ok(())
 }
 
-/// Touches pages, so that they are present.
+/// Touches pages to make them present.
 pub(crate) fn populate(process: &Process, range: Range) {
     for vpn in range.first.0..range.end.0 {
         // SAFETY: a page of a region of the program; a load waits until it is present.
@@ -151,7 +151,7 @@ pub(crate) fn populate(process: &Process, range: Range) {
     }
 }
 
-/// What madvise(2) says of a block that cannot be a large page.
+/// The errno of madvise(2) for a block that cannot become a large page.
 fn errno_of(error: CollapseError) -> c_int {
     match error {
         CollapseError::Unsupported | CollapseError::Nothing => libc::EINVAL,
@@ -160,7 +160,7 @@ fn errno_of(error: CollapseError) -> c_int {
     }
 }
 
-/// mincore(2): what is swapped out is not resident; pages that only their frames have neither.
+/// mincore(2): a swapped-out page is not resident, nor is one that is unmapped but still in memory.
 ///
 /// # Safety
 /// As for the system call.
@@ -173,7 +173,7 @@ unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, vec: *mut c_ucha
     };
     let start = address as usize;
     let ask = |span: Span| match span.holder {
-        Holder::Nobody => Err(libc::ENOMEM),
+        Holder::Unused => Err(libc::ENOMEM),
         Holder::Kernel | Holder::Served(..) => {
             let vec = vec.wrapping_add((span.start - start) / PAGE_SIZE);
             // SAFETY: the kernel checks the array.
@@ -183,7 +183,7 @@ unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, vec: *mut c_ucha
     returned(named.spans().into_iter().try_for_each(ask))
 }
 
-/// msync(2): what is paged has nothing to write.
+/// msync(2): paged memory has nothing to write.
 ///
 /// # Safety
 /// As for the system call.
@@ -198,12 +198,34 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
             fail(libc::EINVAL)
         }
         Some(named) => returned(named.each(|span| match span.holder {
-            Holder::Nobody => Err(libc::ENOMEM),
+            Holder::Unused => Err(libc::ENOMEM),
             Holder::Served(..) => Ok(()),
             Holder::Kernel => {
                 // SAFETY: the program's own mapping, at its request.
                 result_of(unsafe { libc::syscall(call, span.start, span.len, flags) }).map(drop)
             }
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advice_is_followed_or_ignored_or_unknown() {
+        for (advice, done, ignored) in [
+            (libc::MADV_DONTNEED, true, false),
+            (libc::MADV_FREE, true, false),
+            (libc::MADV_WIPEONFORK, true, false),
+            (libc::MADV_HUGEPAGE, false, true),
+            (libc::MADV_COLD, false, true),
+            (libc::MADV_REMOVE, false, false),
+            (libc::MADV_HWPOISON, false, false),
+            (-1, false, false),
+        ] {
+            assert_eq!((is_done(advice), is_passed_over(advice)), (done, ignored), "{advice}");
+        }
+        assert!(!(0..256).any(|advice| is_done(advice) && is_passed_over(advice)));
     }
 }

@@ -1,31 +1,36 @@
-//! brk and sbrk, for the program: a break of its own, in paged memory.
+//! brk and sbrk: a break for the program, in paged memory.
 //!
 //! ```text
 //! reservation, of the range:  START ---- in use, ordinary ---- BREAK ---- no access ---- END
 //! ```
-//! What the C library's malloc asks for does not come by here: that break is the kernel's, and
-//! stays where it is. A program's first call that can be served makes the reservation; what was
-//! asked for before that (by a malloc of the program's before main) stays the kernel's.
+//! The C library's malloc does not use these functions: its break stays the kernel's, where it is.
+//! The program's first call after the process is served makes the reservation; earlier memory, such
+//! as that of a malloc of the program's before main, stays the kernel's.
 //!
-//! Locking: none, as in the C library: threads that change the break take turns.
+//! Locking: none, as in the C library: the program's threads must not change the break
+//! concurrently.
 
 use crate::malloc::set_errno;
 use crate::native::native;
-use crate::process::{self, Commit, Process, SPACE};
+use crate::process::{Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
+use crate::start;
+use crate::units::Commit;
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_int, c_void, intptr_t};
-use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use rustix::process::{Resource, getrlimit};
+use std::cmp::Ordering;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Addresses; 0: there is no reservation.
 static START: AtomicUsize = AtomicUsize::new(0);
 static BREAK: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// The reservation is this part of the range.
+/// The reservation is the range divided by this.
 const PART: u64 = 8;
 
 const FAILED: *mut c_void = usize::MAX as *mut c_void;
@@ -41,16 +46,15 @@ unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
         return unsafe { (native().sbrk)(increment) };
     };
     let now = BREAK.load(Acquire);
-    match now.checked_add_signed(increment).is_some_and(|to| set(process, to)) {
-        true => now as *mut c_void,
-        false => {
-            set_errno(libc::ENOMEM);
-            FAILED
-        }
+    if now.checked_add_signed(increment).is_some_and(|to| set(process, to)) {
+        now as *mut c_void
+    } else {
+        set_errno(libc::ENOMEM);
+        FAILED
     }
 }
 
-/// sbrk by the name that some mallocs call it by.
+/// sbrk, under the name that some mallocs use.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -77,9 +81,9 @@ unsafe extern "C" fn brk(to: *mut c_void) -> c_int {
     }
 }
 
-/// This process, if it has a reservation, which may have to be made.
+/// This process if it has a reservation; makes one if necessary.
 fn served() -> Option<&'static Process> {
-    let process = process::get()?;
+    let process = start::get()?;
     (START.load(Acquire) != 0 || reserve(process)).then_some(process)
 }
 
@@ -104,20 +108,20 @@ fn protect(process: &Process, range: Range, access: c_int) -> bool {
     process.manager.platform().protect(SPACE, range.first, range.end, access).is_ok()
 }
 
-/// Moves the break; whether it could be.
+/// Moves the break. Returns whether it succeeded.
 fn set(process: &Process, to: usize) -> bool {
     let [start, now, end] = [&START, &BREAK, &END].map(|address| address.load(Acquire));
     if !(start..=end).contains(&to) {
         return false;
     }
-    let [before, after] = [now, to].map(|address| {
-        let whole = address.next_multiple_of(PAGE_SIZE);
-        process.page(start).offset(((whole - start) / PAGE_SIZE) as u64)
-    });
-    let moved = if after > before {
-        to - start <= data_bytes_max() && give(process, Range { first: before, end: after })
-    } else {
-        after == before || take_back(process, Range { first: after, end: before })
+    let page = |address| process.page(start).offset(((address - start) / PAGE_SIZE) as u64);
+    let moved = match step(now, to) {
+        Step::Within => true,
+        Step::Up(from, to) => {
+            to - start <= data_bytes_max()
+                && give(process, Range { first: page(from), end: page(to) })
+        }
+        Step::Down(from, to) => take_back(process, Range { first: page(to), end: page(from) }),
     };
     if moved {
         BREAK.store(to, Release);
@@ -125,13 +129,33 @@ fn set(process: &Process, to: usize) -> bool {
     moved
 }
 
-/// Makes pages accessible, which read as zeros.
+/// How a move of the break changes whole pages, given by first address and address after the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The break stays within its page.
+    Within,
+    /// Pages from the first address to the second come into use.
+    Up(usize, usize),
+    /// Pages from the first address down to the second go out of use.
+    Down(usize, usize),
+}
+
+fn step(now: usize, to: usize) -> Step {
+    let [before, after] = [now, to].map(|address| address.next_multiple_of(PAGE_SIZE));
+    match before.cmp(&after) {
+        Ordering::Less => Step::Up(before, after),
+        Ordering::Equal => Step::Within,
+        Ordering::Greater => Step::Down(before, after),
+    }
+}
+
+/// Makes pages accessible. They read as zeros.
 fn give(process: &Process, range: Range) -> bool {
     range.end.0 - range.first.0 <= process.manager.capacity_left()
         && protect(process, range, libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// Drops pages; not those that the program unmapped, which may be something else now.
+/// Drops pages, except those that the program has unmapped, which may have another use now.
 fn take_back(process: &Process, range: Range) -> bool {
     let blocked = Blocked::now();
     let found = process.regions().find(range.first);
@@ -149,12 +173,45 @@ fn take_back(process: &Process, range: Range) -> bool {
 
 /// RLIMIT_DATA.
 fn data_bytes_max() -> usize {
-    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: the call fills the limit, unless it fails.
-    unsafe {
-        match libc::getrlimit(libc::RLIMIT_DATA, limit.as_mut_ptr()) {
-            0 => limit.assume_init().rlim_cur as usize,
-            _ => usize::MAX,
+    getrlimit(Resource::Data).current.map_or(usize::MAX, |bytes| bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Prng;
+
+    #[test]
+    fn the_break_takes_and_gives_whole_pages() {
+        const P: usize = PAGE_SIZE;
+        for (now, to, expected) in [
+            (P, P, Step::Within),
+            (P, P + 1, Step::Up(P, 2 * P)),
+            (P + 1, 2 * P, Step::Within),
+            (P + 1, 2 * P + 1, Step::Up(2 * P, 3 * P)),
+            (2 * P, P + 1, Step::Within),
+            (2 * P + 1, 2 * P, Step::Down(3 * P, 2 * P)),
+            (5 * P, P, Step::Down(5 * P, P)),
+        ] {
+            assert_eq!(step(now, to), expected, "{now} to {to}");
+        }
+    }
+
+    #[test]
+    fn pages_below_the_break_are_in_use_and_no_others() {
+        let mut random = Prng::new(1);
+        let (mut now, mut in_use) = (0, [false; 16]);
+        for _ in 0..2000 {
+            let to = random.below((in_use.len() * PAGE_SIZE) as u64) as usize;
+            let pages = |from: usize, to: usize| from / PAGE_SIZE..to / PAGE_SIZE;
+            match step(now, to) {
+                Step::Within => {}
+                Step::Up(from, to) => in_use[pages(from, to)].fill(true),
+                Step::Down(from, to) => in_use[pages(to, from)].fill(false),
+            }
+            now = to;
+            let expected = |page: usize| page * PAGE_SIZE < now;
+            assert!(in_use.iter().enumerate().all(|(page, used)| *used == expected(page)));
         }
     }
 }

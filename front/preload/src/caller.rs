@@ -1,13 +1,13 @@
-//! Who asks for memory: the program, or the C library for itself.
+//! Which caller asks for memory: the program, or the C library for its own use.
 //!
 //! ```text
 //! malloc, called from 0x7f..   in [C library | dynamic loader | this library] -> the C library's
 //!                              elsewhere ------------------------------------> may be paged
 //! ```
-//! What the C library keeps for itself must not be paged. A thread's vector of thread-local blocks
-//! may be looked at by every thread that serves faults; open files and fork handlers are looked at
-//! in a forked child before its manager exists. So requests are told apart by the address they
-//! return to. The other direction needs no care: a pointer tells by itself whose it is.
+//! Memory that the C library allocates for itself must not be paged. Every thread that serves
+//! faults may access another thread's vector of thread-local blocks; open files and fork handlers
+//! are accessed in a forked child before its manager exists. So the return address of a request
+//! decides. Freeing needs no such check: a block's address identifies its allocator.
 
 use crate::native;
 use libc::{c_int, c_void, dl_phdr_info, size_t};
@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Where a library lies: its first byte, and its bytes.
+/// First address and length of a library in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Extent {
     start: usize,
@@ -29,17 +29,17 @@ impl Extent {
     }
 }
 
-/// Those whose requests are not paged.
+/// The libraries whose requests are not paged.
 static INSIDE: OnceLock<[Extent; 3]> = OnceLock::new();
 
-/// Whether an address is that of a caller who must not get paged memory. Everybody is, until
-/// [`learn`] has found out.
+/// Whether an address belongs to a caller that must not get paged memory. True for all addresses
+/// until [`learn`] has run.
 #[inline]
 pub(crate) fn is_inside(address: usize) -> bool {
     INSIDE.get().is_none_or(|extents| extents.iter().any(|extent| extent.holds(address)))
 }
 
-/// Whether [`is_inside`] can tell.
+/// Whether [`learn`] has run.
 pub(crate) fn are_known() -> bool {
     INSIDE.get().is_some()
 }
@@ -52,13 +52,13 @@ pub(crate) fn is_own(address: usize) -> bool {
 /// Whether the program was built with a sanitizer that fixes where mappings lie (TSAN, MSAN).
 static FIXED: AtomicBool = AtomicBool::new(false);
 
-/// Whether mappings may only lie where a sanitizer leaves room. The loader's lock, which another
-/// thread may hold until this one is done, is not taken.
+/// Whether mappings may lie only where a sanitizer leaves room. Does not take the dynamic loader's
+/// lock, which a thread that waits for this one may hold.
 pub(crate) fn are_addresses_fixed() -> bool {
     FIXED.load(Relaxed)
 }
 
-/// Finds out where these libraries are.
+/// Looks up the addresses of these libraries.
 pub(crate) fn learn() {
     let has = |name: &CStr| {
         // SAFETY: looks a name up.
@@ -81,14 +81,14 @@ struct Search {
     found: [Option<Extent>; 3],
 }
 
-/// Looks whether a loaded object is one of those searched.
+/// Compares a loaded object with the searched addresses.
 ///
 /// # Safety
-/// `object` describes a loaded object, and `search` is a [`Search`] of the caller's.
+/// `object` describes a loaded object, and `search` points to a [`Search`].
 unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_void) -> c_int {
     // SAFETY: the loader's description of an object and `learn`'s search, both for this call.
     let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
-    // SAFETY: so many headers begin there.
+    // SAFETY: the object has so many headers there.
     let headers =
         unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
     let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
@@ -109,6 +109,17 @@ unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_v
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_extent_holds_its_first_byte_and_not_the_one_behind_it() {
+        let extent = Extent { start: 100, len: 50 };
+        for (address, expected) in
+            [(0, false), (99, false), (100, true), (149, true), (150, false), (usize::MAX, false)]
+        {
+            assert_eq!(extent.holds(address), expected, "{address}");
+        }
+        assert!(!Extent::default().holds(0), "an empty one holds nothing");
+    }
 
     #[test]
     fn the_c_library_is_inside_and_the_heap_is_not() {

@@ -1,11 +1,11 @@
-//! Keeps the program from closing the one descriptor that its memory depends on: the channel to
-//! the helper, which forked children get theirs through.
+//! Keeps the program from closing the channel to the helper, through which forked children get
+//! their descriptors.
 //!
-//! Programs that close everything they did not open (daemons, shells) would close ours too. So
-//! close, close_range, closefrom, dup2 and dup3 pass it over, as if it were not open. A program
-//! that closes it past the C library goes on, but its forked children cannot be served.
+//! Programs that close everything they did not open (daemons, shells) would close it too. So close,
+//! close_range, closefrom, dup2 and dup3 treat it as not open. A program that closes it past the C
+//! library continues, but its forked children cannot be served.
 
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::atomic::{AtomicI32, Ordering::*};
@@ -14,31 +14,25 @@ const NONE: libc::c_int = -1;
 
 static GUARDED: AtomicI32 = AtomicI32::new(NONE);
 
-/// Descriptors are moved here or above: shells and daemons use and close the low ones.
+/// Descriptors move to this number or above: shells and daemons use and close the low ones.
 const LEAST: RawFd = 900;
 
-/// Moves a descriptor to a high number; where the limit on descriptors allows none, it stays, but
-/// off the standard streams.
+/// Moves a descriptor to a high number. Where the limit on descriptors allows none, it stays, but
+/// not on a standard stream.
 pub(crate) fn raise(fd: OwnedFd) -> OwnedFd {
     off_streams(move_above(fd, LEAST))
 }
 
-/// Moves a descriptor that has the number of a standard stream: the program has closed that.
+/// Moves a descriptor that took the number of a standard stream, because the program closed that.
 pub(crate) fn off_streams(fd: OwnedFd) -> OwnedFd {
     if fd.as_raw_fd() < 3 { move_above(fd, 3) } else { fd }
 }
 
 fn move_above(fd: OwnedFd, least: RawFd) -> OwnedFd {
-    // SAFETY: duplicates a descriptor of ours to a new number.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) } {
-        ..0 => fd,
-        // SAFETY: just made, and nobody else's.
-        moved => unsafe { OwnedFd::from_raw_fd(moved) },
-    }
+    rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd)
 }
 
-/// Calls `act`; if the program has no descriptor left, once more under the highest limit that it
-/// may have.
+/// Calls `act`; if the program has no descriptor left, once more under its hard limit.
 pub(crate) fn with_room<R>(act: impl Fn() -> Result<R, Errno>) -> Result<R, Errno> {
     let done = act();
     if !matches!(done, Err(Errno::MFILE)) {
@@ -51,7 +45,7 @@ pub(crate) fn with_room<R>(act: impl Fn() -> Result<R, Errno>) -> Result<R, Errn
     done
 }
 
-/// Guards a descriptor from now on, and no other.
+/// Guards this descriptor from now on, instead of any other.
 pub(crate) fn guard(descriptor: RawFd) {
     GUARDED.store(descriptor, Release);
 }
@@ -69,13 +63,13 @@ pub(crate) fn close_guarded() {
     }
 }
 
-/// Closes a descriptor of ours.
+/// Closes a descriptor of the library's.
 pub(crate) fn close_raw(descriptor: RawFd) {
-    // SAFETY: a descriptor that nobody uses any more.
-    unsafe { libc::syscall(libc::SYS_close, descriptor) };
+    // SAFETY: a descriptor that is no longer used.
+    unsafe { rustix::io::close(descriptor) };
 }
 
-fn is_ours(descriptor: libc::c_int) -> bool {
+fn is_guarded(descriptor: libc::c_int) -> bool {
     descriptor != NONE && GUARDED.load(Acquire) == descriptor
 }
 
@@ -88,14 +82,14 @@ fn fail(errno: libc::c_int) -> libc::c_int {
 /// close(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn close(descriptor: libc::c_int) -> libc::c_int {
-    if is_ours(descriptor) {
+    if is_guarded(descriptor) {
         return fail(libc::EBADF);
     }
     // SAFETY: the program's descriptor, at its request.
     unsafe { libc::syscall(libc::SYS_close, descriptor) as libc::c_int }
 }
 
-/// close_range(2), in pieces around ours.
+/// close_range(2), in the parts around the guarded descriptor.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn close_range(
     first: libc::c_uint,
@@ -122,13 +116,13 @@ extern "C" fn closefrom(first: libc::c_int) {
     close_range(first.max(0) as libc::c_uint, libc::c_uint::MAX, 0);
 }
 
-/// dup2(2), by the call that every processor has: it differs where both are the same.
+/// dup2(2), by dup3, which every architecture has; they differ where both descriptors are equal.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn dup2(from: libc::c_int, to: libc::c_int) -> libc::c_int {
-    if from != to || is_ours(to) {
+    if from != to || is_guarded(to) {
         return dup3(from, to, 0);
     }
-    // SAFETY: asks about a number; errno is that of dup2.
+    // SAFETY: only queries a number; errno is that of dup2.
     match unsafe { libc::fcntl(from, libc::F_GETFD) } {
         -1 => -1,
         _ => to,
@@ -138,9 +132,66 @@ extern "C" fn dup2(from: libc::c_int, to: libc::c_int) -> libc::c_int {
 /// dup3(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn dup3(from: libc::c_int, to: libc::c_int, flags: libc::c_int) -> libc::c_int {
-    if is_ours(to) {
+    if is_guarded(to) {
         return fail(libc::EBUSY);
     }
     // SAFETY: descriptors of the program, at its request.
     unsafe { libc::syscall(libc::SYS_dup3, from, to, flags) as libc::c_int }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::fcntl_getfd;
+    use std::fs::File;
+    use std::os::fd::{BorrowedFd, IntoRawFd};
+
+    fn is_open(fd: RawFd) -> bool {
+        // SAFETY: the kernel refuses a number that is not open.
+        fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok()
+    }
+
+    /// A descriptor at `at` or above, where no other test has one.
+    fn open_at(at: RawFd) -> RawFd {
+        let file = File::open("/dev/null").unwrap();
+        rustix::io::fcntl_dupfd_cloexec(&file, at).unwrap().into_raw_fd()
+    }
+
+    fn errno() -> i32 {
+        std::io::Error::last_os_error().raw_os_error().unwrap()
+    }
+
+    #[test]
+    fn the_guarded_descriptor_stays_open_and_others_close() {
+        let fds = [700, 701, 702].map(open_at);
+        assert_eq!(fds, [700, 701, 702]);
+        guard(701);
+        assert_eq!(guarded(), Some(701));
+        assert_eq!((close(701), errno()), (-1, libc::EBADF));
+        assert_eq!((dup3(700, 701, 0), errno()), (-1, libc::EBUSY));
+        assert_eq!((dup2(701, 701), errno()), (-1, libc::EBUSY));
+        assert_eq!(close_range(700, 702, 0), 0);
+        assert_eq!(fds.map(is_open), [false, true, false]);
+        let [first, last] = [700, 702].map(open_at);
+        assert_eq!((close_range(700, 701, 0), close_range(701, 702, 0)), (0, 0));
+        assert_eq!([first, 701, last].map(is_open), [false, true, false]);
+        assert_eq!(close_range(701, 701, 0), 0);
+        assert!(is_open(701));
+        close_guarded();
+        assert_eq!((guarded(), is_open(701)), (None, false));
+        let plain = open_at(710);
+        assert_eq!((dup2(plain, plain), dup2(plain, 715), close(plain)), (plain, 715, 0));
+        assert_eq!((close(715), is_open(715)), (0, false));
+        assert_eq!((dup2(715, 715), errno()), (-1, libc::EBADF));
+    }
+
+    #[test]
+    fn own_descriptors_are_moved_out_of_the_way() {
+        let file = || OwnedFd::from(File::open("/dev/null").unwrap());
+        assert!(raise(file()).as_raw_fd() >= LEAST);
+        let fd = file();
+        let number = fd.as_raw_fd();
+        assert!(number >= 3);
+        assert_eq!(off_streams(fd).as_raw_fd(), number);
+    }
 }

@@ -1,32 +1,32 @@
-//! What core files have of the range: the blocks in which pages were used.
+//! Which part of the range core files contain: the blocks in which pages were used.
 //!
 //! ```text
 //! range at the start: MADV_DONTDUMP      a fault in a block of 64 MiB: MADV_DODUMP, once
 //! ```
-//! The kernel looks at every page of a mapping that it dumps, and a core file is as long as they
-//! are: all of the range would take it minutes. The manager's memory is left out. Pages that are
-//! swapped out are holes in a core file: they read as zeros.
+//! The kernel visits every page of a mapping that it dumps, and the core file is as long as the
+//! mapping: the whole range would take minutes. The manager's memory is left out. Swapped-out pages
+//! are holes in a core file, and read as zeros.
 
 use highwater_mm::Range;
 use highwater_os::sys::{self, Advice};
 use highwater_units::{PAGE_SIZE, Vpn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// Pages of a block: few mappings, and little that is empty.
+/// Pages per block: few mappings, and little unused memory in them.
 const BLOCK: u64 = (64 << 20) / PAGE_SIZE as u64;
 
 /// Which blocks are dumped.
 pub(crate) struct Dump {
     base: u64,
     pages: u64,
-    /// Whether a block is dumped, by bits.
+    /// One bit per block: whether it is dumped.
     blocks: Box<[AtomicU64]>,
-    /// Whether the program ever had pages left out.
+    /// Whether the program ever excluded pages.
     leaves_out: AtomicBool,
 }
 
 impl Dump {
-    /// Nothing of `parts` of a range that lies at `base` is dumped.
+    /// Excludes `parts` of a range at `base`.
     pub(crate) fn new(base: u64, pages: u64, parts: &[(Vpn, Vpn)]) -> Dump {
         let words = pages.div_ceil(BLOCK).div_ceil(u64::BITS.into());
         let blocks = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -37,7 +37,7 @@ impl Dump {
         dump
     }
 
-    /// Pages are going to be used: from now on their blocks are dumped.
+    /// Includes the blocks of pages that are about to be used.
     pub(crate) fn include(&self, range: Range) {
         for block in range.first.0 / BLOCK..range.end.0.div_ceil(BLOCK) {
             let (word, bit) = (block / u64::from(u64::BITS), 1 << (block % u64::from(u64::BITS)));
@@ -58,7 +58,7 @@ impl Dump {
         self.advise(range, advice);
     }
 
-    /// Pages go out of use: who gets them next has said nothing about them.
+    /// Undoes the program's exclusions for pages that go out of use.
     pub(crate) fn forget(&self, range: Range) {
         if self.leaves_out.load(Relaxed) {
             self.include(range);
@@ -72,12 +72,12 @@ impl Dump {
     }
 }
 
-/// Leaves memory of the manager's out of core files.
+/// Excludes memory of the manager's from core files.
 pub(crate) fn leave_out(address: u64, len: usize) {
     leave_out_or_not(address, len, Advice::LinuxDontDump);
 }
 
-/// Core files are an aid: a refusal harms nothing else.
+/// A refusal is ignored: a core file is only an aid.
 fn leave_out_or_not(address: u64, len: usize, advice: Advice) {
     // SAFETY: this advice changes no contents.
     let _ = unsafe { sys::advise(address as *mut u8, len, advice) };

@@ -1,7 +1,7 @@
-//! The environment that this process began with, as far as it concerns the library.
+//! The library's part of the environment that this process began with.
 //!
-//! It is read when the library is loaded: a program may clear its environment, or write a title
-//! over it, before it asks for memory. What it starts then is to be paged all the same (exec.rs).
+//! It is read when the library is loaded, because a program may clear its environment, or write a
+//! title over it, before it asks for memory. Its children are to be paged all the same (exec.rs).
 
 use highwater_session::{Malloc, MapFiles, Settings};
 use libc::c_char;
@@ -9,9 +9,9 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 
-/// What the names of our variables begin with.
+/// Prefix of the library's variables.
 pub(crate) const PREFIX: &[u8] = b"HIGHWATER_";
-/// The variable that names libraries to be put into programs.
+/// The variable that lists libraries to preload.
 pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
 struct Environment {
@@ -19,20 +19,20 @@ struct Environment {
     variables: Variables,
 }
 
-/// What a child needs to be served, too.
+/// The variables that make a child served, too.
 pub(crate) struct Variables {
-    /// Ours, whole: NAME=VALUE.
+    /// The library's own, each as NAME=VALUE.
     pub(crate) ours: Vec<CString>,
-    /// LD_PRELOAD with nothing but this library.
+    /// LD_PRELOAD with this library alone.
     pub(crate) preload: CString,
 }
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 
-/// Keeps what concerns the library.
+/// Copies the library's variables.
 ///
 /// # Safety
-/// `entries` is an environment: strings, and a null pointer behind the last.
+/// `entries` is an environment: strings, ended by a null pointer.
 pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
     let mut ours = Vec::new();
     // SAFETY: as the caller says; the end has not been seen yet.
@@ -44,12 +44,18 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
         }
         entries = entries.wrapping_add(1);
     }
-    let settings = Settings::from_vars(|name| value(&ours, name));
-    let preload = own_path().map(|path| [PRELOAD, path].concat()).unwrap_or_default();
-    let preload = CString::new(preload).unwrap_or_default();
-    let variables = Variables { ours, preload };
     // Only the first call counts, and there is no other.
-    let _ = ENVIRONMENT.set(Environment { settings, variables });
+    let _ = ENVIRONMENT.set(Environment::of(ours, own_path().unwrap_or_default()));
+}
+
+impl Environment {
+    /// The environment of a process with the variables `ours` and this library at `path`.
+    fn of(ours: Vec<CString>, path: &[u8]) -> Environment {
+        let settings = Settings::from_vars(|name| value(&ours, name));
+        let preload = if path.is_empty() { Vec::new() } else { [PRELOAD, path].concat() };
+        let preload = CString::new(preload).unwrap_or_default();
+        Environment { settings, variables: Variables { ours, preload } }
+    }
 }
 
 fn value(ours: &[CString], name: &str) -> Option<OsString> {
@@ -60,10 +66,10 @@ fn value(ours: &[CString], name: &str) -> Option<OsString> {
     ours.iter().find_map(rest)
 }
 
-/// Where this library is, as the dynamic linker was told.
+/// The path of this library, as the dynamic linker knows it.
 fn own_path() -> Option<&'static [u8]> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: the call fills what zeros are valid for; the name is the linker's, and stays.
+    // SAFETY: the call fills the structure, for which zeros are valid; the linker keeps the name.
     unsafe {
         let known = libc::dladdr(own_path as *const _, found.as_mut_ptr()) != 0;
         let name = found.assume_init().dli_fname;
@@ -71,27 +77,27 @@ fn own_path() -> Option<&'static [u8]> {
     }
 }
 
-/// The settings of the run; `None`: this process is not to be served.
+/// The settings of the run; `None`: this process is not served.
 pub(crate) fn settings() -> Result<Option<Settings>, String> {
     ENVIRONMENT.get().map_or(Ok(None), |environment| environment.settings.clone())
 }
 
-/// The settings, if there are any that make sense.
+/// The settings, if they are present and valid.
 fn sound() -> Option<&'static Settings> {
     ENVIRONMENT.get()?.settings.as_ref().ok()?.as_ref()
 }
 
-/// Which mappings of files are to be served.
+/// Which mappings of files are served.
 pub(crate) fn map_files() -> MapFiles {
     sound().map_or(MapFiles::Off, |settings| settings.map_files)
 }
 
-/// Which blocks of malloc are to be served.
+/// Which blocks of malloc are served.
 pub(crate) fn malloc() -> Malloc {
     sound().map_or(Malloc::All, |settings| settings.malloc)
 }
 
-/// What children need; `None`: this process is not to be served.
+/// The variables for children; `None`: this process is not served.
 pub(crate) fn variables() -> Option<&'static Variables> {
     sound()?;
     ENVIRONMENT.get().map(|environment| &environment.variables)
@@ -106,5 +112,26 @@ mod tests {
         let ours = [c"HIGHWATER_MEMORYX=1", c"HIGHWATER_MEMORY=2=3"].map(CStr::to_owned);
         assert_eq!(value(&ours, "HIGHWATER_MEMORY"), Some("2=3".into()));
         assert_eq!(value(&ours, "HIGHWATER_SWAP"), None);
+        assert_eq!(value(&[], "HIGHWATER_MEMORY"), None);
+        assert_eq!(value(&[c"HIGHWATER_SWAP=".to_owned()], "HIGHWATER_SWAP"), Some("".into()));
+    }
+
+    #[test]
+    fn settings_are_whole_or_none_or_an_error() {
+        let of = |vars: &[&CStr]| {
+            let ours = vars.iter().map(|entry| CString::from(*entry)).collect();
+            Environment::of(ours, b"/lib/hw.so")
+        };
+        assert_eq!(of(&[]).settings, Ok(None), "not to be served");
+        let odd = of(&[c"HIGHWATER_MEMORY=much", c"HIGHWATER_SWAP=ram:1M"]).settings;
+        assert!(odd.is_err_and(|error| error.lines().count() == 1));
+    }
+
+    #[test]
+    fn children_get_the_variables_and_the_library() {
+        let ours = vec![c"HIGHWATER_MEMORY=1".to_owned()];
+        let found = Environment::of(ours.clone(), b"/lib/hw.so").variables;
+        assert_eq!((found.ours, found.preload), (ours, c"LD_PRELOAD=/lib/hw.so".to_owned()));
+        assert_eq!(Environment::of(Vec::new(), b"").variables.preload, c"".to_owned());
     }
 }

@@ -1,18 +1,17 @@
-//! What a process starts is served like itself, also if it cleared the environment.
+//! exec and posix_spawn: children are served too, even if the program clears the environment.
 //!
 //! ```text
 //! exec*, posix_spawn* -- a program with a sanitizer ------> without this library        target.rs
 //!                     |- environment with nothing of ours -> LD_PRELOAD and HIGHWATER_* added
 //!                     \- any other ------------------------> as it is
 //! ```
-//! Daemons clear their environment to be safe from what others set; they do not mean the budget of
-//! the run. What still has one of our variables was made so by somebody who knows them: without
-//! `LD_PRELOAD`, or without `HIGHWATER_MEMORY`, a child is not served.
+//! Daemons clear their environment to protect themselves from inherited settings, not to escape the
+//! budget. An environment with one of the library's variables left was made on purpose: a child
+//! without `LD_PRELOAD`, or without `HIGHWATER_MEMORY`, is not served.
 //!
-//! These functions are called in children of vfork, whose memory is the parent's, and in handlers
-//! of signals. So nothing is allocated or locked here, and what is added lies on the stack or in
-//! memory that never changes. system and popen stay the C library's: they start what they start
-//! with the environment as it is.
+//! These functions run in children of vfork, which share the parent's memory, and in signal
+//! handlers. So they neither allocate nor lock; what they add lies on the stack or in memory that
+//! never changes. system and popen are not wrapped: they pass the environment on unchanged.
 
 use crate::environment::{self, PREFIX, PRELOAD, Variables};
 use crate::malloc::set_errno;
@@ -20,11 +19,13 @@ use crate::target;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::arch::naked_asm;
 use std::ffi::CStr;
+use std::io::IoSlice;
 use std::mem::{MaybeUninit, transmute};
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// Strings, and a null pointer behind the last.
+/// Strings, ended by a null pointer.
 type Strings = *const *const c_char;
 type ExecFn = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 type FExecFn = unsafe extern "C" fn(c_int, Strings, Strings) -> c_int;
@@ -38,7 +39,7 @@ type SpawnFn = unsafe extern "C" fn(
     Strings,
 ) -> c_int;
 
-/// The next functions behind these: addresses, 0 if there is none.
+/// Addresses of the next functions of these names; 0 if there is none.
 static EXECVE: AtomicUsize = AtomicUsize::new(0);
 static EXECVPE: AtomicUsize = AtomicUsize::new(0);
 static FEXECVE: AtomicUsize = AtomicUsize::new(0);
@@ -46,7 +47,7 @@ static EXECVEAT: AtomicUsize = AtomicUsize::new(0);
 static SPAWN: AtomicUsize = AtomicUsize::new(0);
 static SPAWNP: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks them up, when the library is loaded: later may be in a child of vfork.
+/// Looks the functions up when the library is loaded: a later call may be in a child of vfork.
 pub(crate) fn learn() {
     let functions = [
         (&EXECVE, c"execve"),
@@ -60,14 +61,14 @@ pub(crate) fn learn() {
         // SAFETY: looks a name up.
         next.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Release);
     }
-    // What an old C library does not have is no error that the program should see.
-    // SAFETY: of this thread.
+    // An old C library lacks some of them; that is no error of the program.
+    // SAFETY: the thread's own.
     unsafe { libc::dlerror() };
 }
 
-/// Strings of an environment that is completed, or arguments that are gathered.
+/// Maximum number of strings of a new environment, or of gathered arguments.
 const STRINGS_MAX: usize = 512;
-/// Bytes of LD_PRELOAD, if the program has other libraries there.
+/// Maximum length of LD_PRELOAD with the program's other libraries.
 const PRELOAD_MAX: usize = 1024;
 
 /// Memory for a new environment.
@@ -76,7 +77,7 @@ struct Scratch {
     preload: [u8; PRELOAD_MAX],
 }
 
-/// Calls `act` with an environment as a child is to have it. `program`: its file, or null.
+/// Calls `act` with the environment for a child. `program`: path of its file, or null.
 ///
 /// # Safety
 /// `program` is a string or null, `environment` is null or an environment.
@@ -94,14 +95,15 @@ unsafe fn completed<R>(
                 act(without)
             });
         }
-        match is_cleared(environment) {
-            true => with_ours(environment, variables, act),
-            false => act(environment),
+        if is_cleared(environment) {
+            with_ours(environment, variables, act)
+        } else {
+            act(environment)
         }
     }
 }
 
-/// The sanitizer of a program that is not to be searched for.
+/// The sanitizer of a program that is named by its path.
 ///
 /// # Safety
 /// `program` is a string or null.
@@ -127,14 +129,14 @@ unsafe fn say(program: *const c_char, sanitizer: &str) {
         sanitizer.as_bytes(),
         b", which has a malloc of its own: it is not paged\n",
     ];
-    let parts = line
-        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: the parts live for the call. What cannot be written cannot be said.
-    unsafe { libc::syscall(libc::SYS_writev, libc::STDERR_FILENO, parts.as_ptr(), parts.len()) };
+    // SAFETY: the kernel refuses a number that is not open.
+    let stream = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+    // There is nowhere to report a failed write.
+    let _ = rustix::io::writev(stream, &line.map(IoSlice::new));
 }
 
-/// Calls `act` with an environment in which LD_PRELOAD does not name this library; as it is, if it
-/// does not anyway.
+/// Calls `act` with an environment whose LD_PRELOAD does not name this library; if it does not
+/// anyway, with the same one.
 ///
 /// # Safety
 /// As for [`strings`].
@@ -159,7 +161,7 @@ unsafe fn without_us<R>(
     act(all.as_ptr())
 }
 
-/// LD_PRELOAD without a library; `None`: there is no room.
+/// LD_PRELOAD without `library`; `None`: the buffer is too small.
 fn leave_out<'a>(
     libraries: &[u8],
     library: &[u8],
@@ -184,7 +186,7 @@ fn leave_out<'a>(
 /// The strings of an environment.
 ///
 /// # Safety
-/// `environment` is null, or an environment that stays as it is.
+/// `environment` is null, or an environment that does not change.
 unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> {
     let entry = move |at: usize| {
         // SAFETY: as the caller says; no null pointer was before this place.
@@ -193,7 +195,7 @@ unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> {
     (0..).map_while(entry).take(if environment.is_null() { 0 } else { usize::MAX })
 }
 
-/// Whether nothing in an environment is of ours.
+/// Whether an environment has none of the library's variables.
 ///
 /// # Safety
 /// As for [`strings`].
@@ -211,7 +213,7 @@ unsafe fn with_ours<R>(
     act: impl FnOnce(Strings) -> R,
 ) -> R {
     let mut scratch = MaybeUninit::<Scratch>::uninit();
-    // SAFETY: zeros are valid for both parts, and the reference is to nothing else's memory.
+    // SAFETY: zeros are valid for both parts, which no other reference reaches.
     let scratch = unsafe {
         scratch.as_mut_ptr().write_bytes(0, 1);
         scratch.assume_init_mut()
@@ -246,7 +248,7 @@ unsafe fn with_ours<R>(
     act(scratch.strings.as_ptr())
 }
 
-/// `ours:theirs`, if there is room.
+/// `ours:theirs`, if the buffer has room.
 fn join<'a>(buffer: &'a mut [u8; PRELOAD_MAX], ours: &[u8], theirs: &[u8]) -> Option<&'a CStr> {
     let end = ours.len() + 1 + theirs.len();
     buffer.get_mut(..ours.len())?.copy_from_slice(ours);
@@ -261,14 +263,14 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// Calls the next function of a name with a completed environment.
+/// Calls the next function of a name, with the environment for a child.
 macro_rules! call_next {
     ($next:ident as $type:ty, $program:expr, $environment:ident,
      |$completed:ident| ($($argument:expr),*), $absent:expr) => {
         match $next.load(Acquire) {
             0 => $absent,
-            // SAFETY: what has the name of the function that is defined here is of its type, and
-            // gets what its caller passed.
+            // SAFETY: the function of that name has the type of the one defined here, and gets its
+            // caller's arguments.
             next => unsafe {
                 let next = transmute::<usize, $type>(next);
                 completed($program, $environment, |$completed| next($($argument),*))
@@ -401,7 +403,7 @@ unsafe extern "C" {
 
 /// The environment of this process.
 fn own() -> Strings {
-    // SAFETY: the program's variable, which it does not change in another thread meanwhile.
+    // SAFETY: the program's variable, which no other thread changes meanwhile.
     unsafe { (&raw const environ).read() }
 }
 
@@ -425,14 +427,14 @@ unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     unsafe { execvpe(file, arguments, own()) }
 }
 
-/// Arguments behind the first that are passed in registers; all others lie on the stack.
+/// Arguments after the first that are passed in registers; the others are on the stack.
 #[cfg(target_arch = "x86_64")]
 const IN_REGISTERS: usize = 5;
 #[cfg(target_arch = "aarch64")]
 const IN_REGISTERS: usize = 7;
 
-/// Defines a function of the C library with any number of arguments: the first is passed on, and
-/// behind it where those in registers were put, and where those on the stack are.
+/// Defines a variadic function of the C library. Its target gets the first argument, a pointer to
+/// the saved register arguments, and a pointer to the stack arguments.
 macro_rules! with_list {
     ($(#[$doc:meta])* $name:ident, $to:path) => {
         $(#[$doc])*
@@ -487,10 +489,11 @@ with_list!(
     execle, execle_of
 );
 
-/// Calls `act` with the arguments of a list up to its null pointer, and what is behind that.
+/// Calls `act` with the arguments up to their null pointer, and a function that reads the argument
+/// behind it.
 ///
 /// # Safety
-/// A list is at both places, as [`with_list`] passes it.
+/// Both pointers are those that [`with_list`] passes.
 unsafe fn gathered(
     registers: Strings,
     stack: Strings,
@@ -546,7 +549,7 @@ mod tests {
         let entries = environment.iter().map(|entry| entry.as_ptr());
         let entries: Vec<_> = entries.chain([ptr::null()]).collect();
         let text = |entry: &CStr| entry.to_str().unwrap().to_owned();
-        // SAFETY: an environment, and what becomes of it.
+        // SAFETY: an environment, and the one made from it.
         unsafe { with_ours(entries.as_ptr(), &variables, |all| strings(all).map(text).collect()) }
     }
 

@@ -1,46 +1,46 @@
-//! Mappings of files that are served (`highwater run --map-files`).
+//! Served mappings of files (`highwater run --map-files`).
 //!
 //! ```text
 //! mmap of a file -- wanted? --> Kernel
 //!                \-> region | behind the end: the kernel's own mapping
 //!                      \-- File(space): read through a device, paged like everything else
-//! anything but reading, discarding, unmapping all of it --> hand_over: the kernel's own mapping,
+//! all but reading, discarding, unmapping the whole mapping --> hand_over: the kernel's mapping,
 //!                                                              at the same address
 //! ```
-//! Pages are never changed here, so the kernel's mapping shows the same at any time. A page that
-//! cannot be read has its mapping handed over, too: then the kernel says what is to become of the
-//! access (SIGBUS, if the file has lost it).
+//! Pages are never changed here, so the kernel's mapping always shows the same. If a page cannot be
+//! read, its mapping is handed over too, and the kernel decides about the access (SIGBUS if the
+//! file has lost the page).
 //!
-//! Descriptors are the helper's own, each of a new opening of the file: neither offsets nor locks
-//! are shared with the program.
+//! The helper opens the file anew, so neither offsets nor locks are shared with the program.
 //!
-//! Locking: `gate` of a space -> regions -> table. A fault holds the gate for reading, who takes
-//! the mapping away for writing; both look at the regions once they have it. So do faults of other
-//! pages of the range, and who makes some of these a file's.
+//! Locking: `gate` of a space, then regions, then table. A fault holds the gate for reading; the
+//! thread that takes the mapping away holds it for writing; both look at the regions once they have
+//! it. The gate of the range's own space does this for faults of other pages against pages that
+//! become a file's.
 
-use crate::process::{Commit, Process, SPACE, pages_of};
+use crate::descriptors;
+use crate::end::end;
+use crate::mapped::{Mapped, Wanted, map_file};
+use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
-use crate::{descriptors, report};
+use crate::units::{Commit, pages_of};
 use highwater_devices::{Device, FileAccess, open_file, part};
 use highwater_mm::Range;
 use highwater_session::MapFiles;
 use highwater_uffd::FileAt;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use libc::{c_int, off_t};
-use std::collections::BTreeMap;
+use rustix::fs::OFlags;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 /// Smaller mappings stay the kernel's.
 const BYTES_MIN: u64 = 64 << 10;
 
-/// Files that are mapped at once; others stay the kernel's.
-pub(crate) const PLACES: usize = 128;
-
-/// Local file systems, whose files change only by who writes to them here.
+/// Local file systems: only this machine writes to their files.
 const FILE_SYSTEMS: [u32; 9] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -53,26 +53,7 @@ const FILE_SYSTEMS: [u32; 9] = [
     0x9660,      // ISO 9660
 ];
 
-/// A mapping that is served: all of it, or nothing.
-pub(crate) struct Mapped {
-    space: SpaceId,
-    /// To map it from.
-    file: OwnedFd,
-    wanted: Wanted,
-}
-
-/// Where a file is to be mapped, and what of it.
-#[derive(Clone, Copy)]
-struct Wanted {
-    /// Pages of the paged range.
-    range: Range,
-    /// MAP_PRIVATE or MAP_SHARED.
-    kind: c_int,
-    /// Of the first page in the file.
-    offset: off_t,
-}
-
-/// What the program asks for.
+/// Arguments of an mmap of a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) len: usize,
@@ -82,95 +63,13 @@ pub(crate) struct Request {
     pub(crate) offset: off_t,
 }
 
-/// The mappings of a process.
-pub(crate) struct Files {
-    which: MapFiles,
-    table: RwLock<BTreeMap<u16, Arc<Mapped>>>,
-    /// By space.
-    gates: Vec<RwLock<()>>,
-    /// The program's number.
-    pid: i32,
-}
-
-impl Files {
-    pub(crate) fn new(which: MapFiles, pid: i32) -> Files {
-        Files {
-            which,
-            table: RwLock::default(),
-            gates: (0..=u8::MAX).map(|_| RwLock::new(())).collect(),
-            pid,
-        }
-    }
-
-    /// Whether there may be any.
-    pub(crate) fn are_served(&self) -> bool {
-        self.which != MapFiles::Off
-    }
-
-    /// Keeps the mapping of a space as it is.
-    pub(crate) fn enter(&self, space: SpaceId) -> RwLockReadGuard<'_, ()> {
-        self.gates[usize::from(space.0)].read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nobody else is at the mapping of a space.
-    fn close_gate(&self, space: SpaceId) -> RwLockWriteGuard<'_, ()> {
-        self.gates[usize::from(space.0)].write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, mapped: Mapped) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.insert(mapped.space.0, Arc::new(mapped));
-    }
-
-    fn remove(&self, space: SpaceId) -> Option<Arc<Mapped>> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner).remove(&space.0)
-    }
-
-    fn get(&self, space: SpaceId) -> Option<Arc<Mapped>> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).get(&space.0).cloned()
-    }
-
-    /// Whether a space is that of a mapping.
-    pub(crate) fn has(&self, space: SpaceId) -> bool {
-        self.get(space).is_some()
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<Arc<Mapped>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.values().cloned().collect()
-    }
-}
-
-impl Mapped {
-    /// Maps the file over the range's own pages, for reading, as the kernel does.
-    fn map_over(&self, base: u64) -> std::io::Result<()> {
-        let Wanted { range, kind, offset, .. } = self.wanted;
-        let address = base + range.first.0 * PAGE_SIZE as u64;
-        let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
-        map_file(address, len, kind, self.file.as_raw_fd(), offset)
-    }
-
-    /// To map the file from.
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-}
-
-fn map_file(address: u64, len: usize, kind: c_int, fd: RawFd, at: off_t) -> std::io::Result<()> {
-    let (access, flags) = (libc::PROT_READ, kind | libc::MAP_FIXED);
-    // SAFETY: pages of the paged range that are a region of the program's, at its request.
-    let mapped = unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, at) };
-    if mapped == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Below 2 GiB, which only one processor knows.
+/// An address below 2 GiB; x86 only.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const MAP_32BIT: c_int = libc::MAP_32BIT;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const MAP_32BIT: c_int = 0;
 
-/// Whether a request is of a kind that may be served: for reading, and nothing special.
+/// Whether a request is of a kind that can be served: for reading, and without special flags.
 pub(crate) fn is_wanted(request: &Request) -> bool {
     let Request { len, access, flags, offset, .. } = *request;
     let barred = libc::MAP_ANONYMOUS
@@ -190,15 +89,18 @@ pub(crate) fn is_wanted(request: &Request) -> bool {
         && (offset as usize).is_multiple_of(PAGE_SIZE)
 }
 
-/// Whether the program has a descriptor open for reading only.
+/// Whether the program opened a descriptor for reading only.
 fn is_for_reading(fd: RawFd) -> bool {
-    // SAFETY: asks about a number.
-    let status = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    status >= 0 && status & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: the kernel refuses a number that is not open.
+    let status = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
+    status.is_ok_and(|flags| (flags & (OFlags::ACCMODE | OFlags::PATH)).is_empty())
 }
 
-/// The file behind a descriptor of the program's, under a path and a descriptor of the helper's, if
-/// its mappings may be served.
+/// The file behind a descriptor of the program's, as a path and a descriptor of the helper's, if
+/// its mappings can be served.
 fn reopen(pid: i32, fd: RawFd) -> Option<(PathBuf, File)> {
     let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
     if !std::fs::metadata(&path).ok()?.is_file() {
@@ -209,12 +111,12 @@ fn reopen(pid: i32, fd: RawFd) -> Option<(PathBuf, File)> {
 }
 
 fn is_on_local_disk(file: &File) -> bool {
-    // The width of the field differs by machine; the numbers have 32 bits.
+    // The field's width depends on the machine; the numbers have 32 bits.
     rustix::fs::fstatfs(file).is_ok_and(|found| FILE_SYSTEMS.contains(&(found.f_type as u32)))
 }
 
 impl Process {
-    /// Serves a mapping of a file; `None`: it is the kernel's business.
+    /// Serves a mapping of a file; `None`: the kernel maps it.
     pub(crate) fn map_file(&self, request: Request) -> Option<*mut u8> {
         if self.settings.map_files == MapFiles::Off || !is_for_reading(request.fd) {
             return None;
@@ -244,12 +146,12 @@ impl Process {
         }
     }
 
-    /// Gives a file that is open for reading a space at a range's addresses.
+    /// Opens a space for a file at a range's addresses.
     fn serve_file(&self, path: &Path, file: File, wanted: Wanted) -> Option<Mapped> {
         let whole: Arc<dyn Device> = open_file(path, FileAccess::Read).ok()?.into();
         let first = u32::try_from(wanted.offset as u64 / PAGE_SIZE as u64).ok()?;
         let pages = u32::try_from(wanted.range.end.0 - wanted.range.first.0).ok()?;
-        // It may have become shorter by now.
+        // The file may have been truncated.
         if first.checked_add(pages)? > whole.info().pages {
             return None;
         }
@@ -259,8 +161,8 @@ impl Process {
         Some(Mapped { space, file: file.into(), wanted })
     }
 
-    /// In a forked child: serves a mapping of its parent at the same address; if that cannot be,
-    /// the kernel has it.
+    /// In a forked child: serves its parent's mapping at the same address; if that fails, the
+    /// kernel maps it.
     pub(crate) fn take_over(&self, theirs: &Mapped) -> std::io::Result<()> {
         let blocked = Blocked::now();
         let path = PathBuf::from(format!("/proc/self/fd/{}", theirs.file.as_raw_fd()));
@@ -281,7 +183,7 @@ impl Process {
         Ok(())
     }
 
-    /// Makes a mapping known; what is behind the end of the file is the kernel's.
+    /// Publishes a mapping. What lies behind the end of the file becomes the kernel's.
     fn begin(&self, mapped: Mapped, all: Range, request: Request) -> Option<*mut u8> {
         let blocked = Blocked::now();
         let (space, Wanted { range, kind, .. }) = (mapped.space, mapped.wanted);
@@ -293,8 +195,8 @@ impl Process {
             map_file(to, len, kind, mapped.file.as_raw_fd(), at).is_ok()
         };
         self.files.add(mapped);
-        // A fault of who had the addresses before may be under way: it is over when the gate is
-        // ours, and what it brought is dropped.
+        // A fault at the earlier owner's addresses may be under way. It has ended once the gate is
+        // closed, and what it brought in is dropped.
         let gate = self.files.close_gate(SPACE);
         let mut regions = self.regions_mut(&blocked);
         regions.change(range, Use::File(space));
@@ -326,14 +228,14 @@ impl Process {
         self.regions().within(range).iter().filter_map(is_file).collect()
     }
 
-    /// Leaves the mapping of a space to the kernel.
+    /// Hands the mapping of a space over to the kernel.
     pub(crate) fn hand_over_file(&self, space: SpaceId) {
         if let Some(mapped) = self.files.get(space) {
             self.hand_over(mapped.wanted.range);
         }
     }
 
-    /// Leaves all mappings that have pages in a range to the kernel, at the same addresses.
+    /// Hands all mappings with pages in a range over to the kernel, at the same addresses.
     pub(crate) fn hand_over(&self, range: Range) {
         if !self.files_in(range).is_empty() {
             self.in_helper(|| self.hand_over_here(range));
@@ -344,9 +246,9 @@ impl Process {
         for (space, region) in self.files_in(range) {
             let blocked = Blocked::now();
             let gate = self.files.close_gate(space);
-            // Another thread may have been faster.
+            // Another thread may have done it.
             let Some(mapped) = self.mapping(space, region) else { continue };
-            // First, so that who faults looks again instead of going to the space.
+            // First, so that a faulting thread looks again instead of entering the space.
             self.regions_mut(&blocked).change(region.range, Use::Foreign);
             self.end(space);
             if let Err(error) = mapped.map_over(self.extent().0).and_then(|()| {
@@ -355,14 +257,13 @@ impl Process {
                 let mut protected = protected.into_iter();
                 protected.try_for_each(|(from, to, bits)| platform.protect(SPACE, from, to, bits))
             }) {
-                report::end(&format!("a file cannot be mapped: {error}"));
+                end(&format!("a file cannot be mapped: {error}"));
             }
             drop(gate);
         }
     }
 
-    /// Ends the mappings that lie wholly in a range, which is to be free; the kernel has the others
-    /// from now on.
+    /// Ends the mappings that lie wholly in a range that is to be free; hands over the others.
     pub(crate) fn end_files(&self, range: Range) {
         if !self.files_in(range).is_empty() {
             self.in_helper(|| self.end_files_here(range));
@@ -385,13 +286,13 @@ impl Process {
         }
     }
 
-    /// The mapping of a region that still is that of a space.
+    /// The mapping of a region, if it still belongs to the space.
     fn mapping(&self, space: SpaceId, region: Region) -> Option<Arc<Mapped>> {
         let now = self.regions().find(region.range.first);
         now.filter(|now| *now == region).and(self.files.get(space))
     }
 
-    /// Gives up the space of a mapping, at which nobody is.
+    /// Closes the space of a mapping; no thread is using it.
     fn end(&self, space: SpaceId) {
         if self.files.remove(space).is_some() {
             let closed = self.manager.close_file(space);
@@ -399,12 +300,12 @@ impl Process {
         }
     }
 
-    /// Drops the pages of files in a range: they are read again when they are used.
+    /// Drops the pages of files in a range: they are read again when used.
     pub(crate) fn discard_files(&self, range: Range) {
         self.each_file(range, |space, within| self.manager.discard(space, within));
     }
 
-    /// Says that the pages of files in a range will be used.
+    /// Reads the pages of files in a range ahead.
     pub(crate) fn prefetch_files(&self, range: Range) {
         self.each_file(range, |space, within| self.manager.prefetch(space, within));
     }

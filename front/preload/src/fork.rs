@@ -1,48 +1,50 @@
-//! fork(2): parent and child both keep right contents.
+//! fork(2): parent and child both keep the right contents.
 //!
 //! ```text
 //! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot) by the
-//!           helper, which hands over what a child's helper needs open; heap closed, devices
+//!           helper, which sends the descriptors for the child's helper; heap closed, devices
 //!           paused, allocator held
-//! parent    keeps the snapshot's slots until the pipe says that nobody reads them any more
+//! parent    keeps the snapshot's slots until the pipe ends: they have no more readers
 //! child     a helper and a manager of its own at the same addresses: the parent's devices to read,
 //!           new ones to write, every page of the snapshot swapped out, and protected as it was
 //! ```
-//! A handler of a signal that interrupted malloc is at the heap, or at the allocator, itself: it
-//! waits for neither. The child's heap is given up then (heap::abandon).
+//! A signal handler that interrupted malloc, and forks, waits for neither heap nor allocator. The
+//! child's heap is given up then (heap::abandon).
 //!
-//! Files that are served here are opened anew in the child, and served there.
-//! Nothing of range or arena is inherited (MADV_DONTFORK), but what the program has mapped over
+//! The child opens served files anew and serves them itself.
+//!
+//! Neither range nor arena is inherited (MADV_DONTFORK), except what the program has mapped over
 //! pages of the range: a child made past the C library faults instead of reading zeros. In the
-//! child the range is out of reach until its pages are registered, and fork returns in the parent
-//! after that: another process that reads the child finds an error or its contents, never zeros.
-//! The budget of a child is its own. The helpers of the child and of its children hold the pipe's
-//! end open; ended or having become another program, they close it.
+//! child the range is inaccessible until its pages are registered, and fork returns in the parent
+//! after that. So another process that reads the child gets an error or the contents, never zeros.
+//! A child has a budget of its own. The helpers of the child and of its descendants hold the pipe's
+//! end open and close it when they end, or when their program executes another one.
 
-use crate::files::Mapped;
-use crate::process::{self, Plan, Process, SPACE};
+use crate::end::end;
+use crate::mapped::Mapped;
+use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
+use crate::serve::{Plan, open_devices};
 use crate::signals::Blocked;
-use crate::{descriptors, heap, helper, memory, report};
+use crate::{calls, descriptors, heap, helper, memory, program, start};
 use highwater_devices::Device;
-use highwater_mm::{Manager, Snapshot};
+use highwater_mm::Snapshot;
 use highwater_os::helper::Program;
 use highwater_os::sys;
+use highwater_uffd::Site;
 use highwater_uffd::api::Source;
-use highwater_uffd::{Site, Uffd};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::pipe::PipeFlags;
 use std::cell::UnsafeCell;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is carried from before a fork to after it.
+/// State from before a fork that is needed after it.
 struct Passage {
     process: &'static Process,
     blocked: Blocked,
@@ -53,41 +55,41 @@ struct Passage {
 
 struct Saved {
     snapshot: Snapshot,
-    /// The snapshot by the numbers of the child's devices.
+    /// The snapshot, by the device numbers of the child.
     childs: Snapshot,
-    /// How many of the parent's devices, the oldest, the child does not inherit.
+    /// How many of the parent's devices, from the oldest, the child does not inherit.
     left: usize,
-    /// The child's own devices, of a process that has given privileges up: the child could not open
+    /// The child's own devices, if the process has dropped privileges: the child could not open
     /// them.
     devices: Option<Vec<Box<dyn Device>>>,
     regions: Regions,
-    /// What is protected otherwise than read and write, with PROT_ bits.
+    /// Pages whose protection is not read and write, with their PROT_ bits.
     protected: Vec<(Vpn, Vpn, i32)>,
-    /// Mappings of files that the child is to serve, too.
+    /// Mappings of files for the child to serve.
     files: Vec<Arc<Mapped>>,
-    /// The end of the pipe that the parent's helper reads.
+    /// The end of the pipe for the parent's helper.
     read: OwnedFd,
-    /// The end that the child's helper holds open; the parent's own, until the child has its copy.
+    /// The end for the child's helper; open in the parent until the child has its copy.
     hold: Option<OwnedFd>,
-    /// That and the ends for older ancestors: their numbers in the parent's helper.
+    /// This end and the ends for older ancestors: numbers in the parent's helper.
     holds: Vec<RawFd>,
     /// The parent's helper.
     helper: i32,
-    /// What the child's helper needs open: the number in the parent's helper, ...
+    /// Descriptors for the child's helper: numbers in the parent's helper, ...
     wanted: Vec<RawFd>,
-    /// ... and in the program; nothing if it had no room.
+    /// ... and in the program; empty if the program had no room.
     received: Vec<OwnedFd>,
     registered: Registered,
 }
 
-/// A word that parent and child share: set when the child's pages are registered.
+/// A word shared by parent and child, set when the child's pages are registered.
 struct Registered(*const AtomicU32);
 
 // SAFETY: an address of shared memory.
 unsafe impl Send for Registered {}
 
-/// How long a parent waits for its child to register: one that is stopped, by a debugger for
-/// instance, is not waited for.
+/// How long a parent waits for its child to register, which may be stopped, for instance by a
+/// debugger.
 const REGISTERED_MAX: Duration = Duration::from_secs(1);
 
 impl Registered {
@@ -132,23 +134,24 @@ impl Drop for Registered {
     }
 }
 
-/// The passage of the fork under way. Only the thread that set [`FORKING`] touches it.
+/// State of the fork under way. Only the thread that set [`FORKING`] accesses it.
 struct PassageCell(UnsafeCell<Option<Passage>>);
 
-// SAFETY: see above: FORKING is a lock around it.
+// SAFETY: FORKING is a lock around it.
 unsafe impl Sync for PassageCell {}
 
 static PASSAGE: PassageCell = PassageCell(UnsafeCell::new(None));
 
-/// A lock that is taken in one process and given back in two.
+/// A lock that is taken in one process and released in two.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Registers the handlers, first of all when the library is loaded: the first registered is the
-/// last to prepare, and so sees what the others did to memory; and the first in a child, so that
-/// the others find it. For that the library is initialised before all others (build.rs), and
-/// nothing before this may ask another malloc for memory: that would register its own.
+/// Registers the fork handlers before any other library does. Prepare handlers run in reverse
+/// order, so this one runs last and sees what the others did to memory; child handlers run in
+/// order, so this one runs first and the others find memory in place. The library is initialised
+/// before all others (build.rs), and may not ask another malloc for memory before this, because
+/// that malloc would register its handlers then.
 pub(crate) fn register() {
-    // SAFETY: the handlers are plain functions that keep to what is allowed around a fork.
+    // SAFETY: plain functions that do what is allowed around a fork.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
@@ -161,32 +164,33 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
-    // What a thread unmaps or moves is here or there, in the snapshot and in the regions.
+    // A page that a thread unmaps or moves is in the same place in snapshot and regions.
     let still = process.changes.stop();
     let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
-        // A program without room for them: the child's helper asks the parent's.
-        saved.received = helper::receive(saved.wanted.len()).unwrap_or_default();
+        // If the program has no room for them, the child's helper fetches them from the parent's.
+        saved.received = calls::receive(saved.wanted.len()).unwrap_or_default();
         Ok(saved)
     });
     drop(still);
-    // Before devices pause: who is at the heap may have to wait for a page of its stack.
+    // Before the devices pause: a thread in the heap may wait for a page of its stack.
     let heap = heap::close();
-    // With the allocator free: what is waited for may allocate.
+    // With the allocator free, because a thread that is waited for may allocate.
     process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork(&blocked);
     // SAFETY: this thread set FORKING.
     unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, heap, allocator }) };
 }
 
-/// Devices of ancestors that a process reads from, at most, before it copies what it needs of them
-/// for its next child: descriptors and time of a fork must not grow with the generations.
+/// Maximum number of ancestors' devices a process reads from. Beyond it, the process copies what it
+/// needs before its next fork, so that the descriptors and the time of a fork do not grow with the
+/// generations.
 const INHERITED_MAX: usize = 3;
 
-/// In the helper: saves what a child is to find, and sends what its helper needs open.
+/// In the helper: saves what the child will read, and sends the descriptors for the child's helper.
 fn save(process: &Process) -> Result<Saved, String> {
     let inherited = process.inherited.min(usize::from(u8::MAX)) as u8;
     if process.inherited > INHERITED_MAX {
-        // What cannot be copied is read where it is, by the child as well.
+        // What cannot be copied stays where it is, and the child reads it there.
         let _ = process.manager.leave_devices(SPACE, inherited);
     }
     let snapshot = process.manager.snapshot(SPACE).map_err(|error| error.to_string())?;
@@ -201,30 +205,29 @@ fn save(process: &Process) -> Result<Saved, String> {
     saved
 }
 
-/// Whether a program has other rights to open files than its helper.
+/// Whether the program has other rights to open files than its helper.
 fn has_given_up(program: Program) -> bool {
     use std::os::unix::fs::MetadataExt;
     let owner = std::fs::metadata(format!("/proc/{}", program.pid));
     owner.is_ok_and(|found| found.uid() != rustix::process::geteuid().as_raw())
 }
 
-/// `left`: how many of the process's devices, the oldest, the child does not inherit.
+/// `left`: how many of the process's devices, from the oldest, the child does not inherit.
 fn save_rest(
     process: &Process,
     snapshot: Snapshot,
     childs: Snapshot,
     left: usize,
 ) -> Result<Saved, String> {
-    let program = helper::program().ok_or("no program")?;
+    let program = program::program().ok_or("no program")?;
     let regions = process.regions();
-    // While the regions are as they are: a mapping leaves the table after them.
+    // With the regions locked: a mapping leaves the table of files after them.
     let files = process.files.all();
     let protected = process.protected(&regions);
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let own =
-        has_given_up(program).then(|| process::open_devices(&process.settings)).transpose()?;
+    let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
     let devices = platform.devices().fixed()[left..].iter().chain(own.iter().flatten());
     let devices = devices.flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
@@ -252,9 +255,9 @@ fn save_rest(
     })
 }
 
-/// Takes the passage, and lets go of the allocator.
+/// Takes the state of the fork and unlocks the allocator.
 fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, String>, heap::Found)> {
-    // SAFETY: the thread that forked, in parent or child, before FORKING is given back.
+    // SAFETY: the forking thread, in parent or child, before FORKING is released.
     let passage = unsafe { (*PASSAGE.0.get()).take()? };
     drop(passage.allocator);
     Some((passage.process, passage.blocked, passage.saved, passage.heap))
@@ -279,12 +282,12 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    let Some((old, blocked, saved, heap)) = arrive() else { return process::forget_start() };
-    process::withdraw();
+    let Some((old, blocked, saved, heap)) = arrive() else { return start::forget_start() };
+    start::withdraw();
     descriptors::close_guarded();
     match saved.and_then(|saved| be_served(old, saved, &blocked)) {
         Ok(process) => {
-            process::publish(process);
+            start::publish(process);
             match heap {
                 heap::Found::Interrupted => heap::abandon(),
                 whole @ heap::Found::Whole(_) => {
@@ -293,21 +296,20 @@ extern "C" fn child() {
                 }
             }
         }
-        Err(reason) => report::end(&format!("a forked child cannot be served: {reason}")),
+        Err(reason) => end(&format!("a forked child cannot be served: {reason}")),
     }
     FORKING.store(false, Release);
     drop(blocked);
 }
 
-/// Has a helper of the child's own serve it. What the parent's manager holds in this process is
-/// never touched again, nor freed: its threads do not exist here, and its locks may be held for
-/// ever.
+/// Starts a helper of the child's own. The parent's manager in this process is never touched or
+/// freed again: its threads do not exist here, and its locks may be held.
 fn be_served(
     old: &'static Process,
     mut saved: Saved,
     blocked: &Blocked,
 ) -> Result<&'static Process, String> {
-    // First of all: a mapping made before would be given the addresses that the range left free.
+    // First of all: another mapping could get the addresses that the range left free.
     let (base, pages) = old.extent();
     let parts = saved.regions.own_parts(Vpn(pages));
     parts.iter().try_for_each(|part| reserve(base, *part)).map_err(|error| error.to_string())?;
@@ -324,8 +326,8 @@ fn be_served(
     process
 }
 
-/// In the child's helper: gives the parent's descriptors, which are `here` or else still only its
-/// own, the numbers that they have there.
+/// In the child's helper: gives the parent's descriptors the numbers that they have there. They are
+/// `here`, or still only in the parent's helper.
 fn take_descriptors(mut here: Vec<RawFd>, saved: &Saved) -> io::Result<()> {
     if here.len() != saved.wanted.len() {
         let taken = |fd: &RawFd| highwater_os::helper::descriptor_of(saved.helper, *fd);
@@ -335,7 +337,7 @@ fn take_descriptors(mut here: Vec<RawFd>, saved: &Saved) -> io::Result<()> {
     highwater_os::helper::renumber(&numbers)
 }
 
-/// In the child's helper: a manager over the parent's devices and own ones.
+/// In the child's helper: makes a manager over the parent's devices and the child's own.
 fn make_child(
     old: &Process,
     saved: Saved,
@@ -346,15 +348,15 @@ fn make_child(
     let theirs = &platform.devices().fixed()[saved.left..];
     let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
     let inherited = devices.len();
-    devices.extend(saved.devices.map_or_else(|| process::open_devices(&old.settings), Ok)?);
+    devices.extend(saved.devices.map_or_else(|| open_devices(&old.settings), Ok)?);
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
     }
-    // SAFETY: the copy of this process, under the number that the parent's helper has for it.
+    // SAFETY: the copy of this process, at its number in the parent's helper.
     let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     let (base, pages) = old.extent();
     let Saved { childs, regions, protected, files, holds, registered, .. } = saved;
-    // What owns these descriptors is the parent's, and is never dropped here.
+    // The owner of these descriptors is the parent's, and is never dropped here.
     mem::forget((saved.read, saved.hold));
     let plan = Plan {
         settings: old.settings.clone(),
@@ -384,7 +386,7 @@ fn make_child(
     Ok(child)
 }
 
-/// Maps pages of the range, which lies at `base`: they were not inherited.
+/// Maps pages of the range at `base`, which were not inherited.
 fn reserve(base: u64, (first, end): (Vpn, Vpn)) -> io::Result<()> {
     let address = (base + first.0 * PAGE_SIZE as u64) as *mut u8;
     let len = (end.0 - first.0) as usize * PAGE_SIZE;
@@ -396,34 +398,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
 }
 
-/// A pipe that says when a forked child and its children have ended, and what they may read.
-type Child = (File, Snapshot);
-
-/// Forked children that may still read this process's slots.
-#[derive(Default)]
-pub(crate) struct Children(Mutex<Vec<Child>>);
-
-impl Children {
-    fn lock(&self) -> MutexGuard<'_, Vec<Child>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, pipe: OwnedFd, snapshot: Snapshot) {
-        self.lock().push((File::from(pipe), snapshot));
-    }
-
-    /// Gives the slots back that nobody reads any more.
-    pub(crate) fn release_ended(&self, manager: &Manager<Uffd>) {
-        // Nothing is ever written: 0 bytes say that the other end is closed everywhere.
-        let ended = |(pipe, _): &mut Child| matches!(pipe.read(&mut [0u8]), Ok(0));
-        let mut children = self.lock();
-        let gone: Vec<_> = children.extract_if(.., ended).collect();
-        drop(children);
-        gone.iter().for_each(|(_, snapshot)| manager.release_snapshot(snapshot));
-    }
-}
-
-/// fork(2), refused while memory and swap could not hold what the child is to see.
+/// fork(2). Refused if memory and swap could not hold the child's pages.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn fork() -> libc::pid_t {
     unsafe extern "C" {

@@ -1,26 +1,26 @@
-//! What forked children do not get as it is: MADV_DONTFORK, MADV_WIPEONFORK.
+//! Pages that a forked child does not simply inherit: MADV_DONTFORK, MADV_WIPEONFORK.
 //!
-//! The manager's fork copies every page of the range. So the advice is written down by page range,
-//! goes with the pages when they are moved or unmapped, and is followed in the child, once that is
+//! The manager's fork copies every page of the range. So the advice is recorded by page range,
+//! moves with the pages, ends when they are unmapped, and is followed in the child once that is
 //! served: `Process::heed_inheritance`.
 
 use highwater_mm::Range;
 use highwater_units::Vpn;
 use std::collections::BTreeMap;
 
-/// What becomes of pages in a forked child that are not simply copied.
+/// How a forked child gets pages that are not copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inheritance {
-    /// They are not mapped there (MADV_DONTFORK).
+    /// Not mapped in the child (MADV_DONTFORK).
     Absent,
-    /// They read as zeros there (MADV_WIPEONFORK), and in its children.
+    /// Zeros in the child (MADV_WIPEONFORK), and in its children.
     Zeros,
-    /// Both were asked for: not mapped, and zeros once MADV_DOFORK takes that back.
+    /// Both advices were given: not mapped, and zeros once MADV_DOFORK takes the first back.
     AbsentZeros,
 }
 
 impl Inheritance {
-    /// What an advice of madvise(2) makes of pages that had `before`.
+    /// The state of pages in state `before` after an advice of madvise(2).
     fn advised(before: Option<Inheritance>, advice: libc::c_int) -> Option<Inheritance> {
         let absent = matches!(before, Some(Inheritance::Absent | Inheritance::AbsentZeros));
         let zeros = matches!(before, Some(Inheritance::Zeros | Inheritance::AbsentZeros));
@@ -40,12 +40,12 @@ impl Inheritance {
     }
 }
 
-/// The advice by page range: first page -> (after the last, what). All other pages are copied.
+/// The advice by page range: first page -> (page after the last, state). Other pages are copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited(BTreeMap<u64, (u64, Inheritance)>);
 
 impl Inherited {
-    /// Follows an advice for a range.
+    /// Records an advice for a range.
     pub(crate) fn advise(&mut self, range: Range, advice: libc::c_int) {
         let mut at = range.first;
         for (part, before) in self.cut(range) {
@@ -56,14 +56,14 @@ impl Inherited {
         self.set(Range { first: at, end: range.end }, Inheritance::advised(None, advice));
     }
 
-    /// Forgets what was said of a range: it is unmapped, or mapped anew.
+    /// Removes the advice for a range that is unmapped, or mapped anew.
     pub(crate) fn forget(&mut self, range: Range) {
         if !self.0.is_empty() {
             self.cut(range);
         }
     }
 
-    /// Says of the pages from `to` on what is said of a range, which is moved there.
+    /// Copies the advice for a range to the pages from `to` on, where its pages move.
     pub(crate) fn carry(&mut self, range: Range, to: Vpn) {
         let moved = |vpn: Vpn| Vpn(vpn.0 - range.first.0 + to.0);
         for (part, what) in self.within(range) {
@@ -71,7 +71,7 @@ impl Inherited {
         }
     }
 
-    /// The parts that a child does not get as they are.
+    /// The ranges with advice.
     pub(crate) fn in_child(&self) -> Vec<(Range, Inheritance)> {
         self.within(Range { first: Vpn(0), end: Vpn(u64::MAX) })
     }
@@ -93,7 +93,7 @@ impl Inherited {
         }
     }
 
-    /// Takes a range out, and returns its parts in ascending order.
+    /// Removes a range, and returns its parts in ascending order.
     fn cut(&mut self, range: Range) -> Vec<(Range, Inheritance)> {
         let parts = self.within(range);
         for (part, what) in &parts {
@@ -110,48 +110,5 @@ impl Inherited {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use highwater_units::Prng;
-
-    const ADVICE: [libc::c_int; 4] =
-        [libc::MADV_DONTFORK, libc::MADV_DOFORK, libc::MADV_WIPEONFORK, libc::MADV_KEEPONFORK];
-
-    #[test]
-    fn random_advice_matches_a_mark_per_page() {
-        let mut random = Prng::new(5);
-        let (mut inherited, mut model) = (Inherited::default(), [None; 64]);
-        for _ in 0..5000 {
-            let first = random.below(64);
-            let end = first + 1 + random.below(64 - first);
-            let range = Range { first: Vpn(first), end: Vpn(end) };
-            let (from, to) = (first as usize, end as usize);
-            match random.below(6) as usize {
-                4 => {
-                    inherited.forget(range);
-                    model[from..to].fill(None);
-                }
-                5 => {
-                    let at = random.below(64 - (end - first) + 1);
-                    let target = Range { first: Vpn(at), end: Vpn(at + end - first) };
-                    if target.end <= range.first || range.end <= target.first {
-                        inherited.forget(target);
-                        inherited.carry(range, target.first);
-                        model.copy_within(from..to, at as usize);
-                    }
-                }
-                kind => {
-                    inherited.advise(range, ADVICE[kind]);
-                    for mark in &mut model[from..to] {
-                        *mark = Inheritance::advised(*mark, ADVICE[kind]);
-                    }
-                }
-            }
-            let mut found = [None; 64];
-            for (part, what) in inherited.in_child() {
-                found[part.first.0 as usize..part.end.0 as usize].fill(Some(what));
-            }
-            assert_eq!(found, model);
-        }
-    }
-}
+#[path = "inherit_fuzz.rs"]
+mod fuzz;

@@ -1,4 +1,4 @@
-//! The library inside the program: `highwater run` puts it there with LD_PRELOAD.
+//! The preload library: `highwater run` loads it into each process with LD_PRELOAD.
 //!
 //! ```text
 //! malloc family --- malloc.rs --\   small blocks: slabs                    heap/
@@ -14,14 +14,14 @@
 //! dlopen ---------- loading.rs    no second malloc
 //! ```
 //! Blocks of malloc and anonymous private mappings come from one reserved range of addresses that
-//! the manager pages; everything else goes where it always went. Nothing is started before the
-//! first request of 64 KiB, or small ones of 1 MiB in all; but for programs that bring a malloc of
-//! their own ([`begin`]).
+//! the manager pages; all other memory stays the kernel's. The manager starts at the first request
+//! of 64 KiB, or once small requests add up to 1 MiB; in a program with a malloc of its own it
+//! starts before main ([`begin`]).
 //!
-//! The manager's own memory ([`memory`]) comes straight from the kernel. While a thread is inside
-//! the manager its signals are blocked ([`signals`]): a handler might touch a page that its own
-//! thread has locked. One process has one address space, so here, and only here, state is global:
-//! [`process`].
+//! The manager's own memory ([`memory`]) comes from raw mappings. Signals of a thread are blocked
+//! while it is inside the manager ([`signals`]): a handler might touch a page that its own thread
+//! has locked. One process has one address space, so this crate, and no other, has global state:
+//! [`process`], [`start`].
 
 // A test program keeps the C library's functions: nothing here is exported under their names.
 #![cfg_attr(test, allow(dead_code, reason = "the exported functions have no other callers"))]
@@ -30,30 +30,42 @@ mod advise;
 mod begin;
 mod brk;
 mod caller;
+mod calls;
+mod changes;
+mod children;
+mod demand;
 mod descriptors;
 mod dump;
+mod end;
 mod environment;
 mod exec;
 mod files;
 mod fork;
 mod heap;
 mod helper;
+mod hints;
 mod inherit;
 mod lines;
 mod loading;
 mod malloc;
+mod mapped;
 mod mapping;
 mod memory;
 mod native;
 mod process;
+mod program;
 mod protect;
 mod ranges;
 mod regions;
 mod remap;
 mod report;
+mod serve;
 mod signals;
 mod smaps;
 mod spans;
+mod start;
 mod target;
 mod tls;
+mod units;
 mod unserved;
+mod watch;

@@ -1,12 +1,12 @@
-//! Text that the C library reads or makes for a program, into blocks that the program frees:
-//! getline and getdelim, vasprintf.
+//! Functions of the C library that return blocks of malloc to the program: getline, getdelim,
+//! vasprintf.
 //!
 //! ```text
 //! getdelim -- the C library's, into a buffer of this thread's ──copied──> the program's block,
 //!                                                                  grown by our realloc
 //! ```
-//! The C library's own would ask malloc for itself, and what it asks for is not paged (caller.rs).
-//! asprintf stays the C library's: it has arguments that cannot be passed on.
+//! The C library's versions would allocate such blocks for the C library, unpaged (caller.rs).
+//! asprintf stays the C library's: its variable arguments cannot be passed on.
 
 use crate::caller;
 use crate::malloc::{self, with_caller};
@@ -19,18 +19,18 @@ use std::ptr;
 use std::sync::OnceLock;
 
 type GetDelim = unsafe extern "C" fn(*mut *mut c_char, *mut size_t, c_int, *mut FILE) -> ssize_t;
-/// A `va_list` is passed as the address of one, on x86-64 and on aarch64.
+/// A `va_list` is passed by its address, on x86-64 and on aarch64.
 type VasPrintf = unsafe extern "C" fn(*mut *mut c_char, *const c_char, *mut c_void) -> c_int;
 type VasPrintfChk =
     unsafe extern "C" fn(*mut *mut c_char, c_int, *const c_char, *mut c_void) -> c_int;
 
-/// What glibc begins a line with.
+/// Length of a new line's block in glibc.
 const FIRST_BYTES: usize = 120;
 
-/// A thread's buffer does not stay larger.
+/// Maximum size of a buffer that a thread keeps.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// A buffer of the C library's.
+/// A buffer that the C library allocates and grows.
 struct Buffer {
     bytes: *mut c_char,
     len: size_t,
@@ -42,17 +42,17 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: nobody else's block, or null.
+        // SAFETY: a block that nothing else refers to, or null.
         unsafe { malloc::release(self.bytes.cast()) };
     }
 }
 
 thread_local! {
-    /// Taken while it is in use: a stream's own functions may read lines, too.
+    /// Empty while in use: a stream's own functions may read lines, too.
     static BUFFER: Cell<Buffer> = const { Cell::new(Buffer::NONE) };
 }
 
-/// The next function of a name: the C library's.
+/// The next function of a name, the C library's.
 fn next(name: &CStr, found: &OnceLock<usize>) -> usize {
     // SAFETY: looks a name up, as the program's calls do.
     *found.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize)
@@ -60,11 +60,11 @@ fn next(name: &CStr, found: &OnceLock<usize>) -> usize {
 
 fn next_getdelim() -> GetDelim {
     static FOUND: OnceLock<usize> = OnceLock::new();
-    // SAFETY: every C library that this one is built for has the function of that name and type.
+    // SAFETY: every supported C library has a function of that name and type.
     unsafe { mem::transmute::<usize, GetDelim>(next(c"getdelim", &FOUND)) }
 }
 
-/// Whether what a caller gets is to come from our malloc.
+/// Whether a caller's block comes from this library's malloc.
 fn is_ours(caller: usize) -> bool {
     caller::are_known() && !caller::is_inside(caller) && malloc::other().is_none()
 }
@@ -76,7 +76,7 @@ with_caller!(
 );
 
 with_caller!(
-    /// The same, as glibc's stdio.h calls it for getline.
+    /// __getdelim, which glibc's stdio.h calls for getline.
     __getdelim(*mut *mut c_char, *mut size_t, c_int, *mut FILE) -> ssize_t,
     getdelim_for, "r8", "x4"
 );
@@ -116,11 +116,11 @@ unsafe extern "C" fn getdelim_for(
         malloc::set_errno(libc::EINVAL);
         return -1;
     }
-    // SAFETY: both are the caller's, to be read and filled; the buffer is ours, and no shorter than
-    // what it says.
+    // SAFETY: `line` and `len` are the caller's variables; the buffer has at least the length it
+    // records.
     unsafe {
-        // Before anything is read, as glibc's: the program frees it whatever comes of it. What was
-        // there with a length of 0 may be anything.
+        // Allocated before anything is read, as in glibc: the program frees it in any case. With a
+        // length of 0 the pointer may be anything.
         if (*line).is_null() || *len == 0 {
             *line = malloc::malloc_for(FIRST_BYTES, caller).cast();
             *len = if (*line).is_null() { 0 } else { FIRST_BYTES };
@@ -131,18 +131,18 @@ unsafe extern "C" fn getdelim_for(
         let read = next_getdelim()(&mut buffer.bytes, &mut buffer.len, delimiter, stream);
         let given = if read < 0 { read } else { give(line, len, buffer.bytes, read, caller) };
         if buffer.len <= KEPT_BYTES {
-            // A thread that ends has no place for it: it is freed.
+            // A thread that is ending has no variable for it: it is freed.
             let _ = BUFFER.try_with(|kept| kept.replace(buffer));
         }
         given
     }
 }
 
-/// Copies a line of `read` bytes, and the zero behind it, to the program's block, which grows as
-/// glibc's would: to twice its size at least. -1: there is no memory.
+/// Copies a line of `read` bytes and its terminating zero to the program's block, which grows as in
+/// glibc to at least twice its size. -1: out of memory.
 ///
 /// # Safety
-/// `line` and `len` say where a block of malloc is, and its bytes; `from` has the line.
+/// `line` and `len` describe a block of malloc; `from` holds the line.
 unsafe fn give(
     line: *mut *mut c_char,
     len: *mut size_t,
@@ -181,7 +181,7 @@ unsafe extern "C" fn vasprintf_for(
 ) -> c_int {
     static FOUND: OnceLock<usize> = OnceLock::new();
     let found = next(c"vasprintf", &FOUND);
-    // SAFETY: as for getdelim; the arguments are the caller's, for one use.
+    // SAFETY: as for getdelim; the arguments are used once.
     unsafe {
         let make = mem::transmute::<usize, VasPrintf>(found);
         made(text, caller, |text| make(text, format, arguments))
@@ -189,7 +189,7 @@ unsafe extern "C" fn vasprintf_for(
 }
 
 with_caller!(
-    /// The same, as glibc's stdio.h calls it where formats are checked.
+    /// __vasprintf_chk, which glibc's stdio.h calls with _FORTIFY_SOURCE.
     __vasprintf_chk(*mut *mut c_char, c_int, *const c_char, *mut c_void) -> c_int,
     vasprintf_chk_for, "r8", "x4"
 );
@@ -212,10 +212,10 @@ unsafe extern "C" fn vasprintf_chk_for(
     }
 }
 
-/// Has the C library make a text, and moves it to a block of ours.
+/// Lets the C library make a text, and moves it to a block of this library's malloc.
 ///
 /// # Safety
-/// `text` is to be filled; `make` fills one, unless it says -1.
+/// `make` sets `text` to a block of malloc, unless it returns -1.
 unsafe fn made(
     text: *mut *mut c_char,
     caller: usize,
@@ -225,7 +225,7 @@ unsafe fn made(
     if len < 0 || !is_ours(caller) {
         return len;
     }
-    // SAFETY: the text and the zero behind it, in a block of malloc.
+    // SAFETY: the text and its terminating zero, in a block of malloc.
     unsafe {
         let theirs = *text;
         let ours: *mut c_char = malloc::malloc_for(len as usize + 1, caller).cast();
@@ -239,4 +239,46 @@ unsafe fn made(
         malloc::release(theirs.cast());
     }
     len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of malloc, as a program passes one to getline.
+    struct Line {
+        bytes: *mut c_char,
+        len: size_t,
+    }
+
+    impl Line {
+        fn give(&mut self, text: &[u8]) -> ssize_t {
+            let mut ended = text.to_vec();
+            ended.push(0);
+            let from = ended.as_ptr().cast();
+            // SAFETY: a block of malloc and its length, and a text with a zero behind it.
+            unsafe { give(&mut self.bytes, &mut self.len, from, text.len() as ssize_t, 0) }
+        }
+    }
+
+    #[test]
+    fn blocks_grow_to_twice_their_size_at_least_and_never_shrink() {
+        // SAFETY: a new block.
+        let mut line =
+            Line { bytes: unsafe { libc::malloc(FIRST_BYTES) }.cast(), len: FIRST_BYTES };
+        let mut expected = FIRST_BYTES;
+        for bytes in [0, 1, 119, 120, 5, 239, 240, 1000, 100_000, 3, 199_999, 200_000] {
+            let text: Vec<u8> = (0..bytes).map(|at: usize| (at % 251) as u8 + 1).collect();
+            assert_eq!(line.give(&text), bytes as ssize_t);
+            if bytes + 1 > expected {
+                expected = (bytes + 1).max(2 * expected);
+            }
+            assert_eq!(line.len, expected, "after {bytes} bytes");
+            // SAFETY: what was just copied there, with its zero.
+            let found = unsafe { CStr::from_ptr(line.bytes) };
+            assert_eq!(found.to_bytes(), text);
+        }
+        // SAFETY: the block, which is not used again.
+        unsafe { libc::free(line.bytes.cast()) };
+    }
 }

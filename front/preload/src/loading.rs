@@ -1,20 +1,20 @@
 //! dlopen without RTLD_DEEPBIND.
 //!
-//! A library that is opened with that flag looks for functions in what it was linked with before it
-//! looks in the program: its malloc and free would be the C library's, and it frees what others had
-//! from ours (PHP opens its extensions so). Two mallocs do not fit in one process, so the flag is
-//! dropped, as sanitizers demand it of programs.
+//! A library opened with that flag resolves functions in the libraries it was linked with before
+//! the program's: its malloc and free would be the C library's, and it would free blocks of this
+//! library's malloc (PHP opens its extensions this way). Two mallocs cannot share blocks, so the
+//! flag is dropped; sanitizers require programs to do the same.
 //!
-//! The next dlopen is jumped to, not called: the address it returns to says whose $ORIGIN, search
-//! path and namespace count. dlmopen stays the C library's: what is opened in a namespace of its
-//! own has a C library and a malloc of its own, too.
+//! The code jumps to the next dlopen instead of calling it, because the return address decides
+//! about $ORIGIN, search path and namespace. dlmopen stays the C library's: a new namespace has a C
+//! library and a malloc of its own.
 
-use crate::report;
+use crate::end::end;
 use libc::{c_char, c_int, c_void};
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// The next dlopen behind this one; 0: not looked up yet.
+/// Address of the next dlopen; 0: not looked up yet.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 const _: () = assert!(libc::RTLD_DEEPBIND == 8, "as the instructions below have it");
@@ -63,12 +63,12 @@ unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
     );
 }
 
-/// Looks the next dlopen up.
+/// Looks up the next dlopen.
 extern "C" fn find() -> usize {
     // SAFETY: looks a name up.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) } as usize;
     if next == 0 {
-        report::end("the C library's dlopen is not found");
+        end("the C library's dlopen is not found");
     }
     NEXT.store(next, Relaxed);
     next

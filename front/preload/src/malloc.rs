@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! request -- 64 KiB and more, or aligned to more than a page -> region of whole pages (Use::Block)
-//!         \- smaller: asked by the program, which is served -> object of a slab       heap/
-//!                     else -----------------------------------> the C library
+//!         \- smaller: called by a served program -> object of a slab       heap/
+//!                     otherwise --------------------> the C library
 //! ```
-//! The size of a block is in the table of regions or its slab's record, so that freeing it never
-//! touches its pages. Pointers tell whose they are by one comparison. The functions that programs
-//! call only add the address they return to, which tells who asks (caller.rs).
+//! A block's size is in the table of regions or in its slab's record, so freeing never touches its
+//! pages. One comparison of the address decides whose a block is. The exported functions only add
+//! their return address, which identifies the caller (caller.rs).
 
 use crate::caller;
 use crate::heap::{self, Heap};
 use crate::native::native;
-use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
+use crate::process::{self, Process};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
+use crate::units::{Commit, PAGED_MIN, pages_of};
+use crate::{demand, start};
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_char, c_int, c_void, size_t};
@@ -22,8 +24,8 @@ use std::arch::naked_asm;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Defines a function of the C library that passes its arguments on, and behind them the address
-/// that it returns to: in the register that the calling convention has for that.
+/// Defines a function of the C library that passes on its arguments and, in the next argument
+/// register, its return address.
 macro_rules! with_caller {
     ($(#[$doc:meta])* $name:ident($($argument:ty),*) -> $result:ty, $to:path,
      $x86_64:literal, $aarch64:literal) => {
@@ -54,18 +56,18 @@ fn no_memory() -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Paged memory for a request, if it is to be paged. `Some(null)`: it is, and there is none.
+/// Paged memory for a request that is to be paged. `Some(null)`: it is, and memory is exhausted.
 #[inline]
 fn paged(size: usize, align: usize, caller: usize) -> Option<*mut c_void> {
     if size >= PAGED_MIN {
-        return process::get().map(|process| block(process, size, align));
+        return start::get().map(|process| block(process, size, align));
     }
     match heap::get() {
         Some(_) if caller::is_inside(caller) => None,
         Some(heap) => Some(object(heap, size, align)),
         None => {
-            heap::note(size, caller);
-            // Another thread may have started meanwhile, and this one waited for it.
+            demand::note(size, caller);
+            // Another thread may have started the manager, and this one waited for it.
             heap::get().filter(|_| !caller::is_inside(caller)).map(|heap| object(heap, size, align))
         }
     }
@@ -101,18 +103,18 @@ pub(crate) type MallocFn = unsafe extern "C" fn(size_t) -> *mut c_void;
 /// realloc(3).
 type ReallocFn = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
 
-/// Whose a pointer is.
+/// Which allocator a block belongs to.
 enum Owner {
     Heap(&'static Heap),
-    /// Of a heap that was given up.
+    /// A heap that was given up.
     Abandoned(&'static Heap),
     Block(&'static Process, Region),
     /// The C library's, or null.
     Libc,
 }
 
-/// A pointer into the range that is no block's start is the program's error: it ends, with a line,
-/// as with the C library. Those into the heap are looked at later.
+/// A pointer into the range that is not the start of a block ends the program with a message, as in
+/// glibc. Pointers into the heap are checked later.
 #[inline]
 fn owner(pointer: *mut c_void) -> Owner {
     let address = pointer as usize;
@@ -153,7 +155,7 @@ with_caller!(
 /// # Safety
 /// As for the C library's function.
 pub(crate) unsafe extern "C" fn malloc_for(size: size_t, caller: usize) -> *mut c_void {
-    // SAFETY: the C library's allocator, by its other name.
+    // SAFETY: the C library's allocator, under its other name.
     paged(size, 1, caller).unwrap_or_else(|| unsafe { (native().malloc)(size) })
 }
 
@@ -172,7 +174,7 @@ unsafe extern "C" fn calloc_for(count: size_t, size: size_t, caller: usize) -> *
     };
     let bytes = count.wrapping_mul(size);
     if bytes < PAGED_MIN && !block.is_null() {
-        // SAFETY: a new block of so many bytes at least.
+        // SAFETY: a new block of at least so many bytes.
         unsafe { block.write_bytes(0, bytes) };
     }
     block
@@ -201,12 +203,12 @@ pub(crate) unsafe fn release(pointer: *mut c_void) {
             process.release(region.range);
             set_errno(errno);
         }
-        // SAFETY: not of the range, so the C library's, or null.
+        // SAFETY: not in the range, so the C library's, or null.
         Owner::Libc => unsafe { (native().free)(pointer) },
     }
 }
 
-/// free_sized(3) of C23; the size says nothing that is not known.
+/// free_sized(3) of C23; the size is already known.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -227,7 +229,7 @@ unsafe extern "C" fn free_aligned_sized(pointer: *mut c_void, _: size_t, _: size
 }
 
 with_caller!(
-    /// realloc(3). A region that stays one is never copied.
+    /// realloc(3). A region that stays a region is never copied.
     realloc(*mut c_void, size_t) -> *mut c_void, realloc_for, "rdx", "x2"
 );
 
@@ -257,13 +259,13 @@ pub(crate) unsafe extern "C" fn realloc_for(
     }
 }
 
-/// Whether an object of `now` bytes is to stay what it is when `size` are wanted: it is not worth a
-/// copy to save less than half.
+/// Whether an object of `now` bytes stays when `size` are requested: saving less than half is not
+/// worth a copy.
 fn fits(size: usize, now: usize) -> bool {
     size <= now && (size >= now / 2 || now == 16)
 }
 
-/// Makes a paged block larger or smaller, in place or by moving its pages.
+/// Resizes a paged block, in place or by moving its pages.
 fn resize(process: &Process, region: Region, size: usize) -> *mut c_void {
     let (now, wanted) = (pages(&region), pages_of(size));
     let start = region.range.first;
@@ -290,12 +292,12 @@ fn grow(process: &Process, region: Region, pages: u64) -> bool {
         && process.make_ordinary(tail)
 }
 
-/// Moves what fits of a block of `now` bytes to a new one. Size 0 frees it.
+/// Copies what fits of a block of `now` bytes to a new one. Size 0 frees the block.
 ///
 /// # Safety
-/// `pointer` is a live block of so many bytes.
+/// `pointer` is a live block of `now` bytes.
 unsafe fn change(pointer: *mut c_void, now: usize, size: usize, caller: usize) -> *mut c_void {
-    // SAFETY: both blocks are at least as long as what is copied, and apart.
+    // SAFETY: both blocks are at least as long as what is copied, and disjoint.
     unsafe {
         if size == 0 {
             release(pointer);
@@ -310,7 +312,7 @@ unsafe fn change(pointer: *mut c_void, now: usize, size: usize, caller: usize) -
     }
 }
 
-/// Resizes a block of the C library; one that grows becomes paged, if the program asks.
+/// Resizes a block of the C library. If it grows, and the program asked, it becomes paged.
 ///
 /// # Safety
 /// `pointer` is a block of the C library.
@@ -323,7 +325,7 @@ unsafe fn from_libc(pointer: *mut c_void, size: usize, caller: usize) -> *mut c_
         return unsafe { (native().realloc)(pointer, size) };
     };
     if !new.is_null() {
-        // SAFETY: the blocks are apart, and both at least as long as what is copied.
+        // SAFETY: the blocks are disjoint, and both at least as long as what is copied.
         unsafe {
             ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), now);
             (native().free)(pointer);
@@ -346,7 +348,7 @@ unsafe extern "C" fn reallocarray_for(
     caller: usize,
 ) -> *mut c_void {
     let Some(total) = count.checked_mul(size) else { return no_memory() };
-    // SAFETY: as for realloc; where the program brings a malloc, the block is of that.
+    // SAFETY: as for realloc; if the program has a malloc of its own, the block is from that.
     unsafe {
         match other_realloc() {
             Some(realloc) => realloc(pointer, total),
@@ -430,7 +432,7 @@ unsafe extern "C" fn pvalloc_for(size: size_t, caller: usize) -> *mut c_void {
 }
 
 with_caller!(
-    /// strdup(3): the C library's would ask for itself.
+    /// strdup(3). The C library's version would allocate for itself.
     strdup(*const c_char) -> *mut c_char, strdup_for, "rsi", "x1"
 );
 
@@ -453,7 +455,7 @@ unsafe extern "C" fn strndup_for(text: *const c_char, most: size_t, caller: usiz
     unsafe { copy(text, libc::strnlen(text, most), caller) }
 }
 
-/// The malloc of a program that brings its own, whose free will get what strdup returns.
+/// The malloc of a program with one of its own, whose free gets what strdup returns.
 pub(crate) fn other() -> Option<MallocFn> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     // SAFETY: looks a name up, as the program's calls do.
@@ -464,7 +466,7 @@ pub(crate) fn other() -> Option<MallocFn> {
     other.then(|| unsafe { std::mem::transmute::<usize, MallocFn>(found) })
 }
 
-/// The realloc that goes with it: not every malloc that programs bring has all of the family.
+/// The matching realloc: some mallocs replace only part of the family.
 fn other_realloc() -> Option<ReallocFn> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     other()?;
@@ -478,9 +480,9 @@ fn other_realloc() -> Option<ReallocFn> {
 /// A new string of the first `len` bytes.
 ///
 /// # Safety
-/// `text` has so many.
+/// `text` has so many bytes.
 unsafe fn copy(text: *const c_char, len: usize, caller: usize) -> *mut c_char {
-    // SAFETY: the new block has room for them and the end.
+    // SAFETY: the new block has room for them and the terminating zero.
     unsafe {
         let new = match other() {
             Some(malloc) => malloc(len + 1).cast::<c_char>(),
@@ -509,8 +511,8 @@ unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
     }
 }
 
-/// What the C library's malloc_usable_size says, which this library hides: from the header of the
-/// block, the word before it, as in every version of glibc's malloc.
+/// The result of glibc's malloc_usable_size, which this library's hides: from the block's header,
+/// the word before it, as in every version of glibc's malloc.
 ///
 /// # Safety
 /// `pointer` is a live block of glibc's malloc.
@@ -519,7 +521,38 @@ unsafe fn libc_usable_size(pointer: *mut c_void) -> usize {
     const FLAGS: usize = 7;
     // SAFETY: as the caller says.
     let header = unsafe { *pointer.cast::<usize>().sub(1) };
-    // A mapped block has both its header words to itself; others share the next one's first.
+    // A mapped block has both header words to itself; other blocks share the next one's first.
     let overhead = if header & MMAPPED != 0 { 2 } else { 1 };
     (header & !FLAGS) - overhead * size_of::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_of_a_block_tells_its_size_as_the_c_library_does() {
+        for size in (0..300).chain([1000, 4096, 100_000, 1 << 20, 40 << 20]) {
+            // SAFETY: a block of the C library's, freed below.
+            unsafe {
+                let block = (native().malloc)(size);
+                assert_eq!(libc_usable_size(block), libc::malloc_usable_size(block), "{size}");
+                (native().free)(block);
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_stays_where_half_of_it_is_used() {
+        for (size, now, expected) in [
+            (64, 64, true),
+            (65, 64, false),
+            (32, 64, true),
+            (31, 64, false),
+            (1, 16, true),
+            (17, 16, false),
+        ] {
+            assert_eq!(fits(size, now), expected, "{size} bytes in {now}");
+        }
+    }
 }

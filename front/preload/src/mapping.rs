@@ -1,4 +1,4 @@
-//! mmap and munmap, for the range and for what is to be in it.
+//! mmap and munmap, inside and outside the range.
 //!
 //! ```text
 //! anonymous, private, not executable -> the range: at the hint, if that is free there
@@ -7,39 +7,39 @@
 //! file, for reading ---> files.rs
 //! all others ----------> the kernel; at addresses of the range in place of what is there
 //! ```
-//! A hint elsewhere is not followed, because what lies there is not paged: engines of JavaScript,
-//! Java's heap and allocators give hints and take what they get. A program that gives such a
-//! mapping back as it got it insists ([`Hints`]): Java's ZGC does, which needs certain bits.
+//! A hint outside the range is not followed, because memory there is not paged. JavaScript engines,
+//! Java's heap and allocators give hints and accept any address. A program that unmaps such a
+//! mapping at once insists on its hint (`hints.rs`): Java's ZGC does, because it needs certain
+//! address bits.
 
 use crate::advise::populate;
 use crate::files;
-use crate::process::{self, Commit, PAGED_MIN, Process, pages_of};
+use crate::process::Process;
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::Use;
 use crate::spans::{Named, refuse, result_of, returned};
+use crate::start;
+use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_int, c_void, off_t, size_t};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// mmap refuses other bits where mprotect does, and some it ignores.
+/// mmap and mprotect refuse different unknown bits.
 const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-/// Below this hints are wishes for small pointers (Java's), which programs can do without.
-const INSISTED_MIN: usize = 1 << 40;
-/// Nothing is aligned to more, for the sake of a hint.
+/// Largest alignment taken from a hint.
 const ALIGN_MAX: usize = 1 << 30;
 
-/// What is to be done with a request to map memory.
+/// How a request to map memory is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
-    /// Serve it from the range.
+    /// From the range.
     Paged(Commit),
-    /// The kernel's business.
+    /// By the kernel.
     Kernel,
 }
 
-/// Decides by kind: what pages can be taken from and given to unnoticed.
+/// Only private anonymous memory can be paged transparently.
 fn decide(len: usize, access: c_int, flags: c_int) -> Request {
     let needed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let barred = libc::MAP_FIXED
@@ -50,46 +50,16 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
         | libc::MAP_LOCKED
         | files::MAP_32BIT;
     let kind = flags & libc::MAP_TYPE | flags & libc::MAP_ANONYMOUS;
-    match kind == needed && flags & barred == 0 && access & libc::PROT_EXEC == 0 && len > 0 {
-        false => Request::Kernel,
-        true if flags & libc::MAP_NORESERVE != 0 || access == libc::PROT_NONE => {
-            Request::Paged(Commit::Unchecked)
-        }
-        true => Request::Paged(Commit::Checked),
+    if kind != needed || flags & barred != 0 || access & libc::PROT_EXEC != 0 || len == 0 {
+        Request::Kernel
+    } else if flags & libc::MAP_NORESERVE != 0 || access == libc::PROT_NONE {
+        Request::Paged(Commit::Unchecked)
+    } else {
+        Request::Paged(Commit::Checked)
     }
 }
 
-/// What became of hints.
-#[derive(Default)]
-pub(crate) struct Hints {
-    /// Where the last mapping went whose hint was not followed, ...
-    elsewhere: AtomicU64,
-    /// ... and its bytes.
-    len: AtomicU64,
-    insists: AtomicBool,
-}
-
-impl Hints {
-    fn turned_down(&self, address: usize, len: usize) {
-        self.elsewhere.store(address as u64, Relaxed);
-        self.len.store(len as u64, Relaxed);
-    }
-
-    /// A mapping is given back.
-    fn note_unmapped(&self, address: usize, len: usize) {
-        let found = [self.elsewhere.load(Relaxed), self.len.load(Relaxed)];
-        if found == [address as u64, len as u64] {
-            self.insists.store(true, Relaxed);
-        }
-    }
-
-    /// Whether a mapping is worth less than its place.
-    fn are_followed(&self, hint: usize, len: usize) -> bool {
-        len < PAGED_MIN || hint >= INSISTED_MIN && self.insists.load(Relaxed)
-    }
-}
-
-/// What mmap(2) is called with.
+/// Arguments of mmap(2).
 #[derive(Clone, Copy)]
 struct Call {
     address: usize,
@@ -104,8 +74,8 @@ impl Call {
     fn kernel(&self) -> Result<usize, c_int> {
         let Call { address, len, access, flags, fd, offset } = *self;
         let call = libc::SYS_mmap;
-        // SAFETY: the kernel's mmap, as the program asks for it; fixed ones over pages of the range
-        // that are changing, for that.
+        // SAFETY: the program's request; a fixed one lies over pages of the range that are
+        // changing.
         let mapped = unsafe { libc::syscall(call, address, len, access, flags, fd, offset) };
         result_of(mapped).map(|address| address as usize)
     }
@@ -121,7 +91,7 @@ impl Call {
         }
     }
 
-    /// The request without its place, and without what takes long.
+    /// The request without its address, and without flags that take long.
     fn anywhere(&self) -> Call {
         let barred = libc::MAP_FIXED
             | libc::MAP_FIXED_NOREPLACE
@@ -133,9 +103,10 @@ impl Call {
 
     fn request(&self) -> Request {
         let plain = self.flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
-        match (self.offset as usize).is_multiple_of(PAGE_SIZE) {
-            true => decide(self.len, self.access, plain),
-            false => Request::Kernel,
+        if (self.offset as usize).is_multiple_of(PAGE_SIZE) {
+            decide(self.len, self.access, plain)
+        } else {
+            Request::Kernel
         }
     }
 }
@@ -158,7 +129,7 @@ unsafe extern "C" fn mmap(
     mapped.map_or_else(refuse, |address| address as *mut c_void)
 }
 
-/// mmap64(2), the same.
+/// mmap64(2), which is mmap(2).
 ///
 /// # Safety
 /// As for the system call.
@@ -179,13 +150,13 @@ fn map(call: Call) -> Result<usize, c_int> {
     let Request::Paged(commit) = call.request() else {
         let Call { len, access, flags, fd, offset, .. } = call;
         let request = files::Request { len, access, flags, fd, offset };
-        let served = files::is_wanted(&request).then(process::get_for_files).flatten();
+        let served = files::is_wanted(&request).then(start::get_for_files).flatten();
         return match served.and_then(|process| process.map_file(request)) {
             Some(address) => Ok(address as usize),
             None => call.kernel(),
         };
     };
-    let Some(process) = process::get() else { return call.kernel() };
+    let Some(process) = start::get() else { return call.kernel() };
     if !process.can_hold(pages_of(call.len), commit) {
         return Err(libc::ENOMEM);
     }
@@ -200,7 +171,7 @@ fn map(call: Call) -> Result<usize, c_int> {
     Ok(process.address(range.first) as usize)
 }
 
-/// Takes pages for a mapping: at its hint, if they are free there. `None`: it is to be elsewhere.
+/// Takes pages for a mapping, at its hint if they are free there. `None`: outside the range.
 fn place(process: &Process, call: Call) -> Option<Range> {
     let hint = call.address.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
     let pages = pages_of(call.len);
@@ -222,7 +193,7 @@ fn place(process: &Process, call: Call) -> Option<Range> {
     }
 }
 
-/// Takes pages at an address that is a multiple of `align` pages. That of the range need not be.
+/// Takes pages at an address that is a multiple of `align` pages, which the range need not be.
 fn aligned(process: &Process, pages: u64, align: usize) -> Option<Range> {
     let base = process.extent().0 as usize / PAGE_SIZE;
     let whole = process.take(pages + align as u64 - 1, 1, Use::Mapping, Commit::Unchecked)?;
@@ -237,7 +208,7 @@ fn aligned(process: &Process, pages: u64, align: usize) -> Option<Range> {
     Some(range)
 }
 
-/// MAP_FIXED and its kin.
+/// MAP_FIXED and MAP_FIXED_NOREPLACE.
 fn map_at(call: Call) -> Result<usize, c_int> {
     let Some(named) = Named::of(call.address, call.len) else { return call.kernel() };
     match (call.request(), named.whole()) {
@@ -260,10 +231,10 @@ fn map_paged(process: &Process, range: Range, call: Call) -> Result<usize, c_int
     Ok(call.address)
 }
 
-/// Maps what cannot be paged over pages of the range. What the kernel refuses changes nothing.
+/// Maps unpaged memory over pages of the range. If the kernel refuses, nothing changes.
 fn map_foreign(named: &Named, call: Call) -> Result<usize, c_int> {
     let trial = call.anywhere().kernel()?;
-    // SAFETY: just made, and given to nobody.
+    // SAFETY: just mapped, and not passed on.
     unsafe { libc::syscall(libc::SYS_munmap, trial, call.len) };
     if call.over() == Over::Nothing {
         claim_outside(named)?;
@@ -280,7 +251,7 @@ fn map_foreign(named: &Named, call: Call) -> Result<usize, c_int> {
     result
 }
 
-/// Maps what lies before and after the range, if nothing is there.
+/// Maps the parts outside the range, if they are free.
 fn claim_outside(named: &Named) -> Result<(), c_int> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let access = libc::PROT_NONE;
@@ -289,7 +260,7 @@ fn claim_outside(named: &Named) -> Result<(), c_int> {
         let claim = Call { address, len, access, flags, fd: -1, offset: 0 };
         if let Err(error) = claim.kernel() {
             let claimed = parts[..index].iter();
-            // SAFETY: made by the turns before.
+            // SAFETY: mapped in earlier iterations.
             claimed.for_each(|(at, len)| unsafe {
                 libc::syscall(libc::SYS_munmap, *at, *len);
             });
@@ -317,6 +288,46 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
         return unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int };
     };
     named.process.hints.note_unmapped(address as usize, len);
-    // First, for the kernel may refuse it.
+    // First, because the kernel may refuse it.
     returned(unmap_outside(&named).inspect(|()| named.process.release(named.pages())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_private_memory_is_paged() {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        for (len, access, flags, expected) in [
+            (1, both, plain, Request::Paged(Commit::Checked)),
+            (1, libc::PROT_READ, plain, Request::Paged(Commit::Checked)),
+            (1, libc::PROT_NONE, plain, Request::Paged(Commit::Unchecked)),
+            (1, both, plain | libc::MAP_NORESERVE, Request::Paged(Commit::Unchecked)),
+            (1, both, plain | libc::MAP_POPULATE, Request::Paged(Commit::Checked)),
+            (0, both, plain, Request::Kernel),
+            (1, both | libc::PROT_EXEC, plain, Request::Kernel),
+            (1, both, libc::MAP_PRIVATE, Request::Kernel),
+            (1, both, libc::MAP_SHARED | libc::MAP_ANONYMOUS, Request::Kernel),
+            (1, both, plain | libc::MAP_STACK, Request::Kernel),
+            (1, both, plain | libc::MAP_GROWSDOWN, Request::Kernel),
+            (1, both, plain | libc::MAP_HUGETLB, Request::Kernel),
+            (1, both, plain | libc::MAP_LOCKED, Request::Kernel),
+            (1, both, plain | libc::MAP_FIXED, Request::Kernel),
+        ] {
+            assert_eq!(decide(len, access, flags), expected, "{len} {access:#x} {flags:#x}");
+        }
+    }
+
+    #[test]
+    fn an_offset_within_a_page_is_the_kernels_to_refuse() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let (address, len, access) = (0, PAGE_SIZE, libc::PROT_READ);
+        let at = |offset| Call { address, len, access, flags, fd: -1, offset };
+        assert_eq!(at(0).request(), Request::Paged(Commit::Checked));
+        assert_eq!(at(PAGE_SIZE as off_t).request(), Request::Paged(Commit::Checked));
+        assert_eq!(at(1).request(), Request::Kernel);
+        assert!(!at(0).anywhere().is_fixed());
+    }
 }

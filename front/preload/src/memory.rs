@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Own -- main    everything                                       Pages
-//!     \- spare   when nobody can get at main, since the thread that has it was interrupted there,
-//!                and the handler of the signal asks, or makes others wait     Pieces
+//!     \- spare   when main cannot be locked: a signal handler interrupted the thread that has
+//!                it, and allocates, or waits for threads that allocate        Pieces
 //! ```
-//! Its locks are held over a fork ([`ForkLock`]), so that the child finds it whole. A handler that
-//! interrupted a thread at `main`, and forks, cannot have that lock: its child leaves `main` alone
-//! for good.
+//! Its locks are held during a fork ([`ForkLock`]), so that the child finds it consistent. A signal
+//! handler that interrupted its thread at `main`, and forks, cannot take that lock: its child does
+//! not use `main` again.
 
 use crate::dump;
 use crate::signals::Blocked;
@@ -22,11 +22,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// Bytes mapped for the manager's own memory.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory straight from the kernel.
+/// Memory mapped from the kernel.
 struct Pages;
 
-// SAFETY: what `alloc` returns is a fresh mapping of at least the size asked for; `free` gives
-// whole mappings back; `free_part` gives back their ends.
+// SAFETY: `alloc` returns a fresh mapping of at least the requested size; `free` unmaps whole
+// mappings; `free_part` unmaps their ends.
 unsafe impl Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         match sys::map_anonymous(size) {
@@ -44,14 +44,14 @@ unsafe impl Allocator for Pages {
     }
 
     fn free_part(&self, address: *mut u8, old: usize, new: usize) -> bool {
-        // SAFETY: the end of a mapping that the allocator has given up.
+        // SAFETY: the end of a mapping, which the allocator no longer uses.
         unsafe { sys::unmap(address.add(new), old - new) };
         MAPPED.fetch_sub(old - new, Relaxed);
         true
     }
 
     fn free(&self, address: *mut u8, size: usize) -> bool {
-        // SAFETY: a whole mapping that the allocator has given up.
+        // SAFETY: a whole mapping, which the allocator no longer uses.
         unsafe { sys::unmap(address, size) };
         MAPPED.fetch_sub(size, Relaxed);
         true
@@ -70,14 +70,14 @@ unsafe impl Allocator for Pages {
     }
 }
 
-/// Memory of the spare arena: pieces that are never given back, so that an address tells.
+/// Memory of the spare arena: pieces that are never unmapped, so that an address identifies them.
 struct Pieces;
 
-/// How many there may be: each is twice as large as the one before, or as large as it must be.
+/// Maximum number of pieces; each is at least twice as large as the one before.
 const PIECES_MAX: usize = 32;
 const PIECE_MIN: usize = 1 << 20;
 
-/// First address and bytes of each.
+/// First address and length of each.
 static PIECES: [(AtomicUsize, AtomicUsize); PIECES_MAX] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; PIECES_MAX];
 static PIECES_MADE: AtomicUsize = AtomicUsize::new(0);
@@ -92,10 +92,10 @@ impl Pieces {
     }
 }
 
-// SAFETY: what `alloc` returns is a fresh mapping of at least the size asked for; nothing is freed.
+// SAFETY: `alloc` returns a fresh mapping of at least the requested size; nothing is freed.
 unsafe impl Allocator for Pieces {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        // Under the lock of the arena, as all calls are.
+        // Called with the arena locked.
         let made = PIECES_MADE.load(Relaxed);
         let Some((first, len)) = PIECES.get(made) else { return (ptr::null_mut(), 0, 0) };
         let bytes = size.max(PIECE_MIN << made);
@@ -133,10 +133,10 @@ unsafe impl Allocator for Pieces {
     }
 }
 
-/// The allocator behind every Box and Vec of this library.
+/// The allocator of this library.
 struct Own {
     main: Mutex<Dlmalloc<Pages>>,
-    /// For when nobody can get at `main`.
+    /// Used while `main` cannot be locked.
     spare: Mutex<Dlmalloc<Pieces>>,
 }
 
@@ -146,22 +146,22 @@ static OWN: Own = Own {
     spare: Mutex::new(Dlmalloc::new_with_allocator(Pieces)),
 };
 
-/// Whether the thread that has `main` was interrupted there by a signal, whose handler waits for
-/// threads that may wait for it. In a child that it forks, for good.
+/// Set while a signal handler, which interrupted the thread that has `main` locked, waits for other
+/// threads, which may need `main`. Stays set in a child that the handler forks.
 static STUCK: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread is at `main`: if it asks again, from a signal's handler.
+    /// Whether this thread has `main` locked: an allocation in a signal handler sees it set.
     static AT_MAIN: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Own {
-    /// Calls `act` with the main arena; `None`: it cannot be had.
+    /// Calls `act` with the main arena; `None`: it cannot be locked.
     fn main<R>(&self, act: impl FnOnce(&mut Dlmalloc<Pages>) -> R) -> Option<R> {
         if AT_MAIN.replace(true) {
             return None;
         }
-        // A handler sees it set whenever the lock is held.
+        // Set before the lock is taken, so that a signal handler always sees it.
         compiler_fence(SeqCst);
         let guard = self.lock_main();
         let result = guard.map(|mut main| act(&mut main));
@@ -170,7 +170,7 @@ impl Own {
         result
     }
 
-    /// The main arena; `None`: who has it is stuck.
+    /// The main arena; `None`: its holder cannot release it.
     fn lock_main(&self) -> Option<MutexGuard<'_, Dlmalloc<Pages>>> {
         let mut attempt = 0;
         loop {
@@ -184,7 +184,7 @@ impl Own {
         }
     }
 
-    /// Calls `act` with the spare arena, which no signal interrupts.
+    /// Calls `act` with the spare arena. Signals are blocked.
     #[cold]
     fn spare<R>(&self, act: impl FnOnce(&mut Dlmalloc<Pieces>) -> R) -> R {
         let _blocked = Blocked::now();
@@ -192,47 +192,48 @@ impl Own {
     }
 }
 
-// SAFETY: Dlmalloc meets the contract of GlobalAlloc under its lock; size and alignment are handed
-// on unchanged, and what is freed or resized goes to the arena that it is of. What is of an arena
-// that cannot be had is not freed, and copied to be resized.
+// SAFETY: Dlmalloc meets the contract of GlobalAlloc under its lock; size and alignment are passed
+// on unchanged, and a block goes back to its own arena. A block of an arena that cannot be locked
+// is not freed, and is copied to be resized.
 unsafe impl GlobalAlloc for Own {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: as the caller of alloc says.
+        // SAFETY: as the caller of alloc guarantees.
         let block = self.main(|main| unsafe { main.malloc(size, align) });
-        // SAFETY: likewise.
+        // SAFETY: as the caller of alloc guarantees.
         block.unwrap_or_else(|| self.spare(|spare| unsafe { spare.malloc(size, align) }))
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         let (size, align) = (layout.size(), layout.align());
         if Pieces::hold(address) {
-            // SAFETY: as the caller of dealloc says.
+            // SAFETY: as the caller of dealloc guarantees.
             return self.spare(|spare| unsafe { spare.free(address, size, align) });
         }
-        // SAFETY: likewise. Of no use to anybody if it cannot be had.
+        // SAFETY: as the caller of dealloc guarantees. If the arena cannot be locked the block is
+        // lost.
         let _ = self.main(|main| unsafe { main.free(address, size, align) });
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: as the caller of alloc_zeroed says.
+        // SAFETY: as the caller of alloc_zeroed guarantees.
         let block = self.main(|main| unsafe { main.calloc(size, align) });
-        // SAFETY: likewise.
+        // SAFETY: as the caller of alloc_zeroed guarantees.
         block.unwrap_or_else(|| self.spare(|spare| unsafe { spare.calloc(size, align) }))
     }
 
     unsafe fn realloc(&self, address: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (before, align) = (layout.size(), layout.align());
         if Pieces::hold(address) {
-            // SAFETY: as the caller of realloc says.
+            // SAFETY: as the caller of realloc guarantees.
             return self.spare(|spare| unsafe { spare.realloc(address, before, align, size) });
         }
-        // SAFETY: likewise.
+        // SAFETY: as the caller of realloc guarantees.
         let block = self.main(|main| unsafe { main.realloc(address, before, align, size) });
         block.unwrap_or_else(|| {
             self.spare(|spare| {
-                // SAFETY: a new block, apart from the old one; both have what is copied.
+                // SAFETY: a new block, disjoint from the old one; both hold what is copied.
                 unsafe {
                     let new = spare.malloc(size, align);
                     if !new.is_null() {
@@ -250,39 +251,39 @@ pub(crate) fn mapped() -> usize {
     MAPPED.load(Relaxed)
 }
 
-/// Before this thread waits for others, possibly from a signal's handler: if it is at the arena
-/// itself, they go on without that, and lose what they free of it meanwhile.
+/// Call before waiting for other threads, possibly in a signal handler. If this thread has `main`
+/// locked, others continue without it, and leak what they free meanwhile.
 pub(crate) fn step_aside() {
     if is_interrupted() {
         STUCK.store(true, Release);
     }
 }
 
-/// In the helper, when the program has ended: one of its threads may have `main` for ever.
+/// In the helper, once the program has ended: one of its threads may have had `main` locked.
 pub(crate) fn abandon() {
     STUCK.store(true, Release);
 }
 
-/// Whether this thread is at the arena, so that this is a signal's handler.
+/// Whether this thread has `main` locked, so that this is a signal handler.
 pub(crate) fn is_interrupted() -> bool {
     AT_MAIN.get()
 }
 
-/// What [`step_aside`] began is over: in the parent of a forked child, that is; in the child,
-/// others that may have been at the arena are gone, and it stays as it is.
+/// Ends [`step_aside`] in the parent of a forked child. In the child, the state stays: other
+/// threads that may have been at the arena do not exist there.
 pub(crate) fn step_back() {
     if is_interrupted() {
         STUCK.store(false, Release);
     }
 }
 
-/// Keeps the allocator as it is until dropped. Its holder must not allocate.
+/// Keeps the allocator locked until dropped. Its holder must not allocate.
 pub(crate) struct ForkLock(
     #[expect(dead_code, reason = "held, not read")] Option<MutexGuard<'static, Dlmalloc<Pages>>>,
     #[expect(dead_code, reason = "held, not read")] MutexGuard<'static, Dlmalloc<Pieces>>,
 );
 
-/// Takes the allocator's locks for a fork; but for one that a thread is stuck with. Signals are
+/// Locks the allocator for a fork, except an arena whose holder cannot release it. Signals are
 /// blocked.
 pub(crate) fn lock_for_fork(_: &Blocked) -> ForkLock {
     let main = if is_interrupted() { None } else { OWN.lock_main() };

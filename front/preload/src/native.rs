@@ -1,18 +1,20 @@
-//! The C library's own malloc and break, whoever else has functions of their names.
+//! The C library's own malloc and break, even if other libraries define functions of the same
+//! names.
 //!
 //! ```text
 //! libc.so.6 in memory: PT_DYNAMIC -> DT_GNU_HASH, DT_SYMTAB, DT_STRTAB -> __libc_malloc ...
 //! ```
-//! Other mallocs (mimalloc, tcmalloc, jemalloc) export `__libc_malloc` and its kin as well, and the
-//! dynamic linker binds to the first it finds. So they are looked up in the tables of the C library
-//! itself. That neither allocates nor calls anything that does: malloc may be what asks.
+//! Other mallocs (mimalloc, tcmalloc, jemalloc) also export `__libc_malloc` and its relatives, and
+//! the dynamic linker binds to the first definition. So these functions are looked up in the C
+//! library's own symbol tables. The lookup neither allocates nor calls anything that does, because
+//! malloc may be the caller.
 
 use libc::{Elf64_Sym, PT_DYNAMIC, c_char, c_int, c_void, dl_phdr_info, intptr_t, size_t};
 use std::ffi::CStr;
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// What the C library has.
+/// The C library's functions.
 pub(crate) struct Native {
     pub(crate) malloc: unsafe extern "C" fn(size_t) -> *mut c_void,
     pub(crate) calloc: unsafe extern "C" fn(size_t, size_t) -> *mut c_void,
@@ -31,7 +33,7 @@ pub(crate) fn native() -> &'static Native {
     NATIVE.get_or_init(find)
 }
 
-/// An address in the C library: of a function that nobody has a reason to bring along.
+/// An address in the C library: a function that no other library defines.
 pub(crate) fn inside_libc() -> usize {
     libc::gnu_get_libc_version as *const c_void as usize
 }
@@ -44,10 +46,10 @@ fn find() -> Native {
     let address = |name: &CStr| {
         let found = search.found.as_ref().and_then(|tables| tables.function(name));
         found.unwrap_or_else(|| {
-            crate::report::end("functions of the C library are not found: it must be glibc")
+            crate::end::end("functions of the C library are not found: it must be glibc")
         })
     };
-    // SAFETY: what has these names in every glibc are functions of these types.
+    // SAFETY: in every glibc, functions of these names have these types.
     unsafe {
         Native {
             malloc: transmute::<usize, _>(address(c"__libc_malloc")),
@@ -62,7 +64,7 @@ fn find() -> Native {
 }
 
 struct Search {
-    /// In the object that is searched.
+    /// An address in the searched object.
     address: usize,
     found: Option<Tables>,
 }
@@ -88,14 +90,14 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
-/// Looks whether a loaded object is the one that is searched.
+/// Checks whether a loaded object is the searched one.
 ///
 /// # Safety
-/// `object` describes a loaded object, and `search` is a [`Search`] of the caller's.
+/// `object` describes a loaded object, and `search` points to a [`Search`].
 unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_void) -> c_int {
     // SAFETY: the loader's description of an object and `find`'s search, both for this call.
     let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
-    // SAFETY: so many headers begin there.
+    // SAFETY: the object has so many headers there.
     let headers =
         unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
     let base = object.dlpi_addr as usize;
@@ -106,7 +108,7 @@ unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_v
         return 0;
     }
     let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC);
-    // SAFETY: the section of a loaded object, which stays.
+    // SAFETY: a section of a loaded object that stays loaded.
     search.found = dynamic.and_then(|header| unsafe { tables(base, header.p_vaddr as usize) });
     1
 }
@@ -117,9 +119,9 @@ unsafe fn tables(base: usize, offset: usize) -> Option<Tables> {
     let (mut hash, mut symbols, mut names) = (None, None, None);
     let mut entry = (base + offset) as *const Dynamic;
     loop {
-        // SAFETY: the end has not been seen yet.
+        // SAFETY: the end has not been reached.
         let Dynamic { tag, value } = unsafe { entry.read() };
-        // The loader adds the base where it can write.
+        // The loader has added the base where the section is writable.
         let address = if value < base { base + value } else { value };
         match tag {
             DT_NULL => break,
@@ -141,9 +143,9 @@ impl Tables {
             .to_bytes()
             .iter()
             .fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-        // SAFETY: the table's four words of header, a filter of 64-bit words, buckets, and a chain
-        // of hashes for each bucket, whose last has its lowest bit set: gnu.org's format. Symbols
-        // and names are those of the same object.
+        // SAFETY: gnu.org's format of the table: a header of four words, a filter of 64-bit words,
+        // buckets, and a chain of hashes per bucket, whose last has its lowest bit set. Symbols and
+        // names belong to the same object.
         unsafe {
             let [buckets, first, filter] = [0, 1, 2].map(|at| *self.hash.add(at) as usize);
             let bucket_at = self.hash.add(4 + 2 * filter);

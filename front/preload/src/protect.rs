@@ -1,13 +1,14 @@
-//! mprotect, and locks in memory.
+//! mprotect, and mlock with its relatives.
 
 use crate::process::{self, Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
 use crate::spans::{Holder, Named, Span, fail, result_of, returned};
+use crate::start;
 use highwater_mm::Range;
 use libc::{c_int, c_long, c_void, size_t};
 
-/// PROT_SEM, which Linux takes and which means nothing.
+/// PROT_SEM, which Linux accepts and ignores.
 const PROT_SEM: c_int = 8;
 const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC | PROT_SEM;
 
@@ -22,7 +23,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
         None => unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) as c_int },
         Some(_) if access & !PROT_ALL != 0 => fail(libc::EINVAL),
         Some(named) => {
-            // As the kernel does: up to the first page that is not mapped.
+            // As in the kernel: up to the first page that is not mapped.
             let mut spans = named.spans().into_iter();
             returned(spans.try_for_each(|span| protect_span(named.process, &span, access)))
         }
@@ -31,7 +32,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
 
 fn protect_span(process: &Process, span: &Span, access: c_int) -> Result<(), c_int> {
     match span.holder {
-        Holder::Nobody => Err(libc::ENOMEM),
+        Holder::Unused => Err(libc::ENOMEM),
         Holder::Kernel => {
             let call = libc::SYS_mprotect;
             // SAFETY: the program's own mapping, at its request.
@@ -52,8 +53,8 @@ pub(crate) fn set_access(process: &Process, range: Range, access: c_int) -> Resu
     changed.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))
 }
 
-/// How pages are to be protected that the program wants to access so. A file's are not writable
-/// anyway; what may be done to them beyond that is the kernel's business.
+/// The protection for pages of a region when the program requests `access`. Pages of a file are
+/// never writable; any other access makes the mapping the kernel's.
 fn file_access(process: &Process, range: Range, used_as: Use, access: c_int) -> c_int {
     match access {
         libc::PROT_NONE => access,
@@ -68,7 +69,7 @@ fn file_access(process: &Process, range: Range, used_as: Use, access: c_int) -> 
     }
 }
 
-/// mlock(2): what is paged cannot be kept in memory.
+/// mlock(2): paged memory cannot be locked.
 ///
 /// # Safety
 /// As for the system call.
@@ -94,13 +95,13 @@ fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) 
     }
 }
 
-/// mlockall(2): it would touch every page of the range.
+/// mlockall(2), refused because it would touch every page of the range.
 ///
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    match process::get() {
+    match start::get() {
         Some(_) => fail(libc::ENOMEM),
         // SAFETY: at the program's request.
         None => unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int },

@@ -1,78 +1,67 @@
-//! Pages of the range that come into use and go out of it.
+//! Taking, releasing and replacing pages of the range.
 //!
 //! ```text
 //! take      free ------------------------------------------------> in use
 //! release   in use --> changing: contents dropped, ordinary -----> free
 //! replace   anything -> changing: contents dropped, mapped anew --> in use
 //! ```
-//! While pages are changing they belong to the thread that changes them: nobody else is given them,
-//! and a fault there waits until the change is over. So MAP_FIXED is one step for other threads, as
-//! the kernel's is. Free pages are readable and writable, but where an access was refused
-//! (`Program::stray`): mappings that are released are made so, whoever protected them; blocks of
-//! malloc must be writable when they are freed.
+//! Changing pages belong to the thread that changes them: no other thread gets them, and a fault
+//! there waits until the change is over. So MAP_FIXED is atomic for other threads, as in the
+//! kernel. Free pages are readable and writable, except where an access was refused
+//! (`Program::stray`): a released mapping loses its protections, while blocks of malloc are
+//! writable when freed.
 //!
-//! [`Changes`] comes before `regions`: a fork waits until no page is changing or moving.
+//! The lock of `Changes` (changes.rs) comes before that of `regions`: a fork waits until no page is
+//! changing or moving.
 
 use crate::caller;
+use crate::end::end;
 use crate::inherit::Inheritance;
-use crate::process::{Commit, Process, SPACE};
+use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
-use crate::report;
 use crate::signals::Blocked;
+use crate::units::Commit;
 use highwater_mm::Range;
 use highwater_os::sys;
 use highwater_session::Settings;
 use highwater_units::{PAGE_SIZE, Vpn};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustix::process::{Resource, getrlimit};
+use std::sync::RwLockReadGuard;
 
-/// Address space of the range, so that large reservations are paged, too: a tenth of what a process
-/// has. The manager's table takes 16 KiB for each TiB that is not touched.
+/// Length of the range: a tenth of a process's addresses, so that large reservations are paged,
+/// too. The manager's table takes 16 KiB per TiB that is not touched.
 const RANGE: u64 = 12 << 40;
-/// What sanitizers leave a program, which refuse addresses elsewhere.
+/// The addresses that sanitizers leave to a program.
 const RANGE_SANITIZED: u64 = 256 << 30;
-/// Below this no program can be served.
+/// A process with less is not served.
 const RANGE_MIN: u64 = 1 << 30;
-/// The range holds this many times what memory and swap can.
+/// Minimum length of the range, as a multiple of memory and swap.
 const RANGE_PER_CAPACITY: u64 = 2;
 
 fn capacity_of(settings: &Settings) -> u64 {
     settings.memory.0 + settings.swap.iter().map(|area| area.spec.capacity().0).sum::<u64>()
 }
 
-/// Pages of address space for the range of a process. Under a limit (RLIMIT_AS, or no
-/// overcommitment) the program is left as much.
+/// Length in pages of the range of a process. Under a limit (RLIMIT_AS, or no overcommitment) the
+/// program keeps as many addresses.
 pub(crate) fn pages_for(settings: &Settings) -> u64 {
     let capacity = capacity_of(settings);
     let most = if caller::are_addresses_fixed() { RANGE_SANITIZED } else { RANGE };
     let least = capacity.saturating_mul(RANGE_PER_CAPACITY).clamp(RANGE_MIN, most);
-    let limit = address_space_limit();
-    let fits = |len: &u64| *len <= limit / 2 && can_map(*len);
-    let halves = std::iter::successors(Some(most), |len| Some(len / 2));
-    halves.take_while(|len| *len >= least).find(fits).unwrap_or(least) / PAGE_SIZE as u64
+    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    largest(most, least, |len| len <= limit / 2 && can_map(len)) / PAGE_SIZE as u64
 }
 
-fn address_space_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: fills in the structure given.
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-    limit.rlim_cur
+/// The largest of `most`, its half, its quarter, ... that fits; `least` if none of these does.
+fn largest(most: u64, least: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let halves = std::iter::successors(Some(most), |len| Some(len / 2));
+    halves.take_while(|len| *len >= least).find(|len| fits(*len)).unwrap_or(least)
 }
 
 fn can_map(len: u64) -> bool {
     let mapped = sys::map_anonymous(len as usize);
-    // SAFETY: a new mapping, which nobody has seen when it goes.
+    // SAFETY: a new mapping that nothing refers to.
     mapped.map(|address| unsafe { sys::unmap(address, len as usize) }).is_ok()
-}
-
-/// Keeps changes of regions and forks apart.
-#[derive(Default)]
-pub(crate) struct Changes(RwLock<()>);
-
-impl Changes {
-    /// Waits until nobody changes anything; nobody does while the guard lives. Signals are blocked.
-    pub(crate) fn stop(&self) -> RwLockWriteGuard<'_, ()> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A change under way. Signals are blocked.
@@ -84,23 +73,23 @@ pub(crate) struct Change<'a> {
 /// What may be in use where something is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Anything: it is replaced.
+    /// Any pages, which are replaced.
     Anything,
-    /// Nothing.
+    /// No pages.
     Nothing,
 }
 
-/// Pages that are changing, and what to do at the end.
+/// Pages that are changing, and what is needed to end the change.
 struct Changing {
     range: Range,
-    /// What was there.
+    /// The regions before the change.
     before: Vec<Region>,
-    /// How many faults were left waiting before.
+    /// Number of faults that were waiting before.
     awaited: u64,
 }
 
 impl Process {
-    /// Bytes that memory and swap hold.
+    /// Capacity of memory and swap, in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         capacity_of(&self.settings)
     }
@@ -108,11 +97,11 @@ impl Process {
     /// Begins a change.
     pub(crate) fn change(&self) -> Change<'_> {
         let blocked = Blocked::now();
-        let _shared = self.changes.0.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.changes.begin();
         Change { _shared, blocked }
     }
 
-    /// Takes pages that read as zeros. `None` if there is no room, or they could not all be held.
+    /// Takes pages, which read as zeros. `None` if the range has no room, or `check` fails.
     pub(crate) fn take(
         &self,
         pages: u64,
@@ -128,17 +117,17 @@ impl Process {
         self.make_ordinary(range).then_some(range)
     }
 
-    /// Whether memory and swap could hold so many pages more, if that matters.
+    /// Whether memory and swap could hold `pages` more, if that is to be checked.
     pub(crate) fn can_hold(&self, pages: u64, check: Commit) -> bool {
         check == Commit::Unchecked || pages <= self.manager.capacity_left()
     }
 
-    /// Pages may have been protected while they were free, to catch stray accesses.
+    /// Removes the protection that free pages got after a stray access.
     pub(crate) fn make_ordinary(&self, range: Range) -> bool {
         self.manager.platform().unprotect(SPACE, range.first, range.end).is_ok()
     }
 
-    /// Takes these pages, if they are free.
+    /// Takes these pages if they are free.
     pub(crate) fn take_at(&self, range: Range, used_as: Use) -> bool {
         let blocked = Blocked::now();
         let pages = range.end.0 - range.first.0;
@@ -146,13 +135,13 @@ impl Process {
         taken && self.make_ordinary(range)
     }
 
-    /// Lengthens a region by free pages.
+    /// Extends a region by the free pages behind it.
     pub(crate) fn grow(&self, region: Region, pages: u64) -> bool {
         let blocked = Blocked::now();
         self.regions_mut(&blocked).grow(region, pages)
     }
 
-    /// Drops contents and takes the pages out of use.
+    /// Drops the contents of pages and frees the pages.
     pub(crate) fn release(&self, range: Range) {
         self.end_files(range);
         let change = self.change();
@@ -166,7 +155,7 @@ impl Process {
             if is_clean {
                 regions.release(region.range);
             } else {
-                // It was unmapped past us, and may be somebody's: it is never used again.
+                // Unmapped by a raw system call, so it may have another owner: never used again.
                 regions.settle(region.range, Use::Foreign);
             }
             regions.inherited.forget(region.range);
@@ -176,7 +165,8 @@ impl Process {
         }
     }
 
-    /// Drops what is in a region that is going out of use; whether its pages are as new ones.
+    /// Drops the contents of a region that is released. Returns whether its pages are as good as
+    /// new.
     fn empty(&self, region: &Region) -> bool {
         let Range { first, end } = region.range;
         match region.used_as {
@@ -196,16 +186,15 @@ impl Process {
         }
     }
 
-    /// Drops contents, if there are any: the helper need not be asked for what was never touched.
+    /// Drops contents if there are any: untouched memory needs no call of the helper.
     fn drop_contents(&self, range: Range) {
         if self.manager.used_pages(SPACE, range).next().is_some() {
             self.in_helper(|| self.manager.discard(SPACE, range));
         }
     }
 
-    /// Maps something anew at a range, in one step for other threads: `act` makes the pages what
-    /// they are to be. Contents that were there are gone by then. `None`: pages are in use that may
-    /// not be, or `act` failed.
+    /// Maps something over a range, atomically for other threads. Old contents are dropped, then
+    /// `act` sets the pages up. `None`: `over` forbids it, or `act` failed.
     pub(crate) fn replace<R>(
         &self,
         range: Range,
@@ -219,7 +208,7 @@ impl Process {
         self.in_helper(|| {
             for region in &changing.before {
                 match (region.used_as, used_as) {
-                    // The kernel's MAP_FIXED replaces its own.
+                    // The kernel's MAP_FIXED replaces its own mapping.
                     (Use::Foreign, Use::Foreign) => {}
                     (Use::Foreign, _) => self.regain(region.range),
                     _ => self.manager.discard(SPACE, region.range),
@@ -235,7 +224,7 @@ impl Process {
         done
     }
 
-    /// Makes all of a range changing, waiting for other threads' changes there.
+    /// Marks a whole range as changing; waits for other threads' changes there.
     fn begin_change(&self, change: &Change<'_>, range: Range, over: Over) -> Option<Changing> {
         let mut attempt = 0;
         loop {
@@ -256,7 +245,7 @@ impl Process {
         }
     }
 
-    /// `None`: the pages are free.
+    /// Ends a change. `None` frees the pages.
     fn end_change(&self, change: &Change<'_>, changing: &Changing, used_as: Option<Use>) {
         let mut regions = self.regions_mut(&change.blocked);
         match used_as {
@@ -268,7 +257,7 @@ impl Process {
         self.wake_if(is_awaited, changing.range);
     }
 
-    /// Lets threads look again that were left waiting, perhaps in this range.
+    /// Wakes threads whose faults waited, perhaps in this range.
     fn wake_if(&self, is_awaited: bool, range: Range) {
         if is_awaited {
             let bytes = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
@@ -277,13 +266,13 @@ impl Process {
         }
     }
 
-    /// Moves contents to pages that read as zeros, with what children are to see of them.
+    /// Moves contents, and advice about forks, to pages that read as zeros.
     pub(crate) fn relocate(&self, range: Range, to: Vpn) {
         let _change = self.change();
         self.shift(range, to);
     }
 
-    /// Does so for a caller that has begun a change.
+    /// As [`Process::relocate`], for a caller that has begun a change.
     pub(crate) fn shift(&self, range: Range, to: Vpn) {
         let blocked = Blocked::now();
         self.in_helper(|| {
@@ -293,7 +282,7 @@ impl Process {
         self.regions_mut(&blocked).inherited.carry(range, to);
     }
 
-    /// Gives pages added at the end of `old` the protection of its last page.
+    /// Protects pages added at the end of `old` like its last page.
     pub(crate) fn extend_access(&self, old: Range, tail: Range) -> bool {
         let platform = self.manager.platform();
         let last = platform.access_at(SPACE, Vpn(old.end.0 - 1));
@@ -301,7 +290,7 @@ impl Process {
             && last.is_none_or(|bits| platform.protect(SPACE, tail.first, tail.end, bits).is_ok())
     }
 
-    /// Gives `new` the protections of `old`, page for page.
+    /// Protects `new` like `old`, page for page.
     pub(crate) fn carry_access(&self, old: Range, new: Range) -> bool {
         let platform = self.manager.platform();
         let protected = platform.protected(SPACE, old.first, old.end);
@@ -311,27 +300,27 @@ impl Process {
         })
     }
 
-    /// Makes pages that the program mapped something over the manager's again.
+    /// Takes pages back that the kernel had mapped.
     fn regain(&self, range: Range) {
         self.in_helper(|| {
             let regained = self.manager.platform().regain(SPACE, range.first, range.end);
             if let Err(error) = regained {
-                report::end(&format!("pages cannot be registered again: {error}"));
+                end(&format!("pages cannot be registered again: {error}"));
             }
         });
     }
 
-    /// Follows madvise(2) on what a forked child gets of a range.
+    /// Records an advice of madvise(2) about forked children.
     pub(crate) fn advise_fork(&self, range: Range, advice: libc::c_int) {
         let blocked = Blocked::now();
         self.regions_mut(&blocked).inherited.advise(range, advice);
     }
 
-    /// In a forked child that has all pages of its parent: drops what the parent said that it shall
-    /// not have. What objects lie on stays, since malloc goes on using it.
+    /// In a forked child that has all pages of its parent: drops pages as the parent's advice says.
+    /// Pages of objects stay, because malloc goes on using them.
     pub(crate) fn heed_inheritance(&self) {
-        let told = self.regions().inherited.in_child();
-        for (range, what) in told {
+        let advised = self.regions().inherited.in_child();
+        for (range, what) in advised {
             match what {
                 Inheritance::Zeros => self.discard(range),
                 Inheritance::Absent | Inheritance::AbsentZeros => {
@@ -343,5 +332,34 @@ impl Process {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_is_the_largest_that_fits() {
+        let table = [
+            // most, least, limit, expected
+            (1024, 64, u64::MAX, 1024),
+            (1024, 64, 1024, 1024),
+            (1024, 64, 1023, 512),
+            (1024, 64, 64, 64),
+            (1024, 64, 63, 64),
+            (1024, 100, 127, 100),
+            (64, 64, 0, 64),
+        ];
+        for (most, least, limit, expected) in table {
+            let found = largest(most, least, |len| len <= limit);
+            assert_eq!(found, expected, "{most} to {least} in {limit}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_maps_a_page_and_not_all_addresses() {
+        assert!(can_map(PAGE_SIZE as u64));
+        assert!(!can_map(1 << 62));
     }
 }

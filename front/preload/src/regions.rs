@@ -1,13 +1,14 @@
-//! Which pages of the range are in use, and as what.
+//! Which pages of the range are in use, and for what.
 //!
 //! ```text
 //! used:  first page -> Region { end, use }      neighbours of equal use stay apart: a region is a
 //! free:  first page -> end; and by length       bound for what a fault brings along
 //! ```
-//! What a thread unmaps or maps over is [`Use::Changing`] meanwhile: the contents go while the
-//! pages are still in use, so that no other thread is given them early, and a fault there waits for
-//! the end of the change ([`Regions::await_change`]).
-//! Conservation: used and free regions partition the range. The owner's lock protects it.
+//! A region that a thread unmaps or maps over is [`Use::Changing`] meanwhile: its contents are
+//! dropped while it is still in use, so that no other thread gets its pages early, and a fault
+//! there waits for the end of the change ([`Regions::await_change`]).
+//!
+//! Conservation: used and free regions partition the range. Locking: by the owner.
 
 use crate::inherit::Inherited;
 use highwater_mm::Range;
@@ -15,7 +16,7 @@ use highwater_units::{SpaceId, Vpn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// What a region is.
+/// The use of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A mapping of the program.
@@ -24,11 +25,11 @@ pub(crate) enum Use {
     Block,
     /// The slabs of all smaller blocks.
     Objects,
-    /// A mapping of a file, whose pages a space of their own has.
+    /// A mapping of a file; its pages are in a space of their own.
     File(SpaceId),
-    /// The program mapped something else over it, with MAP_FIXED: the kernel's.
+    /// A mapping of the kernel's, which the program made with MAP_FIXED.
     Foreign,
-    /// A thread is unmapping it, or mapping something there.
+    /// A thread is unmapping it, or mapping something over it.
     Changing,
 }
 
@@ -37,7 +38,7 @@ pub(crate) enum Use {
 pub(crate) struct Region {
     /// Its pages.
     pub(crate) range: Range,
-    /// What it is.
+    /// Its use.
     pub(crate) used_as: Use,
 }
 
@@ -48,24 +49,24 @@ pub(crate) struct Regions {
     free: BTreeMap<u64, u64>,
     /// (length, first page) of the free regions.
     by_length: BTreeSet<(u64, u64)>,
-    /// What forked children do not get as it is.
+    /// Advice about forked children.
     pub(crate) inherited: Inherited,
     awaited: Awaited,
 }
 
-/// How many faults were left waiting for the end of a change.
+/// Number of faults that were left waiting for the end of a change.
 #[derive(Debug, Default)]
 struct Awaited(AtomicU64);
 
 impl Clone for Awaited {
-    /// Of a copy nobody waits.
+    /// No fault waits for a copy.
     fn clone(&self) -> Awaited {
         Awaited::default()
     }
 }
 
 impl Regions {
-    /// `pages` free pages.
+    /// A range of `pages` free pages.
     pub(crate) fn new(pages: u64) -> Regions {
         let mut regions = Regions {
             used: BTreeMap::new(),
@@ -78,15 +79,15 @@ impl Regions {
         regions
     }
 
-    /// The region that a page belongs to.
+    /// The region of a page.
     pub(crate) fn find(&self, vpn: Vpn) -> Option<Region> {
         let (first, (end, used_as)) = self.used.range(..=vpn.0).next_back()?;
         let range = Range { first: Vpn(*first), end: Vpn(*end) };
         (vpn.0 < *end).then_some(Region { range, used_as: *used_as })
     }
 
-    /// Takes `pages` pages whose first is a multiple of `align`: the smallest free region that
-    /// holds them, the lowest of these.
+    /// Takes `pages` pages whose first is a multiple of `align`, from the smallest free region that
+    /// holds them, and the lowest of these.
     pub(crate) fn take(&mut self, pages: u64, align: u64, used_as: Use) -> Option<Range> {
         let fits = |(length, first): &(u64, u64)| {
             let start = first.next_multiple_of(align);
@@ -100,7 +101,7 @@ impl Regions {
         Some(Range { first: Vpn(start), end: Vpn(start + pages) })
     }
 
-    /// Takes the `pages` pages at `first`, if they are free.
+    /// Takes the `pages` pages at `first` if they are free.
     pub(crate) fn take_at(&mut self, first: Vpn, pages: u64, used_as: Use) -> bool {
         let end = first.0 + pages;
         let holder = self.free.range(..=first.0).next_back().filter(|(_, stop)| **stop >= end);
@@ -112,13 +113,13 @@ impl Regions {
         true
     }
 
-    /// How many blocks of malloc there are, and their pages.
+    /// Number of blocks of malloc, and of their pages.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         let blocks = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Block);
         blocks.fold((0, 0), |(count, pages), (first, (end, _))| (count + 1, pages + end - first))
     }
 
-    /// The regions that have pages in a range, whole.
+    /// The whole regions that have pages in a range, the last first.
     pub(crate) fn within(&self, range: Range) -> Vec<Region> {
         let last = self.used.range(..range.end.0).rev();
         let touched = last.take_while(|(_, (end, _))| *end > range.first.0);
@@ -129,7 +130,7 @@ impl Regions {
         touched.map(region).collect()
     }
 
-    /// Pages 0 to before `end`, less what is the kernel's: (first, after the last) of each part.
+    /// The parts of pages 0 to `end` that are not the kernel's, as (first, after the last).
     pub(crate) fn own_parts(&self, end: Vpn) -> Vec<(Vpn, Vpn)> {
         let foreign = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Foreign);
         let borders = foreign.map(|(first, (after, _))| (Vpn(*first), Vpn(*after)));
@@ -153,14 +154,14 @@ impl Regions {
         pages == range.end.0 - range.first.0
     }
 
-    /// Makes pages in use a region of their own, of another use.
+    /// Makes a range in use a region of its own, with another use.
     pub(crate) fn change(&mut self, range: Range, used_as: Use) {
         self.release(range);
         let taken = self.take_at(range.first, range.end.0 - range.first.0, used_as);
         debug_assert!(taken, "just released");
     }
 
-    /// Lengthens the region that ends at `end` by free pages after it.
+    /// Extends a region by free pages behind it.
     pub(crate) fn grow(&mut self, region: Region, pages: u64) -> bool {
         if !self.take_at(region.range.end, pages, region.used_as) {
             return false;
@@ -170,8 +171,8 @@ impl Regions {
         true
     }
 
-    /// Begins to unmap a range: its parts in use are changing, and returned as what they were.
-    /// Those that change already stay with the thread that began.
+    /// Begins to unmap a range: marks its parts in use as changing, and returns them as they were.
+    /// Parts that another thread is changing are left to it.
     pub(crate) fn leave(&mut self, range: Range) -> Vec<Region> {
         let mut leaving = self.within(range);
         leaving.retain(|region| region.used_as != Use::Changing);
@@ -184,8 +185,8 @@ impl Regions {
         leaving
     }
 
-    /// Begins to map over a range: all of it is changing, as one region, and its parts that were in
-    /// use are returned as what they were. `None`: another thread is changing a part.
+    /// Begins to map over a range: marks all of it as one changing region, and returns the parts
+    /// that were in use. `None`: another thread is changing a part.
     pub(crate) fn replace(&mut self, range: Range) -> Option<Vec<Region>> {
         if self.within(range).iter().any(|region| region.used_as == Use::Changing) {
             return None;
@@ -196,14 +197,14 @@ impl Regions {
         Some(replaced)
     }
 
-    /// Ends the change of a region: it is in use.
+    /// Ends the change of a region, which is in use from now on.
     pub(crate) fn settle(&mut self, range: Range, used_as: Use) {
         let region = self.used.get_mut(&range.first.0).expect("it is changing");
         debug_assert_eq!(*region, (range.end.0, Use::Changing));
         region.1 = used_as;
     }
 
-    /// Leaves a fault at a page that is changing to who changes it, who wakes its thread.
+    /// Whether a page is changing. Counts a fault that waits: the changing thread wakes it.
     pub(crate) fn await_change(&self, vpn: Vpn) -> bool {
         let changing = self.find(vpn).is_some_and(|region| region.used_as == Use::Changing);
         if changing {
@@ -212,19 +213,19 @@ impl Regions {
         changing
     }
 
-    /// How many faults were left waiting so far.
+    /// Number of faults left waiting so far.
     pub(crate) fn awaited(&self) -> u64 {
         self.awaited.0.load(Relaxed)
     }
 
-    /// Takes every used part of a range out of use; the pages are free, and returned by region.
+    /// Frees every used part of a range, and returns the parts.
     pub(crate) fn release(&mut self, range: Range) -> Vec<Region> {
         let released = self.cut(range);
         released.iter().for_each(|region| self.free_merged(region.range));
         released
     }
 
-    /// Removes the used parts of a range, which the caller inserts or frees.
+    /// Removes the used parts of a range; the caller inserts or frees them.
     fn cut(&mut self, range: Range) -> Vec<Region> {
         let (from, to) = (range.first.0, range.end.0);
         let before = self.used.range(..from).next_back().filter(|(_, (end, _))| *end > from);
@@ -278,135 +279,5 @@ impl Regions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use highwater_units::Prng;
-
-    const PAGES: u64 = 200;
-
-    /// The regions agree with one mark per page, and partition the range.
-    fn check(regions: &Regions, model: &[Option<Use>]) {
-        for (vpn, expected) in model.iter().enumerate() {
-            let found = regions.find(Vpn(vpn as u64)).map(|region| region.used_as);
-            assert_eq!(found, *expected, "page {vpn}");
-        }
-        let used = model.iter().filter(|page| page.is_some()).count() as u64;
-        let free: u64 = regions.free.iter().map(|(first, end)| end - first).sum();
-        assert_eq!(free + used, PAGES);
-        assert_eq!(regions.by_length.len(), regions.free.len());
-        let is_own = |vpn: &u64| model[*vpn as usize] != Some(Use::Foreign);
-        let parts = regions.own_parts(Vpn(PAGES));
-        let own: Vec<u64> = parts.iter().flat_map(|(first, end)| first.0..end.0).collect();
-        assert_eq!(own, (0..PAGES).filter(is_own).collect::<Vec<_>>());
-        let ends: Vec<_> = regions.free.values().collect();
-        assert!(ends.iter().all(|end| !regions.free.contains_key(end)), "free regions are merged");
-    }
-
-    fn replace(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_as: Use) {
-        let marks = &mut model[range.first.0 as usize..range.end.0 as usize];
-        let changing = marks.contains(&Some(Use::Changing));
-        let replaced = regions.replace(range);
-        assert_eq!(replaced.is_none(), changing);
-        let Some(replaced) = replaced else { return };
-        let pages = |r: &Region| r.range.end.0 - r.range.first.0;
-        let used = marks.iter().filter(|mark| mark.is_some()).count();
-        assert_eq!(replaced.iter().map(pages).sum::<u64>(), used as u64);
-        assert_eq!(regions.find(range.first).map(|region| region.range), Some(range));
-        assert!(regions.await_change(range.first));
-        regions.settle(range, used_as);
-        marks.fill(Some(used_as));
-    }
-
-    fn change(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_as: Use) {
-        let marks = &mut model[range.first.0 as usize..range.end.0 as usize];
-        let found = regions.within(range);
-        let inside = |page: &u64| {
-            found.iter().any(|region| (region.range.first.0..region.range.end.0).contains(page))
-        };
-        let expected = marks.iter().filter(|mark| mark.is_some()).count();
-        assert_eq!((range.first.0..range.end.0).filter(inside).count(), expected);
-        let paged = |mark: &Option<Use>| matches!(mark, Some(Use::Mapping | Use::Block));
-        assert_eq!(regions.covers(range), marks.iter().all(paged));
-        if expected == marks.len() && !marks.contains(&Some(Use::Changing)) {
-            regions.change(range, used_as);
-            marks.fill(Some(used_as));
-        }
-    }
-
-    /// Some regions stay changing, as with a thread that is slow.
-    fn leave(regions: &mut Regions, model: &mut [Option<Use>], range: Range, random: &mut Prng) {
-        for left in regions.leave(range) {
-            let marks = &mut model[left.range.first.0 as usize..left.range.end.0 as usize];
-            assert!(marks.iter().all(|mark| *mark == Some(left.used_as)));
-            marks.fill(Some(Use::Changing));
-            if random.below(4) > 0 {
-                assert_eq!(regions.release(left.range).len(), 1);
-                marks.fill(None);
-            }
-        }
-    }
-
-    #[test]
-    fn random_operations_match_a_mark_per_page() {
-        for seed in 0..40 {
-            let mut random = Prng::new(seed);
-            let mut regions = Regions::new(PAGES);
-            let mut model = vec![None; PAGES as usize];
-            for _ in 0..400 {
-                let used_as = [Use::Mapping, Use::Block, Use::Foreign][random.below(3) as usize];
-                let (at, pages) = (random.below(PAGES), 1 + random.below(20));
-                match random.below(7) {
-                    5 | 6 if at + pages <= PAGES => {
-                        let range = Range { first: Vpn(at), end: Vpn(at + pages) };
-                        match random.below(2) {
-                            0 => replace(&mut regions, &mut model, range, used_as),
-                            _ => leave(&mut regions, &mut model, range, &mut random),
-                        }
-                    }
-                    4 if at + pages <= PAGES => {
-                        let range = Range { first: Vpn(at), end: Vpn(at + pages) };
-                        change(&mut regions, &mut model, range, used_as);
-                    }
-                    0 => {
-                        let align = 1 << random.below(4);
-                        if let Some(range) = regions.take(pages, align, used_as) {
-                            assert_eq!(range.first.0 % align, 0);
-                            let taken = &mut model[range.first.0 as usize..range.end.0 as usize];
-                            assert!(
-                                taken.iter().all(Option::is_none) && taken.len() as u64 == pages
-                            );
-                            taken.fill(Some(used_as));
-                        }
-                    }
-                    1 if at + pages <= PAGES => {
-                        let marks = &mut model[at as usize..(at + pages) as usize];
-                        let free = marks.iter().all(Option::is_none);
-                        assert_eq!(regions.take_at(Vpn(at), pages, used_as), free);
-                        if free {
-                            marks.fill(Some(used_as));
-                        }
-                    }
-                    2 => {
-                        if let Some(region) = regions.find(Vpn(at)) {
-                            let end = region.range.end.0;
-                            if end + pages <= PAGES {
-                                let marks = &mut model[end as usize..(end + pages) as usize];
-                                let free = marks.iter().all(Option::is_none);
-                                assert_eq!(regions.grow(region, pages), free);
-                                if free {
-                                    marks.fill(Some(region.used_as));
-                                }
-                            }
-                        }
-                    }
-                    _ => {
-                        let end = (at + pages).min(PAGES);
-                        regions.release(Range { first: Vpn(at), end: Vpn(end) });
-                        model[at as usize..end as usize].fill(None);
-                    }
-                }
-                check(&regions, &model);
-            }
-        }
-    }
-}
+#[path = "regions_fuzz.rs"]
+mod fuzz;

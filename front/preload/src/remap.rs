@@ -1,23 +1,24 @@
-//! mremap: pages change their addresses, and keep their contents, protections and advice.
+//! mremap: moves pages with their contents, protections and advice.
 //!
 //! ```text
 //! from \ to    the range                       elsewhere
-//! the range    pages change hands              copied: nobody would page them there
+//! the range    pages change hands              copied: not paged there
 //! elsewhere    the kernel's, over free pages   the kernel's
 //! ```
 
-use crate::process::{Commit, Process, SPACE, pages_of};
+use crate::process::{Process, SPACE};
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
 use crate::spans::{Holder, Named, refuse, result_of};
+use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
 use highwater_os::sys;
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_long, c_void, size_t};
 
-/// What mremap(2) is called with.
+/// Arguments of mremap(2).
 #[derive(Clone, Copy)]
 struct Call {
     address: usize,
@@ -40,7 +41,7 @@ impl Call {
         self.flags & flag != 0
     }
 
-    /// Why the kernel would refuse it, whatever is mapped where.
+    /// The error of a call that the kernel refuses, whatever is mapped.
     fn error(&self) -> Option<c_int> {
         let all = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let moves = self.has(libc::MREMAP_FIXED) || self.has(libc::MREMAP_DONTUNMAP);
@@ -90,7 +91,7 @@ fn remap(named: &Named, call: Call) -> Result<usize, c_int> {
     if is(|holder| *holder == Holder::Kernel) {
         return move_foreign(process, old, call);
     }
-    // Only shared mappings are mapped once more.
+    // Only shared mappings can be duplicated.
     if call.old_len == 0 {
         return Err(libc::EINVAL);
     }
@@ -106,7 +107,7 @@ fn remap(named: &Named, call: Call) -> Result<usize, c_int> {
     resize(process, old, pages_of(call.len), call)
 }
 
-/// The kernel's mapping elsewhere is to be at a fixed address, perhaps in the range.
+/// Moves a mapping of the kernel's from outside the range to a fixed address, perhaps inside.
 fn move_in(call: Call) -> Result<usize, c_int> {
     let Some(named) = Named::of(call.target, call.len) else { return call.kernel() };
     if let Some(error) = call.error() {
@@ -120,13 +121,10 @@ fn move_in(call: Call) -> Result<usize, c_int> {
     result
 }
 
-/// mremap of what the kernel has mapped in the range: out of it, where it cannot stay.
+/// Moves a mapping of the kernel's that lies in the range out of it, if it cannot stay.
 fn move_foreign(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     let pages = old.end.0 - old.first.0;
-    let moved = match call.has(libc::MREMAP_FIXED) {
-        true => move_in(call)?,
-        false => call.kernel()?,
-    };
+    let moved = if call.has(libc::MREMAP_FIXED) { move_in(call)? } else { call.kernel()? };
     let gone = if moved == call.address {
         old.first.offset(pages_of(call.len).min(pages))
     } else if call.has(libc::MREMAP_DONTUNMAP) {
@@ -135,7 +133,7 @@ fn move_foreign(process: &Process, old: Range, call: Call) -> Result<usize, c_in
         old.first
     };
     if gone < old.end {
-        // Its place is to be the range's again.
+        // Its pages become the range's again.
         process.release(Range { first: gone, end: old.end });
     }
     Ok(moved)
@@ -149,13 +147,14 @@ fn resize(process: &Process, old: Range, pages: u64, call: Call) -> Result<usize
     if pages <= now || grow(process, old, pages - now) {
         return Ok(call.address);
     }
-    match call.has(libc::MREMAP_MAYMOVE) {
-        true => move_anywhere(process, old, pages, call),
-        false => Err(libc::ENOMEM),
+    if call.has(libc::MREMAP_MAYMOVE) {
+        move_anywhere(process, old, pages, call)
+    } else {
+        Err(libc::ENOMEM)
     }
 }
 
-/// Lengthens the region that ends where `old` does.
+/// Extends the region that ends where `old` does.
 fn grow(process: &Process, old: Range, pages: u64) -> bool {
     let blocked = Blocked::now();
     let last = process.regions().find(Vpn(old.end.0 - 1));
@@ -189,7 +188,7 @@ fn move_to(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     let Some(named) = Named::of(call.target, call.len) else {
         return copy_out(process, old, call);
     };
-    // Nobody would page what lies beyond the range.
+    // Pages beyond the range would not be paged.
     let new = named.whole().ok_or(libc::ENOMEM)?;
     let kept = kept_of(old, new);
     let moved = process.replace(new, Over::Anything, Use::Mapping, || {
@@ -204,21 +203,22 @@ fn move_to(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     Ok(call.target)
 }
 
-/// What of `old` fits into `new`.
+/// The part of `old` that fits into `new`.
 fn kept_of(old: Range, new: Range) -> Range {
     let pages = (old.end.0 - old.first.0).min(new.end.0 - new.first.0);
     Range { end: old.first.offset(pages), ..old }
 }
 
 fn leave(process: &Process, old: Range, call: Call) {
-    match call.has(libc::MREMAP_DONTUNMAP) {
-        true => process.discard(old),
-        false => process.release(old),
+    if call.has(libc::MREMAP_DONTUNMAP) {
+        process.discard(old);
+    } else {
+        process.release(old);
     }
 }
 
-/// Copies contents and protections into a mapping of the kernel's, which then comes to where it is
-/// wanted: it replaces what is there in one step, or nothing is changed.
+/// Copies contents and protections into a mapping of the kernel's, then moves it to the target in
+/// one step. On failure nothing has changed.
 fn copy_out(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     let len = pages_of(call.len) as usize * PAGE_SIZE;
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOMEM);
@@ -231,13 +231,13 @@ fn copy_out(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     });
     match filled {
         Ok(_) => leave(process, old, call),
-        // SAFETY: made above, and given to nobody.
+        // SAFETY: made above, and not passed on.
         Err(_) => unsafe { sys::unmap(copy, len) },
     }
     filled
 }
 
-/// Copies what fits of pages of the range, with their protections.
+/// Copies the part of `old` that fits, with its protections.
 fn fill(process: &Process, old: Range, copy: *mut u8, len: usize) -> Result<(), c_int> {
     let pages = (old.end.0 - old.first.0).min((len / PAGE_SIZE) as u64);
     let kept = Range { end: old.first.offset(pages), ..old };
@@ -258,9 +258,54 @@ fn fill(process: &Process, old: Range, copy: *mut u8, len: usize) -> Result<(), 
 
 /// Copies pages that have contents.
 fn copy_present(process: &Process, kept: Range, copy: *mut u8) {
-    for vpn in process.manager.used_pages(SPACE, kept) {
-        let to = copy.wrapping_add((vpn.0 - kept.first.0) as usize * PAGE_SIZE);
-        // SAFETY: a page of the program that can be read now, and one of the new mapping.
-        unsafe { to.copy_from_nonoverlapping(process.address(vpn), PAGE_SIZE) };
+    let space = process.manager.machine().space(SPACE);
+    let mut at = kept.first;
+    while let Some(vpn) = space.next_made(at, kept.end) {
+        if space.entry(vpn).page() != Page::Absent {
+            let to = copy.wrapping_add((vpn.0 - kept.first.0) as usize * PAGE_SIZE);
+            // SAFETY: a readable page of the program's, and a page of the new mapping.
+            unsafe { to.copy_from_nonoverlapping(process.address(vpn), PAGE_SIZE) };
+        }
+        at = vpn.offset(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_make_no_sense_are_refused() {
+        const P: usize = PAGE_SIZE;
+        let (may, fixed, keep) = (libc::MREMAP_MAYMOVE, libc::MREMAP_FIXED, libc::MREMAP_DONTUNMAP);
+        for (address, old_len, len, flags, target, is_refused) in [
+            (8 * P, 2 * P, 4 * P, 0, 0, false),
+            (8 * P, 2 * P, 4 * P, may, 0, false),
+            (8 * P, 2 * P, 4 * P, may | fixed, 16 * P, false),
+            (8 * P, 2 * P, 2 * P, may | keep, 0, false),
+            (8 * P, 2 * P, 0, may, 0, true),
+            (8 * P + 1, 2 * P, 4 * P, may, 0, true),
+            (8 * P, 2 * P, 4 * P, fixed, 16 * P, true),
+            (8 * P, 2 * P, 4 * P, may | fixed, 16 * P + 8, true),
+            (8 * P, 2 * P, 4 * P, may | keep, 0, true),
+            (8 * P, 2 * P, 2 * P, keep, 0, true),
+            (8 * P, 2 * P, 4 * P, 1 << 8, 0, true),
+            // The target overlaps what is moved: from above, from below, not at all.
+            (8 * P, 2 * P, 4 * P, may | fixed, 9 * P, true),
+            (8 * P, 2 * P, 4 * P, may | fixed, 5 * P, true),
+            (8 * P, 2 * P, 4 * P, may | fixed, 4 * P, false),
+            (8 * P, 2 * P, 4 * P, may | fixed, 10 * P, false),
+        ] {
+            let call = Call { address, old_len, len, flags, target };
+            let expected = is_refused.then_some(libc::EINVAL);
+            assert_eq!(call.error(), expected, "{address:#x} {old_len} {len} {flags} {target:#x}");
+        }
+    }
+
+    #[test]
+    fn what_fits_is_kept() {
+        let range = |first, end| Range { first: Vpn(first), end: Vpn(end) };
+        assert_eq!(kept_of(range(3, 8), range(20, 22)), range(3, 5));
+        assert_eq!(kept_of(range(3, 8), range(20, 40)), range(3, 8));
     }
 }

@@ -1,8 +1,8 @@
 //! Blocks signals while a thread of the program is inside the manager.
 //!
-//! A signal handler may touch paged memory. If its thread held the table of regions, or the entry
-//! of that page, the fault would wait for the very thread that faults. For the same reason the
-//! stack is made present first: a coroutine's may be in paged memory.
+//! A signal handler may touch paged memory. If its thread had locked the regions, or the entry of
+//! that page, the fault would wait for the thread that faults. For the same reason the stack is
+//! touched first: a coroutine's stack may be in paged memory.
 
 use highwater_units::PAGE_SIZE;
 use std::mem::MaybeUninit;
@@ -12,12 +12,12 @@ use std::ptr;
 pub(crate) struct Blocked(libc::sigset_t);
 
 impl Blocked {
-    /// Blocks all signals of this thread. Two system calls, one here and one at the end.
+    /// Blocks all signals of this thread. Costs two system calls, one of them in drop.
     pub(crate) fn now() -> Blocked {
         touch_stack();
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: both sets are filled by the calls before they are read.
+        // SAFETY: the calls fill both sets before they are read.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -26,22 +26,48 @@ impl Blocked {
     }
 }
 
-/// Bytes of stack that the library uses at most while it holds a lock.
+/// Maximum stack of the library while it holds a lock.
 const STACK_BYTES: usize = 8 << 10;
 
-/// Makes present what of the stack the library uses while it holds a lock.
+/// Touches the stack that the library needs while it holds a lock.
 #[inline(never)]
 pub(crate) fn touch_stack() {
     let mut stack = MaybeUninit::<[u8; STACK_BYTES]>::uninit();
     for at in (0..STACK_BYTES).step_by(PAGE_SIZE) {
-        // SAFETY: a byte of the array, which nobody reads.
+        // SAFETY: a byte of the array, which is not read.
         unsafe { stack.as_mut_ptr().cast::<u8>().add(at).write_volatile(0) };
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the mask that `now` found.
+        // SAFETY: the mask that `now` saved.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_blocked(signal: libc::c_int) -> bool {
+        let mut now = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the call fills the set.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), now.as_mut_ptr());
+            libc::sigismember(now.as_ptr(), signal) == 1
+        }
+    }
+
+    #[test]
+    fn signals_are_blocked_until_the_last_of_nested_guards_is_gone() {
+        assert!(!is_blocked(libc::SIGUSR1));
+        let outer = Blocked::now();
+        let inner = Blocked::now();
+        assert!(is_blocked(libc::SIGUSR1) && is_blocked(libc::SIGTERM));
+        drop(inner);
+        assert!(is_blocked(libc::SIGUSR1));
+        drop(outer);
+        assert!(!is_blocked(libc::SIGUSR1));
     }
 }

@@ -1,41 +1,41 @@
-//! What of a process is resident outside paged memory, by kind.
+//! The resident memory of a process that is not paged, by kind.
 //!
 //! ```text
 //! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Elsewhere
 //! ```
-//! A process may have tens of thousands of mappings, and some hundred bytes are said of each: they
-//! are read piece by piece, into one buffer, and nothing is kept of a mapping but its kind.
+//! A process may have tens of thousands of mappings, with hundreds of bytes of text each. They are
+//! read in pieces into one buffer, and only sums by kind are kept.
 
 use highwater_mm::stats::Counter;
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Bytes read at once; more than any line has.
+/// Bytes read at once; longer than any line.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A mapping that nobody may access, of at most so many bytes, guards the stack above it.
+/// An inaccessible mapping of at most this size is the guard below a stack.
 const GUARD_BYTES_MAX: u64 = 64 << 10;
 
 /// Why memory is not paged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The break: the C library's malloc, and what a program asks for by system calls.
+    /// The break: the C library's malloc, and raw brk calls of the program.
     Brk,
-    /// Of threads, as far as a guard tells.
+    /// Stacks of threads, recognised by their guards.
     Stacks,
-    /// Variables of programs and libraries that begin as zeros.
+    /// Variables of programs and libraries that are initialised with zeros.
     Static,
-    /// Programs, libraries, and files that are mapped.
+    /// Programs, libraries and mapped files.
     Files,
     /// Shared between processes: MAP_SHARED, memfd, tmpfs, System V.
     Shared,
     Huge,
-    /// Anonymous and executable: compilers at run time.
+    /// Anonymous and executable: code of just-in-time compilers.
     Executable,
     Other,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: usize = Kind::Other as usize + 1;
 
 /// Resident bytes by kind.
@@ -45,19 +45,19 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// In all.
+    /// Sum over the kinds.
     pub(crate) fn total(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// Without what is the manager's own, which is like other anonymous memory.
+    /// Without `own` bytes of the manager's, which look like other anonymous memory.
     pub(crate) fn less_own(mut self, own: u64) -> Elsewhere {
         let other = &mut self.bytes[Kind::Other as usize];
         *other = other.saturating_sub(own);
         self
     }
 
-    /// The gauges that say it.
+    /// The counters that publish it.
     pub(crate) fn gauges(&self) -> [(Counter, u64); KINDS + 1] {
         let of = |kind: Kind| self.bytes[kind as usize];
         [
@@ -74,8 +74,8 @@ impl Elsewhere {
     }
 }
 
-/// What is resident now, but for mappings that begin in one of `ranges`: (first address, after the
-/// last).
+/// What is resident now, except for mappings that begin in one of `ranges`: (first address, address
+/// after the last).
 pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Elsewhere> {
     parse(File::open("/proc/self/smaps")?, ranges)
 }
@@ -94,7 +94,7 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Elsewhere> 
         buffer[..whole].split(|byte| *byte == b'\n').for_each(|line| parser.line(line));
         buffer.copy_within(whole..filled, 0);
         filled -= whole;
-        // A line as long as the buffer is none of the kernel's.
+        // The kernel writes no line as long as the buffer.
         if read == 0 || filled == buffer.len() {
             return Ok(parser.found);
         }
@@ -104,11 +104,11 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Elsewhere> 
 struct Parser<'a> {
     ranges: &'a [(u64, u64)],
     found: Elsewhere,
-    /// Of the mapping whose lines come; `None`: it does not count.
+    /// Kind of the current mapping; `None`: it does not count.
     kind: Option<Kind>,
-    /// Where a guard ends, if the last mapping was one.
+    /// End of the last mapping, if it was a guard.
     guard_end: Option<u64>,
-    /// Where the last mapping ends, if it was of a file.
+    /// End of the last mapping, if it was of a file.
     file_end: Option<u64>,
 }
 
@@ -119,11 +119,11 @@ impl Parser<'_> {
     }
 
     fn line(&mut self, line: &[u8]) {
-        // Addresses are in lower case, names of fields begin in upper case.
+        // Addresses are in lower case; names of fields begin in upper case.
         match line.first() {
             Some(b'0'..=b'9' | b'a'..=b'f') => self.mapping(line),
             Some(b'R') => self.add(line.strip_prefix(b"Rss:"), self.kind),
-            // Not in Rss.
+            // These are not contained in Rss.
             Some(b'P' | b'S') => {
                 let huge = line.strip_prefix(b"Private_Hugetlb:");
                 let huge = huge.or_else(|| line.strip_prefix(b"Shared_Hugetlb:"));
@@ -164,7 +164,7 @@ impl Parser<'_> {
     }
 }
 
-/// What the name of a mapping says.
+/// The kind of a mapping, as far as its name decides.
 enum Place {
     /// Anonymous.
     Nowhere,
@@ -199,7 +199,7 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Gives a few bytes at a time.
+    /// Yields a few bytes at a time.
     struct Slowly<'a>(&'a [u8], usize);
 
     impl Read for Slowly<'_> {
@@ -247,6 +247,46 @@ mod tests {
         assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
         assert_eq!(kib(found.less_own(500 << 10))[Kind::Other as usize], 12);
         assert_eq!(found.less_own(1 << 30).total(), found.total() - (512 << 10));
+    }
+
+    #[test]
+    fn names_of_mappings_tell_their_kind() {
+        for (path, expected) in [
+            ("[heap]", Some(Kind::Brk)),
+            ("[stack]", Some(Kind::Stacks)),
+            ("/usr/lib/libc.so.6", Some(Kind::Files)),
+            ("/tmp/gone (deleted)", Some(Kind::Files)),
+            ("/memfd:jit (deleted)", Some(Kind::Shared)),
+            ("/dev/shm/segment", Some(Kind::Shared)),
+            ("/dev/zero (deleted)", Some(Kind::Shared)),
+            ("/SYSV00000000 (deleted)", Some(Kind::Shared)),
+            ("[anon_shmem:name]", Some(Kind::Shared)),
+            ("/anon_hugepage (deleted)", Some(Kind::Huge)),
+            ("[vdso]", Some(Kind::Other)),
+            ("[anon:name]", None),
+            ("", None),
+        ] {
+            let found = match place(path.as_bytes()) {
+                Place::Nowhere => None,
+                Place::Known(kind) => Some(kind),
+            };
+            assert_eq!(found, expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_cut_off_count_nothing() {
+        for text in [
+            "1000-2000",
+            "1000-",
+            "1000 rw-p 0 0 0 /f\nRss: 8 kB\n",
+            "1000-2000\nRss: 8 kB\n",
+            "zz-2000 rw-p 0 0 0 /f\nRss: 8 kB\n",
+            "Rss: 8 kB\n",
+            "1000-2000 rw-p 0 0 0 /f\nRss: many kB\nRss:\n",
+        ] {
+            assert_eq!(parse(text.as_bytes(), &[]).unwrap().total(), 0, "{text:?}");
+        }
     }
 
     #[test]

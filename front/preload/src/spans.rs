@@ -1,13 +1,13 @@
-//! A range of addresses that a system call names, cut up by whose its parts are.
+//! The range of addresses of a system call, divided by owner.
 //!
 //! ```text
 //! call:   [------------------------------------------]
-//! parts:  Outside | Region | Nobody | Region | Outside
+//! parts:  Outside | Region | Unused | Region | Outside
 //! ```
-//! The kernel has what lies outside of the paged range, and what the program mapped over pages of
-//! it. What nobody has is not mapped, whatever the kernel knows of it. Calls on addresses outside,
-//! and those that the kernel refuses (unaligned, empty, beyond the end), are the kernel's: it knows
-//! the errors.
+//! The kernel owns what lies outside the paged range, and what the program mapped over pages of it.
+//! Pages of the range that are not in use count as not mapped, although the kernel has them mapped.
+//! Calls on addresses outside, and invalid ones (unaligned, empty, beyond the end), go to the
+//! kernel, which returns the right errors.
 
 use crate::process::{self, Process};
 use crate::regions::{Region, Use};
@@ -16,25 +16,25 @@ use highwater_mm::Range;
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_long, c_void};
 
-/// Refuses a call.
+/// Sets errno and returns -1.
 pub(crate) fn fail(errno: c_int) -> c_int {
     // SAFETY: errno is the thread's own.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
-/// Refuses a call that returns an address.
+/// Sets errno and returns MAP_FAILED.
 pub(crate) fn refuse(errno: c_int) -> *mut c_void {
     fail(errno);
     libc::MAP_FAILED
 }
 
-/// What a system call returns.
+/// The return value of a system call.
 pub(crate) fn returned(done: Result<(), c_int>) -> c_int {
     done.map_or_else(fail, |()| 0)
 }
 
-/// What a raw system call returned.
+/// The result of a raw system call.
 pub(crate) fn result_of(returned: c_long) -> Result<c_long, c_int> {
     match returned {
         -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
@@ -42,14 +42,14 @@ pub(crate) fn result_of(returned: c_long) -> Result<c_long, c_int> {
     }
 }
 
-/// Whose a part is.
+/// The owner of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// The kernel's.
+    /// Memory of the kernel's.
     Kernel,
     /// Pages of the range that are not in use.
-    Nobody,
-    /// Pages of a region that is served here.
+    Unused,
+    /// Pages of a served region.
     Served(Range, Use),
 }
 
@@ -58,13 +58,13 @@ pub(crate) enum Holder {
 pub(crate) struct Span {
     /// Its first address.
     pub(crate) start: usize,
-    /// Its bytes.
+    /// Its length in bytes.
     pub(crate) len: usize,
-    /// Whose it is.
+    /// Its owner.
     pub(crate) holder: Holder,
 }
 
-/// A range of addresses that has pages of the paged range.
+/// A range of addresses that overlaps the paged range.
 pub(crate) struct Named {
     pub(crate) process: &'static Process,
     start: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// What a call names; `None`: it is the kernel's.
+    /// The range of a call; `None`: the kernel handles the call.
     pub(crate) fn of(address: usize, len: usize) -> Option<Named> {
         let process = process::running()?;
         let end = address.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
@@ -86,7 +86,7 @@ impl Named {
         })
     }
 
-    /// The pages of the paged range.
+    /// The part in the paged range.
     pub(crate) fn pages(&self) -> Range {
         let (base, pages) = self.process.extent();
         let after = base as usize + pages as usize * PAGE_SIZE;
@@ -94,7 +94,7 @@ impl Named {
         Range { first: page(self.start.max(base as usize)), end: page(self.end.min(after)) }
     }
 
-    /// The addresses before and after the paged range: (first, bytes) of each.
+    /// The parts outside the paged range: (first address, length).
     pub(crate) fn outside(&self) -> Vec<(usize, usize)> {
         let Range { first, end } = self.pages();
         let first = self.process.address(first) as usize;
@@ -107,7 +107,7 @@ impl Named {
             .collect()
     }
 
-    /// Whether all of it is in the paged range: its pages.
+    /// The pages, if the whole range is in the paged range.
     pub(crate) fn whole(&self) -> Option<Range> {
         let pages = self.pages();
         let bytes = (pages.end.0 - pages.first.0) as usize * PAGE_SIZE;
@@ -137,13 +137,13 @@ impl Named {
         spans
     }
 
-    /// Whether pages of it are not mapped.
+    /// Whether some pages are not mapped.
     pub(crate) fn has_gaps(&self) -> bool {
-        self.spans().iter().any(|span| span.holder == Holder::Nobody)
+        self.spans().iter().any(|span| span.holder == Holder::Unused)
     }
 
-    /// Calls `act` with each part, as the kernel goes over mappings: it goes on where nothing is
-    /// mapped, and says ENOMEM at the end; other errors end the call.
+    /// Calls `act` with each part, as the kernel walks over mappings: it continues behind unmapped
+    /// pages and returns ENOMEM at the end; other errors end the walk.
     pub(crate) fn each(
         &self,
         mut act: impl FnMut(&Span) -> Result<(), c_int>,
@@ -159,7 +159,7 @@ impl Named {
     }
 }
 
-/// The parts of `pages`, of which `regions` are in use, in ascending order.
+/// Divides `pages` by the `regions` in use, in ascending order.
 fn cut(pages: Range, regions: &[Region]) -> Vec<(Range, Holder)> {
     let mut parts = Vec::new();
     let mut at = pages.first;
@@ -167,19 +167,19 @@ fn cut(pages: Range, regions: &[Region]) -> Vec<(Range, Holder)> {
         let first = region.range.first.max(pages.first);
         let end = region.range.end.min(pages.end);
         if at < first {
-            parts.push((Range { first: at, end: first }, Holder::Nobody));
+            parts.push((Range { first: at, end: first }, Holder::Unused));
         }
         let range = Range { first, end };
         let holder = match region.used_as {
             Use::Foreign => Holder::Kernel,
-            Use::Changing => Holder::Nobody,
+            Use::Changing => Holder::Unused,
             used_as => Holder::Served(range, used_as),
         };
         parts.push((range, holder));
         at = end;
     }
     if at < pages.end {
-        parts.push((Range { first: at, end: pages.end }, Holder::Nobody));
+        parts.push((Range { first: at, end: pages.end }, Holder::Unused));
     }
     parts
 }
@@ -202,13 +202,17 @@ mod tests {
         let expected = [
             (range(4, 6), Holder::Served(range(4, 6), mapping)),
             (range(6, 8), Holder::Kernel),
-            (range(8, 9), Holder::Nobody),
-            (range(9, 12), Holder::Nobody),
+            (range(8, 9), Holder::Unused),
+            (range(9, 12), Holder::Unused),
             (range(12, 20), Holder::Served(range(12, 20), block)),
         ];
         assert_eq!(cut(range(4, 20), &regions), expected);
-        assert_eq!(cut(range(4, 20), &[]), [(range(4, 20), Holder::Nobody)]);
+        assert_eq!(cut(range(4, 20), &[]), [(range(4, 20), Holder::Unused)]);
         let within = [(range(13, 14), Holder::Served(range(13, 14), block))];
         assert_eq!(cut(range(13, 14), &regions[3..]), within);
     }
 }
+
+#[cfg(test)]
+#[path = "spans_fuzz.rs"]
+mod fuzz;

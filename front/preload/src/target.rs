@@ -1,16 +1,20 @@
-//! Programs that are about to be started, and that this library must stay out of.
+//! Recognises programs built with a sanitizer, which start without this library.
 //!
-//! A sanitizer brings a malloc of its own, finds errors by what lies around its blocks, wants to
-//! be the first library, and counts on where memory is. `highwater run` refuses programs that are
-//! built with one; what a served program starts runs without the library. Its headers are looked
-//! at before, since a sanitizer ends the program before any function of this library runs.
+//! A sanitizer has a malloc of its own, detects errors by the memory around its blocks, must be the
+//! first library, and relies on fixed addresses. `highwater run` refuses such programs; a served
+//! program starts them without the library. The file's headers are checked before exec, because the
+//! sanitizer would end the program before any function of this library runs.
 //!
-//! As in exec.rs nothing is allocated here. What cannot be read, or found without a search, counts
-//! as any other program.
+//! As in exec.rs, nothing is allocated. A file that cannot be read, or that must be searched for,
+//! counts as built without a sanitizer.
 
-use libc::{Elf64_Ehdr, Elf64_Phdr, c_char, c_int};
+use crate::descriptors;
+use libc::{Elf64_Ehdr, Elf64_Phdr, c_char};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CStr;
 
-/// What the libraries of sanitizers are called, and these themselves.
+/// Libraries of sanitizers, by prefix of their name, and the sanitizer.
 const SANITIZERS: [(&[u8], &str); 8] = [
     (b"libasan.so", "AddressSanitizer"),
     (b"libtsan.so", "ThreadSanitizer"),
@@ -21,36 +25,32 @@ const SANITIZERS: [(&[u8], &str); 8] = [
     (b"libclang_rt.lsan", "LeakSanitizer"),
     (b"libclang_rt.hwasan", "HWAddressSanitizer"),
 ];
-/// Bytes that tell all these names apart.
+/// Bytes of a name that are read: enough to tell these apart.
 const NAME_BYTES: usize = 20;
 
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
-/// Bytes of headers, and of the dynamic section, that are looked at.
+/// Bytes of headers, and of the dynamic section, that are read.
 const HEAD_BYTES: usize = 4096;
 
-/// The sanitizer that a program is built with.
+/// The sanitizer that a program was built with.
 ///
 /// # Safety
 /// `path` is a string.
 pub(crate) unsafe fn sanitizer(path: *const c_char) -> Option<&'static str> {
-    // SAFETY: the caller's path, for a descriptor that is closed below.
-    let file = unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags)
-    };
-    if file < 0 {
-        return None;
-    }
-    let found = of_file(file as c_int);
-    // SAFETY: opened above.
-    unsafe { libc::syscall(libc::SYS_close, file) };
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let found = of_file(file.as_fd());
+    // Not by the C library's close, which another library may have replaced.
+    descriptors::close_raw(file.into_raw_fd());
     found
 }
 
-fn of_file(file: c_int) -> Option<&'static str> {
+fn of_file(file: BorrowedFd<'_>) -> Option<&'static str> {
     let mut buffer = [0; HEAD_BYTES];
     let head = read(file, 0, &mut buffer)?;
     let header: Elf64_Ehdr = at(head, 0)?;
@@ -80,22 +80,20 @@ fn of_file(file: c_int) -> Option<&'static str> {
     })
 }
 
-/// Bytes of a file, as many as there are.
-fn read(file: c_int, from: u64, buffer: &mut [u8]) -> Option<&[u8]> {
-    // SAFETY: the buffer is filled, at most.
-    let len =
-        unsafe { libc::syscall(libc::SYS_pread64, file, buffer.as_mut_ptr(), buffer.len(), from) };
-    buffer.get(..usize::try_from(len).ok()?)
+/// Reads up to the buffer's length from an offset.
+fn read<'a>(file: BorrowedFd<'_>, from: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let len = rustix::io::pread(file, &mut *buffer, from).ok()?;
+    buffer.get(..len)
 }
 
-/// What lies at a byte.
+/// The value at an offset.
 fn at<T: Plain>(bytes: &[u8], from: usize) -> Option<T> {
     let part = bytes.get(from..from.checked_add(size_of::<T>())?)?;
-    // SAFETY: so many bytes, and any are a T.
+    // SAFETY: the part has the size of T, and any bytes are a valid T.
     Some(unsafe { part.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// Any bytes are one of these.
+/// Types for which any bytes are valid.
 trait Plain: Copy {}
 
 impl Plain for Elf64_Ehdr {}
@@ -111,6 +109,49 @@ mod tests {
         for path in [c"/proc/self/exe", c"/bin/sh", c"/etc/passwd", c"/", c"/nonexistent"] {
             // SAFETY: a string.
             assert_eq!(unsafe { sanitizer(path.as_ptr()) }, None, "{path:?}");
+        }
+    }
+
+    /// Headers of a program that needs a library: PT_LOAD from 0, PT_DYNAMIC at 0x200, names at
+    /// 0x300.
+    fn needing(library: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 0x400];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, b"\x7fELF\x02\x01\x01");
+        put(32, &64u64.to_le_bytes());
+        put(56, &2u16.to_le_bytes());
+        for (at, kind, offset, len) in
+            [(64, libc::PT_LOAD, 0, 0x400u64), (120, libc::PT_DYNAMIC, 0x200u64, 48)]
+        {
+            put(at, &kind.to_le_bytes());
+            put(at + 8, &offset.to_le_bytes());
+            // Loaded 0x1000 bytes above its offset in the file.
+            put(at + 16, &(offset + 0x1000).to_le_bytes());
+            put(at + 32, &len.to_le_bytes());
+        }
+        let entries = [DT_NEEDED, 1, DT_STRTAB, 0x1300, DT_NULL, 0];
+        for (index, word) in entries.iter().enumerate() {
+            put(0x200 + 8 * index, &word.to_le_bytes());
+        }
+        put(0x301, library.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn sanitizers_are_known_by_the_libraries_a_program_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        for (library, expected) in [
+            ("libasan.so.8", Some("AddressSanitizer")),
+            ("libtsan.so.2", Some("ThreadSanitizer")),
+            ("libclang_rt.hwasan-x86_64.so", Some("HWAddressSanitizer")),
+            ("libc.so.6", None),
+            ("", None),
+        ] {
+            let path = dir.path().join("program");
+            std::fs::write(&path, needing(library)).unwrap();
+            let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            // SAFETY: a string.
+            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, expected, "{library}");
         }
     }
 

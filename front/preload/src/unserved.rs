@@ -1,14 +1,14 @@
-//! What a process leaves that was never served, and yet needed more than the budget.
+//! Statistics of a process that was never served, but needed more than the budget.
 //!
-//! All it had is memory that is not paged, so the run's summary is to say which. Others leave
-//! nothing: most processes are short, and need little.
+//! None of its memory was paged, so the summary of the run shows what it was. Smaller processes
+//! publish nothing.
 
 use crate::{environment, process, smaps};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::StatsFile;
 use std::mem::MaybeUninit;
 
-/// Runs when the process ends as programs should.
+/// Runs when the process exits normally.
 #[cfg_attr(not(test), used, unsafe(link_section = ".fini_array"))]
 static ENDED: extern "C" fn() = ended;
 
@@ -22,7 +22,7 @@ extern "C" fn ended() {
     let mut snapshot = Snapshot::empty();
     let gauges = found.gauges().into_iter().chain([(Counter::HighWaterBytes, peak())]);
     gauges.for_each(|(gauge, value)| snapshot.counters[gauge as usize] = value);
-    // Who cannot leave it is not missed.
+    // A failure is ignored: only the summary lacks it.
     let file = StatsFile::create(dir, std::process::id());
     let _ = file.map(|file| file.publish(&snapshot, None));
 }
@@ -30,7 +30,7 @@ extern "C" fn ended() {
 /// The largest resident set, in bytes.
 fn peak() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call fills what zeros are valid for.
+    // SAFETY: the call fills the structure, for which zeros are valid.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()

@@ -5,7 +5,7 @@
 //!         (readers.rs)  how many threads read, and on which CPUs
 //! Service (sigbus.rs)   the faulting thread serves its own fault, in a SIGBUS handler
 //! ```
-//! The manager does not know who calls it, and the platform does not know the manager: this crate
+//! The manager does not know its callers, and the platform does not know the manager: this crate
 //! joins them.
 
 mod handler;

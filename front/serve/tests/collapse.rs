@@ -72,7 +72,7 @@ fn press(paged: &Paged) {
 fn check_translations(paged: &Paged) {
     let huge = || paged.manager.platform().huge_bytes(paged.space).expect("/proc").pages();
     if !highwater_os::huge::are_on_request() || huge() == 0 {
-        eprintln!("skipped: the kernel has no huge pages to give");
+        highwater_testkit::skip_or_fail("the kernel has no huge pages to give");
         return;
     }
     assert!(huge().is_multiple_of(BLOCK) && huge() <= BLOCKS * BLOCK, "{} pages", huge());

@@ -1,4 +1,4 @@
-//! The memory of this machine, as far as this process may use it.
+//! The memory of this machine that this process may use.
 //!
 //! ```text
 //! HostMemory { total, available, limit }      limit: the lowest of the memory cgroups above us
@@ -9,7 +9,7 @@ use procfs::process::{MountInfo, Process};
 use procfs::{Current, Meminfo, ProcResult, ProcessCGroup};
 use std::path::{Path, PathBuf};
 
-/// Which control-group interface a limit comes from.
+/// The control-group interface that a limit comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
     /// `memory.limit_in_bytes`
@@ -18,21 +18,21 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// A limit that a memory cgroup puts on this process.
+/// A limit from a memory cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
     /// The limit.
     pub bytes: Bytes,
-    /// Where it was read.
+    /// The interface it was read from.
     pub version: CgroupVersion,
 }
 
-/// Memory that exists, and memory that is to be had.
+/// Installed and available memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
     /// MemTotal.
     pub total: Bytes,
-    /// MemAvailable: free, or freed without swapping.
+    /// MemAvailable: free, or reclaimable without swapping.
     pub available: Bytes,
     /// The lowest limit of the cgroups this process is in, if it is below the total.
     pub limit: Option<MemoryLimit>,
@@ -52,24 +52,24 @@ impl HostMemory {
         })
     }
 
-    /// What exists for this process: the total, or the limit where it is lower.
+    /// The memory this process can use: the total, or the limit if that is lower.
     pub fn usable(&self) -> Bytes {
         self.limit.map_or(self.total, |limit| limit.bytes.min(self.total))
     }
 
-    /// Half of what is to be had, in whole pages: leaves room for everything that is not paged.
+    /// Half of the available memory, in whole pages: leaves room for memory that is not paged.
     pub fn half_available(&self) -> Bytes {
         let available = self.limit.map_or(self.available, |limit| limit.bytes.min(self.available));
         Bytes::of_pages(Bytes(available.0 / 2).pages())
     }
 }
 
-/// The budget of a run that names none.
+/// The budget of a run without `--memory`.
 pub fn default_memory() -> Result<Bytes, String> {
     HostMemory::read().map(|memory| memory.half_available())
 }
 
-/// The largest budget that makes sense: what exists for this process.
+/// The largest sensible budget: the memory this process can use.
 pub fn host_memory() -> Result<Bytes, String> {
     HostMemory::read().map(|memory| memory.usable())
 }
@@ -86,7 +86,7 @@ fn cgroup_limit() -> ProcResult<Option<MemoryLimit>> {
     Ok(limits.min_by_key(|limit| limit.bytes))
 }
 
-/// The version of a hierarchy that may limit memory.
+/// The version of a hierarchy that can limit memory.
 fn version_of(group: &ProcessCGroup) -> Option<CgroupVersion> {
     match group.controllers.as_slice() {
         [] => Some(CgroupVersion::V2),
@@ -120,8 +120,8 @@ fn place(
     fits.then(|| (mount.mount_point.clone(), mount.mount_point.join(inside)))
 }
 
-/// The lowest limit in `dir` and the directories above it, up to `mount`. "max" is none;
-/// version 1 writes a number beyond all memory instead.
+/// The lowest limit in `dir` and the directories above it, up to `mount`. Version 2 writes "max"
+/// for no limit, version 1 a number beyond all memory.
 fn lowest_limit(mount: &Path, dir: &Path, file: &str) -> Option<Bytes> {
     let groups = dir.ancestors().take_while(|dir| dir.starts_with(mount));
     let limit = |dir: &Path| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok();

@@ -1,19 +1,19 @@
-//! What malloc holds of a process: its slabs by size, as /proc/slabinfo has them, and large blocks.
+//! What malloc holds in a process: its slabs by size, as in /proc/slabinfo, and large blocks.
 //!
 //! ```text
 //! MallocStats -- now       MallocReport { a CacheReport for each size | large blocks }
 //!             \- at_most   a MallocReport of the time when most bytes were handed out
 //! words:  1 | rows of now | large of now | rows of at_most | large of at_most
 //! ```
-//! The words lie behind the snapshot in a process's statistics file, so that it can be read while
-//! the process runs. Rows are those of malloc's sizes, in their order; those behind are zero.
+//! The words follow the snapshot in a process's statistics file, which can be read while the
+//! process runs. There is a row for each of malloc's sizes, in their order; unused rows are zero.
 
 use highwater_mm::slab::CacheReport;
 
-/// First word: the library's malloc serves the process. Zero: the C library's does.
+/// First word, if the library's malloc serves the process. Zero if the C library's does.
 const PRESENT: u64 = 1;
 
-/// Sizes that there is room for.
+/// Maximum number of sizes.
 pub const MALLOC_SIZES_MAX: usize = 48;
 
 /// The name of malloc's cache of objects of `size` bytes.
@@ -21,30 +21,30 @@ pub fn malloc_cache_name(size: u32) -> String {
     format!("malloc-{size}")
 }
 
-/// What malloc holds at one time, or the sum over processes.
+/// What malloc holds at one time, or its sum over processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MallocReport {
-    /// Blocks below 64 KiB: a cache for each size.
+    /// Blocks below 64 KiB: one cache per size.
     pub caches: Vec<CacheReport>,
     /// Blocks of 64 KiB and more: regions of their own.
     pub large_blocks: u64,
-    /// Their pages.
+    /// Their pages in all.
     pub large_pages: u64,
 }
 
-/// The same now, and when it was most.
+/// What malloc holds now, and at its maximum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MallocStats {
-    /// When it was last looked at.
+    /// Of the last sample.
     pub now: MallocReport,
-    /// When objects and large blocks had most bytes, of all times that it was looked at.
+    /// Of the sample with most bytes in use.
     pub at_most: MallocReport,
 }
 
 impl MallocReport {
     const WORDS: usize = 2 + MALLOC_SIZES_MAX * CacheReport::WORDS;
 
-    /// Bytes that are handed out.
+    /// Bytes in use.
     pub fn used_bytes(&self) -> u64 {
         let large = self.large_pages * highwater_units::PAGE_SIZE as u64;
         self.caches.iter().map(CacheReport::used_bytes).sum::<u64>() + large
@@ -80,10 +80,10 @@ impl MallocReport {
 }
 
 impl MallocStats {
-    /// Words that it takes.
+    /// Length in words.
     pub(crate) const WORDS: usize = 1 + 2 * MallocReport::WORDS;
 
-    /// Takes note of what malloc holds now.
+    /// Adds a sample.
     pub fn note(&mut self, now: MallocReport) {
         if now.used_bytes() >= self.at_most.used_bytes() {
             self.at_most = now.clone();

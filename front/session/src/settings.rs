@@ -1,4 +1,4 @@
-//! The settings of a run, and their form as environment variables.
+//! The settings of a run, and the environment variables that carry them.
 //!
 //! Locks: none. The environment is read once, when the library is loaded.
 
@@ -11,28 +11,28 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Budget in bytes. Its absence says: this process is not served.
+/// Budget in bytes. Without it a process is not served.
 const MEMORY: &str = "HIGHWATER_MEMORY";
-/// Device specifications, joined by [`SWAP_SEPARATOR`].
+/// Specifications of devices, joined by [`SWAP_SEPARATOR`].
 const SWAP: &str = "HIGHWATER_SWAP";
 const KSWAPD: &str = "HIGHWATER_KSWAPD";
 const MAPPING: &str = "HIGHWATER_MAPPING";
 const MAP_FILES: &str = "HIGHWATER_MAP_FILES";
 const MALLOC: &str = "HIGHWATER_MALLOC";
-/// The variable that says where the processes of a run leave their statistics.
+/// The directory where the processes of a run publish their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
 const SWAP_SEPARATOR: char = ';';
 
-/// By which operation of userfaultfd pages are mapped and unmapped.
+/// The userfaultfd operation that maps and unmaps pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// MOVE where the kernel has it, else COPY.
+    /// MOVE if the kernel has it, else COPY.
     #[default]
     Auto,
     /// UFFDIO_MOVE; refused by kernels before 6.8.
     Move,
-    /// UFFDIO_COPY and write protection, also where the kernel has MOVE.
+    /// UFFDIO_COPY and write protection, even if the kernel has MOVE.
     Copy,
 }
 
@@ -62,10 +62,10 @@ impl FromStr for Mapping {
 /// Which mappings of files are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapFiles {
-    /// None: the kernel's page cache has them all.
+    /// None: all stay in the kernel's page cache.
     #[default]
     Off,
-    /// Those that are for reading, of files that are open for reading.
+    /// Mappings for reading, of files that are open for reading.
     Read,
 }
 
@@ -93,10 +93,10 @@ impl FromStr for MapFiles {
 /// Which blocks of malloc are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Malloc {
-    /// Of every size, once a process has asked for 1 MiB in all, or for 64 KiB at once.
+    /// Blocks of every size, once the process has asked for 1 MiB in all, or for 64 KiB at once.
     #[default]
     All,
-    /// Those of 64 KiB and more: smaller ones are the C library's.
+    /// Blocks of 64 KiB and more; smaller ones are the C library's.
     Large,
 }
 
@@ -121,27 +121,27 @@ impl FromStr for Malloc {
     }
 }
 
-/// How every process of a run is served.
+/// How the processes of a run are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Budget of each process: frames, and the manager's own memory.
     pub memory: Bytes,
-    /// Swap devices; of those without a priority, the first is used first.
+    /// Swap devices; among those without a priority, the first is used first.
     pub swap: Vec<Area>,
     /// kswapd threads of each process.
     pub kswapd: KswapdThreads,
-    /// The way of userfaultfd.
+    /// The userfaultfd operation.
     pub mapping: Mapping,
     /// Which mappings of files are served.
     pub map_files: MapFiles,
     /// Which blocks of malloc are served.
     pub malloc: Malloc,
-    /// Where processes leave their statistics; none: nowhere.
+    /// Where processes publish their statistics; `None`: they do not.
     pub run_dir: Option<PathBuf>,
 }
 
 impl Settings {
-    /// The variables that carry these settings to the processes of the run.
+    /// The environment variables for these settings.
     pub fn to_env(&self) -> Vec<(&'static str, OsString)> {
         let areas: Vec<String> = self.swap.iter().map(Area::to_string).collect();
         let mut vars = vec![
@@ -156,11 +156,11 @@ impl Settings {
         vars
     }
 
-    /// The settings in an environment, where `var` finds the value of a name; `None`: a process
-    /// with that is not to be served.
+    /// The settings in an environment, where `var` looks a name up; `None`: a process with this
+    /// environment is not served.
     ///
     /// # Errors
-    /// What is wrong with a variable.
+    /// What is wrong with a variable, in one line.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
         let text = |name: &str| match var(name).map(OsString::into_string) {
             None => Ok(None),
@@ -172,14 +172,14 @@ impl Settings {
             memory: Bytes(parse(MEMORY, &memory)?),
             swap: areas(&text(SWAP)?.unwrap_or_default())?,
             kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
-                text.parse().map_err(|told| format!("{KSWAPD}: {told}"))
+                text.parse().map_err(|error| format!("{KSWAPD}: {error}"))
             })?,
             mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
             map_files: text(MAP_FILES)?.map_or(Ok(MapFiles::Off), |text| {
-                text.parse().map_err(|told| format!("{MAP_FILES}: {told}"))
+                text.parse().map_err(|error| format!("{MAP_FILES}: {error}"))
             })?,
             malloc: text(MALLOC)?.map_or(Ok(Malloc::default()), |text| {
-                text.parse().map_err(|told| format!("{MALLOC}: {told}"))
+                text.parse().map_err(|error| format!("{MALLOC}: {error}"))
             })?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))

@@ -1,20 +1,20 @@
-//! Where swapped pages go if nobody says: a directory on a disk.
+//! The default swap device: a file in a directory on a disk.
 
 use highwater_devices::Spec;
 use highwater_units::Bytes;
 use rustix::fs::{Access, StatFs, access, statfs};
 use std::path::{Path, PathBuf};
 
-/// The default device is never larger: a typo in a program must not fill the disk of a server.
+/// Limits the default device: a faulty program must not fill a server's disk.
 const SIZE_MAX: Bytes = Bytes(64 << 30);
-/// Below this a directory is as good as full.
+/// A directory with less counts as full.
 const SIZE_MIN: Bytes = Bytes(16 << 20);
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
 /// `dir:` on the first of $TMPDIR, /var/tmp and /tmp that is writable and on a disk. Its size is
-/// half the free space there, 64 GiB at most.
+/// half the free space there, at most 64 GiB.
 pub fn default_swap() -> Result<Spec, String> {
     let temporary = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let fixed = ["/var/tmp", "/tmp"].map(PathBuf::from);
@@ -32,21 +32,21 @@ fn first_usable(dirs: impl Iterator<Item = PathBuf>) -> Result<Spec, String> {
     Err(format!("no directory for a swap file ({})", refused.join(", ")))
 }
 
-/// The size of a default device in `dir`, or why there can be none.
+/// The size of a default device in `dir`, or why it cannot hold one.
 fn size_for(dir: &Path) -> Result<Bytes, String> {
     let usable = Access::WRITE_OK | Access::EXEC_OK;
     let status = access(dir, usable).and_then(|()| statfs(dir)).map_err(|e| e.to_string())?;
     let size = Bytes::of_pages(Bytes(free_in(&status).0 / 2).pages()).min(SIZE_MAX);
     match magic(&status) {
         TMPFS_MAGIC | RAMFS_MAGIC => Err("in memory, not on a disk".to_owned()),
-        // A spec is text: what is not UTF-8 would not survive it.
+        // A specification is text, so the name must be UTF-8.
         _ if dir.to_str().is_none() => Err("name is not UTF-8".to_owned()),
         _ if size < SIZE_MIN => Err(format!("only {} free", free_in(&status))),
         _ => Ok(size),
     }
 }
 
-/// Free space, to an unprivileged user, on the file system that `path` is on.
+/// Free space for an unprivileged user on the file system of `path`.
 pub fn free_space(path: &Path) -> std::io::Result<Bytes> {
     Ok(free_in(&statfs(path)?))
 }
@@ -55,12 +55,12 @@ fn free_in(status: &StatFs) -> Bytes {
     Bytes(status.f_bavail.saturating_mul(status.f_bsize as u64))
 }
 
-/// The type numbers of file systems have 32 bits; the field's width and sign differ by machine.
+/// Magic numbers of file systems have 32 bits; the field's width and sign depend on the machine.
 fn magic(status: &StatFs) -> u64 {
     status.f_type as u64 & 0xffff_ffff
 }
 
-/// The name of the file system that `path` is on, or its number in hexadecimal.
+/// The name of the file system of `path`, or its magic number in hexadecimal.
 pub fn file_system_name(path: &Path) -> std::io::Result<String> {
     let magic = magic(&statfs(path)?);
     let name = match magic {
@@ -95,7 +95,7 @@ mod tests {
     fn the_default_leaves_half_of_the_disk() {
         let dir = tempfile::tempdir().unwrap();
         let Ok(spec) = first_usable([dir.path().to_owned()].into_iter()) else {
-            // Only where the temporary directory is a tmpfs or full.
+            // The temporary directory may be a tmpfs, or full.
             let free = free_space(dir.path()).unwrap();
             let name = file_system_name(dir.path()).unwrap();
             assert!(free < Bytes(64 << 20) || name == "tmpfs", "{free} free on {name}");

@@ -11,7 +11,7 @@ use clap::Args;
 use highwater_command::{Refusal, print, say};
 use highwater_lab::report::latency::bars;
 use highwater_lab::report::plot::Plot;
-use highwater_lab::reproduce::{self, Asked, Curves, Experiment, Reproduced, table};
+use highwater_lab::reproduce::{self, Curves, Experiment, Options, Reproduced, table};
 use highwater_lab::simulate::Trouble;
 use std::fs::File;
 use std::io::Write;
@@ -78,13 +78,13 @@ impl Reproduce {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
         let first = self.plot.as_deref().map(create).transpose()?;
-        let curves = if first.is_some() { Curves::Yes } else { Curves::No };
-        let asked = Asked { scale: self.scale, seeds: self.seeds, curves };
-        let told = |name: &str, tasks| match tasks {
+        let curves = if first.is_some() { Curves::Plot } else { Curves::Skip };
+        let options = Options { scale: self.scale, seeds: self.seeds, curves };
+        let progress = |name: &str, tasks| match tasks {
             1 => say(format_args!("{name}, 1 task")),
             tasks => say(format_args!("{name}, {tasks} tasks")),
         };
-        let reproduced = match self.experiment.reproduce(asked, told) {
+        let reproduced = match self.experiment.reproduce(options, progress) {
             Ok(reproduced) => reproduced,
             Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
             Err(trouble) => return Ok(failed(&trouble)),
@@ -92,9 +92,10 @@ impl Reproduce {
         if let Some((path, first)) = self.plot.as_deref().zip(first) {
             draw(path, first, &reproduced.plots)?;
         }
-        let text = match self.json {
-            true => serde_json::to_string_pretty(&reproduced.rows).expect("rows have text keys"),
-            false => text(&reproduced),
+        let text = if self.json {
+            serde_json::to_string_pretty(&reproduced.rows).expect("rows have text keys")
+        } else {
+            text(&reproduced)
         };
         Ok(print(format_args!("{text}\n")))
     }

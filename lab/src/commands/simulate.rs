@@ -85,7 +85,7 @@ enum Workload {
 fn keys() -> String {
     let mut text = "Settings (--set KEY=VALUE):\n".to_owned();
     for key in KEYS {
-        let _ = writeln!(text, "  {:16} {} [{}]", key.name, key.help, key.values);
+        let _ = writeln!(text, "  {:16} {} [{}]", key.name, key.help, key.accepts());
     }
     let names: Vec<&str> = machines::names().collect();
     text + "\nMachines:\n  " + &names.join("\n  ")

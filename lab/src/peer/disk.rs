@@ -308,6 +308,7 @@ impl Drop for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_testkit::skip_or_fail;
 
     const LEN: Bytes = Bytes(100 * PAGE_SIZE as u64);
 
@@ -323,7 +324,7 @@ mod tests {
             (Pass::ReadRandom(Duration::from_millis(20)), 1, 0),
         ] {
             let outcome = match run(here(), LEN, pass, 3) {
-                Err(Trouble::Setup(reason)) => return println!("skipped: {reason}"),
+                Err(Trouble::Setup(reason)) => return skip_or_fail(reason),
                 other => other.expect("a good run"),
             };
             let Measured { before, after, .. } = &outcome.measured;
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn a_flipped_bit_is_found() {
         let mut disk = match Disk::new(here(), LEN, 3) {
-            Err(reason) => return println!("skipped: {reason}"),
+            Err(reason) => return skip_or_fail(reason),
             Ok(disk) => disk,
         };
         disk.measure(&mut Sequence::new(Way::Write, LEN.pages())).expect("written");

@@ -9,7 +9,7 @@
 
 use super::Unavailable;
 use super::cgroup::MemoryCgroup;
-use super::zram::ZramSwap;
+use super::zram::{SwapDevice, ZramSwap};
 use highwater_units::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
@@ -37,15 +37,6 @@ pub struct Ready {
     pub cgroup: PathBuf,
     /// The swap device, if one was planned.
     pub swap: Option<SwapDevice>,
-}
-
-/// A zram device in use as swap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SwapDevice {
-    /// Its name among block devices.
-    pub name: String,
-    /// Its compression algorithm.
-    pub algorithm: String,
 }
 
 /// Sets up `plan`, reports through `ready`, waits until `wanted` is closed, and undoes it.

@@ -214,6 +214,7 @@ impl Access for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_testkit::skip_or_fail;
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
@@ -222,7 +223,7 @@ mod tests {
         for cache in [Cache::Through, Cache::Past] {
             let prepared = Prepared::new(dir, Bytes::of_pages(1030), seed).expect("a file");
             let reads = match Reads::new(prepared, cache) {
-                Err(reason) => return println!("skipped: {reason}"),
+                Err(reason) => return skip_or_fail(reason),
                 Ok(reads) => reads,
             };
             let mut access = reads.enter();

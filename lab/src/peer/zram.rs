@@ -1,8 +1,8 @@
 //! Swap on a zram device of our own: compressed memory, the kernel's fastest swap.
 
 use super::Unavailable;
-use super::keeper::SwapDevice;
 use highwater_units::{Bytes, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
 use std::io::{Error, ErrorKind};
@@ -18,6 +18,15 @@ const SWAP_FLAG_PREFER: i32 = 0x8000;
 const ALGORITHM: &str = "lz4";
 /// Times the removal is tried while the system still holds the device open (udev does, briefly).
 const REMOVALS: u32 = 50;
+
+/// A zram device in use as swap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapDevice {
+    /// Its name among block devices.
+    pub name: String,
+    /// Its compression algorithm.
+    pub algorithm: String,
+}
 
 /// A zram device in use as swap; [`ZramSwap::remove`] gives it back.
 pub(super) struct ZramSwap {

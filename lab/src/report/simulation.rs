@@ -8,7 +8,8 @@
 use super::latency::{self, LatencyBucket};
 use super::locks::table_of;
 use super::unit::Unit;
-use crate::simulate::{Conditions, Experiment};
+use crate::simulate::experiment::Experiment;
+use crate::simulate::prepare::Conditions;
 use crate::workload::figures::{Figures, SlabFigures, SmallWaits, TaskRates};
 use crate::workload::highalloc::HighallocFigures;
 use crate::workload::outcome::{Measured, Outcome};

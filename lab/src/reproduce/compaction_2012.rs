@@ -8,8 +8,9 @@
 //! much memory the kernel has is not said either: `kernel` and `kernel_left` are calibrated on the
 //! success rates of vanilla, and nothing else is.
 
-use super::matrix::{Line, Matrix, Ratio, Variant};
-use super::{Experiment, Known};
+use super::experiment::Experiment;
+use super::rows::Role;
+use super::study::{Compared, Known, Presentation, Quantity, Study, Tasks, Variant};
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::Workload;
 
@@ -19,106 +20,146 @@ const BUILDS: usize = 20;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "compaction-2012",
     about: "large blocks while kernels are built: five ways of compaction, and ours",
-    parts: &[],
-    tables: &[],
-    matrix: Some(MATRIX),
-    published: "",
+    studies: &[STUDY],
 };
 
-const MATRIX: Matrix = Matrix {
+const VANILLA: Variant = Variant {
+    name: "compaction-2012-vanilla",
+    csv: include_str!("../../reproduce/published/compaction-2012.csv"),
+    column: "vanilla",
+    settings: &[&["compact=vanilla"]],
+    ..Variant::DEFAULT
+};
+
+const LATER: Variant = Variant { role: Role::Improved, ..VANILLA };
+
+const STUDY: Study = Study {
     machine: "desktop-2012-kvm",
     workload: Workload::Highalloc,
-    tasks: BUILDS,
+    tasks: Tasks::Fixed(BUILDS),
+    time: None,
     scales: &[16],
     settings: &[
-        "lru_lanes=1",
+        "lru_shards=1",
         "zone_parts=1",
         "watermark_scale=55",
         "kernel=0.14",
         "kernel_left=1",
     ],
     variants: &[
-        Variant { name: "vanilla", known: Known::Published, settings: &["compact=vanilla"] },
-        Variant { name: "lesslock", known: Known::Published, settings: &["compact=lesslock"] },
-        Variant { name: "revert", known: Known::Published, settings: &["compact=revert"] },
-        Variant { name: "cachefail", known: Known::Published, settings: &["compact=cachefail"] },
+        VANILLA,
         Variant {
-            name: "skipuseless",
-            known: Known::Published,
-            settings: &["compact=skipuseless"],
+            name: "compaction-2012-lesslock",
+            column: "lesslock",
+            settings: &[&["compact=lesslock"]],
+            ..LATER
         },
-        Variant { name: "fast", known: Known::Beyond, settings: &["compact=fast"] },
+        Variant {
+            name: "compaction-2012-revert",
+            column: "revert",
+            settings: &[&["compact=revert"]],
+            ..LATER
+        },
+        Variant {
+            name: "compaction-2012-cachefail",
+            column: "cachefail",
+            settings: &[&["compact=cachefail"]],
+            ..LATER
+        },
+        Variant {
+            name: "compaction-2012-skipuseless",
+            column: "skipuseless",
+            settings: &[&["compact=skipuseless"]],
+            ..LATER
+        },
+        Variant {
+            name: "compaction-2012-fast",
+            known: Known::Beyond,
+            column: "fast",
+            settings: &[&["compact=fast"]],
+            ..LATER
+        },
     ],
-    lines: &[
-        Line {
+    quantities: &[
+        Quantity {
             name: "success pass 1 percent",
+            published: &["success pass 1 percent"],
             unit: "percent",
-            ratio: Ratio::Hidden,
             take: |run| success(run, 0),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "success pass 2 percent",
+            published: &["success pass 2 percent"],
             unit: "percent",
-            ratio: Ratio::Hidden,
             take: |run| success(run, 1),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "success while rested percent",
+            published: &["success while rested percent"],
             unit: "percent",
-            ratio: Ratio::Hidden,
             take: |run| success(run, 2),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "free scanned",
+            published: &["free scanned"],
             unit: "frames",
-            ratio: Ratio::Told,
+            compared: Compared::Ratio,
             take: |run| counted(run, "compact_free_scanned"),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "free isolated",
+            published: &["free isolated"],
             unit: "frames",
-            ratio: Ratio::Hidden,
             take: |run| counted(run, "compact_free_isolated"),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "migrate scanned",
+            published: &["migrate scanned"],
             unit: "frames",
-            ratio: Ratio::Told,
+            compared: Compared::Ratio,
             take: |run| counted(run, "compact_migrate_scanned"),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "migrate isolated",
+            published: &["migrate isolated"],
             unit: "frames",
-            ratio: Ratio::Hidden,
             take: |run| counted(run, "compact_migrate_isolated"),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "free scanned per block",
             unit: "frames",
-            ratio: Ratio::Hidden,
             take: |run| counted(run, "compact_free_scanned") / blocks(run),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "migrate scanned per block",
             unit: "frames",
-            ratio: Ratio::Hidden,
             take: |run| counted(run, "compact_migrate_scanned") / blocks(run),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "waited for lru locks",
             unit: "us",
-            ratio: Ratio::Hidden,
             take: |run| waited(run, "lru"),
+            ..Quantity::DEFAULT
         },
-        Line {
+        Quantity {
             name: "waited for zone locks",
             unit: "us",
-            ratio: Ratio::Hidden,
             take: |run| waited(run, "zone"),
+            ..Quantity::DEFAULT
         },
     ],
-    plot: &["success pass 1 percent", "success pass 2 percent", "success while rested percent"],
-    csv: include_str!("../../reproduce/published/compaction-2012.csv"),
+    presentation: Presentation::Matrix {
+        plot: &["success pass 1 percent", "success pass 2 percent", "success while rested percent"],
+    },
 };
 
 /// Percent of the attempts of a pass.

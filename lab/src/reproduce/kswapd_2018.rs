@@ -15,8 +15,9 @@
 //! as many on each drive as its tasks, so that no two read the same (the document has eleven, and
 //! with 90 tasks does not say).
 
-use super::tables::{Changes, Column, Table, Tables};
-use super::{Experiment, Known, Role};
+use super::experiment::Experiment;
+use super::rows::Role;
+use super::study::{Changes, Compared, Known, Presentation, Quantity, Study, Tasks, Variant};
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::Workload;
 use highwater_units::Nanos;
@@ -38,194 +39,180 @@ const FOUR: &str = include_str!("../../reproduce/published/kswapd-2018-4-threads
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kswapd-2018",
     about: "several kswapd threads: dd of files on 104 threads and eight NVMe drives",
-    parts: &[],
-    tables: &[TABLES],
-    matrix: None,
-    published: "",
+    studies: &[TABLES],
 };
 
 /// These rows with this manager's own settings. They read ahead as far as the document's.
 pub(super) const THREADS: Experiment = Experiment {
     name: "kswapd-threads",
     about: "such rows with our defaults: 1, 2, 4 and 8 kswapd threads, and auto",
-    tables: &[Tables {
+    studies: &[Study {
         settings: &["file_readahead=32", "small=on", "warm_up=0.2"],
-        tables: &[
-            Table {
+        variants: &[
+            Variant {
                 name: "kswapd-threads-none",
-                settings: &["span=filling", "warm_up=0.02"],
+                settings: &[&["span=filling", "warm_up=0.02"]],
                 ..OURS
             },
-            Table { name: "kswapd-threads-1", settings: &["kswapd_threads=1"], ..OURS },
-            Table { name: "kswapd-threads-2", settings: &["kswapd_threads=2"], ..OURS },
-            Table { name: "kswapd-threads-4", settings: &["kswapd_threads=4"], ..OURS },
-            Table { name: "kswapd-threads-8", settings: &["kswapd_threads=8"], ..OURS },
-            Table { name: "kswapd-threads-auto", settings: &["kswapd_threads=auto"], ..OURS },
+            Variant { name: "kswapd-threads-1", settings: &[&["kswapd_threads=1"]], ..OURS },
+            Variant { name: "kswapd-threads-2", settings: &[&["kswapd_threads=2"]], ..OURS },
+            Variant { name: "kswapd-threads-4", settings: &[&["kswapd_threads=4"]], ..OURS },
+            Variant { name: "kswapd-threads-8", settings: &[&["kswapd_threads=8"]], ..OURS },
+            Variant { name: "kswapd-threads-auto", settings: &[&["kswapd_threads=auto"]], ..OURS },
         ],
-        columns: OUR_COLUMNS,
+        quantities: OUR_COLUMNS,
         ..TABLES
     }],
     ..EXPERIMENT
 };
 
-const OURS: Table = Table {
-    name: "",
-    role: Role::Base,
-    settings: &[],
-    csv: ONE,
-    known: Known::Beyond,
-    heading: None,
-};
+const OURS: Variant =
+    Variant { name: "", settings: &[], csv: ONE, known: Known::Beyond, ..Variant::DEFAULT };
 
-const TABLES: Tables = Tables {
+const TABLES: Study = Study {
     machine: "x7-2l-52c-8nvme",
     workload: Workload::Streams,
-    time: Nanos(250_000_000),
+    tasks: Tasks::PerRow,
+    time: Some(Nanos(250_000_000)),
     scales: &[SCALE],
     settings: &[
         "shadows=off",
-        "lru_lanes=1",
+        "lru_shards=1",
         "zone_parts=1",
         "file_readahead=32",
         "direct_reclaim=5068",
         "readahead_by=reader",
     ],
-    tables: &[
-        Table {
+    variants: &[
+        Variant {
             name: "kswapd-2018-direct-io",
-            role: Role::Base,
-            settings: &["way=direct", "warm_up=0.05"],
+            settings: &[&["way=direct", "warm_up=0.05"]],
             csv: DIRECT,
-            known: Known::Published,
-            heading: None,
+            ..Variant::DEFAULT
         },
-        Table {
+        Variant {
             name: "kswapd-2018-no-reclaim",
-            role: Role::Base,
-            settings: &["span=filling", "warm_up=0.02"],
+            settings: &[&["span=filling", "warm_up=0.02"]],
             csv: NO_RECLAIM,
-            known: Known::Published,
-            heading: None,
+            ..Variant::DEFAULT
         },
-        Table {
+        Variant {
             name: "kswapd-2018-1-thread",
-            role: Role::Base,
-            settings: &["kswapd_threads=1", "warm_up=0.1"],
+            settings: &[&["kswapd_threads=1", "warm_up=0.1"]],
             csv: ONE,
-            known: Known::Published,
-            heading: None,
+            ..Variant::DEFAULT
         },
-        Table {
+        Variant {
             name: "kswapd-2018-4-threads",
             role: Role::Improved,
-            settings: &["kswapd_threads=4", "warm_up=0.1"],
+            settings: &[&["kswapd_threads=4", "warm_up=0.1"]],
             csv: FOUR,
-            known: Known::Published,
-            heading: None,
+            ..Variant::DEFAULT
         },
     ],
-    changes: Changes::Peak,
-    columns: &[
+    presentation: Presentation::Sweep(Changes::Peak),
+    quantities: &[
         THROUGHPUT,
         SYSTEM,
-        Column {
+        Quantity {
             name: "dd",
             unit: "percent",
-            heading: "dd_cpu_percent",
+            published: &["dd_cpu_percent"],
             take: |run| each_of(run, "task"),
-            plot: None,
+            ..Quantity::DEFAULT
         },
-        Column {
+        Quantity {
             name: "kswapd0",
             unit: "percent",
-            heading: "kswapd0_percent",
+            published: &["kswapd0_percent"],
             take: |run| each_of(run, "kswapd0:"),
-            plot: None,
+            ..Quantity::DEFAULT
         },
-        Column {
+        Quantity {
             name: "kswapd1",
             unit: "percent",
-            heading: "kswapd1_percent",
+            published: &["kswapd1_percent"],
             take: |run| each_of(run, "kswapd1:"),
-            plot: None,
+            ..Quantity::DEFAULT
         },
         STALLS,
-        Column {
+        Quantity {
             name: "pgscan_kswapd",
             unit: "/5 min",
-            heading: "pgscan_kswapd",
+            published: &["pgscan_kswapd"],
             take: |run| in_five_minutes(run, "pgscan_kswapd"),
-            plot: None,
+            ..Quantity::DEFAULT
         },
-        Column {
+        Quantity {
             name: "pgscan_direct",
             unit: "/5 min",
-            heading: "pgscan_direct",
+            published: &["pgscan_direct"],
             take: |run| in_five_minutes(run, "pgscan_direct"),
-            plot: None,
+            ..Quantity::DEFAULT
         },
     ],
 };
 
-const THROUGHPUT: Column = Column {
+const THROUGHPUT: Quantity = Quantity {
     name: "throughput",
     unit: "KB/s",
-    heading: "throughput_kB_per_s",
+    published: &["throughput_kB_per_s"],
+    compared: Compared::Percent,
     take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
     plot: Some(""),
+    ..Quantity::DEFAULT
 };
 
-const SYSTEM: Column = Column {
+const SYSTEM: Quantity = Quantity {
     name: "system CPU",
     unit: "percent",
-    heading: "sy_percent",
+    published: &["sy_percent"],
     take: |run| run.cpus_busy() / run.conditions.cpus as f64 * 100.0,
     plot: Some("-system"),
+    ..Quantity::DEFAULT
 };
 
-const STALLS: Column = Column {
+const STALLS: Quantity = Quantity {
     name: "direct reclaims",
     unit: "/5 min",
-    heading: "direct_reclaims",
+    published: &["direct_reclaims"],
     take: |run| in_five_minutes(run, "allocstall") * STALL_PAGES[1] / STALL_PAGES[0],
     plot: Some("-stalls"),
+    ..Quantity::DEFAULT
 };
 
-const SHORT_STALLS: Column =
-    Column { take: |run| in_five_minutes(run, "allocstall"), plot: Some("-stalls"), ..STALLS };
+const SHORT_STALLS: Quantity =
+    Quantity { take: |run| in_five_minutes(run, "allocstall"), plot: Some("-stalls"), ..STALLS };
 
-const OUR_COLUMNS: &[Column] = &[
+const OUR_COLUMNS: &[Quantity] = &[
     THROUGHPUT,
     SYSTEM,
     RECLAIMING,
     SHORT_STALLS,
-    Column {
+    Quantity {
         name: "kswapd threads",
         unit: "1",
-        heading: "",
         take: |run| run.counters["kswapd_threads_peak"] as f64,
-        plot: None,
+        ..Quantity::DEFAULT
     },
-    Column {
+    Quantity {
         name: "small task, p99",
         unit: "us",
-        heading: "",
         take: |run| run.figures.small.map_or(0.0, |small| small.p99_ns as f64 / 1000.0),
-        plot: None,
+        ..Quantity::DEFAULT
     },
 ];
 
 /// CPU time in reclaim: kswapd's, and tasks' that reclaim directly.
-const RECLAIMING: Column = Column {
+const RECLAIMING: Quantity = Quantity {
     name: "CPUs that reclaim",
     unit: "1",
-    heading: "",
     take: |run| {
         let all: u64 = run.phases.iter().map(|phase| phase.busy_ns).sum();
         let reclaim = run.phases.iter().find(|phase| phase.name == "reclaim");
         run.cpus_busy() * reclaim.map_or(0.0, |phase| phase.busy_ns as f64 / all.max(1) as f64)
     },
-    plot: None,
+    ..Quantity::DEFAULT
 };
 
 /// The mean share of a CPU that threads used whose names begin so.

@@ -1,262 +1,116 @@
-//! Published tables with a column for each variant: a run for each variant and seed, line by line.
-//!
-//! ```text
-//! Variant: settings ── a run for each seed ──> figures ── Line::take ──> rows
-//!     the first is the base: Ratio::Told lines are also told as parts of its value
-//! CSV: quantity,variant,variant,...     a line each
-//! ```
-//! Beside each line with published values: how many pairs of variants are in the published order.
+//! Each variant's quantities, some as a ratio to the base's. Where values were published, a row
+//! says how many pairs of variants are in the published order.
 
-use super::rows::Values;
-use super::{Asked, Curves, Drawn, Known, Reproduced, Role, Row};
-use crate::machines;
+use super::rows::{Role, Row};
+use super::runs::Measured;
+use super::study::{Compared, Quantity, Study};
 use crate::report::plot::{Plot, Series};
-use crate::report::simulation::{SimulationFigures, Tasks};
-use crate::simulate::{self, BadSetting, Settings, Trouble, Workload};
-use highwater_sim::Traced;
 
-/// A table that is run again.
-#[derive(Debug)]
-pub struct Matrix {
-    /// The machine, among the simulated ones.
-    pub machine: &'static str,
-    /// What runs on it.
-    pub workload: Workload,
-    /// How many tasks.
-    pub tasks: usize,
-    /// What memory and devices are divided by: the first for which this machine has memory.
-    pub scales: &'static [u64],
-    /// Settings of all, as `key=value`.
-    pub settings: &'static [&'static str],
-    /// The columns, the base first.
-    pub variants: &'static [Variant],
-    /// The lines.
-    pub lines: &'static [Line],
-    /// Names of lines that a plot shows side by side, for each variant a curve.
-    pub plot: &'static [&'static str],
-    /// As published.
-    pub csv: &'static str,
-}
-
-/// A column.
-#[derive(Debug)]
-pub struct Variant {
-    /// Its heading, in the CSV where it was published.
-    pub name: &'static str,
-    /// Whether it was.
-    pub known: Known,
-    /// Settings of its own; later ones count.
-    pub settings: &'static [&'static str],
-}
-
-/// A line.
-#[derive(Debug)]
-pub struct Line {
-    /// What is measured: the line's name in the CSV, if it has one.
-    pub name: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Whether it is also told as a part of the base's.
-    pub ratio: Ratio,
-    /// How it is taken from the figures.
-    pub take: fn(&SimulationFigures) -> f64,
-}
-
-/// Whether a value is also told as a part of the base's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ratio {
-    /// No.
-    Hidden,
-    /// Yes.
-    Told,
-}
-
-/// A variant that was run, once for each seed.
-type Run<'a> = (&'a Variant, Vec<SimulationFigures>);
-
-impl Matrix {
-    /// Runs all variants; rows, and plots if asked for, are added to `all`.
-    ///
-    /// # Errors
-    /// This machine has too little memory for any of the scales, or a run fails.
-    pub(super) fn reproduce(
-        &self,
-        name: &str,
-        asked: Asked,
-        all: &mut Reproduced,
-        told: &impl Fn(&str, usize),
-    ) -> Result<(), Trouble> {
-        let scale = asked.scale.map_or_else(|| self.scale(), Ok).map_err(Trouble::Setup)?;
-        let mut runs: Vec<Run<'_>> = Vec::new();
-        for variant in self.variants {
-            told(&format!("{name}, {} on {}", variant.name, self.machine), self.tasks);
-            let run = |seed| {
-                let drawn = Drawn { tasks: self.tasks, scale, seed };
-                let experiment = self.at(variant, drawn).map_err(Trouble::Setup)?;
-                simulate::run(&experiment).map(|simulation| simulation.figures)
-            };
-            runs.push((variant, (1..=asked.seeds.max(1)).map(run).collect::<Result<_, _>>()?));
-        }
-        all.conditions.push(runs[0].1[0].heading(Tasks::One));
-        for run in &runs {
-            all.rows
-                .extend(self.lines.iter().flat_map(|line| self.rows(name, line, run, &runs[0])));
-        }
-        all.rows.extend(self.lines.iter().filter_map(|line| self.order(name, line, &runs)));
-        if asked.curves == Curves::Yes {
-            all.plots.extend([(String::new(), self.values(&runs)), self.ratios(&runs)]);
-        }
-        Ok(())
+impl Study {
+    /// All rows of experiment `name`.
+    pub(super) fn matrix(&self, name: &str, all: &[Measured]) -> Vec<Row> {
+        let of = |measured| {
+            self.quantities.iter().flat_map(move |quantity| self.ratio(quantity, &all[0], measured))
+        };
+        let orders = self.quantities.iter().filter_map(|quantity| self.order(name, quantity, all));
+        all.iter().flat_map(of).chain(orders).collect()
     }
 
-    /// A line of a variant, and what part it is of the base's.
-    fn rows(&self, name: &str, line: &Line, run: &Run<'_>, base: &Run<'_>) -> Vec<Row> {
-        let (variant, figures) = run;
-        let is_base = variant.name == base.0.name;
-        let row = |quantity: String, unit: &str, published, values: Values| Row {
-            experiment: format!("{name}-{}", variant.name),
-            quantity,
-            unit: unit.into(),
-            role: if is_base { Role::Base } else { Role::Improved },
-            published,
-            measured: values.median,
-            spread: values.spread,
+    /// A quantity of a variant, and its ratio to the base's.
+    fn ratio(&self, quantity: &Quantity, base: &Measured, measured: &Measured) -> Vec<Row> {
+        let variant = measured.variant;
+        let row = |name: String, unit: &str, published, values| {
+            Row::new(variant.name.into(), name, unit, variant.role, published, values)
         };
-        let values = Values::of(figures.iter().map(line.take)).expect("a variant was run");
-        let known = self.published(line, variant);
-        let mut rows = vec![row(line.name.into(), line.unit, known, values)];
-        if line.ratio == Ratio::Told && !is_base {
-            let pairs = figures.iter().zip(&base.1);
-            let parts = pairs.filter_map(|(run, base)| part((line.take)(run), (line.take)(base)));
-            let published =
-                known.zip(self.published(line, base.0)).and_then(|(is, was)| part(is, was));
-            let quantity = format!("{}, of {}'s", line.name, base.0.name);
-            rows.extend(Values::of(parts).map(|values| row(quantity, "part", published, values)));
+        let known = |of: &Measured| self.published(of.variant, quantity, of.tasks);
+        let published = known(measured);
+        let values = measured.values(quantity);
+        let mut rows = vec![row(quantity.name.into(), quantity.unit, published, values)];
+        if quantity.compared == Compared::Ratio && variant.role != Role::Base {
+            let published = published.zip(known(base)).and_then(|(is, was)| part(was, is));
+            let name = format!("{}, of {}'s", quantity.name, base.variant.column);
+            let ratio = measured.compared(base, quantity, part);
+            rows.extend(ratio.map(|values| row(name, "part", published, values)));
         }
         rows
     }
 
-    /// How many pairs of variants are in the order that was published; none if nothing was.
-    fn order(&self, name: &str, line: &Line, runs: &[Run<'_>]) -> Option<Row> {
-        let value = |(variant, figures): &Run<'_>| {
-            let measured = Values::of(figures.iter().map(line.take))?.median;
-            self.published(line, variant).map(|published| (published, measured))
+    /// How many pairs of variants are in the published order; `None` if nothing was published.
+    fn order(&self, name: &str, quantity: &Quantity, all: &[Measured]) -> Option<Row> {
+        let value = |of: &Measured| {
+            let published = self.published(of.variant, quantity, of.tasks);
+            published.map(|published| (published, of.values(quantity).median))
         };
-        let values: Vec<(f64, f64)> = runs.iter().filter_map(value).collect();
-        let (all, alike) = ordered(&values);
-        (all > 0).then(|| Row {
+        let values: Vec<(f64, f64)> = all.iter().filter_map(value).collect();
+        let (pairs, alike) = ordered(&values);
+        (pairs > 0).then(|| Row {
             experiment: name.into(),
-            quantity: format!("{}: pairs in order", line.name),
+            quantity: format!("{}: pairs in order", quantity.name),
             unit: "pairs".into(),
             role: Role::Change,
-            published: Some(f64::from(all)),
+            published: Some(f64::from(pairs)),
             measured: f64::from(alike),
             spread: None,
         })
     }
 
-    /// The lines of the plot, by their number: a curve for each variant.
-    fn values(&self, runs: &[Run<'_>]) -> Plot {
-        let lines: Vec<&Line> =
-            self.lines.iter().filter(|line| self.plot.contains(&line.name)).collect();
-        let curve = |(variant, figures): &Run<'_>| {
-            let value = |(at, line): (usize, &&Line)| (at as f64 + 1.0, (line.take)(&figures[0]));
-            let points = lines.iter().enumerate().map(value).collect();
-            Series { name: variant.name.into(), points }
+    /// The named quantities, numbered from 1, with a curve for each variant.
+    pub(super) fn values_plot(&self, names: &[&str], all: &[Measured]) -> Plot {
+        let quantities: Vec<&Quantity> =
+            self.quantities.iter().filter(|quantity| names.contains(&quantity.name)).collect();
+        let curve = |measured: &Measured| {
+            let value = |(at, q): (usize, &&Quantity)| (at as f64 + 1.0, measured.first(q));
+            let points = quantities.iter().enumerate().map(value).collect();
+            Series { name: measured.variant.column.into(), points }
         };
         Plot {
             title: format!("{} on {}", self.workload.name(), self.machine),
-            x_label: self.plot.join(", "),
-            y_label: lines.first().map_or_else(String::new, |line| line.unit.into()),
-            series: runs.iter().map(curve).collect(),
+            x_label: names.join(", "),
+            y_label: quantities.first().map_or_else(String::new, |quantity| quantity.unit.into()),
+            series: all.iter().map(curve).collect(),
         }
     }
 
-    /// Parts of the base's values, by the number of the variant; and what was published.
-    fn ratios(&self, runs: &[Run<'_>]) -> (String, Plot) {
+    /// Ratios to the base, measured and published; variants are numbered from 1.
+    pub(super) fn ratios_plot(&self, all: &[Measured]) -> Plot {
         let mut series = Vec::new();
-        for line in self.lines.iter().filter(|line| line.ratio == Ratio::Told) {
-            let of = |value: &dyn Fn(&Run<'_>) -> Option<f64>| {
-                let base = value(&runs[0]);
-                let point = |(at, run): (usize, &Run<'_>)| {
-                    let share = value(run).zip(base).and_then(|(is, was)| part(is, was));
-                    share.map(|share| (at as f64 + 1.0, share))
-                };
-                runs.iter().enumerate().filter_map(point).collect::<Vec<_>>()
-            };
-            let measured = of(&|run| Some((line.take)(&run.1[0])));
-            let published = of(&|run| self.published(line, run.0));
-            for (name, points) in
-                [(line.name.into(), measured), (format!("{}, published", line.name), published)]
-            {
+        for quantity in self.quantities.iter().filter(|q| q.compared == Compared::Ratio) {
+            let measured = ratios(all, |of| Some(of.first(quantity)));
+            let published = ratios(all, |of| self.published(of.variant, quantity, of.tasks));
+            for (name, points) in [
+                (quantity.name.into(), measured),
+                (format!("{}, published", quantity.name), published),
+            ] {
                 if !points.is_empty() {
                     series.push(Series { name, points });
                 }
             }
         }
-        let names: Vec<&str> = runs.iter().map(|(variant, _)| variant.name).collect();
-        let plot = Plot {
+        let names: Vec<&str> = all.iter().map(|measured| measured.variant.column).collect();
+        Plot {
             title: format!("{} on {}", self.workload.name(), self.machine),
             x_label: names.join(", "),
             y_label: format!("of {}'s", names[0]),
             series,
-        };
-        ("-ratios".into(), plot)
-    }
-
-    /// A published value; none where there is none.
-    pub(super) fn published(&self, line: &Line, variant: &Variant) -> Option<f64> {
-        if variant.known == Known::Beyond {
-            return None;
         }
-        let mut lines = self.csv.lines();
-        let at = lines.next()?.split(',').position(|heading| heading == variant.name)?;
-        let of_line = |text: &&str| text.split(',').next() == Some(line.name);
-        let cell = lines.find(of_line)?.split(',').nth(at)?;
-        Some(cell.parse().unwrap_or_else(|_| panic!("'{cell}' of {}", line.name)))
-    }
-
-    /// The first scale that this machine has memory for.
-    fn scale(&self) -> Result<u64, BadSetting> {
-        let base = self.variants.first().expect("a matrix has a base");
-        let mut last = None;
-        for scale in self.scales {
-            let drawn = Drawn { tasks: self.tasks, scale: *scale, seed: 1 };
-            match self.at(base, drawn).and_then(|experiment| simulate::check(&experiment)) {
-                Ok(()) => return Ok(*scale),
-                Err(bad) => last = Some(bad),
-            }
-        }
-        Err(last.expect("a matrix has a scale"))
-    }
-
-    /// A variant as something to simulate.
-    pub(super) fn at(
-        &self,
-        variant: &Variant,
-        drawn: Drawn,
-    ) -> Result<simulate::Experiment, BadSetting> {
-        let Drawn { tasks, scale, seed } = drawn;
-        let mut settings = Settings::default();
-        settings.set(&format!("scale={scale}"))?;
-        self.settings.iter().chain(variant.settings).try_for_each(|text| settings.set(text))?;
-        Ok(simulate::Experiment {
-            machine: machines::find(self.machine).expect("a test finds them all"),
-            workload: self.workload,
-            tasks,
-            seed,
-            time: None,
-            settings,
-            traced: Traced::Off,
-        })
     }
 }
 
-fn part(is: f64, was: f64) -> Option<f64> {
+/// The number of each variant, and its value as a part of the first one's.
+fn ratios(all: &[Measured], value: impl Fn(&Measured) -> Option<f64>) -> Vec<(f64, f64)> {
+    let base = value(&all[0]);
+    let point = |(at, measured)| {
+        let ratio = base.zip(value(measured)).and_then(|(was, is)| part(was, is));
+        ratio.map(|ratio| (at as f64 + 1.0, ratio))
+    };
+    all.iter().enumerate().filter_map(point).collect()
+}
+
+fn part(was: f64, is: f64) -> Option<f64> {
     (was > 0.0).then(|| is / was)
 }
 
-/// Pairs whose first values differ, and how many of these have their second ones in that order.
+/// Pairs whose published values differ, and how many of these are measured in the same order.
 fn ordered(values: &[(f64, f64)]) -> (u32, u32) {
     let pairs =
         values.iter().enumerate().flat_map(|(at, a)| values[..at].iter().map(move |b| (a, b)));

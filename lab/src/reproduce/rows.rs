@@ -1,8 +1,5 @@
 //! Published and measured values, side by side.
 
-use super::published::Published;
-use super::{Change, Known, Quantity, Run, Variant};
-use crate::report::simulation::SimulationFigures;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -66,98 +63,29 @@ impl Values {
         Some(Values { median, spread: (all.len() > 1).then_some([least, most]) })
     }
 
-    fn taken(quantity: &Quantity, runs: &[SimulationFigures]) -> Values {
-        Values::of(runs.iter().map(quantity.take)).expect("a variant was run")
+    /// A value without spread.
+    pub(super) fn exactly(median: f64) -> Values {
+        Values { median, spread: None }
     }
 }
 
-/// The rows of runs, the base first.
-pub(super) fn rows(file: &[Published], quantities: &[Quantity], runs: &[Run<'_>]) -> Vec<Row> {
-    let (base, improved) = runs.split_first().expect("an experiment has a base");
-    let of_base = quantities.iter().map(|quantity| {
-        let published = sum(file, quantity.published, |row| row.base);
-        row(base.0, quantity, published, Values::taken(quantity, &base.1))
-    });
-    let of_others = improved.iter().flat_map(|(variant, runs)| {
-        let each = quantities.iter();
-        each.flat_map(|quantity| compared(file, quantity, variant, [&base.1, runs]))
-    });
-    of_base.chain(of_others).collect()
-}
-
-/// A quantity of an improved run, and its change from the base.
-fn compared(
-    file: &[Published],
-    quantity: &Quantity,
-    variant: &Variant,
-    runs: [&[SimulationFigures]; 2],
-) -> Vec<Row> {
-    let of = |value: fn(&Published) -> Option<f64>| match variant.known {
-        Known::Published => sum(file, quantity.published, value),
-        Known::Beyond => None,
-    };
-    let (was, is) = (of(|row| row.base), of(|row| row.improved));
-    let improved = Values::taken(quantity, runs[1]);
-    let change = match (quantity.change, variant.known) {
-        (Change::None, _) => return vec![row(variant, quantity, is, improved)],
-        (Change::Row(name), Known::Published) => sum(file, &[name], |row| row.improved),
-        (Change::Percent, _) | (Change::Row(_), Known::Beyond) => {
-            was.zip(is).and_then(|(was, is)| percent(was, is))
-        }
-    };
-    let improved_row = row(variant, quantity, is, improved);
-    let pairs = runs[0].iter().zip(runs[1]);
-    let changes =
-        pairs.filter_map(|(base, run)| percent((quantity.take)(base), (quantity.take)(run)));
-    let change_row = Values::of(changes).map(|values| Row {
-        unit: "percent".into(),
-        role: Role::Change,
-        published: change,
-        measured: values.median,
-        spread: values.spread,
-        ..improved_row.clone()
-    });
-    [Some(improved_row), change_row].into_iter().flatten().collect()
-}
-
-/// A point of a curve.
-pub(super) fn point(variant: &Variant, quantity: &Quantity, tasks: usize, value: f64) -> Row {
-    let processes = if tasks == 1 { "process" } else { "processes" };
-    let name = format!("{}, {tasks} {processes}", quantity.name);
-    Row { quantity: name, ..row(variant, quantity, None, Values { median: value, spread: None }) }
-}
-
-fn row(variant: &Variant, quantity: &Quantity, published: Option<f64>, values: Values) -> Row {
-    Row {
-        experiment: variant.name.into(),
-        quantity: quantity.name.into(),
-        unit: quantity.unit.into(),
-        role: variant.role,
-        published,
-        measured: values.median,
-        spread: values.spread,
+impl Row {
+    /// A row of a measured quantity.
+    pub(super) fn new(
+        experiment: String,
+        quantity: String,
+        unit: &str,
+        role: Role,
+        published: Option<f64>,
+        Values { median: measured, spread }: Values,
+    ) -> Row {
+        Row { experiment, quantity, unit: unit.into(), role, published, measured, spread }
     }
 }
 
 /// The change from one value to another; none from nothing.
 pub(super) fn percent(base: f64, improved: f64) -> Option<f64> {
     (base > 0.0).then(|| (improved / base - 1.0) * 100.0)
-}
-
-/// The sum of published rows; none if one of them is not there.
-fn sum(
-    file: &[Published],
-    names: &[&str],
-    value: impl Fn(&Published) -> Option<f64>,
-) -> Option<f64> {
-    let of = |name: &&str| {
-        let row = file.iter().find(|row| row.quantity == **name);
-        value(row.unwrap_or_else(|| panic!("no published row is called '{name}'")))
-    };
-    match names {
-        [] => None,
-        names => names.iter().map(of).sum(),
-    }
 }
 
 /// The rows as people read them. The difference is in percent of the published value, but for
@@ -250,14 +178,5 @@ mod tests {
             serde_json::json!({"experiment": "swap", "quantity": "swap in", "unit": "GB/s",
                 "role": "change", "published": null, "measured": 1.5})
         );
-    }
-
-    #[test]
-    fn sums_need_all_their_rows() {
-        let file =
-            crate::reproduce::published::rows("quantity,unit,base,improved\na,x,1,2\nb,x,3,\n");
-        assert_eq!(sum(&file, &["a", "b"], |row| row.base), Some(4.0));
-        assert_eq!(sum(&file, &["a", "b"], |row| row.improved), None);
-        assert_eq!(sum(&file, &[], |row| row.base), None);
     }
 }

@@ -12,8 +12,10 @@
 //! objects along: so in combinations it is the order alone (`slub-2023-node-order`). What the other
 //! reading would give is beside it (`slub-2023-node-order-2x` has both).
 
-use super::tables::{Changes, Column, Table, Tables};
-use super::{Experiment, Known, Role, lock_share};
+use super::experiment::Experiment;
+use super::figures::lock_share;
+use super::rows::Role;
+use super::study::{Changes, Compared, Known, Presentation, Quantity, Study, Tasks, Variant};
 use crate::simulate::Workload;
 use highwater_units::Nanos;
 
@@ -25,154 +27,154 @@ const MACHINE: &str = "spr-112c-224t";
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "slub-2023",
     about: "slabs of objects on 224 threads: order, partial slabs of CPUs and nodes",
-    parts: &[],
-    tables: &[MMAP1_TABLES, HACKBENCH_TABLES],
-    matrix: None,
-    published: "",
+    studies: &[MMAP1_TABLES, HACKBENCH_TABLES],
 };
 
 const BASE: &[&str] =
     &["slab_order=base", "slab_cpu_partial=1x", "slab_node_partial=fixed", "slab_sheaves=off"];
 
-const BEFORE: Table = Table {
+const BEFORE: Variant = Variant {
     name: "slub-2023",
-    role: Role::Base,
-    settings: BASE,
+    settings: &[BASE],
     csv: MMAP1,
-    known: Known::Published,
-    heading: Some("base"),
+    column: "base",
+    ..Variant::DEFAULT
 };
 
-const AFTER: Table = Table { role: Role::Improved, ..BEFORE };
+const AFTER: Variant = Variant { role: Role::Improved, ..BEFORE };
 
-const ORDER: Table = Table {
+const ORDER: Variant = Variant {
     name: "slub-2023-order",
-    settings: &[
+    settings: &[&[
         "slab_order=large",
         "slab_cpu_partial=2x",
         "slab_node_partial=fixed",
         "slab_sheaves=off",
-    ],
-    heading: Some("order"),
+    ]],
+    column: "order",
     ..AFTER
 };
 
-const CPU_2X: Table = Table {
+const CPU_2X: Variant = Variant {
     name: "slub-2023-cpu-2x",
-    settings: &[
+    settings: &[&[
         "slab_order=base",
         "slab_cpu_partial=2x",
         "slab_node_partial=fixed",
         "slab_sheaves=off",
-    ],
-    heading: Some("cpu_partial_2x"),
+    ]],
+    column: "cpu_partial_2x",
     ..AFTER
 };
 
-const CPU_4X: Table = Table {
+const CPU_4X: Variant = Variant {
     name: "slub-2023-cpu-4x",
-    settings: &[
+    settings: &[&[
         "slab_order=base",
         "slab_cpu_partial=4x",
         "slab_node_partial=fixed",
         "slab_sheaves=off",
-    ],
-    heading: Some("cpu_partial_4x"),
+    ]],
+    column: "cpu_partial_4x",
     ..AFTER
 };
 
-const NODE: Table = Table {
+const NODE: Variant = Variant {
     name: "slub-2023-node",
-    settings: &[
+    settings: &[&[
         "slab_order=base",
         "slab_cpu_partial=1x",
         "slab_node_partial=cpus",
         "slab_sheaves=off",
-    ],
-    heading: Some("node_partial"),
+    ]],
+    column: "node_partial",
     ..AFTER
 };
 
-const NODE_ORDER: Table = Table {
+const NODE_ORDER: Variant = Variant {
     name: "slub-2023-node-order",
-    settings: &[
+    settings: &[&[
         "slab_order=large",
         "slab_cpu_partial=1x",
         "slab_node_partial=cpus",
         "slab_sheaves=off",
-    ],
-    heading: Some("node_partial+order"),
+    ]],
+    column: "node_partial+order",
     ..AFTER
 };
 
-const ALL: Table = Table {
+const ALL: Variant = Variant {
     name: "slub-2023-node-order-2x",
-    settings: &[
+    settings: &[&[
         "slab_order=large",
         "slab_cpu_partial=2x",
         "slab_node_partial=cpus",
         "slab_sheaves=off",
-    ],
-    heading: Some("node_partial+order+cpu_partial_2x"),
+    ]],
+    column: "node_partial+order+cpu_partial_2x",
     ..AFTER
 };
 
 /// Sheaves in front of slabs as they were.
-const SHEAVES: Table = Table {
+const SHEAVES: Variant = Variant {
     name: "slub-2023-sheaves",
-    settings: &[
+    settings: &[&[
         "slab_order=base",
         "slab_cpu_partial=1x",
         "slab_node_partial=fixed",
         "slab_sheaves=on",
-    ],
+    ]],
     known: Known::Beyond,
     ..AFTER
 };
 
 /// This manager's own settings.
-const DEFAULTS: Table =
-    Table { name: "slub-2023-defaults", settings: &[], known: Known::Beyond, ..AFTER };
+const DEFAULTS: Variant =
+    Variant { name: "slub-2023-defaults", settings: &[], known: Known::Beyond, ..AFTER };
 
-const MMAP1_TABLES: Tables = Tables {
+const MMAP1_TABLES: Study = Study {
     machine: MACHINE,
     workload: Workload::Mmap1,
-    time: Nanos(20_000_000),
+    tasks: Tasks::PerRow,
+    time: Some(Nanos(20_000_000)),
     scales: &[16, 32],
     settings: &["warm_up=0.03"],
-    tables: &[BEFORE, ORDER, CPU_2X, CPU_4X, NODE, NODE_ORDER, ALL, SHEAVES, DEFAULTS],
-    changes: Changes::Rows,
-    columns: &[
-        Column {
+    variants: &[BEFORE, ORDER, CPU_2X, CPU_4X, NODE, NODE_ORDER, ALL, SHEAVES, DEFAULTS],
+    presentation: Presentation::Sweep(Changes::Each),
+    quantities: &[
+        Quantity {
             name: "per process",
             unit: "ops/s",
-            heading: "",
+            compared: Compared::Percent,
             take: |run| run.figures.accesses_per_s / run.tasks as f64,
             plot: Some(""),
+            ..Quantity::DEFAULT
         },
         LIST_LOCK,
     ],
 };
 
-const HACKBENCH_TABLES: Tables = Tables {
+const HACKBENCH_TABLES: Study = Study {
     workload: Workload::Hackbench,
-    time: Nanos(10_000_000),
+    tasks: Tasks::PerRow,
+    time: Some(Nanos(10_000_000)),
     settings: &["warm_up=0.01"],
-    tables: &[
-        Table { csv: HACKBENCH, ..BEFORE },
-        Table { csv: HACKBENCH, ..ORDER },
-        Table { csv: HACKBENCH, ..CPU_2X },
-        Table { csv: HACKBENCH, ..CPU_4X },
-        Table { csv: HACKBENCH, ..SHEAVES },
-        Table { csv: HACKBENCH, ..DEFAULTS },
+    variants: &[
+        Variant { csv: HACKBENCH, ..BEFORE },
+        Variant { csv: HACKBENCH, ..ORDER },
+        Variant { csv: HACKBENCH, ..CPU_2X },
+        Variant { csv: HACKBENCH, ..CPU_4X },
+        Variant { csv: HACKBENCH, ..SHEAVES },
+        Variant { csv: HACKBENCH, ..DEFAULTS },
     ],
-    columns: &[
-        Column {
+    quantities: &[
+        Quantity {
             name: "hackbench",
             unit: "KB/s",
-            heading: "",
+            compared: Compared::Percent,
             take: |run| run.figures.accesses_per_s / MESSAGES_PER_LOOP * 100.0 / 1024.0,
             plot: Some("-hackbench"),
+            ..Quantity::DEFAULT
         },
         LIST_LOCK,
     ],
@@ -183,10 +185,10 @@ const HACKBENCH_TABLES: Tables = Tables {
 /// each task, and half of the tasks are senders.
 const MESSAGES_PER_LOOP: f64 = 10.0;
 
-const LIST_LOCK: Column = Column {
+const LIST_LOCK: Quantity = Quantity {
     name: "list_lock",
     unit: "percent",
-    heading: "list_lock",
+    published: &["list_lock"],
     take: |run| lock_share(run, &["list_lock"]),
-    plot: None,
+    ..Quantity::DEFAULT
 };

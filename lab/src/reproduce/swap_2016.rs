@@ -11,7 +11,10 @@
 //! 47 %, so the set is 1.9 times memory. The published improved values of the first part are those
 //! of the first step, of the second those of all.
 
-use super::{Change, Distribution, Experiment, Known, Part, Quantity, Role, Variant, lock_share};
+use super::experiment::Experiment;
+use super::figures::lock_share;
+use super::rows::Role;
+use super::study::{Compared, Known, Latency, Presentation, Quantity, Study, Tasks, Variant};
 use crate::simulate::Workload;
 use highwater_units::Nanos;
 
@@ -28,7 +31,7 @@ const BASE: &[&str] = &[
     "cache_batch=off",
     "scan_base=shared",
     "swap_in=cached",
-    "lru_lanes=1",
+    "lru_shards=1",
     "zone_parts=1",
 ];
 
@@ -41,12 +44,20 @@ const BEFORE: Variant = Variant {
     name: NAME,
     role: Role::Base,
     known: Known::Published,
+    csv: include_str!("../../reproduce/published/swap-2016.csv"),
+    column: "base",
     settings: &[BASE],
     curve: CURVE,
 };
 
 /// A step alone.
-const STEP: Variant = Variant { role: Role::Improved, known: Known::Beyond, curve: &[], ..BEFORE };
+const STEP: Variant = Variant {
+    role: Role::Improved,
+    column: "improved",
+    known: Known::Beyond,
+    curve: &[],
+    ..BEFORE
+};
 
 const ALL_STEPS: Variant = Variant {
     name: "swap-2016-all",
@@ -63,16 +74,13 @@ const SWAP_LOCKS: &[&str] = &["swap_cache", "swap_info", "swap_cluster", "swap_d
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
     about: "locks divided: usemem on 72 threads, swapping to a RAM disk",
-    parts: &[OUT, IN],
-    tables: &[],
-    matrix: None,
-    published: include_str!("../../reproduce/published/swap-2016.csv"),
+    studies: &[OUT, IN],
 };
 
-const OUT: Part = Part {
+const OUT: Study = Study {
     machine: MACHINE,
     workload: Workload::UsememSeq,
-    tasks: 8,
+    tasks: Tasks::Fixed(8),
     time: None,
     scales: &[32, 64],
     settings: &["set=1.9"],
@@ -90,21 +98,23 @@ const OUT: Part = Part {
         ALL_STEPS,
         DEFAULTS,
     ],
-    distribution: Distribution::Hidden,
+    presentation: Presentation::Comparison(Latency::Hidden),
     quantities: &[
         Quantity {
             name: "swap-out throughput",
             unit: "GB/s",
             published: &["swap-w-seq 8 processes swap-out without writeback tags"],
-            change: Change::Percent,
+            compared: Compared::Percent,
             take: |run| run.figures.swap_out_gb_per_s,
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "written by processes",
             unit: "KB/s",
             published: &["swap-w-seq 8 processes throughput without writeback tags"],
-            change: Change::Percent,
+            compared: Compared::Percent,
             take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: swap cache",
@@ -115,56 +125,55 @@ const OUT: Part = Part {
                 "end_page_writeback lock share",
                 "bdev_write_page lock share",
             ],
-            change: Change::None,
             take: |run| lock_share(run, &["swap_cache"]),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: slots",
             unit: "percent",
-            published: &[],
-            change: Change::None,
             take: |run| lock_share(run, &["swap_info", "swap_cluster", "swap_device"]),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: all",
             unit: "percent",
             published: &["all spin locks"],
-            change: Change::None,
             take: |run| run.lock_share().unwrap_or(0.0) * 100.0,
+            ..Quantity::DEFAULT
         },
     ],
 };
 
-pub(super) const IN: Part = Part {
+pub(super) const IN: Study = Study {
     machine: MACHINE,
     workload: Workload::Pmbench,
-    tasks: 8,
+    tasks: Tasks::Fixed(8),
     time: Some(Nanos(200_000_000)),
     scales: &[64],
     settings: &["set=2", "read_percent=100", "pattern=uniform", "warm_up=1.5"],
     variants: &[BEFORE, Variant { known: Known::Published, ..ALL_STEPS }, DEFAULTS],
-    distribution: Distribution::Shown,
+    presentation: Presentation::Comparison(Latency::Shown),
     quantities: &[
         Quantity {
             name: "fault latency, median",
             unit: "us",
             published: &["random access 8 threads working set 2x RAM median added fault latency"],
-            change: Change::Percent,
+            compared: Compared::Percent,
             take: |run| micros(run.figures.fault_p50_ns),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "fault latency, 99 %",
             unit: "us",
-            published: &[],
-            change: Change::Percent,
+            compared: Compared::Percent,
             take: |run| micros(run.figures.fault_p99_ns),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: swap",
             unit: "percent",
-            published: &[],
-            change: Change::None,
             take: |run| lock_share(run, SWAP_LOCKS),
+            ..Quantity::DEFAULT
         },
     ],
 };

@@ -8,8 +8,10 @@
 //! What a function of that kernel waited for is what its lock's class waits for here. Its locks for
 //! cgroup records have no counterpart.
 
-use super::{Change, Distribution, Experiment, Known, Part, Quantity, Role, Variant};
-use super::{lock_share, lock_share_in};
+use super::experiment::Experiment;
+use super::figures::{lock_share, lock_share_in};
+use super::rows::Role;
+use super::study::{Compared, Known, Latency, Presentation, Quantity, Study, Tasks, Variant};
 use crate::simulate::Workload;
 use highwater_units::Nanos;
 
@@ -23,7 +25,7 @@ const BASE: &[&str] = &[
     "slot_cache=on",
     "writeback_tags=off",
     "cache_batch=off",
-    "lru_lanes=1",
+    "lru_shards=1",
     "zone_parts=1",
 ];
 /// Pages that come from a device that is no memory go through the swap cache.
@@ -34,10 +36,13 @@ const BEFORE: Variant = Variant {
     name: NAME,
     role: Role::Base,
     known: Known::Published,
+    csv: include_str!("../../reproduce/published/swap-2020.csv"),
+    column: "base",
     settings: &[BASE],
     curve: &[1, 2, 4, 8, 16],
 };
-const AFTER: Variant = Variant { role: Role::Improved, settings: &[BASE, OWN], ..BEFORE };
+const AFTER: Variant =
+    Variant { role: Role::Improved, column: "improved", settings: &[BASE, OWN], ..BEFORE };
 const DEFAULTS: Variant =
     Variant { name: "swap-2020-defaults", known: Known::Beyond, settings: &[], ..AFTER };
 
@@ -48,53 +53,52 @@ const SETTINGS: &[&str] = &["read_percent=80", "pattern=uniform", "set=3.2", "wa
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
     about: "a scan base for each CPU: pmbench on 48 cores, swapping to 2 RAM disks, or SSDs",
-    parts: &[RAM, OPTANE, P3600],
-    tables: &[],
-    matrix: None,
-    published: include_str!("../../reproduce/published/swap-2020.csv"),
+    studies: &[RAM, OPTANE, P3600],
 };
 
 const SCORE: Quantity = Quantity {
     name: "pmbench throughput",
     unit: "1/s",
-    published: &[],
-    change: Change::Row("pmbench throughput change"),
+    compared: Compared::PublishedPercent("pmbench throughput change"),
     take: |run| run.figures.accesses_per_s,
+    ..Quantity::DEFAULT
 };
 
 const IN: Quantity = Quantity {
     name: "swap-in throughput",
     unit: "GB/s",
     published: &["swap-in throughput"],
-    change: Change::Percent,
+    compared: Compared::Percent,
     take: |run| run.figures.swap_in_gb_per_s,
+    ..Quantity::DEFAULT
 };
 
 const OUT: Quantity = Quantity {
     name: "swap-out throughput",
     unit: "GB/s",
     published: &["swap-out throughput"],
-    change: Change::Percent,
+    compared: Compared::Percent,
     take: |run| run.figures.swap_out_gb_per_s,
+    ..Quantity::DEFAULT
 };
 
 const CACHE_LOCKS: Quantity = Quantity {
     name: "lock share: swap cache",
     unit: "percent",
     published: &["lock share: add_to_swap_cache", "lock share: __remove_mapping"],
-    change: Change::None,
     take: |run| lock_share(run, &["swap_cache"]),
+    ..Quantity::DEFAULT
 };
 
-const RAM: Part = Part {
+const RAM: Study = Study {
     machine: "xeon-48c-2-ramdisks",
     workload: Workload::Pmbench,
-    tasks: 16,
+    tasks: Tasks::Fixed(16),
     time: Some(Nanos(250_000_000)),
     scales: &[8, 16, 32],
     settings: SETTINGS,
     variants: &[BEFORE, AFTER, DEFAULTS],
-    distribution: Distribution::Hidden,
+    presentation: Presentation::Comparison(Latency::Hidden),
     quantities: &[
         SCORE,
         IN,
@@ -104,35 +108,34 @@ const RAM: Part = Part {
             name: "lock share: slots, freed",
             unit: "percent",
             published: &["lock share: swapcache_free_entries"],
-            change: Change::None,
             take: |run| lock_share_in(run, "swap_in", SLOTS),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: slots, taken",
             unit: "percent",
-            published: &[],
-            change: Change::None,
             take: |run| lock_share_in(run, "swap_out", SLOTS),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: LRU lists",
             unit: "percent",
             published: &["lock share: shrink_inactive_list", "lock share: shrink_active_list"],
-            change: Change::None,
             take: |run| lock_share(run, &["lru"]),
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "lock share: free lists",
             unit: "percent",
             published: &["lock share: free_pcppages_bulk"],
-            change: Change::None,
             take: |run| lock_share(run, &["zone"]),
+            ..Quantity::DEFAULT
         },
     ],
 };
 
 /// SSDs pass fewer pages a second than RAM disks: it takes longer until no cluster is free.
-const OPTANE: Part = Part {
+const OPTANE: Study = Study {
     machine: "xeon-48c-2-optane",
     time: Some(Nanos(500_000_000)),
     scales: &[32],
@@ -142,7 +145,10 @@ const OPTANE: Part = Part {
         Variant { name: "swap-2020-optane", settings: &[BASE, CACHED, OWN], ..AFTER },
     ],
     quantities: &[
-        Quantity { change: Change::Row("pmbench change on 2 Intel Optane"), ..SCORE },
+        Quantity {
+            compared: Compared::PublishedPercent("pmbench change on 2 Intel Optane"),
+            ..SCORE
+        },
         Quantity { published: &["swap-in throughput on 2 Intel Optane"], ..IN },
         Quantity { published: &["swap-out throughput on 2 Intel Optane"], ..OUT },
         Quantity { published: &["swap cache lock cycles on 2 Intel Optane"], ..CACHE_LOCKS },
@@ -150,7 +156,7 @@ const OPTANE: Part = Part {
     ..RAM
 };
 
-const P3600: Part = Part {
+const P3600: Study = Study {
     machine: "xeon-48c-2-p3600",
     time: Some(Nanos(1_000_000_000)),
     settings: &["read_percent=80", "pattern=uniform", "set=3.2", "warm_up=3"],
@@ -159,7 +165,10 @@ const P3600: Part = Part {
         Variant { name: "swap-2020-p3600", settings: &[BASE, CACHED, OWN], ..AFTER },
     ],
     quantities: &[
-        Quantity { change: Change::Row("pmbench change on 2 Intel P3600 NVMe"), ..SCORE },
+        Quantity {
+            compared: Compared::PublishedPercent("pmbench change on 2 Intel P3600 NVMe"),
+            ..SCORE
+        },
         Quantity { published: &[], ..IN },
         Quantity { published: &[], ..OUT },
         Quantity { published: &[], ..CACHE_LOCKS },

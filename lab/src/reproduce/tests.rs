@@ -1,81 +1,81 @@
 //! Experiments are sound, and a tiny one runs.
 
+use super::runs::Point;
 use super::*;
-use crate::simulate::KEYS;
+use crate::simulate::{self, KEYS, Workload};
+use highwater_units::Nanos;
 
 /// pmbench with one and with four kswapd threads, published as 10 % better.
-const TINY: Experiment = Experiment {
-    name: "tiny",
-    about: "kswapd threads on a machine of 2012",
-    parts: &[PART],
-    tables: &[],
-    matrix: None,
-    published: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
-};
+const TINY: Experiment =
+    Experiment { name: "tiny", about: "kswapd threads on a machine of 2012", studies: &[STUDY] };
 
-const PART: Part = Part {
+const STUDY: Study = Study {
     machine: "desktop-2012-kvm",
     workload: Workload::Pmbench,
-    tasks: 2,
+    tasks: Tasks::Fixed(2),
     time: Some(Nanos(2_000_000)),
     scales: &[1 << 40, 256],
     settings: &["read_percent=50", "set=0.5", "kswapd_threads=2"],
     variants: &[
         BASE,
-        Variant { role: Role::Improved, settings: &[&["kswapd_threads=4"]], ..BASE },
+        Variant {
+            role: Role::Improved,
+            column: "improved",
+            settings: &[&["kswapd_threads=4"]],
+            ..BASE
+        },
         Variant {
             name: "tiny-unknown",
             role: Role::Improved,
             known: Known::Beyond,
             settings: &[&["kswapd_threads=1"], &["kswapd_threads=8"]],
-            curve: &[],
+            ..Variant::DEFAULT
         },
     ],
-    distribution: Distribution::Shown,
     quantities: &[
-        Quantity {
-            name: "threads",
-            unit: "1",
-            published: &["one", "another"],
-            change: Change::Percent,
-            take: |run| run.settings["kswapd_threads"].parse().expect("a number"),
-        },
+        Quantity { published: &["one", "another"], compared: Compared::Percent, ..THREADS },
         Quantity {
             name: "throughput",
             unit: "1/s",
-            published: &[],
-            change: Change::Row("gain"),
+            compared: Compared::PublishedPercent("gain"),
             take: |run| run.figures.accesses_per_s,
+            ..Quantity::DEFAULT
         },
         Quantity {
             name: "tasks",
             unit: "1",
             published: &["one"],
-            change: Change::None,
             take: |run| run.tasks as f64,
+            ..Quantity::DEFAULT
         },
     ],
+    presentation: Presentation::Comparison(Latency::Shown),
+};
+
+const THREADS: Quantity = Quantity {
+    name: "threads",
+    unit: "1",
+    take: |run| run.settings["kswapd_threads"].parse().expect("a number"),
+    ..Quantity::DEFAULT
 };
 
 const BASE: Variant = Variant {
     name: "tiny",
-    role: Role::Base,
-    known: Known::Published,
+    csv: "quantity,unit,base,improved\none,1,1,2\nanother,1,0,1\ngain,percent,0,10\n",
+    column: "base",
     settings: &[&["kswapd_threads=1"]],
     curve: &[1, 2],
+    ..Variant::DEFAULT
 };
 
-fn asked(scale: Option<u64>, seeds: u64, curves: Curves) -> Asked {
-    Asked { scale, seeds, curves }
-}
-
-fn drawn(tasks: usize, scale: u64) -> Drawn {
-    Drawn { tasks, scale, seed: 1 }
+fn options(scale: Option<u64>, seeds: u64, curves: Curves) -> Options {
+    Options { scale, seeds, curves }
 }
 
 #[test]
 fn rows_are_base_then_improved_and_change_of_each_variant() {
-    let reproduced = TINY.reproduce(asked(None, 1, Curves::No), |_, _| ()).expect("a small run");
+    let reproduced =
+        TINY.reproduce(options(None, 1, Curves::Skip), |_, _| ()).expect("a small run");
     assert_eq!(reproduced.plots, []);
     let rows: Vec<_> = reproduced
         .rows
@@ -110,7 +110,7 @@ fn rows_are_base_then_improved_and_change_of_each_variant() {
 #[test]
 fn curves_are_of_variants_that_have_one_and_of_the_first_quantity() {
     let reproduced =
-        TINY.reproduce(asked(Some(256), 1, Curves::Yes), |_, _| ()).expect("small runs");
+        TINY.reproduce(options(Some(256), 1, Curves::Plot), |_, _| ()).expect("small runs");
     let (_, plot) = reproduced.plots.first().expect("asked for");
     assert_eq!(plot.y_label, "threads, 1");
     let series: Vec<_> = plot.series.iter().map(|s| (s.name.as_str(), &s.points[..])).collect();
@@ -128,10 +128,10 @@ fn curves_are_of_variants_that_have_one_and_of_the_first_quantity() {
 }
 
 #[test]
-fn every_part_says_what_it_took_place_in() {
+fn every_study_has_its_conditions() {
     let reproduced =
-        TINY.reproduce(asked(Some(256), 2, Curves::No), |_, _| ()).expect("small runs");
-    let [conditions] = &reproduced.conditions[..] else { panic!("one part") };
+        TINY.reproduce(options(Some(256), 2, Curves::Skip), |_, _| ()).expect("small runs");
+    let [conditions] = &reproduced.conditions[..] else { panic!("one study") };
     let inside =
         |row: &Row| row.spread.is_some_and(|[a, b]| a <= row.measured && row.measured <= b);
     assert!(reproduced.rows.iter().all(inside), "two seeds were run");
@@ -141,54 +141,74 @@ fn every_part_says_what_it_took_place_in() {
     assert!(reproduced.latency.iter().all(|(_, buckets)| !buckets.is_empty()));
 }
 
-/// Their machines, settings and published rows exist, and they fit at their smallest scale.
+/// Machines, settings and published rows exist, and runs fit at their smallest scale.
 #[test]
 fn every_experiment_fits_together() {
     for experiment in ALL {
         assert_eq!(find(experiment.name).map(|found| found.name), Some(experiment.name));
-        let rows = published::rows(experiment.published);
-        for part in experiment.parts {
-            assert_runs(part);
-            assert_known(part, &rows);
+        for study in experiment.studies {
+            assert_runs(study);
+            assert_known(study);
         }
-        experiment.tables.iter().for_each(assert_tables);
-        experiment.matrix.iter().for_each(assert_matrix);
     }
 }
 
-fn assert_runs(part: &Part) {
-    let smallest = *part.scales.last().expect("a scale");
-    for variant in part.variants {
-        for tasks in variant.curve.iter().chain([&part.tasks]) {
-            let made = part.at(variant, drawn(*tasks, smallest)).expect("settings");
-            simulate::check(&made).expect("it fits");
+fn assert_runs(study: &Study) {
+    let scale = *study.scales.last().expect("a scale");
+    for variant in study.variants {
+        for &tasks in variant.curve.iter().chain(&study.tasks_of(variant)) {
+            let point = Point { tasks, scale, seed: 1 };
+            simulate::check(&study.at(variant, point).expect("settings")).expect("it fits");
         }
         let set = |text: &&str| KEYS.iter().any(|key| text.starts_with(key.name));
         assert!(variant.settings.iter().copied().flatten().all(set), "{}", variant.name);
     }
 }
 
-fn assert_known(part: &Part, rows: &[published::Published]) {
-    for quantity in part.quantities {
-        let of = |name: &&str| rows.iter().any(|row| row.quantity == **name);
-        assert!(quantity.published.iter().all(of), "{}", quantity.name);
-        let Change::Row(name) = quantity.change else { continue };
-        assert!(of(&name), "{name}");
+/// Every published name is a row of the table, or in a sweep the first quantity has a value in each
+/// row; a matrix has all that was published.
+fn assert_known(study: &Study) {
+    for variant in study.variants.iter().filter(|variant| variant.known == Known::Published) {
+        let table = variant.table();
+        let names = || study.quantities.iter().flat_map(|q| q.published.iter().copied());
+        let is_row = |name: &str| table.rows().any(|row| row == name);
+        match study.presentation {
+            Presentation::Sweep(_) => {
+                for tasks in study.tasks_of(variant) {
+                    let value = study.published(variant, &study.quantities[0], tasks);
+                    assert!(value.is_some(), "{} {tasks}", variant.name);
+                }
+            }
+            Presentation::Comparison(_) => {
+                assert!(names().all(is_row), "{}", variant.name);
+                for quantity in study.quantities {
+                    let Compared::PublishedPercent(name) = quantity.compared else { continue };
+                    assert!(is_row(name), "{name}");
+                }
+            }
+            Presentation::Matrix { plot } => {
+                let value = |row| table.value(row, variant.column).is_some();
+                assert!(table.rows().all(value), "{}", variant.name);
+                assert_eq!(names().collect::<Vec<_>>(), table.rows().collect::<Vec<_>>());
+                let is_quantity = |name: &&str| study.quantities.iter().any(|q| q.name == *name);
+                assert!(plot.iter().all(is_quantity));
+            }
+        }
     }
 }
 
-/// A quantity of a part's base and of a variant, on a small part of the machine.
-fn measured(part: &Part, variant: &str, quantity: &str) -> [f64; 2] {
-    let take = part.quantities.iter().find(|q| q.name == quantity).expect(quantity).take;
-    let by_name = |name: &str| part.variants.iter().find(|v| v.name == name).expect("a variant");
-    let small = drawn(part.tasks, 256);
-    let run = |variant| part.figures(variant, small, &|_, _| ()).expect("a small run");
-    [&part.variants[0], by_name(variant)].map(|variant| take(&run(variant)))
+/// A quantity of a study's base and of a variant, on a small part of the machine.
+fn measured(study: &Study, variant: &str, quantity: &str) -> [f64; 2] {
+    let quantity = study.quantities.iter().find(|q| q.name == quantity).expect(quantity);
+    let by_name = |name: &str| study.variants.iter().find(|v| v.name == name).expect("a variant");
+    let tasks = study.tasks_of(study.base())[0];
+    let run = |variant| study.runs(variant, tasks, 256, 1, &|_, _| ()).expect("a small run");
+    [study.base(), by_name(variant)].map(|variant| run(variant).first(quantity))
 }
 
 #[test]
 fn swapping_out_is_faster_with_divided_locks() {
-    let out = &swap_2016::EXPERIMENT.parts[0];
+    let out = &swap_2016::EXPERIMENT.studies[0];
     for variant in ["swap-2016-tags", "swap-2016-all"] {
         let [base, improved] = measured(out, variant, "swap-out throughput");
         assert!(improved > base, "{variant}: {base} -> {improved} GB/s");
@@ -198,8 +218,8 @@ fn swapping_out_is_faster_with_divided_locks() {
 #[test]
 fn a_page_is_back_sooner_with_divided_locks() {
     let settings = &["set=2", "read_percent=100", "pattern=uniform", "warm_up=0.1"];
-    let part = Part { time: Some(Nanos(50_000_000)), settings, ..swap_2016::IN };
-    let [base, improved] = measured(&part, "swap-2016-all", "fault latency, median");
+    let study = Study { time: Some(Nanos(50_000_000)), settings, ..swap_2016::IN };
+    let [base, improved] = measured(&study, "swap-2016-all", "fault latency, median");
     assert!(improved < base, "{base} -> {improved} us");
 }
 
@@ -208,56 +228,40 @@ fn no_experiment_is_called_by_another_name() {
     assert!(find("swap").is_none());
 }
 
-/// They run at their smallest scale, with every number of tasks; published headings are found.
-fn assert_tables(tables: &Tables) {
-    let scale = *tables.scales.last().expect("a scale");
-    for table in tables.tables {
-        for tasks in tables::rows_of(table) {
-            let made = tables.at(table, drawn(tasks, scale)).expect("settings");
-            simulate::check(&made).expect("it fits");
-            let known = |column: &Column| tables::published(table, tasks, column).is_some();
-            let first = tables.columns.first().expect("something is measured");
-            assert_eq!(known(first), table.known == Known::Published, "{} {tasks}", table.name);
-        }
-    }
-}
-
 #[test]
-fn tables_have_their_published_values_beside_them() {
+fn a_sweep_has_its_published_values_beside_it() {
     let csv = "dd,throughput,stalls\n2,10,0\n4,30,7\n";
-    let (role, known) = (Role::Base, Known::Published);
-    let base = Table { name: "one", role, settings: &[], csv, known, heading: None };
-    let tables = Tables {
-        machine: "desktop-2012-kvm",
-        workload: Workload::Pmbench,
-        time: Nanos(2_000_000),
+    let base = || Variant { name: "one", csv, ..Variant::DEFAULT };
+    let study = Study {
+        tasks: Tasks::PerRow,
         scales: &[256],
         settings: &["set=0.5"],
-        changes: Changes::Peak,
-        tables: Box::leak(Box::new([
-            Table { ..base },
-            Table { name: "two", role: Role::Improved, settings: &["kswapd_threads=2"], ..base },
+        presentation: Presentation::Sweep(Changes::Peak),
+        variants: Box::leak(Box::new([
+            base(),
+            Variant {
+                name: "two",
+                role: Role::Improved,
+                settings: &[&["kswapd_threads=2"]],
+                ..base()
+            },
         ])),
-        columns: &[
-            Column {
+        quantities: &[
+            Quantity {
                 name: "throughput",
                 unit: "1/s",
-                heading: "throughput",
+                published: &["throughput"],
+                compared: Compared::Percent,
                 take: |run| run.tasks as f64,
                 plot: Some(""),
             },
-            Column {
-                name: "other",
-                unit: "1",
-                heading: "",
-                take: |run| run.settings["kswapd_threads"].parse().expect("a number"),
-                plot: None,
-            },
+            THREADS,
         ],
+        ..STUDY
     };
-    let experiment = Experiment { parts: &[], tables: Box::leak(Box::new([tables])), ..TINY };
+    let experiment = Experiment { studies: Box::leak(Box::new([study])), ..TINY };
     let reproduced =
-        experiment.reproduce(asked(None, 1, Curves::Yes), |_, _| ()).expect("small runs");
+        experiment.reproduce(options(None, 1, Curves::Plot), |_, _| ()).expect("small runs");
     let rows: Vec<_> = reproduced
         .rows
         .iter()
@@ -267,19 +271,19 @@ fn tables_have_their_published_values_beside_them() {
         rows,
         [
             ("one", "throughput, 2 tasks", Some(10.0), 2.0),
-            ("one", "other, 2 tasks", None, 1.0),
+            ("one", "threads, 2 tasks", None, 1.0),
             ("one", "throughput, 4 tasks", Some(30.0), 4.0),
-            ("one", "other, 4 tasks", None, 1.0),
+            ("one", "threads, 4 tasks", None, 1.0),
             ("one", "throughput, peak", Some(30.0), 4.0),
             ("two", "throughput, 2 tasks", Some(10.0), 2.0),
-            ("two", "other, 2 tasks", None, 2.0),
+            ("two", "threads, 2 tasks", None, 2.0),
             ("two", "throughput, 4 tasks", Some(30.0), 4.0),
-            ("two", "other, 4 tasks", None, 2.0),
+            ("two", "threads, 4 tasks", None, 2.0),
             ("two", "throughput, peak", Some(30.0), 4.0),
             ("two", "throughput, peak", Some(0.0), 0.0),
         ]
     );
-    let [(suffix, plot)] = &reproduced.plots[..] else { panic!("one column is plotted") };
+    let [(suffix, plot)] = &reproduced.plots[..] else { panic!("one quantity is plotted") };
     let names: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).collect();
     assert_eq!(
         (suffix.as_str(), names),
@@ -287,59 +291,48 @@ fn tables_have_their_published_values_beside_them() {
     );
 }
 
-/// It runs at its smallest scale; all that was published is a line, of every published variant.
-fn assert_matrix(matrix: &Matrix) {
-    let scale = *matrix.scales.last().expect("a scale");
-    for variant in matrix.variants {
-        let made = matrix.at(variant, drawn(matrix.tasks, scale)).expect("settings");
-        simulate::check(&made).expect("it fits");
-        let known = |line: &&Line| matrix.published(line, variant).is_some();
-        let lines = matrix.csv.lines().count() - 1;
-        let expected = if variant.known == Known::Published { lines } else { 0 };
-        assert_eq!(matrix.lines.iter().filter(known).count(), expected, "{}", variant.name);
-    }
-    let is_line = |name: &&str| matrix.lines.iter().any(|line| line.name == *name);
-    assert!(matrix.plot.iter().all(is_line));
-}
-
 #[test]
-fn columns_have_their_published_values_and_their_parts_of_the_first() {
-    use super::matrix::Variant;
-    let variant = |name, threads| Variant { name, known: Known::Published, settings: threads };
-    let tiny = Matrix {
-        machine: "desktop-2012-kvm",
+fn a_matrix_has_published_values_and_ratios_to_the_base() {
+    let csv = "quantity,one,two\nthreads,10,5\n";
+    let variant = |name, column, settings| Variant {
+        name,
+        role: Role::Improved,
+        csv,
+        column,
+        settings,
+        ..Variant::DEFAULT
+    };
+    let study = Study {
         workload: Workload::Highalloc,
-        tasks: 2,
         scales: &[256],
         settings: &["compilers=0.2"],
+        time: None,
         variants: Box::leak(Box::new([
-            variant("one", &["kswapd_threads=1"]),
-            variant("two", &["kswapd_threads=2"]),
-            Variant { known: Known::Beyond, ..variant("four", &["kswapd_threads=4"]) },
-        ])),
-        lines: &[
-            Line {
-                name: "threads",
-                unit: "1",
-                ratio: Ratio::Told,
-                take: |run| run.settings["kswapd_threads"].parse().expect("a number"),
+            Variant { role: Role::Base, ..variant("tiny-one", "one", &[&["kswapd_threads=1"]]) },
+            variant("tiny-two", "two", &[&["kswapd_threads=2"]]),
+            Variant {
+                known: Known::Beyond,
+                ..variant("tiny-four", "four", &[&["kswapd_threads=4"]])
             },
-            Line {
+        ])),
+        quantities: &[
+            Quantity { published: &["threads"], compared: Compared::Ratio, ..THREADS },
+            Quantity {
                 name: "attempts",
                 unit: "1",
-                ratio: Ratio::Hidden,
                 take: |run| {
                     let passes = &run.figures.highalloc.as_ref().expect("passes").passes;
                     passes.iter().map(|pass| pass.attempts as f64).sum()
                 },
+                ..Quantity::DEFAULT
             },
         ],
-        plot: &["threads"],
-        csv: "quantity,one,two\nthreads,10,5\n",
+        presentation: Presentation::Matrix { plot: &["threads"] },
+        ..STUDY
     };
-    let experiment = Experiment { parts: &[], matrix: Some(tiny), published: "", ..TINY };
+    let experiment = Experiment { studies: Box::leak(Box::new([study])), ..TINY };
     let reproduced =
-        experiment.reproduce(asked(None, 1, Curves::Yes), |_, _| ()).expect("small runs");
+        experiment.reproduce(options(None, 1, Curves::Plot), |_, _| ()).expect("small runs");
     let rows: Vec<_> = reproduced
         .rows
         .iter()

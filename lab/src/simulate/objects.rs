@@ -1,7 +1,7 @@
 //! Workloads of objects on a simulated machine: slabs over its memory, as numbers; no manager.
 
+use super::experiment::{Experiment, TIME, Workload};
 use super::prepare::Prepared;
-use super::{Experiment, TIME, Workload};
 use crate::subject::Virtual;
 use crate::workload::objects::{hackbench, mmap1};
 use crate::workload::outcome::Outcome;

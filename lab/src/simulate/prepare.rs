@@ -1,6 +1,7 @@
 //! From an experiment to what the simulator is given, if it fits together.
 
-use super::{BadSetting, Experiment, Processes, Scale, Settings, Workload};
+use super::experiment::{Experiment, TIME, Workload};
+use super::settings::{BadSetting, Processes, Scale, Settings};
 use crate::subject::Room;
 use crate::workload::highalloc::{self, Share};
 use crate::workload::history::History;
@@ -159,7 +160,7 @@ fn of_streams(machine: &Machine, experiment: &Experiment, set: u64) -> Result<Ro
     let smallest = files.iter().map(|(_, pages)| *pages).min().expect("there is one");
     let device_pages = (set / files.len() as u64).clamp(1, smallest.into());
     files.iter_mut().for_each(|(_, pages)| *pages = device_pages as u32);
-    let time = time.map_or(super::TIME, |time| Duration::from_nanos(time.0));
+    let time = time.map_or(TIME, |time| Duration::from_nanos(time.0));
     let small = if settings.small {
         streams::small_pages(time + Duration::from_secs_f64(settings.warm_up))
     } else {

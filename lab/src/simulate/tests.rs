@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::machines;
+use crate::report::simulation::SimulationFigures;
+use highwater_sim::Traced;
 use highwater_sim::machine::{Answer, Role};
+use highwater_units::Nanos;
 
 /// 4 CPUs of 2020 with 32 MiB and two RAM disks.
 fn small(tasks: usize, set: &[&str]) -> Experiment {

@@ -2,7 +2,7 @@
 
 use super::Denied;
 use super::content::Mismatch;
-use super::highalloc;
+use super::highalloc::Pass as HighallocPass;
 use super::tally::Tally;
 use super::world::CpuUse;
 use hdrhistogram::Histogram;
@@ -52,7 +52,7 @@ pub struct Outcome {
     /// What caches of objects held at the end, and did from the start, where there are any.
     pub slabs: Option<Vec<CacheReport>>,
     /// The passes that asked for large blocks, where there are some.
-    pub highalloc: Option<Vec<highalloc::Pass>>,
+    pub highalloc: Option<Vec<HighallocPass>>,
     /// What was measured meanwhile.
     pub measured: Measured,
 }

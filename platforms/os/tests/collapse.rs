@@ -1,8 +1,7 @@
-//! Single pages become large ones, under threads that use them, and go and come back as such.
+//! Single pages are collapsed into large ones while threads use them, and are swapped out and in as
+//! large pages.
 
-use crate::common::{self, Trouble};
-use highwater_mm::Asked;
-use highwater_mm::Mobility;
+use crate::common::{self, InjectedErrors};
 use highwater_mm::config::KhugepagedConfig;
 use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
@@ -20,7 +19,7 @@ const BLOCK: u64 = LARGE_PAGES as u64;
 /// Frames of the platform.
 const FRAMES: u64 = 16 * BLOCK;
 
-/// A thread that only comes when it is asked for.
+/// khugepaged that runs only on request.
 const ASKED: KhugepagedConfig = KhugepagedConfig {
     pages_to_scan: 0,
     scan_sleep: Nanos(1_000_000),
@@ -29,8 +28,8 @@ const ASKED: KhugepagedConfig = KhugepagedConfig {
     referenced_min: 448,
 };
 
-fn manager(khugepaged: KhugepagedConfig, trouble: &Arc<Trouble>) -> Manager<Os> {
-    let device = common::memory(8 * FRAMES, Latency::Synchronous, trouble);
+fn manager(khugepaged: KhugepagedConfig, injected: &Arc<InjectedErrors>) -> Manager<Os> {
+    let device = common::memory(8 * FRAMES, Latency::Synchronous, injected);
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let config = Config { large_pages: true, khugepaged, ..Config::default() };
     Manager::start(platform, config).expect("threads")
@@ -44,7 +43,8 @@ fn value(page: u64, word: usize) -> u64 {
     page << 16 | word as u64 | 1 << 60
 }
 
-/// A space whose pages come one by one, in no order, so that their frames are anywhere.
+/// A space whose pages are faulted in one by one in random order, so that their frames are
+/// scattered.
 fn touched(manager: &Manager<Os>, blocks: u64, pages: impl Fn(u64) -> bool) -> SpaceId {
     let space = manager.add_space(blocks * BLOCK).expect("a space");
     let mut order: Vec<u64> = (0..blocks * BLOCK).filter(|page| pages(*page)).collect();
@@ -81,7 +81,7 @@ fn whole(blocks: u64) -> Range {
     Range { first: Vpn(0), end: Vpn(blocks * BLOCK) }
 }
 
-/// Uses blocks of another space until nothing of the first ones is in memory.
+/// Touches blocks of another space until no page of the first ones is in memory.
 fn press(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     let other = manager.add_space(4 * FRAMES).expect("a space");
     let resident = || {
@@ -102,7 +102,7 @@ fn asked(large: usize, failed: CollapseError) -> Asked {
 }
 
 #[test]
-fn what_was_collapsed_goes_with_one_write_and_comes_with_one_read() {
+fn a_collapsed_page_is_written_and_read_in_one_transfer() {
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, 3, |_| true);
     assert_eq!(count(&manager, Counter::ThpFaultAlloc), 0, "pages came one by one");
@@ -127,9 +127,9 @@ fn what_was_collapsed_goes_with_one_write_and_comes_with_one_read() {
 
 #[test]
 fn absent_pages_become_zeros_and_swapped_ones_are_read() {
-    let trouble: Arc<Trouble> = Arc::default();
-    let mut manager = manager(ASKED, &trouble);
-    // Of the second block one page is there, of the third none.
+    let injected: Arc<InjectedErrors> = Arc::default();
+    let mut manager = manager(ASKED, &injected);
+    // One page of the second block is in memory, and none of the third.
     let there = |page: u64| page < BLOCK && !page.is_multiple_of(5) || page == BLOCK + 7;
     let space = touched(&manager, 3, there);
     let other = manager.add_space(2 * FRAMES).expect("a space");
@@ -142,12 +142,12 @@ fn absent_pages_become_zeros_and_swapped_ones_are_read() {
     let swapped = used(&manager);
     manager.discard(other, Range { first: Vpn(0), end: Vpn(2 * FRAMES) });
     assert!(swapped > BLOCK && used(&manager) > 0, "pages of the first block are swapped");
-    trouble.reads.store(100, SeqCst);
+    injected.reads.store(100, SeqCst);
     assert_eq!(manager.collapse(space, whole(1)), asked(0, CollapseError::Busy));
     assert_eq!(manager.collapse(space, whole(3)).large, 0, "nothing can be read");
-    trouble.end();
+    injected.end();
     assert_eq!(manager.collapse(space, whole(3)), asked(2, CollapseError::Nothing));
-    // What kswapd was writing of the other space has its slots until that is over.
+    // Pages of the other space that kswapd is writing keep their slots until the writes end.
     manager.stop_kswapd();
     assert_eq!(used(&manager), 0, "large pages have no slots");
     assert_eq!(count(&manager, Counter::KhugepagedCollapsed), 2);
@@ -160,13 +160,13 @@ fn absent_pages_become_zeros_and_swapped_ones_are_read() {
 }
 
 #[test]
-fn what_cannot_be_large_is_said() {
+fn ranges_that_cannot_be_collapsed_are_refused() {
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![]).expect("an arena");
     let manager = Manager::start(platform, Config::default()).expect("threads");
     let space = touched(&manager, 1, |_| true);
     assert_eq!(manager.collapse(space, whole(1)), asked(0, CollapseError::Unsupported));
-    let trouble = Arc::default();
-    let manager = self::manager(ASKED, &trouble);
+    let injected = Arc::default();
+    let manager = self::manager(ASKED, &injected);
     let space = touched(&manager, 1, |_| true);
     let blocks = || manager.alloc_run(Order::LARGE, Mobility::Unmovable);
     let taken: Vec<Pfn> = std::iter::from_fn(blocks).collect();
@@ -177,7 +177,7 @@ fn what_cannot_be_large_is_said() {
 }
 
 #[test]
-fn a_page_in_use_keeps_its_block_as_it_is() {
+fn a_pinned_page_keeps_its_block_from_being_collapsed() {
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, 2, |_| true);
     let pin = manager.pin(space, Vpn(BLOCK + 99), Access::Read).expect("it is there");
@@ -185,7 +185,7 @@ fn a_page_in_use_keeps_its_block_as_it_is() {
     assert!(is_large(&manager, space, 0) && !is_large(&manager, space, BLOCK));
     assert_eq!(count(&manager, Counter::ThpCollapseAlloc), 2, "the second block was given back");
     drop(pin);
-    // Neither does a range that ends, or begins, inside a block.
+    // A range that ends or begins inside a block is refused, too.
     let part = Range { first: Vpn(1), end: Vpn(2 * BLOCK - 1) };
     assert_eq!(manager.collapse(space, part), Asked { large: 0, failed: None });
     assert_eq!(manager.collapse(space, whole(2)).large, 2);
@@ -194,7 +194,7 @@ fn a_page_in_use_keeps_its_block_as_it_is() {
     manager.verify(&[]);
 }
 
-/// What a thread of a program does: its word of every page is what it stored last.
+/// A thread of a program: its word of each page must be what it stored last.
 fn hammer(manager: &Manager<Os>, space: SpaceId, thread: usize, pages: u64, end: &AtomicBool) {
     let (word, mut random) = (1 + thread, Prng::new(thread as u64));
     let mut known = vec![0; pages as usize];
@@ -233,7 +233,7 @@ fn khugepaged_collapses_under_threads_and_memory_pressure_loses_nothing() {
             std::thread::sleep(Duration::from_millis(1));
         }
         watchdog.beat();
-        // Pages that come one by one take what large ones have, which come back meanwhile.
+        // Pages that are faulted in one by one push large ones out, which come back meanwhile.
         let mut random = Prng::new(5);
         for _ in 0..3 * FRAMES {
             let page = random.below(2 * FRAMES);
@@ -253,21 +253,21 @@ fn khugepaged_collapses_under_threads_and_memory_pressure_loses_nothing() {
     manager.verify(&[]);
 }
 
-/// The pages of a space that are in memory, of those that are chosen.
+/// The chosen pages of a space that are in memory.
 fn resident(manager: &Manager<Os>, space: SpaceId, pages: impl Iterator<Item = u64>) -> usize {
     let space = manager.inspect().space(space);
     pages.filter(|page| matches!(space.entry(Vpn(*page)).page(), Page::Resident(_))).count()
 }
 
 #[test]
-fn hot_pages_of_cold_blocks_stay_by_themselves() {
+fn hot_pages_of_cold_blocks_stay_single() {
     const BLOCKS: u64 = 3;
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, BLOCKS, |_| true);
     assert_eq!(manager.collapse(space, whole(BLOCKS)).large, BLOCKS as usize);
     let is_hot = |page: &u64| page % BLOCK < 20;
     let other = manager.add_space(4 * FRAMES).expect("a space");
-    // Who evicts is who uses them.
+    // The thread that uses the pages reclaims them.
     manager.stop_kswapd();
     for page in 0..4 * FRAMES {
         let within = Range { first: Vpn(page), end: Vpn(page + 1) };
@@ -290,7 +290,7 @@ fn hot_pages_of_cold_blocks_stay_by_themselves() {
 fn pages_of_zeros_are_dropped_and_not_written() {
     let mut manager = manager(ASKED, &Arc::default());
     let space = manager.add_space(2 * BLOCK).expect("a space");
-    // As many zeros as may be, and one more.
+    // The most zeros that are allowed, and one more.
     let written = |page: &u64| page % BLOCK >= 64 + page / BLOCK;
     for page in (0..2 * BLOCK).filter(written) {
         Pins.store(&manager, space, Vpn(page), 300, value(page, 300)).expect("room");

@@ -1,12 +1,13 @@
-//! Compaction: memory in pieces becomes blocks, in each of the ways that there were, and nothing is
-//! lost on the way.
+//! Compaction makes blocks of fragmented memory, by today's method and those of earlier kernels,
+//! and loses no contents.
 
-use crate::common::{self, Trouble};
-use highwater_mm::Mobility;
+use crate::common::{self, InjectedErrors};
+use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::inspect::{Contention, Hold, Wanted};
 use highwater_mm::inspect::{Mode, Outcome, compact};
 use highwater_mm::stats::{Counter, Snapshot};
+use highwater_mm::zone::{Contention, Mobility, Wanted};
 use highwater_mm::{Access, Config, FaultError, Manager, Range};
 use highwater_os::Os;
 use highwater_platform::{Latency, Memory};
@@ -17,16 +18,16 @@ use std::time::{Duration, Instant};
 
 /// Frames of the platform: 32 pageblocks.
 const FRAMES: u64 = 32 * 512;
-/// Pages that are used at first: no large block is left.
+/// Pages in use at first: no large block is free.
 const USED: u64 = FRAMES - 400;
 
-/// Compaction as a kernel of the past does it, or today's.
+/// The compaction of an earlier kernel, or today's.
 fn config(compact: Option<CompactHistory>) -> Config {
     let history = History { compact, ..History::default() };
     Config { history, min_free: Some(64), watermark_scale: Some(10), ..Config::default() }
 }
 
-/// A manager, without threads, whose memory is in pieces: of each `of` pages one is kept, the
+/// A manager without threads whose memory is fragmented: of each `of` pages one is kept and the
 /// others are dropped.
 fn in_pieces(compact: Option<CompactHistory>, of: u64) -> (Manager<Os>, SpaceId) {
     let (mut manager, space) = in_pieces_with_threads(config(compact), of);
@@ -35,8 +36,8 @@ fn in_pieces(compact: Option<CompactHistory>, of: u64) -> (Manager<Os>, SpaceId)
 }
 
 fn in_pieces_with_threads(config: Config, of: u64) -> (Manager<Os>, SpaceId) {
-    let trouble = Arc::new(Trouble::default());
-    let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &trouble)];
+    let injected = Arc::new(InjectedErrors::default());
+    let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &injected)];
     let platform = Os::new(Bytes::of_pages(FRAMES), devices).expect("an arena");
     let manager = Manager::start(platform, config).expect("threads");
     let space = manager.add_space(USED).expect("a space");
@@ -56,12 +57,12 @@ fn check(manager: &Manager<Os>, space: SpaceId, of: u64) {
     manager.verify(&[]);
 }
 
-/// Today's way, and those of earlier kernels.
+/// Today's compaction, and those of earlier kernels.
 fn all_ways() -> impl Iterator<Item = Option<CompactHistory>> {
     CompactHistory::ALL.into_iter().map(Some).chain([None])
 }
 
-/// Large runs, until there is none to be had.
+/// Allocates large runs until one fails.
 fn take_all(manager: &Manager<Os>) -> usize {
     let take = || manager.alloc_run(Order::LARGE, Mobility::Unmovable);
     std::iter::from_fn(take).take(FRAMES as usize / 512).count()
@@ -72,7 +73,7 @@ fn pages_make_way_for_large_runs() {
     for compact in all_ways() {
         let (manager, space) = in_pieces(compact, 4);
         let taken = take_all(&manager);
-        // A quarter of memory is in use, part of which is swapped out by and by.
+        // A quarter of memory is in use, and is partly swapped out in time.
         assert!(taken >= 20, "{compact:?}: {taken} runs");
         let counted = |counter| manager.statistics().get(counter);
         assert!(counted(Counter::CompactSuccess) > 0);
@@ -85,7 +86,7 @@ fn pages_make_way_for_large_runs() {
 }
 
 #[test]
-fn without_compaction_runs_are_had_by_eviction_alone() {
+fn without_compaction_runs_come_from_eviction_alone() {
     let (mut manager, space) = in_pieces_with_threads(Config { compact: false, ..config(None) }, 4);
     manager.stop_kswapd();
     take_all(&manager);
@@ -94,19 +95,18 @@ fn without_compaction_runs_are_had_by_eviction_alone() {
     check(&manager, space, 4);
 }
 
-/// One frame of each pageblock is taken by who cannot move it; returns what requests for large runs
-/// did then, all of which fail: frames scanned for pages, and for free frames.
+/// Takes an unmovable frame of each pageblock, requests large runs, which all fail, and returns the
+/// frames that the migrate scanner and the free scanner scanned.
 fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
     let (manager, space) = in_pieces(Some(compact), 4);
     let zone = &manager.inspect().nodes[0].zone;
     let mut runs = Vec::new();
     for pageblock in 0..zone.pageblocks() {
         let frames = zone.frames_of(pageblock);
-        // By address, where the zone has a free frame to be had: as if taken there by chance.
+        // By address, at a free frame of the zone, as if it had been allocated there.
         let free = frames.clone().find(|pfn| zone.free_at(Pfn(*pfn)) == Some(Order(0)));
         let free = free.unwrap_or_else(|| panic!("a free frame in {frames:?}"));
-        let how = (Hold::Late, Contention::Waits);
-        zone.isolate_free(manager.platform(), free..free + 1, how, 0, |pfn, _| {
+        zone.isolate_free(manager.platform(), free..free + 1, Contention::Waits, 0, |pfn, _| {
             runs.push(pfn);
             Wanted::More
         });
@@ -124,19 +124,18 @@ fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
 }
 
 #[test]
-fn what_is_known_to_be_useless_is_not_scanned_again() {
+fn pageblocks_marked_skip_are_not_scanned_again() {
     let [_, lesslock, revert, cachefail, skipuseless] = CompactHistory::ALL.map(scanned_in_vain);
     assert!(lesslock[0] > 60_000, "all of memory, again and again: {lesslock:?}");
     assert!(cachefail[0] * 3 < revert[0] && cachefail[1] < revert[1], "{cachefail:?} {revert:?}");
     println!("{lesslock:?} {revert:?} {cachefail:?} {skipuseless:?}");
-    // Where a thread runs decides which frames are at its CPU's hand: a few more are scanned, or
-    // less.
+    // The frames on a CPU's list depend on where a thread ran: a few more or fewer are scanned.
     let more = |index: usize| skipuseless[index] > cachefail[index] + cachefail[index] / 50;
     assert!(!more(0) && !more(1), "{skipuseless:?} after {cachefail:?}");
 }
 
 #[test]
-fn a_lock_that_others_have_ends_what_may_not_wait() {
+fn a_contended_lock_ends_compaction_that_may_not_wait() {
     let (manager, space) = in_pieces(Some(CompactHistory::SkipUseless), 4);
     let (machine, before) = (manager.inspect(), manager.statistics());
     let of = |mode| compact(machine, Order::LARGE, Mobility::Movable, mode);
@@ -170,14 +169,14 @@ fn fast_moves_no_more_than_scanners_do() {
         check(&manager, space, 4);
         [Counter::CompactMigrateIsolated, Counter::CompactFreeScanned].map(counted)
     });
-    // Nowhere is a block easier to be had than elsewhere, and all that is scanned is useful: the
-    // scanners' best case.
+    // Blocks are equally easy everywhere, and all scanned frames are useful: the scanners' best
+    // case.
     assert!(fast[0] <= skipuseless[0], "{fast:?} {skipuseless:?}");
     assert!(2 * fast[1] < 3 * skipuseless[1], "{fast:?} {skipuseless:?}");
 }
 
 #[test]
-fn kcompactd_has_blocks_ready_once_somebody_asked() {
+fn kcompactd_has_blocks_ready_after_a_request() {
     let (mut manager, space) = in_pieces_with_threads(config(None), 4);
     let score = |manager: &Manager<Os>| manager.blocks()[0].unusable(Order::LARGE);
     std::thread::sleep(Duration::from_millis(600));
@@ -192,8 +191,8 @@ fn kcompactd_has_blocks_ready_once_somebody_asked() {
     let counted = |counter| manager.statistics().get(counter);
     assert!(counted(Counter::CompactDaemonWake) > 0);
     assert!(counted(Counter::CompactDaemonMigrateScanned) > 0);
-    // The first request wakes kcompactd, which may have its block ready before it compacts itself,
-    // or have the lock that it does not wait for at first.
+    // The first request wakes kcompactd, which may have a block ready before the request compacts,
+    // or hold the lock, for which the request does not wait at first.
     assert!(counted(Counter::CompactStall) <= 2);
     manager.free_run(first);
     check(&manager, space, 4);
@@ -204,13 +203,13 @@ struct Folios {
     manager: Manager<Os>,
     /// By order.
     spaces: Vec<SpaceId>,
-    /// Pages that hold something.
+    /// Pages with contents.
     kept: Vec<(usize, Vpn)>,
 }
 
 impl Folios {
-    /// Memory full of pages of orders 0 to 5, as much of each, mixed; three of four are dropped.
-    /// There is no swap: what cannot be moved is in the way.
+    /// Memory full of pages of orders 0 to 5, mixed, in equal amounts; three of four are dropped.
+    /// There is no swap: a page that cannot be moved stays in the way.
     fn in_pieces(compact: Option<CompactHistory>) -> Folios {
         let platform = Os::new(Bytes::of_pages(FRAMES), Vec::new()).expect("an arena");
         let mut manager = Manager::start(platform, config(compact)).expect("threads");
@@ -267,7 +266,7 @@ impl Folios {
     }
 }
 
-/// Three quarters of memory are free, none of it in large blocks: all that a few kept pages lie in.
+/// Three quarters of memory are free, none of it in large blocks: each has a few pages in use.
 #[test]
 fn pages_of_many_frames_make_way_for_large_runs() {
     for compact in all_ways() {
@@ -281,12 +280,12 @@ fn pages_of_many_frames_make_way_for_large_runs() {
     }
 }
 
-/// They move to blocks of their own order, however many small ones are free.
+/// Pages move to blocks of their own order, however many smaller ones are free.
 #[test]
 fn a_page_without_a_block_for_it_stays() {
     for compact in [Some(CompactHistory::SkipUseless), None] {
         let mut folios = Folios::in_pieces(compact);
-        // Those of a frame would go, and leave blocks behind.
+        // Pages of one frame would move, and leave free blocks.
         folios.kept.retain(|(order, _)| *order > 0);
         let all = Range { first: Vpn(0), end: Vpn(FRAMES) };
         folios.manager.discard(folios.spaces[0], all);
@@ -294,14 +293,14 @@ fn a_page_without_a_block_for_it_stays() {
         let zone = &machine.nodes[0].zone;
         machine.nodes[0].lru.drain(&machine.frames, |dropped| machine.free(dropped));
         zone.drain();
-        // Of each free block the first frame is taken away, by address.
+        // The first frame of each free block is allocated, by address.
         let mut taken = Vec::new();
         for pfn in (0..FRAMES as u32).step_by(2) {
             if zone.free_at(Pfn(pfn)).is_some_and(|order| order > Order(0)) {
                 zone.isolate_free(
                     manager.platform(),
                     pfn..pfn + 1,
-                    (Hold::Late, Contention::Waits),
+                    Contention::Waits,
                     0,
                     |first, order| {
                         taken.extend((0..order.frames()).map(|index| first.offset(index)));

@@ -1,4 +1,4 @@
-//! The suite for all platforms, and what holds on this one alone.
+//! The conformance suite of platforms, and tests of this platform alone.
 
 use highwater_devices::{Spec, open};
 use highwater_os::Os;

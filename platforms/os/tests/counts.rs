@@ -1,7 +1,7 @@
-//! What the manager does for a given sequence of accesses, counted: transfers, pages scanned, pages
-//! dropped. One thread, on one CPU, no kswapd: every count repeats exactly.
+//! Counts of the manager's work for given sequences of accesses: transfers, pages scanned, pages
+//! dropped. One thread, on one CPU, without kswapd: every count repeats exactly.
 
-use crate::common::{self, Trouble};
+use crate::common::{self, InjectedErrors};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_mm::{lock_class, phase};
@@ -16,7 +16,7 @@ const FRAMES: u64 = 2048;
 const PAGES: u64 = 4 * FRAMES;
 const SPACE: SpaceId = SpaceId(0);
 
-/// Whether kswapd works, too.
+/// Whether kswapd runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kswapd {
     Runs,
@@ -24,7 +24,7 @@ enum Kswapd {
 }
 
 fn manager(latency: Latency, kswapd: Kswapd) -> Manager<Os> {
-    let device = common::memory(4 * PAGES, latency, &Arc::new(Trouble::default()));
+    let device = common::memory(4 * PAGES, latency, &Arc::new(InjectedErrors::default()));
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let mut manager = Manager::start(platform, Config::default()).expect("threads");
     if kswapd == Kswapd::Stopped {
@@ -34,7 +34,7 @@ fn manager(latency: Latency, kswapd: Kswapd) -> Manager<Os> {
     manager
 }
 
-/// Keeps this thread on one CPU: the lists of CPUs are part of what is counted.
+/// Pins this thread to one CPU: the counts depend on per-CPU lists.
 fn stay() {
     // SAFETY: a set of one CPU, this thread's own.
     let kept = unsafe {
@@ -56,7 +56,7 @@ fn pass(manager: &Manager<Os>, pages: impl Iterator<Item = u64>, access: Access)
     }
 }
 
-/// What was counted between two times; time itself is not.
+/// The counts between two snapshots, without times.
 fn counted(before: &Snapshot, after: &Snapshot) -> Vec<(&'static str, u64)> {
     let timeless =
         |counter: &Counter| !counter.name().ends_with("_ns") && !counter.name().starts_with("psi_");
@@ -68,7 +68,7 @@ fn growth(before: &Snapshot, after: &Snapshot, counter: Counter) -> u64 {
     after.get(counter) - before.get(counter)
 }
 
-/// Writes all, reads all twice, reads and writes at random.
+/// Writes all pages, reads all twice, then reads and writes random ones.
 fn history(latency: Latency) -> Vec<Vec<(&'static str, u64)>> {
     let manager = manager(latency, Kswapd::Stopped);
     let mut random = Prng::new(4);
@@ -98,7 +98,7 @@ fn every_count_repeats_exactly() {
     }
 }
 
-/// 16 at best; what kswapd has just taken or left is not in this thread's hands.
+/// 16 at best; fewer if kswapd has just isolated or freed some.
 #[test]
 fn a_sequential_pass_takes_a_transfer_for_sixteen_pages() {
     let _watchdog = Watchdog::new("sequential", Duration::from_secs(60));
@@ -136,8 +136,8 @@ fn clean_pages_are_dropped_without_a_write() {
     assert!(read >= PAGES - FRAMES && dropped + FRAMES >= read, "{dropped} dropped, {read} read");
 }
 
-/// Pages used once are looked at once or twice each: on the way to the inactive list the bit is
-/// cleared, at its end the page goes.
+/// Pages used once are scanned once or twice: the first scan clears the accessed bit on the way to
+/// the inactive list, and at its end the page is evicted.
 #[test]
 fn reclaim_scans_about_a_page_for_each_it_frees() {
     let _watchdog = Watchdog::new("scan", Duration::from_secs(60));
@@ -151,7 +151,7 @@ fn reclaim_scans_about_a_page_for_each_it_frees() {
     assert_eq!(now.get(Counter::PgScanKswapd), 0, "kswapd is stopped");
 }
 
-/// Whoever takes a lock said before what it does.
+/// Each lock is taken in a phase that a thread entered before.
 #[test]
 fn locks_are_taken_in_the_phases_they_belong_to() {
     let _watchdog = Watchdog::new("phases", Duration::from_secs(60));
@@ -164,7 +164,7 @@ fn locks_are_taken_in_the_phases_they_belong_to() {
     let locks = manager.lock_statistics();
     for (class, phases) in [
         (lock_class::SWAP_CPU, &[phase::SWAP_OUT][..]),
-        // A fault looks at the swap cache without it.
+        // A fault reads the swap cache without the lock.
         (lock_class::SWAP_CLUSTER, &[phase::SWAP_OUT, phase::SWAP_IN, phase::RANGE]),
         (lock_class::PER_CPU_FRAMES, &[phase::ALLOC]),
         (lock_class::ZONE, &[phase::ALLOC]),
@@ -177,7 +177,7 @@ fn locks_are_taken_in_the_phases_they_belong_to() {
     }
 }
 
-/// Contents that nobody needs are not read; what is in memory stays.
+/// `discard_swapped` reads nothing, and resident pages stay.
 #[test]
 fn swapped_pages_are_dropped_and_resident_ones_stay() {
     let _watchdog = Watchdog::new("discard_swapped", Duration::from_secs(60));
@@ -194,7 +194,7 @@ fn swapped_pages_are_dropped_and_resident_ones_stay() {
     assert_eq!(growth(&before, &after, Counter::PgDiscard), PAGES - resident);
     assert_eq!((after.get(Counter::SlotsUsed), after.get(Counter::Resident)), (0, resident));
     let mut kept = 0;
-    // The newest first: those in memory are looked at before others need their frames.
+    // The newest first: resident pages are read before others need their frames.
     for page in (0..PAGES).rev().take(FRAMES as usize / 2) {
         let pin = manager.pin(SPACE, Vpn(page), Access::Read).expect("room");
         assert_eq!(manager.platform().load(pin.pfn(), 0), page + 1);
@@ -224,7 +224,7 @@ fn populated_pages_need_no_fault_and_push_none_out() {
     let used = manager.statistics();
     let grown = [Counter::PgZero, Counter::PgFault].map(|counter| growth(&before, &used, counter));
     assert_eq!(grown, [99, 0]);
-    // More than there is memory: as much as is plenty.
+    // More than memory: only as much is populated as fits above the watermarks.
     manager.populate(SPACE, Range { first: Vpn(0), end: Vpn(PAGES) });
     let full = manager.statistics();
     assert!((FRAMES / 2..FRAMES).contains(&full.get(Counter::PgZero)));

@@ -1,5 +1,5 @@
-//! Real files as spaces: what is read is what they hold, what was changed is there after a sync,
-//! and their length stays.
+//! Real files as spaces: reads return their contents, changes are in the file after a sync, and
+//! their length stays.
 
 #[path = "common/contents.rs"]
 mod contents;
@@ -86,7 +86,7 @@ fn changes_are_in_the_file_after_a_sync_and_its_length_stays() {
             world.set(at / PAGE_SIZE, at % PAGE_SIZE, value).expect("a page");
             contents[at] = value;
         }
-        // The last page, and what is behind the end: that goes nowhere.
+        // The last page, and bytes behind the end, which are never written.
         let last = contents.len() - 1;
         world.set(last / PAGE_SIZE, last % PAGE_SIZE, 77).expect("the last page");
         contents[last] = 77;
@@ -116,7 +116,7 @@ fn a_file_for_reading_refuses_changes() {
 }
 
 #[test]
-fn what_others_cut_off_is_an_error() {
+fn pages_of_a_truncated_file_are_errors() {
     let dir = directory();
     let (path, contents) = file(&dir, 64 * PAGE_SIZE);
     let world = World::over(&path, FileAccess::ReadWrite);
@@ -141,7 +141,7 @@ fn files_come_and_go() {
             let bytes = 1 + random.below((PAGES * PAGE_SIZE / 2) as u64) as usize;
             let (path, mut contents) = file(&dir, bytes);
             let access = if turn % 3 == 0 { FileAccess::Read } else { FileAccess::ReadWrite };
-            // Others may have all places.
+            // Other threads may have all places.
             let space = loop {
                 match manager.open_file(open_file(&path, access).expect("the file")) {
                     Ok(space) => break space,
@@ -175,7 +175,7 @@ fn files_come_and_go() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_in_one_line() {
+fn other_kinds_of_files_are_refused_in_one_line() {
     let dir = directory();
     let empty = dir.path().join("empty");
     fs::write(&empty, "").expect("a file");

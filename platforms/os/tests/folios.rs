@@ -1,6 +1,6 @@
-//! Pages of 4 KiB to 2 MiB: each contiguous in memory, read and written at once.
+//! Pages of 4 KiB to 2 MiB: each contiguous in memory, and read and written in one transfer.
 
-use crate::common::{Trouble, memory};
+use crate::common::{InjectedErrors, memory};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;
@@ -14,7 +14,7 @@ use std::time::Duration;
 fn setup(order: Order, latency: Latency) -> (Manager<Os>, SpaceId, u64) {
     let frames = (24u64 << order.0).max(64);
     let pages = 4 * (frames >> order.0);
-    let device = memory((2 * pages) << order.0, latency, &Arc::new(Trouble::default()));
+    let device = memory((2 * pages) << order.0, latency, &Arc::new(InjectedErrors::default()));
     let os = Os::new(Bytes::of_pages(frames), vec![device]).expect("an arena");
     let manager = Manager::start(os, Config::default()).expect("threads");
     let space = manager.add_space_of(pages, order).expect("a space");
@@ -41,7 +41,7 @@ fn value(page: u64, version: u64, word: usize) -> u64 {
     page << 40 | version << 20 | word as u64
 }
 
-/// Every word of every page of every order, again and again, in a quarter of the memory.
+/// Writes and reads every word of pages of every order, in a quarter of the memory.
 #[test]
 fn pages_of_all_orders_hold_what_was_written() {
     for (order, latency) in (0..=9).flat_map(|order| {
@@ -92,11 +92,11 @@ fn pages_of_all_orders_hold_what_was_written() {
     }
 }
 
-/// Threads use pages of their own, others move the frames of all.
+/// Threads use pages of their own while another migrates all pages.
 #[test]
-fn pages_of_an_order_are_moved_whole_while_they_are_used() {
-    use highwater_mm::inspect::Mode;
-    use highwater_mm::inspect::Page;
+fn pages_of_an_order_are_migrated_while_they_are_used() {
+    use highwater_mm::compact::Mode;
+    use highwater_mm::space::Page;
     for order in [2, 5].map(Order) {
         let watchdog = Watchdog::new("moved folios", Duration::from_secs(40));
         let (mut manager, space, pages) = setup(order, Latency::Asynchronous);
@@ -145,12 +145,12 @@ fn orders_have_a_limit() {
     assert!(manager.add_space_of(1, Order(9)).is_ok());
 }
 
-/// A space of single pages leaves every other slot in use. Pages of 16 that find no run of slots
-/// stay in memory, all of it at last; then who wants a frame is told so, though slots are left.
+/// A space of single pages leaves every other slot in use. Pages of 16 frames find no run of slots
+/// and fill the memory; then an allocation fails soon, although there are free slots.
 #[test]
 fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
     const FRAMES: u64 = 1024;
-    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Trouble::default()));
+    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(InjectedErrors::default()));
     let os = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let mut manager = Manager::start(os, Config::default()).expect("threads");
     let singles = manager.add_space(8 * FRAMES).expect("a space");
@@ -168,7 +168,7 @@ fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
     }
     let kept = (0..FRAMES).take_while(|vpn| store(folios, *vpn).is_ok()).count() as u64;
     assert!(kept > FRAMES / 16 / 2, "{kept} pages of 16 in memory and swapped");
-    // Pages in use, which cannot take turns.
+    // Pages in use, which cannot be evicted in turn.
     let pins: Vec<_> = (made..8 * FRAMES)
         .map_while(|vpn| manager.pin(singles, Vpn(vpn), Access::Write).ok())
         .collect();

@@ -1,6 +1,6 @@
-//! Huge pages behind the arena: the kernel gives them, or does not, and contents are the same.
+//! Huge pages of the arena: contents are the same with and without them.
 
-use crate::common::{Trouble, memory};
+use crate::common::{InjectedErrors, memory};
 use highwater_mm::{Access, Config, Manager};
 use highwater_os::{HugePages, Os};
 use highwater_platform::{Latency, Memory, WORDS_PER_FRAME};
@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 const FRAMES: u64 = 8 * 512;
 
-/// Pages of 2 MiB, twice as many as memory has, written and read again; how much of the arena is in
-/// huge pages then.
+/// Writes and reads pages of 2 MiB, twice as many as fit in memory; returns how much of the arena
+/// is in huge pages then.
 fn used(huge_pages: HugePages) -> Bytes {
-    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Trouble::default()));
+    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(InjectedErrors::default()));
     let os = Os::backed_by(Bytes::of_pages(FRAMES), vec![device], 0, huge_pages);
     let mut manager = Manager::start(os.expect("an arena"), Config::default()).expect("threads");
     let pages = 2 * FRAMES / 512;
@@ -38,7 +38,7 @@ fn used(huge_pages: HugePages) -> Bytes {
     manager.platform().huge_bytes()
 }
 
-/// The kernel gives this process huge pages as set, or none.
+/// Enables or disables the kernel's huge pages for this process.
 fn allow(given: bool) {
     let refused = libc::c_ulong::from(!given);
     // SAFETY: it changes how later mappings are backed, and nothing that they hold.
@@ -46,7 +46,7 @@ fn allow(given: bool) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// One test: what the kernel gives is a setting of the process.
+/// One test, because the kernel's setting is one of the process.
 #[test]
 fn contents_are_the_same_in_huge_pages_and_small_ones() {
     assert_eq!(used(HugePages::Off), Bytes(0), "they were not wanted");
@@ -56,6 +56,6 @@ fn contents_are_the_same_in_huge_pages_and_small_ones() {
     let huge = used(HugePages::Auto);
     assert!(huge <= Bytes::of_pages(FRAMES), "{huge}");
     if huge == Bytes(0) {
-        eprintln!("skipped: the kernel has no huge pages to give");
+        highwater_testkit::skip_or_fail("the kernel has no huge pages to give");
     }
 }

@@ -1,6 +1,6 @@
-//! The trial of the whole manager, on real threads and devices: contents against a model.
+//! The test of the whole manager on real threads and devices, against a model of all contents.
 
-use crate::common::{self, Trouble};
+use crate::common::{self, InjectedErrors};
 use highwater_devices::{Algorithm, Device};
 use highwater_mm::Config;
 use highwater_mm::stats::Counter;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A plan, and the machine it is carried out on.
+/// A plan, and the machine that runs it.
 struct Case {
     plan: Plan,
     frames: u64,
-    trouble: Arc<Trouble>,
+    injected: Arc<InjectedErrors>,
     devices: Vec<Box<dyn Device>>,
 }
 
@@ -32,24 +32,24 @@ fn draw(seed: u64, threads: usize, steps: usize) -> Case {
         false => 40 + random.below(2000),
     };
     let plan = Plan { threads, ..Plan::draw(seed, frames, steps) };
-    let trouble = Arc::new(Trouble::default());
-    trouble.delays.store(random.below(4) * random.below(8), Relaxed);
+    let injected = Arc::new(InjectedErrors::default());
+    injected.delays.store(random.below(4) * random.below(8), Relaxed);
     let latency = match random.percent(60) {
         true => Latency::Asynchronous,
         false => Latency::Synchronous,
     };
-    let mut devices = vec![common::memory(plan.slots(), latency, &trouble)];
-    // A small one before it, sometimes: full all the time, in use by all CPUs.
+    let mut devices = vec![common::memory(plan.slots(), latency, &injected)];
+    // In some cases a small device before it, which is always full and used by all CPUs.
     if random.percent(50) {
-        devices.insert(0, common::memory(256 + random.below(600), latency, &trouble));
+        devices.insert(0, common::memory(256 + random.below(600), latency, &injected));
     }
     if random.percent(60) {
-        devices.push(common::home(256 + random.below(600), latency, &trouble));
+        devices.push(common::home(256 + random.below(600), latency, &injected));
     }
-    Case { plan, frames, trouble, devices }
+    Case { plan, frames, injected, devices }
 }
 
-/// Tells a watchdog of progress. It watches as long as the beat exists.
+/// Reports progress to a watchdog, which watches as long as this exists.
 fn beat(name: &str, seed: u64) -> Beat {
     common::print_panics_of_threads();
     let watchdog = Watchdog::new(&format!("{name}, seed {seed}"), Duration::from_secs(40));
@@ -62,7 +62,7 @@ fn run(name: &str, seed: u64, case: Case) -> Outcome {
 
 fn run_program(name: &str, program: impl Program<Os>, seed: u64, case: Case) -> Outcome {
     let os = Os::new(Bytes::of_pages(case.frames), case.devices).expect("an arena");
-    trial::run(os, program, &case.plan, seed, beat(name, seed), || case.trouble.end())
+    trial::run(os, program, &case.plan, seed, beat(name, seed), || case.injected.end())
 }
 
 fn run_full(name: &str, seed: u64, case: Case) -> Outcome {
@@ -70,7 +70,7 @@ fn run_full(name: &str, seed: u64, case: Case) -> Outcome {
     trial::run_full(os, Pins, &case.plan, seed, beat(name, seed))
 }
 
-/// Holds no page for longer than one access, as a program with page tables.
+/// Pins each page for one access only, as a program with page tables.
 struct Accesses;
 
 impl Program<Os> for Accesses {
@@ -95,7 +95,7 @@ impl Program<Os> for Accesses {
 }
 
 #[test]
-fn one_thread_finds_what_it_wrote() {
+fn one_thread_reads_back_what_it_wrote() {
     seeds(12, |seed| {
         run("one thread", seed, draw(seed, 1, 8000));
     });
@@ -117,7 +117,7 @@ fn large_pages_hold_what_was_written() {
         let drawn = draw(seed, 1 + seed as usize % 4, 3000);
         let config = Config { large_pages: true, ..drawn.plan.config.clone() };
         let plan = Plan { config, pages: 1500 + 300 * (seed % 8), ..drawn.plan };
-        let devices = vec![common::memory(plan.slots(), Latency::Synchronous, &drawn.trouble)];
+        let devices = vec![common::memory(plan.slots(), Latency::Synchronous, &drawn.injected)];
         let case = Case { plan, frames: 2100 + 500 * (seed % 4), devices, ..drawn };
         let outcome = run("large pages", seed, case);
         let count = |counter| outcome.statistics.get(counter);
@@ -129,30 +129,30 @@ fn large_pages_hold_what_was_written() {
 }
 
 #[test]
-fn two_threads_find_what_they_wrote() {
+fn two_threads_read_back_what_they_wrote() {
     seeds(10, |seed| {
         run("two threads", seed, draw(seed, 2, 6000));
     });
 }
 
 #[test]
-fn eight_threads_find_what_they_wrote() {
+fn eight_threads_read_back_what_they_wrote() {
     seeds(10, |seed| {
         run("eight threads", seed, draw(seed, 8, 1500));
     });
 }
 
-/// Words of a page are stored one by one: any of them may fail alone.
+/// The words of a page are stored one by one: each store may fail alone.
 #[test]
-fn single_accesses_find_what_was_written() {
+fn single_accesses_read_back_what_was_written() {
     seeds(6, |seed| {
         let drawn = draw(seed, 3, 2000);
         let (failures, percent) = match seed % 2 {
             0 => (Failures::None, 0),
             _ => (Failures::Allowed, 10),
         };
-        drawn.trouble.reads.store(percent, Relaxed);
-        drawn.trouble.writes.store(percent, Relaxed);
+        drawn.injected.reads.store(percent, Relaxed);
+        drawn.injected.writes.store(percent, Relaxed);
         let plan = Plan { failures, ..drawn.plan };
         run_program("single accesses", Accesses, seed, Case { plan, ..drawn });
     });
@@ -163,37 +163,37 @@ fn contents_survive_on_a_file() {
     let dir = tempfile::tempdir().expect("a directory");
     seeds(2, |seed| {
         let drawn = draw(seed, 4, 800);
-        let trouble = Arc::new(Trouble::default());
-        let devices = vec![common::file(1 << 14, dir.path(), &trouble)];
+        let injected = Arc::new(InjectedErrors::default());
+        let devices = vec![common::file(1 << 14, dir.path(), &injected)];
         let plan = Plan { pages: 200, ..drawn.plan };
-        run("on a file", seed, Case { plan, frames: 64, trouble, devices });
+        run("on a file", seed, Case { plan, frames: 64, injected, devices });
     });
 }
 
-/// What a compressed device holds is given back to the last page, failed writes included.
+/// A compressed device frees all memory in the end, also after failed writes.
 #[test]
 fn contents_survive_compression_and_nothing_stays() {
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 1500);
         let algorithm = [Algorithm::Lz4, Algorithm::Zstd][seed as usize % 2];
-        drawn.trouble.writes.store(seed % 3 * 8, Relaxed);
+        drawn.injected.writes.store(seed % 3 * 8, Relaxed);
         let failures = [Failures::None, Failures::Allowed, Failures::Allowed][seed as usize % 3];
         let size = Bytes::of_pages(drawn.plan.slots());
-        let (device, held) = common::compressed(size, algorithm, &drawn.trouble);
+        let (device, held) = common::compressed(size, algorithm, &drawn.injected);
         let plan = Plan { failures, ..drawn.plan };
         run("compressed", seed, Case { plan, devices: vec![device], ..drawn });
         assert_eq!(held.compression().map(|held| held.pages), Some(0), "seed {seed}");
     });
 }
 
-/// Slots there are, but no memory behind them: pages stay resident, and errors are said.
+/// There are free slots but no memory for them: pages stay resident, and errors are reported.
 #[test]
 fn compressed_memory_at_its_limit_is_an_error() {
     let failures = AtomicU64::new(0);
     seeds(2, |seed| {
         let drawn = draw(seed, 2 + seed as usize % 3, 150);
         let size = Bytes::of_pages(256);
-        let (device, held) = common::compressed(size, Algorithm::Lz4, &drawn.trouble);
+        let (device, held) = common::compressed(size, Algorithm::Lz4, &drawn.injected);
         let mut mix = Mix::usual();
         mix.set(Operation::Copy, 0);
         let plan = Plan { pages: 1200, mix, failures: Failures::Allowed, ..drawn.plan };
@@ -205,19 +205,19 @@ fn compressed_memory_at_its_limit_is_an_error() {
     assert!(failures.into_inner() > 0, "there was room for all");
 }
 
-/// Most pages move on to the slow level, of which transfers fail in two of three runs.
+/// Most pages are written back to the slow level, whose transfers fail in two of three runs.
 #[test]
 fn contents_survive_two_levels_and_nothing_stays() {
     let moved = AtomicU64::new(0);
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 2000);
-        drawn.trouble.writes.store(seed % 3 * 8, Relaxed);
-        drawn.trouble.reads.store(seed % 3 * 2, Relaxed);
+        drawn.injected.writes.store(seed % 3 * 8, Relaxed);
+        drawn.injected.reads.store(seed % 3 * 2, Relaxed);
         let failures = [Failures::None, Failures::Allowed, Failures::Allowed][seed as usize % 3];
         let plan = Plan { failures, pages: drawn.plan.pages.max(600), ..drawn.plan };
-        let (device, held) = common::tiered(plan.slots(), &drawn.trouble);
+        let (device, held) = common::tiered(plan.slots(), &drawn.injected);
         run("two levels", seed, Case { plan, frames: 64, devices: vec![device], ..drawn });
-        // Pages on their way have two places.
+        // Pages that are being moved are in both levels.
         held.pause();
         let held = held.tiering().expect("a tier");
         assert_eq!((held.fast_pages, held.slow_pages), (0, 0), "seed {seed}");
@@ -226,14 +226,14 @@ fn contents_survive_two_levels_and_nothing_stays() {
     assert!(moved.into_inner() > 0, "no page was written back");
 }
 
-/// Transfers fail now and then: contents are right all the same, and errors are said.
+/// Some transfers fail: contents stay correct, and errors are reported.
 #[test]
 fn failing_devices_lose_nothing() {
     let failures = AtomicU64::new(0);
     seeds(10, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 2500);
-        drawn.trouble.reads.store(seed % 3 * 4, Relaxed);
-        drawn.trouble.writes.store(seed % 4 * 15, Relaxed);
+        drawn.injected.reads.store(seed % 3 * 4, Relaxed);
+        drawn.injected.writes.store(seed % 4 * 15, Relaxed);
         let plan = Plan { failures: Failures::Allowed, ..drawn.plan };
         let outcome = run("failing device", seed, Case { plan, ..drawn });
         failures.fetch_add(outcome.failures, Relaxed);
@@ -241,13 +241,13 @@ fn failing_devices_lose_nothing() {
     assert!(failures.into_inner() > 0, "no error was said");
 }
 
-/// Devices too small for what is used: the error is said, and freed slots serve again.
+/// Devices that are too small: the error is reported, and freed slots are used again.
 #[test]
 fn a_full_device_is_an_error() {
     let failures = AtomicU64::new(0);
     seeds(4, |seed| {
         let drawn = draw(seed, 2 + seed as usize % 3, 400);
-        let devices = vec![common::memory(256, Latency::Asynchronous, &drawn.trouble)];
+        let devices = vec![common::memory(256, Latency::Asynchronous, &drawn.injected)];
         let mut mix = Mix::usual();
         mix.set(Operation::Copy, 0);
         let plan = Plan { pages: 100, mix, failures: Failures::Allowed, ..drawn.plan };
@@ -261,8 +261,8 @@ fn a_full_device_is_an_error() {
 fn pages_beyond_the_end_are_refused() {
     const PAGES: u64 = 10;
     let _watchdog = beat("beyond the end", 0);
-    let trouble = Arc::new(Trouble::default());
-    let device = common::memory(64, Latency::Synchronous, &trouble);
+    let injected = Arc::new(InjectedErrors::default());
+    let device = common::memory(64, Latency::Synchronous, &injected);
     let platform = Os::new(Bytes::of_pages(64), vec![device]).expect("an arena");
     let manager = Manager::start(platform, Config::default()).expect("threads");
     let spaces = [manager.add_space(PAGES), manager.add_space_of(PAGES, Order(3))];
@@ -282,23 +282,24 @@ fn pages_beyond_the_end_are_refused() {
     manager.verify(&[]);
 }
 
-/// Writes fixed pages as long as that can be; how many.
+/// Writes pinned pages until that fails; returns their number.
 fn write_all(manager: &Manager<Os>, space: SpaceId, pages: std::ops::Range<u64>) -> u64 {
     let write = |page: &u64| Pins.store(manager, space, Vpn(*page), 0, page + 1).is_ok();
     pages.take_while(write).count() as u64
 }
 
-/// The first allocation that finds a device to fail is patient; later ones try it, but do not wait.
+/// The first allocation that finds a device failing retries with waits; later ones try it without
+/// waiting.
 #[test]
 fn a_device_that_fails_is_waited_for_once() {
     const FRAMES: u64 = 64;
     let _watchdog = beat("failing writes", 0);
-    let trouble = Arc::new(Trouble::default());
-    let device = common::memory(1024, Latency::Asynchronous, &trouble);
+    let injected = Arc::new(InjectedErrors::default());
+    let device = common::memory(1024, Latency::Asynchronous, &injected);
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let manager = Manager::start(platform, Config::default()).expect("threads");
     let space = manager.add_space(1024).expect("a space");
-    trouble.writes.store(100, Relaxed);
+    injected.writes.store(100, Relaxed);
     let there = write_all(&manager, space, 0..1024);
     assert!(there <= FRAMES, "{there} pages are in memory, and none is written");
     let shortage = || manager.inspect().stats.shortage().expect("memory was short");
@@ -308,7 +309,7 @@ fn a_device_that_fails_is_waited_for_once() {
         assert_eq!(failed, Err(FaultError::OutOfMemory));
         assert_eq!(shortage().rounds, 16, "{:?}", shortage());
     }
-    trouble.end();
+    injected.end();
     assert_eq!(write_all(&manager, space, there..1024), 1024 - there, "it works again");
     for page in 0..1024 {
         assert_eq!(Pins.load(&manager, space, Vpn(page), 0), Ok(page + 1));

@@ -1,6 +1,7 @@
-//! What is read along with a page, and what becomes of it. One thread, on one CPU, no kswapd.
+//! Readahead: which pages are read with another, and whether they are used. One thread, on one CPU,
+//! without kswapd.
 
-use crate::common::{self, Trouble};
+use crate::common::{self, InjectedErrors};
 use highwater_devices::Device;
 use highwater_mm::config::Readahead;
 use highwater_mm::config::history::SwapIn;
@@ -17,8 +18,8 @@ const FRAMES: u64 = 2048;
 const PAGES: u64 = 4 * FRAMES;
 const SPACE: SpaceId = SpaceId(0);
 
-fn manager(medium: Medium, config: Config, trouble: &Arc<Trouble>) -> Manager<Os> {
-    let mut device: Box<dyn Device> = common::memory(4 * PAGES, Latency::Asynchronous, trouble);
+fn manager(medium: Medium, config: Config, injected: &Arc<InjectedErrors>) -> Manager<Os> {
+    let mut device: Box<dyn Device> = common::memory(4 * PAGES, Latency::Asynchronous, injected);
     device.info_mut().medium = medium;
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let mut manager = Manager::start(platform, config).expect("threads");
@@ -35,7 +36,7 @@ fn write(manager: &Manager<Os>, pages: &[u64]) {
     }
 }
 
-/// Reads pages, and again after errors; what was counted meanwhile.
+/// Reads pages, again after errors; returns the counts of that.
 fn read(manager: &Manager<Os>, pages: &[u64]) -> [u64; 4] {
     let before = manager.statistics();
     for page in pages {
@@ -48,7 +49,7 @@ fn read(manager: &Manager<Os>, pages: &[u64]) -> [u64; 4] {
         .map(|counter| after.get(counter) - before.get(counter))
 }
 
-/// All pages, in an order of which pages' numbers know nothing.
+/// All pages in random order.
 fn shuffled(seed: u64) -> Vec<u64> {
     let mut random = Prng::new(seed);
     let mut pages: Vec<u64> = (0..PAGES).collect();
@@ -77,16 +78,16 @@ fn a_stream_uses_what_is_read_ahead() {
     }
 }
 
-/// Two pages are a stream, and the two after them are read for nothing.
+/// Two adjacent faults are taken for a stream: the next two pages are read in vain.
 #[test]
-fn what_nobody_uses_is_wasted() {
+fn unused_pages_count_as_wasted() {
     let _watchdog = Watchdog::new("wasted", Duration::from_secs(60));
     let manager = manager(Medium::SolidState, Config::default(), &Arc::default());
     write(&manager, &shuffled(1));
     let pairs: Vec<u64> = shuffled(2).iter().map(|page| page & !7).collect();
     let pairs: Vec<u64> = pairs.iter().flat_map(|page| [*page, page + 1]).collect();
     let [_, ahead, hits, wasted] = read(&manager, &pairs);
-    // Writing has left expectations: a few pairs are read at once.
+    // The writes left readahead state: a few pairs are read together.
     assert!(ahead > PAGES / 4 && hits * 10 <= ahead, "{hits} of {ahead}");
     assert!(wasted * 10 >= ahead * 6 && wasted <= ahead, "{wasted} of {ahead}");
 }
@@ -123,7 +124,7 @@ fn random_reads_soon_stop_reading_around() {
     assert!(ahead * 3 <= major, "{ahead} ahead for {major}");
 }
 
-/// Where reads fail, and through the swap cache: contents are right all the same.
+/// Contents stay correct when reads fail, also through the swap cache.
 #[test]
 fn reads_that_fail_lose_nothing() {
     let _watchdog = Watchdog::new("failing", Duration::from_secs(60));
@@ -132,16 +133,16 @@ fn reads_that_fail_lose_nothing() {
         (Medium::Rotational, SwapIn::Cached),
         (Medium::SolidState, SwapIn::Cached),
     ] {
-        let trouble = Arc::new(Trouble::default());
+        let injected = Arc::new(InjectedErrors::default());
         let mut config = Config::default();
         config.history.swap.swap_in = swap_in;
-        let manager = manager(medium, config, &trouble);
+        let manager = manager(medium, config, &injected);
         let order = shuffled(6);
         write(&manager, &order);
-        trouble.reads.store(30, std::sync::atomic::Ordering::Relaxed);
+        injected.reads.store(30, std::sync::atomic::Ordering::Relaxed);
         read(&manager, &order);
         read(&manager, &(0..PAGES).collect::<Vec<_>>());
-        trouble.end();
+        injected.end();
         manager.verify(&[]);
     }
 }

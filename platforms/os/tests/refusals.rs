@@ -1,8 +1,8 @@
-//! Devices that refuse pages though they have slots: the next one has its turn at once, and what
-//! room there is anywhere is used before an allocation fails.
+//! Devices that refuse pages although they have free slots: the next device is used at once, and an
+//! allocation fails only when no device has room.
 
 use crate::common::bounded::{Room, bounded};
-use crate::common::{self, Trouble};
+use crate::common::{self, InjectedErrors};
 use highwater_devices::Device;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
@@ -18,11 +18,11 @@ use std::time::Duration;
 
 const FRAMES: usize = 64;
 const SLOTS: u64 = 4096;
-/// Writes to a device that are under way, at most, when another is refused: kswapd's and those of
-/// the thread that allocates, each of a batch of 32 pages.
+/// The most writes in flight when another is refused: batches of 32 pages of kswapd and of the
+/// allocating thread.
 const IN_HAND: usize = 2 * 32;
-/// Times that the longest run tried is halved, from 16 to none: twice each, for one that fits
-/// doubles it.
+/// The most times that the maximum run length is halved, from 16 to none: twice per length, because
+/// a run that fits doubles it.
 const HALVINGS: usize = 2 * 5;
 
 struct World {
@@ -40,7 +40,7 @@ fn world(name: &str, devices: Vec<Box<dyn Device>>) -> World {
 }
 
 impl World {
-    /// Writes pages as long as that can be; how many.
+    /// Writes pages until that fails; returns their number.
     fn write(&self, pages: ops::Range<u64>) -> usize {
         let World { manager, space, .. } = self;
         let write = |page: &u64| Pins.store(manager, *space, Vpn(*page), 0, page + 1).is_ok();
@@ -94,9 +94,9 @@ fn a_device_that_fails_is_passed_over() {
     world.expect(0..2000);
 }
 
-/// Nobody waits where nothing can change; where slots are freed the devices take pages again.
+/// No thread waits while nothing can change; after slots are freed, the devices take pages again.
 #[test]
-fn devices_without_room_end_it_quickly_and_take_what_was_freed() {
+fn without_room_allocations_fail_quickly_and_freed_slots_are_used() {
     let rooms = [Room::of(200), Room::of(100)];
     let devices = rooms.each_ref().map(|room| bounded(SLOTS, Synchronous, room));
     let world = world("full", devices.into());
@@ -105,7 +105,7 @@ fn devices_without_room_end_it_quickly_and_take_what_was_freed() {
     let shortage = world.manager.inspect().stats.shortage().expect("memory was short");
     assert_eq!((shortage.rounds, shortage.room), (32, 0), "{shortage}");
     assert!(world.manager.capacity_left() < FRAMES as u64);
-    // To look at what is there takes frames.
+    // Reading the pages takes frames.
     world.manager.discard(world.space, Range { first: Vpn(50), end: Vpn(90) });
     world.expect(0..50);
     world.expect(90..there);
@@ -119,10 +119,10 @@ fn devices_without_room_end_it_quickly_and_take_what_was_freed() {
     world.expect(90..there);
 }
 
-/// What changed elsewhere is found out before an allocation fails: on a file system, others delete
-/// files.
+/// Room that appears on a device, as when files are deleted on its file system, is found before an
+/// allocation fails.
 #[test]
-fn a_device_that_has_got_room_is_tried_before_an_allocation_fails() {
+fn a_device_with_new_room_is_tried_before_an_allocation_fails() {
     let room = Room::of(100);
     let world = world("more room", vec![bounded(SLOTS, Asynchronous, &room)]);
     let there = world.write(0..SLOTS) as u64;
@@ -135,8 +135,8 @@ fn a_device_that_has_got_room_is_tried_before_an_allocation_fails() {
     world.expect(0..2000);
 }
 
-/// Random work of several threads, contents against a model: no allocation fails while another
-/// device has room.
+/// Random accesses of several threads against a model: no allocation fails while another device has
+/// room.
 #[test]
 fn devices_without_room_before_others_lose_nothing() {
     let all_refused = AtomicU64::new(0);
@@ -145,8 +145,8 @@ fn devices_without_room_before_others_lose_nothing() {
         let plan = Plan { threads: 1 + seed as usize % 4, ..Plan::draw(seed, 64, 2500) };
         let room = Room::of(random.below(400) as usize);
         let latency = [Synchronous, Asynchronous][random.below(2) as usize];
-        let trouble = Arc::new(Trouble::default());
-        let enough = common::memory(plan.slots(), latency, &trouble);
+        let injected = Arc::new(InjectedErrors::default());
+        let enough = common::memory(plan.slots(), latency, &injected);
         let devices = vec![bounded(plan.slots(), latency, &room), enough];
         let os = Os::new(Bytes::of_pages(64), devices).expect("an arena");
         let watchdog = Watchdog::new(&format!("no room, seed {seed}"), Duration::from_secs(40));

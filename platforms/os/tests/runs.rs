@@ -1,6 +1,7 @@
-//! Runs of frames outside spaces: where they lie, and that the books say so.
+//! Runs of frames outside spaces: their placement and their counters.
 
-use crate::common::{self, Trouble};
+use crate::common::{self, InjectedErrors};
+use highwater_mm::zone::{Fragmentation, Mobility};
 use highwater_mm::{Config, Manager};
 use highwater_mm::{Fragmentation, Mobility};
 use highwater_os::Os;
@@ -13,14 +14,14 @@ use std::sync::Arc;
 const FRAMES: u64 = 16 * 512;
 
 fn manager() -> Manager<Os> {
-    let trouble = Arc::new(Trouble::default());
-    let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &trouble)];
+    let injected = Arc::new(InjectedErrors::default());
+    let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &injected)];
     let platform = Os::new(Bytes::of_pages(FRAMES), devices).expect("an arena");
     Manager::start(platform, Config::default()).expect("threads")
 }
 
 #[test]
-fn a_run_is_in_nobody_s_way_and_in_the_books() {
+fn a_run_disturbs_no_page_and_is_counted() {
     let mut manager = manager();
     manager.stop_kswapd();
     let mut runs: Vec<(Pfn, Order)> = Vec::new();
@@ -47,7 +48,7 @@ fn a_run_is_in_nobody_s_way_and_in_the_books() {
 
 #[test]
 #[should_panic(expected = "no run begins")]
-fn a_run_is_given_back_once() {
+fn a_run_is_freed_once() {
     let manager = manager();
     let first = manager.alloc_run(Order(2), Mobility::Unmovable).expect("most is free");
     manager.free_run(first);
@@ -55,7 +56,7 @@ fn a_run_is_given_back_once() {
 }
 
 #[test]
-fn pages_in_between_are_what_keeps_a_run_away() {
+fn pages_in_a_block_prevent_a_run() {
     let manager = manager();
     let space = manager.add_space(FRAMES * 2).expect("a space");
     let page = |vpn| Pins.store(&manager, space, Vpn(vpn), 0, vpn + 1).expect("there is swap");

@@ -8,10 +8,10 @@
 //! in one write or some reads at a time: the observer panics otherwise.
 
 use crate::Sim;
+use crate::contents::Words;
 use crate::device::Device;
 use crate::engine::{Bar, Engine};
 use crate::machine::{Answer, Role};
-use crate::memory::Words;
 use highwater_platform::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::NodeId;
 use std::ops::Range;

@@ -9,13 +9,12 @@
 //! several buses a transfer ends when the last of them has carried its part: one stream alone does
 //! not keep all of them busy.
 
-use crate::files::SimFile;
+use crate::contents::{Words, filled};
 use crate::machine::{DeviceSpec, Role};
-use crate::memory::{Words, filled};
-use highwater_platform::{Direction, Io, IoError};
+use highwater_platform::{Direction, FileAccess, Io, IoError};
 use highwater_units::PAGE_SIZE;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What is behind a slot.
 #[derive(Clone)]
@@ -216,6 +215,25 @@ fn bus_of(stripe: u32, buses: u64) -> usize {
     let mixed = (u64::from(stripe) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (((mixed >> 32) * buses) >> 32) as usize
+}
+
+/// A file that is on no device: anybody may look at it while it is not open.
+#[derive(Clone)]
+pub struct SimFile {
+    pub(crate) access: FileAccess,
+    pages: Arc<Mutex<Vec<Arc<Words>>>>,
+}
+
+impl SimFile {
+    /// A file of these pages.
+    pub fn new(access: FileAccess, pages: Vec<Arc<Words>>) -> SimFile {
+        SimFile { access, pages: Arc::new(Mutex::new(pages)) }
+    }
+
+    /// Its pages, as they were when it was closed last.
+    pub fn pages(&self) -> MutexGuard<'_, Vec<Arc<Words>>> {
+        self.pages.lock().expect("no panic")
+    }
 }
 
 #[cfg(test)]

@@ -1,66 +1,11 @@
-//! Frames and what is in them.
-//!
-//! A page's contents are 4 KiB behind a counted reference, copied when they are written while
-//! somebody else refers to them (a slot of a device, a reader): so a transfer costs the host one
-//! count, and only pages that differ take memory.
+//! Memory of the platform: frames are read, cleared and copied, at the costs of their nodes.
 
 use crate::Sim;
+use crate::contents::Words;
 use highwater_platform::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 use highwater_units::Pfn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// The words of a page.
-pub type Words = [AtomicU64; WORDS_PER_FRAME];
-
-/// A page full of one value.
-pub(crate) fn filled(value: u64) -> Arc<Words> {
-    Arc::new(std::array::from_fn(|_| AtomicU64::new(value)))
-}
-
-/// The contents of all frames.
-pub(crate) struct Contents {
-    frames: Vec<Arc<Words>>,
-    zeros: Arc<Words>,
-    garbage: Arc<Words>,
-}
-
-impl Contents {
-    /// Frames that hold anything.
-    pub(crate) fn new(frames: usize) -> Contents {
-        let garbage = filled(0xdbdb_dbdb_dbdb_dbdb);
-        Contents { frames: vec![garbage.clone(); frames], zeros: filled(0), garbage }
-    }
-
-    /// What a frame holds.
-    pub(crate) fn get(&self, pfn: Pfn) -> &Arc<Words> {
-        &self.frames[pfn.index()]
-    }
-
-    /// A frame's words, to be written by nobody else's leave.
-    pub(crate) fn get_mut(&mut self, pfn: Pfn) -> &Arc<Words> {
-        let words = &mut self.frames[pfn.index()];
-        if Arc::strong_count(words) > 1 {
-            *words = Arc::new(std::array::from_fn(|at| AtomicU64::new(words[at].load(Relaxed))));
-        }
-        words
-    }
-
-    /// Replaces what a frame holds.
-    pub(crate) fn set(&mut self, pfn: Pfn, words: Arc<Words>) {
-        self.frames[pfn.index()] = words;
-    }
-
-    /// The frame holds anything from now on.
-    pub(crate) fn spoil(&mut self, pfn: Pfn) {
-        self.frames[pfn.index()] = self.garbage.clone();
-    }
-
-    /// The frame holds zeros.
-    fn clear(&mut self, pfn: Pfn) {
-        self.frames[pfn.index()] = self.zeros.clone();
-    }
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Sim {
     /// A frame's words as they are: what is written to it later may not show.

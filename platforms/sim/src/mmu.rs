@@ -9,53 +9,10 @@
 //! is put off: no CPU sees a page after it was unmapped.
 
 use crate::Sim;
+use crate::page_tables::{Flush, PageTable};
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
-use highwater_units::{BATCH_PAGES_MAX, CpuId, Pfn, SpaceId, Vpn};
+use highwater_units::{BATCH_PAGES_MAX, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
-
-/// The page tables of all spaces.
-#[derive(Default)]
-pub(crate) struct Spaces(Vec<PageTable>);
-
-#[derive(Default)]
-struct PageTable {
-    pages: Vec<Option<(Pfn, Protection)>>,
-    /// A bit for each CPU that may have its translations.
-    cpus: Vec<u64>,
-}
-
-/// Pages unmapped and not yet flushed, by the thread that did it.
-#[derive(Default)]
-pub(crate) struct Flush {
-    pages: usize,
-    targets: Vec<CpuId>,
-}
-
-impl Spaces {
-    fn page(&mut self, space: SpaceId, vpn: Vpn) -> &mut Option<(Pfn, Protection)> {
-        &mut self.0[usize::from(space.0)].pages[vpn.0 as usize]
-    }
-
-    /// Notes that a CPU uses a space.
-    fn used_by(&mut self, space: SpaceId, cpu: CpuId) {
-        self.0[usize::from(space.0)].cpus[usize::from(cpu.0 / 64)] |= 1 << (cpu.0 % 64);
-    }
-
-    /// The CPUs to flush, but for the caller's; they have nothing of the space afterwards.
-    fn take_cpus(&mut self, space: SpaceId, but: CpuId) -> Vec<CpuId> {
-        let words = &mut self.0[usize::from(space.0)].cpus;
-        let mut cpus = Vec::new();
-        for (index, word) in words.iter_mut().enumerate() {
-            let mut bits = std::mem::take(word);
-            while bits != 0 {
-                let cpu = CpuId((index * 64) as u16 + bits.trailing_zeros() as u16);
-                bits &= bits - 1;
-                cpus.extend((cpu != but).then_some(cpu));
-            }
-        }
-        cpus
-    }
-}
 
 /// What a program finds at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

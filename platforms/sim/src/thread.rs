@@ -1,7 +1,7 @@
 //! Virtual threads.
 
 use crate::Sim;
-use crate::lock::SimEvent;
+use crate::event::SimEvent;
 use highwater_platform::{Event, Thread, Threads};
 use highwater_units::NodeId;
 use std::io;

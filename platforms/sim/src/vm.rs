@@ -1,7 +1,7 @@
 //! Driving a simulation: its start, its threads, its time, its end.
 
 use crate::engine::{Engine, Home, Limits, Policy, Report, Stuck, Trace};
-use crate::lock::SimEvent;
+use crate::event::SimEvent;
 use crate::machine::Machine;
 use highwater_platform::Event;
 use highwater_units::{Nanos, NodeId};

@@ -381,7 +381,7 @@ mod tests {
     /// `None`, with a message, where pages cannot be moved.
     fn platform() -> Option<Uffd> {
         if !matches!(Uffd::probe(), Ok(Mapping::Move)) {
-            eprintln!("skipped: this kernel moves no pages");
+            highwater_testkit::skip_or_fail("this kernel does not move pages");
             return None;
         }
         let device = open(&Spec::Ram { size: Bytes(1 << 20) }).expect("memory");

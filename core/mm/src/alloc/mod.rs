@@ -1,59 +1,64 @@
-//! Gets frames: the fast path, and the ladder below it.
+//! Allocates frames: the fast path takes free ones above the low watermark, the slow path makes
+//! some free.
 //!
 //! ```text
-//! frames(n) -- request: per-CPU list or buddy, above low ------> frames
-//!           \- ladder:  ring kswapd, try down to min
-//!                       direct reclaim, retry
-//!                       drain per-CPU lists and batches
-//!                       OutOfMemory
-//! run(order) -- above low; ring kswapd, above min; compact without waiting
-//!            \- rounds, one for large orders: direct reclaim of as many, compact -> 2^order frames
-//! block_on(node) -- above low; compact what is there ----------> 512 frames
+//! freelist   what a per-CPU list or the buddy allocator has, above a watermark
+//! slowpath   wake kswapd, down to min, compaction, direct reclaim: the order of attempts
+//! retry      how often direct reclaim is repeated, and when memory counts as used up
+//!
+//!                     below low     below min                            if that fails
+//! frames              wakes kswapd  direct reclaim, until retry ends it  OutOfMemory
+//! frames_noretry      wakes kswapd  one round of direct reclaim          None
+//! frames_noreclaim    wakes kswapd  nothing                              None
+//! run                 wakes both    compaction, direct reclaim           None
+//! folio               wakes both    run, until retry ends it             OutOfMemory
 //! ```
-//! Frames come populated, on no list, nobody's. The caller may hold entries, and no other lock.
+//! `run`, `folio` and the like allocate 2^order adjacent frames; they wake kcompactd, too.
+//! Allocated frames have memory (they are populated), are on no list, and belong to no page. The
+//! caller may hold entries, and no other lock.
 
-mod ladder;
+mod freelist;
+mod retry;
+mod slowpath;
+
+pub use retry::OutOfMemory;
 
 use crate::machine::{Machine, Node};
 use crate::phase;
 use crate::zone::{Level, Mobility};
 use highwater_platform::Platform;
 use highwater_units::{FrameList, IoFrames, Order, Pfn};
-use ladder::Need;
+use slowpath::Need;
 
-/// No frame can be had: memory is in use and nothing can be swapped out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory;
-
-/// Between 1 and `wanted` (at most 16) frames, adjacent where possible. More than one only of those
-/// above min, or freed for the first one anyway: nobody reclaims for a guess.
+/// Allocates between 1 and `wanted` (at most 16) frames, adjacent where possible. It reclaims for
+/// one frame only: there are more if they are free above min, or were freed along with the one.
 ///
 /// # Errors
-/// [`OutOfMemory`] after the whole ladder failed for one frame.
+/// [`OutOfMemory`] if the slow path finds no frame.
 pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
     let _phase = m.enter(phase::ALLOC);
-    let taken = match request(m, wanted, Level::Low) {
+    let taken = match freelist::frames(m, wanted, Level::Low) {
         Some(frames) => frames,
-        None => ladder::climb(m, wanted)?,
+        None => slowpath::frames(m, wanted)?,
     };
     populated(m, taken).ok_or(OutOfMemory)
 }
 
-/// The same, for who can do without: there is one round of direct reclaim at most.
-pub fn at_hand<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+/// [`frames`] for callers with a fallback: at most one round of direct reclaim (__GFP_NORETRY).
+pub fn frames_noretry<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     let _phase = m.enter(phase::ALLOC);
-    let taken = match request(m, wanted, Level::Low) {
+    let taken = match freelist::frames(m, wanted, Level::Low) {
         Some(frames) => frames,
-        None => ladder::first_rungs(m, wanted)?,
+        None => slowpath::frames_noretry(m, wanted)?,
     };
     populated(m, taken)
 }
 
-/// Frames above min, if there are any: nobody reclaims for them but kswapd. For who only guesses
-/// that they are needed (the kernel's __GFP_NORETRY, without its one round of reclaim).
-pub fn spare<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+/// [`frames`] for speculative allocations: free frames above min only, without direct reclaim.
+pub fn frames_noreclaim<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     let _phase = m.enter(phase::ALLOC);
-    let taken = request(m, wanted, Level::Low).or_else(|| ladder::above_min(m, wanted))?;
+    let taken = freelist::frames(m, wanted, Level::Low)
+        .or_else(|| slowpath::wake_kswapd_and_take(m, wanted))?;
     populated(m, taken)
 }
 
@@ -66,8 +71,8 @@ fn populated<P: Platform>(m: &Machine<P>, taken: FrameList) -> Option<FrameList>
     Some(taken)
 }
 
-/// The first of 2^order adjacent frames, reclaimed and compacted for. There is little patience for
-/// what single pages can do as well.
+/// Allocates 2^order adjacent frames, with compaction and a few rounds of direct reclaim; returns
+/// the first. For callers that can use single pages instead.
 pub fn run<P: Platform>(m: &Machine<P>, order: Order, mobility: Mobility) -> Option<Pfn> {
     run_for(m, order, mobility, Need::Optional)
 }
@@ -79,7 +84,7 @@ fn run_for<P: Platform>(
     need: Need,
 ) -> Option<Pfn> {
     let _phase = m.enter(phase::ALLOC);
-    let first = ladder::run(m, order, mobility, need)?;
+    let first = slowpath::block(m, order, mobility, need)?;
     populated_run(m, first, order, mobility)
 }
 
@@ -97,38 +102,31 @@ fn populated_run<P: Platform>(
     Some(first)
 }
 
-/// The same of those above min, if there is one: nobody reclaims for it.
-pub fn spare_run<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
+/// Allocates 2^order adjacent frames for movable pages, if a block is free above min.
+pub fn run_noreclaim<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
     let _phase = m.enter(phase::ALLOC);
-    let first = ladder::block(m, order, Mobility::Movable, Level::Min)?;
+    let first = freelist::block(m, order, Mobility::Movable, Level::Min)?;
     populated_run(m, first, order, Mobility::Movable)
 }
 
-/// The same for a page that cannot do with less: tries again and again, while others free memory
-/// and it comes together.
+/// Allocates the 2^order adjacent frames of a page that cannot have less: retries while other
+/// threads free or move pages.
 ///
 /// # Errors
-/// [`OutOfMemory`] if no such run was to be had for long enough.
+/// [`OutOfMemory`] if no block can be made.
 pub fn folio<P: Platform>(m: &Machine<P>, order: Order) -> Result<Pfn, OutOfMemory> {
-    ladder::patiently(m, || run_for(m, order, Mobility::Movable, Need::Must))
+    slowpath::retry_block(m, || run_for(m, order, Mobility::Movable, Need::Required))
 }
 
-/// The first frame of a large page's block.
+/// Allocates the block of a large page; returns its first frame.
 pub fn block<P: Platform>(m: &Machine<P>) -> Option<Pfn> {
     run(m, Order::LARGE, Mobility::Movable)
 }
 
-/// The same on the node of pages that are to move there, of what it can do without: above low, or
-/// compacted.
+/// Allocates the block of a large page on the node of the pages that move there: free above low, or
+/// compacted, without reclaim.
 pub fn block_on<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<Pfn> {
     let _phase = m.enter(phase::ALLOC);
-    let first = ladder::block_on(m, node, Order::LARGE)?;
+    let first = slowpath::block_on(m, node, Order::LARGE)?;
     populated_run(m, first, Order::LARGE, Mobility::Movable)
-}
-
-/// What the zones have above `level`, nearest node first.
-fn request<P: Platform>(m: &Machine<P>, wanted: usize, level: Level) -> Option<FrameList> {
-    let cpu = m.cpu();
-    let mut taken = m.nodes_from(cpu).map(|(_, node)| node.zone.alloc(cpu, wanted, level));
-    taken.find(|frames| !frames.is_empty())
 }

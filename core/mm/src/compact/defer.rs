@@ -1,35 +1,36 @@
-//! How long compaction is left alone after it failed (compaction_deferred, mm/compaction.c).
+//! Which attempts at compaction are skipped after failures (compaction_deferred, mm/compaction.c).
 //!
 //! ```text
-//! failed: shift + 1, at most 6 -- the next 2^shift attempts of that order or more are not made
-//! a block was had: shift 0, and orders up to that one are not deferred at all
+//! a failure: shift grows by 1, to 6 at most; one of the next 2^shift attempts of that order or
+//!            above is made
+//! a success: shift is 0; orders up to that one are not deferred
 //! ```
 
 use highwater_platform::{Atomic, Platform};
 use highwater_units::Order;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// At most 2^6 attempts are not made (COMPACT_MAX_DEFER_SHIFT).
+/// The largest shift: one of 2^6 attempts is made (COMPACT_MAX_DEFER_SHIFT).
 const SHIFT_MAX: u8 = 6;
 
-/// What is remembered; one word of a zone.
+/// Recent results, packed into one word of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Deferral {
-    /// Attempts since the last failure, counted up to the limit.
+    /// Attempts since the last failure, up to 2^shift.
     considered: u8,
     shift: u8,
-    /// The least order that fails.
+    /// The smallest order that fails.
     failed: u8,
 }
 
-/// What an attempt finds.
+/// Whether an attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is not made.
+    /// The attempt is skipped.
     Deferred,
-    /// It is made.
+    /// The attempt is made.
     Go,
-    /// It is made after the longest wait: what is known of the zone is old.
+    /// The attempt is made after the longest deferral: skip bits and scanner positions are reset.
     Restart,
 }
 
@@ -49,10 +50,10 @@ impl Deferral {
         }
         let limit = 1 << self.shift;
         self.considered = (self.considered + 1).min(limit);
-        match (self.considered < limit, self.shift) {
-            (true, _) => Verdict::Deferred,
-            (false, SHIFT_MAX) => Verdict::Restart,
-            (false, _) => Verdict::Go,
+        match self.shift {
+            _ if self.considered < limit => Verdict::Deferred,
+            SHIFT_MAX => Verdict::Restart,
+            _ => Verdict::Go,
         }
     }
 
@@ -69,21 +70,21 @@ impl Deferral {
     }
 }
 
-/// Whether to try, now.
+/// Whether to make an attempt now.
 pub(super) fn consider<P: Platform>(word: &P::Atomic<u32>, order: Order) -> Verdict {
     let mut deferral = Deferral::unpack(word.load(Relaxed));
     let verdict = deferral.consider(order);
-    // Attempts that come at the same time may count as one.
+    // Concurrent attempts may count as one.
     word.store(deferral.pack(), Relaxed);
     verdict
 }
 
-/// It did not help.
+/// Records an attempt after which no block was free.
 pub(super) fn fail<P: Platform>(word: &P::Atomic<u32>, order: Order) {
     change::<P>(word, |deferral| deferral.fail(order));
 }
 
-/// A block was had.
+/// Records an attempt that made a block.
 pub(super) fn succeed<P: Platform>(word: &P::Atomic<u32>, order: Order) {
     change::<P>(word, |deferral| deferral.succeed(order));
 }
@@ -101,7 +102,7 @@ fn change<P: Platform>(word: &P::Atomic<u32>, act: impl Fn(&mut Deferral)) {
 mod tests {
     use super::*;
 
-    /// Attempts of an order that are not made before one is.
+    /// The attempts of an order that are skipped before one is made.
     fn waits(deferral: &mut Deferral, order: u8) -> (u32, Verdict) {
         let mut deferred = 0;
         loop {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_with_each_failure() {
+    fn skipped_attempts_double_with_each_failure() {
         let mut deferral = Deferral::default();
         assert_eq!(waits(&mut deferral, 9), (0, Verdict::Go));
         for expected in [1, 3, 7, 15, 31] {
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_below_the_one_that_failed_are_tried() {
+    fn orders_below_the_failed_one_are_not_deferred() {
         let mut deferral = Deferral::default();
         deferral.succeed(Order(5));
         deferral.fail(Order(9));

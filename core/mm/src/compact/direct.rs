@@ -1,9 +1,12 @@
-//! Compaction by who needs a block, over the nodes, nearest first (try_to_compact_pages).
+//! Direct compaction: an allocation compacts for its block, nearest node first
+//! (try_to_compact_pages).
 
 use super::control::Outcome;
 use super::defer::{self, Verdict};
-use super::method::Method;
+#[cfg(feature = "history")]
+use super::history;
 use super::pass;
+use crate::config::Config;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
 use crate::phase;
@@ -12,20 +15,20 @@ use crate::zone::{Level, Mobility};
 use highwater_platform::Platform;
 use highwater_units::Order;
 
-/// Compacts until a node has a block of `order` above its low mark; says how the last run ended.
-/// The caller may hold entries, and no other lock.
+/// Compacts until a node has a block of `order` above its low watermark; returns the outcome of the
+/// last pass. The caller may hold entries, and no other lock.
 pub fn direct<P: Platform>(
     m: &Machine<P>,
     order: Order,
     mobility: Mobility,
     mode: Mode,
 ) -> Outcome {
-    let Some(method) = Method::of(&m.config).filter(|_| order.0 > 0) else {
+    if !m.config.compact || order == Order(0) {
         return Outcome::Skipped;
-    };
+    }
     let mut nodes = m.nodes_from(m.cpu()).map(|(_, node)| node).peekable();
     let first = nodes.peek().expect("a machine has nodes");
-    let verdict = consider(method, first, order);
+    let verdict = consider(m, first, order);
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
@@ -33,7 +36,7 @@ pub fn direct<P: Platform>(
     m.count(Counter::CompactStall, 1);
     let mut last = Outcome::Skipped;
     for node in nodes {
-        let outcome = pass::compact(m, node, (order, mobility), mode, method, verdict);
+        let outcome = compact(m, node, (order, mobility), mode, verdict);
         if let Outcome::Captured(_) = outcome {
             return outcome;
         }
@@ -47,69 +50,91 @@ pub fn direct<P: Platform>(
     last
 }
 
-/// Compacts one node for a block of pages that are on it already; says how that ended. The caller
-/// waits, and holds no lock.
+/// Compacts one node, synchronously, for a block of movable pages. The caller holds no lock.
 pub fn on_node<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Outcome {
-    let Some(method) = Method::of(&m.config) else { return Outcome::Skipped };
-    let verdict = consider(method, node, order);
+    if !m.config.compact {
+        return Outcome::Skipped;
+    }
+    let verdict = consider(m, node, order);
     if verdict == Verdict::Deferred {
         return Outcome::Deferred;
     }
     let _phase = m.enter(phase::COMPACT);
     m.count(Counter::CompactStall, 1);
-    pass::compact(m, node, (order, Mobility::Movable), Mode::Sync, method, verdict)
+    compact(m, node, (order, Mobility::Movable), Mode::Sync, verdict)
 }
 
-/// What earlier failures mean for an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failures {
-    /// Some attempts after them are not made.
-    Defer,
-    /// Nothing: one costs little.
-    Pass,
-}
-
-/// Decides, for whoever compacts for a block.
-fn failures(method: Method, order: Order) -> Failures {
-    match method.today {
-        true if order >= Order::LARGE => Failures::Pass,
-        _ => Failures::Defer,
-    }
-}
-
-/// Whether to try on a node, now.
-fn consider<P: Platform>(method: Method, node: &Node<P>, order: Order) -> Verdict {
-    match failures(method, order) {
-        Failures::Pass => Verdict::Go,
-        Failures::Defer => defer::consider::<P>(&node.zone.scanners().deferral, order),
-    }
-}
-
-/// Notes whether an allocation had its block after a run.
-pub fn settle<P: Platform>(m: &Machine<P>, order: Order, mode: Mode, outcome: Outcome, had: Had) {
-    let (_, node) = m.nodes_from(m.cpu()).next().expect("a machine has nodes");
-    settle_on(m, node, order, mode, outcome, had);
-}
-
-/// The same after a run on one node.
-pub fn settle_on<P: Platform>(
+fn compact<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
+    wanted: (Order, Mobility),
+    mode: Mode,
+    verdict: Verdict,
+) -> Outcome {
+    #[cfg(feature = "history")]
+    if let Some(kernel) = m.config.history.compact {
+        return history::compact(m, node, wanted, (mode, kernel), verdict);
+    }
+    pass::compact(m, node, wanted, mode, verdict)
+}
+
+/// Whether failures defer later attempts. A failed attempt for a large block costs little.
+fn defers(config: &Config, order: Order) -> bool {
+    #[cfg(feature = "history")]
+    if config.history.compact.is_some() {
+        return true;
+    }
+    config.compact && order < Order::LARGE
+}
+
+/// Whether to attempt compaction now.
+fn consider<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> Verdict {
+    if defers(&m.config, order) {
+        defer::consider::<P>(&node.zone.scanners().deferral, order)
+    } else {
+        Verdict::Go
+    }
+}
+
+/// The result of compaction for the allocation that asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// The allocation got its block.
+    Succeeded,
+    /// No block was free afterwards.
+    Failed,
+}
+
+/// Records the result of an attempt that began with the nearest node, for [`consider`].
+pub fn record<P: Platform>(
+    m: &Machine<P>,
     order: Order,
     mode: Mode,
     outcome: Outcome,
-    had: Had,
+    attempt: Attempt,
+) {
+    let (_, node) = m.nodes_from(m.cpu()).next().expect("a machine has nodes");
+    record_on(m, node, order, (mode, outcome), attempt);
+}
+
+/// Records the result of an attempt on one node.
+pub fn record_on<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    order: Order,
+    (mode, outcome): (Mode, Outcome),
+    attempt: Attempt,
 ) {
     let deferral = &node.zone.scanners().deferral;
-    match (outcome, had) {
+    match (outcome, attempt) {
         (Outcome::Skipped | Outcome::Deferred, _) => {}
-        (_, Had::Block) => {
+        (_, Attempt::Succeeded) => {
             m.count(Counter::CompactSuccess, 1);
             defer::succeed::<P>(deferral, order);
         }
-        (_, Had::Nothing) => {
+        (_, Attempt::Failed) => {
             m.count(Counter::CompactFail, 1);
-            // What does not wait fails for many reasons that pass.
+            // An asynchronous pass fails for many transient reasons.
             if mode == Mode::Sync {
                 defer::fail::<P>(deferral, order);
             }
@@ -117,11 +142,14 @@ pub fn settle_on<P: Platform>(
     }
 }
 
-/// What the allocation that compacted had of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Had {
-    /// Its block.
-    Block,
-    /// Nothing.
-    Nothing,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_defer_attempts_for_small_blocks_only() {
+        let config = Config::default();
+        assert!(defers(&config, Order(Order::LARGE.0 - 1)));
+        assert!(!defers(&config, Order::LARGE));
+    }
 }

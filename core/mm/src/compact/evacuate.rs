@@ -1,57 +1,59 @@
-//! Makes one block by emptying the frames it consists of: the way of `fast`.
+//! Makes a block by emptying the region of memory that it consists of.
 //!
 //! ```text
-//! frames of pageblocks that are free and that stay, largest free pieces -> candidates
-//!   -> survey: what is in each      worth: pure
-//!   -> the cheapest: its free frames in hand, its pages moved to where there can be no block
-//!   -> all in hand: the block goes to who asked for it, past the free lists
+//! the zone's counts by pageblock, or its largest free blocks --> candidate regions
+//!   -> survey: the contents of each; estimate: pure
+//!   -> the cheapest: take its free frames, move its pages away
+//!   -> all its frames taken: the block goes to the allocation, past the free lists
 //! ```
-//! Scanners that go towards each other find out about all of memory to free any block. Here the
-//! zone says where most of a block is free already: what is looked at is what will be moved, or a
-//! small multiple. A region that has a frame which cannot be moved is left out for a while, by its
-//! pageblock's skip bit.
-//! Conservation: frames in hand are off all lists and in use; they are the caller's, or given back.
+//! Two scanners that move toward each other have to scan all of memory to free any block. The zone
+//! knows where most of a block is free already, so a survey covers little more than what is then
+//! moved. A region with a frame that cannot move is skipped for some time, by its pageblock's skip
+//! bit. Conservation: taken frames are on no list and count as in use; they form the block, or are
+//! freed.
 
-use super::control::{Control, Isolated, Who, contention};
+use super::control::{Caller, Control, contention};
+use super::isolated::Isolated;
 use super::migrate_scanner::{Seen, look};
+use super::relocate::relocate;
 use crate::lru::{Mode, ShardHold};
 use crate::machine::{Machine, Node};
-use crate::zone::{Hold, Level, Mobility, Refuge, Scanner, Wanted};
+use crate::zone::{Destination, Level, Mobility, Scanner, Wanted};
 use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, Order, Pfn};
 use std::ops::Range;
 
-/// Regions that are looked into, at most.
+/// Most regions that are surveyed.
 const SURVEYS_MAX: usize = 8;
-/// Of small ones so many are worth comparing.
+/// Regions of small blocks that are compared; further ones are hardly cheaper.
 const COMPARED: usize = 2;
-/// Regions that are tried, one after the other.
+/// Most regions that an attempt tries to empty.
 const TRIES_MAX: usize = 3;
-/// Times over a region: pages can come to it, and be in use, while others are moved.
+/// Passes over a region: pages may be busy, or arrive, while others are moved.
 const ROUNDS: usize = 3;
-/// Frames of the largest region, as words of bits.
+/// Words of a bitmap of the largest region's frames.
 const WORDS: usize = Order::MAX.frames() as usize / 64;
-/// Orders of blocks.
+/// Number of orders.
 const ORDERS: usize = Order::MAX.0 as usize + 1;
 
-/// What a region holds, as far as it was looked into.
+/// The contents of a region, or of the part that was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Survey {
-    /// Which frames hold pages on lists, or the first of one, by place in the region.
+    /// Bitmap of the frames at which a page on an LRU list starts.
     listed: [u64; WORDS],
-    /// How many pages these are, by order.
+    /// Number of these pages by order.
     pages: [u32; ORDERS],
-    /// Free blocks, by order.
+    /// Number of free blocks by order.
     free: [u32; ORDERS],
-    /// Frames on their way to a list or from one, or free on a CPU's list.
-    passing: u32,
-    /// Frames that stay: of large pages, or of runs.
-    staying: u32,
+    /// Frames in a transient state: in a batch, isolated, or free on a per-CPU list.
+    transient: u32,
+    /// Frames that cannot move: large pages and runs.
+    unmovable: u32,
 }
 
 impl Survey {
-    /// Notes what was seen at a place; returns how many frames that takes up.
-    fn note(&mut self, place: usize, seen: Seen) -> u32 {
+    /// Adds what starts at the frame with this index; returns how many frames that has.
+    fn add(&mut self, index: usize, seen: Seen) -> u32 {
         let order = match seen {
             Seen::Free(order) => {
                 self.free[usize::from(order.0)] += 1;
@@ -60,26 +62,27 @@ impl Survey {
             Seen::Listed => Order(0),
             Seen::Folio(order) => order,
             Seen::Large(_) | Seen::Run(_) => {
-                self.staying += 1;
+                self.unmovable += 1;
                 return 1;
             }
             Seen::Other => {
-                self.passing += 1;
+                self.transient += 1;
                 return 1;
             }
         };
-        self.listed[place / 64] |= 1 << (place % 64);
+        self.listed[index / 64] |= 1 << (index % 64);
         self.pages[usize::from(order.0)] += 1;
         order.frames()
     }
 
-    /// Frames of its pages.
+    /// Number of frames of all pages.
     fn frames(&self) -> u32 {
         self.pages.iter().zip(0..).map(|(pages, order)| pages << order).sum()
     }
 
-    /// Whether each page of many frames would find a free block outside: `free` is the zone's, by
-    /// order, the region's with them. The largest go first, and take the best.
+    /// Whether there is a free block outside the region for each folio in it. `free` counts the
+    /// free blocks of the zone by order, including the region's. The largest folios are placed
+    /// first.
     fn finds_blocks(&self, free: &[u32; ORDERS]) -> bool {
         let mut room = 0;
         (1..ORDERS).rev().all(|order| {
@@ -91,78 +94,79 @@ impl Survey {
     }
 }
 
-/// What to do with it.
+/// What it takes to empty a region; the least is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
-    /// So many frames' pages are to be moved.
+enum Estimate {
+    /// The number of frames whose pages have to move.
     Cost(u32),
-    /// It cannot be emptied now.
+    /// The region cannot be emptied now.
     NotNow,
-    /// Nor soon.
+    /// The region cannot be emptied for some time.
     Never,
 }
 
-/// Decides.
-fn worth(survey: &Survey) -> Worth {
+/// The estimate from a survey, perhaps of only part of the region.
+fn estimate(survey: &Survey) -> Estimate {
     match survey {
-        Survey { staying: 1.., .. } => Worth::Never,
-        Survey { passing: 1.., .. } => Worth::NotNow,
-        survey => Worth::Cost(survey.frames()),
+        Survey { unmovable: 1.., .. } => Estimate::Never,
+        Survey { transient: 1.., .. } => Estimate::NotNow,
+        survey => Estimate::Cost(survey.frames()),
     }
 }
 
-/// Decides about a region that was looked into to its end, where free blocks are so many.
-fn worth_of_all(survey: &Survey, free: &[u32; ORDERS]) -> Worth {
-    match worth(survey) {
-        Worth::Cost(_) if !survey.finds_blocks(free) => Worth::Never,
-        worth => worth,
+/// The estimate from a survey of the whole region. `free` counts the zone's free blocks by order.
+fn final_estimate(survey: &Survey, free: &[u32; ORDERS]) -> Estimate {
+    match estimate(survey) {
+        Estimate::Cost(_) if !survey.finds_blocks(free) => Estimate::Never,
+        estimate => estimate,
     }
 }
 
-/// What came of it.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evacuated {
-    /// The block that begins so is the caller's: taken from the zone, for movable contents, and
-    /// counted.
+    /// The block that starts at this frame belongs to the caller. It counts as in use, and is
+    /// accounted to movable pages.
     Block(Pfn),
-    /// Others had a lock that this run does not wait for.
+    /// A lock was contended, and the pass does not wait.
     Contended,
     /// No region could be emptied.
     Nothing,
 }
 
-/// Empties the region of a block of the control's order that takes least.
+/// Empties the cheapest region for a block of the pass's order.
 pub(super) fn evacuate<P: Platform>(
     m: &Machine<P>,
     cc: &mut Control<'_, P>,
-    who: Who,
+    caller: Caller,
 ) -> Evacuated {
     let (node, order) = (cc.node, cc.order);
-    // Targets may be anywhere above the start.
+    // Targets may be anywhere in the zone but in its first pageblock.
     cc.migrate = node.zone.scanners().start(Scanner::Migrate);
     drain(m, node, cc.mode);
     let mut last = Evacuated::Nothing;
     for _ in 0..TRIES_MAX {
-        let Some((survey, first)) = surveyed(m, node, order, who) else { break };
+        let Some((survey, first)) = cheapest(m, node, order, caller) else { break };
         let region = first.0..first.0 + order.frames();
         cc.region = region.clone();
-        let mut hand = Hand { region, who, frames: Vec::new() };
-        last = hand.gather(m, cc, survey);
+        let mut evacuation = Evacuation { region, caller, frames: Vec::new() };
+        last = evacuation.run(m, cc, survey);
         if let Evacuated::Block(_) = last {
             break;
         }
-        hand.give_back(m);
-        // Who does not wait would choose the same region again.
+        evacuation.abandon(m);
+        // An asynchronous pass, or one for a small block, would choose the same region again.
         if last == Evacuated::Contended || cc.mode == Mode::Async || order < Order::LARGE {
             break;
         }
-        leave_out(node, first, order);
+        skip_region(node, first, order);
     }
     cc.release(m);
     last
 }
 
-/// Puts what lies in batches and on lists of CPUs where it can be found: of this one, or of all.
+/// Moves pages from batches to the LRU lists, and free frames from per-CPU lists to the zone: those
+/// of all CPUs, or of this one.
 fn drain<P: Platform>(m: &Machine<P>, node: &Node<P>, mode: Mode) {
     match mode {
         Mode::Async => {
@@ -176,31 +180,31 @@ fn drain<P: Platform>(m: &Machine<P>, node: &Node<P>, mode: Mode) {
     }
 }
 
-/// The candidate that takes least.
-fn surveyed<P: Platform>(
+/// The cheapest candidate region: its survey and first frame.
+fn cheapest<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     order: Order,
-    who: Who,
+    caller: Caller,
 ) -> Option<(Survey, Pfn)> {
-    // Pageblocks come by how many of their frames are free: the first one does.
+    // Regions of whole pageblocks come sorted by their free frames: the first one will do.
     let enough = if order >= Order::LARGE { 1 } else { COMPARED };
     let (mut seen, mut compared, mut chosen) = (0, 0, None);
     let mut best = order.frames();
-    // Free blocks as large as the one that is wanted are not for pages.
+    // Free blocks as large as the wanted one are not used as targets.
     let mut free = node.zone.blocks().free[Mobility::Movable as usize];
     free[usize::from(order.0)..].fill(0);
     node.zone.each_region(&m.platform, order, |first| {
-        let survey = survey(m, node, first.0..first.0 + order.frames(), (best, who));
-        match worth_of_all(&survey, &free) {
-            Worth::Never => leave_out(node, first, order),
-            Worth::NotNow => {}
-            Worth::Cost(cost) if cost <= best => {
+        let survey = survey(m, node, first.0..first.0 + order.frames(), (best, caller));
+        match final_estimate(&survey, &free) {
+            Estimate::Never => skip_region(node, first, order),
+            Estimate::NotNow => {}
+            Estimate::Cost(cost) if cost <= best => {
                 best = cost;
                 chosen = Some((survey, first));
                 compared += 1;
             }
-            Worth::Cost(_) => compared += 1,
+            Estimate::Cost(_) => compared += 1,
         }
         seen += 1;
         seen < SURVEYS_MAX && compared < enough
@@ -208,55 +212,54 @@ fn surveyed<P: Platform>(
     chosen
 }
 
-/// What is in a region, until it is known that it cannot be emptied, or costs more than `most`.
+/// Surveys a region until it is known to cost more than `most`, or to be impossible to empty.
 fn survey<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     region: Range<u32>,
-    (most, who): (u32, Who),
+    (most, caller): (u32, Caller),
 ) -> Survey {
     let (mut survey, mut scanned, mut at) = (Survey::default(), 0, region.start);
-    while at < region.end && worth(&survey) <= Worth::Cost(most) {
+    while at < region.end && estimate(&survey) <= Estimate::Cost(most) {
         scanned += 1;
-        at += survey.note((at - region.start) as usize, look(m, &node.zone, Pfn(at)));
+        at += survey.add((at - region.start) as usize, look(m, &node.zone, Pfn(at)));
     }
     m.platform.scans(scanned as usize);
-    who.count(m, Scanner::Migrate, scanned, 0);
+    caller.count(m, Scanner::Migrate, scanned, 0);
     survey
 }
 
-/// A region that failed is not tried again soon. Smaller ones than a pageblock have no bit of their
-/// own.
-fn leave_out<P: Platform>(node: &Node<P>, first: Pfn, order: Order) {
+/// Marks a region to be skipped for some time. Regions smaller than a pageblock have no skip bit.
+fn skip_region<P: Platform>(node: &Node<P>, first: Pfn, order: Order) {
     if order >= Order::LARGE {
         node.zone.set_skip(node.zone.pageblock_of(first));
     }
 }
 
-/// What came of moving a region's pages.
+/// The result of moving the pages of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Went {
-    /// Those that nobody uses went.
+enum Cleared {
+    /// All pages moved, but for busy ones.
     All,
-    /// Others had a lock that this run does not wait for.
+    /// A lock was contended, and the pass does not wait.
     Contended,
-    /// A page of many frames found none that are free and adjacent.
-    NoBlock,
+    /// There was no target for a folio.
+    NoTarget,
 }
 
-/// The frames of a region that this run has.
-struct Hand {
+/// A region that is being emptied, and its frames that the pass has taken.
+struct Evacuation {
     region: Range<u32>,
-    who: Who,
+    caller: Caller,
     frames: Vec<Pfn>,
 }
 
-impl Hand {
-    fn is_full(&self) -> bool {
+impl Evacuation {
+    fn is_complete(&self) -> bool {
         self.frames.len() == self.region.len()
     }
 
-    fn gather<P: Platform>(
+    fn run<P: Platform>(
         &mut self,
         m: &Machine<P>,
         cc: &mut Control<'_, P>,
@@ -270,45 +273,44 @@ impl Hand {
                 return Evacuated::Contended;
             }
             self.take_targets(m, cc, survey.pages[0] as usize);
-            match self.move_pages(m, cc, &survey) {
-                Went::All => {}
-                Went::Contended => return Evacuated::Contended,
-                Went::NoBlock => return Evacuated::Nothing,
+            match self.clear(m, cc, &survey) {
+                Cleared::All => {}
+                Cleared::Contended => return Evacuated::Contended,
+                Cleared::NoTarget => return Evacuated::Nothing,
             }
-            if self.is_full() {
+            if self.is_complete() {
                 return Evacuated::Block(Pfn(self.region.start));
             }
         }
         Evacuated::Nothing
     }
 
-    /// Pages that are there now; what is in hand counts as passing.
+    /// Surveys the whole region. Frames that were taken count as transient.
     fn survey_again<P: Platform>(&self, m: &Machine<P>, cc: &Control<'_, P>) -> Survey {
         let mut survey = Survey::default();
         let mut at = self.region.start;
         while at < self.region.end {
-            at += survey.note((at - self.region.start) as usize, look(m, &cc.node.zone, Pfn(at)));
+            at += survey.add((at - self.region.start) as usize, look(m, &cc.node.zone, Pfn(at)));
         }
         m.platform.scans(self.region.len());
-        self.who.count(m, Scanner::Migrate, self.region.len() as u32, 0);
+        self.caller.count(m, Scanner::Migrate, self.region.len() as u32, 0);
         survey
     }
 
-    /// Takes what is free in the region; `false` at a lock that others have.
+    /// Takes the free frames of the region; `false` if a lock was contended.
     fn take_free<P: Platform>(&mut self, m: &Machine<P>, cc: &Control<'_, P>) -> bool {
         let zone = &cc.node.zone;
         let mark = zone.marks().at(Level::Min);
         let mut at = self.region.start;
         while at < self.region.end {
             let end = zone.frames_of(zone.pageblock_of(Pfn(at))).end.min(self.region.end);
-            let frames = &mut self.frames;
-            let how = (Hold::Late, contention(cc.mode));
-            let scan = zone.isolate_free(&m.platform, at..end, how, mark, |block, order| {
+            let (frames, contention) = (&mut self.frames, contention(cc.mode));
+            let scan = zone.isolate_free(&m.platform, at..end, contention, mark, |block, order| {
                 frames.extend((0..order.frames()).map(|index| block.offset(index)));
                 Wanted::More
             });
             m.taken(scan.isolated as usize);
-            self.who.count(m, Scanner::Free, scan.scanned, scan.isolated);
+            self.caller.count(m, Scanner::Free, scan.scanned, scan.isolated);
             if scan.contended {
                 return false;
             }
@@ -317,47 +319,47 @@ impl Hand {
         true
     }
 
-    /// Moves the region's pages away, and takes their frames.
-    fn move_pages<P: Platform>(
+    /// Moves the pages of the region away, and takes their frames.
+    fn clear<P: Platform>(
         &mut self,
         m: &Machine<P>,
         cc: &mut Control<'_, P>,
         survey: &Survey,
-    ) -> Went {
-        let is_listed = |place: &usize| survey.listed[place / 64] >> (place % 64) & 1 == 1;
+    ) -> Cleared {
+        let is_listed = |index: &usize| survey.listed[index / 64] >> (index % 64) & 1 == 1;
         let mut pages = (0..self.region.len()).filter(is_listed).peekable();
-        while pages.peek().is_some() && !self.is_full() {
+        while pages.peek().is_some() && !self.is_complete() {
             let batch = pages.by_ref().take(BATCH_PAGES_MAX);
             let first = self.region.start;
-            let batch: FrameBatch = batch.map(|place| Pfn(first + place as u32)).collect();
-            let Some(isolated) = self.isolate(m, cc, &batch) else { return Went::Contended };
-            let moved = cc.move_to_targets(m, isolated, self.who);
+            let batch: FrameBatch = batch.map(|index| Pfn(first + index as u32)).collect();
+            let Some(isolated) = self.isolate(m, cc, &batch) else { return Cleared::Contended };
+            let moved = relocate(m, cc, isolated, self.caller);
             self.frames.extend(moved.vacated);
             match moved.short {
                 None => {}
-                // Single frames may be had in the next round.
+                // The next round may find single frames.
                 Some(Order(0)) => break,
-                Some(_) => return Went::NoBlock,
+                Some(_) => return Cleared::NoTarget,
             }
         }
-        Went::All
+        Cleared::All
     }
 
-    /// Those pages that are listed still; `None` at a lock that others have.
+    /// Isolates the pages that are still listed; `None` if a lock was contended.
     fn isolate<P: Platform>(
         &self,
         m: &Machine<P>,
         cc: &Control<'_, P>,
         batch: &[Pfn],
     ) -> Option<Isolated> {
-        let (mut isolated, mut lane) = (Isolated::none(), None);
+        let (mut isolated, mut shard) = (Isolated::none(), None);
         for pfn in batch {
-            let fits = |lane: &ShardHold<'_, P>| lane.covers(*pfn);
-            if !lane.as_ref().is_some_and(fits) {
-                drop(lane.take());
-                lane = cc.node.lru.hold_shard(*pfn, cc.mode);
+            let fits = |shard: &ShardHold<'_, P>| shard.covers(*pfn);
+            if !shard.as_ref().is_some_and(fits) {
+                drop(shard.take());
+                shard = cc.node.lru.hold_shard(*pfn, cc.mode);
             }
-            let Some(held) = &mut lane else {
+            let Some(held) = &mut shard else {
                 isolated.put_back(m, cc.node);
                 return None;
             };
@@ -365,14 +367,14 @@ impl Hand {
                 isolated.push(m, *pfn, list);
             }
         }
-        drop(lane);
+        drop(shard);
         m.platform.scans(batch.len());
-        self.who.count(m, Scanner::Migrate, batch.len() as u32, isolated.frames as u32);
+        self.caller.count(m, Scanner::Migrate, batch.len() as u32, isolated.frames as u32);
         Some(isolated)
     }
 
-    /// Takes frames for pages to go to: where there can be no block, or where more is in use than
-    /// in the region, or else single ones anywhere.
+    /// Takes targets for single pages: in pageblocks that cannot become free, or that are in use
+    /// more than the region is, or else anywhere.
     fn take_targets<P: Platform>(
         &mut self,
         m: &Machine<P>,
@@ -380,36 +382,38 @@ impl Hand {
         wanted: usize,
     ) {
         let zone = &cc.node.zone;
-        let own = self.frames.len() as u32;
-        let refuges = [Refuge::Spoiled, Refuge::Fuller { region: self.region.clone(), free: own }];
-        for refuge in refuges {
+        let free = self.frames.len() as u32;
+        let fuller = Destination::Fuller { region: self.region.clone(), free };
+        for destination in [Destination::Unmovable, fuller] {
             let missing = wanted.saturating_sub(cc.targets.frames());
             if missing == 0 {
                 break;
             }
             let limits = (contention(cc.mode), zone.marks().at(Level::Min));
             let targets = &mut cc.targets;
-            let scan = zone.take_pieces(m.cpu(), (missing, &refuge), limits, |first, order| {
+            let wanted = (missing, &destination);
+            let scan = zone.take_pieces(m.cpu(), wanted, limits, |first, order| {
                 targets.push(first, order);
             });
             m.taken(scan.isolated as usize);
-            self.who.count(m, Scanner::Free, scan.scanned, scan.isolated);
+            self.caller.count(m, Scanner::Free, scan.scanned, scan.isolated);
         }
         let missing = wanted.saturating_sub(cc.targets.frames());
         if missing > 0 {
-            let (targets, mut gained) = (&mut cc.targets, 0);
+            let (targets, mut taken) = (&mut cc.targets, 0);
             cc.node.zone.take_singles(m.cpu(), missing, Level::Min, |pfn| {
                 targets.push(pfn, Order(0));
-                gained += 1;
+                taken += 1;
             });
-            m.taken(gained);
-            self.who.count(m, Scanner::Free, gained as u32, gained as u32);
+            m.taken(taken);
+            self.caller.count(m, Scanner::Free, taken as u32, taken as u32);
         }
-        // Freed in the region since: that is where they belong.
+        // Frames of the region that were freed since are part of the block, not targets.
         self.frames.extend(cc.targets.take_within(&self.region));
     }
 
-    fn give_back<P: Platform>(&mut self, m: &Machine<P>) {
+    /// Frees the frames that were taken.
+    fn abandon<P: Platform>(&mut self, m: &Machine<P>) {
         self.frames.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
         self.frames.clear();
     }
@@ -427,18 +431,19 @@ mod tests {
 
     #[test]
     fn the_region_with_fewest_pages_is_the_cheapest() {
-        let of =
-            |(pages, passing, staying)| worth(&Survey { passing, staying, ..survey(&[pages]) });
-        let mut worths = [(100, 0, 0), (0, 1, 0), (3, 0, 0), (0, 1, 1), (512, 0, 0)].map(of);
-        worths.sort();
-        let costs = [3, 100, 512].map(Worth::Cost);
-        assert_eq!(worths[..3], costs);
-        assert_eq!(worths[3..], [Worth::NotNow, Worth::Never]);
+        let of = |(pages, transient, unmovable)| {
+            estimate(&Survey { transient, unmovable, ..survey(&[pages]) })
+        };
+        let mut estimates = [(100, 0, 0), (0, 1, 0), (3, 0, 0), (0, 1, 1), (512, 0, 0)].map(of);
+        estimates.sort();
+        assert_eq!(estimates[..3], [3, 100, 512].map(Estimate::Cost));
+        assert_eq!(estimates[3..], [Estimate::NotNow, Estimate::Never]);
     }
+
     #[test]
-    fn larger_pages_cost_their_frames_and_need_blocks_outside() {
-        assert_eq!(worth(&survey(&[3, 1, 0, 2])), Worth::Cost(3 + 2 + 16));
-        // Pages of the region, its free blocks, the zone's, by order.
+    fn folios_cost_their_frames_and_need_free_blocks_outside() {
+        assert_eq!(estimate(&survey(&[3, 1, 0, 2])), Estimate::Cost(3 + 2 + 16));
+        // By order: pages of the region, its free blocks, the zone's free blocks.
         let table = [
             (&[9, 2][..], &[][..], &[0, 2][..], true),
             (&[9, 2], &[0, 1], &[0, 2], false),

@@ -1,6 +1,6 @@
-//! Moves a page of more than one frame, whole, to another run of as many.
+//! Moves a folio, a page of more than one frame, to another block of the same order.
 //!
-//! As [`super::migrate`] does with single ones; there are no runs of them.
+//! As [`super::migrate`] moves single pages, but one folio at a time.
 
 use super::migrate::{Migrated, Mode, hold, move_record};
 use crate::folio::{self, Folio, Unmapped};
@@ -10,15 +10,16 @@ use crate::stats::Counter;
 use highwater_platform::{Platform, Protection};
 use highwater_units::{Order, Pfn};
 
-/// The order of the page that begins with a frame, or is in it, as far as one can tell without its
-/// lock; `None` if the frame is no page's, or a tail.
+/// The order of the page whose first frame is `head`; `None` if no page owns the frame, or it is a
+/// tail. Racy unless the page's entry is locked.
 pub fn order_of<P: Platform>(m: &Machine<P>, head: Pfn) -> Option<Order> {
     m.frames.owner(head).map(|owner| m.space(owner.space).order())
 }
 
-/// Moves the page whose first frame is `head`, which the caller has isolated from `list`, to as
-/// many populated frames from `to` on, which the caller has taken. Frames that are nobody's
-/// afterwards are the caller's, and on no list: of a page that vanished, the first one alone.
+/// Moves the folio whose first frame is `head`, which the caller has isolated from `list`, to as
+/// many populated frames from `to` on, which the caller has allocated. The caller gets the frames
+/// that no page owns afterwards; they are on no list. Of a folio that vanished, it gets the first
+/// only.
 pub fn migrate_folio<P: Platform>(
     m: &Machine<P>,
     head: Pfn,
@@ -35,8 +36,8 @@ pub fn migrate_folio<P: Platform>(
     leave_folio(m, head, list, order)
 }
 
-/// Puts the page whose first frame is `head`, isolated from `list`, back where it was; what had
-/// vanished meanwhile is the caller's, as of [`migrate_folio`].
+/// Puts the folio whose first frame is `head` back on the list it was isolated from. If it has
+/// vanished, the caller gets its frames as from [`migrate_folio`].
 pub(super) fn leave_folio<P: Platform>(
     m: &Machine<P>,
     head: Pfn,
@@ -44,17 +45,15 @@ pub(super) fn leave_folio<P: Platform>(
     order: Order,
 ) -> Migrated {
     let orphans = m.node_of(head).lru.putback(&m.frames, &[head], list);
-    match orphans.is_empty() {
-        true => {
-            m.count(Counter::PgMigrateFail, order.frames().into());
-            m.count(Counter::ThpMigrationFail, 1);
-            Migrated::Busy
-        }
-        false => Migrated::Vanished,
+    if !orphans.is_empty() {
+        return Migrated::Vanished;
     }
+    m.count(Counter::PgMigrateFail, order.frames().into());
+    m.count(Counter::ThpMigrationFail, 1);
+    Migrated::Busy
 }
 
-/// `None`: it is in use, or another page.
+/// `None`: the folio is busy, or another page is in the frame.
 fn move_to<P: Platform>(
     m: &Machine<P>,
     head: Pfn,
@@ -66,10 +65,7 @@ fn move_to<P: Platform>(
     let held = hold(m, head, order, mode)?;
     let (space, owner, was) = (held.space(), held.owner(0), held.entries()[0]);
     let [from, new] = [head, to].map(|first| Folio::new(first, order));
-    let protection = match was.is_dirty() {
-        true => Protection::ReadWrite,
-        false => Protection::ReadOnly,
-    };
+    let protection = if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
     if was.is_mapped() && folio::unmap(m, space, owner, &from, protection) == Unmapped::Busy {
         return None;
     }

@@ -1,110 +1,70 @@
-//! Goes downwards through a zone, a pageblock at a time, and takes free frames for pages to go to.
+//! The free scanner: goes down through a zone by pageblocks, and isolates free frames for pages to
+//! move to.
 
-use super::control::{Control, Round, Who, contention};
-use super::method::{Contended, Start};
+use super::control::{Caller, Control};
 use crate::machine::Machine;
-use crate::zone::{Hold, Level, Mobility, PAGEBLOCK, Scanner, Wanted};
+use crate::zone::{Contention, Level, Mobility, PAGEBLOCK, Scanner, Wanted, Zone};
 use highwater_platform::Platform;
 use highwater_units::{Order, Pfn};
 
-/// Whether pages may go to a pageblock: where pages are, or where all is free.
-fn suits(mobility: Mobility, free: Option<Order>, skip: bool) -> bool {
+/// Whether pages may move to a pageblock: it is movable, or `free`, the order of the free block at
+/// its start, is all of it.
+pub(super) fn suits(mobility: Mobility, free: Option<Order>, skip: bool) -> bool {
     !skip && (mobility == Mobility::Movable || free.is_some_and(|order| order >= Order::LARGE))
 }
 
-/// Takes free frames until there are `wanted` in hand, or the other scanner is near.
-pub(super) fn isolate<P: Platform>(
-    m: &Machine<P>,
-    cc: &mut Control<'_, P>,
-    wanted: usize,
-    who: Who,
-) {
+/// Where the free scanner stops: two pageblocks from the migrate scanner, whose next scan would
+/// otherwise find the targets.
+pub(super) fn limit<P: Platform>(cc: &Control<'_, P>) -> Pfn {
+    Pfn((cc.migrate.0 + PAGEBLOCK).min(cc.free.0))
+}
+
+/// The first frame of the pageblock below the one that starts at `first`.
+pub(super) fn below<P: Platform>(zone: &Zone<P>, first: Pfn) -> Option<Pfn> {
+    let last = Pfn(first.0.checked_sub(1)?);
+    (first != zone.range().first).then(|| Pfn(zone.frames_of(zone.pageblock_of(last)).start))
+}
+
+/// Isolates free frames until the pass has `wanted` of them, or the migrate scanner is near.
+pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, wanted: usize) {
     let zone = &cc.node.zone;
-    // Two pageblocks apart: the next scan of the other one is not to come among its own targets.
-    let low = Pfn((cc.migrate.0 + PAGEBLOCK).min(cc.free.0));
-    let (mut high, mut at) = (low, cc.free);
-    let mark = zone.marks().at(Level::Low);
-    let stops = cc.method.today;
-    while at > low && cc.targets.frames() < wanted && !cc.contended {
+    let low = limit(cc);
+    let (mut highest, mut at) = (low, cc.free);
+    while at > low && cc.targets.frames() < wanted {
         let pageblock = zone.pageblock_of(at);
-        let frames = zone.frames_of(pageblock);
-        let first = Pfn(frames.start);
-        let skip = cc.method.skips && zone.skips(pageblock);
-        if suits(zone.mobility(pageblock), zone.free_at(first), skip) {
-            let targets = &mut cc.targets;
-            let how = (cc.method.hold, contention(cc.mode));
-            let scan = zone.isolate_free(&m.platform, frames, how, mark, |block, order| {
-                targets.push(block, order);
-                // In 2012 all that is free in a pageblock was taken.
-                match stops && targets.frames() >= wanted {
-                    true => Wanted::NoMore,
-                    false => Wanted::More,
-                }
-            });
-            m.taken(scan.isolated as usize);
-            who.count(m, Scanner::Free, scan.scanned, scan.isolated);
-            cc.contended = scan.contended;
-            match scan.isolated {
-                0 if !scan.contended => cc.found_nothing(Scanner::Free, first),
-                0 => {}
-                _ => {
-                    high = high.max(first);
-                    cc.found[Scanner::Free as usize] = true;
-                }
+        let first = Pfn(zone.frames_of(pageblock).start);
+        if suits(zone.mobility(pageblock), zone.free_at(first), zone.skips(pageblock)) {
+            if isolate_in(m, cc, pageblock, wanted) > 0 {
+                highest = highest.max(first);
+                cc.found[Scanner::Free as usize] = true;
+            } else {
+                cc.skip_pageblock(Scanner::Free, first);
             }
         }
-        at = match first == zone.range().first {
-            true => low,
-            false => Pfn(zone.frames_of(zone.pageblock_of(Pfn(first.0 - 1))).start),
-        };
+        at = below(zone, first).unwrap_or(low);
     }
-    // What was moved away meanwhile, and came back, is nearest to the end: from there on again.
-    cc.free = high;
-    if cc.method.start == Start::FreeCached {
-        note(cc, high);
-    }
-    if cc.contended && cc.method.contended == Contended::GoesOn {
-        cc.contended = false;
-    }
+    // The rest of that pageblock, and targets that come back to it, serve the next call.
+    cc.free = highest;
 }
 
-/// Takes a free block for a page of an order, guided by the free lists, from where the free scanner
-/// may go; says nothing if there is none: a page of many frames stays then.
-pub(super) fn isolate_block<P: Platform>(
+/// Isolates free frames of a pageblock; returns how many.
+fn isolate_in<P: Platform>(
     m: &Machine<P>,
     cc: &mut Control<'_, P>,
-    order: Order,
-    who: Who,
-) {
+    pageblock: u32,
+    wanted: usize,
+) -> u32 {
     let zone = &cc.node.zone;
-    let low = cc.migrate.0 + PAGEBLOCK;
-    let fits = |first: Pfn| first.0 >= low && !cc.region.contains(&first.0);
-    // What is as large as the block that is wanted is not broken up for it.
-    let (found, seen) = zone.find_block(m.cpu(), order.0..cc.order.0, fits);
-    who.count(m, Scanner::Free, seen as u32, 0);
-    let Some(first) = found else { return };
-    let (how, mark) = ((Hold::Late, contention(cc.mode)), zone.marks().at(Level::Min));
+    let (frames, mark) = (zone.frames_of(pageblock), zone.marks().at(Level::Low));
     let targets = &mut cc.targets;
-    let scan = zone.isolate_free(&m.platform, first.0..first.0 + 1, how, mark, |block, order| {
+    let isolate = |block, order| {
         targets.push(block, order);
-        Wanted::NoMore
-    });
-    m.taken(scan.isolated as usize);
-    who.count(m, Scanner::Free, scan.scanned, scan.isolated);
-}
-
-/// Where the free scanner of the next run starts, of the method that goes round.
-fn note<P: Platform>(cc: &Control<'_, P>, high: Pfn) {
-    let scanners = cc.node.zone.scanners();
-    // Also where nothing was found: 3.6 tells that from the first run of all by nothing else.
-    let never = scanners.cached(Scanner::Free) == scanners.start(Scanner::Free);
-    let notes = match cc.round {
-        Round::First => never,
-        Round::Second => cc.targets.frames() > 0,
+        if targets.frames() < wanted { Wanted::More } else { Wanted::NoMore }
     };
-    if notes {
-        scanners.cache(Scanner::Free, high);
-    }
+    let scan = zone.isolate_free(&m.platform, frames, Contention::Waits, mark, isolate);
+    m.taken(scan.isolated as usize);
+    Caller::Direct.count(m, Scanner::Free, scan.scanned, scan.isolated);
+    scan.isolated
 }
 
 #[cfg(test)]
@@ -112,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_where_pages_are() {
+    fn pages_move_to_movable_or_entirely_free_pageblocks() {
         let table = [
             (Mobility::Movable, None, false, true),
             (Mobility::Movable, None, true, false),

@@ -1,18 +1,17 @@
-//! kcompactd: a thread of each node that has blocks ready before they are asked for.
+//! kcompactd: a thread of each node that makes blocks before they are requested.
 //!
 //! ```text
-//! an allocation finds no block (ask) --> wakes: makes one of that order
-//!                                    \-> and for 10 s looks twice a second how memory lies:
-//!   score > 90: begins to make large blocks; goes on at every look until it is 80
-//!   none was won: looks again in 32 s
+//! an allocation finds no block: wake_kcompactd --> makes one block of that order,
+//!                               then checks the node twice a second for 10 s:
+//!   score > 90: makes large blocks, at this check and the next ones, until the score is 80
+//!   no block could be made: skips the checks of the next 32 s
 //! ```
-//! The score is the part of free memory that is not in large blocks (fragmentation_score_node,
-//! proactive compaction, Linux 5.9, proactiveness 20). Where nobody asks for blocks the thread
-//! sleeps: a program of small pages pays nothing.
+//! The score is the percentage of free memory that is not in large blocks
+//! (fragmentation_score_node; proactive compaction, Linux 5.9, proactiveness 20). Without requests
+//! for blocks the thread sleeps: a program of small pages pays nothing.
 
-use super::control::{Control, Who};
+use super::control::{Caller, Control};
 use super::evacuate::{Evacuated, evacuate};
-use super::method::Method;
 use crate::kthread::Kthreads;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
@@ -25,25 +24,30 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// Above this score it begins, at this one it ends: percent.
+/// The score, in percent, above which kcompactd starts to make blocks.
 const SCORE_HIGH: u32 = 90;
-/// See there.
+/// The score, in percent, at which it stops.
 const SCORE_LOW: u32 = 80;
-/// From one look to the next (HPAGE_FRAG_CHECK_INTERVAL_MSEC).
+/// Time between checks (HPAGE_FRAG_CHECK_INTERVAL_MSEC).
 const PERIOD: Nanos = Nanos(500_000_000);
-/// Looks that are left out after one that won nothing (COMPACT_MAX_DEFER_SHIFT).
-const LEFT_OUT: u32 = 1 << 6;
-/// For so long after somebody asked it looks.
-const INTEREST: Nanos = Nanos(10_000_000_000);
+/// Checks that are skipped after one that made no block (COMPACT_MAX_DEFER_SHIFT).
+const SKIPPED_CHECKS: u32 = 1 << 6;
+/// How long after a request kcompactd checks the node.
+const CHECKED_FOR: Nanos = Nanos(10_000_000_000);
+/// A machine with fewer blocks of the largest order gets no kcompactd.
+const BLOCKS_MIN: usize = 4;
 
-/// Starts a thread for each node, where the setting has them and there is memory for some blocks.
+/// Starts a thread for each node, if memory is compacted and large enough.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system cannot start a thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
+    #[cfg(feature = "history")]
+    if machine.config.history.compact.is_some() {
+        return Ok(None);
+    }
     let blocks = machine.frames.len() / Order::MAX.frames() as usize;
-    let today = Method::of(&machine.config).is_some_and(|method| method.today);
-    if !today || blocks < BLOCKS_MIN {
+    if !machine.config.compact || blocks < BLOCKS_MIN {
         return Ok(None);
     }
     let mut threads = Kthreads::new(machine, |m| {
@@ -57,11 +61,8 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
     Ok(Some(threads))
 }
 
-/// Memory of fewer blocks of the largest order has none to spare.
-const BLOCKS_MIN: usize = 4;
-
-/// Says that an allocation found no block of `order`.
-pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
+/// Requests a block of `order`, which an allocation did not find (wakeup_kcompactd).
+pub fn wake_kcompactd<P: Platform>(node: &Node<P>, order: Order) {
     node.kcompactd.order.fetch_max(order.0, AcqRel);
     node.kcompactd.wait.notify_all();
 }
@@ -69,7 +70,7 @@ pub fn ask<P: Platform>(node: &Node<P>, order: Order) {
 /// The body of a thread.
 fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::COMPACT);
-    let (mut asked, mut left_out, mut state) = (None::<Nanos>, 0, Round::Over);
+    let (mut last_request, mut skipped, mut state) = (None::<Nanos>, 0, State::Idle);
     loop {
         let ticket = node.kcompactd.wait.ticket();
         if stopped.load(Acquire) != 0 {
@@ -78,78 +79,73 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
         let now = m.platform.now();
         match Order(node.kcompactd.order.swap(0, AcqRel)) {
             Order(0) => {
-                let patience = match asked {
-                    Some(since) if now.since(since) < INTEREST => Some(PERIOD),
-                    _ => None,
-                };
-                if patience.is_some() && left_out == 0 {
-                    state = round(state, score(node));
-                    if state == Round::UnderWay && make_ready(m, node, stopped) == 0 {
-                        left_out = LEFT_OUT;
+                let is_recent = |request| now.since(request) < CHECKED_FOR;
+                let timeout = last_request.is_some_and(is_recent).then_some(PERIOD);
+                if timeout.is_some() && skipped == 0 {
+                    state = next_state(state, score(node));
+                    if state == State::MakingBlocks && make_blocks(m, node, stopped) == 0 {
+                        skipped = SKIPPED_CHECKS;
                     }
                 }
-                left_out = left_out.saturating_sub(1);
-                node.kcompactd.wait.wait(ticket, patience);
+                skipped = skipped.saturating_sub(1);
+                node.kcompactd.wait.wait(ticket, timeout);
             }
             order => {
-                asked = Some(now);
+                last_request = Some(now);
                 m.count(Counter::CompactDaemonWake, 1);
-                if !has_room(node, order) || node.zone.has_block(order, Mobility::Movable) {
-                    continue;
+                if has_room(node, order) && !node.zone.has_block(order, Mobility::Movable) {
+                    make_block(m, node, order);
                 }
-                make(m, node, order);
             }
         }
     }
 }
 
-/// How much of free memory is not in large blocks: percent.
+/// The percentage of free memory that is not in large blocks.
 fn score<P: Platform>(node: &Node<P>) -> u32 {
     node.zone.blocks().unusable(Order::LARGE) / 10
 }
 
-/// Whether there is memory for a block, and for pages to move to meanwhile.
+/// Whether memory is free for a block, and for pages that move out of it.
 fn has_room<P: Platform>(node: &Node<P>, order: Order) -> bool {
     node.zone.allows(Level::Low, 2 * order.frames())
 }
 
-/// Whether a round is under way: from one score to the other.
+/// What kcompactd does at its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
-    /// Memory lies well enough.
-    Over,
-    /// Blocks are being made, at this look or the next.
-    UnderWay,
+enum State {
+    /// Nothing: the score is low enough.
+    Idle,
+    /// It makes blocks, until the score is [`SCORE_LOW`].
+    MakingBlocks,
 }
 
-/// Decides, from what was so at the last look.
-fn round(was: Round, score: u32) -> Round {
-    match was {
-        Round::Over if score > SCORE_HIGH => Round::UnderWay,
-        Round::UnderWay if score <= SCORE_LOW => Round::Over,
-        was => was,
+fn next_state(state: State, score: u32) -> State {
+    match state {
+        State::Idle if score > SCORE_HIGH => State::MakingBlocks,
+        State::MakingBlocks if score <= SCORE_LOW => State::Idle,
+        unchanged => unchanged,
     }
 }
 
-/// Makes large blocks until memory lies well, or one could not be made: pages may be in use just
-/// then; returns how many.
-fn make_ready<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) -> u32 {
+/// Makes large blocks until the score is low enough, or one cannot be made because its pages are in
+/// use; returns how many.
+fn make_blocks<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) -> u32 {
     let mut made = 0;
     while stopped.load(Acquire) == 0
         && has_room(node, Order::LARGE)
         && score(node) > SCORE_LOW
-        && make(m, node, Order::LARGE)
+        && make_block(m, node, Order::LARGE)
     {
         made += 1;
     }
     made
 }
 
-/// Makes a block and leaves it in the zone.
-fn make<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
-    let method = Method::of(&m.config).expect("it runs where memory is compacted");
-    let mut cc = Control::new(node, (order, Mobility::Movable), Mode::Sync, method);
-    match evacuate(m, &mut cc, Who::Daemon) {
+/// Makes a block and leaves it free in the zone; returns whether it could.
+fn make_block<P: Platform>(m: &Machine<P>, node: &Node<P>, order: Order) -> bool {
+    let mut cc = Control::new(node, (order, Mobility::Movable), Mode::Sync);
+    match evacuate(m, &mut cc, Caller::Kcompactd) {
         Evacuated::Block(first) => {
             m.release_block(node, first, order);
             true
@@ -166,13 +162,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_goes_on_to_the_lower_score() {
+    fn kcompactd_makes_blocks_until_the_lower_score() {
         let scores = [90, 91, 88, 81, 80, 85, 90, 95, 40];
-        let mut state = Round::Over;
-        let rounds = scores.map(|score| {
-            state = round(state, score);
-            state == Round::UnderWay
+        let mut state = State::Idle;
+        let made = scores.map(|score| {
+            state = next_state(state, score);
+            state == State::MakingBlocks
         });
-        assert_eq!(rounds, [false, true, true, true, false, false, false, true, false]);
+        assert_eq!(made, [false, true, true, true, false, false, false, true, false]);
     }
 }

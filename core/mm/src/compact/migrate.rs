@@ -1,21 +1,20 @@
-//! Moves pages from their frames to others, while everything else goes on.
+//! Moves pages to other frames while programs use them (migrate_pages).
 //!
 //! ```text
-//! isolated by the caller -> runs, entries held -> unmapped -> copied, record moved -> mapped again
-//!                              |                     |
-//!                              |                     |- pinned by the system: put back
-//!                              |                     \- dropped by the program: vacated
-//!                              \- locked, or pinned by a guard, or another page: put back
+//! isolated by the caller -> runs, entries locked -> unmapped -> copied, record moved -> mapped
+//!                              |                       |
+//!                              |                       |- pinned by the system: put back
+//!                              |                       \- dropped by the program: vacated
+//!                              \- entry locked, pinned by a guard, or another page: put back
 //! ```
-//! The entry is what makes this safe: who holds it is alone with the page. A page under write, in
-//! the swap cache or on its way in has a locked entry, or none that names the frame, or its frame
-//! is not listed; reclaim has what it isolated to itself. So nobody else knows the old frame once
-//! the entry names the new one. Neighbours are unmapped with one call, and mapped with one.
+//! The lock of the entry gives exclusive access to the page. While a page is written, read or in
+//! the swap cache, its entry is locked or does not refer to the frame, or the frame is not listed;
+//! pages that reclaim has isolated are not listed either. So no other thread refers to the old
+//! frame once the entry refers to the new one. Neighbours are unmapped, and mapped, with one call.
 //!
-//! What is known of a page moves along: its slot, its history, and all bits of its entry. Pages of
-//! large ones stay: these move whole, or not at all.
-//! Conservation: as many frames are vacated as new ones are listed, but for pages that vanished.
-//! Locking: the pages' entries, then the LRU's.
+//! The slot, the history and all bits of the entry move along. Large pages, and parts of them,
+//! stay. Conservation: as many frames are vacated as new ones are listed, except for pages that
+//! vanished. Locking: the pages' entries, then the LRU's locks.
 
 use crate::frame::{Owner, Place, Writeback};
 use crate::lru::List;
@@ -28,33 +27,51 @@ use highwater_units::{FrameBatch, FrameList, Nanos, Order, Pfn, RUN_PAGES_MAX};
 
 pub use crate::lru::Mode;
 
-/// How long [`Mode::Sync`] waits for a page in use. Guards are held for the time of an access, as a
-/// rule; and who waits may hold other pages' entries.
-const PATIENCE: Nanos = Nanos(1_000_000);
+/// How long [`Mode::Sync`] waits for a busy page. A guard is normally held for one access only, and
+/// the waiter may hold entries of other pages.
+const BUSY_WAIT_MAX: Nanos = Nanos(1_000_000);
 
-/// What came of moving a page.
+/// The result of moving a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrated {
-    /// It is in the new frame, and listed. The old one is nobody's.
+    /// The page is in the new frame, and listed. No page owns the old frame.
     Moved,
-    /// It is in use, or part of a large page: it was put back on its list, where it was.
+    /// The page is busy, or part of a large page: it is back on its list, in the old frame.
     Busy,
-    /// It is gone: the program dropped it. Both frames are nobody's.
+    /// The program has dropped the page. No page owns either frame.
     Vanished,
 }
 
-/// What came of moving a batch.
+/// The result of moving a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Moves {
-    /// Frames of the batch that are nobody's now, and on no list. The others were put back.
+    /// Frames of the batch that no page owns any more. They are on no list; the others are back on
+    /// theirs.
     pub vacated: FrameBatch,
-    /// So many of the new frames, from the first on, hold pages and are listed.
+    /// Number of new frames, from the first on, that hold pages now and are listed.
     pub filled: usize,
 }
 
-/// Moves the pages in `from`, which the caller has isolated from `list` of one node, to `to`, as
-/// many populated frames that the caller has taken. Frames of dropped pages are the caller's
-/// afterwards, and on no list. The caller may hold entries of other pages.
+/// Moves the page in `from`, which the caller has isolated from `list`, to `to`, a populated frame
+/// that the caller has allocated. The caller gets the frame that no page owns afterwards; it is on
+/// no list. The caller may hold entries of other pages.
+pub fn migrate<P: Platform>(
+    m: &Machine<P>,
+    from: Pfn,
+    list: List,
+    to: Pfn,
+    mode: Mode,
+) -> Migrated {
+    let Moves { vacated, filled } = migrate_batch(m, FrameBatch::one(from), list, &[to], mode);
+    match (vacated.len(), filled) {
+        (_, 1) => Migrated::Moved,
+        (0, _) => Migrated::Busy,
+        _ => Migrated::Vanished,
+    }
+}
+
+/// Moves pages that were isolated from one list of a node to as many frames, of any node. Frames
+/// are given and returned as by [`migrate`].
 pub fn migrate_batch<P: Platform>(
     m: &Machine<P>,
     from: FrameBatch,
@@ -65,7 +82,7 @@ pub fn migrate_batch<P: Platform>(
     let Some(first) = from.first() else {
         return Moves { vacated: from, filled: 0 };
     };
-    assert!(to.len() >= from.len(), "every page may find a frame");
+    assert!(to.len() >= from.len(), "there is a frame for every page");
     let node = m.node_of(*first);
     let [vacated, kept] = [FrameBatch::default(); 2];
     let mut mover = Mover { list, to, filled: 0, vacated, kept };
@@ -88,8 +105,8 @@ pub fn migrate_batch<P: Platform>(
     Moves { vacated, filled }
 }
 
-/// Holds the page of an order that begins with a frame, and is no part of another. [`Mode::Sync`]:
-/// when who uses it is done with it, if that is soon.
+/// Locks the entry of the page of `order` whose first frame is `head`, unless it is part of a large
+/// page. [`Mode::Sync`] waits for a busy page, at most [`BUSY_WAIT_MAX`].
 pub(super) fn hold<P: Platform>(
     m: &Machine<P>,
     head: Pfn,
@@ -105,21 +122,21 @@ pub(super) fn hold<P: Platform>(
     let held = match mode {
         Mode::Async => Held::lock(space, owner.vpn, Pinned::Refuse)?,
         Mode::Sync => {
-            let deadline = Nanos(m.platform.now().0 + PATIENCE.0);
+            let deadline = Nanos(m.platform.now().0 + BUSY_WAIT_MAX.0);
             space.hold_until(&m.platform, owner.vpn, deadline)?
         }
     };
-    // It may have been dropped, or gone elsewhere, meanwhile.
+    // The page may have been dropped or moved before the entry was locked.
     there(held.entries()[0]).then_some(held)
 }
 
-/// A batch on its way.
+/// A batch that is being moved.
 struct Mover<'a> {
     list: List,
     to: &'a [Pfn],
     filled: usize,
     vacated: FrameBatch,
-    /// To be put back.
+    /// Pages to put back on the list.
     kept: FrameBatch,
 }
 
@@ -150,27 +167,31 @@ impl Mover<'_> {
                 }
             }
         }
-        // While the entries are held: who drops a page next finds its frame where it belongs.
+        // Before the entries are unlocked: a thread that drops a page then finds its frame listed.
         m.add_to_lru(&fresh, self.list);
         map_again(m, &run.held, &outcome, &mut now);
         run.held.release(|index, _| now[index]);
     }
 }
 
-/// What the old frame's record says of a page is the new one's.
+/// Moves what the old frame's record says of a page to the new one's.
 pub(super) fn move_record<P: Platform>(m: &Machine<P>, owner: Owner, from: Pfn, to: Pfn) {
     let idle = [from, to].map(|pfn| m.frames.writeback(pfn)) == [Writeback::Idle; 2];
-    debug_assert!(idle, "neither {from:?}, just listed, nor {to:?}, just free, is written");
+    debug_assert!(idle, "neither {from:?}, just listed, nor {to:?}, just free, is under write");
     m.frames.set_slot(to, m.frames.take_slot(from));
     m.frames.set_history(to, m.frames.history(from));
     m.adopt(to, owner);
     m.frames.set_owner(from, None);
     let off = m.frames.place(from).change(Place::Isolated, Place::Off);
-    debug_assert_eq!(off, Ok(()), "an isolated frame changes hands under its entry only");
+    debug_assert_eq!(
+        off,
+        Ok(()),
+        "the place of an isolated frame changes under its entry's lock only"
+    );
 }
 
-/// Maps what was unmapped, each stretch of it with one call. What cannot be, because the program is
-/// changing the range, stays in memory, unmapped.
+/// Maps the pages that were unmapped, each contiguous range with one call. A page that cannot be
+/// mapped, because the program is changing the range, stays in memory unmapped.
 fn map_again<P: Platform>(
     m: &Machine<P>,
     held: &Held<'_, P>,

@@ -1,57 +1,57 @@
-//! Goes upwards through a zone, and takes pages off their lists that could move.
+//! The migrate scanner: goes up through a zone, and isolates pages that can move.
 //!
 //! ```text
-//! pageblock -- suits: skipped, of another type -----------> the next one
-//!           \- frame -- decide: free, large, in use ------> on, past it
-//!                    \- listed: isolated, with its lane held
+//! pageblock -- marked to be skipped --------------> the next one
+//!           \- frame -- decide: free, large -------> on, past it
+//!                    \- listed: isolated, under the lock of its LRU shard
 //! ```
-//! A lane is held for 32 frames at most, and from the first one that is wanted, or from the first
-//! ([`Hold`]); what a frame is, is looked at without it, and again with it.
+//! The scanner takes a shard's lock at the first frame that it wants, and holds it for 32 frames at
+//! most. It looks at a frame without the lock, and again with it.
 
-use super::control::{Control, Isolated, Who};
+use super::control::{Caller, Control};
 use super::folio::order_of;
-use super::method::Contended;
+use super::isolated::Isolated;
 use crate::frame::Place;
 use crate::lru::{Mode, ShardHold};
 use crate::machine::Machine;
-use crate::zone::{Hold, Mobility, Scanner, Zone};
+use crate::zone::{Scanner, Zone};
 use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, Order, Pfn};
 
-/// Frames after which a lock is given up, and pages that are isolated at a time
+/// Frames after which a lock is released, and frames that are isolated at a time
 /// (SWAP_CLUSTER_MAX, COMPACT_CLUSTER_MAX).
-const STRETCH: u32 = BATCH_PAGES_MAX as u32;
+pub(super) const STRETCH: u32 = BATCH_PAGES_MAX as u32;
 
-/// What a frame is found to be.
+/// What starts at a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// The first of a free block.
+    /// A free block.
     Free(Order),
-    /// The first of a large page, which stays.
+    /// A large page, which cannot move.
     Large(Order),
-    /// The first of a page of an order, on a list.
+    /// A folio on a list.
     Folio(Order),
-    /// The first of a run that was given out.
+    /// An allocated run.
     Run(Order),
-    /// A page of its own, on a list.
+    /// A page of one frame, on a list.
     Listed,
     /// Anything else.
     Other,
 }
 
-/// What the scanner does about it.
+/// What the scanner does with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Goes on, past so many frames.
+    /// Skips this many frames.
     Past(u32),
-    /// Isolates it.
+    /// Isolates the page.
     Isolate,
 }
 
-/// Decides, for who wants a block of an order. As in 3.6, a free block is gone over frame by frame:
-/// its order means nothing without the zone's lock. To move a page that is as large as the block
-/// would win nothing.
-fn decide(seen: Seen, wanted: Order) -> Step {
+/// Decides, for a wanted block of an order. A folio of that order is not moved: that would free no
+/// larger block. A free block is passed frame by frame, as in Linux 3.6, because its order may
+/// change while the zone's lock is not held.
+pub(super) fn decide(seen: Seen, wanted: Order) -> Step {
     match seen {
         Seen::Folio(order) if order < wanted => Step::Isolate,
         Seen::Large(order) | Seen::Folio(order) => Step::Past(order.frames()),
@@ -60,12 +60,7 @@ fn decide(seen: Seen, wanted: Order) -> Step {
     }
 }
 
-/// Whether a pageblock is looked into: an asynchronous run keeps to those where all might move.
-fn suits(mode: Mode, mobility: Mobility, skip: bool) -> bool {
-    !skip && (mode == Mode::Sync || mobility == Mobility::Movable)
-}
-
-/// What a frame is, as of a moment ago.
+/// What starts at a frame. Racy: no lock is held.
 pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> Seen {
     if let Some(order) = zone.free_at(pfn) {
         return Seen::Free(order);
@@ -87,35 +82,29 @@ pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> See
     }
 }
 
-/// Scans on, within one pageblock, until 32 pages are isolated: perhaps none. `None`: a lock was
-/// contended, and the run is to end.
-pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Option<Isolated> {
+/// Scans on within one pageblock until 32 pages are isolated; there may be fewer, or none.
+pub(super) fn isolate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Isolated {
     let zone = &cc.node.zone;
     let pageblock = zone.pageblock_of(cc.migrate);
     let frames = zone.frames_of(pageblock);
-    let skip = cc.method.skips && zone.skips(pageblock);
-    if frames.end > cc.free.0 || !suits(cc.mode, zone.mobility(pageblock), skip) {
+    if frames.end > cc.free.0 || zone.skips(pageblock) {
         cc.migrate = Pfn(frames.end);
-        return Some(Isolated::none());
+        return Isolated::none();
     }
     let isolated = scan(m, cc, frames.end);
-    if cc.contended && cc.method.contended == Contended::Aborts {
-        isolated.put_back(m, cc.node);
-        return None;
-    }
     if isolated.frames > 0 {
         cc.found[Scanner::Migrate as usize] = true;
     } else if cc.migrate.0 == frames.end {
-        cc.found_nothing(Scanner::Migrate, Pfn(frames.start));
+        cc.skip_pageblock(Scanner::Migrate, Pfn(frames.start));
     }
-    Some(isolated)
+    isolated
 }
 
 fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isolated {
     let (zone, lru) = (&cc.node.zone, &cc.node.lru);
-    let (mut isolated, mut lane) = (Isolated::none(), None);
+    let (mut isolated, mut shard) = (Isolated::none(), None);
     let (mut scanned, mut charged) = (0, 0);
-    cc.contended = false;
+    // The time for the scan is charged when a lock is taken or released.
     let mut charge = |scanned: u32| {
         m.platform.scans((scanned - charged) as usize);
         charged = scanned;
@@ -124,34 +113,30 @@ fn scan<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, end: u32) -> Isola
     while at < end && isolated.frames < STRETCH as usize {
         let pfn = Pfn(at);
         if at.is_multiple_of(STRETCH)
-            || lane.as_ref().is_some_and(|lane: &ShardHold<'_, P>| !lane.covers(pfn))
+            || shard.as_ref().is_some_and(|shard: &ShardHold<'_, P>| !shard.covers(pfn))
         {
             charge(scanned);
-            lane = None;
+            shard = None;
         }
         let step = decide(look(m, zone, pfn), cc.order);
-        if lane.is_none() && (cc.method.hold == Hold::Early || step == Step::Isolate) {
+        if shard.is_none() && step == Step::Isolate {
             charge(scanned);
-            lane = lru.hold_shard(pfn, cc.mode);
-            cc.contended = lane.is_none();
-        }
-        if cc.contended {
-            break;
+            shard = lru.hold_shard(pfn, Mode::Sync);
         }
         scanned += 1;
-        match (step, &mut lane) {
-            (Step::Isolate, Some(lane)) => {
-                let list = lane.isolate(&m.frames, pfn);
-                at += list.map_or(1, |list| isolated.push(m, pfn, list));
+        at += match (step, &mut shard) {
+            (Step::Past(frames), _) => frames,
+            (Step::Isolate, Some(shard)) => {
+                let list = shard.isolate(&m.frames, pfn);
+                list.map_or(1, |list| isolated.push(m, pfn, list))
             }
-            (Step::Isolate, None) => at += 1,
-            (Step::Past(frames), _) => at += frames,
-        }
+            (Step::Isolate, None) => 1,
+        };
     }
     charge(scanned);
-    drop(lane);
+    drop(shard);
     cc.migrate = Pfn(at.min(end));
-    Who::Direct.count(m, Scanner::Migrate, scanned, isolated.frames as u32);
+    Caller::Direct.count(m, Scanner::Migrate, scanned, isolated.frames as u32);
     isolated
 }
 
@@ -160,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_listed_is_isolated_unless_it_is_as_large_as_what_is_wanted() {
+    fn listed_pages_smaller_than_the_wanted_block_are_isolated() {
         let table = [
             (Seen::Listed, Step::Isolate),
             (Seen::Free(Order(4)), Step::Past(1)),
@@ -173,19 +158,6 @@ mod tests {
         ];
         for (seen, step) in table {
             assert_eq!(decide(seen, Order(5)), step, "{seen:?}");
-        }
-    }
-
-    #[test]
-    fn who_may_not_wait_keeps_to_movable_pageblocks() {
-        let table = [
-            (Mode::Async, Mobility::Movable, false, true),
-            (Mode::Async, Mobility::Unmovable, false, false),
-            (Mode::Sync, Mobility::Unmovable, false, true),
-            (Mode::Sync, Mobility::Movable, true, false),
-        ];
-        for (mode, mobility, skip, expected) in table {
-            assert_eq!(suits(mode, mobility, skip), expected, "{mode:?} {mobility:?} {skip}");
         }
     }
 }

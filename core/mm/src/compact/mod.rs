@@ -1,21 +1,22 @@
-//! Moving pages between frames, so that free frames come together: blocks on demand.
+//! Compaction: moves pages to other frames, so that free frames become blocks of adjacent ones.
 //!
 //! ```text
-//! direct            an allocation makes its block: node by node      Outcome
-//!   \- defer        not right after it failed: pure
-//!   \- pass         one zone: the scanners, until they meet          Control
-//!        |- migrate_scanner   upwards: pages that could move         decide: pure
-//!        |- free_scanner      downwards: frames for them          Targets: by order
-//!        |- migrate           a page from one frame to another, whoever uses it
-//!        |- folio             the same for pages of more than one frame
-//!        |- method            what kernels did differently, as data
-//!        \- evacuate          the way of `fast`: one block, emptied where that takes least
-//! kcompactd         a thread of each node that has blocks ready
+//! direct            an allocation compacts node after node           Outcome
+//!   |- defer        which attempts are skipped after failures: pure
+//!   \- pass         one zone: evacuate, then perhaps the scanners    Control
+//!        |- evacuate          empties the region that is cheapest to empty
+//!        |- migrate_scanner   upwards: isolates movable pages        decide: pure
+//!        |- free_scanner      downwards: isolates free frames        Targets: by order
+//!        \- relocate          moves isolated pages to targets
+//!             |- migrate      pages of one frame
+//!             \- folio        pages of more
+//! kcompactd         a thread of each node: makes blocks in the background
+//! history           the kernels of 2012 (feature `history`)
 //! ```
-//! docs/compaction.md says why. Locking: a lane of the LRU, or a part of the zone, one at a time;
-//! moving takes entries. Who holds entries may compact: entries are only tried for, or waited for
-//! for a limited time. Conservation: frames in a run's hands are pages it isolated, and targets;
-//! both are back on lists or in the zone when it ends.
+//! docs/compaction.md gives the reasons. Locking: an LRU shard's lock or a zone part's, one at a
+//! time; moving a page takes its entry. A caller may hold entries, because compaction only tries to
+//! lock entries, or waits for them for a limited time. Conservation: a pass holds the pages that it
+//! isolated, and targets; when it ends, both are back on the lists or in the zone.
 
 mod control;
 mod defer;
@@ -23,15 +24,18 @@ mod direct;
 mod evacuate;
 mod folio;
 mod free_scanner;
+#[cfg(feature = "history")]
+mod history;
+mod isolated;
 mod kcompactd;
-mod method;
 mod migrate;
 mod migrate_scanner;
 mod pass;
+mod relocate;
 mod targets;
 
 pub use control::Outcome;
-pub use direct::{Had, direct, on_node, settle, settle_on};
+pub use direct::{Attempt, direct, on_node, record, record_on};
 pub use folio::{migrate_folio, order_of};
-pub use kcompactd::{ask, start};
-pub use migrate::{Migrated, Mode, migrate_batch};
+pub use kcompactd::{start, wake_kcompactd};
+pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};

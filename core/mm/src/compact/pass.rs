@@ -1,162 +1,152 @@
-//! A run over a zone: the two scanners towards each other, until there is a block.
+//! A compaction pass over one zone.
 //!
 //! ```text
-//! suitable -- too little memory, a block is there ---> Skipped, Partial
-//! evacuate -- `fast` only: the block itself ---------> Captured
-//! finished -- scanners met, a block is there --------> Complete, Partial
-//!    \- isolate pages -> isolate free frames -> move -> finished
+//! unsuitable -- too little memory, or a block is free --------> Skipped, Partial
+//! evacuate ---- empties the frames of one block --------------> Captured
+//! scan_zone --- small orders, synchronous only:
+//!    finished - scanners met, or a block is free -------------> Complete, Partial
+//!    \- isolate pages -> isolate free frames -> relocate -> finished
 //! ```
 
-use super::control::{Control, Isolated, Outcome, Round, Who};
+use super::control::{Caller, Control, Outcome};
 use super::defer::Verdict;
 use super::evacuate::{Evacuated, evacuate};
 use super::free_scanner;
-use super::method::{Method, Start};
+use super::isolated::Isolated;
 use super::migrate_scanner;
+use super::relocate::relocate;
 use crate::lru::Mode;
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
-use crate::zone::{Fragmentation, Level, Mobility, Scanner, Zone};
+use crate::zone::{Fragmentation, Level, Mobility, Zone};
 use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, Order};
 
-/// Above it a failure is for want of a block; below, for want of memory (sysctl_extfrag_threshold).
+/// An allocation fails for fragmentation above this index, for lack of memory below
+/// (sysctl_extfrag_threshold).
 const EXTFRAG: i32 = 500;
 
-/// Whether a run can help.
+/// Why a pass would not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Suitable {
-    /// It can.
-    Yes,
-    /// Memory is what is missing.
-    TooLittle,
-    /// There is a block.
+enum Unsuitable {
+    TooLittleMemory,
     HasBlock,
 }
 
-/// Decides (compaction_suitable): free frames and low mark of the zone, whether its marks allow a
-/// block with as much again beside it, and how free memory lies.
-fn suitable(order: Order, free: u32, low: u32, lies: Fragmentation) -> Suitable {
-    let room = free >= low + 2 * order.frames();
-    match lies {
-        _ if !room => Suitable::TooLittle,
-        Fragmentation::Index(index) if (0..=EXTFRAG).contains(&index) => Suitable::TooLittle,
-        Fragmentation::Fits => Suitable::HasBlock,
-        Fragmentation::Index(_) => Suitable::Yes,
+/// Decides (compaction_suitable). `free` and `low` are the zone's free frames and low watermark;
+/// the pass needs twice the block above it. `None`: it may help.
+fn decide(order: Order, free: u32, low: u32, fragmentation: Fragmentation) -> Option<Unsuitable> {
+    if free < low + 2 * order.frames() {
+        return Some(Unsuitable::TooLittleMemory);
+    }
+    match fragmentation {
+        Fragmentation::Index(0..=EXTFRAG) => Some(Unsuitable::TooLittleMemory),
+        Fragmentation::Index(_) => None,
+        Fragmentation::Fits => Some(Unsuitable::HasBlock),
     }
 }
 
-/// Compacts a zone for a block of an order.
+/// The outcome of a pass that would not help.
+pub(super) fn unsuitable<P: Platform>(zone: &Zone<P>, order: Order) -> Option<Outcome> {
+    let fragmentation = zone.blocks().fragmentation(order);
+    let reason = decide(order, zone.free_frames(), zone.marks().low, fragmentation)?;
+    Some(match reason {
+        Unsuitable::TooLittleMemory => Outcome::Skipped,
+        Unsuitable::HasBlock => Outcome::Partial,
+    })
+}
+
+/// Compacts a zone for a block of an order and migrate type.
 pub(super) fn compact<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
     wanted: (Order, Mobility),
     mode: Mode,
-    method: Method,
     verdict: Verdict,
 ) -> Outcome {
-    let (zone, order) = (&node.zone, wanted.0);
-    // The way of `fast` does so itself.
-    if mode == Mode::Sync && !method.today {
-        // What is on its way to a list cannot be isolated, and CPUs' free frames do not merge.
-        node.lru.drain(&m.frames, |orphans| m.free(orphans));
-        zone.drain();
-    }
-    let lies = zone.blocks().fragmentation(order);
-    match suitable(order, zone.free_frames(), zone.marks().low, lies) {
-        Suitable::Yes => {}
-        Suitable::TooLittle => return Outcome::Skipped,
-        Suitable::HasBlock => return Outcome::Partial,
+    let (zone, (order, mobility)) = (&node.zone, wanted);
+    if let Some(outcome) = unsuitable(zone, order) {
+        return outcome;
     }
     if verdict == Verdict::Restart {
         zone.reset_skips(m.platform.now());
     }
-    let mut cc = Control::new(node, wanted, mode, method);
-    if method.today {
-        match evacuate(m, &mut cc, Who::Direct) {
-            Evacuated::Block(first) => {
-                zone.convert(first, order, wanted.1);
-                m.count(Counter::CompactCapture, 1);
-                return Outcome::Captured(first);
-            }
-            Evacuated::Contended => return Outcome::Contended,
-            // To look at all of memory is for who waits; for a large block there is nothing to be
-            // found that the zone's counts do not say.
-            Evacuated::Nothing if mode == Mode::Async || order >= Order::LARGE => {
-                zone.reset_skips(m.platform.now());
-                return Outcome::Partial;
-            }
-            Evacuated::Nothing => cc = Control::new(node, wanted, mode, method),
+    let mut cc = Control::new(node, wanted, mode);
+    match evacuate(m, &mut cc, Caller::Direct) {
+        Evacuated::Block(first) => {
+            zone.convert(first, order, mobility);
+            m.count(Counter::CompactCapture, 1);
+            Outcome::Captured(first)
         }
+        Evacuated::Contended => Outcome::Contended,
+        // Scanning the whole zone takes long, and for a large block it finds nothing that the
+        // zone's counts by pageblock do not tell.
+        Evacuated::Nothing if mode == Mode::Async || order >= Order::LARGE => {
+            zone.reset_skips(m.platform.now());
+            Outcome::Partial
+        }
+        Evacuated::Nothing => scan_zone(m, Control::new(node, wanted, mode)),
     }
-    let outcome = run(m, &mut cc);
+}
+
+/// Moves pages from the start of the zone to free frames at its end, until a block is free or the
+/// scanners meet. It is synchronous: it waits for every lock.
+fn scan_zone<P: Platform>(m: &Machine<P>, mut cc: Control<'_, P>) -> Outcome {
+    let outcome = loop {
+        if let Some(outcome) = finished(m, &cc) {
+            break outcome;
+        }
+        let isolated = migrate_scanner::isolate(m, &mut cc);
+        if isolated.frames == 0 {
+            continue;
+        }
+        if cc.targets.frames() < isolated.frames {
+            free_scanner::isolate(m, &mut cc, isolated.frames);
+        }
+        if empty(m, &mut cc, isolated) == Emptied::OutOfTargets {
+            break Outcome::Partial;
+        }
+    };
     cc.release(m);
     outcome
 }
 
-fn run<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Outcome {
-    let mut fruitless = 0;
-    loop {
-        if let Some(outcome) = finished(m, cc) {
-            return outcome;
-        }
-        let Some(isolated) = migrate_scanner::isolate(m, cc) else { return Outcome::Contended };
-        if cc.contended && isolated.frames == 0 {
-            // The loop that vanilla goes round in.
-            m.platform.relax(fruitless);
-            fruitless += 1;
-            continue;
-        }
-        fruitless = 0;
-        if isolated.frames > 0 && migrate(m, cc, isolated) == Placed::Short {
-            return if cc.contended { Outcome::Contended } else { Outcome::Partial };
-        }
-    }
-}
-
-/// Whether the run is over, and how.
-fn finished<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>) -> Option<Outcome> {
-    let (zone, rounds) = (&cc.node.zone, cc.method.start == Start::FreeCached);
+/// The outcome of a pass that is over.
+fn finished<P: Platform>(m: &Machine<P>, cc: &Control<'_, P>) -> Option<Outcome> {
+    let zone = &cc.node.zone;
     if cc.free <= cc.migrate {
-        if rounds && cc.round == Round::First {
-            cc.free = zone.scanners().start(Scanner::Free);
-            zone.scanners().cache(Scanner::Free, cc.free);
-            cc.round = Round::Second;
-            return None;
-        }
         zone.reset_skips(m.platform.now());
-        return Some(Outcome::Complete);
-    }
-    if cc.round == Round::Second && cc.free <= cc.start_free {
         return Some(Outcome::Complete);
     }
     has_block(zone, cc.order, cc.mobility).then_some(Outcome::Partial)
 }
 
-/// Whether an allocation would have its block.
-fn has_block<P: Platform>(zone: &Zone<P>, order: Order, mobility: Mobility) -> bool {
+/// Whether an allocation would find its block.
+pub(super) fn has_block<P: Platform>(zone: &Zone<P>, order: Order, mobility: Mobility) -> bool {
     zone.allows(Level::Low, 2 * order.frames()) && zone.has_block(order, mobility)
 }
 
-/// Whether there were places for pages of a frame.
+/// Whether a pass can go on after it moved pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placed {
-    /// For all.
-    All,
-    /// There were too few.
-    Short,
+pub(super) enum Emptied {
+    /// It can.
+    GoOn,
+    /// Pages of one frame found no target.
+    OutOfTargets,
 }
 
-fn migrate<P: Platform>(m: &Machine<P>, cc: &mut Control<'_, P>, isolated: Isolated) -> Placed {
-    if cc.targets.frames() < isolated.frames {
-        free_scanner::isolate(m, cc, isolated.frames, Who::Direct);
-    }
-    let moved = cc.move_to_targets(m, isolated, Who::Direct);
+/// Moves isolated pages to targets, and frees their frames.
+pub(super) fn empty<P: Platform>(
+    m: &Machine<P>,
+    cc: &mut Control<'_, P>,
+    isolated: Isolated,
+) -> Emptied {
+    let moved = relocate(m, cc, isolated, Caller::Direct);
     moved.vacated.chunks(BATCH_PAGES_MAX).for_each(|frames| m.free_to_zone(frames));
     match moved.short {
-        Some(Order(0)) => Placed::Short,
-        // A page of many frames stays where it is, others can go on.
-        Some(_) | None => Placed::All,
+        Some(Order(0)) => Emptied::OutOfTargets,
+        // A folio without a target stays; other pages can still move.
+        Some(_) | None => Emptied::GoOn,
     }
 }
 
@@ -165,23 +155,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_helps_where_memory_is_there_but_in_pieces() {
+    fn a_pass_helps_if_free_memory_is_fragmented() {
         use Fragmentation::{Fits, Index};
-        // Order, free, low, how it lies.
+        // Order, free frames, low watermark, fragmentation.
         let table = [
-            (9, 2000, 900, Index(900), Suitable::Yes),
-            (9, 1900, 900, Index(900), Suitable::TooLittle),
-            (9, 2000, 900, Index(500), Suitable::TooLittle),
-            (9, 2000, 900, Fits, Suitable::HasBlock),
-            (9, 1900, 900, Fits, Suitable::TooLittle),
-            (3, 20, 4, Index(-1), Suitable::Yes),
+            (9, 2000, 900, Index(900), None),
+            (9, 1900, 900, Index(900), Some(Unsuitable::TooLittleMemory)),
+            (9, 2000, 900, Index(500), Some(Unsuitable::TooLittleMemory)),
+            (9, 2000, 900, Fits, Some(Unsuitable::HasBlock)),
+            (9, 1900, 900, Fits, Some(Unsuitable::TooLittleMemory)),
+            (3, 20, 4, Index(-1), None),
         ];
-        for (order, free, low, lies, expected) in table {
-            assert_eq!(
-                suitable(Order(order), free, low, lies),
-                expected,
-                "{order} {free} {lies:?}"
-            );
+        for (order, free, low, fragmentation, expected) in table {
+            let decided = decide(Order(order), free, low, fragmentation);
+            assert_eq!(decided, expected, "{order} {free} {fragmentation:?}");
         }
     }
 }

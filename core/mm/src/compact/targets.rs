@@ -1,21 +1,21 @@
-//! Free blocks in a run's hands, for pages to go to: by order, as compaction's freepages lists are
-//! since Linux 6.9.
+//! The free blocks that a pass has isolated for pages to move to, by order (freepages lists of
+//! compaction since Linux 6.9).
 //!
 //! ```text
-//! lists  0: [] 1: [] 2: [A] 3: [B]      take(0): A splits: its first frame goes,
-//!        0: [A+1] 1: [A+2] 2: [] 3: [B]          the rest of it stays on the lists
+//! lists  0: [] 1: [] 2: [A] 3: [B]      take(0) splits A and returns its first
+//!        0: [A+1] 1: [A+2] 2: [] 3: [B]          frame; the rest stays on the lists
 //! ```
-//! A page of an order gets a block of that order, of the smallest that does, so that what is left
-//! serves as many others as it can. Frames that are taken one by one come in the order of their
-//! numbers within a block: neighbours become adjacent.
-//! Conservation: `frames` is what is on the lists; all of it is off the zone's, and in use.
+//! A folio gets a block of its order, split off the smallest sufficient one, so that large blocks
+//! are left for large folios. Frames taken one by one come in ascending order within a block, so
+//! pages that are neighbours get adjacent frames. Conservation: `frames` is the sum of the lists;
+//! the zone counts all of them as in use.
 
 use highwater_units::{Order, Pfn};
 use std::ops::Range;
 
 const ORDERS: usize = Order::MAX.0 as usize + 1;
 
-/// The blocks.
+/// Free blocks by order.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     lists: [Vec<Pfn>; ORDERS],
@@ -23,23 +23,23 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Frames in all blocks.
+    /// Number of frames in all blocks.
     pub(super) fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Takes a block in.
+    /// Adds a block.
     pub(super) fn push(&mut self, first: Pfn, order: Order) {
         self.lists[usize::from(order.0)].push(first);
         self.frames += order.frames() as usize;
     }
 
-    /// Whether there is a block of an order.
+    /// Whether there is a block of an order, or a larger one.
     pub(super) fn has(&self, order: Order) -> bool {
         self.lists[usize::from(order.0)..].iter().any(|list| !list.is_empty())
     }
 
-    /// A block of an order, part of a larger one if need be.
+    /// Removes a block of an order, split off a larger one if necessary.
     pub(super) fn take(&mut self, order: Order) -> Option<Pfn> {
         let (from, first) = (order.0..=Order::MAX.0)
             .find_map(|from| Some((from, self.lists[usize::from(from)].pop()?)))?;
@@ -50,7 +50,7 @@ impl Targets {
         Some(first)
     }
 
-    /// So many frames, whatever blocks they are of; `None` if there are fewer.
+    /// Removes this many frames; `None` if there are fewer.
     pub(super) fn take_frames(&mut self, count: usize) -> Option<Vec<Pfn>> {
         (count <= self.frames).then(|| {
             let frames = (0..count).map_while(|_| self.take(Order(0)));
@@ -58,7 +58,7 @@ impl Targets {
         })
     }
 
-    /// Takes the frames that lie in a region of whole blocks.
+    /// Removes the frames in a region that contains each block entirely or not at all.
     pub(super) fn take_within(&mut self, region: &Range<u32>) -> Vec<Pfn> {
         let mut taken = Vec::new();
         for (order, list) in self.lists.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ impl Targets {
         taken
     }
 
-    /// All frames: none is left.
+    /// Removes all frames.
     pub(super) fn take_all(&mut self) -> Vec<Pfn> {
         self.take_within(&(0..u32::MAX))
     }
@@ -83,7 +83,7 @@ mod tests {
     use highwater_units::Prng;
 
     #[test]
-    fn the_smallest_block_that_does_is_split() {
+    fn the_smallest_sufficient_block_is_split() {
         let mut targets = Targets::default();
         targets.push(Pfn(64), Order(3));
         targets.push(Pfn(32), Order(2));
@@ -96,9 +96,9 @@ mod tests {
         assert_eq!((targets.take_all(), targets.frames()), (vec![Pfn(65)], 0));
     }
 
-    /// Against a set of frames: every block is aligned, whole, and taken once.
+    /// Compares with a set of frames: every block is aligned, complete, and removed once.
     #[test]
-    fn frames_are_in_one_hand_at_a_time() {
+    fn blocks_are_whole_and_removed_once() {
         for seed in 0..20 {
             let (mut random, mut targets) = (Prng::new(seed), Targets::default());
             let mut inside = std::collections::BTreeSet::new();

@@ -1,14 +1,15 @@
-//! Reads the slots around the one wanted: on a disk that turns they cost next to nothing.
+//! Reads the slots around the wanted one: on a disk that seeks they cost next to nothing.
 //!
 //! ```text
-//! aligned block of slots --> whose pages they were (a hint) --> entries held, as far as it is so
-//!   one batch of reads --> the wanted page mapped; the others in memory, marked, not mapped
+//! aligned block of slots -- owners of the slots (hints) -- entries held where the hint is right
+//!   -- one batch of reads -- wanted page mapped; others in memory, marked, unmapped
 //! ```
-//! Nobody knows whether the others are wanted: they are mapped when they fault, and that is how it
-//! is seen that they were. How many slots: [`crate::swap`]'s readahead, by what was used before.
+//! The other pages are mapped when they fault, so that each use is seen. The number of slots
+//! follows from how many were used before ([`crate::swap::SlotWindows`]).
 
-use super::swap_in::{keep_or_free_slots, read};
-use super::{Served, install, most_at_once};
+use super::access::{Served, window_max};
+use super::map::install;
+use super::read::{keep_or_free_slots, read};
 use crate::alloc;
 use crate::error::FaultError;
 use crate::lru::List;
@@ -18,33 +19,33 @@ use crate::stats::Counter;
 use highwater_platform::{Platform, Protection};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
-/// A page to be read, with its entry.
+/// A held page and the slot to read it from.
 struct Wanted<'a, P: Platform> {
     held: Held<'a, P>,
     slot: Slot,
 }
 
-/// Makes a swapped page present, and brings the pages of the slots around it into memory.
+/// Reads and maps a swapped page, and reads the pages in the slots around it.
 pub(super) fn fetch<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
     slot: Slot,
     access: Access,
 ) -> Result<Served, FaultError> {
-    let most = m.config.window_max.min(most_at_once(m));
+    let most = m.config.window_max.min(window_max(m));
     let window = m.swap.slot_windows.window(m.cpu(), slot, most);
     let mut pages = [const { None }; RUN_PAGES_MAX];
     let mut count = hold_around(m, slot, window, &mut pages);
     let frames = alloc::frames(m, 1 + count)?;
     count = count.min(frames.len() - 1);
     pages[count..].iter_mut().for_each(|page| *page = None);
-    bring_in(m, &mut pages[..count], slot, frames)?;
+    read_all(m, &mut pages[..count], slot, frames)?;
     m.count(Counter::PgMajFault, 1);
     let protection = keep_or_free_slots(m, &[slot], &frames[..1], access);
     Ok(install(m, held, &FrameList::one(frames[0]), protection, Served::Major))
 }
 
-/// Holds the pages that are in the slots of the window around `slot`, but for that itself.
+/// Holds the pages in the other slots of the window around `slot`; returns how many.
 fn hold_around<'a, P: Platform>(
     m: &'a Machine<P>,
     slot: Slot,
@@ -62,7 +63,7 @@ fn hold_around<'a, P: Platform>(
     count
 }
 
-/// Holds the page that is in a slot, if it is known and nobody is at it.
+/// Holds the page in a slot, if the hint names it and its entry is free.
 fn hold<P: Platform>(m: &Machine<P>, slot: Slot) -> Option<Wanted<'_, P>> {
     let owner = m.swap.owner(slot)?;
     let held = Held::lock(m.space(owner.space), owner.vpn, Pinned::Refuse)?;
@@ -70,15 +71,15 @@ fn hold<P: Platform>(m: &Machine<P>, slot: Slot) -> Option<Wanted<'_, P>> {
     there.then_some(Wanted { held, slot })
 }
 
-/// Reads the wanted page into the first frame, the others into those after it. These are then in
-/// memory, as far as they could be read.
-fn bring_in<P: Platform>(
+/// Reads the wanted slot into the first frame and the other pages into the frames after it. Pages
+/// that can be read are then in memory.
+fn read_all<P: Platform>(
     m: &Machine<P>,
     pages: &mut [Option<Wanted<'_, P>>],
     slot: Slot,
     frames: FrameList,
 ) -> Result<(), FaultError> {
-    // By slot, so that adjacent ones are one transfer.
+    // In the order of slots, so that adjacent ones are one transfer.
     let place = pages.iter().flatten().filter(|page| page.slot < slot).count();
     let mut slots = [slot; RUN_PAGES_MAX];
     let mut order = [frames[0]; RUN_PAGES_MAX];
@@ -100,7 +101,7 @@ fn bring_in<P: Platform>(
         }
     }
     m.count(Counter::SwapRa, ahead);
-    // A neighbour may be what cannot be read: ask for this page alone.
+    // The unreadable page may be a neighbour: retry with this page alone.
     let own = match results[place] {
         Err(_) if all > 1 => read(m, &[slot], &frames[..1])[0],
         result => result,
@@ -111,7 +112,7 @@ fn bring_in<P: Platform>(
     })
 }
 
-/// A page is in memory, not mapped.
+/// Makes a page that was read resident, unmapped and marked as read ahead.
 fn keep<P: Platform>(m: &Machine<P>, page: Wanted<'_, P>, pfn: Pfn) {
     let Wanted { held, slot } = page;
     let entry = match keep_or_free_slots(m, &[slot], &[pfn], Access::Read) {

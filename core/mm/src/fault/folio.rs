@@ -1,14 +1,14 @@
-//! Faults on pages of more than one frame: whole, or not at all.
+//! Faults on pages of several frames.
 //!
 //! ```text
-//! present -- Absent    zero   a run of frames, zeroed, mapped
-//!         |- Resident  remap  in memory: map, or allow writing
-//!         \- Swapped   fetch  a run of frames, one read of adjacent slots, mapped
+//! serve -- Absent    zero   a run of frames, zeroed, mapped
+//!       |- Resident  remap  in memory: map it, or make it writable
+//!       \- Swapped   fetch  a run of frames, one read of adjacent slots, mapped
 //! ```
-//! There is no window: a page of such a space is what its owner reads and writes at a time. Its
-//! entry is held while it is written to swap, too, so that nobody finds it half way.
+//! Such a page is present whole or not at all, and has no readahead. Its entry is held during swap
+//! I/O in both directions, so the swap cache never has it.
 
-use super::{Fault, Served};
+use super::access::Served;
 use crate::alloc;
 use crate::error::FaultError;
 use crate::folio::{self, Folio};
@@ -22,16 +22,15 @@ use highwater_platform::{Io, Platform, Protection};
 use highwater_units::{Pfn, Slot};
 
 /// Makes a held page present.
-pub(super) fn present<P: Platform>(
+pub(super) fn serve<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
-    fault: Fault,
+    access: Access,
 ) -> Result<Served, FaultError> {
-    m.count(Counter::PgFault, 1);
     match held.page() {
         Page::Absent => zero(m, held),
-        Page::Resident(head) => Ok(remap(m, held, head, fault.access)),
-        Page::Swapped(slot) => fetch(m, held, slot, fault.access),
+        Page::Resident(head) => Ok(remap(m, held, head, access)),
+        Page::Swapped(slot) => fetch(m, held, slot, access),
     }
 }
 
@@ -44,7 +43,7 @@ fn zero<P: Platform>(m: &Machine<P>, held: Held<'_, P>) -> Result<Served, FaultE
     Ok(install(m, held, &folio, Protection::ReadWrite, Served::Minor))
 }
 
-/// In memory: mapped to be read, or unmapped since it was to be evicted.
+/// In memory: mapped read-only, or unmapped for an eviction that did not happen.
 fn remap<P: Platform>(m: &Machine<P>, held: Held<'_, P>, head: Pfn, access: Access) -> Served {
     let (space, was) = (held.space(), held.entries()[0]);
     let folio = Folio::new(head, space.order());
@@ -52,16 +51,13 @@ fn remap<P: Platform>(m: &Machine<P>, held: Held<'_, P>, head: Pfn, access: Acce
     if writable {
         folio::forget_slots(m, &folio);
     }
-    match was.is_mapped() {
-        true => {
-            let first = space.mapping(held.first());
-            let each = (0..folio.len() as u64).map(|index| first.offset(index));
-            each.for_each(|mapping| m.platform.allow_write(space.id(), mapping));
-        }
-        false => {
-            m.count(Counter::PgRefault, folio.len() as u64);
-            folio::map(m, space, held.owner(0), &folio, protection(writable));
-        }
+    if was.is_mapped() {
+        let first = space.mapping(held.first());
+        let each = (0..folio.len() as u64).map(|index| first.offset(index));
+        each.for_each(|mapping| m.platform.allow_write(space.id(), mapping));
+    } else {
+        m.count(Counter::PgRefault, folio.len() as u64);
+        folio::map(m, space, held.owner(0), &folio, protection(writable));
     }
     held.release(|_, was| {
         let mapped = was.mapped().accessed();
@@ -74,7 +70,7 @@ fn protection(writable: bool) -> Protection {
     if writable { Protection::ReadWrite } else { Protection::ReadOnly }
 }
 
-/// From its slots. Who only reads keeps them, as for any page.
+/// Reads the page from its slots. A load keeps them, so that it can be evicted without a write.
 fn fetch<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
@@ -94,14 +90,15 @@ fn fetch<P: Platform>(
     }
     m.count(Counter::PgMajFault, 1);
     let keep = access == Access::Read && m.swap.retains(slot);
-    match keep {
-        true => m.frames.set_slot(folio.head(), Some(slot)),
-        false => folio::release_slots(m, slot, order),
+    if keep {
+        m.frames.set_slot(folio.head(), Some(slot));
+    } else {
+        folio::release_slots(m, slot, order);
     }
     Ok(install(m, held, &folio, protection(!keep), Served::Major))
 }
 
-/// Gives frames to the held page, lists the first for all, and maps them.
+/// Gives frames to the held page, adds the first to the LRU for all of them, and maps them.
 fn install<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,

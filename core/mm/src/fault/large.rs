@@ -1,9 +1,9 @@
 //! Faults that bring a whole large page: at first touch, from its cluster, or mapped again.
 //!
-//! Where that is not possible the fault is served as any other, for its page and a window. Large
-//! pages are mapped writable and keep no slot, so they are always dirty.
+//! If that is not possible the fault continues with its single page. Large pages are mapped
+//! writable and keep no slot, so they are always dirty.
 
-use super::{Fault, Served};
+use super::access::{Fault, Served};
 use crate::alloc;
 use crate::large::{block_frames, install, map_all, release};
 use crate::machine::Machine;
@@ -14,55 +14,51 @@ use crate::swap::Source;
 use highwater_platform::{Io, Platform};
 use highwater_units::{LARGE_PAGES, Order, Pfn, Slot, Vpn};
 
-/// Blocks that a budget must have for one page to take a whole one.
+/// Blocks that a budget must have for large pages.
 const BLOCKS_MIN: usize = 4;
 
-/// What a fault on a page could bring.
-enum Want {
-    /// The page, as ever.
+/// How a fault is served for its block.
+enum Outcome {
+    /// Not: for its page only.
     Small,
-    /// A block of zeros.
-    Zeros,
-    /// The block that went to the cluster which begins with this slot.
+    /// First touch: zeroed frames.
+    Zero,
+    /// Read from the cluster that begins with this slot.
     Cluster(Slot),
-    /// The block is in memory, unmapped.
+    /// In memory, unmapped.
     Remap,
 }
 
-/// Serves a fault for the whole block, if that can be.
-pub(super) fn resolve<P: Platform>(
-    m: &Machine<P>,
-    space: &Space<P>,
-    fault: Fault,
-) -> Option<Served> {
-    match want(m, space, fault) {
-        Want::Small => None,
-        Want::Zeros => zero(m, space, fault.vpn),
-        Want::Cluster(slot) => fetch(m, space, fault.vpn, slot),
-        Want::Remap => remap(m, space, fault.vpn),
+/// Serves a fault for its whole block; `None`: it must be served for its page.
+pub(super) fn serve<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Option<Served> {
+    match decide(m, space, fault) {
+        Outcome::Small => None,
+        Outcome::Zero => zero(m, space, fault.vpn),
+        Outcome::Cluster(slot) => fetch(m, space, fault.vpn, slot),
+        Outcome::Remap => remap(m, space, fault.vpn),
     }
 }
 
-fn want<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Want {
+fn decide<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Outcome {
     let first = block_of(fault.vpn);
     let within =
         fault.within.first <= first && first.offset(LARGE_PAGES as u64) <= fault.within.end;
     let anonymous = space.backing() == Backing::Anonymous && space.order() == Order(0);
     let enough = m.frames.len() >= BLOCKS_MIN * LARGE_PAGES;
     if !m.config.large_pages || !anonymous || !within || !enough {
-        return Want::Small;
+        return Outcome::Small;
     }
     let entry = space.entry(fault.vpn);
     match entry.page() {
-        Page::Absent => Want::Zeros,
-        Page::Resident(_) if entry.is_large() && !entry.is_mapped() => Want::Remap,
+        Page::Absent => Outcome::Zero,
+        Page::Resident(_) if entry.is_large() && !entry.is_mapped() => Outcome::Remap,
         Page::Swapped(slot) if entry.is_large() => {
             match slot.index.checked_sub((fault.vpn.0 - first.0) as u32) {
-                Some(index) => Want::Cluster(Slot { index, ..slot }),
-                None => Want::Small,
+                Some(index) => Outcome::Cluster(Slot { index, ..slot }),
+                None => Outcome::Small,
             }
         }
-        Page::Resident(_) | Page::Swapped(_) => Want::Small,
+        Page::Resident(_) | Page::Swapped(_) => Outcome::Small,
     }
 }
 
@@ -82,7 +78,7 @@ fn zero<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> Option<Serve
     Some(map(m, block, head, vpn).unwrap_or(Served::Minor))
 }
 
-/// From its cluster. The slots are free afterwards: the next write is as long, and as adjacent.
+/// Reads the block from its cluster and frees the slots: the next write needs a whole cluster too.
 fn fetch<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, slot: Slot) -> Option<Served> {
     let at = |index: usize| Slot { index: slot.index + index as u32, ..slot };
     let there = |index, entry: Entry| entry.is_large() && entry.page() == Page::Swapped(at(index));
@@ -91,11 +87,9 @@ fn fetch<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, slot: Slot) ->
         fallback();
         return None;
     };
-    // Asked while the entries are held: it stays so.
-    let head = match (0..LARGE_PAGES).any(|index| m.swap.is_cached(at(index))) {
-        true => None,
-        false => alloc::block(m),
-    };
+    // Checked while the entries are held, so that it stays true.
+    let cached = (0..LARGE_PAGES).any(|index| m.swap.is_cached(at(index)));
+    let head = if cached { None } else { alloc::block(m) };
     let Some(head) = head.filter(|head| read(m, *head, slot)) else {
         fallback();
         return None;
@@ -109,7 +103,8 @@ fn fetch<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, slot: Slot) ->
     Some(map(m, block, head, vpn).unwrap_or(Served::Major))
 }
 
-/// Fills a block of frames; frees it if that fails, for the fault to find out which page it was.
+/// Reads a block of frames; returns whether that succeeded. Frees them if it failed: the fault then
+/// reads its page alone, and returns the error if that page cannot be read.
 fn read<P: Platform>(m: &Machine<P>, head: Pfn, slot: Slot) -> bool {
     let _phase = m.enter(phase::SWAP_IN);
     let mut io = [Io::block(slot.index, head, Order::LARGE)];
@@ -121,7 +116,7 @@ fn read<P: Platform>(m: &Machine<P>, head: Pfn, slot: Slot) -> bool {
     done
 }
 
-/// Unmapped to see whether it is used: it is.
+/// Maps a block that was unmapped to see whether it is used.
 fn remap<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> Option<Served> {
     let Page::Resident(head) = space.entry(block_of(vpn)).page() else { return None };
     let unmapped = |index: usize, entry: Entry| {
@@ -134,8 +129,8 @@ fn remap<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> Option<Serv
     Some(map(m, block, head, vpn).unwrap_or(Served::Minor))
 }
 
-/// Maps the block; pages that cannot be mapped now stay in memory. Says so if the page that is
-/// wanted is one of these.
+/// Maps the block; pages that cannot be mapped now stay in memory. Returns [`Served::Again`] if the
+/// wanted page is one of these.
 fn map<P: Platform>(
     m: &Machine<P>,
     block: HeldBlock<'_, P>,
@@ -148,10 +143,7 @@ fn map<P: Platform>(
     m.swap.streams.expect(owner.space, next, 1, Source::Memory);
     release(m, block, |index, _| {
         let entry = Entry::resident(frames[index]).dirty().large();
-        match index < mapped {
-            true => entry.mapped().accessed(),
-            false => entry,
-        }
+        if index < mapped { entry.mapped().accessed() } else { entry }
     });
     let there = (wanted.0 - owner.vpn.0) < mapped as u64;
     (!there).then_some(Served::Again)

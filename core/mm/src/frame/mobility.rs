@@ -1,18 +1,18 @@
-//! What can be done with an allocated frame.
+//! Migrate types: whether the contents of an allocated frame can move.
 
-/// The kernel's migrate types that a zone has lists for.
+/// The migrate types (MIGRATE_*) for which a zone has free lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mobility {
-    /// Its contents can go to another frame: pages of spaces.
+    /// The contents can move to another frame: pages of spaces.
     Movable = 0,
-    /// It stays until who has it gives it back.
+    /// The contents stay until the frame is freed.
     Unmovable = 1,
-    /// It stays, but who has it gives it back when asked: caches.
+    /// The contents stay, but a shrinker can free them: caches of objects.
     Reclaimable = 2,
 }
 
 impl Mobility {
-    /// All of them, in the order of their values.
+    /// All types, in the order of their values.
     pub const ALL: [Mobility; 3] = [Mobility::Movable, Mobility::Unmovable, Mobility::Reclaimable];
 
     /// The name in reports.

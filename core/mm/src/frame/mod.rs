@@ -1,12 +1,12 @@
-//! One record per frame: whose page it holds, which slot still equals it, where it is.
+//! One record per frame: the page it holds, the slot with the same contents, its place.
 //!
 //! ```text
 //! Frames[pfn] = { owner: (space, vpn)?   slot: Slot?   place: Place   flags: writeback, failed
 //!                 history }
 //! ```
-//! Protocol: `owner` and `slot` change only under the lock of the page's entry, or while nobody
-//! else knows the frame. `place` changes by compare-and-swap as [`Place`] says. Every frame is in
-//! exactly one place: free in its zone, in a per-CPU batch, on a list, or in the hands of one
+//! Protocol: `owner` and `slot` change only under the lock of the page's entry, or while no other
+//! thread refers to the frame. `place` changes by compare-and-swap, as [`Place`] describes. Every
+//! frame is in exactly one place: free in its zone, in a per-CPU batch, on a list, or held by one
 //! thread.
 
 mod mobility;
@@ -30,14 +30,14 @@ pub struct Owner {
     pub vpn: Vpn,
 }
 
-/// How a write of a frame to its slot stands.
+/// The state of the write of a frame to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writeback {
-    /// None under way; slot and frame agree if the frame has a slot.
+    /// No write is in flight; if the frame has a slot, their contents are equal.
     Idle,
-    /// The device may be reading the frame: it must not be mapped.
+    /// A write is in flight: the frame must not be mapped.
     Running,
-    /// The last write failed: the slot holds anything.
+    /// The last write failed: the contents of the slot are undefined.
     Failed,
 }
 
@@ -45,15 +45,15 @@ const IDLE: u8 = 0;
 const RUNNING: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The record of one frame. 24 bytes, where words are the standard library's.
+/// The record of one frame: 24 bytes with the standard library's atomics.
 struct Frame<P: Platform> {
-    /// 0: nobody's; else 1 | vpn << 1 | space << 48.
+    /// 0: no owner; else 1 | vpn << 1 | space << 48.
     owner: P::Atomic<u64>,
     /// 0: none; else slot bits + 1.
     slot: P::Atomic<u64>,
     place: PlaceCell<P>,
     writeback: P::Atomic<u8>,
-    /// Of a file's page: 1 if it was active once. Of a run's first frame: order << 2 | mobility.
+    /// File page: 1 if it has been active. First frame of a run: order << 2 | mobility.
     history: P::Atomic<u8>,
 }
 
@@ -61,7 +61,7 @@ struct Frame<P: Platform> {
 pub struct Frames<P: Platform>(Vec<Frame<P>>);
 
 impl<P: Platform> Frames<P> {
-    /// Records of `frames` frames that are nobody's.
+    /// Records of `frames` frames without owners.
     pub fn new(frames: usize) -> Frames<P> {
         let frame = |_| Frame {
             owner: Atomic::new(0),
@@ -78,7 +78,12 @@ impl<P: Platform> Frames<P> {
         self.0.len()
     }
 
-    /// Whose page the frame holds. Stable only under the lock of that page's entry.
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The page that the frame holds. Stable only under the lock of that page's entry.
     pub fn owner(&self, pfn: Pfn) -> Option<Owner> {
         let bits = self.0[pfn.index()].owner.load(Acquire);
         (bits & 1 == 1).then_some(Owner {
@@ -87,33 +92,33 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Gives the frame to a page, or to nobody.
+    /// Sets the page that the frame holds.
     pub fn set_owner(&self, pfn: Pfn, owner: Option<Owner>) {
         let pack = |o: Owner| 1 | o.vpn.0 << 1 | u64::from(o.space.0) << 48;
         self.0[pfn.index()].owner.store(owner.map_or(0, pack), Release);
     }
 
-    /// The slot whose contents equal the frame's, as far as the entry's dirty bit allows.
+    /// The slot with the frame's contents, unless the entry's dirty bit is set.
     pub fn slot(&self, pfn: Pfn) -> Option<Slot> {
         self.0[pfn.index()].slot.load(Acquire).checked_sub(1).map(Slot::from_bits)
     }
 
-    /// Notes or forgets that slot.
+    /// Sets that slot.
     pub fn set_slot(&self, pfn: Pfn, slot: Option<Slot>) {
         self.0[pfn.index()].slot.store(slot.map_or(0, |slot| slot.to_bits() + 1), Release);
     }
 
-    /// Forgets the slot and says which it was.
+    /// Clears that slot and returns it.
     pub fn take_slot(&self, pfn: Pfn) -> Option<Slot> {
         self.0[pfn.index()].slot.swap(0, AcqRel).checked_sub(1).map(Slot::from_bits)
     }
 
-    /// Where the frame is.
+    /// The place of the frame.
     pub fn place(&self, pfn: Pfn) -> &PlaceCell<P> {
         &self.0[pfn.index()].place
     }
 
-    /// Whether the page of a file that it holds was active once.
+    /// Whether the file page in the frame has been active.
     pub fn history(&self, pfn: Pfn) -> History {
         match self.0[pfn.index()].history.load(Relaxed) {
             0 => History::New,
@@ -121,19 +126,20 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Notes that, by who has the page's entry or the frame isolated.
+    /// Sets whether the file page in the frame has been active. The caller has locked its entry, or
+    /// isolated the frame.
     pub fn set_history(&self, pfn: Pfn, history: History) {
         self.0[pfn.index()].history.store(u8::from(history == History::Active), Relaxed);
     }
 
-    /// Notes that a run begins with a frame that the caller has ([`Place::Off`]).
+    /// Records a run that starts at a frame which the caller has allocated ([`Place::Off`]).
     pub fn set_run(&self, first: Pfn, order: Order, mobility: Mobility) {
         self.0[first.index()].history.store(order.0 << 2 | mobility as u8, Relaxed);
         let changed = self.place(first).change(Place::Off, Place::Run);
-        debug_assert_eq!(changed, Ok(()), "{first:?} is in the hands of this thread");
+        debug_assert_eq!(changed, Ok(()), "{first:?} is held by this thread");
     }
 
-    /// The run that begins with a frame, if one does.
+    /// The run that starts at a frame, if one does.
     pub fn run(&self, first: Pfn) -> Option<(Order, Mobility)> {
         (self.place(first).get() == Place::Run).then(|| {
             let bits = self.0[first.index()].history.load(Relaxed);
@@ -141,19 +147,19 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Ends it: the frames are the caller's.
+    /// Ends the run that starts at a frame: the caller gets its frames.
     ///
     /// # Panics
-    /// If no run begins there.
+    /// If no run starts there.
     pub fn end_run(&self, first: Pfn) -> (Order, Mobility) {
         let run = self.run(first);
         let ended = self.place(first).change(Place::Run, Place::Off);
-        assert_eq!(ended, Ok(()), "no run begins with {first:?}");
+        assert_eq!(ended, Ok(()), "no run starts at {first:?}");
         self.0[first.index()].history.store(0, Relaxed);
-        run.expect("it has not ended before")
+        run.expect("the run had not ended")
     }
 
-    /// How its write stands.
+    /// The state of the frame's write.
     pub fn writeback(&self, pfn: Pfn) -> Writeback {
         match self.0[pfn.index()].writeback.load(Acquire) {
             IDLE => Writeback::Idle,
@@ -162,7 +168,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Notes how its write stands. `Release`: who then sees it idle sees the write done.
+    /// Sets the state of the frame's write. A thread that reads `Idle` sees the write completed.
     pub fn set_writeback(&self, pfn: Pfn, state: Writeback) {
         let bits = match state {
             Writeback::Idle => IDLE,

@@ -1,4 +1,4 @@
-//! Where an allocated frame is with respect to the LRU lists.
+//! The place of an allocated frame with respect to the LRU lists.
 //!
 //! ```text
 //!          add             drain (lru lock)         isolate (lru lock)
@@ -7,40 +7,39 @@
 //!                    | abandon              |  +------------------------+
 //!                    +--------> Orphan <----+------ abandon ------------+
 //! ```
-//! The frames of a large page but the first are tails instead: Off -> Tail -> Isolated (split) or
-//! Off (evicted). A run for who has no space: Off -> Run -> Off; it is said of its first frame.
-//! Where a page is moved to another frame, its old one goes from Isolated to Off, and the new one
-//! from Off to Batch.
+//! All frames of a large page except the first are tails: Off -> Tail -> Isolated (split) or Off
+//! (evicted). The first frame of a run goes Off -> Run -> Off. When a page moves to another frame,
+//! the old frame goes from Isolated to Off and the new one from Off to Batch.
 //!
 //! A frame whose page is dropped while another thread has it in a batch or isolated is abandoned:
-//! it becomes an orphan, and that thread frees it when it would put it on a list.
+//! it becomes an orphan, which that thread frees instead of putting it on a list.
 
 use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::Ordering::*;
 
-/// Where a frame is.
+/// The place of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Place {
-    /// On no list: free, or being filled, or being freed by the thread that holds it.
+    /// On no list: free, or held by a thread that fills or frees it.
     Off,
     /// In a CPU's batch, on its way to a list.
     Batch,
-    /// Anonymous, a candidate for eviction.
+    /// On the inactive list of anonymous pages.
     InactiveAnon,
-    /// Anonymous, used lately.
+    /// On the active list of anonymous pages.
     ActiveAnon,
-    /// Of a file, a candidate for eviction.
+    /// On the inactive list of file pages.
     InactiveFile,
-    /// Of a file, used again lately.
+    /// On the active list of file pages.
     ActiveFile,
-    /// Taken off by reclaim, or by who moves pages, which has it now.
+    /// Off its list, held by a thread that reclaims or moves the page.
     Isolated,
-    /// In a batch, isolated or a tail, and nobody's page any more.
+    /// In a batch, isolated or a tail, and owned by no page any more.
     Orphan,
-    /// Part of a large page or a folio, but its first frame: that one is listed for all.
+    /// In a large page or a folio, and not its first frame, which is listed for all.
     Tail,
-    /// The first of 2^order frames that were given out as a run; the others are off.
+    /// The first of 2^order frames that are allocated as a run; the others are off.
     Run,
 }
 
@@ -57,17 +56,17 @@ const ALL: [Place; 10] = [
     Place::Run,
 ];
 
-/// Whose pages: the two kinds are aged apart.
+/// The kind of a page. Each has its own pair of LRU lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Anonymous: swapped.
+    /// Anonymous: evicted to swap.
     Anon = 0,
-    /// Of a file: dropped, or written to their places.
+    /// Of a file: dropped, or written back.
     File = 1,
 }
 
 impl Kind {
-    /// Both, in the order of their values.
+    /// Both kinds, in the order of their values.
     pub const ALL: [Kind; 2] = [Kind::Anon, Kind::File];
 }
 
@@ -79,12 +78,15 @@ impl<P: Platform> PlaceCell<P> {
         PlaceCell(Atomic::new(Place::Off as u8))
     }
 
-    /// The present place.
+    /// The current place.
     pub fn get(&self) -> Place {
         ALL[usize::from(self.0.load(Acquire))]
     }
 
-    /// Moves from `from` to `to`; says where the frame is instead if it was not in `from`.
+    /// Changes the place from `from` to `to`.
+    ///
+    /// # Errors
+    /// The current place, if that is not `from`.
     pub fn change(&self, from: Place, to: Place) -> Result<(), Place> {
         let changed = self.0.compare_exchange(from as u8, to as u8, AcqRel, Acquire);
         changed.map(drop).map_err(|other| ALL[usize::from(other)])

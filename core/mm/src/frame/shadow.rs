@@ -1,11 +1,12 @@
-//! What the entry of an evicted page of a file remembers: when that was, to tell at its next fault
-//! how long it would have had to stay.
+//! Shadow entries: the entry of an evicted file page keeps the time of the eviction, so that a
+//! refault can tell how much longer the page should have stayed.
 //!
 //! ```text
-//! 39: there is one | 38: it was active | 37 .. 30: node | 29 .. 0: age of the node's lists
+//! bit 39: present | 38: was active | 37 .. 30: node | 29 .. 0: age of the node's lists
 //! ```
-//! The age counts evictions and activations: what came after the eviction took its place. It wraps
-//! after 4 TiB of them; a page that comes back just then is taken for a young one.
+//! The age counts evictions and activations of pages of the node: the difference is the number of
+//! pages that came into use since (refault distance). It wraps after 4 TiB; a page that returns
+//! just then looks recently evicted.
 
 use highwater_units::NodeId;
 
@@ -14,21 +15,21 @@ const ACTIVE: u64 = 1 << 38;
 const NODE_SHIFT: u32 = 30;
 const AGE: u64 = (1 << NODE_SHIFT) - 1;
 
-/// Whether a page was ever found used again.
+/// Whether a file page has been active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
-    /// It came, and went.
+    /// The page has been on the inactive list only.
     New,
-    /// It was on the active list: part of the working set.
+    /// The page has been on the active list: it belongs to the working set.
     Active,
 }
 
-/// A mark in place of an evicted page, of 40 bits.
+/// The 40-bit payload of the entry of an evicted file page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shadow(u64);
 
 impl Shadow {
-    /// Of a page that is evicted from a node now.
+    /// The shadow of a page that is evicted from a node at this age.
     pub fn new(node: NodeId, age: u64, history: History) -> Shadow {
         let active = match history {
             History::New => 0,
@@ -42,22 +43,22 @@ impl Shadow {
         self.0
     }
 
-    /// The inverse; `None` if there is none.
+    /// The inverse of [`Shadow::to_bits`]; `None` if the bits hold no shadow.
     pub fn from_bits(bits: u64) -> Option<Shadow> {
         (bits & PRESENT != 0).then_some(Shadow(bits))
     }
 
-    /// Where the page was.
+    /// The node of the evicted page.
     pub fn node(self) -> NodeId {
         NodeId((self.0 >> NODE_SHIFT) as u8)
     }
 
-    /// Whether it had been used again.
+    /// Whether the evicted page had been active.
     pub fn history(self) -> History {
         if self.0 & ACTIVE == 0 { History::New } else { History::Active }
     }
 
-    /// Evictions and activations since, when the node's age is `now`: the refault distance.
+    /// The refault distance: evictions and activations since, if the node's age is `now`.
     pub fn distance(self, now: u64) -> u64 {
         now.wrapping_sub(self.0) & AGE
     }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shadow_keeps_what_it_is_told() {
+    fn a_shadow_round_trips_through_forty_bits() {
         for history in [History::New, History::Active] {
             for (node, age) in [(0, 0), (255, AGE), (3, AGE + 5)] {
                 let shadow = Shadow::new(NodeId(node), age, history);

@@ -1,15 +1,14 @@
-//! Readahead in flight: batches that readers of files have started, until a thread needs one of
-//! their pages.
+//! Batches that readers of files submitted and no thread waits for (`fault/history.rs`).
 //!
 //! ```text
-//! reader -- put --> [Started]  by space -- take      a thread that needs a page of the batch
-//!                                       |- take_done a reader that may start no more
-//!                                       \- take_old  the thread that finishes expired batches
+//! reader -- put --> [Bucket], by space -- take      a fault on a page of the batch
+//!                                      |- take_done a reader that may not add more
+//!                                      \- take_old  the thread that completes expired batches
 //! ```
-//! Conservation: `pages` is the sum over the batches here.
-//! Locking: a queue's lock is taken under entries at most, and nothing under it. A thread that
-//! finds an entry locked registers as its waiter, then looks here; `put` adds the batch and wakes
-//! the waiters of its entries. So no thread sleeps for a batch that lies here.
+//! Conservation: `pages` counts the pages of all batches in the buckets.
+//! Locking: a bucket's lock is taken alone, under entries at most. A fault that finds an entry
+//! locked registers as a waiter before it looks into the bucket; `put` wakes the waiters under the
+//! bucket's lock. So no fault sleeps for a batch that is in a bucket.
 
 use super::read_batch::ReadBatch;
 use crate::lock_class;
@@ -18,137 +17,136 @@ use highwater_platform::{Atomic, Event, Guard, Lock, Platform, Ticket};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Queues; spaces share them.
-const QUEUES: usize = 16;
+/// Buckets; spaces share them.
+const BUCKETS: usize = 16;
 
-/// How long a batch waits for its reader before another thread finishes it.
+/// The time after which the manager's thread completes a batch.
 pub const WINDOW_EXPIRY: Nanos = Nanos(5_000_000);
 
-/// The part of all frames that may be in flight; reclaim has the rest.
+/// At most this part of all frames is in flight; the others can be reclaimed.
 const PART_OF_FRAMES: u32 = 8;
 
-/// Batches, and when they were started.
-type Started<P> = Vec<(Nanos, ReadBatch<P>)>;
+/// Batches, each with the time of its submission.
+type Bucket<P> = Vec<(Nanos, ReadBatch<P>)>;
 
-/// Whether batches may be put here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// They may not: no thread would finish expired ones.
+    /// Batches are not accepted: no thread would complete them.
     Closed = 0,
-    /// They may, and the thread that finishes expired ones wakes up in time.
+    /// Open; the thread looks for expired batches from time to time.
     Watched = 1,
-    /// They may, and that thread sleeps until it is woken.
+    /// Open; the thread sleeps until it is woken.
     Asleep = 2,
 }
 
-/// All started batches that no thread has.
+/// All batches in flight that no thread has.
 pub struct InflightReadahead<P: Platform> {
-    queues: Vec<P::Lock<Started<P>>>,
+    buckets: Vec<P::Lock<Bucket<P>>>,
     pages: P::Atomic<u32>,
     state: P::Atomic<u8>,
-    wait: P::Event,
+    wake: P::Event,
 }
 
 impl<P: Platform> InflightReadahead<P> {
-    /// Empty and closed.
+    /// No batches; closed.
     pub(super) fn new(platform: &P) -> InflightReadahead<P> {
-        let queue = |_| platform.new_lock(lock_class::PREFETCH, Started::new());
+        let bucket = |_| platform.new_lock(lock_class::PREFETCH, Bucket::new());
         InflightReadahead {
-            queues: (0..QUEUES).map(queue).collect(),
+            buckets: (0..BUCKETS).map(bucket).collect(),
             pages: Atomic::new(0),
             state: Atomic::new(State::Closed as u8),
-            wait: platform.new_event(),
+            wake: platform.new_event(),
         }
     }
 
-    /// Admits batches: there is a thread that finishes expired ones.
+    /// Accepts batches: a thread completes those that expire.
     pub fn open(&self) {
         self.state.store(State::Watched as u8, SeqCst);
     }
 
-    /// Admits no more batches. That thread finishes those that are here.
+    /// Accepts no more batches; the thread completes those that there are.
     pub fn close(&self) {
         self.state.store(State::Closed as u8, SeqCst);
-        self.wait.notify_all();
+        self.wake.notify_all();
     }
 
-    /// Whether another batch may be started, on a machine of `frames` frames.
-    pub fn admits(&self, frames: u32) -> bool {
-        self.is_open() && self.pages.load(SeqCst) < frames / PART_OF_FRAMES
+    /// Whether one more batch may be submitted, with a budget of `frames`.
+    pub fn admits(&self, frames: usize) -> bool {
+        self.is_open() && self.pages.load(SeqCst) < frames as u32 / PART_OF_FRAMES
     }
 
-    fn queue(&self, space: SpaceId) -> &P::Lock<Started<P>> {
-        &self.queues[usize::from(space.0) % QUEUES]
+    fn bucket(&self, space: SpaceId) -> &P::Lock<Bucket<P>> {
+        &self.buckets[usize::from(space.0) % BUCKETS]
     }
 
-    /// Puts a started batch of pages of `space` here, for the thread that needs one of them.
+    /// Adds a submitted batch of pages of `space`.
     pub fn put(&self, platform: &P, space: &Space<P>, batch: ReadBatch<P>) {
         self.pages.fetch_add(batch.pages(), SeqCst);
         let now = platform.now();
-        let mut queue = self.queue(space.id()).lock();
-        queue.visits(1);
-        // Under the lock: afterwards another thread may have taken the batch.
+        let mut bucket = self.bucket(space.id()).lock();
+        bucket.visits(1);
+        // Under the lock: without it another thread may take the batch first.
         batch.wake_waiters(space);
-        queue.push((now, batch));
-        drop(queue);
+        bucket.push((now, batch));
+        drop(bucket);
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
         if self.state.load(SeqCst) == asleep
             && self.state.compare_exchange(asleep, watched, SeqCst, SeqCst).is_ok()
         {
-            self.wait.notify_all();
+            self.wake.notify_all();
         }
     }
 
-    /// Takes the batch that reads a page.
+    /// Removes the batch that has a page.
     pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<ReadBatch<P>> {
         if self.pages.load(SeqCst) == 0 {
             return None;
         }
-        self.take_first(self.queue(space), |_, batch| batch.has(space, vpn))
+        self.take_first(self.bucket(space), |_, batch| batch.has(space, vpn))
     }
 
-    /// Takes a batch that was put here before a time.
+    /// Removes a batch that was submitted before a time.
     pub fn take_old(&self, before: Nanos) -> Option<ReadBatch<P>> {
-        self.queues.iter().find_map(|queue| self.take_first(queue, |since, _| since < before))
+        self.buckets.iter().find_map(|bucket| self.take_first(bucket, |since, _| since < before))
     }
 
-    /// Takes a batch that can be finished without a wait.
+    /// Removes a batch that completes without a wait.
     pub fn take_done(&self, platform: &P) -> Option<ReadBatch<P>> {
-        let done = |queue| self.take_first(queue, |_, batch| batch.is_over(platform));
-        self.queues.iter().find_map(done)
+        let done = |_, batch: &ReadBatch<P>| batch.is_done(platform);
+        self.buckets.iter().find_map(|bucket| self.take_first(bucket, done))
     }
 
     fn take_first(
         &self,
-        queue: &P::Lock<Started<P>>,
+        bucket: &P::Lock<Bucket<P>>,
         wanted: impl Fn(Nanos, &ReadBatch<P>) -> bool,
     ) -> Option<ReadBatch<P>> {
-        let mut queue = queue.lock();
-        let at = queue.iter().position(|(since, batch)| wanted(*since, batch));
-        queue.visits(at.map_or(queue.len(), |at| at + 1));
-        let (_, batch) = queue.swap_remove(at?);
-        drop(queue);
+        let mut bucket = bucket.lock();
+        let at = bucket.iter().position(|(since, batch)| wanted(*since, batch));
+        bucket.visits(at.map_or(bucket.len(), |at| at + 1));
+        let (_, batch) = bucket.swap_remove(at?);
+        drop(bucket);
         self.pages.fetch_sub(batch.pages(), SeqCst);
         Some(batch)
     }
 
-    /// A ticket for [`InflightReadahead::watch`].
+    /// A ticket for [`InflightReadahead::wait`].
     pub fn ticket(&self) -> Ticket {
-        self.wait.ticket()
+        self.wake.ticket()
     }
 
-    /// Whether batches are admitted.
+    /// Whether batches are accepted.
     pub fn is_open(&self) -> bool {
         self.state.load(SeqCst) != State::Closed as u8
     }
 
-    /// Sleeps until batches have expired, or a [`InflightReadahead::close`] after `ticket`.
-    pub fn watch(&self, ticket: Ticket) {
+    /// Waits until a batch may have expired, or [`InflightReadahead::close`] after `ticket`.
+    pub fn wait(&self, ticket: Ticket) {
         let (asleep, watched) = (State::Asleep as u8, State::Watched as u8);
-        // Set before `pages` is read: a thread that adds some afterwards sees it.
+        // Before `pages` is read: a reader that adds pages afterwards sees the state.
         let _ = self.state.compare_exchange(watched, asleep, SeqCst, SeqCst);
         let timeout = if self.pages.load(SeqCst) == 0 { None } else { Some(WINDOW_EXPIRY) };
-        self.wait.wait(ticket, timeout);
+        self.wake.wait(ticket, timeout);
         let _ = self.state.compare_exchange(asleep, watched, SeqCst, SeqCst);
     }
 }

@@ -1,40 +1,42 @@
-//! A batch of device reads: runs of pages whose entries stay locked until their frames are filled.
-//! `fault` starts batches and maps what they read.
+//! A batch of readahead: runs of pages that one device reads. `fault/batch.rs` finishes it.
 //!
 //! ```text
-//! ReadBatch -- [ReadRun] consecutive pages: their locked entries, and frames for them
-//!           |- [Io]      the transfers that fill these, one for each stretch of the device
-//!           \- InFlight  the read, once it has started
+//! ReadBatch -- [ReadRun]   adjacent pages: their locked entries, frames for them
+//!                |- [Io]         the transfers, one for each stretch on the device
+//!                \- InFlight     once submitted
 //! ```
-//! Locking: none; one thread has a batch at a time. Its entries stay locked when no thread has it.
+//! Locking: none; one thread at a time has a batch. Its entries stay locked while it is in flight.
 
-use crate::phase::{self, PhaseGuard};
 use crate::space::Left;
+#[cfg(feature = "history")]
+use crate::space::Space;
 use crate::stats::Stats;
 use crate::swap::{InFlight, Swap};
 use highwater_platform::{DeviceInfo, Io, Platform};
+#[cfg(feature = "history")]
+use highwater_units::SpaceId;
 use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, Vpn};
 
-/// Transfers of a batch.
-const BATCH: usize = 32;
+/// Most transfers of a batch.
+const TRANSFERS_MAX: usize = 32;
 
-/// Pages of files in a batch: a quarter of a readahead window. The reader then finds its first
-/// pages, and requests the next window, while the device reads the rest.
-const FILE_BATCH: usize = 64;
+/// Most pages of files in a batch: a quarter of a window, so that its first pages can be used, and
+/// the next window requested, while the device reads the others.
+const FILE_PAGES_MAX: usize = 64;
 
-/// Consecutive pages whose entries are locked, and whose frames are being filled.
+/// Adjacent pages, their entries locked, their frames being filled.
 pub struct ReadRun {
-    /// The locked entries.
+    /// The entries.
     pub left: Left,
     /// Where the pages are on the device.
     pub slots: [Slot; RUN_PAGES_MAX],
-    /// The frames they are read into.
+    /// The frames to fill.
     pub frames: FrameList,
-    /// The pages of the run from this one on stay unmapped.
+    /// The run that begins with this page is left unmapped.
     pub marker: Option<Vpn>,
 }
 
-/// Runs of pages that one device reads together.
+/// Runs of pages that one device reads.
 pub struct ReadBatch<P: Platform> {
     pub(super) runs: Vec<ReadRun>,
     ios: Vec<Io>,
@@ -49,32 +51,32 @@ impl<P: Platform> Default for ReadBatch<P> {
 }
 
 impl<P: Platform> ReadBatch<P> {
-    /// Number of runs.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// The device, unless the batch is empty.
+    /// The device; `None` if the batch is empty.
     pub fn device(&self) -> Option<u8> {
         self.runs.first().map(|run| run.slots[0].device)
     }
 
-    /// The most pages of a batch, on a machine of `frames` frames.
+    /// The number of pages at which the batch is full, with a budget of `frames`.
     pub fn pages_max(&self, swap: &Swap<P>, frames: usize) -> usize {
         let device = self.device().and_then(|device| swap.info(device));
         if device.is_some_and(DeviceInfo::is_for_files) {
-            (frames / 16).clamp(1, FILE_BATCH)
+            (frames / 16).clamp(1, FILE_PAGES_MAX)
         } else {
-            (frames / 64).clamp(1, BATCH)
+            (frames / 64).clamp(1, TRANSFERS_MAX)
         }
     }
 
-    /// Whether a run fits, wherever its slots are.
+    /// Whether one more run fits, even if no two of its slots are adjacent.
     pub fn has_room(&self) -> bool {
-        self.ios.len() + RUN_PAGES_MAX <= BATCH
+        self.ios.len() + RUN_PAGES_MAX <= TRANSFERS_MAX
     }
 
-    /// Adds a run. There is room for it.
+    /// Adds a run. There must be room for it.
     pub fn add(&mut self, run: ReadRun) {
         let slots = &run.slots[..run.frames.len()];
         let mut at = 0;
@@ -86,29 +88,27 @@ impl<P: Platform> ReadBatch<P> {
         self.runs.push(run);
     }
 
-    /// Starts the read of a batch that is not empty.
-    pub fn start(&mut self, platform: &P, swap: &Swap<P>) {
-        let _phase = PhaseGuard::enter(platform, phase::SWAP_IN);
-        let device = self.device().expect("an empty batch is not started");
+    /// Submits the transfers. The batch must not be empty.
+    pub fn submit(&mut self, swap: &Swap<P>, platform: &P) {
+        let device = self.device().expect("a submitted batch has a run");
         self.reading = Some(swap.start_read(platform, device, &mut self.ios));
     }
 
-    /// Whether [`ReadBatch::finish`] would not wait.
-    pub fn is_over(&self, platform: &P) -> bool {
+    /// Whether [`ReadBatch::complete`] would not wait.
+    pub fn is_done(&self, platform: &P) -> bool {
         self.reading.as_ref().is_some_and(|reading| reading.is_over(platform))
     }
 
-    /// Waits for the device; calls `done` with each run and the number of its first pages that were
-    /// read. The batch is empty afterwards.
-    pub fn finish(
+    /// Waits for the device; calls `finish` with each run and the number of its first pages that
+    /// were read. The batch is then empty.
+    pub fn complete(
         &mut self,
-        platform: &P,
         swap: &Swap<P>,
+        platform: &P,
         stats: &Stats,
-        mut done: impl FnMut(ReadRun, usize),
+        mut finish: impl FnMut(ReadRun, usize),
     ) {
-        let _phase = PhaseGuard::enter(platform, phase::SWAP_IN);
-        let reading = self.reading.take().expect("the batch was started");
+        let reading = self.reading.take().expect("only a submitted batch completes");
         swap.finish_read(platform, stats, reading, &mut self.ios);
         let mut at = 0;
         for run in self.runs.drain(..) {
@@ -116,8 +116,28 @@ impl<P: Platform> ReadBatch<P> {
             let of_run = results.skip(at).take(run.frames.len());
             let good = of_run.take_while(Result::is_ok).count();
             at += run.frames.len();
-            done(run, good);
+            finish(run, good);
         }
         self.ios.clear();
+    }
+}
+
+/// What [`super::InflightReadahead`] needs of a batch that no thread has.
+#[cfg(feature = "history")]
+impl<P: Platform> ReadBatch<P> {
+    /// The number of pages.
+    pub fn pages(&self) -> u32 {
+        self.runs.iter().map(|run| run.frames.len() as u32).sum()
+    }
+
+    /// Whether the batch has a page.
+    pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
+        self.runs.iter().any(|run| run.left.has(space, vpn))
+    }
+
+    /// Wakes the threads that wait for an entry of the batch, so that they look for the batch. All
+    /// its pages are of `space`.
+    pub fn wake_waiters(&self, space: &Space<P>) {
+        self.runs.iter().for_each(|run| run.left.wake_waiters(space));
     }
 }

@@ -15,7 +15,7 @@ impl<P: Platform> Manager<P> {
     pub fn migrate_folio(&self, head: Pfn, mode: Mode) -> bool {
         let m = &self.machine;
         let Some(order) = order_of(m, head).filter(|order| *order > Order(0)) else { return false };
-        let Some(to) = alloc::spare_run(m, order) else { return false };
+        let Some(to) = alloc::run_noreclaim(m, order) else { return false };
         let list = m.node_of(head).lru.isolate_frame(&m.frames, head, mode);
         let outcome = list.map(|list| migrate_folio(m, head, list, to, order, mode));
         match outcome {
@@ -33,7 +33,7 @@ impl<P: Platform> Manager<P> {
     /// are to be had without reclaim; returns how many were moved. What is in use stays.
     pub fn migrate(&self, first: Pfn, frames: usize, mode: Mode) -> usize {
         let m = &self.machine;
-        let Some(to) = alloc::spare(m, frames.min(RUN_PAGES_MAX)) else { return 0 };
+        let Some(to) = alloc::frames_noreclaim(m, frames.min(RUN_PAGES_MAX)) else { return 0 };
         let mut batches = [FrameBatch::default(); List::ALL.len()];
         for pfn in (0..to.len() as u32).map(|index| first.offset(index)) {
             if let Some(list) = m.node_of(pfn).lru.isolate_frame(&m.frames, pfn, mode) {

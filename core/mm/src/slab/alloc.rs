@@ -1,56 +1,57 @@
-//! Objects from slabs: the CPU's own list, and what fills it (___slab_alloc).
+//! Allocation from slabs: the CPU's free list, and its refill (___slab_alloc).
 //!
 //! ```text
-//! own list -> freed by others -> partial slabs of the CPU -> of its node -> of other nodes -> new
+//! free list -> objects that others freed into the CPU's slab -> partial slabs: the CPU's, its
+//! node's, other nodes' -> a new slab
 //! ```
-//! The last step waits for memory, so the CPU's lock is let go meanwhile; the thread may find
-//! itself on another CPU afterwards, or somebody's slab there. A slab it brings is then a partial
-//! one.
+//! The last step may wait for memory, so it releases the CPU's lock. The thread may then be on
+//! another CPU, or another thread may have refilled this one: the new slab becomes a partial slab.
 
+use super::Slabs;
 use super::cache::{Cache, CpuSlabs, Event};
 use super::node::Node;
+use super::object::{CacheId, Object};
 use super::record::{Pages, Taken};
 use super::sizing::objects_in;
 use super::source::SlabPages;
-use super::{CacheId, Object, Slabs};
 use highwater_platform::Atomic;
 use highwater_platform::{Cpu, Guard, Lock};
 use highwater_units::{CpuId, Order};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What there is for a CPU whose own list is empty.
+/// The result of a refill of a CPU's free list.
 enum Refill {
     /// The list has objects.
     Done,
-    /// Only a new slab does; its record.
+    /// A new slab is needed; this is its record.
     Grow(u32),
-    /// Nothing: there can be no more slabs.
+    /// A new slab is needed, but there are no more records.
     Nothing,
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// An object; `None`: there is no memory for one.
+    /// Allocates an object; `None` if there is no memory.
     pub fn alloc(&self, cache: CacheId) -> Option<Object> {
         let mut object = None;
         self.alloc_bulk(cache, 1, |one| object = Some(one));
         object
     }
 
-    /// Up to `count` objects, in one go; returns how many there were memory for.
+    /// Allocates up to `count` objects together; returns how many there was memory for.
     pub fn alloc_bulk(&self, cache: CacheId, count: usize, mut each: impl FnMut(Object)) -> usize {
         let cache = self.cache(cache);
-        let hand_out = |id, index| {
+        let allocated = |id, index| {
             let slab = self.table.get(id);
-            slab.hand_out(index);
+            slab.mark_used(index);
             each(Object(slab.address_of(index)));
         };
         match &cache.sheaves {
-            Some(sheaves) => self.take_from_sheaves(cache, sheaves, count, hand_out),
-            None => self.take_objects(cache, count, hand_out),
+            Some(sheaves) => self.take_from_sheaves(cache, sheaves, count, allocated),
+            None => self.take_objects(cache, count, allocated),
         }
     }
 
-    /// Takes objects off CPU lists; they are not handed out yet.
+    /// Takes free objects from the CPU's free list, refilling it as needed; they stay marked free.
     pub(super) fn take_objects(
         &self,
         cache: &Cache<S::Platform>,
@@ -86,7 +87,7 @@ impl<S: SlabPages> Slabs<S> {
         taken
     }
 
-    /// Takes up to `count` objects of the CPU's own list.
+    /// Takes up to `count` objects from the CPU's free list.
     fn pop(&self, mine: &mut CpuSlabs, count: usize, each: &mut impl FnMut(u32, u16)) -> usize {
         let Some(id) = mine.slab else { return 0 };
         let slab = self.table.get(id);
@@ -99,7 +100,7 @@ impl<S: SlabPages> Slabs<S> {
         popped
     }
 
-    /// Fills the CPU's own list, which is empty.
+    /// Refills the CPU's free list, which is empty.
     fn refill(&self, cache: &Cache<S::Platform>, cpu: CpuId, mine: &mut CpuSlabs) -> Refill {
         let mut event = Event::AllocRefill;
         loop {
@@ -122,7 +123,7 @@ impl<S: SlabPages> Slabs<S> {
         let own = usize::from(self.platform().node_of(cpu).0) % cache.nodes.len();
         for step in 0..cache.nodes.len() {
             let node = &cache.nodes[(own + step) % cache.nodes.len()];
-            // Others keep what they need themselves.
+            // Other nodes keep their minimum.
             let least = if step == 0 { 0 } else { cache.sizing.min_partial };
             if node.partial() > least && self.take_partial(cache, node, cpu, mine) {
                 return Refill::Done;
@@ -131,8 +132,8 @@ impl<S: SlabPages> Slabs<S> {
         cache.take_record(mine, &self.table).map_or(Refill::Nothing, Refill::Grow)
     }
 
-    /// Takes the first slab of a node's list to allocate from, and more for the CPU's partial list,
-    /// half of what that holds (get_partial_node). Says whether there was one.
+    /// Takes the first slab of a node's list to allocate from, and fills half of the CPU's partial
+    /// list with the next ones (get_partial_node). Returns whether there was a slab.
     fn take_partial(
         &self,
         cache: &Cache<S::Platform>,
@@ -166,7 +167,7 @@ impl<S: SlabPages> Slabs<S> {
         moved > 0
     }
 
-    /// Makes a slab, frozen; returns the first of its objects. No lock is held.
+    /// Allocates a slab, frozen; returns its first object. No lock is held.
     fn grow(&self, cache: &Cache<S::Platform>, record: u32) -> Option<u16> {
         let (order, least) = (cache.sizing.order, cache.sizing.order_min);
         let run =
@@ -180,7 +181,8 @@ impl<S: SlabPages> Slabs<S> {
         Some(head)
     }
 
-    /// Gives a new slab to a CPU, or its record back. Says whether there is something to allocate.
+    /// Gives a new slab to a CPU, or returns its record if there was no memory. Returns whether the
+    /// CPU has a slab to allocate from.
     fn adopt(
         &self,
         cache: &Cache<S::Platform>,

@@ -1,98 +1,87 @@
-//! A cache: objects of one size, and what each CPU and each node has of them.
+//! A cache: objects of one size, with the slabs of each CPU and each node.
 //!
 //! ```text
 //! Cache -- Sizing
-//!       |- CPU: Lock<CpuSlabs>   the slab it allocates from, partial ones     class SlabCpu
+//!       |- CPU: Lock<CpuSlabs>   the slab it allocates from, partial slabs    class SlabCpu
 //!       |- Node                  partial slabs                               class SlabNode
-//!       |- Sheaves               objects in front of slabs                   sheaf.rs
-//!       \- spare: Lock<..>       records that no slab has                    class SlabRecords
+//!       |- Sheaves               free objects in front of slabs              barn.rs
+//!       \- spare: Lock<..>       unused records                              class SlabRecords
 //! ```
-//! Locking: a CPU's lock, then a node's or that of the spare records. A CPU number is a hint: what
-//! it names has a lock, which its own threads take without waiting for others.
+//! Locking: a CPU's lock, then a node's or the lock of spare records. A thread may migrate to
+//! another CPU at any time, hence the locks of CPUs, which are rarely contended.
 
+use super::barn::Sheaves;
+use super::node::Node;
+use super::object::CacheId;
 use super::record::{Pages, Slab};
-use super::sheaf::Sheaves;
 use super::sizing::Sizing;
 use super::table::Table;
 use super::used::Marks;
 use crate::lock_class;
-use crate::slab::node::Node;
 use highwater_platform::{Lock, Platform};
 use highwater_units::{CpuId, Order};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A cache of a [`super::Slabs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CacheId(pub(super) u16);
-
-impl CacheId {
-    /// How many caches were made before it.
-    #[inline]
-    pub fn index(self) -> usize {
-        self.0.into()
-    }
-}
-
-/// What a cache is for.
+/// The specification of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSpec {
     /// Its name in reports.
     pub name: String,
-    /// Bytes of an object, 8 to 64 KiB.
+    /// The size of an object, 8 bytes to 64 KiB.
     pub size: u32,
-    /// Whether it is noted who asked for each object.
+    /// Whether callers are recorded.
     pub callers: Callers,
-    /// How it is noted that objects are in use.
+    /// How allocated objects are marked.
     pub marks: Marks,
-    /// Slabs have this order at least. Larger slabs have fewer records.
+    /// The least order of slabs. Larger slabs need fewer records.
     pub order: Order,
 }
 
-/// Whether it is noted who asked for an object.
+/// Whether a cache records the caller of each allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callers {
-    /// No.
+    /// Not recorded.
     Unknown,
-    /// Yes: 4 bytes for each object.
+    /// Recorded, in 4 bytes for each object.
     Noted,
 }
 
-/// How often something happened, by CPU: names are those of the kernel's SLUB_STATS.
+/// Events that each CPU counts, named as in the kernel's SLUB_STATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An object came from the CPU's own list.
+    /// An object came from the CPU's free list.
     AllocFastpath,
     /// That list was empty.
     AllocSlowpath,
-    /// It was filled with what others freed into the CPU's slab.
+    /// It was refilled with objects that other CPUs freed into the CPU's slab.
     AllocRefill,
-    /// It was filled from the CPU's partial slabs.
+    /// It was refilled from the CPU's partial slabs.
     CpuPartialAlloc,
-    /// It was filled from a node's list.
+    /// It was refilled from a node's list.
     AllocFromPartial,
-    /// Slabs that came to a CPU's partial list from a node's.
+    /// A slab moved from a node's list to a CPU's partial list.
     CpuPartialNode,
-    /// A new slab was made.
+    /// A slab was allocated.
     AllocSlab,
-    /// An object went to the CPU's own list.
+    /// An object was freed to the CPU's free list.
     FreeFastpath,
-    /// It went to another slab.
+    /// An object was freed to another slab.
     FreeSlowpath,
-    /// That one was a CPU's.
+    /// That slab was frozen.
     FreeFrozen,
-    /// That one was full, and became this CPU's.
+    /// That slab was full, and this CPU took it.
     CpuPartialFree,
-    /// A CPU's partial list went to the nodes.
+    /// A CPU's partial list was moved to the nodes.
     CpuPartialDrain,
-    /// A slab was given back.
+    /// A slab was freed.
     FreeSlab,
 }
 
-/// Number of events.
+/// The number of events.
 pub const EVENTS: usize = 13;
 
 impl Event {
-    /// All of them, in the order of their values.
+    /// All events, in the order of their values.
     pub const ALL: [Event; EVENTS] = [
         Event::AllocFastpath,
         Event::AllocSlowpath,
@@ -129,16 +118,16 @@ impl Event {
     }
 }
 
-/// What a CPU has of a cache.
+/// The slabs of a cache that a CPU has.
 #[derive(Default)]
 pub(super) struct CpuSlabs {
     /// The slab it allocates from, frozen.
     pub(super) slab: Option<u32>,
-    /// The first of its objects that are this CPU's alone.
+    /// The first object of the CPU's free list, which has objects of that slab.
     pub(super) head: Option<u16>,
     /// Frozen slabs with free objects, the newest last.
     pub(super) partial: Vec<u32>,
-    /// Records at hand.
+    /// Unused records.
     pub(super) spare: Vec<u32>,
 }
 
@@ -149,7 +138,7 @@ pub(super) struct Cache<P: Platform> {
     pub(super) sizing: Sizing,
     pub(super) cpus: Vec<P::Lock<CpuSlabs>>,
     pub(super) nodes: Vec<Node<P>>,
-    /// Arrays of objects in front of its slabs, where it has them.
+    /// Arrays of free objects in front of slabs, if they are on.
     pub(super) sheaves: Option<Sheaves<P>>,
     spare: P::Lock<Vec<u32>>,
     events: Vec<[AtomicU64; EVENTS]>,
@@ -185,12 +174,12 @@ impl<P: Platform> Cache<P> {
         self.events[usize::from(cpu.0)][event as usize].fetch_add(times as u64, Relaxed);
     }
 
-    /// How often something happened, on all CPUs.
+    /// The count of an event, over all CPUs.
     pub(super) fn counted(&self, event: Event) -> u64 {
         self.events.iter().map(|cpu| cpu[event as usize].load(Relaxed)).sum()
     }
 
-    /// A record that no slab has; `None`: there are no more.
+    /// Takes an unused record, or creates one; `None` if there are 16 Mi already.
     pub(super) fn take_record(&self, mine: &mut CpuSlabs, table: &Table<P>) -> Option<u32> {
         if mine.spare.is_empty() {
             let mut spare = self.spare.lock();
@@ -209,7 +198,7 @@ impl<P: Platform> Cache<P> {
         })
     }
 
-    /// Gives one back.
+    /// Returns a record.
     pub(super) fn put_record(&self, mine: &mut CpuSlabs, id: u32) {
         mine.spare.push(id);
         if mine.spare.len() > 2 * RECORDS {
@@ -218,7 +207,7 @@ impl<P: Platform> Cache<P> {
     }
 }
 
-/// Runs of pages on their way back to their source, when no lock is held any more.
+/// Pages of ended slabs, to be freed when no lock is held.
 #[must_use]
 #[derive(Default)]
 pub(super) struct Doomed(pub(super) Vec<(Pages, CacheId)>);

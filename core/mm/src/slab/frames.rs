@@ -1,6 +1,6 @@
-//! Runs of pages from a manager's frames.
+//! A source of slabs' pages: the frames of a manager.
 
-use super::CacheId;
+use super::object::CacheId;
 use super::source::SlabPages;
 use crate::alloc;
 use crate::machine::Machine;
@@ -9,8 +9,8 @@ use highwater_platform::Platform;
 use highwater_units::{NodeId, Order, Pfn};
 use std::sync::Arc;
 
-/// A source of frames: each page is the frame of its number. A slab stays where it is, but its
-/// cache gives it back when asked, so it counts as reclaimable.
+/// A source of frames; page numbers are pfns. Slabs cannot be migrated, but a shrinker frees them,
+/// so their frames are reclaimable.
 pub struct Frames<P: Platform> {
     machine: Arc<Machine<P>>,
 }

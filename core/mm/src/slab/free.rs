@@ -1,41 +1,43 @@
-//! Objects back into slabs (__slab_free), from any CPU.
+//! Frees objects into their slabs, from any CPU (__slab_free).
 //!
 //! ```text
-//! slab of this CPU ── its own list
-//! another, frozen, or with other objects free ── one exchange of its state
-//! one that was full ── frozen: this CPU's partial list; the oldest of it to the nodes, all at once
-//! one that is empty now, on a node's list ── kept, or its pages given back, under the node's lock
+//! the CPU's own slab                        its free list, no exchange
+//! a frozen slab, or one with free objects   one exchange of its state
+//! a full slab                               this CPU freezes it and adds it to its partial list;
+//!                                           a full partial list goes to the nodes at once
+//! a node's slab that becomes empty          kept or freed, under the node's lock
 //! ```
 
+use super::Slabs;
 use super::cache::{Cache, CpuSlabs, Doomed, Event};
+use super::object::{CacheId, Object};
 use super::record::{Chain, Freed, Pages, Slab, State, freed};
 use super::source::{SlabPages, page_count};
-use super::{CacheId, Object, Slabs};
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Cpu, Guard, Lock};
 use highwater_units::{CpuId, PAGE_SHIFT};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<S: SlabPages> Slabs<S> {
-    /// Gives an object back, whoever has allocated it, on whatever CPU.
+    /// Frees an object, on any CPU.
     ///
     /// # Errors
-    /// It is none, or is free already: nothing has changed.
+    /// No object begins there, or it is free already; nothing changes.
     pub fn free(&self, object: Object) -> Result<(), FreeError> {
-        let place = self.hand_back(object)?;
+        let place = self.mark_free(object)?;
         self.put_back(&[place]);
         Ok(())
     }
 
-    /// Gives objects back in one go: cheaper where those of a slab follow each other.
+    /// Frees objects together: cheaper than one by one if objects of a slab are adjacent.
     ///
     /// # Errors
-    /// The first that is none, or free already; all others are given back.
+    /// The error of the first object that cannot be freed; all others are freed.
     pub fn free_bulk(&self, objects: &[Object]) -> Result<(), FreeError> {
         let mut outcome = Ok(());
         let mut found = Vec::with_capacity(objects.len());
         for object in objects {
-            match self.hand_back(*object) {
+            match self.mark_free(*object) {
                 Ok(place) => found.push(place),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
@@ -44,7 +46,41 @@ impl<S: SlabPages> Slabs<S> {
         outcome
     }
 
-    /// Where an object is, if it is one.
+    /// Frees an object after a grace period that starts after this call.
+    ///
+    /// # Errors
+    /// See [`Slabs::free`].
+    pub fn free_deferred(&self, object: Object) -> Result<(), FreeError> {
+        let place = self.mark_free(object)?;
+        self.deferred.push(|| self.platform().cpu(), place);
+        Ok(())
+    }
+
+    /// Marks the end of a grace period, and the start of the next. One caller at a time.
+    pub fn end_grace_period(&self) {
+        self.deferred.end_grace_period();
+    }
+
+    /// Frees deferred objects of this CPU whose grace period has ended, oldest first, in batches
+    /// until there are `count`; returns how many.
+    pub fn free_expired(&self, count: usize) -> usize {
+        let (epoch, cpu) = (self.deferred.epoch(), self.platform().cpu());
+        let mut freed = 0;
+        while freed < count
+            && let Some(places) = self.deferred.pop_expired(cpu, epoch)
+        {
+            freed += places.len();
+            self.put_back(&places);
+        }
+        freed
+    }
+
+    /// Frees all deferred objects of all CPUs. No thread may be reading them.
+    pub fn free_all_deferred(&self) {
+        self.deferred.drain(|places| self.put_back(places));
+    }
+
+    /// The slab and index of an object.
     #[inline]
     pub(super) fn find(&self, object: Object) -> Result<(u32, u16), FreeError> {
         let id = self.map.get(object.0 >> PAGE_SHIFT).ok_or(FreeError::Foreign)?;
@@ -52,15 +88,15 @@ impl<S: SlabPages> Slabs<S> {
         Ok((id, index))
     }
 
-    /// Notes that an object came back.
-    pub(super) fn hand_back(&self, object: Object) -> Result<(u32, u16), FreeError> {
+    /// Marks an object free; it is not on a free list yet.
+    fn mark_free(&self, object: Object) -> Result<(u32, u16), FreeError> {
         let (id, index) = self.find(object)?;
-        self.table.get(id).hand_back(index)?;
+        self.table.get(id).mark_free(index)?;
         Ok((id, index))
     }
 
-    /// Puts objects that nobody has where their caches have them first.
-    pub(super) fn put_back(&self, places: &[(u32, u16)]) {
+    /// Puts free objects into the sheaves of their caches, or into their slabs.
+    fn put_back(&self, places: &[(u32, u16)]) {
         let cache_of = |place: &(u32, u16)| self.table.get(place.0).cache;
         for same in places.chunk_by(|a, b| cache_of(a) == cache_of(b)) {
             match &self.cache(cache_of(&same[0])).sheaves {
@@ -72,8 +108,8 @@ impl<S: SlabPages> Slabs<S> {
         }
     }
 
-    /// Puts objects that nobody has into their slabs, those of one that follow each other together.
-    /// Returns how many pages were given back for that.
+    /// Puts free objects into their slabs, adjacent ones of a slab together; returns how many pages
+    /// were freed.
     pub(super) fn put_places(&self, places: &[(u32, u16)]) -> u64 {
         let mut indices = Vec::new();
         let put = |same: &[(u32, u16)]| {
@@ -84,7 +120,7 @@ impl<S: SlabPages> Slabs<S> {
         places.chunk_by(|a, b| a.0 == b.0).map(put).sum()
     }
 
-    /// The same with objects of one slab.
+    /// Puts free objects of one slab into it; returns how many pages were freed.
     fn put_objects(&self, id: u32, indices: &[u16]) -> u64 {
         let slab = self.table.get(id);
         let cache = self.cache(slab.cache);
@@ -107,7 +143,7 @@ impl<S: SlabPages> Slabs<S> {
         self.give_pages(doomed)
     }
 
-    /// Puts a chain into a slab that is not the CPU's present one.
+    /// Puts a chain into a slab that the CPU does not allocate from.
     fn put_chain(
         &self,
         cache: &Cache<S::Platform>,
@@ -144,8 +180,8 @@ impl<S: SlabPages> Slabs<S> {
         mine.partial.push(id);
     }
 
-    /// Puts the last objects into a slab of a node's list; of more empty ones than are kept, it is
-    /// given back. Fails with its state, if it is another slab's case by now.
+    /// Puts the last objects into a slab on a node's list, and frees the slab if the node has
+    /// enough partial ones. Fails with the state if that has changed and another case applies.
     fn empty(
         &self,
         cache: &Cache<S::Platform>,
@@ -170,8 +206,8 @@ impl<S: SlabPages> Slabs<S> {
         Ok(())
     }
 
-    /// Moves the CPU's partial slabs to the lists of their nodes; of more empty ones than are kept,
-    /// the pages are given back (__unfreeze_partials).
+    /// Moves the CPU's partial slabs to the lists of their nodes, and frees empty ones if a node
+    /// has enough partial ones (__unfreeze_partials).
     pub(super) fn unfreeze(
         &self,
         cache: &Cache<S::Platform>,
@@ -188,9 +224,10 @@ impl<S: SlabPages> Slabs<S> {
             list.visits(same.len());
             for id in same {
                 let state = self.table.get(*id).unfreeze();
-                match state.out == 0 && list.len() >= cache.sizing.min_partial {
-                    true => empty.push(*id),
-                    false => node.add(&mut list, &self.table, *id),
+                if state.out == 0 && list.len() >= cache.sizing.min_partial {
+                    empty.push(*id);
+                } else {
+                    node.add(&mut list, &self.table, *id);
                 }
             }
         }
@@ -200,7 +237,7 @@ impl<S: SlabPages> Slabs<S> {
         mine.partial.clear();
     }
 
-    /// Ends an empty slab that is on no list.
+    /// Ends an empty slab that is on no list; its pages are freed later.
     pub(super) fn doom(
         &self,
         cache: &Cache<S::Platform>,
@@ -218,7 +255,7 @@ impl<S: SlabPages> Slabs<S> {
         doomed.0.push((pages, cache.id));
     }
 
-    /// Gives the pages of ended slabs back; returns how many. No lock is held.
+    /// Frees the pages of ended slabs; returns how many. No lock is held.
     pub(super) fn give_pages(&self, doomed: Doomed) -> u64 {
         let give = |(pages, cache): &(Pages, CacheId)| {
             self.source.give(pages.first, pages.order, *cache);

@@ -1,27 +1,28 @@
-//! Objects smaller than pages, from slabs: runs of pages cut into objects of one size (SLUB).
+//! Objects smaller than pages, from slabs: runs of pages that hold objects of one size (SLUB).
 //!
 //! ```text
-//! Slabs -- Cache x n   objects of one size                               cache.rs sizing.rs
-//!       |     |- Sheaves: arrays of objects, on CPUs and in barns    sheaf.rs
-//!       |     |- each CPU: a slab, its own free objects; partial slabs   alloc.rs free.rs
-//!       |     \- each node: Lock<list of partial slabs>                  node.rs
-//!       |- at hand: objects that callers keep in front of slabs             reserve.rs
-//!       |- Table       records of slabs: free lists, counts, marks  table.rs record.rs used.rs
-//!       |- PageMap     page ──> slab                                     table.rs
-//!       |- Deferred    objects that wait for a grace period              deferred.rs
-//!       \- S: SlabPages   where pages come from                          source.rs range.rs
+//! Slabs -- Cache x n   objects of one size                            cache.rs sizing.rs
+//!       |     |- Sheaves: arrays of free objects, of CPUs and barns   barn.rs sheaf.rs
+//!       |     |- each CPU: its slab and free list, partial slabs      alloc.rs free.rs
+//!       |     \- each node: Lock<list of partial slabs>               node.rs
+//!       |- reserved objects: free ones that callers keep themselves   reserve.rs
+//!       |- Table       records of slabs: free lists, counts, marks    table.rs record.rs used.rs
+//!       |- PageMap     page ──> slab                                  table.rs
+//!       |- Deferred    objects freed after a grace period             deferred.rs
+//!       \- S: SlabPages   the source of pages                         source.rs range.rs frames.rs
 //! ```
-//! An object is a number: the byte of its source at which it begins. Nothing here reads or writes a
-//! page: all that is known of an object lies in the record of its slab, so an object is freed, and
-//! its place given out again, while its page is swapped out.
+//! An object is a number: its offset in the source. Nothing here reads or writes a page; all state
+//! of an object is in the record of its slab. So an object can be freed and allocated again while
+//! its page is swapped out.
 //!
-//! Lock order: a CPU's lock (`SlabCpu`), then a node's (`SlabNode`) or that of spare records
-//! (`SlabRecords`); apart from these, a CPU's sheaves (`SlabSheaf`), then a barn's (`SlabBarn`). No
-//! lock is held when the source is asked for pages or given some.
+//! Lock order: a CPU's lock (`SlabCpu`), then a node's (`SlabNode`) or the lock of spare records
+//! (`SlabRecords`). Independently, the lock of a CPU's sheaves (`SlabSheaf`), then a barn's
+//! (`SlabBarn`). No lock is held while the source allocates or frees pages.
 //!
-//! Conservation: see `record.rs`; [`Slabs::verify`] walks everything.
+//! Conservation: see `record.rs`; [`Slabs::verify`] walks all slabs.
 
 mod alloc;
+mod barn;
 mod cache;
 mod check;
 mod deferred;
@@ -30,6 +31,7 @@ mod free;
 #[cfg(feature = "history")]
 mod history;
 mod node;
+mod object;
 mod range;
 mod record;
 mod report;
@@ -44,8 +46,9 @@ mod source;
 mod table;
 mod used;
 
-pub use cache::{CacheId, CacheSpec, Callers, EVENTS, Event};
+pub use cache::{CacheSpec, Callers, EVENTS, Event};
 pub use frames::Frames;
+pub use object::{CacheId, Object};
 pub use range::PageRange;
 pub use report::{CacheReport, Held};
 pub use reserve::Place;
@@ -56,36 +59,32 @@ pub use used::Marks;
 
 use crate::config::Config;
 use crate::error::FreeError;
+use barn::Sheaves;
 use cache::Cache;
 use deferred::Deferred;
 use highwater_platform::Cpu;
 use highwater_units::{CpuId, Order};
-use sheaf::Sheaves;
 use std::sync::OnceLock;
 use table::{PageMap, Table};
 
-/// Caches at most.
+/// Most caches.
 pub const CACHES_MAX: usize = 256;
 
-/// Least and most bytes of an object.
+/// The smallest object, in bytes.
 pub const OBJECT_MIN: u32 = 8;
-/// See there.
+/// The largest object, in bytes.
 pub const OBJECT_MAX: u32 = 64 << 10;
 
-/// An object: the byte of its source at which it begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Object(pub u64);
-
-/// Why there is no such cache.
+/// Why a cache was not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheError {
-    /// Objects are of 8 bytes to 64 KiB.
+    /// Objects have 8 bytes to 64 KiB.
     Size,
     /// There are 256 caches.
     Caches,
 }
 
-/// Caches, and all their slabs.
+/// Caches and their slabs.
 pub struct Slabs<S: SlabPages> {
     source: S,
     rules: Rules,
@@ -97,7 +96,7 @@ pub struct Slabs<S: SlabPages> {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// No caches yet.
+    /// No caches.
     pub fn new(source: S, config: &Config) -> Slabs<S> {
         let platform = source.platform();
         let cpus = 0..platform.cpus() as u16;
@@ -114,7 +113,7 @@ impl<S: SlabPages> Slabs<S> {
         }
     }
 
-    /// Makes a cache.
+    /// Creates a cache.
     ///
     /// # Errors
     /// See [`CacheError`].
@@ -129,7 +128,7 @@ impl<S: SlabPages> Slabs<S> {
         };
         let sizing = match spec.marks {
             Marks::Bits => sizing,
-            Marks::Bytes => sizing.at_hand(),
+            Marks::Bytes => sizing.for_reserving(),
         };
         let sheaves = || {
             let new = || Sheaves::new(platform, sizing, self.nodes, self.source.pages());
@@ -148,10 +147,10 @@ impl<S: SlabPages> Slabs<S> {
         Err(CacheError::Caches)
     }
 
-    /// Makes a cache for each of [`SIZE_CLASSES`], in their order.
+    /// Creates a cache for each of [`SIZE_CLASSES`], in their order.
     ///
     /// # Errors
-    /// There are too many caches.
+    /// There are 256 caches.
     pub fn create_size_classes(&self) -> Result<Vec<CacheId>, CacheError> {
         let make = |size: &u32| {
             let name = format!("kmalloc-{size}");
@@ -161,15 +160,15 @@ impl<S: SlabPages> Slabs<S> {
         SIZE_CLASSES.iter().map(make).collect()
     }
 
-    /// What a cache was computed to be.
+    /// The sizing of a cache.
     pub fn sizing(&self, cache: CacheId) -> Sizing {
         self.cache(cache).sizing
     }
 
-    /// Bytes from the beginning of an object that are its own.
+    /// The size of an allocated object, in bytes.
     ///
     /// # Errors
-    /// It is none, or free.
+    /// No object begins there, or it is free.
     #[inline]
     pub fn size_of(&self, object: Object) -> Result<u32, FreeError> {
         let (id, index) = self.find(object)?;
@@ -181,19 +180,19 @@ impl<S: SlabPages> Slabs<S> {
         }
     }
 
-    /// Where pages come from.
+    /// The source of pages.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// The world.
+    /// The platform.
     pub fn platform(&self) -> &S::Platform {
         self.source.platform()
     }
 
     #[inline]
     fn cache(&self, id: CacheId) -> &Cache<S::Platform> {
-        self.caches[usize::from(id.0)].get().expect("numbers are of caches that were made")
+        self.caches[usize::from(id.0)].get().expect("a CacheId names a cache")
     }
 
     fn caches(&self) -> impl Iterator<Item = &Cache<S::Platform>> {

@@ -1,13 +1,12 @@
-//! The slabs of a memory node that some objects are free in and no CPU has (kmem_cache_node).
+//! The partial slabs of a memory node: some objects free, not a CPU's (kmem_cache_node).
 //!
 //! ```text
 //! Node -- list: Lock<List>    front: taken first [slab .. slab .. slab] back: added here
-//!      |- partial             how many, looked at without the lock
-//!      \- slabs               all that lie on the node
+//!      |- partial             its length, read without the lock
+//!      \- slabs               the number of all slabs on the node
 //! ```
-//! Locking: `list` (the kernel's list_lock) comes after a CPU's lock. Links lie in the slabs'
-//! records. A slab is on the list exactly if it is not frozen and has both free objects, or is
-//! empty and kept, and none of it is on a CPU's list.
+//! Locking: `list` (the kernel's list_lock) comes after a CPU's lock. The links are in the slabs'
+//! records. A slab is on the list exactly if it is not frozen and has free objects.
 
 use super::record::{NO_SLAB, Slab};
 use super::table::Table;
@@ -15,7 +14,7 @@ use crate::lock_class;
 use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::Ordering::*;
 
-/// What one node has of a cache.
+/// The slabs of a cache on one node.
 pub(super) struct Node<P: Platform> {
     pub(super) list: P::Lock<List>,
     partial: P::Atomic<u32>,

@@ -1,15 +1,15 @@
-//! Runs of pages from ranges of numbers: addresses that somebody else maps, or simulated memory.
+//! A source of slabs' pages: page numbers of a range. The pages are mapped elsewhere or simulated.
 //!
 //! ```text
-//! PageRange -- CPU: Lock<Runs>     runs of order 0 to 3, the newest last     class PerCpuFrames
-//!           \- node: Lock<Buddy>   all others                                class Zone
+//! PageRange -- CPU: Lock<Runs>     runs of order 0 to 3, newest last         class PerCpuFrames
+//!           \- node: Lock<Buddy>   all other runs                            class Zone
 //! ```
-//! As the kernel's page allocator has it: a run of up to 8 pages comes from the CPU's list, which
-//! is filled and emptied some 63 pages at a time; larger ones come from the node's buddy allocator.
-//! Locking: a CPU's list, then a node's. Conservation: buddies + lists + runs handed out = pages of
-//! the ranges.
+//! As in the kernel's page allocator, runs of up to 8 pages come from the CPU's lists, which are
+//! filled and emptied in batches of 63 pages. Larger runs come from the node's buddy allocator.
+//! Locking: a CPU's lists, then a node's buddy. Conservation: pages of the ranges = free in buddies
+//! + on CPUs' lists + allocated.
 
-use super::CacheId;
+use super::object::CacheId;
 use super::source::{SlabPages, page_count};
 use crate::lock_class;
 use crate::zone::{Buddy, Mobility, Reach};
@@ -17,19 +17,19 @@ use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, NodeId, Order, Pfn};
 use std::sync::Arc;
 
-/// The largest order that CPUs keep (PAGE_ALLOC_COSTLY_ORDER).
+/// The largest order on CPUs' lists (PAGE_ALLOC_COSTLY_ORDER).
 const KEPT_MAX: usize = 3;
 /// Pages moved between a CPU and a node at a time (zone_batchsize).
 const BATCH: usize = 63;
-/// The part of a node that may lie on all its CPUs' lists.
+/// All CPUs' lists together hold at most this part of the pages.
 const SHARE: usize = 8;
 
-/// A source of runs of numbers.
+/// A source of page numbers.
 pub struct PageRange<P: Platform> {
     platform: Arc<P>,
     nodes: Vec<Node<P>>,
     cpus: Vec<P::Lock<Runs>>,
-    /// Pages on a CPU's list at most.
+    /// Most pages on a CPU's lists.
     high: usize,
 }
 
@@ -38,7 +38,7 @@ struct Node<P: Platform> {
     buddy: P::Lock<Buddy>,
 }
 
-/// What a CPU keeps.
+/// The runs that a CPU keeps, by order.
 #[derive(Default)]
 struct Runs {
     of: [Vec<u32>; KEPT_MAX + 1],
@@ -46,7 +46,7 @@ struct Runs {
 }
 
 impl<P: Platform> PageRange<P> {
-    /// All pages of `ranges`, ascending, without holes, free.
+    /// A source of all pages of `ranges`, which ascend without holes.
     pub fn new(platform: Arc<P>, ranges: &[FrameRange]) -> PageRange<P> {
         assert!(!ranges.is_empty(), "a source has pages");
         let node = |range: &FrameRange| {
@@ -65,14 +65,14 @@ impl<P: Platform> PageRange<P> {
         }
     }
 
-    /// Pages that are not handed out.
+    /// The number of free pages.
     pub fn free_pages(&self) -> u64 {
         let kept: usize = self.cpus.iter().map(|cpu| cpu.lock().pages).sum();
         let free = self.nodes.iter().map(|node| u64::from(node.buddy.lock().free_frames()));
         kept as u64 + free.sum::<u64>()
     }
 
-    /// Nodes from the CPU's own on.
+    /// All nodes, the CPU's own first.
     fn nodes_from(&self, cpu: CpuId) -> impl Iterator<Item = &Node<P>> {
         let own = self.platform.node_of(cpu);
         let first = self.nodes.iter().position(|node| node.range.node == own).unwrap_or(0);
@@ -84,7 +84,7 @@ impl<P: Platform> PageRange<P> {
         &self.nodes[at - 1]
     }
 
-    /// Up to `count` runs of a node.
+    /// Allocates up to `count` runs of a node.
     fn take_runs(node: &Node<P>, order: Order, count: usize) -> Vec<u32> {
         let mut buddy = node.buddy.lock();
         let runs: Vec<u32> = (0..count)
@@ -116,7 +116,7 @@ impl<P: Platform> PageRange<P> {
         mine.of[usize::from(order.0)].pop().map(u64::from)
     }
 
-    /// Gives what CPUs keep to the nodes, so that it merges.
+    /// Returns all runs of CPUs' lists to the nodes, where they merge.
     fn drain(&self) {
         for cpu in &self.cpus {
             let mut kept = cpu.lock();
@@ -138,7 +138,7 @@ impl<P: Platform> PageRange<P> {
     }
 }
 
-/// Runs of an order in a batch.
+/// The number of runs in a batch.
 fn batch(order: Order) -> usize {
     (BATCH >> order.0).max(1)
 }

@@ -1,21 +1,22 @@
-//! What is known of a slab, outside of its pages: so nobody touches a page to find out.
+//! The record of a slab. All state of a slab is here, none in its pages.
 //!
 //! ```text
-//! state: one word      first free object | objects out | frozen
-//! links: an index each: the free objects, from the first on; a CPU's own, likewise
-//! used:  a bit or byte each: handed out, and not given back                    used.rs
+//! state: one word             first free object | objects out | frozen
+//! links: an index an object   the slab's free list, and the free list of the CPU that has the slab
+//! used:  a bit or byte each   allocated or not                                 used.rs
 //! near:  neighbours on a node's list, under its lock
 //! ```
-//! The kernel has the links in the objects and the state in `struct page` ({freelist, counters},
-//! changed by cmpxchg16b). A state is changed by compare-and-exchange, by anybody; lists are only
-//! pushed to and taken whole, so no exchange mistakes an old head for a new one. A frozen slab is a
-//! CPU's, on no node's list: whoever frees into it is done with that one exchange.
+//! The kernel has the links in the objects and the state in `struct slab` ({freelist, counters},
+//! changed by cmpxchg16b). Any thread changes the state by compare-and-exchange. Objects are pushed
+//! to the list, and the list is taken whole, so there is no ABA problem. A frozen slab belongs to a
+//! CPU and is on no node's list: to free an object into it takes one exchange.
 //!
-//! Conservation: objects = marks in `used` + free in the slab + in the CPU's own list + in sheaves
-//! + at hand of callers + waiting for the end of a grace period.
+//! Conservation: objects = allocated + free in the slab + on the CPU's free list + in sheaves
+//! + reserved by callers + waiting for the end of a grace period.
 
+use super::object::CacheId;
 use super::used::{Marks, Used};
-use super::{CacheId, FreeError};
+use crate::error::FreeError;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{NodeId, Order, PAGE_SHIFT};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
@@ -26,27 +27,27 @@ const NONE: u16 = u16::MAX;
 /// No slab.
 pub(super) const NO_SLAB: u32 = u32::MAX;
 
-/// Bytes of a slab are fewer: the largest order is that of 1 MiB.
+/// A slab has fewer bytes: the largest has 1 MiB.
 const OFFSETS: u64 = 1 << 21;
 
-/// Bits behind the point of a reciprocal.
+/// Fraction bits of a reciprocal.
 const RECIPROCAL_BITS: u32 = 42;
 
-/// What to multiply an offset with, in place of dividing it by `size`, which is several times as
-/// slow. It is too large by at most one in 2^42, so a quotient by at most offset / 2^42, which for
-/// sizes of up to 2^16 never reaches the next.
+/// The factor that replaces a division of an offset by `size`, which is several times as slow. The
+/// error of a quotient is at most offset / 2^42, too small to reach the next integer for sizes up
+/// to 2^16.
 fn reciprocal(size: u32) -> u64 {
     (1 << RECIPROCAL_BITS) / u64::from(size) + 1
 }
 
-/// What changes of a slab when objects come and go.
+/// The state of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// The first of its free objects.
+    /// The first object of its free list.
     pub(super) head: Option<u16>,
-    /// Objects that are not on its list: handed out, or a CPU's own.
+    /// Objects that are not on its free list: allocated, or free elsewhere.
     pub(super) out: u16,
-    /// A CPU has it.
+    /// It belongs to a CPU.
     pub(super) frozen: bool,
 }
 
@@ -67,7 +68,7 @@ impl State {
     }
 }
 
-/// Objects of a slab, linked.
+/// Linked objects of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) first: u16,
@@ -75,18 +76,18 @@ pub(super) struct Chain {
     pub(super) count: u16,
 }
 
-/// What freeing a chain makes of a slab.
+/// What becomes of a slab when a chain is freed into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
     /// It stays where it is.
     Stays(State),
-    /// It was full, so on no list: it becomes this CPU's.
+    /// It was full, so on no list: this CPU takes it.
     Freezes(State),
-    /// It is on a node's list and empty: the node decides, under its lock.
+    /// It is on a node's list and now empty: whether to keep it is decided under the node's lock.
     Empties(State),
 }
 
-/// Decides what freeing makes of a state (__slab_free).
+/// The state after a chain is freed (__slab_free).
 pub(super) fn freed(before: State, chain: Chain) -> Freed {
     let after = State { head: Some(chain.first), out: before.out - chain.count, ..before };
     match before {
@@ -97,23 +98,23 @@ pub(super) fn freed(before: State, chain: Chain) -> Freed {
     }
 }
 
-/// What a slab gives who takes its list.
+/// The result of taking a slab's free list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// All its free objects, from this one on; it is frozen.
+    /// The first of all its free objects; the slab is frozen.
     Objects(u16),
-    /// It has none: it is nobody's any more.
+    /// There were none; the slab belongs to no CPU and is on no list.
     Full,
 }
 
-/// Where a slab is: set before it has objects.
+/// The pages of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pages {
     pub(super) first: u64,
     pub(super) order: Order,
 }
 
-/// The record of a slab. It is used again for slabs of the same cache, and never freed.
+/// The record of a slab. It is reused for slabs of the same cache and never freed.
 pub(super) struct Slab<P: Platform> {
     pub(super) cache: CacheId,
     size: u32,
@@ -124,19 +125,19 @@ pub(super) struct Slab<P: Platform> {
     node: AtomicU32,
     objects: AtomicU16,
     state: P::Atomic<u64>,
-    /// What an object's free list needs beside the state; whoever frees an object sets its link,
-    /// and hands it over with the state.
+    /// By object: the next one on its free list. The thread that frees an object sets its link and
+    /// publishes it with the state.
     links: Box<[AtomicU16]>,
     pub(super) used: Used<P>,
-    /// Who asked for an object, where that is noted.
+    /// By object: the caller that allocated it, if the cache records callers.
     pub(super) callers: Box<[AtomicU32]>,
-    /// Towards front and back of a node's list, under its lock.
+    /// The neighbours towards the front and the back of a node's list, under its lock.
     pub(super) near: [AtomicU32; 2],
 }
 
 impl<P: Platform> Slab<P> {
-    /// A record for slabs of up to `objects` objects of `size` bytes, of which so many have a place
-    /// for their callers.
+    /// A record for slabs of up to `objects` objects of `size` bytes, with room for the callers of
+    /// the first `callers`.
     pub(super) fn new(
         cache: CacheId,
         size: u32,
@@ -159,7 +160,8 @@ impl<P: Platform> Slab<P> {
         }
     }
 
-    /// Begins a slab: frozen, all objects in the list of who made it, in order. Returns the first.
+    /// Starts a slab: frozen, all objects on the free list of the thread that made it, in order.
+    /// Returns the first object.
     pub(super) fn begin(&self, pages: Pages, node: NodeId, objects: u16) -> u16 {
         self.pages.store(pages.first << 8 | u64::from(pages.order.0), Relaxed);
         self.node.store(node.0.into(), Relaxed);
@@ -172,7 +174,7 @@ impl<P: Platform> Slab<P> {
         0
     }
 
-    /// Moves the objects of a slab that just began from who made it to its own list.
+    /// Moves all objects of a slab that was just started to its own free list.
     pub(super) fn put_all(&self, head: u16) {
         self.state.store(State { head: Some(head), out: 0, frozen: true }.bits(), Release);
     }
@@ -196,13 +198,13 @@ impl<P: Platform> Slab<P> {
         State::of(self.state.load(Acquire))
     }
 
-    /// Changes the state, unless it is not `from` any more; says what it is then.
+    /// Changes the state from `from` to `to`; fails with the current state if that is not `from`.
     pub(super) fn change(&self, from: State, to: State) -> Result<(), State> {
         let changed = self.state.compare_exchange(from.bits(), to.bits(), AcqRel, Acquire);
         changed.map(drop).map_err(State::of)
     }
 
-    /// The object after `index` in its list.
+    /// The object after `index` on its free list.
     pub(super) fn next(&self, index: u16) -> Option<u16> {
         let next = self.links[usize::from(index)].load(Relaxed);
         (next != NONE).then_some(next)
@@ -212,8 +214,7 @@ impl<P: Platform> Slab<P> {
         self.links[usize::from(index)].store(next.unwrap_or(NONE), Relaxed);
     }
 
-    /// Takes all free objects of a frozen slab; where there are none, lets go of it
-    /// (get_freelist).
+    /// Takes all free objects of a frozen slab; unfreezes it if there are none (get_freelist).
     pub(super) fn take_list(&self) -> Taken {
         let mut before = self.state();
         loop {
@@ -233,13 +234,13 @@ impl<P: Platform> Slab<P> {
         loop {
             let after = State { head: None, out: self.objects(), frozen: true };
             match self.change(before, after) {
-                Ok(()) => return before.head.expect("slabs of a node's list have free objects"),
+                Ok(()) => return before.head.expect("a slab on a node's list has free objects"),
                 Err(now) => before = now,
             }
         }
     }
 
-    /// Makes it a CPU's.
+    /// Gives the slab to a CPU.
     pub(super) fn freeze(&self) {
         let mut before = self.state();
         while let Err(now) = self.change(before, State { frozen: true, ..before }) {
@@ -247,7 +248,7 @@ impl<P: Platform> Slab<P> {
         }
     }
 
-    /// Makes it no CPU's any more; returns the state then.
+    /// Takes the slab from its CPU; returns the new state.
     pub(super) fn unfreeze(&self) -> State {
         let mut before = self.state();
         loop {
@@ -259,7 +260,7 @@ impl<P: Platform> Slab<P> {
         }
     }
 
-    /// The number of the object at a byte of the source, if one begins there.
+    /// The index of the object that begins at an address of the source.
     #[inline]
     pub(super) fn index_of(&self, address: u64) -> Option<u16> {
         let offset = address.wrapping_sub(self.pages().first << PAGE_SHIFT);
@@ -271,31 +272,31 @@ impl<P: Platform> Slab<P> {
         (begins && index < u64::from(self.objects())).then_some(index as u16)
     }
 
-    /// The byte of the source at which an object begins.
+    /// The address of the source at which an object begins.
     #[inline]
     pub(super) fn address_of(&self, index: u16) -> u64 {
         (self.pages().first << PAGE_SHIFT) + u64::from(index) * u64::from(self.size)
     }
 
-    /// Notes that an object is handed out.
+    /// Marks an object allocated.
     ///
     /// # Panics
-    /// If it is already.
-    pub(super) fn hand_out(&self, index: u16) {
+    /// If it is allocated already.
+    pub(super) fn mark_used(&self, index: u16) {
         self.used.set(index);
     }
 
-    /// Notes that it came back.
-    pub(super) fn hand_back(&self, index: u16) -> Result<(), FreeError> {
+    /// Marks an object free.
+    pub(super) fn mark_free(&self, index: u16) -> Result<(), FreeError> {
         self.used.clear(index)
     }
 
-    /// Whether an object is handed out.
+    /// Whether an object is allocated.
     pub(super) fn is_used(&self, index: u16) -> bool {
         self.used.is_set(index)
     }
 
-    /// Calls `found` with every object that is handed out.
+    /// Calls `found` with every allocated object.
     pub(super) fn each_used(&self, found: impl FnMut(u16)) {
         self.used.each(found);
     }
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_with_the_reciprocal_is_the_quotient() {
+    fn reciprocals_divide_exactly() {
         for size in (8..=64 << 10).step_by(8).chain(1..300).chain(65_500..=65_536) {
             let quotient = |offset: u64| (offset * reciprocal(size)) >> RECIPROCAL_BITS;
             let size = u64::from(size);
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_freeing_makes_of_a_slab() {
+    fn states_after_a_free() {
         let chain = Chain { first: 3, last: 4, count: 2 };
         let state = |head, out, frozen| State { head, out, frozen };
         let table = [

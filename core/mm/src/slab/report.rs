@@ -1,36 +1,37 @@
-//! What caches hold and did, and who has objects that were never given back.
+//! Reports: objects, slabs and events of caches, and callers whose objects were not freed.
 
+use super::Slabs;
 use super::cache::{Cache, Callers, EVENTS, Event};
+use super::object::{CacheId, Object};
 use super::source::{SlabPages, page_count};
-use super::{CacheId, Object, Slabs};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A cache, as of about now (/proc/slabinfo).
+/// The state of a cache, approximate while it is in use (/proc/slabinfo).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheReport {
     /// Its name.
     pub name: String,
-    /// Bytes of an object.
+    /// The size of an object, in bytes.
     pub size: u32,
-    /// Pages of a slab, where they are to be had in one piece.
+    /// Pages of a slab, unless memory is fragmented.
     pub slab_pages: u64,
     /// Objects of such a slab.
     pub slab_objects: u16,
-    /// Slabs.
+    /// The number of slabs.
     pub slabs: u64,
-    /// Their pages.
+    /// Pages of all slabs.
     pub pages: u64,
-    /// Objects that are handed out.
+    /// Allocated objects.
     pub used: u64,
-    /// Objects that callers have at hand in front of slabs.
+    /// Free objects that callers have reserved.
     pub at_hand: u64,
-    /// Objects that there are.
+    /// Objects of all slabs, allocated or free.
     pub objects: u64,
     /// Slabs on nodes' lists.
     pub partial: u64,
-    /// By [`Event`] as index.
+    /// Counts of events; [`Event`] is the index.
     pub events: [u64; EVENTS],
 }
 
@@ -42,10 +43,10 @@ impl fmt::Display for CacheReport {
     }
 }
 
-/// Objects of a cache that one caller has.
+/// Allocated objects of a cache that belong to one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Who asked for them; 0: unknown.
+    /// The caller that allocated them; 0: unknown.
     pub caller: u32,
     /// How many.
     pub objects: u64,
@@ -54,8 +55,8 @@ pub struct Held {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// All caches, in the order in which they were made. Locks nothing and changes nothing, and
-    /// walks over all slabs: the time goes with the number of objects that there are.
+    /// All caches, in the order of their creation. Takes no lock and changes nothing. It walks over
+    /// all slabs, so its time is proportional to the number of objects.
     pub fn report(&self) -> Vec<CacheReport> {
         let mut reports: Vec<CacheReport> = self.caches().map(CacheReport::empty).collect();
         for (_, slab) in self.live_slabs() {
@@ -70,7 +71,8 @@ impl<S: SlabPages> Slabs<S> {
         reports
     }
 
-    /// Who has objects of a cache, the most first. When all should be back: what leaked.
+    /// The callers that have objects of a cache, by number of objects: the leaks, if all should
+    /// have been freed.
     pub fn held(&self, cache: CacheId) -> Vec<Held> {
         let mut held: BTreeMap<u32, Held> = BTreeMap::new();
         for (_, slab) in self.live_slabs().filter(|(_, slab)| slab.cache == cache) {
@@ -86,12 +88,12 @@ impl<S: SlabPages> Slabs<S> {
         held
     }
 
-    /// An object, for a caller with a number of its own (from 1): it is noted, if the cache does
-    /// that.
+    /// Allocates an object for a caller, a number from 1 on, which is recorded if the cache does
+    /// so.
     pub fn alloc_for(&self, cache: CacheId, caller: u32) -> Option<Object> {
         let object = self.alloc(cache)?;
         if self.cache(cache).spec.callers == Callers::Noted {
-            let (id, index) = self.find(object).expect("it was just handed out");
+            let (id, index) = self.find(object).expect("it was just allocated");
             self.table.get(id).callers[usize::from(index)].store(caller, Relaxed);
         }
         Some(object)
@@ -117,20 +119,20 @@ impl CacheReport {
         }
     }
 
-    /// How often something happened.
+    /// The count of an event.
     pub fn count(&self, event: Event) -> u64 {
         self.events[event as usize]
     }
 
-    /// Bytes of the objects that are handed out.
+    /// Bytes of the allocated objects.
     pub fn used_bytes(&self) -> u64 {
         self.used * u64::from(self.size)
     }
 
-    /// Words in [`CacheReport::to_words`].
+    /// The number of words of [`CacheReport::to_words`].
     pub const WORDS: usize = 9 + EVENTS;
 
-    /// All but the name, for a file or shared memory.
+    /// All figures without the name, for a file or shared memory.
     pub fn to_words(&self) -> [u64; Self::WORDS] {
         let CacheReport { slab_pages, slabs, pages, used, at_hand, objects, partial, .. } = *self;
         let (size, slab_objects) = (self.size.into(), self.slab_objects.into());
@@ -143,7 +145,7 @@ impl CacheReport {
         words
     }
 
-    /// The inverse; `None`: the words are none of a cache.
+    /// The inverse of [`CacheReport::to_words`]; `None` if the words are not of a cache.
     pub fn from_words(name: impl Fn(u32) -> String, words: &[u64]) -> Option<CacheReport> {
         let (numbers, events) = words.get(..Self::WORDS)?.split_at(9);
         let numbers: [u64; 9] = numbers.try_into().ok()?;
@@ -166,7 +168,7 @@ impl CacheReport {
         })
     }
 
-    /// Adds what the same cache of another process holds and did.
+    /// Adds the figures of the same cache of another process.
     pub fn merge(&mut self, other: &CacheReport) {
         self.slabs += other.slabs;
         self.pages += other.pages;

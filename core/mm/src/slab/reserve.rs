@@ -1,23 +1,23 @@
-//! Objects for who keeps some at hand in front of the slabs: arrays of a thread, say.
+//! Free objects that a caller keeps in front of slabs, for example in per-thread bins.
 //!
 //! ```text
-//! slabs ── reserve ─────> at hand ── hand_out ──> in use
-//!       <── return_all ──         <── take_back ──
+//! slabs ── reserve ─────> reserved ── hand_out ──> allocated
+//!       <── return_all ──          <── take_back ──
 //! ```
-//! An object at hand counts as free to its user and as out to its slab, as one in a sheaf does:
-//! its mark says so. So what is freed twice is found at once, whoever has the object at hand
-//! meanwhile; by two threads within some ns, when it would be handed out twice (used.rs).
-//! `hand_out` touches nothing but the mark, which a place leads to; it and `take_back` lock
-//! nothing. The others take a CPU's lock, for many objects at a time.
+//! A reserved object is free to its user and out to its slab, like an object in a sheaf; its mark
+//! has the state. So a double free is detected at once, whichever thread has reserved the object;
+//! if two threads free it within some ns, the second allocation detects it (used.rs).
+//! `hand_out` touches the mark only; `hand_out` and `take_back` take no lock. The other two take a
+//! CPU's lock, for many objects at a time.
 
-use super::cache::CacheId;
+use super::Slabs;
+use super::object::{CacheId, Object};
 use super::source::SlabPages;
 use super::used::Mark;
-use super::{Object, Slabs};
 use crate::error::FreeError;
 use highwater_units::PAGE_SHIFT;
 
-/// An object at hand, of a cache with [`super::Marks::Bytes`].
+/// A reserved object, of a cache with [`super::Marks::Bytes`].
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     object: Object,
@@ -27,16 +27,17 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The object; those of a slab follow each other.
+    /// The object.
     #[inline]
     pub fn object(&self) -> Object {
         self.object
     }
 
-    /// Hands the object out.
+    /// Allocates the object.
     ///
     /// # Errors
-    /// It is not at hand: two threads took it back at once, and the other has handed it out.
+    /// It is not reserved: two threads took it back at the same time, and the other one has
+    /// allocated it.
     #[inline]
     pub fn hand_out(self) -> Result<Object, FreeError> {
         self.mark.hand_out().map(|()| self.object)
@@ -44,8 +45,8 @@ impl Place<'_> {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// Takes up to `count` objects from slabs, to have at hand; returns how many there were memory
-    /// for. Sheaves are passed by: what is at hand does their work.
+    /// Reserves up to `count` objects from slabs; returns how many there was memory for. Sheaves
+    /// are bypassed, because reserved objects serve the same purpose.
     pub fn reserve<'a>(
         &'a self,
         cache: CacheId,
@@ -59,17 +60,17 @@ impl<S: SlabPages> Slabs<S> {
         })
     }
 
-    /// An object that is at hand.
+    /// A reserved object.
     pub(super) fn place(&self, id: u32, index: u16) -> Place<'_> {
         let slab = self.table.get(id);
         let object = Object(slab.address_of(index));
         Place { object, mark: slab.used.byte(index), slab: id, index }
     }
 
-    /// Takes an object back from its user, to have at hand; says of which cache it is.
+    /// Frees an object and reserves it; returns its cache, too.
     ///
     /// # Errors
-    /// It is none, or not in use: nothing has changed.
+    /// No object begins there, or it is not allocated; nothing changes.
     #[inline]
     pub fn take_back(&self, object: Object) -> Result<(CacheId, Place<'_>), FreeError> {
         let id = self.map.get(object.0 >> PAGE_SHIFT).ok_or(FreeError::Foreign)?;
@@ -80,12 +81,11 @@ impl<S: SlabPages> Slabs<S> {
         Ok((slab.cache, Place { object, mark, slab: id, index }))
     }
 
-    /// Returns objects that are at hand to their slabs; cheaper where those of a slab follow each
-    /// other.
+    /// Returns reserved objects to their slabs; cheaper if objects of a slab are adjacent.
     ///
     /// # Errors
-    /// One that is not at hand: two threads took it back at once. None has been returned; those
-    /// before it are nobody's.
+    /// An object that is not reserved: two threads took it back at the same time. No object is
+    /// returned, and those before it are lost.
     pub fn return_all(&self, places: &[Place<'_>]) -> Result<(), Object> {
         places.iter().try_for_each(|at| at.mark.put().map_err(|_| at.object))?;
         let places: Vec<(u32, u16)> = places.iter().map(|at| (at.slab, at.index)).collect();
@@ -93,12 +93,12 @@ impl<S: SlabPages> Slabs<S> {
         Ok(())
     }
 
-    /// All objects that are at hand, of whomever, while nobody reserves or returns any: in a
-    /// process whose other threads are gone, say, what they had.
+    /// All reserved objects, while no thread reserves or returns any: after fork, for example,
+    /// those of threads that the child does not have.
     pub fn at_hand(&self) -> Vec<Place<'_>> {
         let mut found = Vec::new();
         for (id, slab) in self.live_slabs() {
-            slab.used.each_at_hand(|index| found.push(self.place(id, index)));
+            slab.used.each_reserved(|index| found.push(self.place(id, index)));
         }
         found
     }

@@ -1,4 +1,4 @@
-//! Memory back from caches: what CPUs keep, and slabs that are empty.
+//! Frees memory of caches: objects that CPUs keep, and empty slabs.
 
 use super::Slabs;
 use super::cache::{Cache, CpuSlabs, Doomed};
@@ -15,9 +15,8 @@ impl<S: SlabPages> Shrinker for Slabs<S> {
 }
 
 impl<S: SlabPages> Slabs<S> {
-    /// Gives the pages of every slab that is empty back to their source; returns how many. Objects
-    /// that wait for the end of a grace period stay. For who is short of memory: what CPUs keep at
-    /// hand is gone afterwards.
+    /// Empties the sheaves and partial lists of CPUs and frees all empty slabs; returns how many
+    /// pages were freed. Objects that wait for the end of a grace period stay.
     pub fn shrink(&self) -> u64 {
         self.caches().map(|cache| self.shrink_cache(cache)).sum()
     }
@@ -46,7 +45,7 @@ impl<S: SlabPages> Slabs<S> {
         kept + self.give_pages(doomed)
     }
 
-    /// Moves what a CPU keeps to the nodes (flush_slab, unfreeze_partials).
+    /// Moves a CPU's slabs to the nodes (flush_slab, unfreeze_partials).
     pub(super) fn flush(
         &self,
         cache: &Cache<S::Platform>,

@@ -1,15 +1,15 @@
-//! Sizes for objects that have no cache of their own (kmalloc).
+//! Sizes for objects without a cache of their own (kmalloc).
 //!
 //! ```text
 //! 8 16 32 64 96 128 192 256 512 1024 2048 4096 8192
 //! ```
-//! Powers of two, and two sizes in between where objects are many: at most half of an object is
-//! wasted.
+//! Powers of two, and 96 and 192, because objects of such sizes are frequent. At most half of an
+//! object is wasted.
 
-/// The sizes, ascending: bytes.
+/// The sizes in bytes, ascending.
 pub const SIZE_CLASSES: [u32; 13] = [8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192];
 
-/// The smallest class for `bytes` (0 counts as 1); `None`: beyond them, whole pages do.
+/// The index of the smallest class for `bytes` (0 counts as 1); `None` if all are too small.
 pub fn size_class(bytes: usize) -> Option<usize> {
     let class = SIZE_CLASSES.partition_point(|size| (*size as usize) < bytes);
     (class < SIZE_CLASSES.len()).then_some(class)

@@ -77,7 +77,7 @@ pub(super) fn node_partial(cpus: usize, nodes: usize) -> u32 {
     (1 << (cpus / nodes.max(1)).max(1).ilog2()).max(NODE_PARTIAL_BASE)
 }
 
-/// What a cache was computed to be.
+/// The sizing of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizing {
     /// Bytes from one object to the next.
@@ -118,19 +118,19 @@ impl Sizing {
     }
 }
 
-/// Slabs on a CPU's partial list at most, where callers have objects at hand.
-const CPU_SLABS_AT_HAND: usize = 2;
+/// Most slabs on a CPU's partial list, if callers reserve objects.
+const CPU_SLABS_RESERVED: usize = 2;
 
 impl Sizing {
-    /// For callers who have objects at hand: what they keep need not be kept a second time, so
-    /// CPUs have few partial slabs, and one that is empty is given back. Of large objects a slab
-    /// has one or two, and to keep a dozen of them empty for each size took more than all else.
-    pub(super) fn at_hand(self) -> Sizing {
-        Sizing { cpu_slabs: self.cpu_slabs.min(CPU_SLABS_AT_HAND), min_partial: 0, ..self }
+    /// For callers that reserve objects and so keep free ones themselves: CPUs keep few partial
+    /// slabs, nodes no empty ones. A slab has only one or two large objects; a dozen empty slabs of
+    /// each size took more memory than everything else.
+    pub(super) fn for_reserving(self) -> Sizing {
+        Sizing { cpu_slabs: self.cpu_slabs.min(CPU_SLABS_RESERVED), min_partial: 0, ..self }
     }
 }
 
-/// Objects of a slab. A link has 16 bits, one of them spare (MAX_OBJS_PER_PAGE).
+/// Objects of a slab; a link has 15 bits (MAX_OBJS_PER_PAGE).
 pub(super) fn objects_in(order: Order, size: u32) -> u16 {
     (((PAGE_SIZE << order.0) / size as usize) as u16).min(i16::MAX as u16)
 }
@@ -149,7 +149,7 @@ fn slab_order(size: u32, rules: Rules) -> Order {
     Order::covering((size as usize).div_ceil(PAGE_SIZE) as u32)
 }
 
-/// The smallest order for so many objects that leaves no more than a part in `fraction` over.
+/// The smallest order for so many objects that wastes at most one part in `fraction`.
 fn order_for(size: u32, objects: u32, most: Order, fraction: usize) -> Option<Order> {
     let least = Order::covering((size as usize * objects as usize).div_ceil(PAGE_SIZE) as u32);
     let fits = |order: &u8| {
@@ -159,7 +159,7 @@ fn order_for(size: u32, objects: u32, most: Order, fraction: usize) -> Option<Or
     (least.0..=most.0).find(fits).map(Order)
 }
 
-/// Objects that a CPU's partial list is to have, if its slabs are half full (set_cpu_partial).
+/// Free objects of a CPU's partial list, if its slabs are half full (set_cpu_partial).
 fn cpu_objects(size: u32) -> usize {
     match size {
         4096.. => 6,
@@ -174,7 +174,7 @@ fn min_partial(size: u32, least: u32) -> u32 {
     (size.ilog2() / 2).clamp(least, 2 * least)
 }
 
-/// The rule of Linux 7.0, but for the rounding to what kmalloc has.
+/// Objects of a sheaf, as in Linux 7.0 but not rounded to kmalloc sizes.
 fn sheaf_objects(size: u32) -> usize {
     match size {
         4096.. => 4,

@@ -1,4 +1,4 @@
-//! Random operations of several CPUs, against a set of the objects that are handed out.
+//! Random operations against a model: the set of allocated objects.
 
 use super::*;
 use highwater_platform::FrameRange;
@@ -7,16 +7,16 @@ use highwater_units::{NodeId, Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Caches over pages of a range, and what should be in them.
+/// Caches over a range of pages, and their expected state.
 struct Model {
     slabs: Slabs<PageRange<TestPlatform>>,
     pages: u64,
     caches: Vec<(CacheId, u32, Marks)>,
-    /// Objects that are handed out, by where they begin: their bytes.
+    /// Allocated objects by address: their size.
     used: BTreeMap<u64, u32>,
-    /// At hand: slab and number.
-    at_hand: Vec<(u32, u16)>,
-    /// Given back, waiting; with the grace periods that had ended.
+    /// Reserved objects: slab and index.
+    reserved: Vec<(u32, u16)>,
+    /// Deferred objects, with the epoch of their free.
     waiting: Vec<(u64, u64)>,
     epoch: u64,
 }
@@ -48,7 +48,7 @@ impl Model {
             pages: frames.into(),
             caches,
             used: BTreeMap::new(),
-            at_hand: Vec::new(),
+            reserved: Vec::new(),
             waiting: Vec::new(),
             epoch: 0,
             slabs,
@@ -62,7 +62,7 @@ impl Model {
         assert!(free, "{object:?} of {size} bytes overlaps {before:?}");
         assert!(end <= self.slabs.source().pages() * PAGE_SIZE as u64);
         let waits = self.waiting.iter().any(|(_, waiting)| *waiting == begin);
-        assert!(!waits, "{object:?} may still be looked at");
+        assert!(!waits, "the grace period of {object:?} has not ended");
         self.used.insert(begin, size);
     }
 
@@ -76,7 +76,7 @@ impl Model {
         objects.into_iter().for_each(|object| self.add(object, size));
     }
 
-    /// Some objects that are handed out.
+    /// Removes some allocated objects from the model.
     fn some(&mut self, random: &mut Prng, count: usize) -> Vec<Object> {
         let mut some = Vec::new();
         let end = self.slabs.source().pages() * PAGE_SIZE as u64;
@@ -102,53 +102,53 @@ impl Model {
         }
     }
 
-    /// Objects come to be at hand, go out, come back, and are returned.
+    /// Reserves objects, allocates and frees some of them, and returns some.
     fn keep(&mut self, random: &mut Prng) {
         let (cache, _, marks) = self.caches[random.below(self.caches.len() as u64) as usize];
         if marks == Marks::Bits {
             return;
         }
         let count = 1 + random.below(40) as usize;
-        let at_hand = &mut self.at_hand;
-        let had = at_hand.len();
-        let more = self.slabs.reserve(cache, count, |at| at_hand.push((at.slab, at.index)));
-        assert_eq!(at_hand.len(), had + more);
+        let reserved = &mut self.reserved;
+        let before = reserved.len();
+        let more = self.slabs.reserve(cache, count, |at| reserved.push((at.slab, at.index)));
+        assert_eq!(reserved.len(), before + more);
         for _ in 0..random.below(count as u64) {
             let Some((id, index)) = self.draw(random) else { break };
             let size = self.slabs.sizing(self.slabs.table.get(id).cache).size;
-            let object = self.slabs.place(id, index).hand_out().expect("it is at hand");
+            let object = self.slabs.place(id, index).hand_out().expect("it is reserved");
             self.add(object, size);
         }
         let back = random.below(count as u64) as usize;
         self.take_back(random, cache, back);
         let most = random.below(100) as usize;
         let mut returned = Vec::new();
-        while self.at_hand.len() > most {
+        while self.reserved.len() > most {
             returned.extend(self.draw(random));
         }
         returned.sort_unstable();
         self.put(&returned);
     }
 
-    /// Objects of a cache come to be at hand again.
+    /// Takes back objects of a cache.
     fn take_back(&mut self, random: &mut Prng, cache: CacheId, count: usize) {
         for object in self.some(random, count) {
-            let id = self.slabs.map.get(object.0 >> PAGE_SHIFT).expect("it is in use");
+            let id = self.slabs.map.get(object.0 >> PAGE_SHIFT).expect("it is allocated");
             if self.slabs.table.get(id).cache != cache {
                 assert_eq!(self.slabs.free(object), Ok(()));
                 continue;
             }
-            let (of, place) = self.slabs.take_back(object).expect("it is in use");
+            let (of, place) = self.slabs.take_back(object).expect("it is allocated");
             assert_eq!((of, place.object()), (cache, object));
             let again = self.slabs.take_back(object).map(drop);
             assert_eq!(again, Err(FreeError::Free), "{object:?} was taken back twice");
-            self.at_hand.push((place.slab, place.index));
+            self.reserved.push((place.slab, place.index));
         }
     }
 
     fn draw(&mut self, random: &mut Prng) -> Option<(u32, u16)> {
-        let count = self.at_hand.len() as u64;
-        (count > 0).then(|| self.at_hand.swap_remove(random.below(count) as usize))
+        let count = self.reserved.len() as u64;
+        (count > 0).then(|| self.reserved.swap_remove(random.below(count) as usize))
     }
 
     fn put(&self, places: &[(u32, u16)]) {
@@ -171,7 +171,7 @@ impl Model {
         }
         let due = |epoch: u64| epoch + 2 <= self.epoch;
         let all = self.waiting.iter().filter(|(epoch, _)| due(*epoch)).count();
-        // Threads of the test stay on any CPU: all queues.
+        // The thread may have migrated, so other CPUs may have expired objects, too.
         let freed = self.slabs.free_expired(usize::MAX);
         assert!(freed <= all);
         let left = self.still_waiting();
@@ -187,7 +187,7 @@ impl Model {
         left
     }
 
-    /// What is no object, or is free, is refused, and nothing changes.
+    /// Frees addresses that are no object or are free: an error, and nothing changes.
     fn abuse(&mut self, random: &mut Prng) {
         let end = (self.slabs.source().pages() + 10) * PAGE_SIZE as u64;
         let at = random.below(end);
@@ -203,16 +203,16 @@ impl Model {
     }
 
     fn check(&self) {
-        self.slabs.verify_beside(&self.at_hand);
-        let mut at_hand = self.at_hand.clone();
-        at_hand.sort_unstable();
+        self.slabs.verify_with_reserved(&self.reserved);
+        let mut reserved = self.reserved.clone();
+        reserved.sort_unstable();
         let found = self.slabs.at_hand();
-        assert_eq!(found.iter().map(|at| (at.slab, at.index)).collect::<Vec<_>>(), at_hand);
+        assert_eq!(found.iter().map(|at| (at.slab, at.index)).collect::<Vec<_>>(), reserved);
         let reports = self.slabs.report();
         let used: u64 = reports.iter().map(|report| report.used).sum();
         assert_eq!(used, self.used.len() as u64);
-        let at_hand: u64 = reports.iter().map(|report| report.at_hand).sum();
-        assert_eq!(at_hand, self.at_hand.len() as u64);
+        let reserved: u64 = reports.iter().map(|report| report.at_hand).sum();
+        assert_eq!(reserved, self.reserved.len() as u64);
         let pages: u64 = reports.iter().map(|report| report.pages).sum();
         assert_eq!(pages + self.slabs.source().free_pages(), self.pages);
         let held = self.caches.iter().flat_map(|(cache, ..)| self.slabs.held(*cache));
@@ -253,12 +253,12 @@ fn fuzz(seed: u64, steps: usize) {
     let all: Vec<Object> = model.used.keys().map(|object| Object(*object)).collect();
     assert_eq!(model.slabs.free_bulk(&all), Ok(()));
     model.used.clear();
-    model.put(&model.at_hand);
-    model.at_hand.clear();
+    model.put(&model.reserved);
+    model.reserved.clear();
     model.slabs.free_all_deferred();
     model.check();
     model.slabs.shrink();
-    assert_eq!(model.slabs.pages(), 0, "everything is given back");
+    assert_eq!(model.slabs.pages(), 0, "all slabs are freed");
     assert_eq!(model.slabs.source().free_pages(), model.pages);
 }
 

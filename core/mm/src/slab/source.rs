@@ -1,36 +1,35 @@
-//! Where slabs get their pages.
+//! The sources of slabs' pages.
 //!
 //! ```text
-//! SlabPages -- PageRange   numbers of an address range, or of memory: a buddy allocator for each
-//!           |              node, and runs that CPUs keep                      range.rs
-//!           \- Frames      a manager's own                                    frames.rs
+//! SlabPages -- PageRange   page numbers of an address range: a buddy allocator for each node, and
+//!           |              runs cached by CPUs                                range.rs
+//!           \- Frames      frames of a manager                                frames.rs
 //! ```
-//! A source knows nothing of slabs but which cache they are for. It may wait for memory, so no lock
-//! of a slab is held when it is asked.
+//! A source may wait for memory, so no lock of slabs is held while it is called.
 
-use super::CacheId;
+use super::object::CacheId;
 use highwater_platform::Platform;
 use highwater_units::{NodeId, Order};
 
 /// A source of runs of adjacent pages.
 pub trait SlabPages: Send + Sync + 'static {
-    /// The world that locks and words come from.
+    /// The platform of locks and atomics.
     type Platform: Platform;
 
-    /// It.
+    /// The platform.
     fn platform(&self) -> &Self::Platform;
 
-    /// Every page's number is below. Constant; at most 2^36.
+    /// All page numbers are below this one. Constant; at most 2^36.
     fn pages(&self) -> u64;
 
-    /// The first page of a run of 2^order for a slab of `cache`, of this CPU's node where there is
-    /// one; `None`: there is none, or not in one piece.
+    /// Allocates a run of 2^order pages for a slab of `cache`, on this CPU's node if possible;
+    /// returns its first page, `None` if there is no such run.
     fn take(&self, order: Order, cache: CacheId) -> Option<u64>;
 
-    /// Gives a run back that a slab of `cache` had.
+    /// Frees the run of a slab of `cache`.
     fn give(&self, first: u64, order: Order, cache: CacheId);
 
-    /// The memory node of a page that was taken.
+    /// The memory node of an allocated page.
     fn node_of(&self, page: u64) -> NodeId;
 }
 

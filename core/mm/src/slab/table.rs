@@ -1,11 +1,12 @@
-//! Records by number, and which slab a page is of.
+//! Slab records by id, and the slab of each page.
 //!
 //! ```text
-//! Table: number ──> Slab             grows by a block; a record never moves nor goes
-//! PageMap: page ──> number of its slab, or none       likewise
+//! Table:   id ──> Slab                   grows by blocks; records are never moved or freed
+//! PageMap: page ──> id of its slab       grows by blocks
 //! ```
-//! No locks: blocks are set once. A page's word changes only while its slab has no objects, so who
-//! has an object may believe it; who has none learns at worst of a slab in which it is not.
+//! No locks: blocks are set once. A page's word changes only while its slab has no objects, so it
+//! is stable for a caller that has an object of it. For any other address the lookup may return a
+//! stale slab, in which the address is then not an object.
 
 use super::record::{NO_SLAB, Slab};
 use super::source::page_count;
@@ -21,15 +22,15 @@ const BLOCKS: usize = 1 << 14;
 /// Pages of a block of the map.
 const MAP_BLOCK: usize = 1 << 12;
 
-/// Things that are set once, in order.
+/// Items that are set once, in order.
 type Block<T> = OnceLock<Box<[OnceLock<T>]>>;
-/// Shared words that are there from their first use on.
+/// Shared words, allocated on first use.
 type Words<P> = OnceLock<Box<[<P as Atomics>::Atomic<u32>]>>;
 
 /// All records.
 pub(super) struct Table<P: Platform> {
     blocks: Box<[Block<Slab<P>>]>,
-    /// How many there are. Each CPU asks for some at a time: no line to be charged for.
+    /// The number of records. CPUs take several at a time, so its cache line is not contended.
     len: AtomicU32,
 }
 
@@ -38,7 +39,7 @@ impl<P: Platform> Table<P> {
         Table { blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(), len: AtomicU32::new(0) }
     }
 
-    /// Adds a record; `None`: there are 16 Mi.
+    /// Adds a record; `None` if there are 16 Mi already.
     pub(super) fn add(&self, record: Slab<P>) -> Option<u32> {
         let room = |len: u32| ((len as usize) < BLOCK * BLOCKS).then_some(len + 1);
         let id = self.len.fetch_update(Relaxed, Relaxed, room).ok()?;
@@ -50,35 +51,35 @@ impl<P: Platform> Table<P> {
 
     #[inline]
     pub(super) fn get(&self, id: u32) -> &Slab<P> {
-        let block = self.blocks[id as usize / BLOCK].get().expect("numbers are of records");
-        block[id as usize % BLOCK].get().expect("numbers are of records")
+        let block = self.blocks[id as usize / BLOCK].get().expect("an id names a record");
+        block[id as usize % BLOCK].get().expect("an id names a record")
     }
 
-    /// A record, unless it is just being added.
+    /// A record, or `None` while it is being added.
     pub(super) fn find(&self, id: u32) -> Option<&Slab<P>> {
         self.blocks[id as usize / BLOCK].get()?[id as usize % BLOCK].get()
     }
 
-    /// All numbers, as of now.
+    /// The ids of all records.
     pub(super) fn ids(&self) -> std::ops::Range<u32> {
         0..self.len.load(Acquire)
     }
 }
 
-/// Which slab each page is of.
+/// The slab of each page.
 pub(super) struct PageMap<P: Platform> {
     blocks: Box<[Words<P>]>,
     pages: u64,
 }
 
 impl<P: Platform> PageMap<P> {
-    /// Of `pages` pages, from 0.
+    /// A map of `pages` pages from 0 on.
     pub(super) fn new(pages: u64) -> PageMap<P> {
         let blocks = pages.div_ceil(MAP_BLOCK as u64);
         PageMap { blocks: (0..blocks).map(|_| OnceLock::new()).collect(), pages }
     }
 
-    /// Says of all pages of a run whose they are.
+    /// Sets the slab of all pages of a run.
     pub(super) fn set(&self, first: u64, order: Order, slab: Option<u32>) {
         let word = slab.unwrap_or(NO_SLAB);
         for page in first..first + page_count(order) {

@@ -1,71 +1,71 @@
-//! Which objects of a slab are in use.
+//! Marks: which objects of a slab are allocated.
 //!
 //! ```text
-//! Bits   one exchange when an object is handed out, one when it comes back
-//! Bytes  free ──reserve──> at hand ──hand_out──> in use        a store each
-//!         ^──────put──────/   ^──────take_back─────/           an exchange; a store
+//! Bits   an exchange for each allocation and each free
+//! Bytes  free ──reserve──> reserved ──hand_out──> allocated    a store each
+//!         ^──────put──────/    ^──────take_back─────/          an exchange; a store
 //! ```
-//! Nobody else looks at an object that is about to be handed out, so a byte of its own may be set
-//! by a plain store. To free it for good takes an exchange either way: of two who do so at once,
-//! one is told. To take it back to have it at hand takes a load and a store, since an exchange
-//! waits until all stores before it are done: those of a program to its objects, a cache miss each.
-//! Two who take an object back within those few ns both succeed; whoever is the second to hand it
-//! out, or to return it, is told then.
+//! A byte of a free or reserved object is set by a plain store, since one thread only has the
+//! object. `clear` and `put` are exchanges: of two threads that free an object at the same time,
+//! one gets the error. `take_back` is a load and a store, because an exchange waits for all earlier
+//! stores, those of the program to its objects, each a possible cache miss. So two threads that
+//! take an object back within some ns both succeed; the second of them to allocate or return it
+//! gets the error.
 
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::{AtomicU8, Ordering::*};
 
-/// How it is noted that objects are in use.
+/// How allocated objects are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
-    /// By a bit each.
+    /// A bit for each object.
     Bits,
-    /// By a byte each: faster, and needed for [`super::Slabs::reserve`], whose callers keep objects
-    /// so that slabs keep few.
+    /// A byte for each object: faster, and required for [`super::Slabs::reserve`]. Caches with
+    /// bytes keep few empty slabs, because their callers keep objects.
     Bytes,
 }
 
-/// Whether an object is in use.
+/// The mark of an object.
 #[derive(Debug)]
 pub(super) struct Mark(AtomicU8);
 
 const FREE: u8 = 0;
-const IN_USE: u8 = 1;
-const AT_HAND: u8 = 2;
+const ALLOCATED: u8 = 1;
+const RESERVED: u8 = 2;
 
 impl Mark {
-    /// Of an object that nobody else has.
+    /// Marks a free object allocated. No other thread has the object.
     #[inline]
     pub(super) fn set(&self) {
-        assert!(self.0.load(Relaxed) == FREE, "an object is handed out twice");
-        self.0.store(IN_USE, Relaxed);
+        assert!(self.0.load(Relaxed) == FREE, "an object is allocated twice");
+        self.0.store(ALLOCATED, Relaxed);
     }
 
     #[inline]
     pub(super) fn clear(&self) -> Result<(), FreeError> {
-        self.exchange(IN_USE)
+        self.exchange(ALLOCATED)
     }
 
-    /// Of an object that a slab has just given.
+    /// Marks a free object reserved. No other thread has the object.
     pub(super) fn reserve(&self) {
-        assert!(self.0.load(Relaxed) == FREE, "an object is at hand twice");
-        self.0.store(AT_HAND, Relaxed);
+        assert!(self.0.load(Relaxed) == FREE, "an object is reserved twice");
+        self.0.store(RESERVED, Relaxed);
     }
 
     #[inline]
     pub(super) fn hand_out(&self) -> Result<(), FreeError> {
-        self.step(AT_HAND, IN_USE)
+        self.step(RESERVED, ALLOCATED)
     }
 
     #[inline]
     pub(super) fn take_back(&self) -> Result<(), FreeError> {
-        self.step(IN_USE, AT_HAND)
+        self.step(ALLOCATED, RESERVED)
     }
 
-    /// Of an object that its slab gets back.
+    /// Marks a reserved object free: it returns to its slab.
     pub(super) fn put(&self) -> Result<(), FreeError> {
-        self.exchange(AT_HAND)
+        self.exchange(RESERVED)
     }
 
     #[inline]
@@ -91,7 +91,7 @@ pub(super) enum Used<P: Platform> {
 }
 
 impl<P: Platform> Used<P> {
-    /// None of so many objects is in use.
+    /// The marks of free objects.
     pub(super) fn new(marks: Marks, objects: u16) -> Used<P> {
         match marks {
             Marks::Bits => {
@@ -110,7 +110,7 @@ impl<P: Platform> Used<P> {
     pub(super) fn byte(&self, index: u16) -> &Mark {
         match self {
             Used::Bytes(bytes) => &bytes[usize::from(index)],
-            Used::Bits(_) => panic!("objects at hand need a byte each"),
+            Used::Bits(_) => panic!("reserved objects need a byte each"),
         }
     }
 
@@ -120,7 +120,7 @@ impl<P: Platform> Used<P> {
             Used::Bits(words) => {
                 let bit = 1 << (index % 64);
                 let before = words[usize::from(index / 64)].fetch_add(bit, AcqRel);
-                assert!(before & bit == 0, "an object is handed out twice");
+                assert!(before & bit == 0, "an object is allocated twice");
             }
             Used::Bytes(_) => self.byte(index).set(),
         }
@@ -144,11 +144,11 @@ impl<P: Platform> Used<P> {
             Used::Bits(words) => {
                 words[usize::from(index / 64)].load(Acquire) >> (index % 64) & 1 == 1
             }
-            Used::Bytes(_) => self.byte(index).0.load(Acquire) == IN_USE,
+            Used::Bytes(_) => self.byte(index).0.load(Acquire) == ALLOCATED,
         }
     }
 
-    /// How many of the first `objects` are in use, and at hand.
+    /// How many of the first `objects` are allocated, and how many are reserved.
     pub(super) fn count(&self, objects: u16) -> (u64, u64) {
         match self {
             Used::Bits(words) => {
@@ -157,21 +157,21 @@ impl<P: Platform> Used<P> {
             Used::Bytes(bytes) => {
                 let states = bytes[..usize::from(objects)].iter().map(|byte| byte.0.load(Relaxed));
                 states.fold((0, 0), |(used, at_hand), state| {
-                    (used + u64::from(state == IN_USE), at_hand + u64::from(state == AT_HAND))
+                    (used + u64::from(state == ALLOCATED), at_hand + u64::from(state == RESERVED))
                 })
             }
         }
     }
 
-    /// Calls `found` with every object that is at hand.
-    pub(super) fn each_at_hand(&self, found: impl FnMut(u16)) {
+    /// Calls `found` with every reserved object.
+    pub(super) fn each_reserved(&self, found: impl FnMut(u16)) {
         if let Used::Bytes(bytes) = self {
-            let at_hand = |index: &u16| bytes[usize::from(*index)].0.load(Acquire) == AT_HAND;
+            let at_hand = |index: &u16| bytes[usize::from(*index)].0.load(Acquire) == RESERVED;
             (0..bytes.len() as u16).filter(at_hand).for_each(found);
         }
     }
 
-    /// Calls `found` with every object that is in use.
+    /// Calls `found` with every allocated object.
     pub(super) fn each(&self, mut found: impl FnMut(u16)) {
         match self {
             Used::Bits(words) => {
@@ -195,14 +195,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_tells_where_an_object_is() {
+    fn byte_marks_reject_wrong_transitions() {
         let mark = Mark(AtomicU8::new(FREE));
         let wrong = Err(FreeError::Free);
         assert_eq!([mark.hand_out(), mark.take_back(), mark.put(), mark.clear()], [wrong; 4]);
         mark.reserve();
-        assert_eq!([mark.take_back(), mark.clear()], [wrong; 2], "at hand");
+        assert_eq!([mark.take_back(), mark.clear()], [wrong; 2], "reserved");
         assert_eq!(mark.hand_out(), Ok(()));
-        assert_eq!([mark.hand_out(), mark.put()], [wrong; 2], "in use");
+        assert_eq!([mark.hand_out(), mark.put()], [wrong; 2], "allocated");
         assert_eq!(mark.take_back(), Ok(()));
         assert_eq!(mark.take_back(), wrong, "taken back twice");
         assert_eq!(mark.put(), Ok(()));

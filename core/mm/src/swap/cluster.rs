@@ -1,11 +1,11 @@
-//! A cluster: 512 slots (2 MiB), how often each is used, and what else keeps it.
+//! A cluster: 512 slots (2 MiB) and their reference counts.
 //!
 //! ```text
-//! free -- take --> count 1, Cached --> count n --> count 0: free
-//!      \- park --> Parked (in a CPU's slot cache) -- unpark --> count 1, Cached
+//! free -- take --> count 1, cached -- write ends --> count 1 .. n -- release --> count 0: free
 //! ```
-//! Conservation: `used` = slots with a count, in the swap cache, or parked. The cluster's lock is
-//! held for every call.
+//! A slot is free when no page table refers to it and the swap cache has no frame for it.
+//! Conservation: `used` is the number of slots that are not free. The cluster's lock is held for
+//! every call.
 
 use std::collections::BTreeMap;
 
@@ -20,52 +20,24 @@ pub(super) fn split(slot: u32) -> (usize, usize) {
 /// Records that share a cache line of 64 bytes.
 const RECORDS_PER_LINE: usize = 32;
 
-/// The count of a slot whose true count is in `ClusterMap::more`.
+/// The count of a slot whose real count is in `ClusterMap::more`.
 const OVERFLOW: u8 = u8::MAX;
-
-/// What keeps a slot beside page tables that refer to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Hold {
-    #[default]
-    Nothing,
-    /// The swap cache has its frame.
-    Cached,
-    /// A CPU keeps it for later.
-    Parked,
-}
 
 #[derive(Clone, Copy, Default)]
 struct Record {
     /// Page tables that refer to the slot.
     count: u8,
-    hold: Hold,
+    /// The swap cache has a frame for it.
+    cached: bool,
 }
 
 impl Record {
     fn is_free(&self) -> bool {
-        self.count == 0 && self.hold == Hold::Nothing
+        self.count == 0 && !self.cached
     }
 }
 
-/// What slots are taken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Pages: one reference each, frames in the swap cache.
-    Pages,
-    /// A CPU's slot cache.
-    Park,
-}
-
-/// What becomes of a slot that nobody uses any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unused {
-    /// It is free.
-    Free,
-    /// It is parked.
-    Park,
-}
-
-/// Counts of one cluster. Made at its first use.
+/// The counts of a cluster. The records are made at first use.
 #[derive(Default)]
 pub(super) struct ClusterMap {
     records: Vec<Record>,
@@ -80,110 +52,76 @@ impl ClusterMap {
         self.used
     }
 
-    /// Takes the first run of free slots at or after `from`, of `len` in the cluster, at `most` so
-    /// many.
-    pub(super) fn take(
-        &mut self,
-        from: u16,
-        len: u16,
-        most: usize,
-        purpose: Purpose,
-    ) -> Option<(u16, u16)> {
+    /// Takes the first run of free slots at or after `from`, at most `most`, of the `len` slots of
+    /// the cluster: count 1, cached. Returns the first slot and the length of the run.
+    pub(super) fn take(&mut self, from: u16, len: u16, most: usize) -> Option<(u16, u16)> {
         if self.records.is_empty() {
             self.records = vec![Record::default(); usize::from(len)];
         }
         let free = |at: &u16| self.records[usize::from(*at)].is_free();
         let first = (from..len).find(free)?;
         let taken = (first..len).take_while(free).take(most).count() as u16;
-        let record = match purpose {
-            Purpose::Pages => Record { count: 1, hold: Hold::Cached },
-            Purpose::Park => Record { count: 0, hold: Hold::Parked },
-        };
+        let record = Record { count: 1, cached: true };
         self.records[usize::from(first)..usize::from(first + taken)].fill(record);
         self.used += taken;
         Some((first, taken))
     }
 
-    /// Takes `frames` adjacent free slots, a power of two, from a multiple of it on, of `len` in
-    /// the cluster; their place.
+    /// Takes `frames` adjacent free slots, a power of two, at a multiple of `frames`. Returns the
+    /// first slot.
     pub(super) fn take_aligned(&mut self, len: u16, frames: u16) -> Option<u16> {
         let free = |at: u16| self.records.get(usize::from(at)).is_none_or(Record::is_free);
         let mut starts = (0..=len.checked_sub(frames)?).step_by(usize::from(frames));
         let first = starts.find(|first| (*first..first + frames).all(free))?;
-        self.take(first, len, usize::from(frames), Purpose::Pages).map(|(first, _)| first)
+        self.take(first, len, usize::from(frames)).map(|(first, _)| first)
     }
 
-    /// What [`ClusterMap::take`] went over: the cache lines that it searched, the slots it took.
+    /// What [`ClusterMap::take`] cost: cache lines searched plus slots taken.
     pub(super) fn visited(from: u16, len: u16, found: Option<(u16, u16)>) -> usize {
         let (first, taken) = found.unwrap_or((len, 0));
         usize::from(first + taken - from).div_ceil(RECORDS_PER_LINE) + usize::from(taken)
     }
 
-    /// A parked slot is used for a page.
-    pub(super) fn unpark(&mut self, at: u16) {
-        let record = &mut self.records[usize::from(at)];
-        assert!(record.hold == Hold::Parked && record.count == 0, "slot {at} is not parked");
-        *record = Record { count: 1, hold: Hold::Cached };
-    }
-
-    /// A parked slot is free.
-    pub(super) fn free_parked(&mut self, at: u16) {
-        assert!(self.records[usize::from(at)].hold == Hold::Parked, "slot {at} is not parked");
-        self.set_hold(at, Hold::Nothing);
-    }
-
-    /// The swap cache gets the frame of a slot in use. False: it still has one, on its way out.
+    /// Marks a slot in use as cached. False if it was: its last frame is still on its way out.
+    #[cfg(feature = "history")]
     pub(super) fn cache(&mut self, at: u16) -> bool {
         let record = &mut self.records[usize::from(at)];
         assert!(record.count > 0, "slot {at} is free");
-        let empty = record.hold == Hold::Nothing;
-        record.hold = Hold::Cached;
-        empty
+        !std::mem::replace(&mut record.cached, true)
     }
 
-    /// The swap cache has let go of a slot.
-    pub(super) fn uncached(&mut self, at: u16) {
-        assert!(self.records[usize::from(at)].hold == Hold::Cached, "slot {at} is not cached");
-        self.set_hold(at, Hold::Nothing);
-    }
-
-    fn set_hold(&mut self, at: u16, hold: Hold) {
+    /// The swap cache has no frame for the slot any more.
+    pub(super) fn uncache(&mut self, at: u16) {
         let record = &mut self.records[usize::from(at)];
-        let was_free = record.is_free();
-        record.hold = hold;
-        self.used -= u16::from(!was_free && record.is_free());
+        assert!(record.cached, "slot {at} is not cached");
+        record.cached = false;
+        self.used -= u16::from(record.is_free());
     }
 
-    /// Whether a slot has any reference.
+    /// Whether a page table refers to the slot.
     pub(super) fn is_referenced(&self, at: u16) -> bool {
         self.records[usize::from(at)].count > 0
     }
 
-    /// Whether a slot has one reference, and that is all that it is used for.
+    /// Whether releasing the slot once frees it.
     pub(super) fn is_last(&self, at: u16) -> bool {
         let record = &self.records[usize::from(at)];
-        record.count == 1 && record.hold == Hold::Nothing
+        record.count == 1 && !record.cached
     }
 
-    /// One reference less. Says whether the slot was parked for being used no more.
-    pub(super) fn release(&mut self, at: u16, unused: Unused) -> bool {
-        if self.records[usize::from(at)].count == OVERFLOW {
-            self.release_from_many(at);
-            return false;
-        }
+    /// Drops a reference.
+    pub(super) fn release(&mut self, at: u16) {
         let record = &mut self.records[usize::from(at)];
+        if record.count == OVERFLOW {
+            return self.release_from_many(at);
+        }
         assert!(record.count > 0, "slot {at} of a cluster is released twice");
         record.count -= 1;
-        let parks = record.is_free() && unused == Unused::Park;
-        match parks {
-            true => record.hold = Hold::Parked,
-            false => self.used -= u16::from(record.is_free()),
-        }
-        parks
+        self.used -= u16::from(record.is_free());
     }
 
     fn release_from_many(&mut self, at: u16) {
-        let count = self.more.get_mut(&at).expect("an overflown count is kept apart");
+        let count = self.more.get_mut(&at).expect("a count of 255 and more has an entry");
         *count -= 1;
         if *count < u32::from(OVERFLOW) {
             self.records[usize::from(at)].count = *count as u8;
@@ -191,7 +129,7 @@ impl ClusterMap {
         }
     }
 
-    /// One reference more.
+    /// Adds a reference.
     pub(super) fn duplicate(&mut self, at: u16) {
         let record = &mut self.records[usize::from(at)];
         debug_assert!(record.count > 0, "slot {at} of a cluster is free");
@@ -203,23 +141,15 @@ impl ClusterMap {
         }
     }
 
-    /// Calls `found` with (slot in cluster, count) of every slot in use but those parked; returns
-    /// how many are.
-    pub(super) fn each_used(&self, mut found: impl FnMut(u16, u32)) -> u32 {
-        let (mut used, mut parked) = (0, 0);
+    /// Calls `found` with the place and the count of every slot in use.
+    pub(super) fn each_used(&self, mut found: impl FnMut(u16, u32)) {
+        let mut used = 0;
         for (at, record) in self.records.iter().enumerate().filter(|(_, r)| !r.is_free()) {
             used += 1;
-            match record.hold {
-                Hold::Parked => parked += 1,
-                Hold::Cached | Hold::Nothing => {
-                    let at = at as u16;
-                    let more = || self.more[&at];
-                    let few = u32::from(record.count);
-                    found(at, if record.count == OVERFLOW { more() } else { few });
-                }
-            }
+            let at = at as u16;
+            let many = record.count == OVERFLOW;
+            found(at, if many { self.more[&at] } else { u32::from(record.count) });
         }
         assert_eq!(used, self.used, "used slots are counted");
-        parked
     }
 }

@@ -1,75 +1,75 @@
-//! Who reads files sequentially, and how much to read for them.
+//! Readahead windows of files: detection of sequential readers, and how much to read.
 //!
 //! ```text
-//! fault --> Seen: what the page is to readers --> window: Window, what to do about it: pure
-//! FileStreams   by page: where a window's marker is, where it was asked from, where it ends
-//! lasting       smaller windows where they would be evicted before they are used: pure
+//! fault --> Seen: what the page is to a stream --> window(): what to read     pure
+//! FileStreams   by page: start, marker and end of windows
+//! lasting()     the largest window that is used before it is evicted          pure
 //! ```
-//! After Linux 6.1 (`ondemand_readahead` in mm/readahead.c): windows of 4 pages, 4 times as many,
-//! then twice, up to a setting. The first page that is not wanted yet is marked; who comes there
-//! asks for the next window, so that one is used while the other is read.
-//! Departs from the kernel in where streams are kept: it has a window for each open file, and we
-//! expectations by page, as [`super::Streams`]. So any number of streams, of any threads, can be in
-//! one file. An expectation that another one displaced is found again by the marks that pages have.
-//! So many expectations take some of those who read anywhere for streams: but at a file's start, it
-//! takes three pages in a row to be one, where the kernel takes two.
+//! The rules follow Linux 6.1 (`ondemand_readahead` in mm/readahead.c): a first window of 4 pages,
+//! then 4 times, then twice as many, up to a setting. One page of a window is marked. A fault on it
+//! requests the next window, which is read while this one is used.
+//! The kernel keeps a window for each open file; here expectations are by page, as in
+//! [`super::Streams`]. So one file can have any number of streams of any threads. If another stream
+//! displaced an expectation, the marks of pages replace it. To keep random readers from being taken
+//! for streams, three pages in a row start a stream, where the kernel takes two; at the start of a
+//! file one page does.
 //!
-//! Readers that together read more ahead than memory holds would lose it unused. So an expectation
-//! has the age of memory, which counts pages taken: who comes there sees how many were taken while
-//! it used a window, and asks for one that lasts. The kernel lets each stream start over.
+//! If readers together read ahead more than memory holds, pages are evicted unused. So an
+//! expectation records the age of memory, which counts pages allocated. The reader compares ages to
+//! learn how many pages were allocated while it used a window, and requests a window small enough
+//! to last. The kernel has no such limit: each stream shrinks when its pages are missing.
 
 use crate::config::FILE_WINDOW_MAX;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What an expectation is of.
+/// What is expected at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The page was asked for with a window of `size` pages. So were those after it: `left` with
-    /// it.
+    /// It was requested, in a window of `size` pages, together with those after it: `left` in all.
     Asked {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
-        /// Those from this one on.
+        /// Pages from this one on.
         left: u32,
     },
-    /// A window of `size` pages ended before this one.
+    /// It follows a window of `size` pages.
     End {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
     },
 }
 
-/// What a page of a file is to its readers, when one faults on it.
+/// What a faulting page of a file is to its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Absent: the file's first.
+    /// Absent: the file's first page.
     Start,
-    /// Absent: the one after a window of `size` pages.
+    /// Absent: the page after a window of `size` pages.
     End {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
     },
-    /// Absent, although it was asked for with a window of `size` pages: there was no memory for it,
-    /// or it is gone already, or whoever reads ahead is slower than who uses it.
+    /// Absent, although a window of `size` pages was requested: there was no memory for it, it was
+    /// evicted already, or readahead is slower than the reader.
     Missed {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
     },
-    /// Absent: the one after `pages` that are in memory.
+    /// Absent: the page after `pages` that are in memory.
     Trace {
-        /// How many, one at least.
+        /// At least one.
         pages: u32,
     },
-    /// Absent, and nothing is known of it.
+    /// Absent, with no sign of a stream.
     Stray,
-    /// In memory, and marked: `left` pages from it on are there or on their way, of a window of
-    /// `size`.
+    /// In memory, and marked: `left` pages of its window of `size` pages, from it on, are in memory
+    /// or in flight.
     Marker {
-        /// The window's pages.
+        /// Pages of the window.
         size: u32,
-        /// Those from this one on.
+        /// Pages from this one on.
         left: u32,
     },
 }
@@ -77,35 +77,34 @@ pub enum Seen {
 /// What to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The page, alone.
+    /// The page alone.
     Page,
-    /// The page, and with it `pages` in all; page `marker` of these (not the first) is marked.
+    /// `pages` pages from this one on, with a mark at index `marker`.
     From {
-        /// How many, at least two.
+        /// At least two.
         pages: u32,
-        /// Counted from the first, below `pages`.
+        /// At least one, below `pages`.
         marker: u32,
     },
-    /// Ahead of use, the `pages` that begin `after` pages after this one. The first is marked.
+    /// Readahead of `pages` pages that begin `after` pages after this one. The first is marked.
     Next {
         /// At least one.
         after: u32,
-        /// How many, at least one.
+        /// At least one.
         pages: u32,
     },
-    /// Nothing more.
+    /// Nothing: enough is read ahead.
     Enough,
 }
 
 /// The first window of a stream.
 const FIRST: u32 = 4;
 
-/// Pages one after the other, each read alone, that make a stream of the next one.
+/// After so many adjacent pages that were each read alone, the next page is a stream.
 pub const ALONE: u32 = 2;
 
-/// Pages in memory before one that is not, from which on that is taken for a stream. The kernel
-/// takes two; but then one page in sixteen is read for nothing by who reads anywhere in a file of
-/// which a quarter is in memory.
+/// An absent page after so many pages in memory is a stream. The kernel takes two; but then a
+/// random reader of a file of which a quarter is in memory reads one page in sixteen in vain.
 pub const TRACE_MIN: u32 = 8;
 
 /// Decides what to read for a fault, with windows of up to `most` pages.
@@ -119,9 +118,9 @@ pub fn window(seen: Seen, most: u32) -> Window {
         Seen::Trace { pages } if pages < TRACE_MIN => Window::Page,
         Seen::Trace { pages } => from(pages + 1, pages),
         Seen::End { size } if size < ALONE => Window::Page,
-        // What comes after pages alone is a stream from here on.
+        // Pages were read one by one: from here on a stream.
         Seen::Start | Seen::End { size: ALONE } => from(FIRST, 1),
-        // The window, and the one that would be asked for at its first page, as far as they go.
+        // The window, and the one that its marker would request, if both fit.
         Seen::End { size } => {
             let size = next(size, most);
             let both = size + next(size, most);
@@ -146,12 +145,12 @@ fn next(size: u32, most: u32) -> u32 {
     }
 }
 
-/// Parts of the memory that gives way to files of which one may be taken while a window is used: a
-/// page waits for two windows to be used, the one before and its own, and readers differ.
+/// While a window is used, at most this part of the usable memory may be allocated. A page waits
+/// while two windows are used, the one before and its own, and readers differ in speed.
 const PARTS: u64 = 8;
 
-/// Most pages of a window of which all are used before they are evicted: `taken` pages were, while
-/// a window of `size` was used, of `usable` that files have or may have.
+/// The largest window that is used before it is evicted. `taken` pages were allocated while a
+/// window of `size` pages was used; `usable` pages can be evicted or are free.
 pub fn lasting(size: u32, taken: u64, usable: u32) -> u32 {
     let lasting = u64::from(size) * u64::from(usable) / PARTS;
     match lasting.checked_div(taken) {
@@ -160,10 +159,10 @@ pub fn lasting(size: u32, taken: u64, usable: u32) -> u32 {
     }
 }
 
-/// Expectations kept at a time.
+/// The number of expectations.
 const STREAMS: usize = 1024;
 
-/// A word: 1 | vpn | space | size | left. Pages of files have numbers of 32 bits, as slots have.
+/// A word: 1 | vpn | space | size | left. Page numbers of files have 32 bits.
 const PRESENT: u64 = 1 << 63;
 const COUNT_BITS: u32 = 9;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -171,25 +170,25 @@ const SPACE_BITS: u32 = 12;
 const _: () = assert!(FILE_WINDOW_MAX as u64 <= COUNT, "windows fit their bits");
 const _: () = assert!(32 + SPACE_BITS + 2 * COUNT_BITS < 64, "the word is large enough");
 
-/// Expectations of sequential readers of files. No lock: two that hash to one place displace each
+/// Expectations of sequential readers of files. No lock; two that hash to one place displace each
 /// other.
 pub struct FileStreams<P: Platform>(Vec<Place<P>>);
 
-/// An expectation. Its parts are stored one after the other: all are hints.
+/// An expectation. Its parts are not stored atomically: all are hints.
 struct Place<P: Platform> {
     word: P::Atomic<u64>,
-    /// The age of memory when somebody was expected.
+    /// The age of memory at which it was stored.
     age: P::Atomic<u64>,
 }
 
 impl<P: Platform> FileStreams<P> {
-    /// None.
+    /// No expectations.
     pub(super) fn new() -> FileStreams<P> {
         let place = |_| Place { word: Atomic::new(0), age: Atomic::new(0) };
         FileStreams((0..STREAMS).map(place).collect())
     }
 
-    /// What is expected at a page, and since which age. Said once.
+    /// Removes what is expected at a page; also returns the age at which that was stored.
     pub fn take(&self, space: SpaceId, vpn: Vpn) -> Option<(Expected, u64)> {
         let key = key(space, vpn);
         let place = &self.0[place(key)];
@@ -206,7 +205,7 @@ impl<P: Platform> FileStreams<P> {
         Some((expected, place.age.load(Relaxed)))
     }
 
-    /// Expects somebody at a page, from an age on.
+    /// Expects a fault at a page; `age` is the present age of memory.
     pub fn expect(&self, space: SpaceId, vpn: Vpn, expected: Expected, age: u64) {
         let (size, left) = match expected {
             Expected::Asked { size, left } => (size, left),
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_stream_gets_a_page() {
+    fn random_faults_get_one_page() {
         let trace = |pages| Seen::Trace { pages };
         assert_windows(
             256,
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_is_asked_for_in_smaller_parts() {
+    fn missed_windows_are_halved() {
         let missed = |size| Seen::Missed { size };
         assert_windows(
             256,
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_has_small_windows() {
+    fn small_limits_give_small_windows() {
         let (marker, far) = (Seen::Marker { size: 4, left: 3 }, Seen::Marker { size: 64, left: 9 });
         assert_windows(0, &[(Seen::Start, Window::Page), (marker, Window::Enough)]);
         assert_windows(1, &[(Seen::End { size: 9 }, Window::Page), (marker, Window::Enough)]);
@@ -310,7 +309,7 @@ mod tests {
         );
     }
 
-    /// Whatever was seen: no window is larger than it may be, and its marker is within it.
+    /// No window exceeds its limit, and its marker is inside.
     #[test]
     fn windows_keep_their_bounds() {
         let mut random = Prng::new(3);
@@ -339,8 +338,8 @@ mod tests {
         }
     }
 
-    /// Pages read by a reader that goes from page to page, and transfers waited for, as windows
-    /// are decided; every page is read once.
+    /// Reads page by page, with windows as decided; returns the pages read and the reads that the
+    /// reader waited for. Every page is read once.
     fn read_through(pages: u32, most: u32) -> (u32, u32) {
         let (mut read, mut waits, mut windows) = (0, 0, BTreeMap::new());
         for page in 0..pages {
@@ -370,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_waits_once() {
+    fn a_sequential_reader_waits_once() {
         for pages in [5, 100, 1000, 4096] {
             assert_eq!(read_through(pages, 256), (pages, 1), "{pages} pages");
         }
     }
 
     #[test]
-    fn windows_that_would_not_live_are_smaller() {
+    fn windows_shrink_under_pressure() {
         for (size, taken, usable, expected) in [
             (256, 0, 16_384, u32::MAX),
             (256, 256, 16_384, 2048),

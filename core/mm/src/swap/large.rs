@@ -8,7 +8,6 @@
 //! there are free ones. Where slots are in use here and there no run may be left, whatever is free.
 
 use super::Swap;
-use super::cache::SwapCache;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use super::device::Device;
 use super::lists::{Home, List};
@@ -34,24 +33,25 @@ impl<P: Platform> Swap<P> {
 }
 
 impl<P: Platform> Device<P> {
-    fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
-        let pages = order.frames() as usize;
-        if !self.info().gives_slots() || self.standing.allows(pages, Turn::First) < pages {
+    /// Takes an aligned run of slots, if the device has one.
+    pub(super) fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
+        if !self.takes_run(order) {
             return None;
         }
         let frames = IoFrames::Block(first, order);
-        let slot = {
-            let _whole = self.lock_slots();
-            let near = self.last_of(order).and_then(|at| self.take_run(cpu, at, &frames));
-            near.or_else(|| self.take_of_free(cpu, order, &frames))
-                .or_else(|| self.take_of_others(cpu, order, &frames))?
-        };
-        if let SwapCache::Trees(trees) = self.cache() {
-            for (at, frames) in frames.lists() {
-                trees.insert(slot + at as u32, &frames);
-            }
-        }
-        Some(self.slot(slot))
+        self.search_run(cpu, order, &frames).map(|slot| self.slot(slot))
+    }
+
+    pub(super) fn takes_run(&self, order: Order) -> bool {
+        let pages = order.frames() as usize;
+        self.info().gives_slots() && self.standing.allows(pages, Turn::First) == pages
+    }
+
+    /// The order of search (see the head of this file).
+    pub(super) fn search_run(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
+        let near = self.last_of(order).and_then(|at| self.take_run(cpu, at, frames));
+        near.or_else(|| self.take_of_free(cpu, order, frames))
+            .or_else(|| self.take_of_others(cpu, order, frames))
     }
 
     /// The cluster that gave a run of an order last, if it may have another.
@@ -122,7 +122,7 @@ impl<P: Platform> Device<P> {
         let slot = cluster * CLUSTER_SLOTS + u32::from(at);
         self.usage.add(cpu, frames.len() as i64);
         for (at, frames) in frames.lists() {
-            self.fill_table(slot + at as u32, &frames);
+            self.cache.fill(slot + at as u32, &frames);
         }
         Some(slot)
     }

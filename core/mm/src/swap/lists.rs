@@ -3,12 +3,12 @@
 //! ```text
 //!                  Free    <--- used falls to 0
 //!   take(CPU)  /   Sparse  <--- used falls to half
-//!   Owned <---+       give back: by how full it is
-//!              \   Nonfull <--- a slot of a full one is freed
+//!   Owned <---+       put back: by the number of used slots
+//!              \   Nonfull <--- a slot of a full cluster is freed
 //!                  Full
 //! ```
-//! An `Owned` cluster is on no list: a CPU allocates from it. Where slots are scanned for
-//! ([`crate::config::ScanBase`]) there are only free clusters and others, in `Full`.
+//! An `Owned` cluster is on no list: a CPU allocates from it. A device that is scanned
+//! ([`super::position::Fallback`]) has only `Free` clusters and, as `Full`, all others.
 
 use highwater_units::IndexLists;
 
@@ -16,46 +16,49 @@ use highwater_units::IndexLists;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     Free = 0,
+    /// At most half of the slots are used.
     Sparse = 1,
     Nonfull = 2,
     Full = 3,
 }
 
-/// Where a cluster is.
+/// The place of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     Listed(List),
     Owned,
 }
 
-/// Which list every cluster is on.
+/// The lists of a device.
 pub(super) struct ClusterLists {
     lists: IndexLists,
     home: Vec<Home>,
 }
 
 impl ClusterLists {
-    /// All of `count` clusters on one list: each followed by the one `apart` clusters on.
-    pub(super) fn new(count: usize, all: List, apart: usize) -> ClusterLists {
+    /// `count` clusters, all on one list in the given order.
+    pub(super) fn new(
+        count: usize,
+        list: List,
+        order: impl Iterator<Item = usize>,
+    ) -> ClusterLists {
         let mut lists = IndexLists::new(4, count);
-        let order = (0..apart).flat_map(|column| (column..count).step_by(apart));
-        order.for_each(|cluster| lists.push_back(all as usize, cluster as u32));
-        ClusterLists { lists, home: vec![Home::Listed(all); count] }
+        order.for_each(|cluster| lists.push_back(list as usize, cluster as u32));
+        ClusterLists { lists, home: vec![Home::Listed(list); count] }
     }
 
-    /// Where a cluster is.
     pub(super) fn home(&self, cluster: u32) -> Home {
         self.home[cluster as usize]
     }
 
-    /// The first cluster of a list, for a CPU.
+    /// Takes the first cluster of a list, for a CPU.
     pub(super) fn take(&mut self, list: List) -> Option<u32> {
         let cluster = self.lists.pop_front(list as usize)?;
         self.home[cluster as usize] = Home::Owned;
         Some(cluster)
     }
 
-    /// The cluster of a list that comes next from a place on, around the device.
+    /// Takes the cluster of a list that comes first at or after `from`, around the device.
     pub(super) fn take_from(&mut self, list: List, from: u32) -> Option<u32> {
         if self.lists.is_empty(list as usize) {
             return None;
@@ -75,8 +78,8 @@ impl ClusterLists {
         }
         self.home[cluster as usize] = Home::Listed(list);
         match list {
-            // A free cluster is used again before one that never was: what lies behind the device
-            // (memory, a sparse file) stays as small as it can.
+            // A freed cluster is used before one that never was, so that the memory or the sparse
+            // file behind the device stays small.
             List::Free => self.lists.push_front(list as usize, cluster),
             _ => self.lists.push_back(list as usize, cluster),
         }

@@ -1,82 +1,68 @@
-//! Which device slots are taken from: by priority, by nearness, in turn.
+//! The order in which devices are asked for slots: by priority, by distance, in turns.
 //!
 //! ```text
 //! Order -- node x n -- Tier x m    devices that take turns; the next tier when all are full
-//!       |- CpuTurn x CPUs          where in its tier a CPU begins, and for how many slots more
-//!       \- Whose                   what the next turn is counted by: the CPU alone, or all
+//!       \- CpuTurn x CPUs          the device of its tier that a CPU asks first
 //! ```
-//! A tier is what has equal priority and is equally near: devices of the CPU's own node come before
-//! others (node-aware priorities, Linux 4.14). The kernel moves the device it takes from to the end
-//! of its equals, under a lock that all CPUs share (swap_avail_lock): each time without slot
-//! caches, else each 64 slots. So do we with the settings of those kernels, by a shared word. By
-//! default each CPU has turns of its own, of a cluster each, and CPUs begin at different devices.
+//! The devices of a tier have the same priority and the same distance: those on the CPU's own node
+//! come before others (Linux 4.14). A turn is a CPU's own and lasts for as many slots as a cluster
+//! has, so that a CPU writes long runs and nothing is shared. CPUs begin with different devices.
 
 use super::cluster::CLUSTER_SLOTS;
-use super::settings::{DeviceLock, SwapConfig, Switch};
-use super::slot_cache::BATCH;
-use highwater_platform::{Atomic, DeviceInfo, Platform};
+use highwater_platform::{DeviceInfo, Platform};
 use highwater_units::{CpuId, NodeId};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Devices that take turns, by index.
 type Tier = Vec<usize>;
 
-/// What a turn is counted by.
-enum Whose<P: Platform> {
-    Cpus,
-    All(P::Atomic<u32>),
-}
-
-/// Where a CPU is, on a cache line of its own. Its words are hints: threads that share a CPU may
+/// A CPU's turn, on a cache line of its own. The words are hints: threads that share a CPU may
 /// lose a turn.
 #[repr(align(64))]
 struct CpuTurn {
     node: usize,
     turn: AtomicU32,
-    /// Slots until the next turn.
+    /// Slots until the next turn; [`ENDLESS`] where no devices take turns.
     left: AtomicU32,
 }
 
-/// In which order devices are asked for slots.
-pub(super) struct Order<P: Platform> {
-    /// By node, the best first.
+const ENDLESS: u32 = u32::MAX;
+
+/// The order in which devices are asked for slots.
+pub(super) struct Order {
+    /// By node, the tiers, the first one first.
     nodes: Vec<Vec<Tier>>,
     cpus: Vec<CpuTurn>,
-    whose: Whose<P>,
     /// Slots of a turn.
     slots: u32,
 }
 
-impl<P: Platform> Order<P> {
+impl Order {
     /// The order of `devices` for each of the platform's CPUs.
-    pub(super) fn new(platform: &P, devices: &[DeviceInfo], config: &SwapConfig) -> Order<P> {
+    pub(super) fn new<P: Platform>(platform: &P, devices: &[DeviceInfo]) -> Order {
+        Order::with_turns(platform, devices, CLUSTER_SLOTS, |cpu| cpu as u32)
+    }
+
+    /// An order with turns of `slots` slots, of which each CPU's begins with `first(cpu)`.
+    pub(super) fn with_turns<P: Platform>(
+        platform: &P,
+        devices: &[DeviceInfo],
+        slots: u32,
+        first: impl Fn(usize) -> u32,
+    ) -> Order {
         let node = |cpu| usize::from(platform.node_of(CpuId(cpu as u16)).0);
         let count = 1 + (0..platform.cpus()).map(node).max().unwrap_or(0);
-        let near_to = |node| match config.node_aware {
-            Switch::On => Some(NodeId(node as u8)),
-            Switch::Off => None,
-        };
-        let nodes: Vec<_> = (0..count).map(|node| tiers(devices, near_to(node))).collect();
-        let all = || Whose::All(Atomic::new(1));
-        let (whose, slots) = match (config.device_lock, config.slot_cache) {
-            (_, Switch::On) => (all(), BATCH as u32),
-            (DeviceLock::Whole | DeviceLock::Slots, Switch::Off) => (all(), 1),
-            (DeviceLock::Cluster, Switch::Off) => (Whose::Cpus, CLUSTER_SLOTS),
-        };
-        let first = |cpu| match whose {
-            Whose::Cpus => cpu as u32,
-            Whose::All(_) => 0,
-        };
-        // Where nothing takes turns none ends.
+        let nodes = (0..count).map(|node| tiers(devices, NodeId(node as u8)));
+        let nodes: Vec<_> = nodes.collect();
         let alone = nodes.iter().flatten().all(|tier| tier.len() < 2);
-        let slots = if alone { u32::MAX } else { slots };
+        let slots = if alone { ENDLESS } else { slots };
         let cpu = |cpu| CpuTurn {
             node: node(cpu),
             turn: AtomicU32::new(first(cpu)),
             left: AtomicU32::new(slots),
         };
         let cpus = (0..platform.cpus()).map(cpu).collect();
-        Order { nodes, cpus, whose, slots }
+        Order { nodes, cpus, slots }
     }
 
     /// The devices in the order in which a CPU asks them now.
@@ -88,31 +74,41 @@ impl<P: Platform> Order<P> {
         })
     }
 
-    /// A CPU has taken slots.
+    /// Notes that a CPU took slots.
     pub(super) fn took(&self, cpu: CpuId, slots: usize) {
+        if self.ends_turn(cpu, slots) {
+            let turn = self.cpus[usize::from(cpu.0)].turn.load(Relaxed);
+            self.begin_turn(cpu, turn.wrapping_add(1));
+        }
+    }
+
+    /// Counts slots of a CPU's turn. Returns whether they end it.
+    pub(super) fn ends_turn(&self, cpu: CpuId, slots: usize) -> bool {
         let cpu = &self.cpus[usize::from(cpu.0)];
         let left = cpu.left.load(Relaxed);
-        if left == u32::MAX {
-            return;
+        if left == ENDLESS {
+            return false;
         }
-        if let Some(left) = left.checked_sub(slots as u32).filter(|left| *left > 0) {
-            return cpu.left.store(left, Relaxed);
+        let left = left.saturating_sub(slots as u32);
+        if left > 0 {
+            cpu.left.store(left, Relaxed);
         }
-        let next = match &self.whose {
-            Whose::Cpus => cpu.turn.load(Relaxed).wrapping_add(1),
-            Whose::All(turns) => turns.fetch_add(1, Relaxed),
-        };
-        cpu.turn.store(next, Relaxed);
+        left == 0
+    }
+
+    pub(super) fn begin_turn(&self, cpu: CpuId, turn: u32) {
+        let cpu = &self.cpus[usize::from(cpu.0)];
+        cpu.turn.store(turn, Relaxed);
         cpu.left.store(self.slots, Relaxed);
     }
 }
 
-/// Where a device stands for the CPUs of a node; the lowest first.
+/// The rank of a device for the CPUs of a node; the lowest comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// By falling priority, then nearness.
+    /// By falling priority, then by distance.
     Priority(u16, Distance),
-    /// Without a priority: in the order in which they were given.
+    /// Without a priority: in the order of the command line.
     Given(usize),
 }
 
@@ -122,8 +118,8 @@ enum Distance {
     Far,
 }
 
-fn rank(index: usize, device: &DeviceInfo, node: Option<NodeId>) -> Rank {
-    let near = node.is_some() && device.node == node;
+fn rank(index: usize, device: &DeviceInfo, node: NodeId) -> Rank {
+    let near = device.node == Some(node);
     let distance = if near { Distance::Near } else { Distance::Far };
     match device.priority {
         Some(priority) => Rank::Priority(u16::MAX - priority, distance),
@@ -131,8 +127,9 @@ fn rank(index: usize, device: &DeviceInfo, node: Option<NodeId>) -> Rank {
     }
 }
 
-/// The devices that can be allocated from, by rank; equal ones together. Those of `node` are near.
-fn tiers(devices: &[DeviceInfo], node: Option<NodeId>) -> Vec<Tier> {
+/// The devices that can be allocated from, by rank for the CPUs of `node`; those of equal rank
+/// together.
+fn tiers(devices: &[DeviceInfo], node: NodeId) -> Vec<Tier> {
     let ranked = devices.iter().enumerate().filter(|(_, device)| device.gives_slots());
     let mut ranked: Vec<_> = ranked.map(|(index, d)| (rank(index, d, node), index)).collect();
     ranked.sort();
@@ -173,19 +170,20 @@ mod tests {
             device(Some(5), Some(0)),
             inherited,
         ];
-        let near = tiers(&devices, Some(NodeId(0)));
+        let near = tiers(&devices, NodeId(0));
         assert_eq!(near, [vec![3, 6], vec![2], vec![1, 5], vec![0], vec![4]]);
-        let far = tiers(&devices, Some(NodeId(1)));
+        let far = tiers(&devices, NodeId(1));
         assert_eq!(far, [vec![2], vec![3, 6], vec![5], vec![1], vec![0], vec![4]]);
-        let unaware = tiers(&devices, None);
+        let nowhere = devices.map(|device| DeviceInfo { node: None, ..device });
+        let unaware = tiers(&nowhere, NodeId(0));
         assert_eq!(unaware, [vec![2, 3, 6], vec![1, 5], vec![0], vec![4]]);
     }
 
-    /// How many slots each of three equal devices gives to CPU 0, `run` at a time.
-    fn given(config: &SwapConfig, run: usize, times: usize) -> [usize; 3] {
+    /// Slots that each of three equal devices gives to CPU 0, `run` at a time, in turns of `turn`.
+    fn given(turn: u32, run: usize, times: usize) -> [usize; 3] {
         let platform = TestPlatform::new(1, Vec::new());
         let devices = [(); 3].map(|()| device(Some(0), None));
-        let order: Order<TestPlatform> = Order::new(&platform, &devices, config);
+        let order = Order::with_turns(&platform, &devices, turn, |cpu| cpu as u32);
         let mut given = [0; 3];
         for _ in 0..times {
             let first = order.of(CpuId(0)).next().expect("three devices");
@@ -197,13 +195,11 @@ mod tests {
 
     #[test]
     fn equal_devices_take_turns_of_a_cluster_a_batch_or_a_slot() {
-        let default = SwapConfig::default();
-        let cached = SwapConfig { slot_cache: Switch::On, ..default };
-        let whole = SwapConfig { device_lock: DeviceLock::Whole, ..default };
-        for (config, turn) in [(default, 512), (cached, 64), (whole, 1)] {
-            assert_eq!(given(&config, 1, turn).iter().filter(|slots| **slots > 0).count(), 1);
-            assert_eq!(given(&config, 1, 3 * turn), [turn; 3], "{config:?}");
-            let runs = given(&config, RUN_PAGES_MAX, 300);
+        for turn in [512, 64, 1] {
+            let slots = turn as usize;
+            assert_eq!(given(turn, 1, slots).iter().filter(|slots| **slots > 0).count(), 1);
+            assert_eq!(given(turn, 1, 3 * slots), [slots; 3]);
+            let runs = given(turn, RUN_PAGES_MAX, 300);
             assert!(runs.iter().all(|slots| (1088..=2112).contains(slots)), "{runs:?}");
         }
     }

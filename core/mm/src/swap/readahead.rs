@@ -1,21 +1,22 @@
-//! Who accesses memory sequentially, and how much to bring in or map ahead.
+//! Detection of sequential access, and the readahead windows of swap.
 //!
 //! ```text
-//! Streams      by page: who is expected where, and with how large a window    Ahead::Virtual
-//! SlotWindows  by CPU: how many of the slots around the last one were used    Ahead::Slot
-//! Owners       whose page a slot was taken for                                Ahead::Slot
+//! Streams      by page: the next expected fault and its window           Ahead::Virtual
+//! SlotWindows  by CPU: readahead hits since the last slot window         Ahead::Slot
+//! Owners       by slot: the page that it was allocated for               Ahead::Slot
 //! ```
-//! **Streams** are expectations: whoever just got pages up to `v` is expected at `v` next, with a
-//! window. A fault exactly there is a stream and doubles the window, up to 64 KiB; any other fault
-//! starts with one page. No lock, no thread: any number of streams, from any thread, in any space;
-//! two that hash to one place make each other start over. One load and one store per fault.
-//! Departs from the kernel's VMA readahead, which keeps one window per mapping and learns from hits
-//! on single pages: our windows are mapped whole, so a next fault at the end is the hit.
+//! **Streams** are expectations: after a fault that brought in pages up to `v`, the next fault is
+//! expected at `v`. A fault exactly there continues the stream and doubles the window, up to 64
+//! KiB; any other fault starts with one page. There is no lock and no state of threads: any thread
+//! can have any number of streams in any space, at one load and one store for each fault. Two
+//! streams that hash to one place reset each other. This differs from the kernel's VMA readahead,
+//! which has one window for each mapping and learns from hits on single pages. Windows here are
+//! mapped whole, so the next fault is at their end.
 //!
-//! **Slot windows** are the kernel's (swapin_nr_pages): two more than pages were used of those read
-//! ahead since the last time, as a power of two; one page if none were and the fault is not beside
-//! the last one; half of the last window at least. The kernel has one for all; ours are those of
-//! the CPU, and with it of the thread that runs there.
+//! **Slot windows** follow the kernel (swapin_nr_pages). A window is the number of pages read ahead
+//! and used since the last one, plus two, rounded up to a power of two. Without any such hit it is
+//! one page, or two if the fault is adjacent to the last one, but at least half of the last window.
+//! The kernel has one window for the system; here each CPU has its own.
 
 use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
@@ -23,42 +24,41 @@ use highwater_units::{CpuId, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What is read along with a page of a device.
+/// Which pages are read along with a page of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nothing.
+    /// None.
     Off,
-    /// Pages after it.
+    /// The pages after it in its space.
     Virtual,
-    /// Slots around it.
+    /// The pages in the slots around its own.
     Slot,
 }
 
 /// Where the pages of a fault came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// They were zeroed, or there.
+    /// They were zeroed, or in memory already.
     Memory,
     /// They were read.
     Device,
 }
 
-/// What a fault is to a stream.
+/// What the expectations say about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Pages to bring in: 1, or more if the fault was expected.
     pub pages: usize,
-    /// Pages that were read ahead before, and are known now to have been on the way.
+    /// Pages that the stream read ahead and has now used.
     pub read_ahead: usize,
 }
 
-/// Expectations kept at a time for each CPU, and at least: with few to a stream, those of 224 CPUs
-/// that write at once often make each other start over, and what starts over needs more of them.
+/// Expectations for each CPU, and in all at least. With fewer, the streams of 224 writing CPUs
+/// often reset each other, and a stream that starts anew uses more expectations.
 const STREAMS_PER_CPU: usize = 64;
 const STREAMS_MIN: usize = 1024;
 
-/// Windows are at most 16 pages: 7 bits, and one for their source. Above them the page, then 16
-/// bits of the space.
+/// An expectation's word: 7 bits of window, 1 bit of source, 40 bits of page, 16 bits of space.
 const WINDOW_BITS: u32 = 8;
 const WINDOW: u64 = (1 << 7) - 1;
 const FROM_DEVICE: u64 = 1 << 7;
@@ -69,13 +69,13 @@ const VPN_BITS: u32 = 40;
 pub struct Streams<P: Platform>(Vec<P::Atomic<u64>>);
 
 impl<P: Platform> Streams<P> {
-    /// No expectations; room for those of so many CPUs.
+    /// No expectations; room for so many CPUs.
     pub fn new(cpus: usize) -> Streams<P> {
         let places = (STREAMS_PER_CPU * cpus).next_power_of_two().max(STREAMS_MIN);
         Streams((0..places).map(|_| Atomic::new(0)).collect())
     }
 
-    /// What a fault at `vpn` is.
+    /// Looks up a fault at `vpn`.
     pub fn window(&self, space: SpaceId, vpn: Vpn) -> Stream {
         let place = self.place(space, vpn);
         let expected = place.load(Relaxed);
@@ -87,12 +87,12 @@ impl<P: Platform> Streams<P> {
         if expected & FROM_DEVICE == 0 {
             return Stream { pages, read_ahead: 0 };
         }
-        // Said once.
+        // The hits are counted once.
         place.store(expected & !FROM_DEVICE, Relaxed);
         Stream { pages, read_ahead: window.saturating_sub(1) }
     }
 
-    /// After a fault brought in `pages` pages: expects the next one at `next`.
+    /// Expects a fault at `next`, after one that brought in `pages` pages.
     pub fn expect(&self, space: SpaceId, next: Vpn, pages: usize, source: Source) {
         let from = match source {
             Source::Device if pages > 1 => FROM_DEVICE,
@@ -112,31 +112,31 @@ fn key(space: SpaceId, vpn: Vpn) -> u64 {
     u64::from(space.0) << VPN_BITS | (vpn.0 & ((1 << VPN_BITS) - 1))
 }
 
-/// What a CPU read last by slots, on a cache line of its own. Hints: threads may share a CPU.
+/// A CPU's last slot window, on a cache line of its own. A hint: threads share a CPU.
 #[repr(align(64))]
 struct SlotWindow {
-    /// Pages used since.
+    /// Pages of it that were used.
     hits: AtomicU32,
-    /// The slot, and how many were asked for: slot bits << 8 | window.
+    /// Slot bits << 8 | window.
     last: AtomicU64,
 }
 
-/// How many slots to read.
+/// The slot windows of all CPUs.
 pub struct SlotWindows(Vec<SlotWindow>);
 
 impl SlotWindows {
-    /// Nothing was read yet.
+    /// No windows yet.
     pub(super) fn new(cpus: usize) -> SlotWindows {
         let window = |_| SlotWindow { hits: AtomicU32::new(0), last: AtomicU64::new(0) };
         SlotWindows((0..cpus).map(window).collect())
     }
 
-    /// A page that was read ahead is used.
+    /// Counts the use of a page that was read ahead.
     pub fn hit(&self, cpu: CpuId) {
         self.0[usize::from(cpu.0)].hits.fetch_add(1, Relaxed);
     }
 
-    /// Slots to read for a fault on one: a power of two, at most `most`.
+    /// The number of slots to read for a fault on `slot`: a power of two, at most `most`.
     pub fn window(&self, cpu: CpuId, slot: Slot, most: usize) -> u32 {
         let of_cpu = &self.0[usize::from(cpu.0)];
         let hits = of_cpu.hits.swap(0, Relaxed);
@@ -159,22 +159,23 @@ fn slot_window(hits: u32, beside: bool, before: u32, most: u32) -> u32 {
     wanted.min(most).max(before / 2).min(most)
 }
 
-/// Words of a cluster's slots.
+/// The words of a cluster's slots.
 type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u64>]>;
 
-/// Whose page each slot of a device was taken for: a hint, to be checked by who holds the page.
+/// The page that each slot of a device was allocated for. A hint, to be checked with the entry
+/// held.
 pub(super) struct Owners<P: Platform>(Vec<OnceLock<Words<P>>>);
 
 /// Bits of a page number in an owner's word.
 const OWNER_VPN_BITS: u32 = 47;
 
 impl<P: Platform> Owners<P> {
-    /// Nobody's, in `clusters` clusters.
+    /// No owners, for `clusters` clusters.
     pub(super) fn new(clusters: usize) -> Owners<P> {
         Owners((0..clusters).map(|_| OnceLock::new()).collect())
     }
 
-    /// Slots of a cluster were taken for the pages from `owner` on.
+    /// Records that slots of a cluster were allocated for the pages from `owner` on.
     pub(super) fn note(&self, first: u32, slots: usize, owner: Owner) {
         let (cluster, at) = super::cluster::split(first);
         let empty = || (0..super::cluster::CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
@@ -185,7 +186,7 @@ impl<P: Platform> Owners<P> {
         }
     }
 
-    /// Whose page a slot was taken for last.
+    /// The page that a slot was last allocated for.
     pub(super) fn get(&self, slot: u32) -> Option<Owner> {
         let (cluster, at) = super::cluster::split(slot);
         let bits = self.0.get(cluster)?.get()?[at].load(Relaxed);
@@ -200,7 +201,7 @@ mod tests {
     use highwater_platform::testing::TestPlatform;
     use highwater_units::Prng;
 
-    /// A fault at `at`; where the next one is.
+    /// A fault at `at`; returns its window and the next fault.
     fn step(streams: &Streams<TestPlatform>, space: SpaceId, at: Vpn) -> (usize, Vpn) {
         let window = streams.window(space, at).pages;
         let next = at.offset(window as u64);
@@ -208,7 +209,7 @@ mod tests {
         (window, next)
     }
 
-    /// Pages brought in per fault over `faults` sequential faults from `first`.
+    /// The windows of `faults` sequential faults from `first` on.
     fn sequential(
         streams: &Streams<TestPlatform>,
         space: SpaceId,
@@ -238,9 +239,9 @@ mod tests {
         assert_eq!(streams.window(SpaceId(1), Vpn(31)).pages, 16);
     }
 
-    /// No thread is part of an expectation, and none disturbs another.
+    /// Expectations do not depend on threads.
     #[test]
-    fn threads_that_take_turns_have_streams_of_their_own() {
+    fn interleaved_streams_do_not_disturb_each_other() {
         let streams: Streams<TestPlatform> = Streams::new(2);
         let mut places = [0, 1000, 5000, 1 << 20].map(Vpn);
         let mut random = Prng::new(1);
@@ -249,14 +250,14 @@ mod tests {
                 let (window, next) = step(&streams, SpaceId(0), *at);
                 assert_eq!(window, (1 << round).min(RUN_PAGES_MAX));
                 *at = next;
-                // And one that goes anywhere.
+                // A random fault in between.
                 step(&streams, SpaceId(0), Vpn((1 << 30) + random.below(1 << 18)));
             }
         }
     }
 
     #[test]
-    fn what_was_read_ahead_counts_once_and_when_the_stream_goes_on() {
+    fn readahead_hits_count_once_when_the_stream_continues() {
         let streams: Streams<TestPlatform> = Streams::new(2);
         let space = SpaceId(0);
         streams.expect(space, Vpn(8), 8, Source::Device);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_keep_their_extremes() {
+    fn owners_keep_extreme_values() {
         let owners: Owners<TestPlatform> = Owners::new(3);
         assert_eq!((owners.get(600), owners.get(1 << 20)), (None, None));
         let (space, last) = (SpaceId(u16::MAX), (1 << OWNER_VPN_BITS) - 1);

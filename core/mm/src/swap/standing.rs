@@ -39,15 +39,6 @@ pub(super) enum Turn {
     Last,
 }
 
-/// What is known of a device that does not take all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stand {
-    /// It takes what its slots are enough for, or is believed to.
-    Open,
-    /// It has refused: at most so many pages may go.
-    Full(u32),
-}
-
 /// How a device stands.
 pub(super) struct Standing {
     /// Pages of the longest run that is tried.
@@ -184,14 +175,15 @@ impl Standing {
         self.refuses() && self.most.load(Relaxed) == 0 && !self.has_tries()
     }
 
-    /// What it is worth, without what is granted.
-    pub(super) fn stand(&self) -> Stand {
+    /// How many of `slots` free slots the device is believed to have room for, without the pages
+    /// that were granted.
+    pub(super) fn room(&self, slots: u32) -> u32 {
         let most = self.most.load(Relaxed);
         if most as usize >= RUN_PAGES_MAX || self.is_failing() {
-            return Stand::Open;
+            return slots;
         }
         let freed = self.freed.load(Relaxed).clamp(0, i64::from(u32::MAX / 2)) as u32;
-        Stand::Full(most + freed)
+        slots.min(most + freed)
     }
 }
 
@@ -234,7 +226,7 @@ mod tests {
             assert_eq!(taken, room);
             assert!(asked <= room / 8 + 12, "{room}: asked {asked} times");
             assert!(standing.is_shut());
-            assert_eq!(standing.stand(), Stand::Full(0));
+            assert_eq!(standing.room(100), 0);
             assert_eq!(filled(&standing, &mut 9, Last), (0, 0), "nothing was freed");
         }
     }
@@ -244,7 +236,7 @@ mod tests {
         let standing = Standing::new(10_000);
         filled(&standing, &mut 0, First);
         standing.freed(5);
-        assert_eq!(standing.stand(), Stand::Full(5));
+        assert_eq!(standing.room(100), 5);
         assert_eq!(standing.allows(16, First), 0);
         let mut tried = 0;
         while standing.allows(16, Last) > 0 {
@@ -276,7 +268,7 @@ mod tests {
         filled(&standing, &mut 0, First);
         assert!(standing.grant());
         assert!(!standing.is_shut());
-        assert_eq!(standing.stand(), Stand::Full(0), "is no room");
+        assert_eq!(standing.room(100), 0, "what is granted is no room");
         assert_eq!(filled(&standing, &mut 0, Last), (0, GRANT as usize));
         assert!(standing.grant());
         // There is room again: a page succeeds, and then runs do.
@@ -291,7 +283,7 @@ mod tests {
         standing.answered(16, FAILED);
         standing.freed(16);
         assert_eq!((standing.allows(16, First), standing.allows(16, Last)), (0, 16));
-        assert_eq!((standing.stand(), standing.is_shut()), (Stand::Open, false));
+        assert_eq!((standing.room(100), standing.is_shut()), (100, false));
         standing.tries();
         assert!(!standing.grant(), "it is asked anyway");
         standing.answered(2, Ok(()));

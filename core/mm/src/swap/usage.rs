@@ -74,7 +74,7 @@ impl<P: Platform> Usage<P> {
     }
 
     /// A CPU is going to look into every cluster.
-    pub(super) fn search(&self, cpu: CpuId) {
+    pub(super) fn begin_search(&self, cpu: CpuId) {
         self.stand.store(1 + u32::from(cpu.0), Relaxed);
     }
 
@@ -122,17 +122,17 @@ mod tests {
     #[test]
     fn full_is_only_who_was_searched_in_peace() {
         let usage: Usage<TestPlatform> = Usage::new(2, 512);
-        usage.search(CpuId(1));
+        usage.begin_search(CpuId(1));
         usage.found_none(CpuId(1));
         assert!(usage.is_full());
         usage.found_room();
         assert!(!usage.is_full());
-        usage.search(CpuId(1));
+        usage.begin_search(CpuId(1));
         usage.found_room();
         usage.found_none(CpuId(1));
         assert!(!usage.is_full(), "freed meanwhile");
-        usage.search(CpuId(0));
-        usage.search(CpuId(1));
+        usage.begin_search(CpuId(0));
+        usage.begin_search(CpuId(1));
         usage.found_none(CpuId(0));
         assert!(!usage.is_full(), "still being searched");
     }

@@ -1,7 +1,6 @@
-//! How free memory lies: blocks by order and type, pageblocks by type, and what that means for who
-//! wants a block.
+//! Statistics of free memory: blocks by order and migrate type, pageblocks by type, fragmentation.
 //!
-//! As text it reads like /proc/buddyinfo, and [`Blocks::by_type`] like /proc/pagetypeinfo.
+//! As text they read like /proc/buddyinfo, and [`Blocks::by_type`] like /proc/pagetypeinfo.
 
 use super::buddy::{Buddy, ORDERS, TYPES};
 use crate::frame::Mobility;
@@ -13,29 +12,29 @@ use std::fmt;
 pub struct Blocks {
     /// The zone's node.
     pub node: NodeId,
-    /// Free blocks, by [`Mobility`] of their pageblock and by order.
+    /// Number of free blocks, by [`Mobility`] of their pageblock and by order.
     pub free: [[u32; ORDERS]; TYPES],
-    /// Pageblocks, by their mobility.
+    /// Number of pageblocks by mobility.
     pub pageblocks: [u32; TYPES],
 }
 
-/// Why a block of an order cannot be had, if it cannot.
+/// Whether a block of an order is free, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragmentation {
-    /// There is one (the kernel's -1000).
+    /// A block is free (the kernel's -1000).
     Fits,
-    /// Towards 0: there is too little memory, reclaim helps. Towards 1000: it lies in pieces,
-    /// compaction helps. Below 0: one piece is nearly all there is.
+    /// Near 0: too little memory is free, and reclaim helps. Near 1000: free memory is fragmented,
+    /// and compaction helps. Below 0: nearly all free memory is in one block.
     Index(i32),
 }
 
 impl Blocks {
-    /// None.
+    /// No blocks.
     pub(super) fn none(node: NodeId) -> Blocks {
         Blocks { node, free: [[0; ORDERS]; TYPES], pageblocks: [0; TYPES] }
     }
 
-    /// Adds those of a part.
+    /// Adds the blocks of a part.
     pub(super) fn add(&mut self, buddy: &Buddy) {
         for mobility in Mobility::ALL {
             for order in 0..ORDERS {
@@ -47,7 +46,7 @@ impl Blocks {
         sums.for_each(|(sum, blocks)| *sum += blocks);
     }
 
-    /// Free blocks of an order, of all types.
+    /// Number of free blocks of an order, of all types.
     pub fn of(&self, order: Order) -> u32 {
         self.free.iter().map(|blocks| blocks[usize::from(order.0)]).sum()
     }
@@ -57,7 +56,7 @@ impl Blocks {
         (0..=Order::MAX.0).map(|order| self.of(Order(order)) << order).sum()
     }
 
-    /// Whether, and why, a block of `order` cannot be had (fragmentation_index, mm/vmstat.c).
+    /// The fragmentation index of `order` (fragmentation_index, mm/vmstat.c).
     pub fn fragmentation(&self, order: Order) -> Fragmentation {
         let orders = (0..=Order::MAX.0).map(Order);
         if orders.clone().any(|larger| larger >= order && self.of(larger) > 0) {
@@ -71,7 +70,7 @@ impl Blocks {
         Fragmentation::Index(1000 - (wanted / blocks) as i32)
     }
 
-    /// Of the free frames, how many are not in blocks of `order` or more, in thousandths
+    /// The part of the free frames that is not in blocks of `order` or more, in thousandths
     /// (unusable_index).
     pub fn unusable(&self, order: Order) -> u32 {
         let usable = (order.0..=Order::MAX.0).map(|order| self.of(Order(order)) << order);
@@ -79,7 +78,7 @@ impl Blocks {
         ((u64::from(all - usable) * 1000).checked_div(u64::from(all))).unwrap_or(1000) as u32
     }
 
-    /// The same, a line for each type.
+    /// Text with a line for each migrate type.
     pub fn by_type(&self) -> ByType<'_> {
         ByType(self)
     }
@@ -96,7 +95,7 @@ impl fmt::Display for Blocks {
     }
 }
 
-/// [`Blocks`], as text with a line for each type.
+/// [`Blocks`] as text with a line for each migrate type.
 pub struct ByType<'a>(&'a Blocks);
 
 impl fmt::Display for ByType<'_> {
@@ -119,7 +118,7 @@ impl fmt::Display for ByType<'_> {
 mod tests {
     use super::*;
 
-    /// Free blocks of the orders from 0 on.
+    /// Statistics with these free blocks, by order.
     fn blocks(free: &[u32]) -> Blocks {
         let mut blocks = Blocks::none(NodeId(0));
         blocks.free[1][..free.len()].copy_from_slice(free);
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_tells_little_memory_from_memory_in_pieces() {
+    fn the_index_tells_too_little_memory_from_fragmentation() {
         use Fragmentation::{Fits, Index};
         // Blocks of order 0, 1, 2; order wanted -> index.
         let table = [
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusable_is_in_smaller_blocks() {
+    fn smaller_blocks_are_unusable() {
         let table = [(&[4, 0, 1][..], 2, 500), (&[0, 0, 7][..], 1, 0), (&[][..], 0, 1000)];
         for (free, order, expected) in table {
             assert_eq!(blocks(free).unusable(Order(order)), expected, "{free:?}");
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_the_kernel_s() {
+    fn text_has_the_kernels_format() {
         let (text, types) = (blocks(&[3, 0, 5]).to_string(), blocks(&[3]).by_type().to_string());
         assert_eq!(&text[..45], "Node 0, zone   Normal      3      0      5   ");
         assert_eq!(types.lines().count(), 5);

@@ -1,57 +1,57 @@
 //! Free blocks of 2^order frames, split and merged with their buddies.
 //!
 //! ```text
-//! Buddy -- lists of free blocks, by mobility and order      filled: which of them have any
-//!       \- map    heads of free blocks, types of pageblocks, frames of them that stay   map.rs
+//! Buddy -- lists of free blocks, by mobility and order      filled: the non-empty ones
+//!       \- map    first frames of free blocks; type and counts of each pageblock        map.rs
 //! ```
 //! A block of order `o` starts at a multiple of 2^o, counted from the range's first frame; its
 //! buddy is the block that differs in that one bit. Free frames are in exactly one block, always of
-//! the largest order possible, on a list of its pageblock's type. Freed blocks are handed out
-//! before untouched ones (front of the list), so that memory that was never used stays unused.
+//! the largest order possible, on a list of its pageblock's type. Freed blocks are allocated before
+//! untouched ones (front of the list), so that memory that was never used stays unused.
 //!
-//! An allocation whose type has no block steals one ([`super::mobility`]): the largest, so that it
-//! does not have to come again soon, and with it the pageblock if most of that is free or alike.
-//! Where it departs from the kernel: a block that is used alone leaves the rest of itself on its
-//! pageblock's list (as Linux does from 6.10 on).
+//! An allocation whose type has no free block steals one of another type ([`super::mobility`]): the
+//! largest, so that the next steal is far off, together with its pageblock if most of that is free
+//! or of a compatible type. If the pageblock keeps its type, so does the rest of the block (as in
+//! Linux from 6.10 on).
 
 use super::map::Map;
-use super::mobility::{PAGEBLOCK, Steal, alike, fallbacks, steal};
+use super::mobility::{PAGEBLOCK, Steal, compatible, fallbacks, steal};
 use crate::frame::Mobility;
 use highwater_units::{IndexLists, Order, Pfn};
 use std::sync::Arc;
 
-/// Orders of blocks.
+/// Number of orders.
 pub(super) const ORDERS: usize = Order::MAX.0 as usize + 1;
-/// Types of blocks.
+/// Number of migrate types.
 pub(super) const TYPES: usize = Mobility::ALL.len();
 
-/// Which lists have blocks, a bit each.
+/// The non-empty lists, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled(pub u64);
 
 impl Filled {
-    /// Bits that are used.
+    /// Number of bits.
     pub const BITS: u32 = (ORDERS * TYPES) as u32;
 
-    /// The smallest order, from `order` on, of which the type has a block.
+    /// The smallest order, not below `order`, of which the type has a free block.
     pub fn smallest(self, order: Order, mobility: Mobility) -> Option<Order> {
         let of_type = self.0 >> (mobility as usize * ORDERS) & ((1 << ORDERS) - 1);
         let fits = of_type >> order.0 << order.0;
         (fits != 0).then(|| Order(fits.trailing_zeros() as u8))
     }
 
-    /// Whether any type has a block of `order` or more.
+    /// Whether any type has a free block of `order` or more.
     pub fn fits(self, order: Order) -> bool {
         Mobility::ALL.into_iter().any(|mobility| self.smallest(order, mobility).is_some())
     }
 }
 
-/// Which blocks an allocation may have.
+/// Which blocks an allocation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of its type.
+    /// Blocks of its own migrate type.
     Own,
-    /// Others too.
+    /// Blocks of any type.
     Any,
 }
 
@@ -62,7 +62,7 @@ pub struct Buddy {
     lists: IndexLists,
     filled: Filled,
     free: u32,
-    /// Frames gone over since [`Buddy::take_visits`], beside what callers count.
+    /// Frames visited since [`Buddy::take_visits`], in addition to those that callers count.
     visits: usize,
 }
 
@@ -71,7 +71,7 @@ fn list_of(mobility: Mobility, order: Order) -> usize {
 }
 
 impl Buddy {
-    /// All of `frames` frames from `first`, free, in movable pageblocks.
+    /// `frames` free frames from `first` on, in movable pageblocks.
     pub fn new(first: Pfn, frames: u32) -> Buddy {
         let map = Arc::new(Map::new(frames));
         let mut buddy = Buddy {
@@ -98,17 +98,17 @@ impl Buddy {
         self.free
     }
 
-    /// Which lists have blocks.
+    /// The non-empty lists.
     pub fn filled(&self) -> Filled {
         self.filled
     }
 
-    /// Blocks on a list.
+    /// Number of blocks on a list.
     pub fn blocks(&self, mobility: Mobility, order: Order) -> u32 {
         self.lists.len(list_of(mobility, order))
     }
 
-    /// Pageblocks of each type.
+    /// Number of pageblocks of each type.
     pub fn pageblocks(&self) -> [u32; TYPES] {
         let mut counts = [0; TYPES];
         let all = 0..self.map.pageblocks();
@@ -122,12 +122,13 @@ impl Buddy {
         self.map.mobility((pfn.0 - self.first.0) / PAGEBLOCK)
     }
 
-    /// Frames that were gone over since the last call, to find out what a pageblock holds.
+    /// Frames visited since the last call, to find out what a pageblock holds.
     pub fn take_visits(&mut self) -> usize {
         std::mem::take(&mut self.visits)
     }
 
-    /// The first frame of a block of `order`, splitting a larger one if need be.
+    /// Allocates a block of `order`, if necessary by splitting a larger one; returns its first
+    /// frame.
     pub fn alloc(&mut self, order: Order, mobility: Mobility, reach: Reach) -> Option<Pfn> {
         let block = match (self.filled.smallest(order, mobility), reach) {
             (Some(from), _) => self.pop(from, mobility),
@@ -140,27 +141,27 @@ impl Buddy {
             self.insert(block + smaller.frames(), smaller);
         }
         self.free -= order.frames();
-        self.map.note_staying(block, order, mobility, u16::wrapping_add);
+        self.map.note_unmovable(block, order, mobility, u16::wrapping_add);
         Some(self.first.offset(block))
     }
 
-    /// What is known of frames and pageblocks, also without the lock.
+    /// The state of frames and pageblocks, which can be read without the lock.
     pub(super) fn map(&self) -> Arc<Map> {
         self.map.clone()
     }
 
-    /// A block that was taken for movable contents is for others from now on; its pageblocks are,
-    /// if it has them whole.
+    /// Changes the type of an allocated block that was taken as movable, and of the pageblocks that
+    /// it covers.
     pub(super) fn convert(&mut self, pfn: Pfn, order: Order, mobility: Mobility) {
         let block = pfn.0 - self.first.0;
-        self.map.note_staying(block, order, mobility, u16::wrapping_add);
+        self.map.note_unmovable(block, order, mobility, u16::wrapping_add);
         if order >= Order::LARGE {
             self.set_types(block, order, mobility);
         }
     }
 
-    /// Calls `found` with free blocks for movable contents, of an order after the other, while it
-    /// says so, by their places in the range; returns how many.
+    /// Calls `found` with the places of free movable blocks, order after order, until it returns
+    /// `false`; returns the number of calls.
     pub(super) fn each_of(
         &self,
         orders: impl Iterator<Item = u8>,
@@ -175,7 +176,7 @@ impl Buddy {
         count
     }
 
-    /// Takes a free block away, for movable contents.
+    /// Allocates this free block as movable.
     pub(super) fn take(&mut self, pfn: Pfn, order: Order) {
         let block = pfn.0 - self.first.0;
         assert_eq!(self.map.head(block), Some(order), "a free block starts with {pfn:?}");
@@ -183,9 +184,9 @@ impl Buddy {
         self.free -= order.frames();
     }
 
-    /// Takes up to `frames` frames for movable contents, as many as there are, in blocks that cover
-    /// `together` (at most `frames`) while there are such; says of each block where it begins and
-    /// its frames. Returns how many blocks.
+    /// Allocates up to `frames` movable frames, in blocks that cover `together` (at most `frames`)
+    /// while there are such; calls `taken` with the first frame and the length of each. Returns the
+    /// number of blocks.
     pub fn alloc_many(
         &mut self,
         frames: usize,
@@ -209,7 +210,8 @@ impl Buddy {
         blocks
     }
 
-    /// Frees `frames` adjacent frames, in the largest blocks they make. Returns how many.
+    /// Frees `frames` adjacent frames in the largest blocks they make; returns the number of
+    /// blocks.
     pub fn free_many(&mut self, first: Pfn, frames: u32) -> usize {
         let (mut at, end) = (first.0 - self.first.0, first.0 - self.first.0 + frames);
         let mut blocks = 0;
@@ -227,7 +229,7 @@ impl Buddy {
         let mut block = pfn.0 - self.first.0;
         let mut merged = order;
         assert!(self.map.head(block).is_none(), "frame {pfn:?} is freed twice");
-        self.map.note_staying(block, order, mobility, u16::wrapping_sub);
+        self.map.note_unmovable(block, order, mobility, u16::wrapping_sub);
         while merged < Order::MAX {
             let buddy = block ^ merged.frames();
             if self.map.head(buddy) != Some(merged) {
@@ -235,7 +237,7 @@ impl Buddy {
             }
             self.remove(buddy, merged);
             if merged >= Order::LARGE {
-                // Both are free throughout: one type for the whole block.
+                // Both are entirely free: the merged block gets one type.
                 let own = self.map.mobility(block / PAGEBLOCK);
                 self.set_types(buddy, merged, own);
             }
@@ -246,7 +248,7 @@ impl Buddy {
         self.free += order.frames();
     }
 
-    /// Calls `found` with every free block; checks what must hold of each.
+    /// Calls `found` with every free block, and checks its invariants.
     pub fn each_block(&self, mut found: impl FnMut(Pfn, Order)) {
         for mobility in Mobility::ALL {
             for order in (0..=Order::MAX.0).map(Order) {
@@ -263,7 +265,7 @@ impl Buddy {
         }
     }
 
-    /// A block for `mobility` from another type's lists; it is off its list, and still a head.
+    /// Takes a block for `mobility` off another type's list. The map still has it as free.
     fn steal(&mut self, order: Order, mobility: Mobility) -> Option<u32> {
         let filled = self.filled;
         let other = |from: Order| {
@@ -274,10 +276,10 @@ impl Buddy {
         let (from, was) = orders.clone().rev().find_map(|from| Some((from, other(from)?)))?;
         match steal(from, mobility) {
             Steal::Whole => Some(self.take_over(from, was, mobility)),
-            Steal::Vote if self.most_agree(from, was, mobility) => {
+            Steal::Compatible if self.mostly_compatible(from, was, mobility) => {
                 Some(self.take_over(from, was, mobility))
             }
-            Steal::Vote => Some(self.pop(from, was)),
+            Steal::Compatible => Some(self.pop(from, was)),
             Steal::Smallest => {
                 let (from, was) = orders.clone().find_map(|from| Some((from, other(from)?)))?;
                 Some(self.pop(from, was))
@@ -285,21 +287,21 @@ impl Buddy {
         }
     }
 
-    /// Whether at least half of the pageblock of the next block of a list is free, or alike to
-    /// `wanted`.
-    fn most_agree(&mut self, order: Order, was: Mobility, wanted: Mobility) -> bool {
+    /// Whether at least half of the pageblock of a list's first block is free, or used by a type
+    /// that is compatible with `wanted`.
+    fn mostly_compatible(&mut self, order: Order, was: Mobility, wanted: Mobility) -> bool {
         let Some(block) = self.lists.iter(list_of(was, order)).next() else { return false };
         let pageblock = block / PAGEBLOCK;
         let frames = self.map.frames_of(pageblock);
         let (all, mut free) = (frames.len() as u32, 0);
         self.each_head(pageblock, |_, order| free += order.frames());
         self.visits += all as usize;
-        let others = self.map.staying(pageblock);
-        free + alike(wanted, was, all - free - others, others) >= all / 2
+        let unmovable = self.map.unmovable(pageblock);
+        free + compatible(wanted, was, all - free - unmovable, unmovable) >= all / 2
     }
 
-    /// Gives the pageblocks of the next block of a list, and all their free blocks, to `mobility`.
-    /// Returns the block, off its list.
+    /// Changes the pageblocks of a list's first block, and all their free blocks, to `mobility`;
+    /// returns the block, off its list.
     fn take_over(&mut self, order: Order, was: Mobility, mobility: Mobility) -> u32 {
         let block = self.pop(order, was);
         if order < Order::LARGE {
@@ -336,7 +338,7 @@ impl Buddy {
         own.for_each(|pageblock| self.map.set_mobility(pageblock, mobility));
     }
 
-    /// The next block of a list, off it and still a head.
+    /// Takes the first block off a list. The map still has it as free.
     fn pop(&mut self, order: Order, mobility: Mobility) -> u32 {
         let list = list_of(mobility, order);
         let block = self.lists.pop_front(list).expect("the list is filled");

@@ -1,12 +1,13 @@
-//! Random allocations and frees against a set of free frames, and against a naive count of what
-//! pageblocks hold.
+//! Random allocations and frees, compared with a set of free frames and naive counts of each
+//! pageblock's contents.
 
-use super::buddy::Reach;
-use super::{Buddy, Mobility, PAGEBLOCK};
+use super::buddy::{Buddy, Reach};
+use super::mobility::PAGEBLOCK;
+use crate::frame::Mobility;
 use highwater_units::{Order, Pfn, Prng};
 use std::collections::BTreeSet;
 
-/// What is known without the allocator.
+/// The expected state.
 struct Model {
     first: u32,
     frames: u32,
@@ -24,7 +25,7 @@ impl Model {
         first..(first + PAGEBLOCK).min(self.first + self.frames)
     }
 
-    /// Frames of a pageblock that are out, by mobility.
+    /// Allocated frames of a pageblock, by mobility.
     fn used(&self, pageblock: u32) -> [u32; 3] {
         let (all, mut used) = (self.in_pageblock(pageblock), [0; 3]);
         for (pfn, order, mobility) in &self.held {
@@ -34,20 +35,20 @@ impl Model {
         used
     }
 
-    /// Whether most of a pageblock is free or like `wanted`.
-    fn agrees(&self, pageblock: u32, wanted: Mobility, was: Mobility) -> bool {
+    /// Whether most of a pageblock is free or compatible with `wanted`.
+    fn is_mostly_compatible(&self, pageblock: u32, wanted: Mobility, was: Mobility) -> bool {
         let all = self.in_pageblock(pageblock);
         let [movable, unmovable, reclaimable] = self.used(pageblock);
-        let alike = match (wanted, was) {
+        let compatible = match (wanted, was) {
             (Mobility::Movable, _) => movable,
             (_, Mobility::Movable) => unmovable + reclaimable,
             _ => 0,
         };
-        self.free.range(all.clone()).count() as u32 + alike >= all.len() as u32 / 2
+        self.free.range(all.clone()).count() as u32 + compatible >= all.len() as u32 / 2
     }
 }
 
-/// The structure is a partition of the free frames into maximal blocks.
+/// The free blocks partition the free frames, and no two of them could merge.
 fn check(buddy: &Buddy, model: &Model) {
     let mut seen = BTreeSet::new();
     let mut blocks = BTreeSet::new();
@@ -66,7 +67,7 @@ fn check(buddy: &Buddy, model: &Model) {
         let free = model.free.range(model.in_pageblock(pageblock)).count();
         assert_eq!(buddy.map().free(pageblock) as usize, free, "free frames of {pageblock}");
         let [_, unmovable, reclaimable] = model.used(pageblock);
-        assert_eq!(buddy.map().staying(pageblock), unmovable + reclaimable, "of {pageblock}");
+        assert_eq!(buddy.map().unmovable(pageblock), unmovable + reclaimable, "of {pageblock}");
     }
     let orders = (0..=Order::MAX.0).map(Order);
     let count = |order: Order| Mobility::ALL.map(|m| buddy.blocks(m, order)).iter().sum::<u32>();
@@ -74,7 +75,7 @@ fn check(buddy: &Buddy, model: &Model) {
     assert_eq!(buddy.pageblocks().iter().sum::<u32>(), model.frames.div_ceil(PAGEBLOCK));
 }
 
-/// The free blocks that an allocation could use: of its own type, and the others.
+/// The free blocks that an allocation could take: of its own type, and of others.
 fn choices(buddy: &Buddy, order: Order, mobility: Mobility) -> [Vec<(Pfn, Order)>; 2] {
     let [mut own, mut others] = [Vec::new(), Vec::new()];
     buddy.each_block(|pfn, free| {
@@ -107,7 +108,7 @@ fn take(buddy: &mut Buddy, model: &mut Model, order: Order, mobility: Mobility, 
             assert_eq!(
                 (from(&own), was, is),
                 (Some(smallest), mobility, mobility),
-                "its own first"
+                "the smallest block of its own type"
             );
         }
         None => {
@@ -116,10 +117,11 @@ fn take(buddy: &mut Buddy, model: &mut Model, order: Order, mobility: Mobility, 
                 .fold((Order::MAX, Order(0)), |(least, most), free| {
                     (least.min(free), most.max(free))
                 });
-            let votes = most >= Order(4) || mobility != Mobility::Movable;
-            let turns = most >= Order::LARGE || votes && model.agrees(pageblock, mobility, was);
-            assert_eq!(is, if turns { mobility } else { was }, "{most:?} of {was:?}");
-            assert_eq!(from(&others), Some(if votes { most } else { least }));
+            let may_convert = most >= Order(4) || mobility != Mobility::Movable;
+            let converts = most >= Order::LARGE
+                || may_convert && model.is_mostly_compatible(pageblock, mobility, was);
+            assert_eq!(is, if converts { mobility } else { was }, "{most:?} of {was:?}");
+            assert_eq!(from(&others), Some(if may_convert { most } else { least }));
         }
     }
     (0..order.frames()).for_each(|i| assert!(model.free.remove(&(pfn.0 + i))));
@@ -143,11 +145,10 @@ fn fuzz(seed: u64, steps: usize) {
         } else if !model.held.is_empty() {
             let at = random.below(model.held.len() as u64) as usize;
             let (pfn, order, mobility) = model.held.swap_remove(at);
-            match random.percent(30) {
-                true => {
-                    (0..order.frames()).for_each(|i| buddy.free(pfn.offset(i), Order(0), mobility))
-                }
-                false => buddy.free(pfn, order, mobility),
+            if random.percent(30) {
+                (0..order.frames()).for_each(|i| buddy.free(pfn.offset(i), Order(0), mobility));
+            } else {
+                buddy.free(pfn, order, mobility);
             }
             model.free.extend(pfn.0..pfn.0 + order.frames());
         }
@@ -175,13 +176,13 @@ fn a_double_free_is_caught() {
 }
 
 #[test]
-fn unmovable_frames_gather_in_few_pageblocks() {
+fn unmovable_frames_are_grouped_in_few_pageblocks() {
     let mut buddy = Buddy::new(Pfn(0), 16 * PAGEBLOCK);
     for _ in 0..3 * PAGEBLOCK {
         for mobility in [Mobility::Movable, Mobility::Movable, Mobility::Unmovable] {
             assert!(buddy.alloc(Order(0), mobility, Reach::Any).is_some());
         }
     }
-    // The largest blocks are two pageblocks: 1536 frames are in two of these.
+    // The largest blocks are two pageblocks: 1536 frames take two of these.
     assert_eq!(buddy.pageblocks(), [12, 4, 0]);
 }

@@ -1,15 +1,16 @@
-//! What the frames and pageblocks of a part are, for its buddy allocator, and for who only looks.
+//! The state of a part's frames and pageblocks. The buddy allocator changes it; compaction reads it
+//! without the lock.
 //!
 //! ```text
-//! Map -- heads   by frame: the order of the free block that starts there
-//!     |- types   by pageblock: its mobility
-//!     |- free    by pageblock: frames in free blocks
-//!     |- staying by pageblock: frames handed out that cannot be moved, by kind
-//!     \- skips   by pageblock: compaction found nothing there
+//! Map -- heads     by frame: the order of the free block that starts there
+//!     |- types     by pageblock: its migrate type
+//!     |- free      by pageblock: frames in free blocks
+//!     |- unmovable by pageblock: allocated frames that cannot move, by type
+//!     \- skips     by pageblock: compaction skips it, because it isolated nothing there
 //! ```
-//! Locking: changed under the part's lock only. Who looks without it sees what was so a moment ago,
-//! and looks again under the lock before it acts. These are no words of the platform: compaction
-//! goes over hundreds at a time, and says so itself.
+//! Locking: all but `skips` changes under the part's lock only. A reader without the lock may see
+//! an old state, and checks it under the lock before it acts. The words are not the platform's
+//! atomics: compaction reads hundreds at a time, and charges the time for that itself.
 
 use super::mobility::PAGEBLOCK;
 use crate::frame::Mobility;
@@ -17,23 +18,23 @@ use highwater_units::Order;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU16};
 
-/// Not the head of a free block.
+/// No free block starts here.
 const NOT_FREE: u8 = u8::MAX;
 
-/// Kinds of frames that stay: all types but the movable one.
+/// Number of types that cannot move: all but movable.
 const KINDS: usize = Mobility::ALL.len() - 1;
 
-/// The frames and pageblocks of one part, by number from its first frame on.
+/// Frames and pageblocks of one part, numbered from its first frame.
 pub(super) struct Map {
     heads: Box<[AtomicU8]>,
     types: Box<[AtomicU8]>,
     free: Box<[AtomicU16]>,
-    staying: Box<[[AtomicU16; KINDS]]>,
+    unmovable: Box<[[AtomicU16; KINDS]]>,
     skips: Box<[AtomicU8]>,
 }
 
 impl Map {
-    /// Of `frames` frames, none of them free, in movable pageblocks.
+    /// A map of `frames` frames in movable pageblocks; none is free.
     pub(super) fn new(frames: u32) -> Map {
         let bytes = |len: u32, value| (0..len).map(|_| AtomicU8::new(value)).collect();
         let blocks = frames.div_ceil(PAGEBLOCK);
@@ -41,38 +42,38 @@ impl Map {
             heads: bytes(frames, NOT_FREE),
             types: bytes(blocks, Mobility::Movable as u8),
             free: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
-            staying: (0..blocks).map(|_| [const { AtomicU16::new(0) }; KINDS]).collect(),
+            unmovable: (0..blocks).map(|_| [const { AtomicU16::new(0) }; KINDS]).collect(),
             skips: bytes(blocks, 0),
         }
     }
 
-    /// Frames.
+    /// Number of frames.
     pub(super) fn frames(&self) -> u32 {
         self.heads.len() as u32
     }
 
-    /// Pageblocks; the last one may be shorter.
+    /// Number of pageblocks; the last one may be shorter.
     pub(super) fn pageblocks(&self) -> u32 {
         self.types.len() as u32
     }
 
-    /// The order of the free block that starts with a frame; `None` also beyond the end.
+    /// The order of the free block that starts at a frame; `None` also past the end.
     pub(super) fn head(&self, frame: u32) -> Option<Order> {
         let order = self.heads.get(frame as usize)?.load(Relaxed);
         (order != NOT_FREE).then_some(Order(order))
     }
 
-    /// A free block starts with a frame, or no longer does.
+    /// Sets the order of the free block that starts at a frame.
     pub(super) fn set_head(&self, frame: u32, order: Option<Order>) {
         self.heads[frame as usize].store(order.map_or(NOT_FREE, |order| order.0), Relaxed);
     }
 
-    /// The type of a pageblock.
+    /// The migrate type of a pageblock.
     pub(super) fn mobility(&self, pageblock: u32) -> Mobility {
         Mobility::ALL[usize::from(self.types[pageblock as usize].load(Relaxed))]
     }
 
-    /// Changes it.
+    /// Sets the migrate type of a pageblock.
     pub(super) fn set_mobility(&self, pageblock: u32, mobility: Mobility) {
         self.types[pageblock as usize].store(mobility as u8, Relaxed);
     }
@@ -82,7 +83,7 @@ impl Map {
         self.free[pageblock as usize].load(Relaxed).into()
     }
 
-    /// Notes a free block that comes or goes.
+    /// Adds a free block to the counts, or subtracts it.
     pub(super) fn note_free(&self, frame: u32, order: Order, change: fn(u16, u16) -> u16) {
         for pageblock in self.pageblocks_of(frame, order) {
             let free = &self.free[pageblock as usize];
@@ -91,14 +92,14 @@ impl Map {
         }
     }
 
-    /// Frames of a pageblock that are out and cannot be moved.
-    pub(super) fn staying(&self, pageblock: u32) -> u32 {
-        let kinds = &self.staying[pageblock as usize];
+    /// Allocated frames of a pageblock that cannot move.
+    pub(super) fn unmovable(&self, pageblock: u32) -> u32 {
+        let kinds = &self.unmovable[pageblock as usize];
         kinds.iter().map(|frames| u32::from(frames.load(Relaxed))).sum()
     }
 
-    /// Notes a block that comes or goes for who cannot move it.
-    pub(super) fn note_staying(
+    /// Adds an allocated block to the counts, or subtracts it; movable ones are not counted.
+    pub(super) fn note_unmovable(
         &self,
         frame: u32,
         order: Order,
@@ -107,25 +108,25 @@ impl Map {
     ) {
         let Some(kind) = (mobility as usize).checked_sub(1) else { return };
         for pageblock in self.pageblocks_of(frame, order) {
-            let staying = &self.staying[pageblock as usize][kind];
-            let now = change(staying.load(Relaxed), order.frames().min(PAGEBLOCK) as u16);
-            staying.store(now, Relaxed);
+            let unmovable = &self.unmovable[pageblock as usize][kind];
+            let now = change(unmovable.load(Relaxed), order.frames().min(PAGEBLOCK) as u16);
+            unmovable.store(now, Relaxed);
             let within = self.frames_of(pageblock).len();
             debug_assert!(usize::from(now) <= within, "{mobility:?} frames of {pageblock}");
         }
     }
 
-    /// Whether compaction leaves a pageblock out. Changed without a lock: a hint.
+    /// Whether compaction skips a pageblock. A hint: it changes without a lock.
     pub(super) fn skips(&self, pageblock: u32) -> bool {
         self.skips[pageblock as usize].load(Relaxed) != 0
     }
 
-    /// It does from now on.
+    /// Makes compaction skip a pageblock.
     pub(super) fn set_skip(&self, pageblock: u32) {
         self.skips[pageblock as usize].store(1, Relaxed);
     }
 
-    /// It leaves none out.
+    /// Makes compaction skip no pageblock.
     pub(super) fn clear_skips(&self) {
         self.skips.iter().for_each(|skip| skip.store(0, Relaxed));
     }
@@ -135,8 +136,7 @@ impl Map {
         pageblock * PAGEBLOCK..((pageblock + 1) * PAGEBLOCK).min(self.frames())
     }
 
-    /// Whether a frame is the first of a free block, or the pageblock's type says where it is: the
-    /// pageblocks of a block.
+    /// The pageblocks that a block covers, or the one that it is in.
     pub(super) fn pageblocks_of(&self, frame: u32, order: Order) -> std::ops::Range<u32> {
         let first = frame / PAGEBLOCK;
         first..first + order.frames().div_ceil(PAGEBLOCK)

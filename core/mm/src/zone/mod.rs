@@ -1,17 +1,17 @@
 //! The free frames of one node: per-CPU lists over a buddy allocator, with watermarks.
 //!
 //! ```text
-//! Zone -- frames of this CPU: Lock<CpuFrames>   at most `high`, moved in batches      pcp.rs
-//!      \- Parts: Lock<Buddy> for each           blocks of order 0 to 10, by mobility
-//!               free: frames in all of them     compared with min, low, high without a lock
-//! parts.rs -> buddy.rs, map.rs, mobility.rs     blocks.rs says how free memory lies
+//! Zone -- CpuFrames: a lock for each CPU   at most `high` frames, moved in batches     pcp.rs
+//!      \- Parts: a lock for each           buddy allocators: orders 0 to 10            parts.rs
+//!               free: frames in all of them, compared with min, low, high without a lock
+//! parts.rs -> buddy.rs, map.rs, mobility.rs     blocks.rs: statistics of free blocks
 //! ```
-//! Who frees memory for itself, or frees its own, does it into its CPU's list, and takes from there
-//! again without the zone's lock; what kswapd frees is for all ([`Zone::free_to_zone`]).
+//! A thread frees its own pages, and what it reclaims for itself, to its CPU's list and allocates
+//! from there, without the lock of a part; kswapd frees to the parts ([`Zone::free_to_zone`]).
 //!
-//! Locking: a CPU's list, then a part's (`PerCpuFrames -> Zone`). As in the kernel, frames on
-//! per-CPU lists do not count as free; [`Zone::drain`] gives them back when memory is short.
-//! Conservation: parts + per-CPU lists + frames handed out = frames of the range.
+//! Locking: a CPU's list, then a part (`PerCpuFrames -> Zone`). As in the kernel, frames on per-CPU
+//! lists do not count as free; [`Zone::drain`] returns them when memory is short.
+//! Conservation: frames in parts + on per-CPU lists + allocated = frames of the range.
 
 mod blocks;
 mod buddy;
@@ -31,14 +31,14 @@ pub use crate::frame::Mobility;
 pub use blocks::{Blocks, Fragmentation};
 pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
-pub use parts::{Contention, FreeScan, Hold, Refuge, Wanted};
+pub use parts::isolate::{Contention, Destination, FreeScan, Wanted};
 pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
 use crate::lock_class;
 use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, FrameList, Nanos, Order, Pfn};
-use parts::{BlockWish, Parts, Wish, parts_for};
+use parts::{BlockRequest, Parts, Request, parts_for};
 use pcp::{CpuFrames, Limits, Source};
 use pcp_blocks::BlockList;
 use std::ops::Range;
@@ -54,7 +54,7 @@ pub struct Zone<P: Platform> {
 }
 
 impl<P: Platform> Zone<P> {
-    /// A zone whose frames are all free, in so many parts; `None`: by its CPUs and frames.
+    /// A zone whose frames are all free. `parts`: number of parts; `None`: by its CPUs and frames.
     pub fn new(platform: &P, range: FrameRange, marks: Watermarks, parts: Option<u32>) -> Zone<P> {
         let own = |cpu: &u16| platform.node_of(CpuId(*cpu)) == range.node;
         let local = (0..platform.cpus() as u16).filter(own).count();
@@ -83,12 +83,12 @@ impl<P: Platform> Zone<P> {
         self.marks
     }
 
-    /// Frames in the buddy allocators, but for those that threads are about to take.
+    /// Frames in the buddy allocators that are not reserved.
     pub fn free_frames(&self) -> u32 {
         self.parts.free()
     }
 
-    /// Most frames that were out of the buddy allocators at once: in use, or on a CPU's list.
+    /// Most frames that were out of the buddy allocators at once: in use, or on per-CPU lists.
     pub fn peak(&self) -> u32 {
         self.parts.peak()
     }
@@ -98,8 +98,8 @@ impl<P: Platform> Zone<P> {
         self.free_frames() >= self.marks.at(level) + frames
     }
 
-    /// Up to `wanted` (1 to 16) frames: those the CPU has at hand, or what the zone has above
-    /// `level`; adjacent ones if that is above low and has such.
+    /// Allocates up to `wanted` (1 to 16) frames: from the CPU's list, or from what the zone has
+    /// above `level`; adjacent ones if possible and `level` is low.
     pub fn alloc(&self, cpu: CpuId, wanted: usize, level: Level) -> FrameList {
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
         mine.visits(1);
@@ -108,10 +108,10 @@ impl<P: Platform> Zone<P> {
         match mine.source(&self.limits, wanted, level, spare) {
             Source::List => {}
             Source::Buddy { frames } => {
-                // Single frames fill gaps, and leave blocks to who wants adjacent ones.
+                // Single frames come from gaps; larger blocks are left to allocations of several.
                 let together = if wanted > 1 { frames } else { 1 };
-                let wish = Wish { frames, least: wanted, together, mark };
-                self.parts.take(cpu, wish, |first, frames| {
+                let request = Request { frames, least: wanted, together, mark };
+                self.parts.take(cpu, request, |first, frames| {
                     mine.push((0..frames).map(|i| first.offset(i)));
                 });
             }
@@ -124,8 +124,8 @@ impl<P: Platform> Zone<P> {
         self.allows(level, order.frames()) && self.parts.fits(order)
     }
 
-    /// The first of 2^order adjacent frames: those the CPU has at hand, or what the zone has above
-    /// `level`.
+    /// Allocates 2^order adjacent frames from the CPU's list, or from what the zone has above
+    /// `level`; returns the first.
     pub fn alloc_block(
         &self,
         cpu: CpuId,
@@ -137,8 +137,8 @@ impl<P: Platform> Zone<P> {
         let mut first = None;
         match BlockList::of(order, mobility) {
             None => {
-                let wish = BlockWish { order, mobility, count: 1, mark };
-                self.parts.take_blocks(cpu, wish, |block| first = Some(block));
+                let request = BlockRequest { order, mobility, count: 1, mark };
+                self.parts.take_blocks(cpu, request, |block| first = Some(block));
             }
             Some(list) => {
                 let mut mine = self.cpus[usize::from(cpu.0)].lock();
@@ -146,8 +146,8 @@ impl<P: Platform> Zone<P> {
                 first = mine.pop_block(list);
                 if first.is_none() {
                     let count = mine.batch_for(&self.limits, order);
-                    let wish = BlockWish { order, mobility, count, mark };
-                    self.parts.take_blocks(cpu, wish, |block| match first {
+                    let request = BlockRequest { order, mobility, count, mark };
+                    self.parts.take_blocks(cpu, request, |block| match first {
                         None => first = Some(block),
                         Some(_) => mine.push_block(list, block),
                     });
@@ -157,22 +157,22 @@ impl<P: Platform> Zone<P> {
         first
     }
 
-    /// Whether an allocation of that kind would find a block, whatever the marks say.
+    /// Whether an allocation would find a block if it ignored the watermarks.
     pub fn has_block(&self, order: Order, mobility: Mobility) -> bool {
         self.parts.has_block(order, mobility)
     }
 
-    /// A block that was taken for movable contents is for others from now on.
+    /// Changes the migrate type of an allocated block that was taken as movable.
     pub fn convert(&self, first: Pfn, order: Order, mobility: Mobility) {
         self.parts.convert(first, order, mobility);
     }
 
-    /// Gives a block back that was taken for movable contents, for whoever needs it.
+    /// Frees a movable block to the buddy allocator.
     pub fn release_block(&self, first: Pfn, order: Order) {
         self.parts.give_block(first, order, Mobility::Movable);
     }
 
-    /// Takes up to `wanted` frames for movable contents, one here and one there, down to `level`.
+    /// Takes up to `wanted` single movable frames above `level`; calls `taken` with each.
     pub fn take_singles(
         &self,
         cpu: CpuId,
@@ -181,32 +181,31 @@ impl<P: Platform> Zone<P> {
         mut taken: impl FnMut(Pfn),
     ) {
         let mark = self.marks.at(level);
-        let wish = Wish { frames: wanted, least: wanted, together: 1, mark };
-        self.parts.take(cpu, wish, |first, frames| {
+        let request = Request { frames: wanted, least: wanted, together: 1, mark };
+        self.parts.take(cpu, request, |first, frames| {
             (0..frames).for_each(|index| taken(first.offset(index)));
         });
     }
 
-    /// Calls `found` with the places of blocks of `order` that are free in part, the most promising
-    /// first, while it says so.
+    /// Calls `found` with the first frames of regions of `order` that are free in part, the most
+    /// promising first, until it returns `false`.
     pub fn each_region(&self, platform: &P, order: Order, found: impl FnMut(Pfn) -> bool) {
         self.parts.each_region(platform, platform.cpu(), order, found);
     }
 
-    /// What compaction remembers.
+    /// The state that compaction keeps from one pass to the next.
     pub fn scanners(&self) -> &Scanners<P> {
         &self.scanners
     }
 
-    /// Compaction looks into all pageblocks again, from the ends on, if the last time is 5 s ago.
+    /// Clears the skip bits and cached scanner positions, at most once in 5 s.
     pub fn reset_skips(&self, now: Nanos) {
         if self.scanners.reset(now) {
             self.parts.clear_skips();
         }
     }
 
-    /// Pageblocks of the zone.
-    #[cfg(feature = "history")]
+    /// Number of pageblocks.
     pub fn pageblocks(&self) -> u32 {
         self.parts.pageblocks()
     }
@@ -221,31 +220,31 @@ impl<P: Platform> Zone<P> {
         self.parts.frames_of(pageblock)
     }
 
-    /// The type of a pageblock, as of a moment ago.
+    /// The migrate type of a pageblock. Racy: no lock is held.
     pub fn mobility(&self, pageblock: u32) -> Mobility {
         let (map, own) = self.parts.map_of(pageblock);
         map.mobility(own)
     }
 
-    /// Whether compaction found nothing in a pageblock.
+    /// Whether compaction skips a pageblock, because it isolated nothing there.
     pub fn skips(&self, pageblock: u32) -> bool {
         let (map, own) = self.parts.map_of(pageblock);
         map.skips(own)
     }
 
-    /// It did.
+    /// Makes compaction skip a pageblock.
     pub fn set_skip(&self, pageblock: u32) {
         let (map, own) = self.parts.map_of(pageblock);
         map.set_skip(own);
     }
 
-    /// The order of the free block that starts with a frame, as of a moment ago.
+    /// The order of the free block that starts at a frame. Racy: no lock is held.
     pub fn free_at(&self, pfn: Pfn) -> Option<Order> {
         self.parts.free_at(pfn)
     }
 
-    /// A free block for movable contents of one of the orders that `fits`, the smallest first, as
-    /// of a moment ago; and how many were looked at.
+    /// The smallest free movable block of these orders that `fits`, and how many blocks were looked
+    /// at. Racy: no lock is held afterwards.
     pub fn find_block(
         &self,
         cpu: CpuId,
@@ -255,33 +254,46 @@ impl<P: Platform> Zone<P> {
         self.parts.find_block(cpu, orders, fits)
     }
 
-    /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
-    /// free; calls `taken` with each, until it wants no more.
+    /// Takes the free blocks among `frames`, which are in one pageblock, while `mark` frames stay
+    /// free; calls `taken` with each, until it returns [`Wanted::NoMore`].
     pub fn isolate_free(
         &self,
         platform: &P,
         frames: Range<u32>,
-        how: (Hold, Contention),
+        contention: Contention,
         mark: u32,
         taken: impl FnMut(Pfn, Order) -> Wanted,
     ) -> FreeScan {
-        self.parts.isolate(platform, frames, how, mark, taken)
+        self.parts.isolate(platform, frames, contention, mark, taken)
     }
 
-    /// Takes small free blocks for movable contents, of pageblocks that suit a refuge, until they
-    /// have `wanted` frames, while `mark` frames stay free; calls `taken` with each.
+    /// [`Zone::isolate_free`] with the lock taken before the first frame.
+    #[cfg(feature = "history")]
+    pub fn isolate_free_early(
+        &self,
+        platform: &P,
+        frames: Range<u32>,
+        contention: Contention,
+        mark: u32,
+        taken: impl FnMut(Pfn, Order) -> Wanted,
+    ) -> FreeScan {
+        self.parts.isolate_early(platform, frames, contention, mark, taken)
+    }
+
+    /// Takes small free movable blocks in pageblocks that suit a destination, until they have as
+    /// many frames as wanted, while `mark` frames stay free; calls `taken` with each.
     pub fn take_pieces(
         &self,
         cpu: CpuId,
-        wanted: (usize, &Refuge),
+        wanted: (usize, &Destination),
         limits: (Contention, u32),
         taken: impl FnMut(Pfn, Order),
     ) -> FreeScan {
         self.parts.take_pieces(cpu, wanted, limits, taken)
     }
 
-    /// Gives back what [`Zone::alloc_block`] gave, or 2^order frames of a free list's that were
-    /// taken one by one.
+    /// Frees 2^order adjacent frames to the CPU's list if it has one for the order, else to the
+    /// buddy allocator.
     pub fn free_block(&self, cpu: CpuId, first: Pfn, order: Order, mobility: Mobility) {
         if let Some(list) = BlockList::of(order, mobility) {
             let mut mine = self.cpus[usize::from(cpu.0)].lock();
@@ -293,12 +305,12 @@ impl<P: Platform> Zone<P> {
         self.parts.give_block(first, order, mobility);
     }
 
-    /// How the free frames lie, but for those on CPUs' lists.
+    /// Counts of free blocks. Frames on per-CPU lists are not included.
     pub fn blocks(&self) -> Blocks {
         self.parts.blocks()
     }
 
-    /// Gives frames back: to the CPU's list, and half of it to the buddy allocator when it is full.
+    /// Frees frames to the CPU's list; if that is full, half of it goes to the buddy allocator.
     pub fn free(&self, cpu: CpuId, frames: &[Pfn]) {
         if frames.len() > self.limits.high {
             return self.free_to_zone(frames);
@@ -308,19 +320,19 @@ impl<P: Platform> Zone<P> {
         mine.free(&self.limits, frames, |oldest| self.free_to_zone(oldest));
     }
 
-    /// Gives frames back to the buddy allocator, for whoever needs them.
+    /// Frees frames to the buddy allocator, where every CPU can allocate them.
     pub fn free_to_zone(&self, frames: &[Pfn]) {
         self.parts.give(frames);
     }
 
-    /// Gives the frames of all per-CPU lists back to the buddy allocator.
+    /// Returns the frames of all per-CPU lists to the buddy allocator.
     pub fn drain(&self) {
         for cpu in 0..self.cpus.len() {
             self.drain_of(CpuId(cpu as u16));
         }
     }
 
-    /// The same for one CPU's list.
+    /// Returns the frames of one CPU's list to the buddy allocator.
     pub fn drain_of(&self, cpu: CpuId) {
         let mut list = self.cpus[usize::from(cpu.0)].lock();
         list.visits(1);
@@ -352,7 +364,7 @@ mod tests {
     use highwater_units::NodeId;
 
     #[test]
-    fn the_peak_is_what_was_taken_at_once_to_within_a_batch() {
+    fn the_peak_is_exact_to_within_a_per_cpu_list() {
         let platform = TestPlatform::new(1, Vec::new());
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
         let marks = Watermarks::new(1 << 15, 1 << 15, None, Some(10));
@@ -372,33 +384,33 @@ mod tests {
     }
 
     #[test]
-    fn pages_go_where_there_can_be_no_block_or_where_more_is_in_use() {
+    fn pages_move_to_pageblocks_that_will_not_become_free() {
         let platform = TestPlatform::new(1, Vec::new());
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 4 * PAGEBLOCK };
         let marks = Watermarks::new(range.frames, range.frames, None, Some(10));
         let zone = Zone::new(&platform, range, marks, Some(1));
         let (cpu, last) = (CpuId(0), 3 * PAGEBLOCK);
         zone.take_singles(cpu, range.frames as usize, Level::Nothing, |_| {});
-        // The pageblock stays movable, as all others of its frames are in use as that.
+        // The pageblock stays movable: all its other frames are in use by movable pages.
         let stays = Pfn(last + 188);
         zone.free_to_zone(&[stays]);
         let first = zone.alloc_block(cpu, Order(0), Mobility::Unmovable, Level::Nothing);
         assert_eq!(first, Some(stays));
         let free: Vec<Pfn> = (0..range.frames).filter(|pfn| pfn % 4 == 1).map(Pfn).collect();
         zone.free_to_zone(&free);
-        let take = |refuge| {
+        let take = |destination| {
             let mut taken = Vec::new();
             let limits = (Contention::Waits, 0);
-            zone.take_pieces(cpu, (50, &refuge), limits, |pfn, order| {
+            zone.take_pieces(cpu, (50, &destination), limits, |pfn, order| {
                 assert_eq!(order, Order(0));
                 taken.push(pfn.0 / PAGEBLOCK);
             });
             taken
         };
-        assert_eq!(take(Refuge::Spoiled), [3; 50]);
+        assert_eq!(take(Destination::Unmovable), [3; 50]);
         let region = last..last + PAGEBLOCK;
-        assert_eq!(take(Refuge::Fuller { region: region.clone(), free: 127 }), [0; 0]);
-        assert_eq!(take(Refuge::Fuller { region, free: 128 }), [2; 50]);
+        assert_eq!(take(Destination::Fuller { region: region.clone(), free: 127 }), [0; 0]);
+        assert_eq!(take(Destination::Fuller { region, free: 128 }), [2; 50]);
         assert_eq!(zone.free_frames(), 4 * 128 - 100);
     }
 }

@@ -1,26 +1,25 @@
-//! The buddy allocators of a zone, one for each part of its range, so that many CPUs do not meet at
-//! one lock.
+//! The buddy allocators of a zone: one for each part of its range, so that many CPUs do not contend
+//! for one lock.
 //!
 //! ```text
-//! Parts -- [Part]  Lock<Buddy>   a contiguous stretch of whole blocks of the largest order
-//!       |          standing      a look at it without the lock: whether to go there at all
-//!       |- free                  frames that nobody has, and nobody was promised
-//!       \- peak                  most frames that were out at once
+//! Parts -- [Part]  Lock<Buddy>   a contiguous range of whole blocks of the largest order
+//!       |          summary       its free frames and non-empty lists, read without the lock
+//!       |- free                  free frames that are not reserved
+//!       \- peak                  most frames that were allocated at once
 //! ```
-//! One part is the kernel's zone. With several, a CPU begins at its own and goes round when that
-//! has nothing; blocks merge within a part. The watermarks are the whole zone's: who takes frames
-//! takes their number off `free` first, down to the mark and no further, and then finds as many
-//! somewhere. Who gives frames back adds to `free` last.
-//! Conservation: free frames of all parts = `free` + what was promised and is being taken.
+//! A zone of one part is the kernel's. With several parts a CPU starts at its own part and goes on
+//! to the others if that has nothing free; blocks merge within a part. The watermarks apply to the
+//! whole zone: an allocation first subtracts its frames from `free`, not below the watermark, which
+//! reserves them, and then finds them in some part. Freeing adds to `free` last.
+//! Conservation: free frames of all parts = `free` + reserved frames.
 //! Locking: one part at a time.
 
-mod isolate;
+#[cfg(feature = "history")]
+mod history;
+pub(super) mod isolate;
 
-pub use isolate::{Contention, FreeScan, Hold, Refuge, Wanted};
-
-use super::Buddy;
 use super::blocks::Blocks;
-use super::buddy::{Filled, Reach};
+use super::buddy::{Buddy, Filled, Reach};
 use super::map::Map;
 use crate::frame::Mobility;
 use crate::lock_class;
@@ -31,32 +30,34 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// CPUs of a node that share a part.
 const CPUS_PER_PART: usize = 4;
-/// Frames that a part should have: four blocks of the largest order.
+/// Least frames of a part: four blocks of the largest order.
 const FRAMES_MIN: u32 = 4096;
-/// Most parts of a zone: a set of them is a word.
+/// Most parts of a zone: a set of them fits a 64-bit word.
 const PARTS_MAX: usize = crate::config::ZONE_PARTS_MAX as usize;
-/// Times round the parts after what was promised: others may free it behind one's back.
+/// How often an allocation visits all parts for its reserved frames: another thread may free frames
+/// to a part that was visited already.
 const ROUNDS: usize = 2;
 
-/// How many parts suit so many frames, used by so many CPUs.
+/// The default number of parts of a zone with `frames` frames and `cpus` local CPUs.
 pub(super) fn parts_for(cpus: usize, frames: u32) -> usize {
     (cpus / CPUS_PER_PART).min((frames / FRAMES_MIN) as usize).clamp(1, PARTS_MAX)
 }
 
-/// Frames of each part but the last: whole blocks of the largest order, if they are so many.
+/// Frames of each part but the last: whole blocks of the largest order, if the zone is large
+/// enough.
 fn frames_of_part(frames: u32, parts: usize) -> u32 {
     let fair = (frames / parts as u32).max(1);
     let unit = (1 << fair.ilog2()).min(Order::MAX.frames());
     frames.div_ceil(parts as u32).next_multiple_of(unit)
 }
 
-/// What a part has: free frames above a bit for each list of blocks that is not empty.
+/// A part's free frames (upper bits), and a bit for each non-empty list of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Standing(u64);
+struct Summary(u64);
 
-impl Standing {
-    fn of(buddy: &Buddy) -> Standing {
-        Standing(u64::from(buddy.free_frames()) << Filled::BITS | buddy.filled().0)
+impl Summary {
+    fn of(buddy: &Buddy) -> Summary {
+        Summary(u64::from(buddy.free_frames()) << Filled::BITS | buddy.filled().0)
     }
 
     fn free(self) -> u32 {
@@ -70,47 +71,47 @@ impl Standing {
 
 struct Part<P: Platform> {
     buddy: P::Lock<Buddy>,
-    standing: P::Atomic<u64>,
+    summary: P::Atomic<u64>,
     map: Arc<Map>,
 }
 
 impl<P: Platform> Part<P> {
-    /// Acts on the allocator. `act` returns what it visited.
+    /// Runs `act` on the allocator under the lock. `act` returns how many items it visited.
     fn with(&self, act: impl FnOnce(&mut Buddy) -> usize) {
         let mut buddy = self.buddy.lock();
         let visited = act(&mut buddy) + buddy.take_visits();
         buddy.visits(visited);
-        self.standing.store(Standing::of(&buddy).0, Relaxed);
+        self.summary.store(Summary::of(&buddy).0, Relaxed);
     }
 
-    fn standing(&self) -> Standing {
-        Standing(self.standing.load(Relaxed))
+    fn summary(&self) -> Summary {
+        Summary(self.summary.load(Relaxed))
     }
 }
 
-/// What a CPU wants from the parts.
+/// An allocation of single frames.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
-    /// Frames, at most.
+pub(super) struct Request {
+    /// Most frames to take.
     pub(super) frames: usize,
-    /// With so many it does not look further.
+    /// With this many, no further part is visited.
     pub(super) least: usize,
-    /// Adjacent, where there are such.
+    /// Frames that should be adjacent.
     pub(super) together: usize,
-    /// Frames to leave free in the zone.
+    /// Frames that stay free in the zone.
     pub(super) mark: u32,
 }
 
-/// What a CPU wants that is to be in one piece.
+/// An allocation of blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BlockWish {
-    /// Of each block.
+pub(super) struct BlockRequest {
+    /// The order of each block.
     pub(super) order: Order,
-    /// Of what it is for.
+    /// The migrate type.
     pub(super) mobility: Mobility,
-    /// Blocks, at most.
+    /// Most blocks to take.
     pub(super) count: usize,
-    /// Frames to leave free in the zone.
+    /// Frames that stay free in the zone.
     pub(super) mark: u32,
 }
 
@@ -119,25 +120,25 @@ pub(super) struct Parts<P: Platform> {
     range: FrameRange,
     each: u32,
     parts: Vec<Part<P>>,
-    /// A CPU's own part.
+    /// By CPU: the part it starts at.
     homes: Vec<usize>,
     free: P::Atomic<u32>,
     peak: P::Atomic<u32>,
 }
 
 impl<P: Platform> Parts<P> {
-    /// At most `count` parts, all of whose frames are free.
+    /// At most `count` parts; all frames are free.
     pub(super) fn new(platform: &P, range: FrameRange, count: usize) -> Parts<P> {
         let each = frames_of_part(range.frames, count);
         let part = |first: u32| {
             let frames = each.min(range.frames - first);
             let buddy = Buddy::new(range.first.offset(first), frames);
-            let standing = Atomic::new(Standing::of(&buddy).0);
+            let summary = Atomic::new(Summary::of(&buddy).0);
             let map = buddy.map();
-            Part { buddy: platform.new_lock(lock_class::ZONE, buddy), standing, map }
+            Part { buddy: platform.new_lock(lock_class::ZONE, buddy), summary, map }
         };
         let parts: Vec<_> = (0..range.frames).step_by(each as usize).map(part).collect();
-        // CPUs of the node one after the other, so that few of them are apart; others as they come.
+        // The node's CPUs are spread evenly over the parts, and so are the other CPUs.
         let (mut own, mut others) = (0, 0);
         let home = |cpu| {
             let local = platform.node_of(CpuId(cpu)) == range.node;
@@ -155,26 +156,26 @@ impl<P: Platform> Parts<P> {
         }
     }
 
-    /// Frames that are free, and promised to nobody.
+    /// Free frames that are not reserved.
     pub(super) fn free(&self) -> u32 {
         self.free.load(Relaxed)
     }
 
-    /// Most frames that were out at once.
+    /// Most frames that were allocated at once.
     pub(super) fn peak(&self) -> u32 {
         self.peak.load(Relaxed)
     }
 
-    /// Takes frames; says of each block where it begins and its frames.
-    pub(super) fn take(&self, cpu: CpuId, wish: Wish, mut taken: impl FnMut(Pfn, u32)) {
-        let promised = self.reserve(wish.mark, |spare| spare.min(wish.frames as u32));
-        let (mut left, enough) = (promised, promised.min(wish.least as u32));
+    /// Takes frames; calls `taken` with the first frame and the length of each block.
+    pub(super) fn take(&self, cpu: CpuId, request: Request, mut taken: impl FnMut(Pfn, u32)) {
+        let reserved = self.reserve(request.mark, |spare| spare.min(request.frames as u32));
+        let (mut left, enough) = (reserved, reserved.min(request.least as u32));
         for part in self.round(cpu, ROUNDS) {
-            if promised - left >= enough {
+            if reserved - left >= enough {
                 break;
             }
             part.with(|buddy| {
-                let together = wish.together.min(left as usize);
+                let together = request.together.min(left as usize);
                 buddy.alloc_many(left as usize, together, |first, frames| {
                     taken(first, frames);
                     left -= frames;
@@ -184,26 +185,31 @@ impl<P: Platform> Parts<P> {
         self.release(left);
     }
 
-    /// Takes blocks; calls `taken` with the first frame of each. Other types' blocks are taken
-    /// where no part has one of the wanted type.
-    pub(super) fn take_blocks(&self, cpu: CpuId, wish: BlockWish, mut taken: impl FnMut(Pfn)) {
-        let BlockWish { order, mobility, count, mark } = wish;
+    /// Takes blocks; calls `taken` with the first frame of each. It takes blocks of other migrate
+    /// types only if no part has one of the wanted type.
+    pub(super) fn take_blocks(
+        &self,
+        cpu: CpuId,
+        request: BlockRequest,
+        mut taken: impl FnMut(Pfn),
+    ) {
+        let BlockRequest { order, mobility, count, mark } = request;
         if !self.fits(order) {
             return;
         }
-        let promised = self.reserve(mark, |spare| (spare >> order.0).min(count as u32) << order.0);
-        let mut left = promised;
+        let reserved = self.reserve(mark, |spare| (spare >> order.0).min(count as u32) << order.0);
+        let mut left = reserved;
         let alone = self.parts.len() == 1;
         let reaches = if alone { &[Reach::Any][..] } else { &[Reach::Own, Reach::Any] };
         for reach in reaches {
             for part in self.round(cpu, 1) {
-                let filled = part.standing().filled();
+                let filled = part.summary().filled();
                 let has = match reach {
                     Reach::Own => filled.smallest(order, mobility).is_some(),
                     Reach::Any => filled.fits(order),
                 };
-                // One block will do: the others are for later.
-                if left < promised || promised == 0 {
+                // The caller needs one block; more are for its per-CPU list.
+                if left < reserved || reserved == 0 {
                     return self.release(left);
                 }
                 if has {
@@ -225,19 +231,20 @@ impl<P: Platform> Parts<P> {
 
     /// Whether a part has a block of `order` or more.
     pub(super) fn fits(&self, order: Order) -> bool {
-        self.parts.iter().any(|part| part.standing().filled().fits(order))
+        self.parts.iter().any(|part| part.summary().filled().fits(order))
     }
 
-    /// Whether an allocation of that kind would find a block: any, if it is of a pageblock or more.
+    /// Whether an allocation would find a block: of its migrate type, or of any for whole
+    /// pageblocks.
     pub(super) fn has_block(&self, order: Order, mobility: Mobility) -> bool {
         self.parts.iter().any(|part| {
-            let filled = part.standing().filled();
+            let filled = part.summary().filled();
             let own = filled.smallest(order, mobility).is_some();
             own || order >= Order::LARGE && filled.fits(order)
         })
     }
 
-    /// A block that was taken for movable contents is for others from now on.
+    /// Changes the migrate type of an allocated block that was taken as movable.
     pub(super) fn convert(&self, first: Pfn, order: Order, mobility: Mobility) {
         if mobility != Mobility::Movable {
             self.parts[self.part_of(first)].with(|buddy| {
@@ -247,7 +254,7 @@ impl<P: Platform> Parts<P> {
         }
     }
 
-    /// Gives a block back that was taken for `mobility`.
+    /// Frees a block that was taken for `mobility`.
     pub(super) fn give_block(&self, first: Pfn, order: Order, mobility: Mobility) {
         self.parts[self.part_of(first)].with(|buddy| {
             buddy.free(first, order, mobility);
@@ -256,7 +263,7 @@ impl<P: Platform> Parts<P> {
         self.release(order.frames());
     }
 
-    /// All free blocks, a part after the other.
+    /// Counts the free blocks of all parts. Each part is locked in turn.
     pub(super) fn blocks(&self) -> Blocks {
         let mut blocks = Blocks::none(self.range.node);
         self.parts.iter().for_each(|part| {
@@ -267,7 +274,7 @@ impl<P: Platform> Parts<P> {
         blocks
     }
 
-    /// Gives frames back, those of a part under one lock.
+    /// Frees frames, with one lock per part.
     pub(super) fn give(&self, frames: &[Pfn]) {
         let mut left = 0u64;
         frames.iter().for_each(|pfn| left |= 1 << self.part_of(*pfn));
@@ -279,7 +286,7 @@ impl<P: Platform> Parts<P> {
         self.release(frames.len() as u32);
     }
 
-    /// Frees those of `frames` that are the part's; returns how many blocks.
+    /// Frees those of `frames` that belong to the part; returns how many blocks they are.
     fn give_to(&self, index: usize, buddy: &mut Buddy, frames: &[Pfn]) -> usize {
         let own = frames.chunk_by(|a, b| self.part_of(*a) == self.part_of(*b));
         own.filter(|chunk| self.part_of(chunk[0]) == index)
@@ -288,16 +295,19 @@ impl<P: Platform> Parts<P> {
             .sum()
     }
 
-    /// Calls `found` with every free frame; checks the sums. Nobody is taking any.
+    /// Calls `found` with every free frame, and checks the sums. No other thread may allocate.
     pub(super) fn each_free(&self, mut found: impl FnMut(Pfn)) {
         let mut sum = 0;
         for (index, part) in self.parts.iter().enumerate() {
             let buddy = part.buddy.lock();
-            assert_eq!(part.standing(), Standing::of(&buddy), "what a part shows");
+            assert_eq!(part.summary(), Summary::of(&buddy), "the summary of a part");
             sum += buddy.free_frames();
             buddy.each_block(|first, order| {
                 let last = first.offset(order.frames() - 1);
-                assert!([first, last].map(|pfn| self.part_of(pfn)) == [index; 2], "a block's part");
+                assert!(
+                    [first, last].map(|pfn| self.part_of(pfn)) == [index; 2],
+                    "a block is in one part"
+                );
                 (0..order.frames()).for_each(|i| found(first.offset(i)));
             });
         }
@@ -308,7 +318,7 @@ impl<P: Platform> Parts<P> {
         ((pfn.0 - self.range.first.0) / self.each) as usize
     }
 
-    /// The parts that have something, from the CPU's own on, so many times round.
+    /// The parts that have free frames, starting at the CPU's own, visited `rounds` times.
     fn round(&self, cpu: CpuId, rounds: usize) -> impl Iterator<Item = &Part<P>> {
         self.indices(cpu, rounds).map(|index| &self.parts[index])
     }
@@ -317,25 +327,25 @@ impl<P: Platform> Parts<P> {
         let count = self.parts.len();
         let home = self.homes[usize::from(cpu.0)];
         let all = (0..count * rounds).map(move |step| (home + step) % count);
-        all.filter(move |index| count == 1 || self.parts[*index].standing().free() > 0)
+        all.filter(move |index| count == 1 || self.parts[*index].summary().free() > 0)
     }
 
-    /// Takes off `free` what `wanted` makes of what is above `mark`.
+    /// Reserves `wanted(spare)` frames, where `spare` of the free frames are above `mark`.
     fn reserve(&self, mark: u32, wanted: impl Fn(u32) -> u32) -> u32 {
-        let mut promised = 0;
+        let mut reserved = 0;
         let before = self.free.fetch_update(AcqRel, Acquire, |free| {
-            promised = wanted(free.saturating_sub(mark));
-            (promised > 0).then(|| free - promised)
+            reserved = wanted(free.saturating_sub(mark));
+            (reserved > 0).then(|| free - reserved)
         });
         let Ok(before) = before else { return 0 };
-        let out = self.range.frames - (before - promised);
+        let out = self.range.frames - (before - reserved);
         if out > self.peak.load(Relaxed) {
             self.peak.fetch_max(out, Relaxed);
         }
-        promised
+        reserved
     }
 
-    /// Adds to `free`.
+    /// Ends a reservation, or frees frames that are in a part already.
     fn release(&self, frames: u32) {
         if frames > 0 {
             self.free.fetch_add(frames, AcqRel);
@@ -349,7 +359,7 @@ mod tests {
     use highwater_units::LARGE_PAGES;
 
     #[test]
-    fn parts_are_for_many_cpus_and_much_memory() {
+    fn zones_with_more_cpus_and_memory_have_more_parts() {
         let table = [(2, 1 << 20, 1), (8, 1 << 20, 2), (112, 1 << 20, 28), (112, 8192, 2)];
         for (cpus, frames, parts) in table {
             assert_eq!(parts_for(cpus, frames), parts, "{cpus} CPUs, {frames} frames");
@@ -357,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_hold_whole_blocks_where_they_can() {
+    fn parts_hold_whole_blocks_if_they_are_large_enough() {
         // Frames, parts -> frames of each.
         let table = [
             (1 << 17, 1, 1 << 17),

@@ -1,35 +1,35 @@
-//! How much lies on a CPU's list of free frames, and where an allocation takes its frames.
+//! A CPU's list of free frames: its limits, and where an allocation takes its frames.
 //!
 //! ```text
 //! list of a CPU:  [oldest ........ newest]  <= high
-//!                  spilled: half    taken: the last ones, freed together by one run of pages
+//!                  spilled: half    allocated first; often freed together, so adjacent
 //! ```
 //! The kernel's rules (mm/page_alloc.c, Linux 6.12): batch is zone_batchsize. High is
-//! zone_highsize, the low mark divided by the node's CPUs, or 4 batches if that is more; but not
-//! more than pcp->high_max, an eighth of the zone on all lists together, which a budget of some
-//! hundred frames needs.
+//! zone_highsize, the low watermark divided by the node's CPUs, at least 4 batches, and at most
+//! pcp->high_max: all lists together hold an eighth of the zone. A budget of some hundred frames
+//! needs this limit.
 
 use super::pcp_blocks::{BlockList, CpuBlocks};
 use super::watermark::Level;
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, adjacent};
 
-/// The part of the zone that may lie on all lists (MIN_PERCPU_PAGELIST_HIGH_FRACTION).
+/// All lists together hold at most one frame in this many (MIN_PERCPU_PAGELIST_HIGH_FRACTION).
 const ZONE_SHARE: usize = 8;
 
-/// Adjacent pieces in which a run may come without a look for a better one.
+/// Pieces in which the list may serve an allocation of several frames.
 const PIECES_MAX: usize = 2;
 
-/// Frames on a CPU's list.
+/// Limits of a CPU's list, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Moved from the buddy allocator to the list at a time.
+    /// Frames that move from the buddy allocator to the list at a time, at first.
     pub(super) batch: usize,
-    /// On the list at most; at least `batch`.
+    /// Most frames on the list; at least `batch`.
     pub(super) high: usize,
 }
 
 impl Limits {
-    /// Those of a zone of `frames` frames, used by `cpus` CPUs of its own.
+    /// The limits for a zone of `frames` frames with `cpus` local CPUs.
     pub(super) fn new(frames: u32, low: u32, cpus: usize) -> Limits {
         let (batch, cpus) = (batch_of(frames), cpus.max(1));
         let high = (low as usize / cpus).max(4 * batch);
@@ -37,25 +37,25 @@ impl Limits {
     }
 }
 
-/// The free frames at a CPU's hand.
+/// The free frames on a CPU's list.
 #[derive(Debug)]
 pub(super) struct CpuFrames {
     /// The newest last.
     frames: Vec<Pfn>,
-    /// How many come from the buddy allocator the next time: doubles while the CPU only takes.
+    /// Frames to take from the buddy allocator next: doubles while the CPU only allocates.
     batch: usize,
-    /// Beside them.
+    /// Blocks of adjacent frames.
     blocks: CpuBlocks,
 }
 
 impl CpuFrames {
-    /// None yet.
+    /// An empty list.
     pub(super) fn new(limits: Limits) -> CpuFrames {
         let frames = Vec::with_capacity(2 * limits.high + RUN_PAGES_MAX);
         CpuFrames { frames, batch: limits.batch, blocks: CpuBlocks::default() }
     }
 
-    /// The single ones.
+    /// The single frames.
     pub(super) fn frames(&self) -> &[Pfn] {
         &self.frames
     }
@@ -65,12 +65,12 @@ impl CpuFrames {
         &self.blocks
     }
 
-    /// Single frames, and those in blocks.
+    /// Number of single frames and frames in blocks.
     pub(super) fn len(&self) -> usize {
         self.frames.len() + self.blocks.frames()
     }
 
-    /// Takes a block.
+    /// Removes the newest block.
     pub(super) fn pop_block(&mut self, list: BlockList) -> Option<Pfn> {
         self.blocks.pop(list)
     }
@@ -80,19 +80,19 @@ impl CpuFrames {
         self.blocks.push(list, first);
     }
 
-    /// How many blocks of an order there is room for. Single frames may have half of the list.
+    /// How many more blocks of an order fit. Half of the list is left to single frames.
     pub(super) fn room_for(&self, limits: &Limits, order: Order) -> usize {
         let free = (limits.high / 2).saturating_sub(self.blocks.frames());
         free.min(limits.high.saturating_sub(self.len())) >> order.0
     }
 
-    /// How many blocks of an order to take from the buddy allocator, for one that is wanted.
+    /// How many blocks of an order to take from the buddy allocator when one is wanted.
     pub(super) fn batch_for(&self, limits: &Limits, order: Order) -> usize {
         (limits.batch >> order.0).min(self.room_for(limits, order)).max(1)
     }
 
-    /// Where up to `wanted` frames come from. `spare`: what the zone has above `level`, looked at
-    /// only if the list does not do.
+    /// Where an allocation takes up to `wanted` frames. `spare`, the zone's frames above `level`,
+    /// is called only if the list is not good enough.
     pub(super) fn source(
         &mut self,
         limits: &Limits,
@@ -106,42 +106,42 @@ impl CpuFrames {
             return Source::List;
         }
         let spare = spare();
-        // Adjacent frames are mapped with one call. Below low nobody can choose.
+        // Adjacent frames are mapped with one call. Below low any frame has to do.
         let chooses = level == Level::Low && spare >= wanted;
         if !chooses && (spare == 0 || !list.is_empty()) {
             return Source::List;
         }
         let batch = self.batch.min(limits.high.saturating_sub(self.len()));
         self.batch = (2 * self.batch).min(limits.high);
-        // Whole runs: what follows is adjacent, too.
+        // Whole multiples: the next allocations get adjacent frames, too.
         Source::Buddy { frames: (batch / wanted * wanted).max(wanted).min(spare) }
     }
 
-    /// Adds frames as the newest.
+    /// Adds frames at the newest end.
     pub(super) fn push(&mut self, frames: impl Iterator<Item = Pfn>) {
         self.frames.extend(frames);
     }
 
-    /// Takes the newest frames, up to `wanted`, in the order in which they were freed.
+    /// Removes up to `wanted` of the newest frames, in the order in which they were freed.
     pub(super) fn pop(&mut self, wanted: usize) -> FrameList {
         let rest = self.frames.len().saturating_sub(wanted);
         self.frames.drain(rest..).collect()
     }
 
-    /// Adds freed frames; of more than there is room for, `spilled` gets the oldest, until the list
-    /// is half full: nothing of them is left in the CPU's caches.
+    /// Adds freed frames. If the list gets too long, `spilled` gets the oldest, until it is half
+    /// full: these are not in the CPU's caches any more.
     pub(super) fn free(&mut self, limits: &Limits, frames: &[Pfn], spilled: impl FnOnce(&[Pfn])) {
         self.batch = (self.batch / 2).max(limits.batch);
         self.frames.extend(frames);
         if self.len() > limits.high {
-            // Blocks have no more than the other half.
+            // Blocks take at most the other half.
             let excess = self.len() - limits.high.div_ceil(2);
             spilled(&self.frames[..excess]);
             self.frames.drain(..excess);
         }
     }
 
-    /// Forgets all.
+    /// Empties the list.
     pub(super) fn clear(&mut self) {
         self.frames.clear();
         self.blocks.clear();
@@ -151,16 +151,16 @@ impl CpuFrames {
 /// Where an allocation takes its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the CPU's list, as far as it goes.
+    /// From the CPU's list, even if that has fewer.
     List,
-    /// From the list, after so many were added from the buddy allocator.
+    /// From the list, after frames were added from the buddy allocator.
     Buddy {
-        /// How many.
+        /// How many to add.
         frames: usize,
     },
 }
 
-/// The kernel's rule (zone_batchsize).
+/// The batch of a zone (zone_batchsize).
 fn batch_of(frames: u32) -> usize {
     let quarter = ((frames >> 10).min(256) / 4).max(1) as usize;
     ((quarter + quarter / 2 + 1).next_power_of_two() / 2).max(2) - 1
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_small_beside_their_zone() {
+    fn lists_hold_at_most_an_eighth_of_their_zone() {
         // Frames, low, CPUs -> high.
         let table = [
             (64, 5, 8, 1),
@@ -215,11 +215,11 @@ mod tests {
         let singles: Vec<Pfn> = (100..137).map(Pfn).collect();
         let mut spilled = 0;
         of_cpu.free(&limits, &singles, |oldest| spilled = oldest.len());
-        assert_eq!((spilled, of_cpu.len()), (31, 30), "and these half of it to blocks");
+        assert_eq!((spilled, of_cpu.len()), (31, 30), "half of the list is left to blocks");
     }
 
     #[test]
-    fn who_can_choose_takes_adjacent_frames() {
+    fn allocations_above_low_get_adjacent_frames() {
         let limits = Limits { batch: 15, high: 60 };
         let run: Vec<Pfn> = (100..116).map(Pfn).collect();
         let odd: Vec<Pfn> = (0..20).map(|i| Pfn(2 * i)).collect();
@@ -245,6 +245,6 @@ mod tests {
             assert_eq!(source, expected, "{wanted} of {}, {spare} above {level:?}", list.len());
         }
         let mut of_cpu = CpuFrames { frames: run, ..CpuFrames::new(limits) };
-        of_cpu.source(&limits, 16, Level::Low, || panic!("looked for what was not needed"));
+        of_cpu.source(&limits, 16, Level::Low, || panic!("the list was good enough"));
     }
 }

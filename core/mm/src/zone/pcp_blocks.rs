@@ -1,19 +1,19 @@
-//! Blocks at a CPU's hand, beside the single frames that pages live on (pcp.rs).
+//! Blocks on a CPU's list, in addition to single frames (pcp.rs).
 //!
 //! ```text
-//! CpuBlocks -- a list for each mobility and each order that many ask for: 0 to 3, and 9
-//!           \- frames   in all of them: at most half of what the CPU may have
+//! CpuBlocks -- a list for each migrate type and each frequent order: 0 to 3, and 9
+//!           \- frames   in all of them: at most half of the CPU's limit
 //! ```
-//! The kernel's choice of orders (PAGE_ALLOC_COSTLY_ORDER, and large pages; 5.13 and later). A list
-//! has what was handed out as its type, whatever the pageblock's type is: to know that takes the
-//! part's lock.
+//! These are the kernel's orders (PAGE_ALLOC_COSTLY_ORDER and large pages; 5.13 and later). A block
+//! is on the list of the type that it was allocated as. Its pageblock may have another type, which
+//! is known under the part's lock only.
 
 use crate::frame::Mobility;
 use highwater_units::{Order, Pfn};
 
-/// Small orders are those up to here (PAGE_ALLOC_COSTLY_ORDER).
+/// The largest small order (PAGE_ALLOC_COSTLY_ORDER).
 const SMALL_MAX: u8 = 3;
-/// Orders that have lists.
+/// Number of orders that have lists.
 const ORDERS: usize = SMALL_MAX as usize + 2;
 
 /// One of the lists.
@@ -31,7 +31,7 @@ impl BlockList {
         Some(BlockList(mobility as usize * ORDERS + place))
     }
 
-    /// What it is for.
+    /// The order and type of the list.
     fn kind(self) -> (Order, Mobility) {
         let order = match self.0 % ORDERS {
             place if place == ORDERS - 1 => Order::LARGE,
@@ -41,7 +41,7 @@ impl BlockList {
     }
 }
 
-/// The blocks at one CPU's hand.
+/// The blocks on one CPU's list.
 #[derive(Debug, Default)]
 pub(super) struct CpuBlocks {
     /// The newest last.
@@ -61,7 +61,7 @@ impl CpuBlocks {
         self.frames += list.kind().0.frames() as usize;
     }
 
-    /// Takes the newest.
+    /// Removes the newest block.
     pub(super) fn pop(&mut self, list: BlockList) -> Option<Pfn> {
         let first = self.lists[list.0].pop()?;
         self.frames -= list.kind().0.frames() as usize;
@@ -76,7 +76,7 @@ impl CpuBlocks {
         }
     }
 
-    /// Forgets all.
+    /// Empties the lists.
     pub(super) fn clear(&mut self) {
         self.lists.iter_mut().for_each(Vec::clear);
         self.frames = 0;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_for_orders_that_many_ask_for() {
+    fn frequent_orders_have_lists() {
         for mobility in Mobility::ALL {
             for order in (0..=Order::MAX.0).map(Order) {
                 let has_list = [0, 1, 2, 3, 9].contains(&order.0);

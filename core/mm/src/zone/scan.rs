@@ -1,9 +1,9 @@
-//! What compaction remembers of a zone from one run to the next.
+//! The state that compaction keeps of a zone from one pass to the next.
 //!
 //! ```text
-//! Scanners -- migrate, free   where the two scanners go on (compact_cached_*_pfn)
-//!          |- reset_after     when that, and the skip bits of pageblocks, may be forgotten again
-//!          \- deferral        how compaction has fared: crate::compact::defer
+//! Scanners -- cached          where the two scanners of the next pass start (compact_cached_*_pfn)
+//!          |- reset_after     when these positions and the skip bits may be reset again
+//!          \- deferral        recent failures: crate::compact::defer
 //! ```
 //! Threads change these words without a lock, as in the kernel: they are hints.
 
@@ -11,52 +11,53 @@ use highwater_platform::{Atomic, FrameRange, Platform};
 use highwater_units::{Nanos, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is remembered is not forgotten more often: if allocations fail so fast, to look at all of
-/// memory again and again does not help (the seed's 5 s).
+/// The least time between resets, as in Linux 3.7: if allocations fail more often, repeated scans
+/// of all memory do not help.
 const RESET_PERIOD: Nanos = Nanos(5_000_000_000);
 
-/// One of the two.
+/// A compaction scanner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scanner {
-    /// Looks for pages that can move, upwards.
+    /// Goes up through the zone, and isolates pages that can move.
     Migrate = 0,
-    /// Looks for free frames to move them to, downwards.
+    /// Goes down through the zone, and isolates free frames for these pages.
     Free = 1,
 }
 
-/// The words.
+/// The words of a zone.
 pub struct Scanners<P: Platform> {
     starts: [Pfn; 2],
     cached: [P::Atomic<u32>; 2],
     reset_after: P::Atomic<u64>,
-    /// See [`crate::compact`].
+    /// Packed by compact/defer.rs.
     pub deferral: P::Atomic<u32>,
 }
 
 impl<P: Platform> Scanners<P> {
-    /// At the ends of a zone whose last pageblock begins with `last`.
+    /// Positions at the ends of a zone whose last pageblock starts at `last`.
     pub(super) fn new(range: FrameRange, last: Pfn) -> Scanners<P> {
         let starts = [range.first, last];
         let cached = starts.map(|pfn| Atomic::new(pfn.0));
         Scanners { starts, cached, reset_after: Atomic::new(0), deferral: Atomic::new(0) }
     }
 
-    /// Where a scanner starts that knows nothing.
+    /// The end of the zone at which a scanner starts.
     pub fn start(&self, scanner: Scanner) -> Pfn {
         self.starts[scanner as usize]
     }
 
-    /// Where it goes on.
+    /// Where a scanner of the next pass starts.
     pub fn cached(&self, scanner: Scanner) -> Pfn {
         Pfn(self.cached[scanner as usize].load(Relaxed))
     }
 
-    /// It goes on there the next time.
+    /// Sets where a scanner of the next pass starts.
     pub fn cache(&self, scanner: Scanner, pfn: Pfn) {
         self.cached[scanner as usize].store(pfn.0, Relaxed);
     }
 
-    /// Scanners start at the ends again; returns whether it is time for that.
+    /// Resets the positions to the ends of the zone, unless the last reset was too recent; returns
+    /// whether it did.
     pub(super) fn reset(&self, now: Nanos) -> bool {
         let after = self.reset_after.load(Relaxed);
         let next = now.0 + RESET_PERIOD.0;

@@ -1,4 +1,4 @@
-//! Random allocations and frees of several CPUs, against a set of the frames in use.
+//! Random allocations and frees of several CPUs, compared with a set of the frames in use.
 
 use super::{Level, Mobility, Watermarks, Zone};
 use highwater_platform::testing::TestPlatform;
@@ -6,7 +6,7 @@ use highwater_platform::{FrameRange, Lock};
 use highwater_units::{CpuId, FrameList, NodeId, Order, Pfn, Prng};
 use std::collections::BTreeSet;
 
-/// How often the buddy allocator was asked: each time changes what it has.
+/// Counts how often, and by how many frames, the buddy allocators change.
 struct Watch<'a> {
     zone: &'a Zone<TestPlatform>,
     moves: u32,
@@ -37,7 +37,7 @@ fn platform() -> TestPlatform {
     TestPlatform::new(1, Vec::new())
 }
 
-/// Everything is in one place; lists are no longer than they may be.
+/// Every frame is in one place, and no list exceeds its limit.
 fn check(zone: &Zone<TestPlatform>, used: &BTreeSet<Pfn>) {
     let mut free = BTreeSet::new();
     zone.each_free(|pfn| assert!(free.insert(pfn), "{pfn:?} is free twice"));
@@ -58,12 +58,12 @@ fn take(
     let level = [Level::Nothing, Level::Min, Level::Low][random.below(3) as usize];
     let wanted = 1 + random.below(16) as usize;
     let spare = zone.free_frames().saturating_sub(zone.marks().at(level)) as usize;
-    let at_hand = zone.cpus[usize::from(cpu.0)].lock().frames().len();
+    let listed = zone.cpus[usize::from(cpu.0)].lock().frames().len();
     let taken = zone.alloc(cpu, wanted, level);
     assert!(taken.len() <= wanted);
-    assert_eq!(taken.is_empty(), spare == 0 && at_hand == 0, "some, if there are some");
-    assert!(taken.len() == wanted || at_hand < wanted && spare < wanted || level != Level::Low);
-    // What is taken from the buddy allocator is above the level.
+    assert_eq!(taken.is_empty(), spare == 0 && listed == 0, "some frames were available");
+    assert!(taken.len() == wanted || listed < wanted && spare < wanted || level != Level::Low);
+    // Frames from the buddy allocator leave the zone at or above the level.
     assert!(zone.free_frames() >= zone.marks().at(level) || spare == 0);
     assert!(taken.iter().all(|pfn| used.insert(*pfn)), "in use already");
     taken
@@ -81,13 +81,13 @@ fn take_block(
     let (order, mobility) =
         (Order(random.below(11) as u8), Mobility::ALL[random.below(3) as usize]);
     let could = zone.allows_block(level, order);
-    let at_hand = zone.cpus[usize::from(cpu.0)].lock().len();
+    let listed = zone.cpus[usize::from(cpu.0)].lock().len();
     let Some(first) = zone.alloc_block(cpu, order, mobility, level) else {
         assert!(!could, "a block was free");
         return None;
     };
     let after = zone.cpus[usize::from(cpu.0)].lock().len();
-    assert!(could || at_hand == after + order.frames() as usize, "nothing allowed it");
+    assert!(could || listed == after + order.frames() as usize, "nothing allowed it");
     assert_eq!((first.0 - zone.range().first.0) % order.frames(), 0);
     (0..order.frames()).for_each(|index| assert!(used.insert(first.offset(index)), "in use"));
     Some((first, order, mobility))
@@ -97,7 +97,7 @@ fn fuzz(seed: u64, steps: usize) {
     let mut random = Prng::new(seed);
     let platform = platform();
     let frames = [40 + random.below(200), 1 << 13][random.below(2) as usize] as u32;
-    // Drawn apart, so that what seeds mean otherwise stays the same.
+    // A generator of its own, so that older seeds keep their meaning.
     let parts = [1, 2, 3, 7, 64][Prng::new(seed ^ 0x20e5).below(5) as usize];
     let zone = zone_of(&platform, random.below(100) as u32, frames, parts);
     let cpus = zone.cpus.len() as u64;
@@ -141,8 +141,8 @@ fn fuzz(seed: u64, steps: usize) {
         }
     }
     check(&zone, &used);
-    let lying = zone.blocks();
-    assert_eq!(lying.frames(), zone.free_frames());
+    let blocks_left = zone.blocks();
+    assert_eq!(blocks_left.frames(), zone.free_frames());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn random_operations_match_a_set_of_frames() {
 }
 
 #[test]
-fn who_reclaims_for_itself_leaves_the_zone_alone() {
+fn a_cpu_that_frees_and_allocates_uses_its_list_alone() {
     let platform = platform();
     let zone = zone_of(&platform, 0, 1 << 16, 1);
     let mut watch = Watch::new(&zone);

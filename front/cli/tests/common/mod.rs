@@ -1,12 +1,13 @@
-//! What tests of the real binary share.
+//! Shared by the tests of the real binary.
 
+use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The binary under test.
 pub(crate) fn highwater() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    // A run within a run would be another test.
+    // Not a run within a run.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }
@@ -19,9 +20,19 @@ pub(crate) fn compile(source: &str, output: &Path, options: &[&str]) {
     assert!(status.expect("a C compiler").success(), "cc {options:?}");
 }
 
-/// A library that does nothing, to be put into programs.
+/// A preload library that does nothing.
 pub(crate) fn idle_library(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("libidle.so");
     compile("int highwater_idle;\n", &path, &["-shared", "-fPIC"]);
     path
+}
+
+/// Whether this machine can run programs with `library` as the preload library; skips the test if
+/// not.
+pub(crate) fn can_run(library: &Path) -> bool {
+    let output = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
+    if !output.status.success() {
+        skip_or_fail(String::from_utf8_lossy(&output.stdout));
+    }
+    output.status.success()
 }

@@ -1,14 +1,15 @@
-//! Calls on memory: they say what the system says, and other threads see each as one step.
+//! Memory calls: same results as the system's, and atomic for other threads.
 
-use crate::place::{Limits, Place, tell};
+use crate::place::{Limits, Place};
+use highwater_platform::testing::skip_or_fail;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
-/// Ways to get pages into programs and out of them.
+/// Ways to map pages (`--mapping`).
 const WAYS: [&str; 2] = ["auto", "copy"];
 
-/// Runs a program without limits and within 4 MiB, with either way: the same output.
+/// Runs a program without limits, and within 4 MiB by each way of mapping: the same output.
 fn compare(place: &Place, name: &str, arguments: &[&str]) {
     let program = place.c_program(name, arguments);
     let unlimited = place.run(&program).expect_success(name);
@@ -33,12 +34,12 @@ fn pages_come_back_with_known_protections() {
     compare(&Place::new(), "replaced", &["3", "past"]);
 }
 
-/// A core file has what is in memory, and neither the range's holes nor the manager's memory.
+/// A core file contains what is in memory, but neither the range's holes nor the manager's memory.
 #[test]
 fn core_files_are_of_the_size_of_what_was_used() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     if pattern.trim() != "core" {
-        return tell("skipped: this system does not write core files where programs are");
+        return skip_or_fail("this system does not write core files where programs are");
     }
     let place = Place::new();
     let directory = place.path("cores");
@@ -47,7 +48,7 @@ fn core_files_are_of_the_size_of_what_was_used() {
     let program = place.c_program("dumps", &[path, "100"]);
     place.run_within(&Limits::of(128 * MIB), &program);
     let Some(core) = core_in(&directory) else {
-        return tell("skipped: no core file was written (a limit?)");
+        return skip_or_fail("no core file was written (a limit?)");
     };
     let length = core.metadata().expect("a file").len();
     assert!(length < 300 * MIB, "a core file of {} MiB for 100 MiB", length / MIB);
@@ -55,8 +56,8 @@ fn core_files_are_of_the_size_of_what_was_used() {
     assert!(!has(&core, "left out: 8bd1a6f2"), "what the program leaves out is not");
 }
 
-/// Whether a file has a text. Not by reading it here: what this process takes at its peak counts in
-/// that of every program which a later test starts.
+/// Whether a file contains a text. It is not read in this process, whose peak counts in that of
+/// every program a later test starts.
 fn has(file: &Path, text: &str) -> bool {
     let found = Command::new("grep").args(["-q", "-a", "-F", text]).arg(file).status();
     found.expect("grep").success()

@@ -21,7 +21,7 @@
 #define WORDS (PAGE / sizeof(uint64_t))
 #define MIB (1ul << 20)
 
-/* Says what is wrong and ends this process with status 1, in a forked child too. */
+/* Prints an error and exits with status 1, in a forked child too. */
 __attribute__((format(printf, 1, 2), noreturn, unused))
 static void die(const char *format, ...)
 {

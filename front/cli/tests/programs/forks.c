@@ -1,5 +1,5 @@
-/* fork while most memory is swapped out: parent and children each keep right contents, whoever
- * writes first. See sections.h for usage; MIB is what each process needs. */
+/* fork while most memory is swapped out: parent and children each keep the right contents, in
+ * whatever order they write. See sections.h for usage; MIB is what each process needs. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "sections.h"
@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-/* A child must say nothing is wrong. */
+/* Checks that a child exits with status 0. */
 static void must_finish(pid_t child, const char *where)
 {
     int status;

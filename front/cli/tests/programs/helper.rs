@@ -1,4 +1,5 @@
-//! What a program does to its own process while the manager's threads are in another one.
+//! Calls by which a program changes its own process, while the manager's threads are in another
+//! one.
 
 use crate::place::{Limits, Place, Swap};
 
@@ -50,7 +51,7 @@ fn other_processes_read_what_is_swapped_out_and_never_zeros() {
     compare("read", Swap::Ram);
 }
 
-/// Until its pages were registered, such a read had the kernel put zeros there, for good.
+/// Once, such a read made the kernel put zeros there if the pages were not registered yet.
 #[test]
 fn a_child_that_is_read_early_keeps_its_contents() {
     compare("early", Swap::Ram);

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Fresh bytes in `repeating`, and how often they are repeated.
+/// Distinct bytes in `repeating`, and their number of repetitions.
 const BLOCK: usize = 64 << 10;
 const REPEATS: u64 = 10;
 
@@ -17,8 +17,8 @@ pub(crate) fn random_lines(path: &Path, size: u64) {
 }
 
 /// Random blocks, each several times in a row. Compressors with large windows find the repeats
-/// near by: their tables of hundreds of MiB are filled, but not searched at random for every byte,
-/// which text makes them do, and which takes minutes when memory is short.
+/// close by: their tables of hundreds of MiB are filled, but not searched at random for every byte.
+/// Text would cause that, and take minutes when memory is short.
 pub(crate) fn repeating(path: &Path, size: u64) {
     let mut out = BufWriter::new(File::create(path).unwrap());
     let mut random = Prng::new(2);

@@ -1,19 +1,19 @@
-//! Text of random lines, the same for the same seed.
+//! Text of random lines; equal seeds give equal text.
 //!
-//! Made as fast as it can be written: 64 letters, so that a random byte is a letter by masking.
+//! Made as fast as it can be written: with 64 letters, a random byte is masked to a letter.
 
 use highwater_units::Prng;
 use std::io::{self, Write};
 
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .";
-/// Lengths of lines, in random words of 8 letters; the newline is the last letter.
+/// Lengths of lines in words of 8 random letters; the newline is the last letter.
 const WORDS_MIN: u64 = 40;
 const WORDS_MAX: u64 = 120;
 
-/// Writes lines of 320 to 960 bytes until there are `size` bytes or a little more.
+/// Writes lines of 320 to 960 bytes until there are at least `size` bytes.
 ///
 /// # Errors
-/// `out` refuses bytes.
+/// Those of `out`.
 pub(crate) fn write(out: &mut impl Write, size: u64, seed: u64) -> io::Result<()> {
     let mut random = Prng::new(seed);
     let mut line = Vec::with_capacity(8 * WORDS_MAX as usize);

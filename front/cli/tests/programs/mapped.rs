@@ -8,10 +8,10 @@ use crate::run::Program;
 const MIB: u64 = 1 << 20;
 /// Sections of `mapped` whose mappings stay within the budget, ...
 const SERVED: [&str; 3] = ["scan", "forks", "threads"];
-/// ... and those that the kernel is left some of.
+/// ... and sections that leave some mappings to the kernel.
 const HANDED_OVER: [&str; 5] = ["offsets", "writes", "ends", "many", "locks"];
 
-/// `limits` with mappings of files served.
+/// `limits`, with served mappings of files.
 fn mapping(limits: Limits) -> Limits {
     Limits { map_files: "read", ..limits }
 }
@@ -20,7 +20,7 @@ fn expect_reads(report: &Report) {
     assert!(report.number("/vmstat/pgfile_in") > 0, "no file was served");
 }
 
-/// Runs a program without limits and within `limits`: bounds are kept.
+/// Runs a program without limits and within `limits`, and checks the bounds.
 fn compare(place: &Place, what: &str, limits: Limits, program: &Program) {
     let unlimited = place.run(program).expect_success(what);
     expect_reads(&place.compare_bounds(what, &unlimited, &mapping(limits), program));

@@ -1,12 +1,12 @@
 //! C programs that check every byte of their memory.
 
-use crate::place::{Limits, Place, Swap, program, tell};
+use crate::place::{Limits, Place, Swap, note, program};
 
 const MIB: u64 = 1 << 20;
 /// MiB that each section of the programs needs.
 const NEED: &str = "96";
-/// Sections of `buffers` in which the kernel keeps hold of pages (O_DIRECT, registered buffers):
-/// the copying way cannot serve them.
+/// Sections of `buffers` in which the kernel holds pages (O_DIRECT, registered buffers), which
+/// `--mapping copy` cannot serve.
 const UNPINNED: [&str; 9] =
     ["read", "pread", "readv", "preadv", "write", "socketpair", "tcp", "uring", "uring_write"];
 
@@ -51,7 +51,7 @@ fn children_inherit_what_is_theirs_and_no_more() {
     }
 }
 
-/// `highwater run` has no large pages: as in a kernel without them.
+/// `highwater run` makes no large pages, like a kernel without them.
 #[test]
 fn madvise_says_that_there_are_no_large_pages() {
     let place = Place::new();
@@ -97,7 +97,7 @@ fn malloc_keeps_contents() {
     let place = Place::new();
     let program = place.c_program("heap", &[NEED]);
     let unlimited = place.run(&program).expect_success("heap");
-    // Its peak without Highwater tells little: there, memory that was freed stays with malloc.
+    // Not compared with the peak without Highwater, where malloc keeps freed memory.
     let limits = Limits::of(24 * MIB);
     place.compare_with("heap", &unlimited, &limits, &program);
 }
@@ -123,7 +123,7 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
     place.compare("structs", &place.c_program("structs", &["64"]));
 }
 
-/// Its first memory, in a constructor: threads of the manager begin under the loader's lock.
+/// Allocates first in a constructor: the manager's threads start under the loader's lock.
 #[test]
 fn a_library_may_take_memory_while_it_is_loaded() {
     let place = Place::new();
@@ -133,7 +133,7 @@ fn a_library_may_take_memory_while_it_is_loaded() {
     place.compare("a library's constructor", &program);
 }
 
-/// Its fork handlers are registered when it is loaded, before the program begins.
+/// Registers fork handlers when it is loaded, before the program begins.
 #[test]
 fn a_library_may_look_at_memory_in_a_forked_child() {
     let place = Place::new();
@@ -149,7 +149,7 @@ fn a_hundred_thousand_regions_are_no_problem() {
     place.compare("100,000 regions", &place.c_program("regions", &["100000"]));
 }
 
-/// More separate mappings than the kernel allows: without Highwater only another order works.
+/// Has more mappings than the kernel allows; without Highwater only another order works.
 #[test]
 fn regions_are_no_kernel_mappings() {
     let place = Place::new();
@@ -159,7 +159,7 @@ fn regions_are_no_kernel_mappings() {
     place.compare_with("70,000 separate regions", &unlimited, &limits, &program);
 }
 
-/// The best of three rounds, since others use the machine too.
+/// The best of three rounds, because the machine is shared.
 #[test]
 fn many_threads_are_as_fast_as_two() {
     let place = Place::new();
@@ -175,7 +175,7 @@ fn many_threads_are_as_fast_as_two() {
     };
     let ratios = [0; 3].map(|_| {
         let (two, many) = (rate(&two), rate(&many));
-        tell(&format!("random accesses/s: 2 threads {two:.0}, 32 threads {many:.0}"));
+        note(&format!("random accesses/s: 2 threads {two:.0}, 32 threads {many:.0}"));
         many / two
     });
     let best = ratios.into_iter().fold(0.0, f64::max);

@@ -1,11 +1,11 @@
-//! Blocks of malloc below 64 KiB: contents, threads, forks, and what no program may do.
+//! Blocks of malloc below 64 KiB: contents, threads, forks, and misuse.
 
-use crate::place::{Limits, Place, Swap, program, tell};
+use crate::place::{Limits, Place, Swap, note, program};
 use crate::report::Report;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs sections of `objects`, which need MIB each, with far less.
+/// Runs sections of `objects`, which need MIB each, with far less memory.
 fn compare(limits: Limits, sections: &[&str]) {
     let place = Place::new();
     let program = place.c_program("objects", &[&["32"], sections].concat());
@@ -14,7 +14,7 @@ fn compare(limits: Limits, sections: &[&str]) {
     place.compare_with(&what, &unlimited, &limits, &program);
 }
 
-/// Runs one section, which may need no swap; what its run reported.
+/// Runs one section, which may not need swap. Returns its report.
 fn bounded(limits: &Limits, section: &str) -> Report {
     let place = Place::new();
     let program = place.c_program("objects", &["32", section]);
@@ -43,7 +43,7 @@ fn small_blocks_may_be_freed_by_other_threads() {
     compare(Limits::of(4 * MIB), &["handover"]);
 }
 
-/// What the C library keeps of a thread must not be paged: who serves faults looks at it.
+/// The C library's data about a thread must not be paged: the threads that serve faults access it.
 #[test]
 fn threads_may_come_and_go_while_memory_is_short() {
     compare(Limits::of(5 * MIB), &["short_threads"]);
@@ -54,7 +54,7 @@ fn parents_and_children_have_small_blocks_of_their_own() {
     compare(Limits::of(8 * MIB), &["forks"]);
 }
 
-/// What threads have at hand is not lost to a child that is forked.
+/// Objects cached by threads are not lost to a forked child.
 #[test]
 fn a_forked_child_has_what_other_threads_had_at_hand() {
     let place = Place::new();
@@ -62,7 +62,8 @@ fn a_forked_child_has_what_other_threads_had_at_hand() {
     place.run_within(&Limits::of(8 * MIB), &program).expect_success("objects orphans");
 }
 
-/// Threads that ask while another starts the manager wait for it: all but the first MiB is paged.
+/// Threads that allocate while another starts the manager wait for it: all but the first MiB is
+/// paged.
 #[test]
 fn threads_that_start_together_are_paged() {
     let report = bounded(&Limits::of(64 * MIB), "together");
@@ -70,14 +71,14 @@ fn threads_that_start_together_are_paged() {
     assert!(paged >= 28 * MIB, "{paged} bytes were paged of 32 MiB");
 }
 
-/// Strings are of the malloc whose free gets them.
+/// Strings come from the malloc whose free gets them.
 #[test]
 fn a_program_with_a_malloc_of_its_own_keeps_it() {
     let place = Place::new();
     place.compare("own malloc", &place.c_program("own_malloc", &["32"]));
 }
 
-/// Thousands of pages are swapped out, and none of them comes back.
+/// Thousands of pages are swapped out, and none is read again.
 #[test]
 fn freeing_reads_no_page() {
     let report = bounded(&Limits::of(8 * MIB), "unread");
@@ -85,7 +86,7 @@ fn freeing_reads_no_page() {
     assert!(out > 4000 && major < 16, "{out} pages out, {major} major faults");
 }
 
-/// What getline, getdelim and vasprintf return is of malloc, for those who keep it: all is paged.
+/// getline, getdelim and vasprintf return paged blocks of malloc.
 #[test]
 fn lines_are_paged() {
     let place = Place::new();
@@ -97,7 +98,7 @@ fn lines_are_paged() {
     assert!(left >= 21_000, "{left} lines and texts were paged of 22,000");
 }
 
-/// fork and _exit are for handlers of signals, which may have interrupted malloc.
+/// fork and _exit may be called in signal handlers that interrupted malloc.
 #[test]
 fn handlers_that_interrupted_malloc_may_fork_and_exit() {
     let place = Place::new();
@@ -106,7 +107,7 @@ fn handlers_that_interrupted_malloc_may_fork_and_exit() {
     place.compare_output("interrupted", &unlimited, &Limits::of(8 * MIB), &program);
 }
 
-/// What a program never freed is in the report, by size, however it ends.
+/// The report lists what a program never freed, by size, however the program ends.
 #[test]
 fn a_report_tells_what_was_never_freed() {
     for arguments in
@@ -149,13 +150,13 @@ fn a_block_that_is_freed_wrongly_ends_the_program() {
         let arguments = ["8", "abuse", abuse];
         let run = place.run_within(&Limits::of(8 * MIB), &place.c_program("objects", &arguments));
         let said = run.errors.trim_end();
-        tell(&format!("{abuse}: {}, \"{said}\"", run.status));
+        note(&format!("{abuse}: {}, \"{said}\"", run.status));
         assert_eq!(run.status.code(), Some(2), "{abuse}: {said}");
         assert!(said.lines().count() == 1 && said.contains(reason), "{abuse}: {said}");
     }
 }
 
-/// Small objects only: tens of thousands of strings in a hash, read by a forked child, too.
+/// Small objects only: tens of thousands of strings in a hash, also read by a forked child.
 #[test]
 fn perl_hashes() {
     let script = "my %h; $h{$_} = \"x$_\" x 3 for 1..40000; sub sum { my $s = 0; \
@@ -166,7 +167,7 @@ fn perl_hashes() {
     place.compare("perl hashes", &program("perl", &["-e", script]));
 }
 
-/// A compiler: short-lived processes of many libraries.
+/// A compiler: short-lived processes with many libraries.
 #[test]
 fn gcc() {
     let place = Place::new();

@@ -1,21 +1,22 @@
-//! Programs of Debian packages that live from many small objects, or stress who serves them.
+//! Programs of Debian packages that use many small objects, or put load on the fault handlers.
 //!
-//! `.ci/tools` installs them where it can; the test of one that is missing says so and ends.
+//! `.ci/tools` installs them where it can; the test of a missing one is skipped.
 
-use crate::place::{Limits, Place, program, source, tell};
+use crate::place::{Limits, Place, program, source};
 use crate::python::PYTHON;
 use crate::run::Program;
+use highwater_platform::testing::skip_or_fail;
 use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// Whether a program is there.
+/// Whether a program is installed; skips the test if not.
 pub(crate) fn is_installed(name: &str) -> bool {
-    let mut asked = Command::new("sh");
-    asked.args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null());
-    let found = asked.status().expect("a shell").success();
+    let mut search = Command::new("sh");
+    search.args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null());
+    let found = search.status().expect("a shell").success();
     if !found {
-        tell(&format!("{name} is not installed: NOT TESTED"));
+        skip_or_fail(format_args!("{name} is not installed"));
     }
     found
 }
@@ -50,7 +51,7 @@ fn a_compiler_of_templates() {
     }
 }
 
-/// It compares what it wrote, and fails if that is not what it reads.
+/// Compares what it wrote, and fails if it reads something else.
 #[test]
 fn stress_ng_verifies_blocks_of_malloc() {
     if is_installed("stress-ng") {
@@ -64,7 +65,7 @@ fn stress_ng_verifies_blocks_of_malloc() {
     }
 }
 
-/// 320 processes that send each other messages, and need little: they are left alone.
+/// 320 processes that send each other messages and need little memory: they are not served.
 #[test]
 fn hackbench_is_left_alone() {
     if is_installed("hackbench") {

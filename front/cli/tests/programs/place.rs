@@ -1,4 +1,4 @@
-//! A directory on a real disk where a test has its turn: compiles, runs, compares.
+//! A directory on a real disk and the right to run: compiles, runs, compares.
 //!
 //! Locking: `TURN` is held as long as a `Place` lives; nothing else is locked under it.
 
@@ -14,31 +14,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Whose turn it is. The test runner knows no other way to let tests of one crate wait.
+/// Held by the running test: the test runner cannot make tests of one crate wait for each other.
 static TURN: Mutex<()> = Mutex::new(());
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 const MIB: u64 = 1 << 20;
-/// Outputs are compared in pieces of this many bytes.
+/// Outputs are compared in chunks of this size.
 const PIECE: usize = 64 << 10;
-/// For a run without Highwater, which takes seconds.
+/// Time limit of a run without Highwater, which takes seconds.
 const PATIENCE_UNLIMITED: Duration = Duration::from_secs(120);
-/// For a run within a budget: far over the slowest seen, far under an afternoon.
+/// Time limit of a run within a budget, far above the slowest seen.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Where pages go.
+/// The swap device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Swap {
     Ram,
-    /// Compressed, by the algorithm of this name.
+    /// Compressed memory, by the algorithm of this name.
     Zram(&'static str),
-    /// So much compressed memory, in bytes, before the directory.
+    /// A tier: compressed memory of this many bytes before the directory.
     Tier(u64),
-    /// A directory on the disk the tests run on.
+    /// A directory on the tests' disk.
     Dir,
 }
 
-/// What a program gets.
+/// The limits of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Budget in bytes.
@@ -46,39 +46,39 @@ pub(crate) struct Limits {
     pub(crate) swap: Swap,
     /// Size of the swap device in bytes.
     pub(crate) swap_size: u64,
-    /// How pages are mapped, as `--mapping` names it.
+    /// The value of `--mapping`.
     pub(crate) mapping: &'static str,
-    /// Which mappings of files are served, as `--map-files` names them.
+    /// The value of `--map-files`.
     pub(crate) map_files: &'static str,
 }
 
-/// A directory, and the turn.
+/// A directory, and the lock.
 pub(crate) struct Place {
     dir: TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Place {
-    /// Waits for its turn.
+    /// Waits until no other test runs.
     pub(crate) fn new() -> Place {
-        // A test that failed left nothing behind that concerns the next one.
+        // A failed test leaves nothing behind that matters to the next one.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         Place { dir, _turn: turn }
     }
 
-    /// A file of this place.
+    /// The path of a file in this directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Compiles `tests/programs/NAME.c`; the command line of the program with `arguments`.
+    /// Compiles `tests/programs/NAME.c`. Returns the command line of the program with `arguments`.
     pub(crate) fn c_program(&self, name: &str, arguments: &[&str]) -> Program {
         let output = self.compile(name, name, &[]);
         program(output, arguments)
     }
 
-    /// Compiles `tests/programs/NAME.c` with further options; the path of the result.
+    /// Compiles `tests/programs/NAME.c` with further options. Returns the program's path.
     pub(crate) fn compile(&self, name: &str, output: &str, options: &[&str]) -> PathBuf {
         let source = std::fs::read_to_string(source(&format!("{name}.c"))).expect("a source");
         let output = self.path(output);
@@ -87,19 +87,19 @@ impl Place {
         output
     }
 
-    /// Runs a program as it is.
+    /// Runs a program without Highwater.
     pub(crate) fn run(&self, program: &Program) -> Run {
         let mut command = Command::new(&program[0]);
         command.args(&program[1..]).env("LC_ALL", "C").env_remove("LD_PRELOAD");
         Run::of(&mut command, self.dir.path(), "unlimited", PATIENCE_UNLIMITED)
     }
 
-    /// Runs a program under Highwater, whatever its end.
+    /// Runs a program under Highwater, whatever its exit status.
     pub(crate) fn run_within(&self, limits: &Limits, program: &Program) -> Run {
         self.run_patiently(limits, program, PATIENCE)
     }
 
-    /// The same, with a patience of its own.
+    /// Runs a program under Highwater with another time limit.
     pub(crate) fn run_patiently(
         &self,
         limits: &Limits,
@@ -122,7 +122,7 @@ impl Place {
         Run::of(&mut command, self.dir.path(), "limited", patience)
     }
 
-    /// What the last run within limits reported.
+    /// The report of the last run within limits.
     pub(crate) fn report(&self) -> Report {
         Report::read(&self.report_path())
     }
@@ -131,15 +131,15 @@ impl Place {
         self.path("report.json")
     }
 
-    /// Runs a program as it is and with a quarter of its peak on RAM, and compares.
+    /// Runs a program without Highwater and with a quarter of its peak, swapping to RAM, and
+    /// compares.
     pub(crate) fn compare(&self, what: &str, program: &Program) -> Report {
         let unlimited = self.run(program).expect_success(what);
         let limits = Limits::quarter(&unlimited);
         self.compare_with(what, &unlimited, &limits, program)
     }
 
-    /// Runs a program within limits: the same output as `unlimited` had, every bound kept, and some
-    /// of it swapped.
+    /// Runs a program within limits: output as in `unlimited`, all bounds kept, and pages swapped.
     pub(crate) fn compare_with(
         &self,
         what: &str,
@@ -152,7 +152,7 @@ impl Place {
         report
     }
 
-    /// Runs a program within limits: the same output as `unlimited` had, and every bound kept.
+    /// Runs a program within limits: output as in `unlimited`, and all bounds kept.
     pub(crate) fn compare_bounds(
         &self,
         what: &str,
@@ -165,7 +165,7 @@ impl Place {
         report
     }
 
-    /// Runs a program within limits: the same output as `unlimited` had.
+    /// Runs a program within limits: output as in `unlimited`.
     pub(crate) fn compare_output(
         &self,
         what: &str,
@@ -175,7 +175,7 @@ impl Place {
     ) -> Report {
         let run = self.run_within(limits, program).expect_success(what);
         let report = self.report();
-        tell(&format!(
+        note(&format!(
             "{what}: {:.1} s, unlimited {:.1} s; budget {} MiB, unlimited peak {} MiB; {}",
             run.elapsed.as_secs_f64(),
             unlimited.elapsed.as_secs_f64(),
@@ -189,12 +189,13 @@ impl Place {
 }
 
 impl Limits {
-    /// A quarter of what a program needed.
+    /// A quarter of the peak of a run.
     pub(crate) fn quarter(unlimited: &Run) -> Limits {
         Limits::of((unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB))
     }
 
-    /// A budget of `memory` bytes, with 16 times as much swap: forked children need their own.
+    /// A budget of `memory` bytes and 16 times as much swap, because forked children need their
+    /// own.
     pub(crate) fn of(memory: u64) -> Limits {
         Limits {
             memory,
@@ -206,7 +207,7 @@ impl Limits {
     }
 }
 
-/// A file beside this one.
+/// The path of a file beside this one.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(SOURCES).join(name)
 }
@@ -217,14 +218,14 @@ pub(crate) fn program(path: impl Into<OsString>, arguments: &[&str]) -> Program 
     [path.into()].into_iter().chain(arguments).collect()
 }
 
-/// Writes a line that the test runner does not capture: the runs are long, and their figures are
-/// what one wants to see.
-pub(crate) fn tell(line: &str) {
-    // Nobody to tell is no reason to fail.
+/// Prints a line that the test runner does not capture: the runs are long, and their figures
+/// interesting.
+pub(crate) fn note(line: &str) {
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "  {line}");
 }
 
-/// Piece by piece: the kernel counts the peak of this process among those of its children, which
+/// In chunks: children begin as copies of this process, so the kernel counts its peak as theirs.
 /// begin as copies of it.
 fn expect_equal(what: &str, expected: &Path, found: &Path) {
     let open = |path: &Path| BufReader::with_capacity(PIECE, File::open(path).expect("output"));

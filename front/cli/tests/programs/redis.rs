@@ -1,10 +1,10 @@
 //! redis-server with more keys than memory, filled and read back by redis-benchmark.
 //!
-//! A key is a number, its value that number eight times over, so that every answer can be checked:
-//! the server itself compares, and redis-benchmark ends with an error if a value was wrong.
+//! A key is a number, and its value that number eight times over, so that every answer can be
+//! checked: a script in the server compares, and redis-benchmark fails if a value was wrong.
 
 use crate::packages::is_installed;
-use crate::place::{Limits, Place, program, tell};
+use crate::place::{Limits, Place, note, program};
 use crate::report::Report;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,26 +12,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// For a server to answer.
+/// Time limit for a server to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest run of a server.
+/// Time limit of a server.
 const HOUR: Duration = Duration::from_secs(3600);
-/// Sets a key, and counts those that are new.
+/// Sets a key, and counts new ones.
 const FILL: &str = "if redis.call('set', 'key:' .. ARGV[1], string.rep(ARGV[1], 8), 'nx') \
                     then redis.call('incr', 'made') end";
-/// Compares the value of a key, if there is one.
+/// Checks the value of a key, if it exists.
 const READ: &str = "local value = redis.call('get', 'key:' .. ARGV[1]) \
                     if value and value ~= string.rep(ARGV[1], 8) \
                     then return redis.error_reply('WRONG value of key ' .. ARGV[1]) end";
 
-/// What is asked of a server: so many requests to make keys, out of so many, and to read them.
+/// The load: number of requests that make keys, of requests that read them, and of possible keys.
 struct Load {
     requests: u32,
     keys: u32,
     reads: u32,
 }
 
-/// A server that listens at a socket; it ends when this is dropped.
+/// A server that listens on a socket; killed when dropped.
 struct Server {
     socket: PathBuf,
 }
@@ -55,7 +55,7 @@ impl Server {
         String::from_utf8_lossy(&text).trim_end().to_owned()
     }
 
-    /// Sends a script so many times, each with a number at random below `keys`.
+    /// Runs a script so many times, each with a random number below `keys`.
     fn load(&self, requests: u32, keys: u32, script: &str) {
         let mut benchmark = Command::new("redis-benchmark");
         benchmark.arg("-s").arg(&self.socket).args(["-q", "-P", "32", "-c", "8"]);
@@ -80,7 +80,8 @@ fn serve(place: &Place, limits: &Limits, socket: &Path) -> Report {
     place.report()
 }
 
-/// Fills, reads back, and ends a server; keys are there as often as they were made.
+/// Fills a server, reads the keys back, and shuts it down. The number of keys must be the number
+/// made.
 fn use_server(server: &Server, load: &Load) -> u64 {
     server.load(load.requests, load.keys, FILL);
     let made: u64 = server.ask(&["get", "made"]).parse().expect("a number");
@@ -101,14 +102,14 @@ fn keep_keys(limits: &Limits, load: &Load) {
         let made = use_server(&Server::at(socket.clone()), load);
         (running.join().expect("the server ends well"), made)
     });
-    tell(&format!("redis-server, {made} keys: {}", report.figures()));
+    note(&format!("redis-server, {made} keys: {}", report.figures()));
     report.expect_swapping();
     let paged = report.number("/paged_peak_bytes");
     assert!(paged > 2 * limits.memory, "only {paged} bytes of keys");
     report.expect_bounds(limits.memory, paged);
 }
 
-/// 73 MB of keys in 24 MiB; by hand, with HIGHWATER_LARGE=1, 300 MB in 96 MiB, which takes minutes.
+/// 73 MB of keys in 24 MiB; with HIGHWATER_LARGE=1, 300 MB in 96 MiB, which takes minutes.
 #[test]
 fn redis_keeps_keys() {
     let (memory, times) = match std::env::var_os("HIGHWATER_LARGE") {

@@ -1,15 +1,15 @@
-//! Swap devices that are full before their slots are used: the next one has its turn.
+//! Swap devices that run out of room before their slots: the next device takes over.
 
 use crate::common::highwater;
-use crate::place::{Place, program, source, tell};
+use crate::place::{Place, note, program, source};
 use crate::report::Report;
 use crate::run::Run;
 use std::process::Command;
 use std::time::Duration;
 
-/// MiB of bytes that do not compress.
+/// MiB of incompressible bytes.
 const DATA: &str = "150";
-/// Far less than it takes to wait for a device that is full: 10 s for each of many allocations.
+/// Time limit, far below that of waiting for a full device: 10 s for each of many allocations.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn limited(place: &Place, swap: &[&str]) -> Command {
@@ -33,14 +33,14 @@ fn a_compressed_device_without_room_is_passed_over() {
     let run = run.expect_success("noise.py, zram before dir");
     assert_eq!(run.text(), unlimited.text());
     let report = Report::read(&place.path("report.json"));
-    tell(&format!("zram before dir: {:.1} s; {}", run.elapsed.as_secs_f64(), report.figures()));
+    note(&format!("zram before dir: {:.1} s; {}", run.elapsed.as_secs_f64(), report.figures()));
     report.expect_swapping();
     assert!(report.number("/swap_refused_bytes") > 0, "the first device was never full");
     assert_eq!(report.number("/swap_io_errors"), 0);
     assert!(run.errors.contains("a swap device had no room"), "{}", run.errors);
 }
 
-/// Nothing can change where all are full: the end comes at once, and says why.
+/// If all devices are full, the program ends at once, with the reason.
 #[test]
 fn devices_without_room_end_the_program_at_once() {
     let place = Place::new();
@@ -49,6 +49,6 @@ fn devices_without_room_end_the_program_at_once() {
     assert!(!run.status.success(), "more than there was room for");
     assert_eq!(run.text(), "");
     let seconds = run.elapsed.as_secs_f64();
-    tell(&format!("zram alone: {seconds:.1} s, {}", run.errors));
+    note(&format!("zram alone: {seconds:.1} s, {}", run.errors));
     assert!(run.elapsed < Duration::from_secs(8), "waited for what cannot come: {seconds}");
 }

@@ -1,13 +1,13 @@
-//! What `--report` says of a run, and the bounds every run must keep.
+//! The report of a run, and the bounds that every run must keep.
 
 use serde_json::Value;
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// What the manager may have for itself: this, and a share of what it pages.
+/// The manager's allowance: this, and a share of the paged memory.
 const OWN_BYTES: u64 = 32 * MIB;
 const OWN_PERCENT: u64 = 3;
-/// More that a program may have outside of paged memory than it has without Highwater.
+/// Memory that may become unpaged under Highwater, in addition to that without it.
 const ELSEWHERE_SLACK: u64 = 32 * MIB;
 
 /// The JSON of a run.
@@ -19,13 +19,13 @@ impl Report {
         Report(serde_json::from_str(&text).expect("the report is JSON"))
     }
 
-    /// A number by its JSON pointer.
+    /// A number, by JSON pointer.
     pub(crate) fn number(&self, pointer: &str) -> u64 {
         let value = self.0.pointer(pointer).and_then(Value::as_u64);
         value.unwrap_or_else(|| panic!("no number {pointer} in the report: {}", self.0))
     }
 
-    /// A number of malloc's objects of one size; `pointer` begins at their class.
+    /// A number about malloc's objects of one size; `pointer` is relative to the class.
     pub(crate) fn of_malloc(&self, name: &str, pointer: &str) -> u64 {
         let classes = self.0.pointer("/malloc/classes").and_then(Value::as_array);
         let mut classes = classes.into_iter().flatten();
@@ -34,16 +34,16 @@ impl Report {
         number.unwrap_or_else(|| panic!("no {name}{pointer} in the report: {}", self.0))
     }
 
-    /// The program really lived from swap.
+    /// Checks that the program used swap.
     pub(crate) fn expect_swapping(&self) {
         for counter in ["/vmstat/pswpout", "/vmstat/pswpin", "/faults_major"] {
             assert!(self.number(counter) > 0, "{counter} is 0: {}", self.0);
         }
     }
 
-    /// The resident set never exceeded the budget by more than was promised, and what is called
-    /// "elsewhere" does not hide memory that should have been paged: `unlimited_peak` is the
-    /// largest resident set without Highwater.
+    /// Checks that the resident set never exceeded the budget by more than documented, and that
+    /// unpaged memory ("elsewhere" in the report) does not hide memory that should have been paged.
+    /// `unlimited_peak` is the largest resident set without Highwater.
     pub(crate) fn expect_bounds(&self, budget: u64, unlimited_peak: u64) {
         let part = |name: &str| self.number(&format!("/peak_resident/{name}"));
         let (elsewhere, ram) = (part("elsewhere_bytes"), part("ram_swap_bytes"));
@@ -55,7 +55,7 @@ impl Report {
         assert!(elsewhere <= others, "over {others} bytes elsewhere: {}", self.0);
     }
 
-    /// Pages were compressed, in memory that is counted and less than they are.
+    /// Checks that pages were compressed, in accounted memory smaller than they are.
     pub(crate) fn expect_compression(&self) {
         let part = |name: &str| self.number(&format!("/compression/{name}"));
         let (used, ram) = (part("used_bytes"), self.number("/peak_resident/ram_swap_bytes"));
@@ -63,7 +63,7 @@ impl Report {
         assert!(ram > 0, "compressed memory is not counted: {}", self.0);
     }
 
-    /// Pages moved on to the slow level, many at a time, and came back from there.
+    /// Checks that many pages at a time moved to the slow level, and came back from there.
     pub(crate) fn expect_tiers(&self) {
         let part = |name: &str| self.number(&format!("/tiers/{name}"));
         for name in ["fast_bytes", "slow_bytes", "written_back_bytes", "slow_read_bytes"] {
@@ -74,7 +74,7 @@ impl Report {
         assert_eq!(part("writeback_failures"), 0, "{}", self.0);
     }
 
-    /// The figures, in one line.
+    /// The figures in one line.
     pub(crate) fn figures(&self) -> String {
         let mib = |pointer: &str| self.number(pointer) / MIB;
         format!(

@@ -1,7 +1,7 @@
-//! One process, from start to end: its output, its peak, and no longer than it may take.
+//! Runs one process within a time limit, and records its output and peak.
 //!
-//! A thread waits for the deadline, says what the process group is at (`stuck.rs`) and kills it;
-//! the end of the process closes the channel that thread waits on. Locks: none.
+//! A thread waits for the deadline, describes the stuck process group (`stuck.rs`) and kills it;
+//! the end of the process closes the channel on which that thread waits. Locks: none.
 
 use crate::stuck;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// A command line; the first part is the program.
 pub(crate) type Program = Vec<OsString>;
 
-/// What a process did.
+/// The result of a process.
 pub(crate) struct Run {
     pub(crate) status: ExitStatus,
     /// The file that took its standard output.
@@ -55,7 +55,7 @@ impl Run {
         Run { status, output, errors, peak, elapsed }
     }
 
-    /// Ends the test unless the process ended well.
+    /// Fails the test unless the exit status is 0.
     pub(crate) fn expect_success(self, what: &str) -> Run {
         assert!(self.status.success(), "{what}: {}\n{}", self.status, self.errors);
         self
@@ -67,12 +67,12 @@ impl Run {
     }
 }
 
-/// Kills the group unless the process ends before; tells what it was at if it did.
+/// Kills the group unless the process ends before the deadline. Returns what it was doing then.
 fn kill_at(deadline: &Receiver<()>, group: Pid, patience: Duration) -> Option<String> {
     match deadline.recv_timeout(patience) {
         Err(RecvTimeoutError::Timeout) => {
             let stuck = stuck::describe(group);
-            // Fails only if the group has just ended: then there is nobody to kill.
+            // Fails only if the group has just ended.
             let _ = kill_process_group(group, Signal::KILL);
             Some(stuck)
         }

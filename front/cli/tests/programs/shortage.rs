@@ -1,6 +1,6 @@
-//! Very little memory, or not enough memory and swap together: a clear end, never wrong data.
+//! Too little memory and swap: a clear error, never wrong data.
 
-use crate::place::{Limits, Place, Swap, tell};
+use crate::place::{Limits, Place, Swap, note};
 use crate::run::Run;
 use std::os::unix::process::ExitStatusExt;
 
@@ -24,9 +24,9 @@ fn four_mebibytes_are_slow_but_enough() {
     place.compare_with("heap in 4 MiB", &unlimited, &LITTLE, &program);
 }
 
-/// What Highwater says where the program cannot.
+/// Message of Highwater when the program cannot print one.
 const FULL: &str = "memory and swap are full";
-/// What the program says when it is refused memory.
+/// Message of the program when an allocation fails.
 const REFUSED: &str = "Cannot allocate memory";
 const TOO_LITTLE: Limits = Limits {
     memory: 8 * MIB,
@@ -36,10 +36,10 @@ const TOO_LITTLE: Limits = Limits {
     map_files: "off",
 };
 
-/// Ends with a bad status and no checksum, and not as if the program had a bug.
+/// Ends with an error status and without checksum, but not like a program with a bug.
 fn expect_clear_end(what: &str, run: &Run) {
     let said = run.errors.trim_end();
-    tell(&format!("{what}: {}, \"{said}\"", run.status));
+    note(&format!("{what}: {}, \"{said}\"", run.status));
     assert!(!run.status.success(), "{what}: ended well");
     // A status over 128 is a signal that was passed on.
     let signal = run.status.signal().or(run.status.code().map(|code| code - 128));
@@ -52,7 +52,7 @@ fn expect_one_line(what: &str, run: &Run, reason: &str) {
     assert!(said.lines().count() == 1 && said.contains(reason), "{what}: {said}");
 }
 
-/// The program is told in time, and says so itself.
+/// The allocation fails in time, and the program reports it.
 #[test]
 fn more_than_memory_and_swap_is_refused() {
     let place = Place::new();
@@ -63,7 +63,7 @@ fn more_than_memory_and_swap_is_refused() {
     }
 }
 
-/// The program reserved nothing: only an access shows that there is nothing left.
+/// The program reserved nothing: only an access finds that memory is exhausted.
 #[test]
 fn full_swap_ends_the_program() {
     let place = Place::new();
@@ -75,8 +75,8 @@ fn full_swap_ends_the_program() {
     }
 }
 
-/// One process of 20 MiB fits, two do not: the fork is refused, or one of them ends and the other
-/// says that it misses it.
+/// One process of 20 MiB fits, two do not: the fork is refused, or one process ends and the other
+/// reports that.
 #[test]
 fn a_fork_too_many_is_a_clear_end() {
     let place = Place::new();

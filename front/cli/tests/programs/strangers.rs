@@ -1,26 +1,27 @@
-//! Programs with libraries, mallocs and environments of their own ways, and what is not paged.
+//! Programs with unusual libraries, mallocs and environments, and memory that is not paged.
 
 use crate::common::{compile, highwater};
-use crate::place::{Limits, Place, program, tell};
+use crate::place::{Limits, Place, program};
 use crate::report::Report;
 use crate::run::Program;
+use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 const DIRECTORY: &str = "/usr/lib/x86_64-linux-gnu";
-/// Mallocs that people put into programs. Each exports `__libc_malloc`, too, or some of the family.
+/// Popular mallocs. Each also exports `__libc_malloc`, or part of its family.
 const MALLOCS: [&str; 3] = ["libmimalloc.so.2", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"];
 
-/// Runs a section of `strangers` with 12 MiB: the same output as without.
+/// Runs a section of `strangers` with 12 MiB: the same output as without Highwater.
 fn section(place: &Place, name: &str) -> Report {
     let program = place.c_program("strangers", &[name]);
     let unlimited = place.run(&program).expect_success(name);
     place.compare_output(name, &unlimited, &Limits::of(12 * MIB), &program)
 }
 
-/// PHP opens its extensions so: their free is to be the program's. What they open is looked for
-/// where they are.
+/// PHP opens its extensions with RTLD_DEEPBIND: their free must be this library's, and names they
+/// open are searched relative to them.
 #[test]
 fn libraries_that_are_bound_deeply_free_our_blocks() {
     let place = Place::new();
@@ -46,7 +47,7 @@ fn php_with_extensions() {
     let has = |module: &str, all: &str| all.lines().any(|line| line.eq_ignore_ascii_case(module));
     let modules = modules.map_or(String::new(), |it| String::from_utf8_lossy(&it.stdout).into());
     if !["mbstring", "dom", "simplexml"].iter().all(|module| has(module, &modules)) {
-        return tell("skipped: no php with mbstring, dom and simplexml");
+        return skip_or_fail("no php with mbstring, dom and simplexml");
     }
     let (place, program) = (Place::new(), program("php", &["-r", script]));
     let unlimited = place.run(&program).expect_success("php");
@@ -54,7 +55,7 @@ fn php_with_extensions() {
     assert!(report.number("/paged_peak_bytes") > 2 * MIB, "the document is paged");
 }
 
-/// A program's command line with a malloc loaded before this library, in its children's place.
+/// The command line of a program whose LD_PRELOAD names a malloc before this library.
 fn before(malloc: &str, inner: &Program) -> Program {
     let script = format!("export LD_PRELOAD={malloc}:$LD_PRELOAD; exec \"$0\" \"$@\"");
     [&program("sh", &["-c", &script])[..], inner].concat()
@@ -65,7 +66,7 @@ fn other_mallocs_may_be_there() {
     for name in MALLOCS {
         let malloc = format!("{DIRECTORY}/{name}");
         if !Path::new(&malloc).exists() {
-            tell(&format!("skipped: no {malloc}"));
+            skip_or_fail(format_args!("no {malloc}"));
             continue;
         }
         let place = Place::new();
@@ -87,7 +88,7 @@ fn other_mallocs_may_be_there() {
     }
 }
 
-/// 20 MB in all, of threads that ask once for 20 KB.
+/// 20 MB in all, from threads that ask once for 20 KB each.
 #[test]
 fn many_threads_that_ask_for_little_are_counted() {
     let report = section(&Place::new(), "many");
@@ -116,7 +117,7 @@ fn what_is_not_paged_is_said_by_kind() {
     assert!(told.contains("shared memory 49 MiB, executable 20 MiB"), "{said}");
 }
 
-/// What is known of a process does not grow with its mappings.
+/// The library's memory does not grow with the number of mappings.
 #[test]
 fn the_manager_does_not_grow_with_mappings() {
     let report = section(&Place::new(), "mappings");
@@ -124,7 +125,7 @@ fn the_manager_does_not_grow_with_mappings() {
     assert!(manager < 8 * MIB, "{manager} bytes");
 }
 
-/// Ten ways to start a program, each of which is served, too.
+/// Ten ways to start a program, all of which are served.
 #[test]
 fn children_of_a_program_that_cleared_its_environment_are_served() {
     let report = section(&Place::new(), "cleared");
@@ -144,7 +145,7 @@ fn what_a_user_takes_out_of_the_environment_stays_out() {
     }
 }
 
-/// Refused at once; as a child, run as it is.
+/// Refused as the program of a run; not served as a child.
 #[test]
 fn sanitizers_run_alone() {
     let place = Place::new();

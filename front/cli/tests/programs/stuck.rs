@@ -1,11 +1,12 @@
-//! What the threads of a process group are at, and those of its programs' helpers, for a run that
-//! has outlasted its patience.
+//! Describes what the threads of a process group, and of its helpers, are doing when a run exceeds
+//! its time limit.
 //!
 //! ```text
 //! Look --- a second ---> Look     a line per thread, its kernel stack; what --report would count
 //! ```
-//! Two looks tell a livelock from a deadlock: times and switches grow in the one and stand still
-//! in the other. What cannot be read (a thread that ended, no permission) is left out. Locks: none.
+//! Two looks distinguish a livelock from a deadlock: times and switches grow in the one and stand
+//! still in the other. What cannot be read (an ended thread, no permission) is left out. Locks:
+//! none.
 
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{RUN_DIR, read_all};
@@ -19,21 +20,21 @@ use std::time::Duration;
 /// Time between the two looks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Files about the machine that say whether it was the machine that stood still.
+/// Files that show whether the machine itself was stalled.
 const MACHINE: [&str; 4] = ["loadavg", "pressure/cpu", "pressure/memory", "pressure/io"];
 
-/// A thread at one time.
+/// The state of a thread.
 struct Thread {
     pid: i32,
     tid: i32,
     name: String,
     state: char,
     cpu: i32,
-    /// What only moves while it runs: ticks in user and kernel mode, page faults, switches.
+    /// Counters that grow only while it runs: ticks in user and kernel mode, page faults, switches.
     moves: [u64; 5],
 }
 
-/// Everything at one time.
+/// The state of everything.
 struct Look {
     threads: Vec<Thread>,
     statistics: Vec<(u32, Snapshot)>,
@@ -50,7 +51,7 @@ impl Look {
     }
 }
 
-/// Everything that tells why a process group is not done. Takes a second.
+/// Describes why a process group has not ended. Takes a second.
 pub(crate) fn describe(group: Pid) -> String {
     let before = Look::at(group);
     std::thread::sleep(PAUSE);
@@ -70,7 +71,7 @@ pub(crate) fn describe(group: Pid) -> String {
     text
 }
 
-/// The members of a group and what descends from them: helpers have groups of their own.
+/// The members of a group and their descendants: helpers have groups of their own.
 fn of_group(group: Pid) -> Vec<Process> {
     let group = group.as_raw_nonzero().get();
     let all = all_processes().into_iter().flatten().flatten();
@@ -159,7 +160,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What the test that made such a run would have said.
+    /// The message that a test of such a run would print.
     fn told(run: impl FnOnce() -> Run) -> String {
         let ended = catch_unwind(AssertUnwindSafe(|| drop(run())));
         *ended.expect_err("the run outlasts its patience").downcast().expect("a text")

@@ -6,10 +6,10 @@ use crate::run::Program;
 
 const MIB: u64 = 1 << 20;
 const TEXT_BYTES: u64 = 48 * MIB;
-/// What xz and zstd get.
+/// Input size of xz and zstd.
 const DATA_BYTES: u64 = 48_000_000;
 
-/// Sorting in memory: the buffer is larger than the text.
+/// Sorts in memory: the buffer is larger than the text.
 fn sort(place: &Place) -> Program {
     random_lines(&place.path("text"), TEXT_BYTES);
     program("sort", &["-S", "512M", "--parallel=2", "text"])

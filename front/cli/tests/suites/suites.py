@@ -29,11 +29,11 @@ from rows_suites import SUITES
 
 ROWS = [*SUITES, *LANGUAGES, *SERVERS, *STRESS, *DATA, *RUNTIMES]
 ROOT = SOURCES.parents[3]
-# A run with Highwater may take so many times what a run without may.
+# Time limit of a run with Highwater, as a multiple of that without.
 PATIENCE = 4
-# What may be resident beyond the budget before a line says so: code, stacks and small needs.
-ELSEWHERE = 32 * MIB
-# What this one takes from the environment of whoever starts it.
+# Memory beyond the budget (code, stacks, small blocks) that the table does not mention.
+NOT_PAGED = 32 * MIB
+# Variables that a program inherits from the caller's environment.
 KEPT = ("HOME", "USER", "LOGNAME", "PYENV_ROOT", "RUSTUP_HOME", "CARGO_HOME", "LANG")
 
 
@@ -124,8 +124,8 @@ def residency(row, within):
     if not peak:
         return []
     beyond = peak["bytes"] - peak["ram_swap_bytes"] - row.budget
-    if beyond > ELSEWHERE:
-        parts = f"elsewhere {mib(peak['elsewhere_bytes'])}, manager {mib(peak['manager_bytes'])}"
+    if beyond > NOT_PAGED:
+        parts = f"not paged {mib(peak['elsewhere_bytes'])}, Highwater {mib(peak['manager_bytes'])}"
         return [f"{mib(beyond)} beyond the budget: {parts}"]
     return []
 

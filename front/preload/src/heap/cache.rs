@@ -1,68 +1,70 @@
-//! Free objects that a thread has at hand.
+//! Free objects that a thread caches.
 //!
 //! ```text
 //! CACHE (thread) -> ThreadCache -- Bin x 44   at hand: newest last
 //!                                   | empty: half a limit from the slabs
 //!                                   | full:  the older half to the slabs
 //! ```
-//! A limit begins low and doubles whenever it is reached, up to 64 KiB of objects, so that threads
-//! which ask for little keep little. Nothing is locked but the slabs, for many objects at a time. A
-//! thread that ends returns what it has (a destructor of a pthread key, which registers nothing
-//! when a thread begins); what it asks for after that goes straight to the slabs.
+//! A limit begins low and doubles whenever it is reached, up to 64 KiB of objects, so that a thread
+//! with few requests caches little. Only the slabs are locked, for many objects at a time. A thread
+//! that ends returns its objects (in a destructor of a pthread key, because registering that
+//! allocates nothing when a thread begins); its later requests go directly to the slabs.
 
-use super::Heap;
 use super::classes::{CLASSES, SIZES};
 use highwater_mm::slab::Place;
 use libc::c_void;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-/// Objects of a bin: at first, ...
+/// Objects of a bin: initially, ...
 const LIMIT_MIN: usize = 8;
 /// ... at most, ...
 const LIMIT_MAX: usize = 128;
-/// ... and bytes of them, but for two.
+/// ... and in bytes; at least two objects.
 const BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
     static CACHE: Cell<State> = const { Cell::new(State::None) };
 }
 
-/// What a thread has.
+/// A thread's cache.
 #[derive(Clone, Copy)]
 enum State {
-    /// Nothing yet.
+    /// Not made yet.
     None,
     Has(*mut ThreadCache),
-    /// Nothing any more: it ends.
+    /// Returned: the thread is ending.
     Ended,
 }
 
-static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+/// Returns objects of a thread to the slabs.
+type Give = fn(&mut [Place<'static>]);
 
-/// The objects of a thread.
+static KEY: OnceLock<(libc::pthread_key_t, Give)> = OnceLock::new();
+
+/// The cached objects of a thread.
 pub(super) struct ThreadCache {
     bins: [Bin; CLASSES],
 }
 
-/// Those of a class.
+/// The cached objects of a class.
 #[derive(Default)]
 pub(super) struct Bin {
     places: Vec<Place<'static>>,
     limit: usize,
 }
 
-/// Makes threads return what they have when they end.
-pub(super) fn register() {
+/// Sets the function that returns a thread's objects when it ends.
+pub(super) fn register(give: Give) {
     KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: fills the key; the destructor is given what `begin` sets.
+        // SAFETY: the call fills the key; the destructor gets what `begin` sets.
         unsafe { libc::pthread_key_create(&mut key, Some(end)) };
-        key
+        (key, give)
     });
 }
 
-/// The bin of this thread; `None`: it ends.
+/// The bin of this thread; `None`: the thread is ending.
 #[inline]
 pub(super) fn bin(class: usize) -> Option<&'static mut Bin> {
     let cache = match CACHE.get() {
@@ -75,10 +77,10 @@ pub(super) fn bin(class: usize) -> Option<&'static mut Bin> {
     unsafe { (*cache).bins.get_mut(class) }
 }
 
-/// Calls `found` with what this thread has at hand.
+/// Calls `found` with each cached object of this thread.
 pub(super) fn each_of_this_thread(found: impl FnMut(&Place<'static>)) {
     if let State::Has(cache) = CACHE.get() {
-        // SAFETY: the thread's own, as in `bin`; nobody changes it meanwhile.
+        // SAFETY: the thread's own, as in `bin`; it does not change meanwhile.
         let cache = unsafe { &*cache };
         cache.bins.iter().flat_map(|bin| &bin.places).for_each(found);
     }
@@ -89,27 +91,27 @@ fn begin() -> *mut ThreadCache {
     let cache = ThreadCache { bins: std::array::from_fn(|_| Bin::default()) };
     let cache = Box::into_raw(Box::new(cache));
     CACHE.set(State::Has(cache));
-    if let Some(key) = KEY.get() {
-        // SAFETY: a key that was made; if this fails the objects are lost with the thread.
+    if let Some((key, _)) = KEY.get() {
+        // SAFETY: an existing key; if the call fails, the objects leak with the thread.
         unsafe { libc::pthread_setspecific(*key, cache.cast()) };
     }
     cache
 }
 
-/// Returns what a thread has.
+/// Returns a thread's objects.
 ///
 /// # Safety
-/// `cache` is what `begin` made for this thread, which never uses it again.
+/// `cache` was made by `begin` for this thread, which does not use it again.
 unsafe extern "C" fn end(cache: *mut c_void) {
     CACHE.set(State::Ended);
-    // SAFETY: what `begin` let go, for the thread that ends.
+    // SAFETY: leaked by `begin`, for the thread that is ending.
     let mut cache = unsafe { Box::from_raw(cache.cast::<ThreadCache>()) };
-    if let Some(heap) = super::get() {
-        cache.bins.iter_mut().for_each(|bin| heap.give(&mut bin.places));
+    if let Some((_, give)) = KEY.get() {
+        cache.bins.iter_mut().for_each(|bin| give(&mut bin.places));
     }
 }
 
-/// Objects of a class that a thread has at most.
+/// Maximum limit of a class.
 fn limit_max(class: usize) -> usize {
     (BYTES_MAX / SIZES[class] as usize).clamp(2, LIMIT_MAX)
 }
@@ -120,7 +122,7 @@ impl Bin {
         self.places.pop()
     }
 
-    /// Adds an object; the bin may be full then.
+    /// Adds an object. The bin may be full afterwards.
     #[inline]
     pub(super) fn push(&mut self, place: Place<'static>) {
         self.places.push(place);
@@ -131,27 +133,32 @@ impl Bin {
         self.places.len() >= self.limit
     }
 
-    /// Twice as many from now on, as far as that goes.
+    /// Doubles the limit, up to its maximum.
     fn grow(&mut self, class: usize) {
         self.limit = (2 * self.limit).clamp(LIMIT_MIN, LIMIT_MAX).min(limit_max(class));
     }
 
-    /// Fills an empty bin half; the lowest address is to be taken first.
+    /// Fills an empty bin to half its limit. The lowest address is used first.
     #[cold]
-    pub(super) fn fill(&mut self, heap: &'static Heap, class: usize) {
+    pub(super) fn fill(
+        &mut self,
+        class: usize,
+        take: impl FnOnce(usize, &mut Vec<Place<'static>>),
+    ) {
         self.grow(class);
-        heap.take(class, (self.limit / 2).max(1), &mut self.places);
+        take((self.limit / 2).max(1), &mut self.places);
         self.places.reverse();
     }
 
-    /// Returns the older half of a full bin, unless it may be larger.
+    /// Returns the older half of a full bin, unless its limit can grow.
     #[cold]
-    pub(super) fn spill(&mut self, heap: &Heap, class: usize) {
+    pub(super) fn spill(&mut self, class: usize, give: impl FnOnce(&mut [Place<'static>])) {
         let before = self.limit;
         self.grow(class);
         if self.limit == before {
-            let mut oldest: Vec<Place<'_>> = self.places.drain(..self.limit.div_ceil(2)).collect();
-            heap.give(&mut oldest);
+            let mut oldest: Vec<Place<'static>> =
+                self.places.drain(..self.limit.div_ceil(2)).collect();
+            give(&mut oldest);
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Sizes of objects.
+//! Size classes of objects.
 //!
 //! ```text
 //! 16 32 48 64 80 96 112 128 | 160 192 224 256 | 320 384 448 512 | ... | .. 57344 65536
 //! ```
-//! Four to a doubling, so that at most a fifth of an object is wasted (of small ones, 15 bytes);
-//! all are multiples of 16, the alignment that malloc owes.
+//! Four per doubling, so that at most a fifth of an object is wasted (15 bytes of small ones); all
+//! are multiples of 16, the alignment of malloc.
 
-/// How many there are.
+/// Number of classes.
 pub(crate) const CLASSES: usize = 44;
 
-/// The sizes, ascending: bytes.
+/// Sizes in bytes, ascending.
 pub(crate) const SIZES: [u32; CLASSES] = sizes();
 
-/// Up to here sizes are multiples of [`STEP`].
+/// Sizes up to this one are multiples of [`STEP`].
 const FINE_MAX: usize = 128;
 const STEP: usize = 16;
 
@@ -30,7 +30,7 @@ const fn sizes() -> [u32; CLASSES] {
     sizes
 }
 
-/// The smallest class for `bytes`, which are no more than the largest has; 0 counts as 1.
+/// The smallest class for `bytes`, up to the largest size; 0 counts as 1.
 #[inline]
 pub(crate) fn class_of(bytes: usize) -> usize {
     let last = bytes.saturating_sub(1);
@@ -42,14 +42,14 @@ pub(crate) fn class_of(bytes: usize) -> usize {
     FINE_MAX / STEP + 4 * (log - 7) + quarter
 }
 
-/// The same, of those whose objects are multiples of `align`, a power of two, if there is one.
+/// The smallest class for `bytes` whose objects are multiples of `align`, a power of two.
 #[inline]
 pub(crate) fn aligned_class_of(bytes: usize, align: usize) -> Option<usize> {
     let least = class_of(bytes);
     if align <= STEP {
         return Some(least);
     }
-    // Runs of pages begin at pages, no better.
+    // Runs of pages are aligned to pages only.
     let usable = align <= highwater_units::PAGE_SIZE;
     (least..CLASSES).find(|class| usable && (SIZES[*class] as usize).is_multiple_of(align))
 }

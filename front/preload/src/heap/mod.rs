@@ -4,37 +4,33 @@
 //! HEAP -> Heap -- a bin of free objects for each class and thread       cache.rs classes.rs
 //!              |- Slabs<HeapPages>  which objects there are, and which are in use
 //!              |- HeapPages         runs of pages, of one region of the range   pages.rs
-//!              |- Gate              closed by a fork                            gate.rs
-//!              \- Watch             what all hold, for the report of the run    watch.rs
+//!              \- Gate              closed by a fork                            gate.rs
 //! ```
-//! All that is known of an object lies in memory of the library's own, so neither malloc nor free
-//! ever touches a page: an object whose page is swapped out is freed, and its place given out
-//! again, without a fault. A byte says whether an object is in use, also of those that a thread has
-//! at hand: what is freed twice, or was never allocated, ends the program.
+//! All data about an object is in the library's own memory, so neither malloc nor free touches a
+//! page: an object whose page is swapped out is freed, and its place reused, without a fault. One
+//! byte per object records whether it is in use, also for cached objects: freeing an object twice,
+//! or an address that was never allocated, ends the program.
 //!
-//! Locking: gate, then slabs, then runs of pages; none of them is held when pages are discarded. No
-//! thread of the manager takes any of these, so whoever holds one may fault (in a signal handler,
-//! say) and is served. That is why the slabs are no shrinker of the manager: what they keep empty
-//! is bounded, and swapped out like everything else.
+//! Locking: gate, then slabs, then runs of pages; none is held while pages are discarded. No thread
+//! of the manager takes any of these, so a holder may fault (in a signal handler, for instance) and
+//! is served. For the same reason the slabs are no shrinker of the manager: the empty slabs they
+//! keep are bounded, and swapped out like other pages.
 //!
-//! In a forked child the heap goes on as it was, over the child's manager. What other threads had
-//! at hand, as its marks tell, goes back to the slabs.
+//! In a forked child the heap continues, over the child's manager. Objects that other threads had
+//! cached, which their marks show, go back to the slabs.
 
 mod cache;
 mod classes;
-mod demand;
 mod gate;
 mod pages;
-mod watch;
 
 pub(crate) use classes::{aligned_class_of, class_of};
-pub(crate) use demand::note;
 use gate::Closed;
-pub(crate) use watch::{Look, Watch};
 
+use crate::end::end;
+use crate::memory;
 use crate::process::Process;
 use crate::signals::{Blocked, touch_stack};
-use crate::{memory, report};
 use classes::SIZES;
 use gate::Gate;
 use highwater_mm::Config;
@@ -48,7 +44,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::time::Duration;
 
-/// Slabs of 32 KiB: few enough that their records stay in the processor's caches.
+/// Slabs of 32 KiB: few enough for their records to stay in the processor's caches.
 const ORDER: Order = Order(3);
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
@@ -60,7 +56,7 @@ pub(crate) struct Heap {
     base: usize,
     len: usize,
     slabs: Slabs<HeapPages>,
-    /// By class; made first, so that a cache's number is its class's.
+    /// By class; created first, so that a cache's number is its class's.
     caches: Vec<CacheId>,
     gate: Gate,
 }
@@ -72,14 +68,15 @@ pub(crate) fn get() -> Option<&'static Heap> {
     unsafe { HEAP.load(Acquire).as_ref() }
 }
 
-/// Makes the heap of a process that is served from now on; says what there is no room for.
+/// Makes the heap of a process that is served from now on. The error says what there is no room
+/// for.
 pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     let pages = HeapPages::new(process).ok_or("no addresses for small blocks")?;
     let range = pages.range();
     let base = process.address(range.first) as usize;
     let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
     let gate = Gate::new(pages.platform());
-    // What threads have at hand does the work of sheaves.
+    // The threads' caches do the work of sheaves.
     let slab = SlabConfig { sheaves: Some(false) };
     let slabs = Slabs::new(pages, &Config { slab, ..Config::default() });
     let create = |size: &u32| {
@@ -89,20 +86,24 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     };
     let caches: Result<Vec<CacheId>, _> = SIZES.iter().map(create).collect();
     let caches = caches.map_err(|error| format!("no caches for small blocks: {error:?}"))?;
-    cache::register();
+    cache::register(|places| {
+        if let Some(heap) = get() {
+            heap.give(places);
+        }
+    });
     let heap = Heap { base, len, slabs, caches, gate };
     HEAP.store(Box::leak(Box::new(heap)), Release);
     Ok(())
 }
 
-/// In a forked child, which is served: the heap is all its own.
+/// In a forked child that is served: returns objects that other threads had cached.
 pub(crate) fn inherit() {
     get().into_iter().for_each(Heap::return_orphans);
 }
 
 const _: () = assert!(SIZES.len() <= MALLOC_SIZES_MAX, "statistics have a row for each size");
 
-/// What malloc holds of a process, and the CPU time it took to find out; `None`: there is no heap.
+/// What malloc holds in a process, and the CPU time of finding out; `None`: there is no heap.
 pub(crate) fn gather(process: &Process) -> Option<(MallocReport, Duration)> {
     let heap = get()?;
     let began = thread_time();
@@ -116,30 +117,29 @@ pub(crate) fn gather(process: &Process) -> Option<(MallocReport, Duration)> {
 
 /// CPU time of this thread.
 fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills the time, of a clock that every thread has.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What a fork finds.
+/// The state of the heap at a fork.
 pub(crate) enum Found {
-    /// Nobody is at the slabs, or there are none.
+    /// No thread uses the slabs, or there is no heap.
     Whole(#[expect(dead_code, reason = "held, not read")] Option<Closed>),
-    /// This thread was interrupted at the slabs, or at the memory of their records.
+    /// This thread was interrupted in the slabs, or in the allocator of their records.
     Interrupted,
 }
 
-/// Keeps the heap as it is, for a fork, where that can be waited for.
+/// Closes the heap for a fork, if this thread can wait for that.
 pub(crate) fn close() -> Found {
-    match memory::is_interrupted() || gate::is_interrupted() {
-        true => Found::Interrupted,
-        false => Found::Whole(get().map(|heap| heap.gate.close())),
+    if memory::is_interrupted() || gate::is_interrupted() {
+        Found::Interrupted
+    } else {
+        Found::Whole(get().map(|heap| heap.gate.close()))
     }
 }
 
-/// In a forked child: gives the heap up, whose slabs somebody may have been changing. What is asked
-/// for from now on is the C library's; blocks that there are stay, and are not freed.
+/// In a forked child: gives up the heap, whose slabs another thread may have been changing. Later
+/// requests go to the C library; existing blocks stay, and are not freed.
 pub(crate) fn abandon() {
     ABANDONED.store(HEAP.swap(ptr::null_mut(), AcqRel), Release);
 }
@@ -159,14 +159,14 @@ impl Heap {
         address.wrapping_sub(self.base) < self.len
     }
 
-    /// An object of a class; null: there is no memory for one.
+    /// An object of a class; null if memory is exhausted.
     #[inline]
     pub(crate) fn alloc(&'static self, class: usize) -> *mut u8 {
         let Some(bin) = cache::bin(class) else { return self.alloc_alone(class) };
         match bin.pop() {
             Some(place) => self.hand_out(place),
             None => {
-                bin.fill(self, class);
+                bin.fill(class, |count, to| self.take(class, count, to));
                 bin.pop().map_or(ptr::null_mut(), |place| self.hand_out(place))
             }
         }
@@ -186,7 +186,7 @@ impl Heap {
         self.base + object.0 as usize
     }
 
-    /// Takes an object back. What is none, or free, ends the program.
+    /// Takes an object back. If it is free, or no object, the program ends.
     #[inline]
     pub(crate) fn free(&'static self, address: usize) {
         let object = Object((address - self.base) as u64);
@@ -197,11 +197,11 @@ impl Heap {
         let Some(bin) = cache::bin(class) else { return self.give(&mut [place]) };
         bin.push(place);
         if bin.is_full() {
-            bin.spill(self, class);
+            bin.spill(class, |places| self.give(places));
         }
     }
 
-    /// Bytes of an object. What is none, or free, ends the program.
+    /// Size of an object. If it is free, or no object, the program ends.
     pub(crate) fn size_of(&self, address: usize) -> usize {
         match self.slabs.size_of(Object((address - self.base) as u64)) {
             Ok(size) => size as usize,
@@ -209,7 +209,7 @@ impl Heap {
         }
     }
 
-    /// For a thread that has no bins any more.
+    /// Allocates for a thread that is ending and has no bins.
     #[cold]
     fn alloc_alone(&'static self, class: usize) -> *mut u8 {
         let mut one = Vec::new();
@@ -217,7 +217,7 @@ impl Heap {
         one.pop().map_or(ptr::null_mut(), |place| self.hand_out(place))
     }
 
-    /// Takes objects from the slabs, as many of `count` as there is memory for.
+    /// Takes up to `count` objects from the slabs, as memory allows.
     fn take(&'static self, class: usize, count: usize, to: &mut Vec<Place<'static>>) {
         keeping_errno(|| {
             let _inside = self.gate.enter(self.slabs.platform());
@@ -239,8 +239,8 @@ impl Heap {
         });
     }
 
-    /// Returns what threads had at hand that a fork left behind. The forked child's only thread
-    /// keeps what it has.
+    /// Returns objects that other threads had cached when the process was forked. The child's only
+    /// thread keeps its own.
     fn return_orphans(&self) {
         let mut own = Vec::new();
         cache::each_of_this_thread(|place| own.push(place.object()));
@@ -250,7 +250,8 @@ impl Heap {
         self.give(&mut orphans);
     }
 
-    /// Discards what slabs have given back, if it is too much. Runs on their way are nobody's.
+    /// Discards runs that the slabs have returned, if they are too many. Meanwhile nothing else
+    /// refers to them.
     #[cold]
     fn discard_excess(&self) {
         let pages = self.slabs.source();
@@ -263,23 +264,23 @@ impl Heap {
     }
 }
 
-/// A program that goes on after this would have its data overwritten.
+/// Ends a program whose data could be overwritten otherwise.
 #[cold]
 fn refuse(error: FreeError, address: usize) -> ! {
     match error {
-        FreeError::Free => report::end(&format!("a block was freed twice: {address:#x}")),
+        FreeError::Free => end(&format!("a block was freed twice: {address:#x}")),
         FreeError::Foreign => end_foreign(address),
     }
 }
 
-/// Ends a program that frees or resizes what is no block.
+/// Ends a program that frees or resizes something else than a block.
 pub(crate) fn end_foreign(address: usize) -> ! {
-    report::end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
+    end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
 }
 
-/// Calls `act`, with the stack that it needs present: a program may have its stacks in paged
-/// memory, and to serve a fault the manager allocates memory of its own, with a lock that this
-/// thread might hold then. Keeps errno, which free must not change.
+/// Calls `act` with the stack that it needs present. The program's stacks may be in paged memory,
+/// and to serve a fault the manager allocates, under a lock that this thread might hold. Keeps
+/// errno, which free must not change.
 #[inline(never)]
 fn keeping_errno(act: impl FnOnce()) {
     touch_stack();

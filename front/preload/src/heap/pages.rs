@@ -5,17 +5,17 @@
 //!                           ^   ^──────────/   \ too many: discarded, the oldest first
 //!                           \── emptied <──────/
 //! ```
-//! A class has addresses in extents, of 256 KiB at first, so that its slabs lie one after the other
-//! as they are made: objects that are made in turn are used in turn, as a rule, and what is read
-//! ahead of one is then the next one, and not some other class's. For the same reason a run goes
-//! back to the class that had it, as long as there is one. A kept run is given out without a system
-//! call; to another class only if its slabs use as many of its pages: of those of large objects the
-//! last pages are not used, and stay without memory so. What of a kept run has been swapped out is
-//! discarded when it is used again: nobody needs to read it. Discarding enters the manager, so what
-//! is too much is discarded apart ([`HeapPages::excess`]), with none of the heap's locks held. Runs
-//! are neither split nor merged: an emptied one takes no memory, and addresses are plenty. One
-//! without contents is made present at once, if there is memory to spare: a call for a slab, and
-//! not a fault for every page or two.
+//! A class gets addresses in extents, of 256 KiB at first, so that its slabs follow each other in
+//! the order of their creation: objects that are created together are mostly used together, and
+//! readahead reads the class's next object instead of another class's. For the same reason a run
+//! goes back to the class that had it, if that has runs. A kept run is given out without a system
+//! call; to another class only if its slabs use as many of the run's pages, because the last pages
+//! of a slab of large objects are not used, and never get memory. The swapped-out part of a kept
+//! run is discarded when the run is used again. Discarding enters the manager, so excess runs are
+//! discarded separately ([`HeapPages::excess`]), with none of the heap's locks held. Runs are
+//! neither split nor merged: an emptied run takes no memory, and addresses are plentiful. A run
+//! without contents is populated at once if memory is plentiful: one call per slab instead of a
+//! fault per page or two.
 //!
 //! Locking: `runs` is the last lock of the heap. Conservation: pages below `next` = of slabs + kept
 //! + emptied + being discarded + left of extents.
@@ -24,6 +24,7 @@ use super::classes::{CLASSES, SIZES};
 use crate::process::{self, Process};
 use crate::regions::Use;
 use crate::signals::Blocked;
+use crate::units::Commit;
 use highwater_mm::Range;
 use highwater_mm::slab::{CacheId, SlabPages};
 use highwater_uffd::Uffd;
@@ -32,58 +33,59 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The part of the range that may be the heap's, ...
+/// The heap's share of the range: one half, ...
 const RANGE_SHARE: u64 = 2;
-/// ... this many times what memory and swap can hold, at least 128 GiB: the tables of slabs have a
-/// part for each page.
+/// ... but at most this multiple of memory and swap, and at least 128 GiB. The slabs' tables have
+/// an entry per page.
 const PAGES_PER_CAPACITY: u64 = 8;
 const PAGES_MIN: u64 = (128 << 30) >> PAGE_SHIFT;
 
-/// The part of the budget that kept runs may hold, ...
+/// Share of the budget for kept runs, ...
 const KEPT_SHARE: u64 = 32;
-/// ... in pages at most.
+/// ... and its maximum in pages.
 const KEPT_MAX: u64 = 4096;
 
-/// A run of pages that no slab has.
+/// A run of pages that is in no slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Run {
-    /// Its number in the region.
+    /// Number of its first page in the region.
     first: u64,
     order: Order,
-    /// Whose slab had it last.
+    /// Class of its last slab.
     class: usize,
 }
 
 /// The source of the heap's slabs.
 pub(super) struct HeapPages {
-    /// For CPU numbers and locks: in a forked child still its parent's, whose threads are gone.
+    /// For CPU numbers and locks. In a forked child it is still the parent's, whose threads do not
+    /// exist.
     platform: &'static Uffd,
     range: Range,
     runs: Mutex<Runs>,
     kept_max: u64,
-    /// Pages of kept runs, as of about now.
+    /// Pages of kept runs, approximately.
     kept: AtomicU64,
-    /// Whether a class, by its number, has had a run.
+    /// Whether a class has had a run.
     used: [AtomicBool; CLASSES],
 }
 
-/// Pages of a class's first extent, and of its largest ones.
+/// Pages of a class's first extent, and of its largest.
 const EXTENT_MIN: u64 = 64;
-/// See there.
+/// The largest extent.
 const EXTENT_MAX: u64 = 512;
 
 struct Runs {
-    /// No extent has this page, nor those behind it.
+    /// First page that no extent has.
     next: u64,
     classes: [OfClass; CLASSES],
 }
 
-/// What a class has of runs that no slab has, the oldest first.
+/// The runs of a class that are in no slab, the oldest first.
 #[derive(Default)]
 struct OfClass {
     kept: VecDeque<Run>,
     emptied: VecDeque<Run>,
-    /// What is left of its last extent.
+    /// The free end of its last extent.
     left: std::ops::Range<u64>,
     /// Pages of all its extents.
     extents: u64,
@@ -93,8 +95,7 @@ fn pages_of(order: Order) -> u64 {
     order.frames().into()
 }
 
-/// The first pages of a slab, in which its objects are: more than half of them, so they tell the
-/// order.
+/// The first pages of a slab, which hold its objects: more than half, so they determine the order.
 fn pages_used(order: Order, size: u32) -> u64 {
     let size = u64::from(size);
     let bytes = (pages_of(order) << PAGE_SHIFT) / size * size;
@@ -106,11 +107,11 @@ fn pages_for_objects(order: Order, class: usize) -> u64 {
 }
 
 impl HeapPages {
-    /// All of a new region; `None`: there is no room.
+    /// A heap of one new region; `None`: there is no room.
     pub(super) fn new(process: &'static Process) -> Option<HeapPages> {
         let wanted = (process.capacity() >> PAGE_SHIFT).saturating_mul(PAGES_PER_CAPACITY);
         let pages = wanted.max(PAGES_MIN).min(process.extent().1 / RANGE_SHARE);
-        let range = process.take(pages, 1, Use::Objects, process::Commit::Unchecked)?;
+        let range = process.take(pages, 1, Use::Objects, Commit::Unchecked)?;
         Some(HeapPages {
             platform: process.manager.platform(),
             range,
@@ -121,7 +122,7 @@ impl HeapPages {
         })
     }
 
-    /// The pages of the range that it has.
+    /// The region's pages of the range.
     pub(super) fn range(&self) -> Range {
         self.range
     }
@@ -134,13 +135,13 @@ impl HeapPages {
         self.range.first.offset(page)
     }
 
-    /// Whether so much is kept that some of it is to be discarded.
+    /// Whether too many runs are kept.
     #[inline]
     pub(super) fn has_excess(&self) -> bool {
         self.kept.load(Relaxed) > self.kept_max
     }
 
-    /// Takes the oldest kept runs of each class out, until half of what may be kept is left.
+    /// Removes the oldest kept runs of each class, until half of the maximum is left.
     pub(super) fn excess(&self) -> Vec<Run> {
         let mut runs = self.runs();
         let mut out = Vec::new();
@@ -154,7 +155,7 @@ impl HeapPages {
         out
     }
 
-    /// Drops the contents of runs that are nobody's, neighbours together. No lock is held.
+    /// Drops the contents of removed runs, adjacent ones together. No lock is held.
     pub(super) fn discard(&self, runs: &mut [Run]) {
         let Some(process) = process::running() else { return };
         runs.sort_unstable();
@@ -166,19 +167,19 @@ impl HeapPages {
         }
     }
 
-    /// Takes back what was discarded.
+    /// Adds runs without contents.
     pub(super) fn put_emptied(&self, emptied: &[Run]) {
         let mut runs = self.runs();
         emptied.iter().for_each(|run| runs.classes[run.class].emptied.push_back(*run));
     }
 
-    /// Whether a class has had a run before: then it is used so much that all of the next one will
-    /// be, and is worth having at once.
+    /// Whether a class has had a run: then the next one will be used wholly, and is worth
+    /// populating.
     fn is_used(&self, cache: CacheId) -> bool {
         self.used[cache.index()].swap(true, Relaxed)
     }
 
-    /// A run with contents, the newest of the class or of one whose slabs use as many pages.
+    /// A run with contents: the newest of the class, or of a class whose slabs use as many pages.
     fn take_kept(&self, order: Order, class: usize) -> Option<u64> {
         let used = pages_for_objects(order, class);
         if self.kept.load(Relaxed) < used {
@@ -193,7 +194,7 @@ impl HeapPages {
         Some(found)
     }
 
-    /// A run without contents, if memory and swap could hold it.
+    /// A run without contents, if memory and swap can hold it.
     fn take_empty(&self, order: Order, class: usize, process: &Process) -> Option<u64> {
         if pages_of(order) > process.manager.capacity_left() {
             return None;
@@ -212,15 +213,15 @@ impl Runs {
         Runs { next: 0, classes: std::array::from_fn(|_| OfClass::default()) }
     }
 
-    /// The first page of what `take` finds of a class, or else of another.
+    /// The first page that `take` finds in a class, or else in another.
     fn find(&mut self, class: usize, take: impl Fn(&mut OfClass) -> Option<Run>) -> Option<u64> {
         let others = (0..CLASSES).filter(|other| *other != class);
         let mut classes = std::iter::once(class).chain(others);
         classes.find_map(|class| take(&mut self.classes[class])).map(|run| run.first)
     }
 
-    /// The next run of a class's extent, or the first of a new one: as large as all it has had, so
-    /// that few are begun and little is left of the last.
+    /// The next run of a class's extent, or the first of a new extent, as large as all earlier ones
+    /// together: so extents are few, and little of the last is left over.
     fn take_new(&mut self, class: usize, pages: u64, all: u64) -> Option<u64> {
         let of_class = &mut self.classes[class];
         if of_class.left.end - of_class.left.start < pages {
@@ -256,9 +257,9 @@ impl SlabPages for HeapPages {
         let kept = self.take_kept(order, class);
         let first = kept.or_else(|| self.take_empty(order, class, process))?;
         let range = Range { first: self.vpn(first), end: self.vpn(first + pages_of(order)) };
-        // A handler that forks would wait for what is locked of the process here.
+        // A signal handler that forks would wait for the locks taken here.
         let _blocked = Blocked::now();
-        // The program may have protected them, and freed them so.
+        // The program may have protected the objects, and freed them.
         if !process.make_ordinary(range) {
             return None;
         }
@@ -299,7 +300,7 @@ mod tests {
         let first = (0..8).map(|at| Some(8 * at));
         let expected: Vec<_> = first.flat_map(|at| [at, at.map(|at| at + EXTENT_MIN)]).collect();
         assert_eq!(turns, expected);
-        // As much again: twice as large, as long as there is so much.
+        // Twice as large, up to the maximum.
         assert_eq!([take(0), take(1)], [128, 192].map(Some));
         let more: Vec<_> = (0..8).filter_map(|_| take(0)).collect();
         assert_eq!(more, [136, 144, 152, 160, 168, 176, 184, 256]);

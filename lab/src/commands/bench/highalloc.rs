@@ -5,7 +5,7 @@
 //! compact=... ── another arena, the same ─> BlockFigures  table or JSON
 //! ```
 
-use super::{Platform, Trouble, name_of, size};
+use super::common::{Platform, Trouble, json, name_of, size};
 use clap::{Args, ValueEnum};
 use highwater_lab::report::unit::Unit;
 use highwater_lab::subject::{Guards, Setup};
@@ -113,7 +113,7 @@ impl Highalloc {
             threads: self.threads,
             seed: self.seed,
         };
-        Ok(if self.json { super::json(&comparison) } else { comparison.table() })
+        Ok(if self.json { json(&comparison) } else { comparison.table() })
     }
 
     fn measure(

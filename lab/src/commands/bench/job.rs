@@ -1,6 +1,6 @@
 //! What runs: a workload with its own options, on whatever memory.
 
-use super::{Common, name_of};
+use super::common::{Common, name_of};
 use clap::{Args, ValueEnum};
 use highwater_lab::peer::{Order, disk};
 use highwater_lab::workload::Service;

@@ -9,17 +9,19 @@
 //! Without --memory the budget of ours is larger than what is used, so nobody is short of memory.
 //! With it all are served by the same manager, and its report says how many pages were read back.
 
+mod figures;
 mod heap;
 mod load;
 mod table;
 
+use super::common::{Trouble, json, name_of, size};
 use super::rounds::{figures_of, piped, this_program};
-use super::{Trouble, json, name_of, size};
 use clap::{Args, ValueEnum};
+use figures::{Allocator, AllocatorRun, MallocFigures, Paging};
 use highwater_units::{Bytes, PAGE_SIZE};
+use load::Load;
 pub(super) use load::LoadArgs;
-use load::{Load, LoadFigures};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,20 +36,6 @@ const DIRECTORIES: [&str; 4] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
 /// Room for variables of threads of a library that is opened late: jemalloc has 2632 bytes.
 const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384");
-
-/// Whose malloc serves the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Allocator {
-    /// The C library
-    Glibc,
-    /// libjemalloc2 of Debian
-    Jemalloc,
-    /// libmimalloc2.0 or 3 of Debian
-    Mimalloc,
-    /// Ours, as of `highwater run`
-    Highwater,
-}
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Malloc {
@@ -89,25 +77,6 @@ pub(super) struct Malloc {
     json: bool,
 }
 
-/// A load under an allocator: its median round.
-#[derive(Clone, Debug, Serialize)]
-struct AllocatorRun {
-    load: Load,
-    allocator: Allocator,
-    #[serde(flatten)]
-    figures: LoadFigures,
-    /// None outside `highwater run`.
-    paging: Option<Paging>,
-}
-
-/// What a report of `highwater run` says of paging.
-#[derive(Clone, Debug, Serialize)]
-struct Paging {
-    major_faults: u64,
-    swapped_in_pages: u64,
-    paged_peak_bytes: u64,
-}
-
 /// The same, as the report has it.
 #[derive(Deserialize)]
 struct Report {
@@ -127,20 +96,6 @@ struct Found {
     allocator: Allocator,
     /// None for the program's own malloc.
     library: Option<String>,
-}
-
-/// Everything that ran.
-#[derive(Debug, Serialize)]
-struct MallocFigures {
-    runs: Vec<AllocatorRun>,
-    /// What did not, and why.
-    notes: Vec<String>,
-    rounds: u32,
-    threads: u32,
-    set_bytes: u64,
-    memory_bytes: Option<u64>,
-    checked_percent: u64,
-    seed: u64,
 }
 
 impl Malloc {

@@ -1,7 +1,8 @@
 //! `--peer`: the peers and ours run in turn, each in a process of its own with a hard time limit.
 
+use super::common::{Peer, Platform, Trouble, name_of};
+use super::job::Job;
 use super::subject::Run;
-use super::{Job, Peer, Platform, Trouble, name_of};
 use highwater_lab::peer::disk;
 use highwater_lab::peer::keeper::Ready;
 use highwater_units::Bytes;

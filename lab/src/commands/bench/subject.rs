@@ -1,7 +1,7 @@
 //! One run in this process: whatever manages the memory, the same workload.
 
-use super::job::Data;
-use super::{Common, Job, Platform, Trouble, name_of};
+use super::common::{self, Common, Platform, Trouble, name_of};
+use super::job::{Data, Job};
 use highwater_devices::{Area, SIZE_MIN, Spec};
 use highwater_lab::peer::{
     Cache, Kernel, Mapping, Order, Prepared, Reads, Traffic, Unavailable, cgroup, disk,
@@ -86,9 +86,9 @@ fn setup(reason: Unavailable) -> Trouble {
 
 fn faults(args: &Common) -> Result<Faults, Trouble> {
     let mapping = match args.mapping {
-        super::Mapping::Auto => None,
-        super::Mapping::Move => Some(highwater_uffd::Mapping::Move),
-        super::Mapping::Copy => Some(highwater_uffd::Mapping::Copy),
+        common::Mapping::Auto => None,
+        common::Mapping::Move => Some(highwater_uffd::Mapping::Move),
+        common::Mapping::Copy => Some(highwater_uffd::Mapping::Copy),
     };
     let served_by = if args.in_thread { ServedBy::InThread } else { ServedBy::Handlers };
     Faults::start(&args.setup()?, mapping, served_by).map_err(Trouble::Setup)

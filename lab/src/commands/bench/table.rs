@@ -1,6 +1,6 @@
 //! Figures as a table: a row each, a column for each subject, and the ratio. Then what locks cost.
 
-use super::Job;
+use super::job::Job;
 use super::rounds::Comparison;
 use super::subject::Run;
 use highwater_command::counted;

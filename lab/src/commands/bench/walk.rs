@@ -6,7 +6,7 @@
 //! huge_pages=auto ── another arena, the same walk ────────> WalkFigures  table or JSON
 //! ```
 
-use super::{Platform, Trouble, name_of, size};
+use super::common::{Platform, Trouble, json, name_of, size};
 use clap::Args;
 use highwater_lab::report::unit::Unit;
 use highwater_lab::subject::{Guards, Setup};
@@ -66,7 +66,7 @@ impl Walk {
             memory_bytes: self.memory.0,
             seed: self.seed,
         };
-        Ok(if self.json { super::json(&comparison) } else { comparison.table() })
+        Ok(if self.json { json(&comparison) } else { comparison.table() })
     }
 
     /// Pages of 2 MiB that it goes through.

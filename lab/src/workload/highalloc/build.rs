@@ -2,13 +2,13 @@
 //!
 //! No locks: the pages are its own, and so is its kernel's memory.
 
+use super::bench::{Bench, kind_of, lock, source_word};
 use super::kernel::{Kernel, process};
-use super::{Bench, Words, kind_of, lock, source_word};
 use crate::workload::content::Mismatch;
 use crate::workload::outcome::Failure;
 use crate::workload::streams::word_of;
 use crate::workload::tally::Tally;
-use crate::workload::{Access, Arena, Intent, Target, WORDS};
+use crate::workload::{Access, Arena, Intent, Target, WORDS, Words};
 use highwater_units::{Nanos, Prng};
 use std::ops::Range;
 use std::sync::MutexGuard;

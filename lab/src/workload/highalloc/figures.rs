@@ -1,6 +1,6 @@
 //! What passes were like, as printed and as JSON.
 
-use super::Pass;
+use super::config::Pass;
 use crate::report::unit::Unit;
 use crate::workload::outcome::Measured;
 use highwater_mm::stats::Counter;

@@ -6,19 +6,10 @@
 //! ```
 //! Which one goes is drawn: so what is left lies everywhere. No locks.
 
-use super::Config;
+use super::config::{Config, Share};
 use crate::workload::Arena;
 use highwater_mm::Mobility::{self, Reclaimable, Unmovable};
 use highwater_units::{Order, Pfn, Prng};
-
-/// Pages of the kernel's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// While kernels are built, all builds together.
-    pub pages: u64,
-    /// Of 100 of its allocations, how many are left when the files are gone.
-    pub left_percent: u64,
-}
 
 /// Kinds of allocations: how many of 100, what they are.
 const KINDS: [(u64, u8, Mobility); 6] = [

@@ -1,6 +1,7 @@
 //! The passes.
 
-use super::{Bench, Pass, WARM_UP};
+use super::bench::Bench;
+use super::config::{Pass, WARM_UP};
 use crate::workload::Arena;
 use crate::workload::outcome::Failure;
 use crate::workload::tally::Tally;

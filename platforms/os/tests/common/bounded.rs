@@ -1,4 +1,4 @@
-//! A device with more slots than room, as compressed memory and sparse files are: it keeps a number
+//! A device with more slots than room, like compressed memory and sparse files: it keeps a number
 //! of pages, refuses others, and counts both.
 
 use highwater_devices::{Arena, Device, Spec, open};
@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// What is behind a device, for a test to look at and to change.
+/// The state of a device, which a test reads and changes.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Pages that it keeps.
+    /// The most pages that it keeps.
     pub(crate) pages: AtomicUsize,
     /// Every write fails.
     pub(crate) broken: AtomicBool,
@@ -23,7 +23,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// For so many pages.
+    /// The state of a device with room for `room` pages.
     pub(crate) fn of(pages: usize) -> Arc<Room> {
         Arc::new(Room { pages: AtomicUsize::new(pages), ..Room::default() })
     }
@@ -58,7 +58,7 @@ struct Bounded {
     room: Arc<Room>,
 }
 
-/// A device of so many slots, with room for fewer.
+/// A device of `slots` slots with room for fewer pages.
 pub(crate) fn bounded(slots: u64, latency: Latency, room: &Arc<Room>) -> Box<dyn Device> {
     let mut inner = open(&Spec::Ram { size: Bytes::of_pages(slots) }).expect("memory");
     inner.info_mut().latency = latency;

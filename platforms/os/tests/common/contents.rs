@@ -4,7 +4,7 @@ use highwater_units::{PAGE_SIZE, Prng};
 use std::fs;
 use std::path::PathBuf;
 
-/// A file of `bytes` random bytes on a disk, and they.
+/// A file of `bytes` random bytes on a disk, and these bytes.
 pub(crate) fn file(dir: &tempfile::TempDir, bytes: usize) -> (PathBuf, Vec<u8>) {
     let mut random = Prng::new(bytes as u64);
     let contents: Vec<u8> = (0..bytes).map(|_| random.next_u64() as u8).collect();
@@ -13,12 +13,12 @@ pub(crate) fn file(dir: &tempfile::TempDir, bytes: usize) -> (PathBuf, Vec<u8>) 
     (path, contents)
 }
 
-/// Where such files are.
+/// The directory of such files.
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-/// A page as a space has it: behind the end of the file, zeros.
+/// The page of a space: zeros behind the end of the file.
 pub(crate) fn page_of(contents: &[u8], page: usize) -> Vec<u8> {
     let first = page * PAGE_SIZE;
     let mut page = contents[first..contents.len().min(first + PAGE_SIZE)].to_vec();

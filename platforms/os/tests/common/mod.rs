@@ -1,4 +1,4 @@
-//! Devices that misbehave: slow, failing, full, or slower than they are. Panics that are heard.
+//! Devices with injected errors and delays, and panics that are printed.
 
 pub(crate) mod bounded;
 
@@ -13,15 +13,15 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::Duration;
 
-/// Has the message of a panic in a thread of the platform printed at once: the process ends with
-/// such a thread, and what the test harness keeps is lost.
+/// Prints the message of a panic in a thread of the platform at once: such a panic ends the
+/// process, and output that the test harness captured is lost.
 pub(crate) fn print_panics_of_threads() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |panic| match thread::current().name() {
             Some(name) if name.starts_with("trial") || name.starts_with("kswapd") => {
-                // Not by a macro, whose output the harness would keep.
+                // The harness would capture the output of eprintln.
                 let _ = writeln!(io::stderr(), "thread {name}: {panic}");
             }
             _ => usual(panic),
@@ -29,20 +29,20 @@ pub(crate) fn print_panics_of_threads() {
     });
 }
 
-/// What is wrong with a device; may change while it is used.
+/// The errors injected into a device; they may change while it is used.
 #[derive(Default)]
-pub(crate) struct Trouble {
+pub(crate) struct InjectedErrors {
     /// Percent of reads that fail.
     pub(crate) reads: AtomicU64,
     /// Percent of writes that fail.
     pub(crate) writes: AtomicU64,
-    /// Percent of transfers that take their time.
+    /// Percent of transfers that are delayed.
     pub(crate) delays: AtomicU64,
     drawn: AtomicU64,
 }
 
-impl Trouble {
-    /// None from now on.
+impl InjectedErrors {
+    /// Injects nothing from now on.
     pub(crate) fn end(&self) {
         for percent in [&self.reads, &self.writes, &self.delays] {
             percent.store(0, Relaxed);
@@ -55,75 +55,87 @@ impl Trouble {
     }
 }
 
-/// A device with troubles.
-struct Troubled {
+/// A device with injected errors.
+struct FaultyDevice {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
-    trouble: Arc<Trouble>,
+    injected: Arc<InjectedErrors>,
 }
 
-/// Memory that claims to be of some latency, with troubles.
-pub(crate) fn memory(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Box<dyn Device> {
+/// A device in memory that claims a latency, with injected errors.
+pub(crate) fn memory(
+    pages: u64,
+    latency: Latency,
+    injected: &Arc<InjectedErrors>,
+) -> Box<dyn Device> {
     let spec = Spec::Ram { size: Bytes::of_pages(pages) };
     let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
     let info = DeviceInfo { latency, ..inner.info() };
-    Box::new(Troubled { inner, info, trouble: trouble.clone() })
+    Box::new(FaultyDevice { inner, info, injected: injected.clone() })
 }
 
-/// The same, for the pages of one space: zeros at first.
-pub(crate) fn home(pages: u64, latency: Latency, trouble: &Arc<Trouble>) -> Box<dyn Device> {
-    let mut home = memory(pages, latency, trouble);
+/// A device in memory for the pages of one space: zeros at first.
+pub(crate) fn home(
+    pages: u64,
+    latency: Latency,
+    injected: &Arc<InjectedErrors>,
+) -> Box<dyn Device> {
+    let mut home = memory(pages, latency, injected);
     home.info_mut().role = DeviceRole::File;
     home
 }
 
-/// Compressed memory of a size, with troubles; and the same without, to look at.
+/// Compressed memory with injected errors, and the device itself for inspection.
 pub(crate) fn compressed(
     size: Bytes,
     algorithm: Algorithm,
-    trouble: &Arc<Trouble>,
+    injected: &Arc<InjectedErrors>,
 ) -> (Box<dyn Device>, Arc<dyn Device>) {
     let spec = Spec::Zram { size, algorithm };
     let inner: Arc<dyn Device> = open(&spec).expect("memory for the device").into();
     let info = inner.info();
-    let device = Troubled { inner: inner.clone(), info, trouble: trouble.clone() };
+    let device = FaultyDevice { inner: inner.clone(), info, injected: injected.clone() };
     (Box::new(device), inner)
 }
 
-/// 256 pages of memory over `pages` slower ones with troubles; and the same, to look at.
-pub(crate) fn tiered(pages: u64, trouble: &Arc<Trouble>) -> (Box<dyn Device>, Arc<dyn Device>) {
+/// 256 pages of memory over `pages` slower ones with injected errors, and the device itself for
+/// inspection.
+pub(crate) fn tiered(
+    pages: u64,
+    injected: &Arc<InjectedErrors>,
+) -> (Box<dyn Device>, Arc<dyn Device>) {
     let fast = open(&Spec::Ram { size: SIZE_MIN }).expect("memory for the device");
-    let slow = memory(pages, Latency::Asynchronous, trouble);
+    let slow = memory(pages, Latency::Asynchronous, injected);
     let inner = tier("tier".into(), fast, slow).expect("a thread");
     let inner: Arc<dyn Device> = inner.into();
     let info = inner.info();
-    let device = Troubled { inner: inner.clone(), info, trouble: Arc::default() };
+    let device = FaultyDevice { inner: inner.clone(), info, injected: Arc::default() };
     (Box::new(device), inner)
 }
 
-/// A file in `dir`, with troubles.
-pub(crate) fn file(pages: u64, dir: &Path, trouble: &Arc<Trouble>) -> Box<dyn Device> {
+/// A file in `dir`, with injected errors.
+pub(crate) fn file(pages: u64, dir: &Path, injected: &Arc<InjectedErrors>) -> Box<dyn Device> {
     let spec = Spec::Dir { path: dir.to_owned(), size: Bytes::of_pages(pages) };
     let inner: Arc<dyn Device> = open(&spec).expect("room for the file").into();
-    Box::new(Troubled { info: inner.info(), inner, trouble: trouble.clone() })
+    Box::new(FaultyDevice { info: inner.info(), inner, injected: injected.clone() })
 }
 
-impl Troubled {
-    fn dawdle(&self) {
-        if self.trouble.strikes(&self.trouble.delays) {
+impl FaultyDevice {
+    fn delay(&self) {
+        if self.injected.strikes(&self.injected.delays) {
             thread::sleep(Duration::from_micros(100));
         }
     }
 
     fn failure(&self) -> IoError {
-        match self.trouble.drawn.load(Relaxed) % 2 {
+        match self.injected.drawn.load(Relaxed) % 2 {
             0 => IoError::Full,
             _ => IoError::Failed(5),
         }
     }
 }
 
-impl Device for Troubled {
+impl Device for FaultyDevice {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
     }
@@ -133,12 +145,12 @@ impl Device for Troubled {
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
-        self.dawdle();
+        self.delay();
         // SAFETY: by contract of this function.
         unsafe { self.inner.read(arena, batch) };
         for io in batch {
-            if self.trouble.strikes(&self.trouble.reads) {
-                // After an error the frames hold anything: here, what no page ever held.
+            if self.injected.strikes(&self.injected.reads) {
+                // After an error the contents of the frames are undefined: here, unlike any page.
                 for pfn in io.frames.iter() {
                     // SAFETY: a frame of this transfer, the caller's alone.
                     unsafe { arena.address(pfn).write_bytes(0xdb, PAGE_SIZE) };
@@ -149,10 +161,10 @@ impl Device for Troubled {
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
-        self.dawdle();
+        self.delay();
         for index in 0..batch.len() {
-            let fails = self.trouble.strikes(&self.trouble.writes);
-            // Half of the failed writes reach their slots all the same.
+            let fails = self.injected.strikes(&self.injected.writes);
+            // Half of the failed writes reach their slots.
             if !fails || index % 2 == 0 {
                 // SAFETY: by contract of this function.
                 unsafe { self.inner.write(arena, &mut batch[index..=index]) };
@@ -161,7 +173,7 @@ impl Device for Troubled {
                 batch[index].result = Err(self.failure());
             }
         }
-        self.dawdle();
+        self.delay();
     }
 
     fn discard(&self, slot: u32, pages: u32) {

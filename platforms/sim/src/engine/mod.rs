@@ -15,59 +15,35 @@
 //! Nothing here is locked: one thread runs it, and no borrow of `State` outlives a call.
 
 mod home;
+mod limits;
 mod policy;
 mod report;
 mod schedule;
 mod state;
+mod task;
 mod trace;
 
 pub(crate) use home::{Confined, Home};
+pub use limits::{Limits, Stuck};
 pub use policy::Policy;
 pub use report::{Report, RoleTime};
-pub(crate) use state::{Outcome, TaskId};
+pub(crate) use state::Outcome;
+pub(crate) use task::TaskId;
 pub(crate) use trace::Bar;
 pub use trace::Trace;
 
 use crate::machine::Machine;
 use crate::order::Order;
+use corosensei::{Coroutine, Yielder};
 use highwater_platform::{IdleTime, LockClass, Phase};
 use highwater_units::{CpuId, Nanos, NodeId, Prng};
 use schedule::Holds;
-use state::{CpuState, State, Task, Timer};
+use state::{CpuState, Next, State, Task, Timer};
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::sync::Arc;
 
 /// How far a CPU may run ahead of the others where it meets nobody.
 const SLACK: u64 = 1000;
-
-/// Bounds on a run: a simulation without progress ends with an error.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Virtual time without progress.
-    pub idle_time: Nanos,
-    /// Suspensions without progress.
-    pub idle_steps: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { idle_time: Nanos(60_000_000_000), idle_steps: 50_000_000 }
-    }
-}
-
-/// Why a simulation ended before its main task did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck(
-    /// What every thread waits for.
-    pub String,
-);
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A virtual machine at work.
 pub(crate) struct Engine {
@@ -93,13 +69,6 @@ pub(crate) struct Engine {
 thread_local! {
     /// The engine that runs on this thread of the host.
     static CURRENT: Cell<*const Engine> = const { Cell::new(std::ptr::null()) };
-}
-
-/// What a call of [`Engine::run`] is about to do.
-enum Next {
-    Fire(Timer),
-    Resume(CpuId),
-    Nothing,
 }
 
 impl Engine {
@@ -341,7 +310,13 @@ impl Engine {
         let at = self.clock.get() + self.machine.costs.wake_latency;
         let mut state = self.state.borrow_mut();
         let id = TaskId(state.tasks.len() as u32);
-        state.tasks.push(Task::new(name, node, id, engine, body));
+        let run = move |yielder: &Yielder<(), ()>| {
+            let engine = engine.upgrade().expect("the engine runs its tasks");
+            engine.state.borrow_mut().tasks[id.index()].yielder = yielder;
+            drop(engine);
+            body();
+        };
+        state.tasks.push(Task::new(name, node, Coroutine::new(move |yielder, ()| run(yielder))));
         if let Some(trace) = &mut state.trace {
             trace.started(name);
         }

@@ -7,7 +7,8 @@
 //! preempted (a kernel's spin locks).
 
 use super::policy::Policy;
-use super::state::{Cpu, CpuState, Outcome, State, TaskId, Where};
+use super::state::{Cpu, CpuState, Outcome, State, Where};
+use super::task::TaskId;
 use crate::machine::Machine;
 use highwater_platform::Phase;
 use highwater_units::CpuId;

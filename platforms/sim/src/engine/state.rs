@@ -1,25 +1,16 @@
 //! What the engine knows of CPUs and tasks, and the accounts it keeps.
 
+use super::limits::{Limits, Stuck};
 use super::policy::{Oracle, Policy, Stray};
+use super::report::{Report, RoleTime};
+use super::task::TaskId;
 use super::trace::{Bar, Trace};
-use super::{Engine, Limits, Next, Report, RoleTime, Stuck};
 use crate::machine::Machine;
 use corosensei::{Coroutine, Yielder};
 use highwater_platform::{IdleTime, LockClass, LockStatistics, Phase};
 use highwater_units::{CpuId, Nanos, NodeId, Prng};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Weak;
-
-/// A task, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct TaskId(pub(crate) u32);
-
-impl TaskId {
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// Why a task stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,19 +81,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(
-        name: &str,
-        node: Option<NodeId>,
-        id: TaskId,
-        engine: Weak<Engine>,
-        body: Box<dyn FnOnce()>,
-    ) -> Task {
-        let coroutine = Coroutine::new(move |yielder: &Yielder<(), ()>, ()| {
-            let engine = engine.upgrade().expect("the engine runs its tasks");
-            engine.state.borrow_mut().tasks[id.index()].yielder = yielder;
-            drop(engine);
-            body();
-        });
+    pub(super) fn new(name: &str, node: Option<NodeId>, coroutine: Coroutine<(), (), ()>) -> Task {
         Task {
             name: name.to_owned(),
             node,
@@ -123,6 +102,13 @@ impl Task {
     pub(super) fn is_done(&self) -> bool {
         self.place == Where::Done
     }
+}
+
+/// What a call of [`Engine::run`] is about to do.
+pub(super) enum Next {
+    Fire(Timer),
+    Resume(CpuId),
+    Nothing,
 }
 
 /// A wake-up at a time.

@@ -3,7 +3,9 @@
 //! A machine that passes can be simulated: sizes fit the types of the contract, and no cost leads
 //! to a clock that stands still or a device that never answers.
 
-use super::{Answer, CPUS_MAX, Costs, DEVICES_MAX, DeviceSpec, Machine, NODES_MAX, Section};
+use super::description::{
+    Answer, CPUS_MAX, Costs, DEVICES_MAX, DeviceSpec, Machine, NODES_MAX, Section,
+};
 use highwater_units::PAGE_SIZE;
 use std::collections::HashSet;
 

@@ -4,7 +4,7 @@
 //! what the base columns of the documents leave beside the locks. They hold the files together: who
 //! changes one figure has to say which other one makes up for it.
 
-use super::{Answer, Costs, DeviceSpec, Machine, Section};
+use super::description::{Answer, Costs, DeviceSpec, Machine, Section};
 use std::path::Path;
 
 /// A sound machine that is small, with one device of each kind.

@@ -11,7 +11,7 @@
 //! not their share of memory. Where that would be too much of a small memory, all of them shrink
 //! together.
 
-use super::Machine;
+use super::description::Machine;
 use highwater_units::Bytes;
 
 /// A scaled node keeps this much for each CPU of the machine, in MiB: 512 frames, so that frames

@@ -1,100 +1,101 @@
-//! Taking the free frames of a pageblock away, for compaction to move pages to.
+//! Takes free frames away for compaction: as targets for pages, or as part of a block.
 //!
-//! Which frames are free is looked at without the part's lock, and again with it. How long the lock
-//! is held is what the documents of 2012 are about: over a whole pageblock, or from the first free
-//! block on.
+//! Which frames are free is read without the part's lock, and again with it.
 
-use super::{Buddy, Part, Parts, Standing};
+use super::{Part, Parts, Summary};
 use crate::frame::Mobility;
-use crate::zone::PAGEBLOCK;
+use crate::zone::buddy::Buddy;
 use crate::zone::map::Map;
-use highwater_platform::{Atomic, Guard, Lock, Platform};
+use crate::zone::mobility::PAGEBLOCK;
+use highwater_platform::{Atomic, Guard, Lock, Locks, Platform};
 use highwater_units::{CpuId, Order, Pfn};
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// From where on a scanner holds a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// From the first frame of what it scans.
-    Early,
-    /// From the first frame that it wants.
-    Late,
-}
-
-/// What a scanner does about a lock that others have.
+/// How a scanner reacts to a contended lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
-    /// It gives up.
+    /// It aborts.
     Aborts,
     /// It waits.
     Waits,
 }
 
-/// Places for a block of which a part says at most so many.
+/// Most candidate regions that a part reports.
 const REGIONS_MAX: usize = 16;
-/// Counts of pageblocks in a line of memory.
+/// Pageblock counts in a cache line.
 const COUNTS_PER_LINE: usize = 32;
-/// Free pieces it looks at for them.
+/// Most free blocks it looks at to find them.
 const PIECES_MAX: usize = 64;
-/// Free blocks it looks at for each frame that is wanted, at most, and beside them.
+/// Further free blocks it looks at for each wanted frame.
 const LOOKS_PER_FRAME: usize = 2;
 
-/// Whether who takes free blocks wants another.
+/// Whether a caller that takes free blocks wants another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// It does.
+    /// It wants another.
     More,
     /// It has enough.
     NoMore,
 }
 
-/// Where pages may go that make room for a block.
+/// Pageblocks to which the pages of a region move that is being emptied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refuge {
-    /// To pageblocks that can be no block, as some frame in them stays.
-    Spoiled,
-    /// To those that have no more free frames than `free`, and are not in `region`, which is what
-    /// is being emptied.
+pub enum Destination {
+    /// Pageblocks with frames that cannot move: they will not become free.
+    Unmovable,
+    /// Pageblocks outside `region` with at most `free` free frames.
     Fuller {
-        /// What is being emptied.
+        /// The region that is being emptied.
         region: Range<u32>,
-        /// Free frames of it.
+        /// Its free frames.
         free: u32,
     },
 }
 
-impl Refuge {
-    /// Decides, about the pageblock of a place in a part that begins with `first`.
+impl Destination {
+    /// Whether the pageblock of a frame suits, given by its place in the part that starts at
+    /// `first`.
     fn suits(&self, map: &Map, first: Pfn, place: u32) -> bool {
         let pageblock = place / PAGEBLOCK;
         match self {
-            Refuge::Spoiled => map.staying(pageblock) > 0,
-            Refuge::Fuller { region, free } => {
+            Destination::Unmovable => map.unmovable(pageblock) > 0,
+            Destination::Fuller { region, free } => {
                 !region.contains(&(first.0 + place)) && map.free(pageblock) <= *free
             }
         }
     }
 }
 
-/// What came of scanning a pageblock for free frames.
+/// The result of a scan for free frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeScan {
-    /// Frames that were looked at; of a free block only the first.
+    /// Frames that were looked at: of a free block, only the first.
     pub scanned: u32,
     /// Frames that were taken.
     pub isolated: u32,
-    /// Whether a lock was given up for: the rest was not looked at.
+    /// Whether the scan ended early at a contended lock.
     pub contended: bool,
 }
 
+/// A part's lock, held.
+pub(super) type PartGuard<'a, P> = <<P as Locks>::Lock<Buddy> as Lock<Buddy>>::Guard<'a>;
+
 impl<P: Platform> Part<P> {
-    /// Regions of whole pageblocks with most free frames, but not all, and none that stays, without
-    /// the lock.
+    /// Takes the lock; `None` if it is contended and the caller does not wait.
+    pub(super) fn enter(&self, contention: Contention) -> Option<PartGuard<'_, P>> {
+        match contention {
+            Contention::Aborts => self.buddy.try_lock(),
+            Contention::Waits => Some(self.buddy.lock()),
+        }
+    }
+
+    /// Regions of whole pageblocks without unmovable frames that are free in part, those with most
+    /// free frames first. Reads the counts without the lock.
     fn freest(&self, platform: &P, order: Order) -> Vec<u32> {
         let whole = self.map.frames() >> order.0;
-        // Frames that are free, and those that stay.
+        // Two counts of each pageblock: free and unmovable frames.
         platform.scans(2 * (whole as usize).div_ceil(COUNTS_PER_LINE));
         let mut best: Vec<(Reverse<u32>, u32)> = Vec::with_capacity(REGIONS_MAX + 1);
         for place in (0..whole).map(|region| region << order.0) {
@@ -103,7 +104,7 @@ impl<P: Platform> Part<P> {
             let suits = |pageblock| {
                 !self.map.skips(pageblock)
                     && self.map.mobility(pageblock) == Mobility::Movable
-                    && self.map.staying(pageblock) == 0
+                    && self.map.unmovable(pageblock) == 0
             };
             let candidate = (Reverse(free), place);
             let is_better = best.len() < REGIONS_MAX || best.last() > Some(&candidate);
@@ -117,7 +118,7 @@ impl<P: Platform> Part<P> {
         best.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Regions that the largest free blocks lie in.
+    /// The regions around the largest free blocks.
     fn around_pieces(&self, order: Order) -> Vec<u32> {
         let mut regions = Vec::with_capacity(REGIONS_MAX);
         self.with(|buddy| {
@@ -135,8 +136,8 @@ impl<P: Platform> Part<P> {
         regions
     }
 
-    /// Small free blocks of pageblocks that suit, as of a moment ago, by their places: until they
-    /// have `wanted` frames. The smallest come first; and how many were looked at.
+    /// Small free blocks in pageblocks that suit, the smallest first, until they have `wanted`
+    /// frames; and how many blocks were looked at.
     fn pieces(
         &self,
         buddy: &Buddy,
@@ -156,8 +157,8 @@ impl<P: Platform> Part<P> {
         (chosen, count)
     }
 
-    /// A free block of one of the orders that `fits`, the smallest first, of those that come first
-    /// on the lists; and how many were looked at.
+    /// The smallest free block of these orders that `fits`, among the first ones on the lists; and
+    /// how many blocks were looked at.
     fn piece(&self, orders: Range<u8>, fits: impl Fn(u32) -> bool) -> (Option<u32>, usize) {
         let (mut chosen, mut left) = (None, PIECES_MAX);
         self.with(|buddy| {
@@ -177,13 +178,13 @@ impl<P: Platform> Parts<P> {
         self.parts.iter().map(|part| part.map.pageblocks()).sum()
     }
 
-    /// The map that a pageblock is in, its number there, and the first frame of that part.
+    /// The part of a pageblock, and its number there.
     fn at(&self, pageblock: u32) -> (usize, u32) {
         let each = self.parts[0].map.pageblocks();
         ((pageblock / each) as usize, pageblock % each)
     }
 
-    fn first_of(&self, part: usize) -> Pfn {
+    pub(super) fn first_of(&self, part: usize) -> Pfn {
         self.range.first.offset(part as u32 * self.each)
     }
 
@@ -201,25 +202,25 @@ impl<P: Platform> Parts<P> {
         first + frames.start..first + frames.end
     }
 
-    /// What is known of a pageblock, without a lock.
+    /// The map of a pageblock's part, to be read without the lock, and its number there.
     pub(in crate::zone) fn map_of(&self, pageblock: u32) -> (&Map, u32) {
         let (part, own) = self.at(pageblock);
         (&self.parts[part].map, own)
     }
 
-    /// Compaction leaves no pageblock out.
+    /// Clears all skip bits.
     pub(in crate::zone) fn clear_skips(&self) {
         self.parts.iter().for_each(|part| part.map.clear_skips());
     }
 
-    /// The order of the free block that starts with a frame, without a lock: a moment ago.
+    /// The order of the free block that starts at a frame. Racy: no lock is held.
     pub(in crate::zone) fn free_at(&self, pfn: Pfn) -> Option<Order> {
         let part = self.part_of(pfn);
         self.parts[part].map.head(pfn.0 - self.first_of(part).0)
     }
 
-    /// Calls `found` with the places of blocks of `order` that are free in part, the most promising
-    /// first, a part after the other, while it says so. What compaction leaves out is left out.
+    /// Calls `found` with regions of `order` that are free in part, the most promising of each part
+    /// first, until it returns `false`. Leaves out pageblocks whose skip bit is set.
     pub(in crate::zone) fn each_region(
         &self,
         platform: &P,
@@ -239,8 +240,8 @@ impl<P: Platform> Parts<P> {
         }
     }
 
-    /// A free block for movable contents of one of the orders that `fits`, the smallest first, as
-    /// of a moment ago; and how many were looked at. What lies deep in a long list is not found.
+    /// The smallest free movable block of these orders that `fits`, and how many blocks were looked
+    /// at. Only the first blocks of a long list are. Racy: the lock is not held afterwards.
     pub(in crate::zone) fn find_block(
         &self,
         cpu: CpuId,
@@ -249,7 +250,7 @@ impl<P: Platform> Parts<P> {
     ) -> (Option<Pfn>, usize) {
         let mut seen = 0;
         let has = |index: &usize| {
-            let filled = self.parts[*index].standing().filled();
+            let filled = self.parts[*index].summary().filled();
             let smallest = filled.smallest(Order(orders.start), Mobility::Movable);
             smallest.is_some_and(|order| order.0 < orders.end)
         };
@@ -263,13 +264,12 @@ impl<P: Platform> Parts<P> {
         (found, seen)
     }
 
-    /// Takes small free blocks for movable contents off the lists, a part after the other, of
-    /// pageblocks that suit `refuge`, until they have `wanted` frames, and while `mark` stay free
-    /// in the zone; calls `taken` with each.
+    /// Takes small free movable blocks in pageblocks that suit `destination`, until they have
+    /// `wanted` frames, while `mark` frames stay free in the zone; calls `taken` with each.
     pub(in crate::zone) fn take_pieces(
         &self,
         cpu: CpuId,
-        (wanted, refuge): (usize, &Refuge),
+        (wanted, destination): (usize, &Destination),
         (contention, mark): (Contention, u32),
         mut taken: impl FnMut(Pfn, Order),
     ) -> FreeScan {
@@ -280,19 +280,15 @@ impl<P: Platform> Parts<P> {
                 break;
             }
             let (part, first) = (&self.parts[index], self.first_of(index));
-            let entered = match contention {
-                Contention::Aborts => part.buddy.try_lock(),
-                Contention::Waits => Some(part.buddy.lock()),
-            };
-            let Some(mut buddy) = entered else {
+            let Some(mut buddy) = part.enter(contention) else {
                 scan.contended = true;
                 continue;
             };
-            let suits = |place| refuge.suits(&part.map, first, place);
+            let suits = |place| destination.suits(&part.map, first, place);
             let (places, looked) = part.pieces(&buddy, missing, suits);
             scan.scanned += looked as u32;
             for place in places {
-                let order = part.map.head(place).expect("it is free, and its part is held");
+                let order = part.map.head(place).expect("it is free while the lock is held");
                 let count = order.frames();
                 if self.reserve(mark, |spare| if spare < count { 0 } else { count }) > 0 {
                     buddy.take(first.offset(place), order);
@@ -301,36 +297,34 @@ impl<P: Platform> Parts<P> {
                 }
             }
             buddy.visits(looked);
-            part.standing.store(Standing::of(&buddy).0, Relaxed);
+            part.summary.store(Summary::of(&buddy).0, Relaxed);
         }
         scan
     }
 
     /// Takes the free blocks among `frames`, which lie in one pageblock, while `mark` frames stay
-    /// free in the zone; calls `taken` with each, until it wants no more.
+    /// free in the zone; calls `taken` with each, until it returns [`Wanted::NoMore`]. The lock is
+    /// taken at the first free block.
     pub(in crate::zone) fn isolate(
         &self,
         platform: &P,
         frames: Range<u32>,
-        (hold, contention): (Hold, Contention),
+        contention: Contention,
         mark: u32,
         mut taken: impl FnMut(Pfn, Order) -> Wanted,
     ) -> FreeScan {
         let index = self.part_of(Pfn(frames.start));
         let (part, first) = (&self.parts[index], self.first_of(index).0);
-        let enter = || match contention {
-            Contention::Aborts => part.buddy.try_lock(),
-            Contention::Waits => Some(part.buddy.lock()),
-        };
         let (mut scan, mut held, mut charged) = (FreeScan::default(), None, 0);
         let mut at = frames.start;
         while at < frames.end && !scan.contended {
             let free = part.map.head(at - first);
-            if held.is_none() && (hold == Hold::Early || free.is_some()) {
+            if held.is_none() && free.is_some() {
                 platform.scans((scan.scanned - charged) as usize);
                 charged = scan.scanned;
-                held = enter();
+                held = part.enter(contention);
                 scan.contended = held.is_none();
+                // The block may have gone before the lock was taken.
                 continue;
             }
             scan.scanned += 1;
@@ -338,21 +332,35 @@ impl<P: Platform> Parts<P> {
                 at += 1;
                 continue;
             };
-            let count = order.frames();
-            if self.reserve(mark, |spare| if spare < count { 0 } else { count }) > 0 {
-                buddy.take(Pfn(at), order);
-                buddy.visits(1);
-                scan.isolated += count;
+            if self.take_block(buddy, Pfn(at), order, mark) {
+                scan.isolated += order.frames();
                 if taken(Pfn(at), order) == Wanted::NoMore {
                     break;
                 }
             }
-            at += count;
+            at += order.frames();
         }
         platform.scans((scan.scanned - charged) as usize);
         if let Some(buddy) = &held {
-            part.standing.store(Standing::of(buddy).0, Relaxed);
+            part.summary.store(Summary::of(buddy).0, Relaxed);
         }
         scan
+    }
+
+    /// Takes a free block, if `mark` frames stay free in the zone; returns whether it did.
+    pub(super) fn take_block(
+        &self,
+        buddy: &mut PartGuard<'_, P>,
+        first: Pfn,
+        order: Order,
+        mark: u32,
+    ) -> bool {
+        let count = order.frames();
+        let reserved = self.reserve(mark, |spare| if spare < count { 0 } else { count });
+        if reserved > 0 {
+            buddy.take(first, order);
+            buddy.visits(1);
+        }
+        reserved > 0
     }
 }

@@ -10,7 +10,7 @@
 //! objects as asked are alive throughout. Locks: none but those of the channels of pairs.
 
 use super::heap::{Heap, Look, Object, Wrong};
-use crate::bench::{Trouble, size};
+use crate::commands::bench::common::{Trouble, size};
 use clap::{Args, ValueEnum};
 use highwater_units::{Bytes, Prng};
 use procfs::process::Process;

@@ -1,7 +1,7 @@
 //! All runs as a table: a row for each load and allocator, and its ratios to the best of the load.
 
-use super::{AllocatorRun, MallocFigures};
-use crate::commands::bench::name_of;
+use super::figures::{AllocatorRun, MallocFigures};
+use crate::commands::bench::common::name_of;
 use highwater_command::counted;
 use highwater_lab::report::unit::Unit;
 use highwater_units::Bytes;
@@ -90,7 +90,8 @@ fn heading(figures: &MallocFigures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::malloc::{Allocator, Load, LoadFigures, Paging};
+    use crate::commands::bench::malloc::figures::{Allocator, Paging};
+    use crate::commands::bench::malloc::load::{Load, LoadFigures};
 
     fn run(allocator: Allocator, ns: f64, paged: u64) -> AllocatorRun {
         let figures = LoadFigures {

@@ -1,0 +1,96 @@
+//! Mapping held pages, the last step of a fault.
+//!
+//! ```text
+//! install      frames that were just allocated: owners, LRU, map
+//! map          frames that belong to the pages already
+//! map_first    some of them; the others stay in memory, marked as read ahead
+//! ```
+
+use super::access::Served;
+use super::refault::note_anon;
+use crate::lru::{Kind, List};
+use crate::machine::Machine;
+use crate::space::{Entry, Held};
+use crate::stats::Counter;
+use crate::swap::Source;
+use highwater_platform::{Platform, Protection, Recency, Stop};
+use highwater_units::FrameList;
+
+/// Gives frames to held anonymous pages, adds them to the LRU and maps them.
+pub(super) fn install<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    frames: &FrameList,
+    protection: Protection,
+    served: Served,
+) -> Served {
+    adopt(m, &held, frames);
+    // On the LRU before the entries are released: a thread that then drops a page finds its frame.
+    m.add_to_lru(frames, List::ActiveAnon);
+    if served == Served::Major {
+        note_anon(m, frames);
+    }
+    map(m, held, frames, protection, served)
+}
+
+/// Sets the owners of frames: the held pages.
+pub(super) fn adopt<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList) {
+    for (index, pfn) in frames.iter().enumerate() {
+        m.adopt(*pfn, held.owner(index));
+    }
+}
+
+/// Maps the frames of held pages. A page that cannot be mapped now stays in memory, and its next
+/// access faults again. Returns `served`, or [`Served::Again`] if the first page is not mapped.
+pub(super) fn map<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    frames: &FrameList,
+    protection: Protection,
+    served: Served,
+) -> Served {
+    map_first(m, held, frames, frames.len(), protection, served)
+}
+
+/// [`map`] for the first `count` frames; marks the other pages as read ahead.
+pub(super) fn map_first<P: Platform>(
+    m: &Machine<P>,
+    held: Held<'_, P>,
+    frames: &FrameList,
+    count: usize,
+    protection: Protection,
+    served: Served,
+) -> Served {
+    let (space, first, count) = (held.space().id(), held.first(), count.min(frames.len()));
+    let progress = m.platform.map(space, first, &frames[..count], protection);
+    if let Some(stop) = progress.stop {
+        debug_assert!(stop == Stop::Vanished, "page {first:?} cannot be mapped: {stop:?}");
+        m.count(Counter::MapRefused, 1);
+    }
+    let kind = held.space().backing().kind();
+    let source = match (served, kind) {
+        (Served::Major, Kind::Anon) => Source::Device,
+        _ => Source::Memory,
+    };
+    m.swap.streams.expect(space, first.offset(count as u64), count, source);
+    // With accessed bits the first use of each page is seen, and the mark tells a readahead hit.
+    let marks = m.platform.recency() == Recency::AccessedBit;
+    held.release(|index, was| {
+        let entry = match protection {
+            Protection::ReadWrite if index < count => Entry::resident(frames[index]).dirty(),
+            Protection::ReadOnly | Protection::ReadWrite => Entry::resident(frames[index]),
+        };
+        // One page of a large page stays part of it.
+        let entry = if was.is_large_resident() { entry.large() } else { entry };
+        let entry = if was.is_referenced() { entry.referenced() } else { entry };
+        let entry = match (index < progress.done, kind) {
+            (true, Kind::Anon) => entry.mapped().accessed(),
+            // A file's page is accessed when its reader uses it, not when it is read ahead.
+            (true, Kind::File) => entry.mapped(),
+            (false, _) => entry,
+        };
+        let unused = index > 0 && marks && (served == Served::Major || was.is_ahead());
+        if unused || index >= count { entry.ahead() } else { entry }
+    });
+    if progress.done == 0 { Served::Again } else { served }
+}

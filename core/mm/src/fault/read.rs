@@ -1,0 +1,126 @@
+//! Device reads for a fault or for readahead: which pages are read together, the transfers, and
+//! what becomes of the slots.
+//!
+//! ```text
+//! extend_swapped, within_end   which held pages to read
+//! read_run -- read             one transfer for each stretch of adjacent slots, all in flight
+//! keep_or_free_slots           afterwards
+//! ```
+
+use crate::error::FaultError;
+use crate::machine::Machine;
+use crate::phase;
+use crate::space::{Access, Held, Page, Pinned};
+use highwater_platform::{Io, IoError, Platform, Protection};
+use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot};
+
+/// Holds the next page too, if it is swapped to the device and not in the swap cache.
+pub(super) fn extend_swapped<P: Platform>(
+    m: &Machine<P>,
+    held: &mut Held<'_, P>,
+    device: u8,
+) -> Option<Slot> {
+    let on_device = |page| match page {
+        Page::Swapped(slot) if slot.device == device => Some(slot),
+        _ => None,
+    };
+    let len = held.len();
+    if !held.extend(Pinned::Refuse, |entry| on_device(entry.page()).is_some()) {
+        return None;
+    }
+    let slot = on_device(held.entries()[len].page()).expect("just seen");
+    // Checked while the entry is held: before that, the page could be read and swapped out again,
+    // to the same slot.
+    if m.swap.is_cached(slot) {
+        held.truncate(len);
+        return None;
+    }
+    Some(slot)
+}
+
+/// Releases held pages that lie beyond the end of their file.
+///
+/// # Errors
+/// The first page does; all are still held.
+pub(super) fn within_end<P: Platform>(held: &mut Held<'_, P>) -> Result<(), FaultError> {
+    match held.space().end().0.saturating_sub(held.first().0) {
+        0 => Err(FaultError::BeyondEnd),
+        left => {
+            held.truncate(left.min(RUN_PAGES_MAX as u64) as usize);
+            Ok(())
+        }
+    }
+}
+
+/// Reads the slots of held pages into frames: the first page, and as many after it as have frames
+/// and can be read. Keeps and returns only these.
+pub(super) fn read_run<P: Platform>(
+    m: &Machine<P>,
+    held: &mut Held<'_, P>,
+    slots: &[Slot; RUN_PAGES_MAX],
+    mut frames: FrameList,
+) -> Result<FrameList, FaultError> {
+    loop {
+        held.truncate(frames.len());
+        let results = read(m, &slots[..frames.len()], &frames);
+        match results[0] {
+            Err(error) if frames.len() == 1 => {
+                m.free(&frames);
+                return Err(FaultError::Read(error));
+            }
+            // The unreadable page may be a neighbour: retry with this page alone.
+            Err(_) => {
+                m.free(&frames[1..]);
+                frames.truncate(1);
+            }
+            Ok(()) => {
+                let good = results[..frames.len()].iter().take_while(|r| r.is_ok()).count();
+                m.free(&frames[good..]);
+                frames.truncate(good);
+                held.truncate(good);
+                return Ok(frames);
+            }
+        }
+    }
+}
+
+/// The result for each page.
+pub(super) type Results = [Result<(), IoError>; RUN_PAGES_MAX];
+
+/// Reads up to 16 slots of a device into as many frames.
+pub(super) fn read<P: Platform>(m: &Machine<P>, slots: &[Slot], frames: &[Pfn]) -> Results {
+    let _phase = m.enter(phase::SWAP_IN);
+    let mut batch = [Io::new(0, FrameList::default()); RUN_PAGES_MAX];
+    let mut ios = 0;
+    let mut at = 0;
+    for stretch in slots.chunk_by(|a, b| a.index + 1 == b.index) {
+        let list = frames[at..at + stretch.len()].iter().copied().collect();
+        batch[ios] = Io::new(stretch[0].index, list);
+        (ios, at) = (ios + 1, at + stretch.len());
+    }
+    m.swap.read(&m.platform, &m.stats, slots[0].device, &mut batch[..ios]);
+    let mut results = [Ok(()); RUN_PAGES_MAX];
+    let each = batch[..ios].iter().flat_map(|io| io.frames.iter().map(|_| io.result));
+    results.iter_mut().zip(each).for_each(|(result, of_io)| *result = of_io);
+    results
+}
+
+/// Keeps the slots of pages that were loaded from, so that they can be evicted without a write;
+/// frees those of pages that were stored to. Returns the protection that this requires.
+pub(super) fn keep_or_free_slots<P: Platform>(
+    m: &Machine<P>,
+    slots: &[Slot],
+    frames: &[Pfn],
+    access: Access,
+) -> Protection {
+    let _phase = m.enter(phase::SWAP_IN);
+    let keep = access == Access::Read && m.swap.retains(slots[0]);
+    for (slot, pfn) in slots.iter().zip(frames) {
+        if keep {
+            m.frames.set_slot(*pfn, Some(*slot));
+        } else {
+            m.release_slot(*slot);
+        }
+    }
+    if keep { Protection::ReadOnly } else { Protection::ReadWrite }
+}

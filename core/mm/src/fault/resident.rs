@@ -1,0 +1,125 @@
+//! Faults on pages that are in memory: unmapped ones, stores to clean ones, and vanished ones.
+
+use super::access::{Fault, Served};
+use super::file_readahead;
+use super::map::map;
+use super::request;
+use crate::large::split;
+use crate::lru::Kind;
+use crate::machine::Machine;
+use crate::space::{Access, Backing, Entry, Held, Page, Pinned, Space};
+use crate::stats::Counter;
+use crate::swap::Source;
+use highwater_platform::{Platform, Protection, Stop};
+use highwater_units::{FrameList, RUN_PAGES_MAX, Vpn};
+
+/// Maps a page that was unmapped to see whether it is used, or was read ahead, and like pages after
+/// it.
+pub(super) fn remap<P: Platform>(
+    m: &Machine<P>,
+    mut held: Held<'_, P>,
+    fault: Fault,
+    window: usize,
+) -> Served {
+    let window = first_use(m, &held, fault, window);
+    let dirty = held.entries()[0].is_dirty();
+    let alike = |entry: Entry| {
+        let unmapped = matches!(entry.page(), Page::Resident(_)) && !entry.is_mapped();
+        unmapped && entry.is_dirty() == dirty
+    };
+    while held.len() < window && held.extend(Pinned::Refuse, alike) {}
+    let frame = |entry: &Entry| match entry.page() {
+        Page::Resident(pfn) => pfn,
+        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages were held"),
+    };
+    let frames: FrameList = held.entries().iter().map(frame).collect();
+    m.count(Counter::PgRefault, frames.len() as u64);
+    let protection = match fault.access {
+        Access::Read if !dirty => Protection::ReadOnly,
+        _ => Protection::ReadWrite,
+    };
+    if protection == Protection::ReadWrite {
+        frames.iter().for_each(|pfn| m.forget_slot(*pfn));
+    }
+    map(m, held, &frames, protection, Served::Minor)
+}
+
+/// If the page was read ahead, counts the hit and continues readahead. Returns how many pages to
+/// map.
+fn first_use<P: Platform>(
+    m: &Machine<P>,
+    held: &Held<'_, P>,
+    fault: Fault,
+    window: usize,
+) -> usize {
+    match held.space().backing() {
+        _ if !held.entries()[0].is_ahead() => window,
+        Backing::Anonymous => {
+            m.count(Counter::SwapRaHit, 1);
+            m.swap.slot_windows.hit(m.cpu());
+            if window == RUN_PAGES_MAX {
+                request::continue_from_marker(m, held.space().id(), fault);
+            }
+            window
+        }
+        Backing::File { device } => {
+            file_readahead::at_marker(m, held.space(), fault, device);
+            // All pages that were left unmapped with it, so that none is taken for a marker.
+            RUN_PAGES_MAX.min(fault.room())
+        }
+    }
+}
+
+/// Makes a clean page writable: it will differ from its slot or its place in the file. A sequential
+/// writer of a file also gets the pages after it, which were mapped for reading.
+pub(super) fn allow_write<P: Platform>(
+    m: &Machine<P>,
+    mut held: Held<'_, P>,
+    window: usize,
+) -> Served {
+    let clean = |entry: Entry| {
+        let there = matches!(entry.page(), Page::Resident(_)) && entry.is_mapped();
+        there && !entry.is_dirty()
+    };
+    let window = match held.space().backing().kind() {
+        Kind::Anon => 1,
+        Kind::File => window,
+    };
+    while held.len() < window && held.extend(Pinned::Refuse, clean) {}
+    let space = held.space().id();
+    for (index, entry) in held.entries().iter().enumerate() {
+        if let Page::Resident(pfn) = entry.page() {
+            m.forget_slot(pfn);
+        }
+        m.platform.allow_write(space, held.first().offset(index as u64));
+    }
+    if held.space().backing().kind() == Kind::File {
+        let next = held.first().offset(held.len() as u64);
+        m.swap.streams.expect(space, next, held.len(), Source::Memory);
+    }
+    held.release(|_, was| was.dirty());
+    Served::Minor
+}
+
+/// Updates the entry of a page that is mapped by its entry but not there. If the program dropped
+/// the page by a call that the manager did not see, the page becomes absent. If the platform still
+/// has it in its frame, the page becomes unmapped, and the fault maps it again.
+pub(super) fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+    if space.entry(vpn).is_large_resident() {
+        split(m, space, vpn);
+    }
+    let held = space.hold(vpn);
+    let entry = held.entries()[0];
+    let Page::Resident(pfn) = entry.page() else { return };
+    if entry.is_large() || !entry.is_mapped() || m.platform.holds(space.id(), vpn) {
+        return;
+    }
+    match m.platform.unmap(space.id(), vpn, &[pfn]).stop {
+        Some(Stop::Vanished) => {
+            m.abandon(pfn);
+            held.release(|_, _| Entry::ABSENT);
+        }
+        None => held.release(|_, was| was.unmapped()),
+        Some(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => {}
+    }
+}

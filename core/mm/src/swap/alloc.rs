@@ -1,0 +1,188 @@
+//! How a slot is chosen: [`Device::search`].
+//!
+//! A CPU allocates from a cluster of its own, so that its pages get adjacent slots and CPUs stay
+//! apart. When that cluster has no free slot after the last one taken, the CPU looks
+//! 1. on two lists for a cluster that becomes its own. On a device with a queue: free clusters,
+//!    then sparse ones, because long runs pay. On a device that is memory: sparse clusters, then
+//!    free ones, so that the device takes at most about twice the memory of its pages;
+//! 2. in its cluster from the start, for slots that were freed;
+//! 3. on the list of non-full clusters, then again on the free list;
+//! 4. in the clusters that other CPUs own.
+//!
+//! A rotational device has one cluster for all CPUs, so that pages written at the same time lie
+//! together: after it the next free cluster upwards, then slot by slot from the last one on.
+//!
+//! Which device comes first is decided in `order.rs`; aligned runs of slots are `large.rs`'s.
+
+use super::cluster::{CLUSTER_SLOTS, ClusterMap};
+use super::device::Device;
+use super::lists::List;
+use super::position::{Fallback, Position};
+use super::standing::Turn;
+use highwater_platform::{Atomic, Guard, Latency, Lock, Medium, Platform};
+use highwater_units::{CpuId, Pfn, Slot};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The frames that need slots, and the CPU that allocates.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) cpu: CpuId,
+    pub(super) frames: &'a [Pfn],
+}
+
+/// The first slot, and how many adjacent ones were taken.
+type Found = (u32, usize);
+
+impl<P: Platform> Device<P> {
+    /// Takes slots for the first of `frames`: adjacent, count 1, in the swap cache. Returns the
+    /// first slot and how many.
+    pub(super) fn alloc(&self, cpu: CpuId, frames: &[Pfn], turn: Turn) -> Option<(Slot, usize)> {
+        let most = self.standing.allows(frames.len(), turn);
+        if most == 0 || !self.info().gives_slots() {
+            return None;
+        }
+        let (first, taken) = self.search(Wanted { cpu, frames: &frames[..most] })?;
+        if turn == Turn::Last {
+            self.standing.tries();
+        }
+        Some((self.slot(first), taken))
+    }
+
+    /// The allocation order (see the head of this file). `None` if all slots are used.
+    pub(super) fn search(&self, wanted: Wanted<'_>) -> Option<Found> {
+        let mine = usize::from(wanted.cpu.0) % self.cpus.len();
+        let near = self.with_cpu(mine, |own| self.from_rest(own, wanted));
+        if near.is_some() || self.usage.is_full() {
+            return near;
+        }
+        let anywhere = || match &self.fallback {
+            Fallback::Lists => self.from_lists(mine, wanted).or_else(|| self.from_others(wanted)),
+            Fallback::Scan(start) => self.with_cpu(mine, |own| {
+                self.from_list(own, List::Free, wanted).or_else(|| self.scan(start, wanted))
+            }),
+            #[cfg(feature = "history")]
+            Fallback::ScanPerCpu(starts) => self.with_cpu(mine, |own| {
+                let free = self.from_list(own, List::Free, wanted);
+                free.or_else(|| starts.scan(mine, |start| self.scan_from(start, wanted)))
+            }),
+        };
+        // A second search before the device counts as full: `usage` notices slots that are freed
+        // behind it.
+        let found = anywhere().or_else(|| {
+            self.usage.begin_search(wanted.cpu);
+            anywhere()
+        });
+        match found {
+            Some(_) => self.usage.found_room(),
+            None => self.usage.found_none(wanted.cpu),
+        }
+        found
+    }
+
+    /// Steps 1 to 3: a cluster that becomes the CPU's own, or the own one from its start.
+    fn from_lists(&self, mine: usize, wanted: Wanted<'_>) -> Option<Found> {
+        let first = match self.info().latency {
+            // A file that may not grow has room in the slots that were written before.
+            Latency::Asynchronous if !self.standing.is_open() => [List::Sparse, List::Nonfull],
+            Latency::Asynchronous => [List::Free, List::Sparse],
+            Latency::Synchronous => [List::Sparse, List::Free],
+        };
+        self.with_cpu(mine, |own| {
+            self.from_list(own, first[0], wanted)
+                .or_else(|| self.from_list(own, first[1], wanted))
+                .or_else(|| self.from_start(own, wanted))
+                .or_else(|| self.from_list(own, List::Nonfull, wanted))
+                .or_else(|| self.from_list(own, List::Free, wanted))
+        })
+    }
+
+    /// Step 4: from the clusters that CPUs own.
+    fn from_others(&self, wanted: Wanted<'_>) -> Option<Found> {
+        let of = |cpu| self.with_cpu(cpu, |other| self.from_start(other, wanted));
+        (0..self.cpus.len()).find_map(of)
+    }
+
+    /// From the first free slots at or after `start`, around the device; moves `start` behind them.
+    fn scan(&self, start: &P::Atomic<u32>, wanted: Wanted<'_>) -> Option<Found> {
+        let (slot, taken) = self.scan_from(start.load(Relaxed), wanted)?;
+        let next = slot + taken as u32;
+        start.store(if next < self.info().pages { next } else { 0 }, Relaxed);
+        Some((slot, taken))
+    }
+
+    fn scan_from(&self, start: u32, wanted: Wanted<'_>) -> Option<Found> {
+        let count = self.clusters.len() as u32;
+        let first = start / CLUSTER_SLOTS;
+        // The first cluster comes twice: from `start` on, and last from its first slot on.
+        (0..=count).find_map(|step| {
+            let cluster = (first + step) % count;
+            let next = if step == 0 { (start % CLUSTER_SLOTS) as u16 } else { 0 };
+            self.take(&mut Position { cluster, next }, wanted)
+        })
+    }
+
+    /// Calls `act` with the cluster that a CPU owns, under that CPU's lock.
+    fn with_cpu<R>(&self, cpu: usize, act: impl FnOnce(&mut Option<Position>) -> R) -> R {
+        let mut own = self.cpus[cpu].lock();
+        own.visits(1);
+        act(&mut own)
+    }
+
+    /// From the CPU's cluster, after the slots that it took last.
+    fn from_rest(&self, own: &mut Option<Position>, wanted: Wanted<'_>) -> Option<Found> {
+        let unfinished = |at: &&mut Position| at.next < self.slots_of(at.cluster);
+        own.as_mut().filter(unfinished).and_then(|at| self.take(at, wanted))
+    }
+
+    /// From a CPU's cluster, from its first slot on.
+    fn from_start(&self, own: &mut Option<Position>, wanted: Wanted<'_>) -> Option<Found> {
+        let at = own.as_mut()?;
+        at.next = 0;
+        self.take(at, wanted)
+    }
+
+    /// From a cluster of a list, which becomes the CPU's own.
+    fn from_list(
+        &self,
+        own: &mut Option<Position>,
+        list: List,
+        wanted: Wanted<'_>,
+    ) -> Option<Found> {
+        while let Some(cluster) = self.adopt(own, list) {
+            let at = own.insert(Position { cluster, next: 0 });
+            if let Some(found) = self.take(at, wanted) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Takes a cluster from a list and puts the CPU's own back; keeps it if the list is empty.
+    fn adopt(&self, own: &mut Option<Position>, list: List) -> Option<u32> {
+        let next = own.map_or(0, |own| own.cluster + 1);
+        let taken = self.with_lists(|lists| match self.info().medium {
+            Medium::SolidState => lists.take(list),
+            Medium::Rotational => lists.take_from(list, next),
+        })?;
+        if let Some(old) = own.take() {
+            let map = self.clusters[old.cluster as usize].lock();
+            map.visits(1);
+            self.with_lists(|lists| lists.put(old.cluster, self.list_of(old.cluster, &map)));
+        }
+        Some(taken)
+    }
+
+    /// Takes free slots of a cluster and adds their frames to the swap cache.
+    fn take(&self, at: &mut Position, wanted: Wanted<'_>) -> Option<Found> {
+        let len = self.slots_of(at.cluster);
+        let mut map = self.clusters[at.cluster as usize].lock();
+        let found = map.take(at.next, len, wanted.frames.len());
+        map.visits(ClusterMap::visited(at.next, len, found));
+        let (first, taken) = found?;
+        at.next = first + taken;
+        self.usage.add(wanted.cpu, i64::from(taken));
+        let slot = at.cluster * CLUSTER_SLOTS + u32::from(first);
+        self.cache.fill(slot, &wanted.frames[..usize::from(taken)]);
+        Some((slot, usize::from(taken)))
+    }
+}

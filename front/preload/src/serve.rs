@@ -1,0 +1,228 @@
+//! Starts the manager of a process, and answers its server which pages belong to whom.
+
+use crate::calls::Calls;
+use crate::changes::Changes;
+use crate::dump::Dump;
+use crate::end::{end, kill_program, say};
+use crate::hints::Hints;
+use crate::mapped::{Files, PLACES};
+use crate::process::{Process, SPACE, running};
+use crate::regions::{Regions, Use};
+use crate::report::Reporter;
+use crate::{dump, heap, ranges};
+use highwater_devices::{Area, Device};
+use highwater_mm::stats::Counter;
+use highwater_mm::{Config, FaultError, Manager, Range};
+use highwater_os::helper::Program as Served;
+use highwater_serve::{Owner, Part, Server};
+use highwater_session::{MapFiles, Mapping as Wanted, Settings};
+use highwater_uffd::api::Source;
+use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
+use highwater_units::{Bytes, SpaceId, Vpn};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// Everything a process is served with.
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) program: Served,
+    pub(crate) devices: Vec<Box<dyn Device>>,
+    /// How many of the devices, from the first, belong to an ancestor.
+    pub(crate) inherited: usize,
+    pub(crate) source: Source,
+    pub(crate) site: Site,
+    /// Length of the range.
+    pub(crate) pages: u64,
+    pub(crate) regions: Regions,
+    pub(crate) holds: Vec<RawFd>,
+}
+
+impl Process {
+    pub(crate) fn start(settings: Settings, program: Served) -> Result<Process, String> {
+        let devices = open_devices(&settings)?;
+        let pages = ranges::pages_for(&settings);
+        let regions = Regions::new(pages - 1);
+        let (site, source) = (Site::Anywhere, Source::find());
+        let (inherited, holds) = (0, Vec::new());
+        let plan =
+            Plan { settings, program, devices, inherited, source, site, pages, regions, holds };
+        Process::serve(plan, |_| ())
+    }
+
+    /// Starts manager and server over a range, in the helper. `fill` fills the space before
+    /// anything can fault.
+    pub(crate) fn serve(plan: Plan, fill: impl FnOnce(&Manager<Uffd>)) -> Result<Process, String> {
+        let Plan { settings, program, devices, inherited, source, site, pages, regions, holds } =
+            plan;
+        let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
+        let mapping = match settings.mapping {
+            Wanted::Auto => source.probe().map_err(refused)?,
+            Wanted::Move => Mapping::Move,
+            Wanted::Copy => Mapping::Copy,
+        };
+        let places = match settings.map_files {
+            MapFiles::Off => 0,
+            MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
+        };
+        let platform = Uffd::with_places(settings.memory, devices, places, mapping, source);
+        let platform = platform.map_err(refused)?;
+        platform.place(SPACE, Placement { site, delivery: Delivery::Handler });
+        let config = Config { kswapd_threads: settings.kswapd, ..Config::default() };
+        let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
+        let manager = Arc::new(manager);
+        manager.add_space(pages).map_err(|error| error.to_string())?;
+        fill(&manager);
+        let base = manager.platform().address(SPACE, Vpn(0)) as u64;
+        let regions = Arc::new(RwLock::new(regions));
+        let files = Arc::new(Files::new(settings.map_files, program.pid));
+        let parts = read(&regions).own_parts(Vpn(pages));
+        let dump = Arc::new(Dump::new(base, pages, &parts));
+        let (arena, arena_len) = manager.platform().arena_range();
+        dump::leave_out(arena, arena_len);
+        let owner = Arc::new(Program {
+            regions: regions.clone(),
+            files: files.clone(),
+            manager: manager.clone(),
+            dump: dump.clone(),
+        });
+        let server = Server::start(manager.clone(), SPACE, owner);
+        let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
+        let reporter =
+            Reporter::new(&settings, program.pid, manager.clone(), (base, pages), || {
+                // None before the process is served, and in a forked child until it is.
+                running().and_then(heap::gather)
+            });
+        let calls = Calls::new();
+        let (changes, hints) = (Changes::default(), Hints::default());
+        Ok(Process {
+            settings,
+            manager,
+            reporter,
+            calls,
+            base,
+            pages,
+            regions,
+            changes,
+            hints,
+            dump,
+            files,
+            inherited,
+            holds,
+            _server,
+        })
+    }
+}
+
+pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
+    let open = |area: &Area| area.open().map_err(|error| error.to_string());
+    settings.swap.iter().map(open).collect()
+}
+
+/// The program's regions, as the server sees them.
+struct Program {
+    regions: Arc<RwLock<Regions>>,
+    files: Arc<Files>,
+    manager: Arc<Manager<Uffd>>,
+    dump: Arc<Dump>,
+}
+
+impl Program {
+    /// Whether another thread is changing the page's region; that thread wakes the faulting one.
+    fn is_changing(&self, vpn: Vpn) -> bool {
+        let regions = read(&self.regions);
+        regions.await_change(vpn)
+    }
+
+    /// Refuses a write to a page of a file: it becomes a SIGSEGV.
+    fn refuse_write(&self, part: Part) {
+        let _open = self.files.enter(part.space);
+        if !self.files.has(part.space) {
+            return;
+        }
+        let (platform, next) = (self.manager.platform(), part.vpn.offset(1));
+        if let Err(error) = platform.protect(part.space, part.vpn, next, libc::PROT_READ) {
+            end(&format!("a write to a mapped file cannot be refused: {error}"));
+        }
+    }
+}
+
+impl Owner for Program {
+    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
+        let regions = read(&self.regions);
+        let region = regions.find(vpn)?;
+        let Range { first, end } = region.range;
+        match region.used_as {
+            Use::Mapping | Use::Block | Use::Objects => {
+                Some(Part { space, vpn, within: region.range })
+            }
+            Use::File(space) => {
+                let within = Range { first: Vpn(0), end: Vpn(end.0 - first.0) };
+                Some(Part { space, vpn: Vpn(vpn.0 - first.0), within })
+            }
+            // Not paged, or about to change owner.
+            Use::Foreign | Use::Changing => None,
+        }
+    }
+
+    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        loop {
+            let Some(part) = self.find(space, vpn) else { return self.is_changing(vpn) };
+            // A fault that began before its page became a file's must not end afterwards, with
+            // zeros.
+            let shared = part.space != SPACE || self.files.are_served();
+            let _open = shared.then(|| self.files.enter(part.space));
+            if !shared || self.find(space, vpn) == Some(part) {
+                self.dump.include(Range { first: vpn, end: vpn.offset(1) });
+                act(part);
+                return true;
+            }
+        }
+    }
+
+    fn failed(&self, part: Part, error: FaultError) {
+        match (error, running()) {
+            (FaultError::ReadOnly, _) => self.refuse_write(part),
+            (FaultError::Read(_) | FaultError::BeyondEnd, Some(process)) if part.space != SPACE => {
+                process.hand_over_file(part.space);
+            }
+            _ => end_for(error, &self.manager),
+        }
+    }
+
+    /// Refuses access to a page in no region: it becomes a SIGSEGV.
+    fn stray(&self, _: SpaceId, vpn: Vpn) {
+        let regions = read(&self.regions);
+        if regions.find(vpn).is_some() {
+            return;
+        }
+        let protected = self.manager.platform().protect(SPACE, vpn, vpn.offset(1), libc::PROT_NONE);
+        if let Err(error) = protected {
+            end(&format!("an access outside all regions cannot be refused: {error}"));
+        }
+    }
+}
+
+/// Ends a process whose page fault cannot be served, as the kernel's OOM killer would. Runs in the
+/// helper.
+fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
+    let statistics = manager.statistics();
+    let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
+    let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
+    let used = of_pages(Counter::SlotsUsed);
+    let shortage = manager.machine().stats.shortage();
+    let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
+    say(&format!(
+        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used{seen}); \
+         run it with more --memory or --swap"
+    ));
+    if let Some(process) = running() {
+        let full = u64::from(error == FaultError::OutOfMemory);
+        process.reporter.out_of_memory.store(full, Relaxed);
+    }
+    kill_program()
+}
+
+fn read(regions: &RwLock<Regions>) -> RwLockReadGuard<'_, Regions> {
+    regions.read().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,149 @@
+//! When a process is served: from its first request for paged memory on.
+//!
+//! ```text
+//! STATE: Idle --first request--> Starting --> Running (process.rs: PROCESS is set)
+//!         \    /                         \--> Off     (not to be served, or it failed)
+//!          Later   until main begins, of a program with a malloc of its own (begin.rs)
+//! ```
+//! While one thread starts the manager, its own requests go unpaged, so that nothing recurses.
+//! Requests of other threads wait, since what they got meanwhile would stay unpaged; but only for
+//! [`START_MAX`], since they may hold a lock that the start needs.
+
+use crate::end::{end, say};
+use crate::process::{Process, running, set_running};
+use crate::signals::Blocked;
+use crate::{environment, heap, helper};
+use highwater_session::{Malloc, MapFiles};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::time::{Duration, Instant};
+
+const IDLE: u8 = 0;
+const STARTING: u8 = 1;
+const RUNNING: u8 = 2;
+const OFF: u8 = 3;
+const LATER: u8 = 4;
+
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+
+/// Whether it is undecided if this process will be served.
+pub(crate) fn is_undecided() -> bool {
+    STATE.load(Acquire) == IDLE
+}
+
+/// Whether a thread is starting the manager.
+pub(crate) fn is_starting() -> bool {
+    STATE.load(Acquire) == STARTING
+}
+
+/// This process if it is served; starts serving it if that is still undecided.
+pub(crate) fn get() -> Option<&'static Process> {
+    match STATE.load(Acquire) {
+        RUNNING => running(),
+        IDLE => start(),
+        STARTING => wait_for_start(),
+        _ => None,
+    }
+}
+
+/// Nothing starts before [`start_put_off`].
+pub(crate) fn put_off() {
+    let _ = STATE.compare_exchange(IDLE, LATER, AcqRel, Relaxed);
+}
+
+/// Lets the next request start what was put off. Returns whether anything was.
+pub(crate) fn allow() -> bool {
+    STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok()
+}
+
+/// Starts what was put off.
+pub(crate) fn start_put_off() {
+    if allow() {
+        get();
+    }
+}
+
+/// How long other threads wait for a start, which takes milliseconds. A longer start may need a
+/// lock that a waiting thread holds, such as the dynamic loader's.
+const START_MAX: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Whether this thread is starting the manager.
+    static STARTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This process if it is served once the starting thread is done.
+#[cold]
+pub(crate) fn wait_for_start() -> Option<&'static Process> {
+    let began = Instant::now();
+    let mut attempt = 0;
+    while is_starting() && !STARTS.get() && began.elapsed() < START_MAX {
+        highwater_os::relax(attempt);
+        attempt += 1;
+    }
+    if is_starting() { None } else { running() }
+}
+
+/// This process, as from [`get`], if it serves mappings of files.
+pub(crate) fn get_for_files() -> Option<&'static Process> {
+    let wanted = match running() {
+        Some(process) => process.settings.map_files,
+        None => environment::map_files(),
+    };
+    (wanted != MapFiles::Off).then(get).flatten()
+}
+
+fn start() -> Option<&'static Process> {
+    if STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).is_err() {
+        return get();
+    }
+    let blocked = Blocked::now();
+    STARTS.set(true);
+    let started = match environment::settings() {
+        Ok(None) => None,
+        Ok(Some(settings)) => {
+            Some(helper::start(&blocked, &[], 3, move |program| Process::start(settings, program)))
+        }
+        Err(error) => Some(Err(error)),
+    };
+    match started {
+        None => STATE.store(OFF, Release),
+        Some(Ok(process)) => begin(process),
+        Some(Err(error)) => {
+            say(&format!("process {} is not paged: {error}", std::process::id()));
+            STATE.store(OFF, Release);
+        }
+    }
+    STARTS.set(false);
+    running()
+}
+
+/// Serves a process from now on; its heap serves from the first request on.
+fn begin(process: &'static Process) {
+    set_running(Some(process));
+    if process.settings.malloc == Malloc::All {
+        if let Err(error) = heap::start(process) {
+            end(&format!("this program cannot be served: {error}"));
+        }
+    }
+    STATE.store(RUNNING, Release);
+}
+
+/// Makes a process the served one; in a forked child it replaces the parent's.
+pub(crate) fn publish(process: &'static Process) {
+    set_running(Some(process));
+    STATE.store(RUNNING, Release);
+    STARTS.set(false);
+}
+
+/// In a forked child: no process is served until [`publish`]. The parent's Process stays, unused.
+pub(crate) fn withdraw() {
+    STARTS.set(true);
+    STATE.store(STARTING, Release);
+    set_running(None);
+}
+
+/// In a forked child whose parent was not served: cancels the start that another thread had begun.
+pub(crate) fn forget_start() {
+    let _ = STATE.compare_exchange(STARTING, IDLE, AcqRel, Relaxed);
+}

@@ -1,0 +1,160 @@
+//! What the benchmarks share: platforms, peers, options, failures.
+
+use clap::{Args, ValueEnum};
+use highwater_command::say;
+use highwater_mm::Config;
+use highwater_mm::config::KswapdThreads;
+use highwater_units::Bytes;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What manages the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands::bench) enum Platform {
+    /// Highwater: pages are reached through guards
+    Os,
+    /// Highwater: pages are reached through real page faults
+    Uffd,
+    /// The kernel: anonymous memory, in whatever limit this process has
+    #[value(hide = true)]
+    None,
+    /// The kernel: a mapped file
+    #[value(hide = true)]
+    Mmap,
+    /// Nobody: transfers of a file
+    #[value(hide = true)]
+    IoUring,
+    /// The kernel: a file read through the page cache
+    #[value(hide = true)]
+    Buffered,
+    /// Nobody: a file read past the page cache
+    #[value(hide = true)]
+    Direct,
+}
+
+/// What Highwater is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands::bench) enum Peer {
+    /// Plain memory without limit
+    None,
+    /// The kernel's swap to zram under a memory cgroup (needs root)
+    KernelSwap,
+    /// A mapped file, under a memory cgroup where that is allowed
+    Mmap,
+    /// The bare disk: transfers of the same sizes, 64 in flight (reads or writes alone)
+    IoUring,
+    /// read(2) in blocks of 4 MiB, under a memory cgroup where that is allowed (streams)
+    Buffered,
+    /// The same past the page cache, with O_DIRECT (streams)
+    Direct,
+}
+
+/// How pages are mapped and unmapped by userfaultfd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands::bench) enum Mapping {
+    /// MOVE where the kernel has it
+    Auto,
+    /// UFFDIO_MOVE
+    Move,
+    /// UFFDIO_COPY
+    Copy,
+}
+
+/// What all workloads can be told.
+#[derive(Clone, Debug, Args)]
+pub(in crate::commands::bench) struct Common {
+    /// What manages the memory
+    #[arg(long, value_enum)]
+    pub(in crate::commands::bench) platform: Platform,
+    /// Serve faults in the faulting thread (uffd)
+    #[arg(long)]
+    pub(in crate::commands::bench) in_thread: bool,
+    /// Budget
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
+    pub(in crate::commands::bench) memory: Bytes,
+    /// Memory the threads use
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
+    pub(in crate::commands::bench) set: Bytes,
+    /// Threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
+          default_value = "1")]
+    pub(in crate::commands::bench) threads: u32,
+    /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
+    #[arg(long, value_name = "SPEC")]
+    pub(in crate::commands::bench) swap: Vec<String>,
+    /// Fixes contents and order of accesses
+    #[arg(long, default_value = "1")]
+    pub(in crate::commands::bench) seed: u64,
+    /// Kswapd threads: 1 to 16, or auto for as many as it takes while CPUs idle
+    #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
+    pub(in crate::commands::bench) kswapd: KswapdThreads,
+    /// Give out blocks of 2 MiB, and swap them out and in whole
+    #[arg(long)]
+    pub(in crate::commands::bench) large_pages: bool,
+    /// Pages that khugepaged looks at every 10 s to make large ones of; 0: it does not run
+    #[arg(long, value_name = "PAGES", requires = "large_pages")]
+    pub(in crate::commands::bench) khugepaged: Option<u32>,
+    /// How pages are mapped and unmapped (uffd)
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(in crate::commands::bench) mapping: Mapping,
+    /// Run the same without Highwater too, and print the ratio (may be repeated)
+    #[arg(long, value_enum)]
+    pub(in crate::commands::bench) peer: Vec<Peer>,
+    /// With --peer: how often all run, in turn; the median by accesses/s counts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99),
+          default_value = "1")]
+    pub(in crate::commands::bench) rounds: u32,
+    /// Where the file of streams, and of --peer mmap and io-uring, is
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub(in crate::commands::bench) dir: PathBuf,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(in crate::commands::bench) json: bool,
+    /// The cgroup to run in
+    #[arg(long, hide = true)]
+    pub(in crate::commands::bench) join_cgroup: Option<PathBuf>,
+    /// The swap device whose traffic is ours alone
+    #[arg(long, hide = true)]
+    pub(in crate::commands::bench) swap_device: Option<String>,
+}
+
+/// Why there are no figures.
+#[derive(Debug)]
+pub(in crate::commands::bench) enum Trouble {
+    /// It could not be set up, for the reason given in one line.
+    Setup(String),
+    /// It ran and failed: contents were wrong, or it did not come to its end.
+    Run(String),
+    /// A child has said what is wrong; this is its exit status.
+    Said(u8),
+}
+
+impl Trouble {
+    /// Says it, where no child has, and gives the exit status.
+    pub(in crate::commands::bench) fn report(self) -> ExitCode {
+        let (status, text) = match self {
+            Trouble::Setup(text) => (2, text),
+            Trouble::Run(text) => (1, text),
+            Trouble::Said(status) => return status.into(),
+        };
+        say(text);
+        status.into()
+    }
+}
+
+pub(in crate::commands::bench) fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("figures have text keys")
+}
+
+/// A size as people write it, in binary units.
+pub(in crate::commands::bench) fn size(text: &str) -> Result<Bytes, String> {
+    match highwater_command::size(text)? {
+        bytes if bytes.pages() > 0 => Ok(bytes),
+        _ => Err("less than a page".into()),
+    }
+}
+
+/// The name a value has on the command line.
+pub(in crate::commands::bench) fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
+}

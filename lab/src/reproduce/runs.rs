@@ -1,0 +1,146 @@
+//! The runs of a study: a simulation for each variant, number of tasks and seed.
+
+use super::rows::Values;
+use super::study::{Presentation, Quantity, Study, Variant};
+use crate::machines;
+use crate::report::simulation::SimulationFigures;
+use crate::simulate::{self, BadSetting, Settings, Trouble};
+use highwater_sim::Traced;
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+/// Runs of a sweep at once, at most: each takes memory of the host.
+const RUNS_MAX: usize = 4;
+
+/// A variant that was run with a number of tasks, once for each seed.
+pub(super) struct Measured {
+    pub(super) variant: &'static Variant,
+    pub(super) tasks: usize,
+    pub(super) runs: Vec<SimulationFigures>,
+}
+
+impl Measured {
+    /// A quantity, over all seeds.
+    pub(super) fn values(&self, quantity: &Quantity) -> Values {
+        Values::of(self.runs.iter().map(quantity.take)).expect("a variant was run")
+    }
+
+    /// A quantity of the first seed.
+    pub(super) fn first(&self, quantity: &Quantity) -> f64 {
+        (quantity.take)(&self.runs[0])
+    }
+
+    /// How a quantity compares with the base's, seed by seed; `None` where it cannot be compared.
+    pub(super) fn compared(
+        &self,
+        base: &Measured,
+        quantity: &Quantity,
+        compare: fn(f64, f64) -> Option<f64>,
+    ) -> Option<Values> {
+        let pairs = base.runs.iter().zip(&self.runs);
+        Values::of(
+            pairs.filter_map(|(base, run)| compare((quantity.take)(base), (quantity.take)(run))),
+        )
+    }
+}
+
+/// One simulation of a study.
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub(super) tasks: usize,
+    pub(super) scale: u64,
+    pub(super) seed: u64,
+}
+
+impl Study {
+    /// Runs all variants with all their numbers of tasks, in order. `progress` gets lines as runs
+    /// begin and end. Runs of a sweep go side by side: they share nothing.
+    pub(super) fn measure(
+        &self,
+        scale: u64,
+        seeds: u64,
+        progress: &(impl Fn(&str, usize) + Sync),
+    ) -> Result<Vec<Measured>, Trouble> {
+        let of = |variant| self.tasks_of(variant).into_iter().map(move |tasks| (variant, tasks));
+        let all: Vec<(&'static Variant, usize)> = self.variants.iter().flat_map(of).collect();
+        let results: Vec<OnceLock<_>> = all.iter().map(|_| OnceLock::new()).collect();
+        let left = Mutex::new(all.iter().zip(&results));
+        let take = || left.lock().expect("no panic").next();
+        let work = || {
+            while let Some(((variant, tasks), result)) = take() {
+                let measured = self.runs(variant, *tasks, scale, seeds, progress);
+                result.set(measured).unwrap_or_else(|_| unreachable!("it is taken once"));
+            }
+        };
+        match self.presentation {
+            Presentation::Comparison(_) | Presentation::Matrix { .. } => work(),
+            Presentation::Sweep(_) => {
+                let threads = thread::available_parallelism().map_or(1, usize::from).min(RUNS_MAX);
+                thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+            }
+        }
+        results.into_iter().map(|result| result.into_inner().expect("all were run")).collect()
+    }
+
+    /// Runs a variant with each seed. Values are reported at once, because a study may take long
+    /// and be interrupted.
+    pub(super) fn runs(
+        &self,
+        variant: &'static Variant,
+        tasks: usize,
+        scale: u64,
+        seeds: u64,
+        progress: &impl Fn(&str, usize),
+    ) -> Result<Measured, Trouble> {
+        progress(&format!("{} on {}", variant.title(), self.machine), tasks);
+        let run = |seed| {
+            let experiment = self.at(variant, Point { tasks, scale, seed });
+            let done = simulate::run(&experiment.map_err(Trouble::Setup)?)?;
+            Ok(done.figures)
+        };
+        let runs = (1..=seeds.max(1)).map(run).collect::<Result<_, _>>()?;
+        let measured = Measured { variant, tasks, runs };
+        for quantity in self.quantities {
+            let value = measured.values(quantity).median;
+            let line = format!("{}: {} {value:.2} {}", variant.name, quantity.name, quantity.unit);
+            progress(&line, tasks);
+        }
+        Ok(measured)
+    }
+
+    /// The first scale that fits into this machine's memory.
+    pub(super) fn scale(&self) -> Result<u64, BadSetting> {
+        let tasks = self.tasks_of(self.base())[0];
+        let mut last = None;
+        for scale in self.scales {
+            let point = Point { tasks, scale: *scale, seed: 1 };
+            match self.at(self.base(), point).and_then(|run| simulate::check(&run)) {
+                Ok(()) => return Ok(*scale),
+                Err(bad) => last = Some(bad),
+            }
+        }
+        Err(last.expect("a study has a scale"))
+    }
+
+    /// A simulation of a variant.
+    pub(super) fn at(
+        &self,
+        variant: &Variant,
+        point: Point,
+    ) -> Result<simulate::Experiment, BadSetting> {
+        let Point { tasks, scale, seed } = point;
+        let mut settings = Settings::default();
+        settings.set(&format!("scale={scale}"))?;
+        let texts = self.settings.iter().chain(variant.settings.iter().copied().flatten());
+        texts.copied().try_for_each(|text| settings.set(text))?;
+        Ok(simulate::Experiment {
+            machine: machines::find(self.machine).expect("a test finds them all"),
+            workload: self.workload,
+            tasks,
+            seed,
+            time: self.time,
+            settings,
+            traced: Traced::Off,
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! The simulated platform: its devices, frames, page tables and observers.
+
+use crate::contents::Contents;
+use crate::device::Device;
+use crate::engine::{Confined, Engine, Home, TaskId};
+use crate::machine::DeviceSpec;
+use crate::page_tables::{Flush, Spaces};
+use crate::troubles::Troubles;
+use crate::vm::Vm;
+use crate::watch::Watch;
+use highwater_platform::{FrameRange, Recency};
+use highwater_units::{NodeId, Pfn};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a platform on a virtual machine has.
+pub struct SimConfig {
+    /// Frames of each node; a node without frames has none to give.
+    pub frames: Vec<u32>,
+    /// Devices: what they are, and how many pages they have.
+    pub devices: Vec<(DeviceSpec, u32)>,
+    /// How accesses are noticed: as a kernel does, or as userfaultfd has to.
+    pub recency: Recency,
+    /// What goes wrong.
+    pub troubles: Arc<Troubles>,
+}
+
+/// The simulated platform.
+pub struct Sim {
+    home: Home,
+    ranges: Vec<FrameRange>,
+    recency: Recency,
+    troubles: Arc<Troubles>,
+    contents: Confined<Contents>,
+    watch: Confined<Watch>,
+    spaces: Confined<Spaces>,
+    flushes: Confined<BTreeMap<TaskId, Flush>>,
+    devices: Vec<Confined<Device>>,
+}
+
+impl Sim {
+    /// A platform on the machine that `vm` drives.
+    pub fn new(vm: &Vm, config: SimConfig) -> Sim {
+        let home = Home::new(vm.engine());
+        let mut first = Pfn(0);
+        let mut ranges = Vec::new();
+        for (node, frames) in config.frames.iter().enumerate().filter(|(_, frames)| **frames > 0) {
+            ranges.push(FrameRange { node: NodeId(node as u8), first, frames: *frames });
+            first = first.offset(*frames);
+        }
+        let frames = first.index();
+        let device = |(spec, pages): &_| Confined::new(&home, Device::new(spec, *pages));
+        Sim {
+            contents: Confined::new(&home, Contents::new(frames)),
+            watch: Confined::new(&home, Watch::new(frames)),
+            spaces: Confined::new(&home, Spaces::default()),
+            flushes: Confined::new(&home, BTreeMap::new()),
+            devices: config.devices.iter().map(device).collect(),
+            recency: config.recency,
+            troubles: config.troubles,
+            ranges,
+            home,
+        }
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.home.engine()
+    }
+
+    pub(crate) fn contents(&self) -> &Confined<Contents> {
+        &self.contents
+    }
+
+    pub(crate) fn watch(&self) -> &Confined<Watch> {
+        &self.watch
+    }
+
+    pub(crate) fn spaces(&self) -> &Confined<Spaces> {
+        &self.spaces
+    }
+
+    pub(crate) fn flushes(&self) -> &Confined<BTreeMap<TaskId, Flush>> {
+        &self.flushes
+    }
+
+    pub(crate) fn devices(&self) -> &[Confined<Device>] {
+        &self.devices
+    }
+
+    pub(crate) fn troubles(&self) -> &Troubles {
+        &self.troubles
+    }
+
+    pub(crate) fn recency_kind(&self) -> Recency {
+        self.recency
+    }
+
+    pub(crate) fn frame_ranges(&self) -> &[FrameRange] {
+        &self.ranges
+    }
+
+    pub(crate) fn node_of_frame(&self, pfn: Pfn) -> NodeId {
+        let range = self.ranges.iter().rev().find(|range| range.first <= pfn);
+        range.expect("ranges cover all frames").node
+    }
+}
