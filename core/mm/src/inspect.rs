@@ -8,7 +8,7 @@ pub use crate::lru::{List, Mode};
 pub use crate::machine::{Machine, Node};
 pub use crate::reclaim::wake_kswapd;
 pub use crate::space::{Entry, Page, Space};
-pub use crate::zone::{Contention, Hold, Level, Wanted, Watermarks};
+pub use crate::zone::{Contention, Level, Wanted, Watermarks};
 
 use crate::manager::Manager;
 use highwater_platform::Platform;

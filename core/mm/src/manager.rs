@@ -31,7 +31,7 @@ use crate::range;
 use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Backing, Page, Range, Space};
+use crate::space::{Access, Backing, Entry, Page, Range, Space};
 use crate::swap::ReadaheadRequest;
 use crate::verify::verify;
 use crate::write_back;

@@ -11,7 +11,7 @@ use crate::mapped::Files;
 use crate::regions::Regions;
 use crate::report::Reporter;
 use crate::signals::Blocked;
-use highwater_mm::khugepaged::Asked;
+use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Manager, Range};
 use highwater_serve::Server;

@@ -5,7 +5,7 @@ use crate::common::{self, InjectedErrors};
 use highwater_mm::config::KhugepagedConfig;
 use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
-use highwater_mm::{Access, CollapseError, Config, Fault, Manager, Range};
+use highwater_mm::{Access, Asked, CollapseError, Config, Fault, Manager, Mobility, Range};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_testkit::Watchdog;

@@ -2,13 +2,10 @@
 //! and loses no contents.
 
 use crate::common::{self, InjectedErrors};
-use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::history::{CompactHistory, History};
-use highwater_mm::inspect::{Contention, Hold, Wanted};
-use highwater_mm::inspect::{Mode, Outcome, compact};
+use highwater_mm::inspect::{Contention, Mode, Outcome, Wanted, compact};
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::zone::{Contention, Mobility, Wanted};
-use highwater_mm::{Access, Config, FaultError, Manager, Range};
+use highwater_mm::{Access, Config, FaultError, Manager, Mobility, Range};
 use highwater_os::Os;
 use highwater_platform::{Latency, Memory};
 use highwater_testkit::trial::{Pins, Program};

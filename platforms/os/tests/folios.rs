@@ -95,8 +95,7 @@ fn pages_of_all_orders_hold_what_was_written() {
 /// Threads use pages of their own while another migrates all pages.
 #[test]
 fn pages_of_an_order_are_migrated_while_they_are_used() {
-    use highwater_mm::compact::Mode;
-    use highwater_mm::space::Page;
+    use highwater_mm::inspect::{Mode, Page};
     for order in [2, 5].map(Order) {
         let watchdog = Watchdog::new("moved folios", Duration::from_secs(40));
         let (mut manager, space, pages) = setup(order, Latency::Asynchronous);

@@ -1,9 +1,7 @@
 //! Runs of frames outside spaces: their placement and their counters.
 
 use crate::common::{self, InjectedErrors};
-use highwater_mm::zone::{Fragmentation, Mobility};
-use highwater_mm::{Config, Manager};
-use highwater_mm::{Fragmentation, Mobility};
+use highwater_mm::{Config, Fragmentation, Manager, Mobility};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_testkit::trial::{Pins, Program};

@@ -150,20 +150,3 @@ impl<P: Platform> InflightReadahead<P> {
         let _ = self.state.compare_exchange(asleep, watched, SeqCst, SeqCst);
     }
 }
-
-impl<P: Platform> ReadBatch<P> {
-    /// Number of pages.
-    pub fn pages(&self) -> u32 {
-        self.runs.iter().map(|run| run.frames.len() as u32).sum()
-    }
-
-    /// Whether the batch reads a page.
-    pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
-        self.runs.iter().any(|run| run.left.has(space, vpn))
-    }
-
-    /// Wakes the threads that wait for its pages, all of which are in `space`.
-    pub fn wake_waiters(&self, space: &Space<P>) {
-        self.runs.iter().for_each(|run| run.left.wake_waiters(space));
-    }
-}

@@ -38,7 +38,7 @@ pub struct ReadRun {
 
 /// Runs of pages that one device reads.
 pub struct ReadBatch<P: Platform> {
-    pub(super) runs: Vec<ReadRun>,
+    runs: Vec<ReadRun>,
     ios: Vec<Io>,
     reading: Option<InFlight<P>>,
 }

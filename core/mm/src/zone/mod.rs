@@ -206,6 +206,7 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Number of pageblocks.
+    #[cfg(feature = "history")]
     pub fn pageblocks(&self) -> u32 {
         self.parts.pageblocks()
     }
