@@ -76,7 +76,7 @@ const OBJECTS_STEPS: usize = 3000;
 /// As of [`run`].
 ///
 /// # Panics
-/// Likewise.
+/// If a check fails.
 pub fn run_objects(seed: u64) -> Result<Summary, Stuck> {
     let case = Case::draw(seed);
     let plan = ObjectsPlan::draw(seed, OBJECTS_STEPS);

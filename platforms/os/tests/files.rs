@@ -56,7 +56,7 @@ impl Opened<'_> {
     fn bytes(&self, page: usize) -> Result<Vec<u8>, FaultError> {
         let pin = self.manager.pin(self.space, Vpn(page as u64), Access::Read)?;
         let frame = self.manager.platform().frame(pin.pfn());
-        // SAFETY: the frame is this page's while the pin lives, and nobody writes to it now.
+        // SAFETY: the pin keeps the page in this frame, and no thread writes to it now.
         Ok(unsafe { std::slice::from_raw_parts(frame, PAGE_SIZE) }.to_vec())
     }
 

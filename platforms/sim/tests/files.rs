@@ -78,7 +78,7 @@ fn run(main: impl Fn(&World) + Copy + 'static) {
     run_flushing([100; 2], move |_, world| main(world));
 }
 
-/// The same, with so much of memory that may be dirty, in percent.
+/// Runs `main` with these dirty ratios, in percent.
 fn run_flushing(dirty_ratios: [u32; 2], main: impl Fn(&Vm, &World) + Copy + 'static) {
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
         let whole = move |vm: &Vm| {

@@ -1,5 +1,6 @@
 //! Pages of 2 to 256 frames that are used, dropped and moved while large blocks are asked for,
-//! under drawn schedules: every word of them is what was written, whoever made room meanwhile.
+//! under drawn schedules: every word of them is what was written, whichever thread reclaimed
+//! meanwhile.
 
 use crate::common::{machine, platform, setup};
 use highwater_mm::Mobility;
