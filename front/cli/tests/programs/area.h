@@ -48,7 +48,7 @@ static void area_fill(struct area *area, size_t from, size_t count, uint32_t ver
     }
 }
 
-/* What the program did to the model elsewhere: pages are zeros again, and mapped. */
+/* Updates the model: pages are zeros again, and mapped. */
 __attribute__((unused))
 static void area_zeroed(struct area *area, size_t from, size_t count)
 {

@@ -37,7 +37,7 @@ def write(view, numbers, version):
 
 
 def check(view, numbers, version, where):
-    """Returns a checksum of what is really there."""
+    """Returns a checksum of the actual contents."""
     total = 0
     for number in numbers:
         found = view[number * BLOCK : (number + 1) * BLOCK].tobytes()
@@ -111,7 +111,7 @@ sys.stdout.write(hashlib.sha256(data).hexdigest())
 
 
 def with_subprocess(view, blocks):
-    """Sends parts to other programs through pipes, and takes what they answer."""
+    """Sends parts to other programs through pipes, and reads their answers."""
     for start in range(0, blocks, blocks // 4):
         part = view[start * BLOCK : (start + PART) * BLOCK]
         digest = hashlib.sha256(part).hexdigest()

@@ -1,6 +1,6 @@
-/* System calls into and out of swapped-out buffers, checked byte by byte.
+/* System calls that read and write swapped-out buffers, checked byte by byte.
  *
- *   buffers MIB [SECTION...]      in a directory where it may make a file
+ *   buffers MIB [SECTION...]      in a writable directory
  *
  * See sections.h. The sections uring_fixed, direct and direct_write pin pages.
  */
@@ -39,7 +39,7 @@ static int open_file(int flags)
     return file;
 }
 
-/* The region exists once for all sections, which fill it with ever new versions. */
+/* One region for all sections; each fills it with a new version. */
 static void fresh_region(size_t pages)
 {
     if (region.base == NULL)
@@ -70,7 +70,7 @@ static ssize_t by_pread(int file, const struct span *span)
 
 enum { PIECES = 4 };
 
-/* Cuts a span in pieces of unequal length. */
+/* Cuts a span into pieces of unequal length. */
 static void cut(const struct span *span, struct iovec *pieces)
 {
     size_t done = 0;
@@ -96,7 +96,7 @@ static ssize_t by_preadv(int file, const struct span *span)
     return preadv(file, pieces, PIECES, (off_t)span->file_offset);
 }
 
-/* Every slot, in the order in which they went out. */
+/* Every slot, in the order of eviction. */
 static uint64_t read_slots(size_t pages, int flags, size_t grain, read_call *call, const char *name)
 {
     fresh_region(pages);
@@ -173,7 +173,7 @@ struct sender {
     size_t slots;
 };
 
-/* Odd slots go out. */
+/* Odd slots are sent. */
 static void *send_slots(void *argument)
 {
     struct sender *sender = argument;
@@ -187,7 +187,7 @@ static void *send_slots(void *argument)
     return NULL;
 }
 
-/* Even slots take the bytes of the odd slot behind them. */
+/* Even slots receive the bytes of the next odd slot. */
 static uint64_t receive_slots(int socket, const char *where)
 {
     uint64_t hash = 0;
@@ -243,7 +243,7 @@ static uint64_t tcp(size_t pages)
 
 enum { BATCH = 8 };
 
-/* Says so on stdout: an unlimited run on the same machine says the same. */
+/* Printed on stdout: an unlimited run on the same machine prints the same. */
 static int uring_or_say(struct uring *ring)
 {
     if (uring_open(ring, 2 * BATCH) == 0)

@@ -1,4 +1,4 @@
-/* What the system says to calls on memory, one line each: calls
+/* Prints the results of memory calls, one line each:   calls
  *
  * Every call of the mmap family on pages that are mapped, that are not, and on both; with lengths
  * and addresses that are wrong. The lines are the same wherever the addresses lie.
@@ -24,7 +24,7 @@ static void say(const char *what, long result, int error)
         long result = (call); \
         say(#call, result, errno); \
     } while (0)
-/* Of an address that is returned: whether it is the one expected. */
+/* Prints whether a returned address is the expected one. */
 #define PLACE(call, expected) \
     do { \
         errno = 0; \
@@ -98,7 +98,7 @@ static void protection(unsigned char *p)
     CALL(mprotect(p, (size_t)-1, PROT_READ));
     CALL(mprotect(p, PAGE, 0x100));
     CALL(mprotect(p + 8 * PAGE, 10 * PAGE, PROT_READ));
-    /* Up to the hole it was done. */
+    /* It took effect up to the hole. */
     int ends[2];
     MUST(pipe(ends) == 0 && write(ends[1], "abcdef", 6) == 6);
     CALL(read(ends[0], p + 7 * PAGE, 1));
@@ -187,7 +187,7 @@ static void maps(unsigned char *p)
     look(p, 40, 42);
 }
 
-/* Reservations as of engines that keep addresses together. */
+/* Reservations, as made by engines that keep their addresses together. */
 static void reservations(void)
 {
     const int reserve = PRIVATE | MAP_NORESERVE;
@@ -207,7 +207,7 @@ static void reservations(void)
     CALL(munmap(huge, 8ul << 40));
 }
 
-/* What a forked child is to have. */
+/* Advice about forked children. */
 static void children(void)
 {
     unsigned char *p = mixed();

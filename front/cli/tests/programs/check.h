@@ -1,7 +1,7 @@
 /* Shared by the test programs: contents which follow from (page, version), and how to fail.
  *
  * A page has an identity (which never changes, also when the page is moved) and a version.
- * Version 0 is a page nobody wrote: all zeros. Every word of a page differs from every word of
+ * Version 0 is an unwritten page: all zeros. Every word of a page differs from every word of
  * any other page or version, so a page that is lost, stale, torn or swapped with another one
  * cannot go unseen.
  */
@@ -108,7 +108,7 @@ static void expect_bytes(unsigned char *out, uint64_t id, uint32_t version, size
     }
 }
 
-/* A checksum of what is really there. */
+/* A checksum of the actual contents. */
 __attribute__((unused))
 static uint64_t hash_bytes(uint64_t hash, const void *at, size_t length)
 {

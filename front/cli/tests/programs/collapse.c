@@ -1,4 +1,4 @@
-/* madvise about large pages: what each call answers, with contents kept.   collapse MIB */
+/* madvise about large pages: the result of each call, and contents kept.   collapse MIB */
 #define _GNU_SOURCE
 #include "area.h"
 

@@ -1,4 +1,4 @@
-# Says how often it got which signal, at each, and what it reads; until it reads "end".
+# Prints the number of signals received, at each signal, and every line it reads, until "end".
 import os
 import signal
 import sys

@@ -1,6 +1,6 @@
 /* Ends with a core file:   dumps DIRECTORY MIB
  *
- * Writes MIB, remembers a marker and the end of it in pages that stay in memory, and aborts.
+ * Writes MIB and a marker, keeps the end of the marker in pages that stay in memory, and aborts.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -27,7 +27,7 @@ static pid_t must_fork(void)
 
 /* ---- turns: both verify, both write, both verify again, step by step ---- */
 
-/* One process' side of a rendezvous with the other. */
+/* One process's side of a rendezvous. */
 struct meeting {
     int hear, say;
 };
@@ -40,7 +40,7 @@ static void meetings(struct meeting *parent, struct meeting *child)
     *child = (struct meeting){to_child[0], to_parent[1]};
 }
 
-/* Nobody goes on before the other got here. A peer that died is an end of file. */
+/* Waits for the other process; its death reads as end of file. */
 static void meet(const struct meeting *meeting, const char *where)
 {
     char byte = 1;
@@ -170,7 +170,7 @@ struct writer {
     atomic_int *stop;
 };
 
-/* Word 0 tells the version of the rest; the rest is written after it, in address order. */
+/* Word 0 is the version of the rest, which is written after it in address order. */
 static void write_telling(unsigned char *at, uint64_t id, uint32_t version)
 {
     volatile uint64_t *word = (volatile uint64_t *)at;
@@ -180,7 +180,7 @@ static void write_telling(unsigned char *at, uint64_t id, uint32_t version)
         word[i] = value + i;
 }
 
-/* A fork may catch a page half written: new words up to some place, the version before behind. */
+/* A fork may copy a page half written: new words first, then words of the version before. */
 static void check_telling(const unsigned char *at, uint64_t id, const char *where)
 {
     const volatile uint64_t *word = (const volatile uint64_t *)at;
@@ -253,7 +253,7 @@ static uint64_t busy(size_t pages)
     return hash;
 }
 
-/* ---- advice: what madvise says about children ---- */
+/* ---- advice: madvise about children ---- */
 
 static uint64_t advice(size_t pages)
 {

@@ -1,5 +1,5 @@
-/* Lines that getline and getdelim return, each kept in a block of its own, and texts of vasprintf:
- * every byte checked, and what they say of ends and errors. getlines LINES */
+/* Lines from getline and getdelim, each kept in a block of its own, and texts from vasprintf:
+ * every byte, end of file and errors are checked.   getlines LINES */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -24,7 +24,7 @@ static void write_lines(FILE *file, size_t lines, int end)
     for (size_t i = 0; i < lines; i++) {
         for (size_t at = 0; at < length_of(i); at++)
             MUST(putc(byte_of(i, at), file) != EOF);
-        /* The last one has no end. */
+        /* The last line has no newline. */
         if (i + 1 < lines)
             MUST(putc(end, file) != EOF);
     }
@@ -56,7 +56,7 @@ static uint64_t keep_all(size_t lines)
     MUST(file && all && lengths);
     write_lines(file, lines, '\n');
     for (size_t i = 0; i < lines; i++) {
-        size_t room = i; /* says nothing, with no block */
+        size_t room = i; /* ignored without a block */
         errno = 77;
         lengths[i] = getline(&all[i], &room, file);
         if (errno != 77 || room < length_of(i) + 1)
@@ -73,7 +73,7 @@ static uint64_t keep_all(size_t lines)
     return hash;
 }
 
-/* One block for all lines, which begins small. */
+/* One block for all lines, small at first. */
 static uint64_t keep_one(size_t lines)
 {
     FILE *file = tmpfile();

@@ -22,7 +22,7 @@ struct heap {
     uint64_t random, next_id, hash;
 };
 
-/* As many of each order of magnitude. */
+/* Equally many of each order of magnitude. */
 static size_t pick_size(struct heap *heap)
 {
     size_t size = SMALLEST << next_random(&heap->random) % 10;
@@ -102,7 +102,7 @@ static void release(struct heap *heap, struct block *block)
     block->at = NULL;
 }
 
-/* Whatever the caller may use belongs to it. */
+/* All usable bytes belong to the caller. */
 static void use_slack(struct block *block)
 {
     size_t usable = malloc_usable_size(block->at);
@@ -123,7 +123,7 @@ static void acquire(struct heap *heap, struct block *block)
     block_fill(block);
 }
 
-/* realloc keeps what fits. */
+/* realloc keeps the bytes that fit. */
 static void resize(struct heap *heap, struct block *block)
 {
     size_t size = pick_size(heap), old = block->size;
@@ -175,7 +175,7 @@ static void *churn_thread(void *heap)
     return NULL;
 }
 
-/* Threads allocate side by side; memory of one is freed by another. */
+/* Threads allocate concurrently; memory of one is freed by another. */
 static uint64_t threads(size_t pages)
 {
     struct heap heaps[THREADS] = {0};
@@ -193,7 +193,7 @@ static uint64_t threads(size_t pages)
     return hash;
 }
 
-/* A volatile size: compilers know what these calls return, and drop them. */
+/* A volatile size, because compilers know these calls and remove them. */
 static uint64_t refusals(size_t pages)
 {
     volatile size_t huge = SIZE_MAX / 2, half = SIZE_MAX / 2 + 1;

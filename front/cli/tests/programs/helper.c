@@ -1,6 +1,6 @@
-/* What a program may do to its own process while it is paged: end thread by thread, change its
- * credentials, close every descriptor, fork for generations, be read by another process. The
- * manager's threads are in another process and must not notice. See sections.h for usage. */
+/* A paged program ends thread by thread, changes its credentials, closes every descriptor, forks
+ * for generations, and is read by another process. The manager's threads, in another process, must
+ * not be affected. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "sections.h"
 
@@ -33,7 +33,7 @@ static uint64_t checked(const unsigned char *at, size_t pages, uint32_t version,
     return hash_bytes(1, at, pages * PAGE);
 }
 
-/* A child that must end well. */
+/* A child that must exit with status 0. */
 static void in_child(void (*act)(void *, size_t), void *of, size_t pages)
 {
     fflush(NULL);
@@ -96,7 +96,7 @@ static uint64_t threads(size_t pages)
     return checked(at, pages, 1, "threads");
 }
 
-/* ---- seen: what the program sees of itself ---- */
+/* ---- seen: what /proc shows the program of itself ---- */
 
 static long threads_seen(void)
 {
@@ -145,7 +145,7 @@ static uint64_t groups(size_t pages)
     return checked(at, pages, 1, "groups");
 }
 
-/* ---- privileges: given up, and then a child ---- */
+/* ---- privileges: dropped before a fork ---- */
 
 static void grow(void *of, size_t pages)
 {
@@ -171,7 +171,7 @@ static uint64_t privileges(size_t pages)
     return checked(at, pages, 1, "privileges");
 }
 
-/* ---- closed: all descriptors, past the C library ---- */
+/* ---- closed: all descriptors, by raw system calls ---- */
 
 static void close_all(void *of, size_t pages)
 {
@@ -248,7 +248,7 @@ static uint64_t read_child(size_t pages)
     return checked(at, pages, 1, "read");
 }
 
-/* ---- early: a child that was read from its first moment on finds its own contents ---- */
+/* ---- early: a child finds its own contents even if it is read from its first moment on ---- */
 
 enum { EARLY_PAGES = 64, EARLY_CHILDREN = 60 };
 
@@ -259,7 +259,7 @@ static double milliseconds(void)
     return time.tv_sec * 1e3 + time.tv_nsec * 1e-6;
 }
 
-/* Reads whose pages are not there yet may fail; they may not bring zeros, nor leave them. */
+/* Reads of pages that are not registered yet may fail; they must not return or leave zeros. */
 static void read_early(pid_t child, unsigned char *at, double until)
 {
     static unsigned char copy[PAGE] __attribute__((aligned(4096)));
@@ -288,7 +288,7 @@ static uint64_t early(size_t pages)
     return checked(at, pages, 1, "early");
 }
 
-/* ---- generations: neither descriptors nor right contents depend on how many there were ---- */
+/* ---- generations: their number changes neither contents nor the number of descriptors ---- */
 
 enum { GENERATIONS = 24 };
 

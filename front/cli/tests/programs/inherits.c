@@ -1,5 +1,5 @@
-/* What a forked child has of its parent beside contents: what may be done to which page, what else
- * is mapped there. Each section goes on in a child of the child. See sections.h for usage. */
+/* What a forked child inherits besides contents: protections and other mappings. Each section
+ * continues in a child of the child. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "sections.h"
@@ -31,8 +31,8 @@ static int access_of(volatile unsigned char *at, int writes)
     return number;
 }
 
-/* Runs `act` in this process, in its child, and in the child of that; in those that have a child
- * once more after its end. */
+/* Runs `act` in this process, its child and its grandchild; in the first two once more after their
+ * child has ended. */
 static void in_generations(void (*act)(struct area *, unsigned), struct area *area, unsigned now)
 {
     act(area, now);
@@ -54,7 +54,7 @@ static void in_generations(void (*act)(struct area *, unsigned), struct area *ar
 
 /* ---- protected: pages that cannot be written, and guard pages ---- */
 
-/* Of every 16 pages, one may only be read, and one not even that. */
+/* Of every 16 pages, one is read-only, and one inaccessible. */
 enum { STRIDE = 16, READ_ONLY = 3, GUARD = 9 };
 
 static void expect(const struct area *area, size_t page, int writes, int wanted,
@@ -76,7 +76,7 @@ static void look_at_protected(struct area *area, unsigned generation)
         expect(area, from + GUARD + 1, 1, 0, generation);
         size_t guard = from + GUARD;
         area_check_part(area, from, GUARD, "protected: before the guard");
-        /* What it guards is still there, and the guard is a child's own. */
+        /* The guarded page is unchanged, and the guard is the child's own. */
         MUST(mprotect(area->base + guard * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
         area_check_part(area, guard, STRIDE - GUARD, "protected: from the guard on");
         MUST(mprotect(area->base + guard * PAGE, PAGE, PROT_NONE) == 0);
@@ -97,7 +97,7 @@ static uint64_t protected(size_t pages)
     return hash;
 }
 
-/* ---- shared: a mapping over a part of another, which all generations share ---- */
+/* ---- shared: a shared mapping over a part of another one, seen by all generations ---- */
 
 enum { SHARED = 64 };
 
@@ -133,7 +133,7 @@ static uint64_t shared(size_t pages)
     return hash;
 }
 
-/* ---- descriptors: no child has open what its parent had open for itself alone ---- */
+/* ---- descriptors: a child does not have its parent's private descriptors ---- */
 
 enum { CHILDREN = 6, NUMBERS = 4096, FILE_PAGES = 64 };
 
@@ -145,8 +145,8 @@ static unsigned open_descriptors(void)
     return found;
 }
 
-/* A generation may hold one for what its parent's memory lies on, and one by which the parent
- * learns of its end. */
+/* A generation may have one descriptor for its parent's swap file, and one that tells the parent
+ * of its end. */
 enum { EACH_GENERATION = 2 };
 
 static void count_descriptors(struct area *area, unsigned generation)

@@ -1,5 +1,5 @@
-/* Mappings of files for reading: MIB [SECTION...] makes a file of MIB in the working directory, and
- * every section looks at it, or at one of its own, through mappings. */
+/* Mappings of files for reading:   mapped MIB [SECTION...]
+ * Makes a file of MIB in the working directory; every section maps it, or a file of its own. */
 #define _GNU_SOURCE
 #include "sections.h"
 
@@ -93,7 +93,7 @@ static uint64_t scan(size_t pages)
     return hash;
 }
 
-/* Two mappings at once, each from another page on. */
+/* Two mappings at once, from different pages on. */
 static uint64_t offsets(size_t pages)
 {
     const uint64_t *a = map(NAME, MAP_PRIVATE, 37, pages - 37);
@@ -106,7 +106,7 @@ static uint64_t offsets(size_t pages)
     MUST(madvise((void *)a, 200 * PAGE, MADV_DONTNEED) == 0);
     MUST(madvise((void *)(a + 200 * WORDS), 300 * PAGE, MADV_WILLNEED) == 0);
     hash = mix(hash ^ check(a, 37, 600, pages));
-    /* What is left of a mapping that is cut. */
+    /* The rest of a mapping that was cut. */
     MUST(munmap((void *)(a + 50 * WORDS), 100 * PAGE) == 0);
     hash = mix(hash ^ check(a, 37, 50, pages));
     hash = mix(hash ^ check(a + 150 * WORDS, 187, 500, pages));
@@ -193,7 +193,7 @@ static uint64_t writes(size_t pages)
     return hash;
 }
 
-/* Beyond the end of the file, and after the file became shorter. */
+/* Beyond the end of the file, and after the file was truncated. */
 static uint64_t ends(size_t pages)
 {
     catch_signals();
@@ -251,7 +251,7 @@ static uint64_t forks(size_t pages)
     return hash;
 }
 
-/* More than there are places, all at once; some stay the kernel's. */
+/* More mappings at once than can be served; some stay the kernel's. */
 static uint64_t many(size_t pages)
 {
     enum { MANY = 300 };
@@ -308,7 +308,7 @@ static uint64_t threads(size_t pages)
     return hash;
 }
 
-/* A POSIX lock goes with any closing of its file: not with ours. */
+/* Closing any descriptor of a file drops its POSIX locks; Highwater's must not. */
 static uint64_t locks(size_t pages)
 {
     make_file("locked.data", 200);

@@ -1,5 +1,5 @@
-/* What one process may do to its anonymous memory, checked against a model: mappings, holes,
- * moves, protections, discarding, threads, signals, other programs. See sections.h for usage. */
+/* Anonymous memory of one process, checked against a model: mappings, holes, moves, protections,
+ * discarding, threads, signals, other programs. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "sections.h"
@@ -128,7 +128,7 @@ static uint64_t remap(size_t pages)
     return hash;
 }
 
-/* ---- protect and stale: the accesses that must fail, fail where they should ---- */
+/* ---- protect and stale: forbidden accesses fail at the right address ---- */
 
 static sigjmp_buf trap_return;
 static void *volatile trapped_at;
@@ -151,7 +151,7 @@ static void catch_traps(void (*handler)(int, siginfo_t *, void *))
 
 enum access { READ, WRITE };
 
-/* The access must raise a signal that names this very address. */
+/* The access must raise a signal with this address. */
 static void must_trap(volatile unsigned char *at, enum access access, const char *where)
 {
     if (sigsetjmp(trap_return, 1) == 0) {
@@ -165,7 +165,7 @@ static void must_trap(volatile unsigned char *at, enum access access, const char
         die("%s: the signal names %p instead of %p", where, trapped_at, (void *)at);
 }
 
-/* System calls see protections as well. */
+/* System calls respect protections too. */
 static void must_efault(unsigned char *at, enum access access, const char *where)
 {
     int ends[2];
@@ -179,7 +179,7 @@ static void must_efault(unsigned char *at, enum access access, const char *where
 enum { BLOCK = 16 };
 static const int PROTECTIONS[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE};
 
-/* Looks at everything that may be looked at, and tries what may not be done. */
+/* Reads all accessible pages, and tries forbidden accesses. */
 static void check_protections(const struct area *area, const char *where)
 {
     for (size_t block = 0; block < area->pages / BLOCK; block++) {
@@ -197,7 +197,7 @@ static void check_protections(const struct area *area, const char *where)
     }
 }
 
-/* Address space first, contents later, as runtimes do it. */
+/* Reserves addresses first and fills them later, as runtimes do. */
 static uint64_t reserve_then_commit(size_t pages)
 {
     unsigned char *at = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -259,7 +259,7 @@ static uint64_t stale(size_t pages)
     return hash;
 }
 
-/* ---- discard: what madvise throws away is zeros, what it only hints at stays ---- */
+/* ---- discard: discarded pages are zeros, pages with hints stay ---- */
 
 static uint64_t discard(size_t pages)
 {
@@ -296,7 +296,7 @@ static uint64_t discard(size_t pages)
     return hash;
 }
 
-/* ---- sparse: more address space than anybody will use, as the program says itself ---- */
+/* ---- sparse: more address space than the program says it will use ---- */
 
 static uint64_t sparse(size_t pages)
 {
@@ -337,7 +337,7 @@ static void *rewrite_share(void *argument)
     return NULL;
 }
 
-/* Random pages of its own share by each of `count` threads. */
+/* Each of `count` threads uses random pages of its own share. */
 static uint64_t share_out(size_t pages, size_t count)
 {
     struct area area = area_map(pages, 7 << 20);

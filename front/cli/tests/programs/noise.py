@@ -1,4 +1,4 @@
-# Bytes that do not compress, the same in every run; reads all of them again, in another order.
+# Makes incompressible bytes, equal in every run, and reads all again in another order.
 import hashlib
 import random
 import sys

@@ -1,5 +1,5 @@
 /* Blocks of malloc of 1 byte to 64 KiB, every byte checked. See sections.h for usage; and
- * objects MIB abuse: a block is freed twice, or was never allocated. */
+ * objects MIB abuse: frees a block twice, or one that was never allocated. */
 #define _GNU_SOURCE
 #include "sections.h"
 
@@ -25,7 +25,7 @@ struct blocks {
     uint32_t next_id;
 };
 
-/* Mostly small, as programs have them; some of each order of magnitude. */
+/* Mostly small, as in real programs; some of each order of magnitude. */
 static uint32_t pick_size(uint64_t *random)
 {
     uint64_t dice = next_random(random);
@@ -116,7 +116,7 @@ static void resize(struct blocks *blocks, struct block *block)
     fill(block);
 }
 
-/* Fills to `most` bytes, then replaces blocks at random. */
+/* Allocates `most` bytes, then replaces random blocks. */
 static void churn(struct blocks *blocks, size_t most, size_t rounds)
 {
     for (size_t i = 0; i < blocks->count && blocks->live < most; i++)
@@ -177,7 +177,7 @@ static void *churn_thread(void *argument)
     return NULL;
 }
 
-/* Threads side by side; what they leave is freed by the first. */
+/* Threads run concurrently; the first frees what the others leave. */
 static uint64_t threads(size_t pages)
 {
     struct part parts[THREADS];
@@ -195,7 +195,7 @@ static uint64_t threads(size_t pages)
     return hash;
 }
 
-/* Many threads that live shortly, with memory short. */
+/* Many short-lived threads, with little memory. */
 static void *short_thread(void *seed)
 {
     struct blocks blocks = blocks_of(256 << 10, (uintptr_t)seed);
@@ -221,7 +221,7 @@ static uint64_t short_threads(size_t pages)
     return hash ^ finish(&others);
 }
 
-/* One thread allocates, the other frees, through a ring that holds most of the memory. */
+/* One thread allocates and another frees, through a ring that holds most of the memory. */
 struct ring {
     struct block *blocks;
     size_t size, put, taken, total;
@@ -276,8 +276,8 @@ static uint64_t handover(size_t pages)
     return hash;
 }
 
-/* Parent and children have their own copies, and both go on. Open files are reset in the child by
- * the C library, before anybody else is asked. */
+/* Parent and children continue with their own copies. The C library resets open files in the
+ * child, before any fork handler of a library runs. */
 static uint64_t forks(size_t pages)
 {
     struct blocks blocks = blocks_of(pages * PAGE / 2, 9);
@@ -308,7 +308,7 @@ static uint64_t forks(size_t pages)
     return finish(&blocks);
 }
 
-/* Blocks are freed that were swapped out long ago; where they are is known without a paged page. */
+/* Frees blocks that were swapped out long ago; their records are not paged. */
 static uint64_t unread(size_t pages)
 {
     static void *all[1 << 19];
@@ -324,7 +324,7 @@ static uint64_t unread(size_t pages)
     return count;
 }
 
-/* Threads ask at once, from the start on, and keep what they get. */
+/* Threads allocate concurrently from the start on, and keep their blocks. */
 static pthread_barrier_t gather;
 
 static void *ask(void *bytes)
@@ -353,7 +353,7 @@ static uint64_t together(size_t pages)
     return 0;
 }
 
-/* What another thread had at hand when the process forked is given out in the child. */
+/* Objects cached by another thread at the fork can be allocated in the child. */
 enum { LEFT = 6, LEFT_SIZE = 5000 };
 static void *left[LEFT];
 
@@ -398,8 +398,8 @@ static uint64_t orphans(size_t pages)
     return hash;
 }
 
-/* A timer's handler forks wherever its thread is, in malloc above all: children read blocks, and
- * end or become another program; what they read, and what the parent has, stays right. */
+/* A timer's handler forks wherever its thread is, mostly in malloc. Children read blocks, and end
+ * or execute another program; contents stay right in both. */
 enum { INTERRUPTIONS = 60 };
 static struct block seen[16];
 static volatile int interruptions;
@@ -433,7 +433,7 @@ static void leave_here(int signal)
     _exit(signal == SIGALRM ? 42 : 1);
 }
 
-/* Malloc and free, and little else: sizes of which a thread has few at hand. */
+/* Mostly malloc and free, of sizes of which a thread caches few objects. */
 static void hammer(volatile int *count, int most)
 {
     static unsigned char *all[64];
@@ -510,7 +510,7 @@ static uint64_t killed(size_t pages)
     return (uint64_t)raise(SIGKILL);
 }
 
-/* ---- what no program may do ---- */
+/* ---- misuse ---- */
 
 static void *free_it(void *at)
 {

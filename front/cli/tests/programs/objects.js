@@ -1,4 +1,4 @@
-// Many small objects, of which every third goes; prints what is left.
+// Makes many small objects, drops every third, and prints what is left.
 const objects = new Map();
 for (let i = 0; i < 150000; i++) objects.set("k" + i, { i, text: "v" + i, pair: [i, i + 1] });
 const sum = () => {

@@ -1,4 +1,4 @@
-"""Many small objects, of which every third goes; prints what is left."""
+"""Makes many small objects, drops every third, and prints what is left."""
 
 COUNT = 60000
 objects = {i: [str(i), (i, i * 2.5), {"a": i}] for i in range(COUNT)}

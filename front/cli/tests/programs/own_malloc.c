@@ -1,7 +1,7 @@
-/* A program that brings its own malloc, and paged memory beside it: what strdup and strndup return
- * is freed by that malloc's free, so it must be of its pool. The pool is mapped with the malloc's
- * lock held, as others do: whoever asks this malloc for memory meanwhile waits for ever. A fork
- * holds the lock too. Usage: own_malloc MIB. */
+/* A program with a malloc of its own, and paged memory. Its free gets the blocks of strdup and
+ * strndup, so they must come from its pool. The pool is mapped with the malloc's lock held, as in
+ * other mallocs: a thread that calls this malloc to serve that mapping deadlocks. A fork holds the
+ * lock too. Usage: own_malloc MIB. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ static int is_own(const void *at)
     return pool && (const unsigned char *)at >= pool && (const unsigned char *)at < pool + POOL;
 }
 
-/* Never gives anything back. The bytes of a block are in the word before it. */
+/* Never reuses memory. A block's size is in the word before it. */
 void *malloc(size_t size)
 {
     size_t whole = (size + 31) / 16 * 16;
@@ -67,7 +67,7 @@ int main(int count, char **arguments)
 {
     MUST(count == 2);
     size_t pages = number(arguments[1]) * MIB / PAGE;
-    /* Maps the pool: the first memory that is to be paged. */
+    /* Maps the pool, the first paged memory. */
     MUST(is_own(malloc(1)));
     unsigned char *paged = map_pages(pages);
     for (size_t i = 0; i < pages; i++)

@@ -1,4 +1,4 @@
-/* One big region cut into slots: what the system-call tests read into and write out of.
+/* One big region cut into slots, which the system-call tests read into and write from.
  *
  *   | slot 0      | slot 1      | ...       a slot:  | kept | data: what the call moves | kept |
  *
@@ -18,7 +18,7 @@
 struct region {
     unsigned char *base;
     size_t slots;
-    uint32_t version; /* what every byte holds that no call has written */
+    uint32_t version; /* of all bytes that no call has written */
 };
 
 /* The bytes of a slot that a call moves. */

@@ -1,4 +1,4 @@
-/* Pages that change hands while other threads are at it:   replaced SECONDS [past]
+/* Pages that are replaced while other threads use them:   replaced SECONDS [past]
  *
  * Reservers map over pages of their areas with MAP_FIXED, again and again, while a reader is at the
  * same pages: it never faults, and sees what was written or zeros. Mappers map and unmap pieces of

@@ -18,7 +18,7 @@ static int section_wanted(const char *name, int count, char **names)
     return count == 0;
 }
 
-/* Runs what the command line names; everything if it names nothing. */
+/* Runs the sections named on the command line, or all. */
 static int run_sections(const struct section *sections, int count, char **arguments)
 {
     if (count < 2)

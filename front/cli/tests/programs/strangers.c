@@ -1,4 +1,4 @@
-/* What the dynamic linker, other mallocs and the environment do to a program, section by section.
+/* A program under unusual dynamic linking, other mallocs and environments, section by section.
  * Every section checks itself and prints one line. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -26,7 +26,7 @@ static void fail(const char *what, long value)
 	_exit(1);
 }
 
-/* A library that frees our block, and opens one beside itself. */
+/* A library that frees the program's block, and opens a library beside itself. */
 static void opened(void)
 {
 	char *large = malloc(4 << 20);
@@ -86,7 +86,7 @@ static void *resize(void *thread)
 	return NULL;
 }
 
-/* Memory that the C library asks for itself. */
+/* Memory that the C library allocates for itself. */
 static void directories(void)
 {
 	enum { MOST = 1500 };
@@ -154,7 +154,7 @@ static void *ask(void *number)
 	return (void *)right;
 }
 
-/* Each thread asks once, for little. */
+/* Each thread makes one small request. */
 static void many(void)
 {
 	enum { MANY = 1000 };
@@ -249,7 +249,7 @@ static void kinds(void)
 	printf("kinds %d\n", shared[5] + file[5] + code[5]);
 }
 
-/* Tens of thousands of mappings, of each of which the kernel says some hundred bytes. */
+/* Tens of thousands of mappings, each with hundreds of bytes in /proc/self/smaps. */
 static void mappings(void)
 {
 	enum { COUNT = 50000, BYTES = 8192 };
@@ -271,7 +271,7 @@ static void child(const char *way)
 	printf("way %s: %s, %d\n", way, kept ? kept : "nothing kept", block[77]);
 }
 
-/* Starts itself in every way there is, with an environment that was cleared. */
+/* Starts itself in every possible way, with a cleared environment. */
 static void cleared(char *self)
 {
 	memset(environ[0], 0, strlen(environ[0]));

@@ -1,4 +1,4 @@
-/* What the kernel and libc keep in memory of the program besides buffers: small structures that
+/* Memory that the kernel and libc use besides buffers: small structures that
  * straddle two swapped-out pages, paths, futexes, thread stacks. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
@@ -23,7 +23,7 @@
 
 /* ---- kernel: system calls that fill or read a few bytes across a page boundary ---- */
 
-/* Calls something with `at`, which ends up with the bytes that the call gives elsewhere too. */
+/* Calls something that fills `at`, and compares with the same call on other memory. */
 typedef void small_call(void *at);
 
 static void call_stat(void *at)
@@ -146,7 +146,7 @@ static uint64_t kernel(size_t pages)
 
 enum { PLAYERS = 4, CELLS = 64 };
 
-/* A counter which only the player whose turn it is may advance. */
+/* A counter that only the thread whose turn it is advances. */
 struct cell {
     pthread_mutex_t lock;
     pthread_cond_t turned;
@@ -188,7 +188,7 @@ static void *play(void *argument)
     return NULL;
 }
 
-/* Writes every page that holds no cell, again and again: the cells go out when nobody looks. */
+/* Writes every page that holds no cell, again and again: cells are evicted meanwhile. */
 static void cycle(struct area *area, size_t stride_pages, size_t times)
 {
     for (size_t round = 0; round < times; round++)

@@ -1,5 +1,5 @@
-# Runs a command from a shell with job control on a terminal of its own: what the keyboard sends
-# reaches the program once, it can be stopped and continued, and it reads from the terminal.
+# Runs a command from a shell with job control on a terminal of its own: the keyboard's signals
+# reach the program once, it can be stopped and continued, and it reads from the terminal.
 # Arguments: the command line that runs counts.py.
 import os
 import pty

@@ -1,4 +1,4 @@
-/* The least of io_uring, on bare system calls: one ring, one thread. */
+/* A minimal io_uring by raw system calls: one ring, one thread. */
 #ifndef URING_H
 #define URING_H
 
@@ -85,7 +85,7 @@ static void uring_submit(struct uring *ring, unsigned count)
     }
 }
 
-/* The next completion: what the call returned, and whose it is. */
+/* The next completion: result and user data. */
 struct uring_done {
     uint64_t user_data;
     int result;

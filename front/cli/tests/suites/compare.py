@@ -1,4 +1,4 @@
-"""Whether a run with Highwater shows what the one without shows."""
+"""Compares the results of a run with Highwater with those of a run without."""
 
 import filecmp
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Verdict:
-    """Differences, unexplained and known, and what else is worth a word."""
+    """Unexplained and known differences, and remarks."""
 
     differences: list = field(default_factory=list)
     known: list = field(default_factory=list)
@@ -29,7 +29,7 @@ def brief(items, most=4):
 
 
 def scrubbed(row, run):
-    """The output without what differs from run to run."""
+    """The output without the parts that differ from run to run."""
     text = run.output().replace(str(run.directory), "DIRECTORY")
     for pattern, replacement in row.scrub:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
@@ -41,7 +41,7 @@ def outcomes(row, run):
 
 
 def add(row, verdict, what, text):
-    """Files a difference under what is known of this row, or as a difference."""
+    """Adds a difference, to the known ones if the row has a reason for it."""
     for pattern, reason in row.known.items():
         if re.search(pattern, what):
             verdict.known.append(reason)
@@ -67,7 +67,7 @@ def compare(row, without, within):
 
 
 def compare_outcomes(row, without, within, verdict):
-    """Test by test. What a suite did not come to is said once, as its last test."""
+    """Test by test. Tests that a suite did not reach are reported once, with its last test."""
     expected, found = outcomes(row, without), outcomes(row, within)
     if not expected:
         verdict.differences.append("the suite reports no test")
@@ -91,13 +91,13 @@ def first_difference(row, without, within):
 
 
 def compare_stable(row, withouts, within):
-    """As `compare`, but tests that differ between two runs without say nothing."""
+    """As `compare`, but ignores tests that differ between two runs without Highwater."""
     first, second = (outcomes(row, run) for run in withouts)
     verdict = compare(row, withouts[0], within)
     unstable = {t for t in first.keys() | second.keys() if first.get(t) != second.get(t)}
     stays = [d for d in verdict.differences if d.partition(": ")[0] not in unstable]
     if withouts[0].status != withouts[1].status or (unstable and len(stays) == 1):
-        # A suite with a test that fails now and then fails now and then itself.
+        # A suite with an unreliable test is unreliable itself.
         stays = [d for d in stays if within.status is None or not d.startswith("exit status")]
     verdict.differences = stays
     if unstable:

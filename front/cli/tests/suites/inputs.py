@@ -1,11 +1,11 @@
-"""Makes inputs of the rows: random, but the same on every machine. Each is made once."""
+"""Makes the inputs of rows: random, but equal on every machine. Each is made once."""
 
 import random
 from pathlib import Path
 
 
 def once(path, make):
-    """Lets `make` write a file, unless it is there; whole or not at all."""
+    """Lets `make` write a file unless it exists; the file is complete or missing."""
     path = Path(path)
     if not path.exists():
         part = path.with_name(path.name + ".part")

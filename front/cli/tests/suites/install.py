@@ -1,4 +1,4 @@
-"""Provides what rows need: Debian packages, a virtual environment, a Python with its tests."""
+"""Installs requirements of rows: Debian packages, a virtual environment, a Python with tests."""
 
 import os
 import re
@@ -11,12 +11,12 @@ from pathlib import Path
 from row import Skip
 
 INSTALL_SECONDS = 900
-# Directories of programs that are no one's PATH.
+# Directories of programs that are in no PATH.
 BESIDE = ("/usr/sbin", "/sbin")
 
 
 def path():
-    """Where programs are looked for."""
+    """The directories in which programs are searched."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), *BESIDE])
 
 
@@ -38,7 +38,7 @@ def succeeds(command):
 
 
 def suite_python():
-    """A Python with the whole of its tests, which many come without."""
+    """A Python with its complete tests, which many installations lack."""
     if "SUITE_PYTHON" in os.environ:
         return os.environ["SUITE_PYTHON"]
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
@@ -52,7 +52,7 @@ def suite_python():
 
 
 class Packages:
-    """What is installed, and what was tried in vain."""
+    """The installed requirements, and those that failed."""
 
     def __init__(self, place):
         self.directory = place / "venv"
@@ -61,7 +61,7 @@ class Packages:
         self.refused = set()
 
     def provide(self, row):
-        """Raises Skip if something cannot be had."""
+        """Raises Skip if a requirement is not available."""
         missing = [need for need in row.needs if not is_there(need)]
         if missing:
             self.install(row)
@@ -83,7 +83,7 @@ class Packages:
             self.refused.add(wanted)
 
     def need_modules(self, row):
-        """A virtual environment with what the row imports."""
+        """A virtual environment with the packages that the row imports."""
         if not self.python.exists():
             venv.create(self.directory, with_pip=True)
         names = [requirement.partition("==")[0] for requirement in row.pip]

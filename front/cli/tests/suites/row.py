@@ -1,4 +1,4 @@
-"""A row of the table: a program, what it needs, and what must be equal both times."""
+"""A row of the table: a program, its requirements, and the results that must be equal."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Callable, Optional
 
 MIB = 1 << 20
 
-# Where the sources of small programs lie.
+# Sources of small programs.
 SOURCES = Path(__file__).resolve().parent
 
 
@@ -28,24 +28,24 @@ class Row:
     command: str
     # Budget of each process in bytes.
     budget: int
-    # Programs that must be found.
+    # Required programs.
     needs: tuple = ()
-    # Debian packages that have them, and requirements of pip.
+    # Debian packages that contain them, and requirements for pip.
     apt: tuple = ()
     pip: tuple = ()
-    # Modules that the suite's Python must have.
+    # Required modules of the suite's Python.
     modules: tuple = ()
     # Fills the directory of inputs, once; may raise Skip.
     prepare: Optional[Callable] = None
     # Files in the directory of a run that must be equal, too.
     files: tuple = ()
-    # What differs from run to run: (pattern, replacement), applied to each line of the output.
+    # Output that differs from run to run: (pattern, replacement), applied to each line.
     scrub: tuple = ()
-    # Outcome by test from (text of standard output, directory), where a suite reports by test.
+    # Returns outcomes by test, given standard output and directory, if the suite reports tests.
     outcomes: Optional[Callable] = None
-    # Known differences: a regular expression of a test's name, or "exit" or "output", to a reason.
+    # Reasons of known differences, by a regular expression of tests' names, "exit" or "output".
     known: dict = field(default_factory=dict)
-    # Seconds for a run without; with Highwater it may take five times as long.
+    # Time limit in seconds without Highwater.
     limit: int = 60
     environment: dict = field(default_factory=dict)
     # Only root can run it.

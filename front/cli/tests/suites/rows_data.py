@@ -1,4 +1,4 @@
-"""What people run out of memory with: data, documents, pictures, solvers."""
+"""Programs that often run out of memory: data, documents, pictures, solvers."""
 
 import inputs
 from row import MIB, Row
@@ -8,7 +8,7 @@ DIGEST = "| sha256sum"
 
 
 def tool(name, command, budget, apt, prepare=None, **more):
-    """A row for a program of a Debian package; `apt` says "COMMAND" or "COMMAND:PACKAGE"."""
+    """A row for a program of a Debian package; `apt` is "COMMAND" or "COMMAND:PACKAGE"."""
     needs, packages = [], []
     for pair in apt.split():
         need, _, package = pair.partition(":")

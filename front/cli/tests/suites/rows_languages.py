@@ -32,7 +32,7 @@ def project(inputs):
 
 
 def leaks(inputs):
-    """A program that uses its memory well, or reads past a block."""
+    """A program that uses its memory correctly, or reads past a block."""
     source = str(SOURCES / "sources" / "leaks.c")
     subprocess.run(["cc", "-O1", "-g", "-o", str(inputs / "leaks"), source], check=True)
 

@@ -1,4 +1,4 @@
-"""Servers, with a client that compares or hashes what they answer."""
+"""Servers, with a client that compares or hashes their answers."""
 
 from row import MIB, Row, Skip
 
@@ -6,7 +6,7 @@ DRIVER = "{suite_python} {sources}/sources/servers.py"
 
 
 def reachable(inputs):
-    """A server that has dropped root must come to its files."""
+    """A server that has dropped root needs access to its files."""
     for directory in inputs.resolve().parents:
         if not directory.stat().st_mode & 0o001:
             raise Skip(f"users other than root cannot come through {directory}")

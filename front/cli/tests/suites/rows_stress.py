@@ -1,8 +1,8 @@
-"""stress-ng: what stresses memory, forks, signals and threads, each checking what it finds."""
+"""stress-ng: stressors of memory, forks, signals and threads that check their results."""
 
 from row import MIB, Row
 
-# Seconds that a stressor works.
+# Seconds per stressor.
 SECONDS = 3
 
 MEMORY = """
@@ -22,7 +22,7 @@ SIGNALS = """
 """.split()
 THREADS = "affinity cyclic dup futex mutex nice poll pthread race-sched sem switch".split()
 
-# Sizes of those that would take more than the machine has, or more time than there is.
+# Sizes of stressors that would take too much memory or time.
 BOUNDS = {
     "bigheap": "--bigheap-ops 20000",
     "brk": "--brk-ops 300000",
@@ -42,7 +42,7 @@ BOUNDS = {
 }
 
 
-# What differs, and why.
+# Known differences.
 KNOWN = {
     "userfaultfd": "a program cannot register paged memory with a userfaultfd of its own",
 }

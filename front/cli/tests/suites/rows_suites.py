@@ -24,7 +24,7 @@ def junit(_text, directory):
 
 
 def cpython(module, limit=60, select=(), skip=(), known=None, budget=12):
-    # Where a suite hangs is said by itself, before the time of the row is up.
+    # Shorter than the time limit of the row, so that the suite itself reports where it hangs.
     options = f" --timeout {2 * limit}"
     options += "".join([f" -m '{name}'" for name in select] + [f" -i '{name}'" for name in skip])
     return Row(

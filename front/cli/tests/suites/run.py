@@ -1,4 +1,4 @@
-"""Runs one command with a time limit, and ends whatever it leaves behind."""
+"""Runs a command with a time limit, and ends processes that it leaves behind."""
 
 import ctypes
 import json
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Optional
 
 PR_SET_CHILD_SUBREAPER = 36
-# Between two looks at whether a command has ended.
+# Interval between checks whether a command has ended.
 LOOK_SECONDS = 0.02
-# A process that is asked to end gets so long before it is made to.
+# Time between SIGTERM and SIGKILL.
 GRACE_SECONDS = 3.0
 
 
@@ -21,13 +21,13 @@ GRACE_SECONDS = 3.0
 class Run:
     """How a command ended."""
 
-    # Exit status, minus the signal, or None if its time was up.
+    # Exit status, or minus the signal, or None after the time limit.
     status: Optional[int]
     seconds: float
     # Largest resident size of one of its processes, as the kernel counts.
     rss: int
     directory: Path
-    # What --report wrote, if anything.
+    # The JSON of --report, if any.
     report: Optional[dict] = None
 
     def output(self):
@@ -45,7 +45,7 @@ class Run:
 
 
 def adopt_orphans():
-    """Daemons and what a killed parent leaves become children of this process."""
+    """Makes daemons and orphans children of this process."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
@@ -77,7 +77,7 @@ def descendants():
 
 
 def send_all(number):
-    """Sends a signal to all descendants; how many there were."""
+    """Sends a signal to all descendants. Returns their number."""
     targets = descendants()
     for process in targets:
         try:
@@ -97,7 +97,7 @@ def reap():
 
 
 def end_descendants():
-    """Leaves nothing running; what ignores SIGTERM gets SIGKILL."""
+    """Ends all descendants, by SIGKILL if they ignore SIGTERM."""
     deadline = time.monotonic() + GRACE_SECONDS
     reap()
     left = send_all(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Runs real programs and suites without and with Highwater, and compares what they do.
+"""Runs real programs and suites without and with Highwater, and compares their results.
 
     python3 suites.py [--list] [--markdown FILE] [PATTERN...]
 
@@ -43,13 +43,13 @@ def highwater():
 
 
 class Bench:
-    """The directories of all rows, and how a row runs in them."""
+    """Runs rows in directories of their own."""
 
     def __init__(self, place, patience):
         self.place = place
         self.patience = patience
         self.packages = install.Packages(place)
-        # Short, for the sockets that programs make there.
+        # Short, because programs make sockets there.
         self.temporary = place / f"tmp{os.getpid()}"
 
     def environment(self, row):
@@ -115,7 +115,7 @@ class Bench:
 
 
 def residency(row, within):
-    """What a reader of the resident size should know."""
+    """Remarks about the resident size."""
     if not within.report:
         return ["no report"]
     peak = within.report["peak_resident"]
@@ -131,7 +131,7 @@ def residency(row, within):
 
 
 def resident(within):
-    """Peak resident size of the largest served process without what swap in memory takes."""
+    """Peak resident size of the largest served process, without swap devices in memory."""
     peak = (within.report or {}).get("peak_resident")
     return peak["bytes"] - peak["ram_swap_bytes"] if peak else within.rss
 
@@ -141,7 +141,7 @@ def mib(size):
 
 
 class Table:
-    """Lines for people, and the same as a table in Markdown."""
+    """The table, printed in lines and written as Markdown."""
 
     HEAD = ["program", "seconds without", "with", "resident without", "with", "budget", "outcome"]
     BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
@@ -181,7 +181,7 @@ def judge(bench, row, table):
 
 
 def chosen(patterns):
-    """The rows that patterns name: one by its whole name, or all whose names hold it."""
+    """The rows that patterns select, by whole name or by a part of it."""
     names = {row.name for row in ROWS}
 
     def fits(row, pattern):
@@ -213,7 +213,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # So that an interrupted run leaves nothing running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # Ignored where a shell started this in the background; suites test how it interrupts them.
+    # A shell ignores it for background jobs, but suites test interruption.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     place = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "programs"
