@@ -132,7 +132,7 @@ fn choose_caching(file: &File) -> Result<(), Reason> {
     set_direct(file, OFlags::empty()).and_then(|()| probe(file)).map_err(failed)
 }
 
-/// Turns O_DIRECT on (`OFlags::DIRECT`) or off (empty) for a file that nobody else uses yet.
+/// Turns O_DIRECT on (`OFlags::DIRECT`) or off (empty) for a file that is not used yet.
 pub(crate) fn set_direct(file: &File, direct: OFlags) -> Result<(), i32> {
     let set =
         fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags - OFlags::DIRECT | direct));

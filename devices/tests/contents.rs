@@ -28,9 +28,10 @@ impl Check<'_> {
         let rest = slots as u32 - start;
         let own = &self.own[..count];
         let mut batch = random_batch(&mut self.random, self.first + start, rest, own);
-        match self.random.percent(50) {
-            true => self.write(&mut batch),
-            false => self.read(&mut batch),
+        if self.random.percent(50) {
+            self.write(&mut batch);
+        } else {
+            self.read(&mut batch);
         }
     }
 

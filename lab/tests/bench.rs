@@ -118,7 +118,7 @@ fn the_bare_disk_moves_the_same_pages() {
     }
 }
 
-/// `bench highalloc` with these arguments: exit status, and what was told.
+/// `bench highalloc` with these arguments: exit status and output.
 fn highalloc(args: &[&str]) -> (Option<i32>, String) {
     told("highalloc", args)
 }
@@ -163,7 +163,7 @@ fn blocks_are_asked_for_on_guards_alone() {
     }
 }
 
-/// `bench malloc` with these arguments: exit status, and what was told.
+/// `bench malloc` with these arguments: exit status and output.
 fn malloc(args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.args(["bench", "malloc"]).args(args).output().unwrap();

@@ -29,7 +29,7 @@ fn refuses_simulation(args: &[&str], remedy: &str) {
     assert!(told.contains(remedy), "{told}");
 }
 
-/// The same, on a machine that exists.
+/// Refuses these arguments on a machine that exists.
 fn refuses_on_a_machine(args: &[&str], remedy: &str) {
     refuses_simulation(&[&["--machine", "xeon-48c-2-ramdisks"], args].concat(), remedy);
 }

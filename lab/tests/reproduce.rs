@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-/// Exit status, and what was told.
+/// Exit status and output.
 fn reproduce(args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.arg("reproduce").args(args).output().unwrap();

@@ -1,57 +1,64 @@
-//! Settings of a manager. Every policy is one; the defaults are the best known.
+//! Settings of a manager: what a user may choose. The defaults are the best known values.
+//!
+//! `None` stands for a value that is computed from the machine. Settings that select mechanisms of
+//! earlier kernels are in `config/history.rs`.
 
+#[cfg(feature = "history")]
 pub mod history;
 
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a manager behaves. Sizes come from the platform: its frames are the budget.
+/// The settings of a manager. Its memory is the platform's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// kswapd threads of each node.
+    /// kswapd threads of each node. Default: 1.
     pub kswapd_threads: KswapdThreads,
-    /// Frames that all zones together keep free at least (min_free_kbytes); `None`: by formula.
+    /// Frames that all zones together keep free (min_free_kbytes), the min watermark. Default: the
+    /// kernel's formula.
     pub min_free: Option<u32>,
-    /// Batches of up to 32 pages that a kswapd thread has under write at once, 0 to 32; 0: it waits
-    /// for each. `None`: by the number of frames.
+    /// Batches of up to 32 pages that a kswapd thread has in flight, 0 to 32; with 0 it waits for
+    /// each batch. Default: one for each 2048 frames.
     pub kswapd_writes: Option<usize>,
-    /// Gaps between the watermarks, in 10000ths of a zone (watermark_scale_factor); `None`: as the
-    /// kernel's, but 8 MiB or 1/64 of the zone at least.
+    /// Distance between the watermarks, in 10000ths of a zone (watermark_scale_factor). Default:
+    /// the kernel's, but at least 8 MiB or 1/64 of the zone.
     pub watermark_scale: Option<u32>,
-    /// Percent of the memory that could hold files' pages that are changed before the flusher
-    /// writes them, but for those that expire.
+    /// Dirty pages of files, in percent of the memory that could hold pages of files, from which on
+    /// the flusher writes. Expired pages it writes below that, too. Default: 10.
     pub dirty_background_ratio: u32,
-    /// Percent of it beyond which who changes more waits for the flusher.
+    /// Dirty pages of files, in percent of the same memory, from which on writers wait for the
+    /// flusher. Default: 20.
     pub dirty_ratio: u32,
-    /// Pages brought in or mapped at once for a sequential stream, 1 to 16.
+    /// Pages that a fault of a sequential stream reads or maps at most, 1 to 16. Default: 16.
     pub window_max: usize,
-    /// Whether a thread reads what streams, and callers of `prefetch`, are about to use. On devices
-    /// that are memory there is nothing to gain.
+    /// Readahead threads read what streams and callers of `prefetch` will use. Without effect on
+    /// devices that are memory. Default: on.
     pub prefetch: bool,
-    /// Most pages of a window that is read ahead of who reads a file sequentially, 0 to 256
-    /// (read_ahead_kb). 0: what a fault reads itself is all, as for anonymous memory. Files on
-    /// devices that are memory have nothing to gain.
+    /// Pages of a readahead window of a file, 0 to 256 (read_ahead_kb). With 0, a fault reads what
+    /// it would of anonymous memory. Without effect on devices that are memory. Default: 256.
     pub file_readahead: usize,
-    /// Threads of each node that read ahead, 1 to 16; `None`: by the node's CPUs.
+    /// Readahead threads of each node, 1 to 16. Default: one for 8 CPUs.
     pub readahead_threads: Option<usize>,
-    /// Whether an aligned block of 2 MiB is given out, swapped out and in whole where it can be
-    /// (transparent_hugepage). Off: a small budget loses more by evicting 512 pages at once.
+    /// Aligned blocks of 2 MiB are allocated, swapped out and swapped in as a whole where possible
+    /// (transparent_hugepage). Default: off, since with a small budget the eviction of 512 pages at
+    /// once costs more than it saves.
     pub large_pages: bool,
-    /// Where `large_pages` is on: what khugepaged makes large pages of.
+    /// The pages of which khugepaged makes large ones, if `large_pages` is on.
     pub khugepaged: KhugepagedConfig,
-    /// How willingly anonymous pages are swapped, beside files' pages: 0 to 200. 0: only when
-    /// hardly a file's page is left; 100: as willingly; 200: files' pages stay.
+    /// Preference for anonymous pages over pages of files in reclaim, 0 to 200. 0: anonymous pages
+    /// only when hardly any pages of files are left; 100: no preference; 200: anonymous pages only.
+    /// Default: 60.
     pub swappiness: u32,
-    /// Shards in which a node's LRU lists are divided, each with its lock, 1 to 64; 1: as in the
-    /// kernel. `None`: by the node's CPUs and frames.
+    /// Shards of a node's LRU lists, each with its lock, 1 to 64; the kernel has 1. Default: by the
+    /// CPUs and the frames of the node.
     pub lru_shards: Option<u32>,
-    /// Parts in which a node's free frames are divided, each with its lock, 1 to 64; 1: as in the
-    /// kernel. `None`: by the node's CPUs and frames.
+    /// Parts of a node's free frames, each with its lock, 1 to 64; the kernel has 1. Default: by
+    /// the CPUs and the frames of the node.
     pub zone_parts: Option<u32>,
-    /// Whether memory is compacted for blocks of adjacent frames.
+    /// Memory is compacted to make blocks of adjacent frames. Default: on.
     pub compact: bool,
-    /// Pages that a fault reads along with the one it needs.
+    /// Pages that a fault reads along with the one it needs. Default: by device.
     pub readahead: Readahead,
     /// Objects smaller than pages.
     pub slab: SlabConfig,
@@ -60,31 +67,31 @@ pub struct Config {
     pub history: history::History,
 }
 
-/// What khugepaged makes large pages of, and how fast it looks for it. An aligned block of 512
-/// pages is collapsed if all limits allow it.
+/// How khugepaged makes large pages: it collapses an aligned block of 512 pages that meets all
+/// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KhugepagedConfig {
-    /// Pages that it looks at before it sleeps (pages_to_scan); 0: it does not run.
+    /// Pages scanned between two sleeps (pages_to_scan); with 0 it does not run. Default: 4096.
     pub pages_to_scan: u32,
-    /// For how long it sleeps, from 1 ms on (scan_sleep_millisecs).
+    /// Length of a sleep, 1 ms at least (scan_sleep_millisecs). Default: 10 s.
     pub scan_sleep: Nanos,
-    /// Pages of a block that may be absent, and get memory: 0 to 511. The kernel allows 511; here
-    /// memory is a budget. On page tables it is 0 whatever this says: what is absent there may
-    /// belong to nothing. Of a large page on its way out, more pages of zeros than this are dropped
-    /// instead of written.
+    /// Absent pages in a block at most, which the collapse allocates, 0 to 511. Default: 64; the
+    /// kernel's 511 would exceed a budget. On page tables the limit is always 0, since an absent
+    /// page there may belong to no mapping. Reclaim uses it, too: a cold large page with more pages
+    /// of zeros is split, and these are dropped instead of written.
     pub max_ptes_none: u32,
-    /// Pages of a block that may be swapped, and are read: 0 to 511.
+    /// Swapped pages in a block at most, which the collapse reads, 0 to 511. Default: 64.
     pub max_ptes_swap: u32,
-    /// Pages of a block that must be in memory and in use: 0 to 512. The kernel is content with
-    /// one, or with half if others are swapped.
+    /// Pages of a block that must be resident and in use, 0 to 512. Default: 448. The kernel needs
+    /// one, or half of them if others are swapped.
     pub referenced_min: u32,
 }
 
-/// The most of the limits of [`KhugepagedConfig`] that are for pages not in memory.
+/// Upper bound of [`KhugepagedConfig::max_ptes_none`] and of `max_ptes_swap`.
 pub const MAX_PTES: u32 = LARGE_PAGES as u32 - 1;
 
 impl KhugepagedConfig {
-    /// Any settings: for tests that draw what they run.
+    /// Draws random settings, for tests.
     pub fn draw(random: &mut Prng) -> KhugepagedConfig {
         KhugepagedConfig {
             pages_to_scan: if random.percent(20) { 0 } else { 512 << random.below(5) },
@@ -108,13 +115,13 @@ impl Default for KhugepagedConfig {
     }
 }
 
-/// How many kswapd threads each node has. As text: the number, or `auto`.
+/// The number of kswapd threads of each node. As text: the number, or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KswapdThreads {
-    /// So many: 1 to 16.
+    /// A fixed number, 1 to 16.
     Fixed(usize),
-    /// As many as it takes to spare allocations direct reclaim, and as leaves other threads their
-    /// CPUs: begins with one, or with those that there are.
+    /// As many as allocations need to avoid direct reclaim, while other threads keep their CPUs.
+    /// Begins with one, or with the present number.
     Auto,
 }
 
@@ -141,10 +148,10 @@ impl FromStr for KswapdThreads {
     }
 }
 
-/// Objects smaller than pages. What is not given follows from the number of CPUs.
+/// Objects smaller than pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabConfig {
-    /// Whether CPUs keep arrays of free objects in front of slabs.
+    /// CPUs keep arrays of free objects in front of slabs. Default: on from 32 CPUs on.
     pub sheaves: Option<bool>,
 }
 
@@ -155,44 +162,44 @@ impl SlabConfig {
     }
 }
 
+/// The pages that a fault reads along with the one it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readahead {
+    /// No others.
+    Off,
+    /// The next pages of the space, while faults are sequential.
+    Virtual,
+    /// The pages in the slots around it.
+    Slot,
+    /// `Slot` on rotational devices, `Virtual` on others.
+    Auto,
+}
+
 impl Readahead {
-    /// Every policy, in the order of their values.
+    /// All policies, in the order of their values.
     pub const ALL: [Readahead; 4] =
         [Readahead::Off, Readahead::Virtual, Readahead::Slot, Readahead::Auto];
 }
 
-/// Which pages are read along with one that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readahead {
-    /// None.
-    Off,
-    /// Those after it in the space, while a stream goes on.
-    Virtual,
-    /// Those in the slots around it.
-    Slot,
-    /// By what is behind the device: slots where it turns, else virtual.
-    Auto,
-}
-
-/// The largest [`Config::swappiness`].
+/// Upper bound of [`Config::swappiness`].
 pub const SWAPPINESS_MAX: u32 = 200;
 
-/// Most shards of a node's LRU lists.
+/// Upper bound of [`Config::lru_shards`].
 pub const LRU_SHARDS_MAX: u32 = 64;
 
-/// Most parts of a node's free frames.
+/// Upper bound of [`Config::zone_parts`].
 pub const ZONE_PARTS_MAX: u32 = 64;
 
-/// Most of [`Config::kswapd_writes`]: 4 MiB, some 64 transfers, what fast devices need to be busy.
+/// Upper bound of [`Config::kswapd_writes`]: 4 MiB in some 64 transfers keep fast devices busy.
 pub const KSWAPD_WRITES_MAX: usize = 32;
 
-/// Most of [`Config::file_readahead`]: 1 MiB.
+/// Upper bound of [`Config::file_readahead`]: 1 MiB.
 pub const FILE_WINDOW_MAX: usize = 256;
 
-/// Most of [`Config::readahead_threads`].
+/// Upper bound of [`Config::readahead_threads`].
 pub const READAHEAD_THREADS_MAX: usize = 16;
 
-/// Most kswapd threads of a node (the seed's MAX_KSWAPD_THREADS).
+/// Upper bound of [`Config::kswapd_threads`] (MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
 impl Config {
@@ -204,16 +211,14 @@ impl Config {
         }
         self.slab = SlabConfig::draw(random);
     }
-}
 
-impl Config {
-    /// Whether refaults are noted. Only to reproduce an earlier kernel are they not.
+    /// Whether refaults are noted: not in some earlier kernels.
     #[cfg(feature = "history")]
     pub(crate) fn notes_refaults(&self) -> bool {
         self.history.reclaim.shadows
     }
 
-    /// Refaults are noted.
+    /// Whether refaults are noted.
     #[cfg(not(feature = "history"))]
     pub(crate) fn notes_refaults(&self) -> bool {
         true
@@ -252,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_kswapd_threads_survive_their_text() {
+    fn kswapd_threads_are_written_and_parsed() {
         for threads in [KswapdThreads::Fixed(1), KswapdThreads::Fixed(16), KswapdThreads::Auto] {
             assert_eq!(threads.to_string().parse(), Ok(threads));
         }

@@ -101,7 +101,7 @@ impl IndexLists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Prng;
+    use crate::prng::Prng;
     use std::collections::VecDeque;
 
     fn check(lists: &IndexLists, model: &[VecDeque<u32>]) {

@@ -1,13 +1,10 @@
 //! Lists of frames: runs of up to 64 KiB, the unit of reading, writing, mapping and unmapping
 //! pages, and blocks of up to 4 MiB, which are transferred whole.
 
-use crate::{Order, Pfn};
+use crate::page::{Order, Pfn};
 
 /// Pages in the longest run: 64 KiB, one transfer and one TLB flush.
 pub const RUN_PAGES_MAX: usize = 16;
-
-/// Pages of a large block: 2 MiB, one translation of the hardware (HPAGE_PMD_NR).
-pub const LARGE_PAGES: usize = 512;
 
 /// Most pages that reclaim isolates at a time (SWAP_CLUSTER_MAX).
 pub const BATCH_PAGES_MAX: usize = 32;

@@ -120,10 +120,7 @@ impl Writeback {
         let next = self.gather(first, age, most);
         let refused = self.write();
         let moved = self.commit();
-        match refused || moved.failed {
-            true => Batch::Refused,
-            false => Batch::Moved(moved.pages, next),
-        }
+        if refused || moved.failed { Batch::Refused } else { Batch::Moved(moved.pages, next) }
     }
 
     fn arena(&self) -> Arena {

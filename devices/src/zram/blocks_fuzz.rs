@@ -74,9 +74,10 @@ fn random_objects_match_a_set() {
         for phase in 0..6 {
             let taking = if phase % 2 == 0 { 70 } else { 30 };
             for _ in 0..1_000 {
-                match random.percent(taking) {
-                    true => model.take(Class((CLASSES as u64 - 1 - random.below(classes)) as u8)),
-                    false => model.free(&mut random),
+                if random.percent(taking) {
+                    model.take(Class((CLASSES as u64 - 1 - random.below(classes)) as u8));
+                } else {
+                    model.free(&mut random);
                 }
             }
             model.check();

@@ -182,11 +182,11 @@ impl Slots {
                 // SAFETY: an object of that length and this slot, which is not written meanwhile.
                 let bytes =
                     unsafe { from_raw_parts(self.store.address(object), object.len.into()) };
-                match object.is_raw() {
-                    true => page.copy_from_slice(bytes),
-                    false => codecs
-                        .decompress(bytes, page)
-                        .map_err(|Corrupt| IoError::Failed(libc::EIO))?,
+                if object.is_raw() {
+                    page.copy_from_slice(bytes);
+                } else {
+                    let decompressed = codecs.decompress(bytes, page);
+                    decompressed.map_err(|Corrupt| IoError::Failed(libc::EIO))?;
                 }
             }
         }

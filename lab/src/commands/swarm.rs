@@ -1,8 +1,7 @@
 //! `highwater-lab swarm`: runs that seeds draw, as many at once as there are CPUs, until one fails.
 //!
-//! Each run is a thread of the host, called after its seed: a contradiction is a panic there, and
-//! whoever hears of it (the panic hook) knows the seed by the name. Threads share the next seed and
-//! the first failure.
+//! Each run is a thread of the host, named after its seed: a failed check is a panic of that
+//! thread, and the panic hook takes its seed from the name.
 
 use clap::Args;
 use highwater_command::{counted, print, say, say_bare};
@@ -31,10 +30,10 @@ pub(crate) struct Swarm {
 /// What a swarm of threads shares.
 struct Shared {
     next: AtomicU64,
-    /// The seed after the last one.
+    /// One more than the last seed.
     end: u64,
     deadline: Option<Instant>,
-    /// How a run that succeeds is told.
+    /// What is printed of runs that succeed.
     verbosity: Verbosity,
     failed: AtomicBool,
     runs: AtomicU64,
@@ -42,12 +41,12 @@ struct Shared {
     events: AtomicU64,
 }
 
-/// What is said of a run.
+/// What is printed of runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verbosity {
-    /// Its sums.
+    /// Sums of all runs.
     Sums,
-    /// What it was like: it is the only one.
+    /// A summary of the only run.
     Run,
 }
 
@@ -93,14 +92,14 @@ impl Shared {
         }
     }
 
-    /// The next seed, if it is to be run.
+    /// The next seed; `None` at the end, after the deadline, and after a failure.
     fn take(&self) -> Option<u64> {
         let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let below_end = |seed| (seed < self.end).then(|| seed + 1);
-        match late || self.failed.load(Relaxed) {
-            true => None,
-            false => self.next.fetch_update(Relaxed, Relaxed, below_end).ok(),
+        if late || self.failed.load(Relaxed) {
+            return None;
         }
+        self.next.fetch_update(Relaxed, Relaxed, below_end).ok()
     }
 
     fn run_seed(&self, seed: u64) {
@@ -121,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// The sums, if there is no failure to be told.
+    /// Prints the sums, unless a run has failed.
     fn tell(&self, took: Duration) -> ExitCode {
         if self.failed.load(Relaxed) {
             return ExitCode::FAILURE;
@@ -140,7 +139,7 @@ fn replay(seed: &str) -> String {
     format!("replay: highwater-lab swarm --seed {seed}")
 }
 
-/// Has panics of runs followed by how to see them again, and by the end of the program.
+/// Makes a panic of a run print the command that replays it, and end the program.
 fn name_seeds_of_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {

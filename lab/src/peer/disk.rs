@@ -33,7 +33,7 @@ pub enum Pass {
     ReadRandom(Duration),
     /// All pages once, in runs as long as Highwater's.
     ReadSequential,
-    /// The same, written.
+    /// Writes all pages in sequence.
     WriteSequential,
 }
 

@@ -56,7 +56,7 @@ impl ZramSwap {
         }
     }
 
-    /// For whoever counts its traffic.
+    /// Its name and compression, for counting its traffic.
     pub(super) fn describe(&self) -> SwapDevice {
         SwapDevice { name: format!("zram{}", self.index), algorithm: self.algorithm.clone() }
     }

@@ -1,4 +1,4 @@
-//! What locks cost, by class and by what the threads were doing, as the seeds' lock tables say it:
+//! What locks cost, by class and by phase, as in the lock tables of the published documents:
 //!
 //! ```text
 //! lock.phase                  taken  contended       wait       hold   wait/CPU
@@ -61,7 +61,7 @@ pub fn lock_table(statistics: &LockStatistics, cpu: Nanos, rows: usize) -> Strin
     table_of(&lock_rows(statistics), cpu, rows)
 }
 
-/// The same, of rows in their order.
+/// A table of rows, in their order.
 pub fn table_of(rows: &[LockRow], cpu: Nanos, most: usize) -> String {
     let mut text = line("lock.phase", ["taken", "contended", "wait", "hold", "wait/CPU"]);
     for row in rows.iter().take(most) {

@@ -1,7 +1,7 @@
 //! Curves over a number that doubles from step to step, as SVG.
 //!
-//! Text is SVG text: whoever shows the file has the fonts, and none is looked for here. So widths
-//! of text are guesses, and margins are wide enough for them.
+//! Text is SVG text: the viewer has the fonts, and none is loaded here. Text widths are estimates,
+//! and margins allow for them.
 
 use super::unit::Unit;
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};

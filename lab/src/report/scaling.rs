@@ -1,4 +1,4 @@
-//! The same workload with more and more tasks: a table, and curves for a plot.
+//! A workload by number of tasks: a table, and curves for a plot.
 
 use super::plot::{Plot, Series};
 use super::simulation::{SimulationFigures, Tasks};

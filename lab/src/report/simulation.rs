@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Rows of a lock table: what is waited for or held least says nothing.
 const LOCK_ROWS: usize = 12;
 
-/// Who used less than this many CPUs is not shown: threads that only wait.
+/// Roles that used fewer CPUs are not shown: their threads only wait.
 const CPUS_MIN: f64 = 0.005;
 
 /// All that a simulated run says. Times are virtual unless they say otherwise.
@@ -74,7 +74,7 @@ pub struct RoleUse {
     pub threads: usize,
     /// What they used together.
     pub busy_ns: u64,
-    /// The same, in CPUs that did nothing else.
+    /// CPU time as a number of fully busy CPUs.
     pub cpus: f64,
 }
 

@@ -24,7 +24,7 @@ pub struct Experiment {
 pub struct Options {
     /// Divisor of memory and devices; `None` for the first that fits into this machine's memory.
     pub scale: Option<u64>,
-    /// Runs of each variant, with the seeds from 1 on; rows have the medians.
+    /// Runs of each variant, with seeds 1, 2, ...; rows have the medians.
     pub seeds: u64,
     /// Whether to make plots, from runs with the first seed.
     pub curves: Curves,

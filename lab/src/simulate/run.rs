@@ -25,7 +25,7 @@ pub struct Simulation {
     pub trace: Option<Trace>,
 }
 
-/// Says whether an experiment can be run, without running it.
+/// Checks that an experiment can be run, without running it.
 ///
 /// # Errors
 /// What does not fit together.

@@ -67,7 +67,7 @@ pub struct Settings {
     pub processes: Processes,
     /// How much memory.
     pub scale: Scale,
-    /// Who runs next.
+    /// Which CPU runs next.
     pub policy: Policy,
     /// How accesses are noticed, and how pages are reached: through guards, or through page tables.
     pub recency: Recency,

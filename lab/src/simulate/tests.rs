@@ -207,7 +207,7 @@ fn readahead_is_counted() {
     }
 }
 
-/// The same machine, with files on the first of its devices.
+/// A run of streams, with files on the first device of the machine.
 fn files(tasks: usize, set: &[&str]) -> SimulationFigures {
     let mut experiment = small(tasks, set);
     let device = &mut experiment.machine.devices[0];

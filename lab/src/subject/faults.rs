@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The first space a manager adds.
 const SPACE: SpaceId = SpaceId(0);
 
-/// A manager on [`Uffd`] with one space, and whoever serves its faults.
+/// A manager on [`Uffd`] with one space, and the threads that serve its faults.
 pub struct Faults {
     // Dropped in this order: first nobody reaches the pages, then nobody serves them.
     extent: Extent,
@@ -25,7 +25,7 @@ pub struct Faults {
     manager: Arc<Manager<Uffd>>,
 }
 
-/// Who takes the faults to the manager. Held for as long as pages are touched.
+/// What serves faults; alive as long as pages are touched.
 enum Serving {
     Handlers { _server: Server },
     InThread { _service: InThread },

@@ -35,7 +35,7 @@ pub struct Setup {
     pub huge_pages: HugePages,
 }
 
-/// Who serves real faults.
+/// Which threads serve page faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedBy {
     /// Handler threads.

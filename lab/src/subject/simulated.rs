@@ -12,8 +12,8 @@
 
 use crate::workload::world::{CpuUse, RoleTime, World};
 use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};
+use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
-use highwater_mm::zone::Mobility;
 use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, Range, StartError};
 use highwater_platform::{LockStatistics, Mmu, Protection, Recency};
 use highwater_sim::{Seen, Sim, Vm};
@@ -44,7 +44,7 @@ pub struct Simulated<'a> {
     world: Virtual<'a>,
     manager: Manager<Sim>,
     rooms: Vec<Let>,
-    /// Says that there is progress: the simulator ends runs that get nowhere.
+    /// Reports progress: the simulator ends runs without.
     beat: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -205,7 +205,7 @@ impl<'s> Access for &'s Simulated<'_> {
         Self: 'b;
 
     fn page(&mut self, index: u64, intent: Intent) -> Result<Held<'s>, Denied> {
-        // Who makes an access has finished the last one.
+        // A new access: the last one is finished.
         (self.beat)();
         let (space, vpn) = self.place(index);
         let want = match intent {
@@ -303,7 +303,7 @@ impl World for Virtual<'_> {
     }
 
     fn work(&self, time: Nanos) {
-        // Who computes has finished what it did before.
+        // The step before this computation is finished.
         self.0.progressed();
         self.0.work(time);
     }

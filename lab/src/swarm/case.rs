@@ -47,7 +47,7 @@ pub struct Case {
     pub frames: Vec<u32>,
     /// Devices and their sizes in pages.
     pub devices: Vec<(DeviceSpec, u32)>,
-    /// Who runs next.
+    /// Which CPU runs next.
     pub policy: Policy,
     /// One shared access in so many is held up; 0: none is.
     pub holdups: u64,

@@ -19,8 +19,8 @@ use super::ticks::Stopwatch;
 use super::world::World;
 use super::{Folios, Intent, Service, Target, WORDS};
 use hdrhistogram::Histogram;
+use highwater_mm::Mobility;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::zone::Mobility;
 use highwater_units::{Bytes, Order, Pfn, Prng};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ pub struct Config {
     pub threads: usize,
     /// Pages of all objects together.
     pub used: u64,
-    /// The same at first: then objects are freed, drawn, so that what is free lies everywhere.
+    /// Pages of objects at first; random objects are then freed, so that free frames are scattered.
     pub filled: u64,
     /// Blocks that are asked for.
     pub attempts: u64,
@@ -79,7 +79,7 @@ pub struct BlockFigures {
     pub p99_ns: u64,
     /// Bytes that were moved from frame to frame.
     pub moved_bytes: u64,
-    /// The same for each block that there was; none without one.
+    /// `moved_bytes` for each successful attempt; `None` if none succeeded.
     pub moved_bytes_per_success: Option<f64>,
     /// Frames that both scanners looked at.
     pub scanned: u64,

@@ -21,7 +21,7 @@ impl Content {
         Content { seed }
     }
 
-    /// The seed.
+    /// Its seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -71,7 +71,7 @@ pub struct Mismatch {
     pub found: u64,
     /// The version of `found`; none if it is no value of this place.
     pub found_version: Option<u32>,
-    /// The seed of the contents.
+    /// Seed of the contents.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Memory reached through plain pointers: a mapping of the kernel, or of whoever serves its faults.
+//! Memory reached through plain pointers: a mapping served by the kernel or by userfaultfd.
 
 use super::{Access, Denied, Intent, Target, Words};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Who wrote what last: so that a lost write is found, not only a wrong page.
+//! The last write of each word, so that lost writes are found, not only wrong pages.
 //!
 //! ```text
 //! page: word 0 1 2 3 ... 511     word w belongs to lane w % lanes; thread t writes lane t alone

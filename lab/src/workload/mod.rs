@@ -38,8 +38,8 @@ pub mod usemem;
 pub mod walk;
 pub mod world;
 
+use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
-use highwater_mm::zone::Mobility;
 use highwater_platform::LockStatistics;
 use highwater_units::{Nanos, Order, PAGE_SIZE, Pfn};
 use std::fmt;
@@ -109,8 +109,8 @@ pub trait Access {
         Ok(())
     }
 
-    /// The same with pages of one file at once, past whoever keeps them in memory (O_DIRECT); where
-    /// there is no such way, not past him. Shows each with its number.
+    /// Reads pages of one file by one transfer, past caches where the subject can (O_DIRECT), and
+    /// shows each with its number.
     ///
     /// # Errors
     /// A page cannot be served.
@@ -122,11 +122,11 @@ pub trait Access {
         pages.try_for_each(|index| self.copy(index, &mut |words| see(index, words)))
     }
 
-    /// Says that page `index` will be used soon. Nothing where there is nobody to tell.
+    /// Announces that page `index` will be used soon (prefetch); ignored by subjects without it.
     fn ahead(&mut self, _index: u64) {}
 }
 
-/// Memory together with the counters of whoever manages it, and the world its users live in.
+/// Memory, the counters of its manager, and the world in which its users run.
 pub trait Service {
     /// The memory it serves.
     type Target: Target;

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Who uses which pages while the threads run.
+/// Which pages each thread uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// All threads use all pages.
@@ -39,7 +39,7 @@ pub struct Config {
     pub read_percent: u32,
     /// The order of pages.
     pub pattern: Pattern,
-    /// Who uses which pages.
+    /// Which pages each thread uses.
     pub sharing: Sharing,
     /// How many accesses before each thread says which page it will use; 0: it does not.
     pub ahead: usize,
@@ -78,7 +78,7 @@ struct Bench<'a, T, W> {
 }
 
 impl<T: Target, W: World> Bench<'_, T, W> {
-    /// The same as what is measured then, with accesses of its own.
+    /// Runs the measured load for a while, with other accesses.
     fn warm_up(&self) -> Result<(), Failure> {
         let Config { warm_up, seed, .. } = *self.config;
         if warm_up.is_zero() {

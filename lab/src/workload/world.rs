@@ -25,8 +25,8 @@ pub trait World: Sync {
         body: &(dyn Fn(usize) -> R + Sync),
     ) -> Vec<R>;
 
-    /// The same, each thread on the CPUs of a memory node; none for any. Where threads cannot be
-    /// bound, anywhere.
+    /// Like [`World::on_threads`], with each thread on the CPUs of a memory node, if one is given
+    /// and the world can bind threads.
     fn on_threads_of<R: Send>(
         &self,
         threads: usize,
@@ -62,7 +62,7 @@ pub trait World: Sync {
 /// Where CPU time went, from the start or between two points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
-    /// By who used it: all of it.
+    /// All CPU time, by the names of threads.
     pub roles: Vec<RoleTime>,
     /// By what threads did, where that is known: all of it, or nothing.
     pub phases: Vec<(&'static Phase, Nanos)>,
@@ -85,7 +85,7 @@ impl CpuUse {
         Nanos(self.roles.iter().map(|role| role.busy.0).sum())
     }
 
-    /// What was used since `earlier`, a point of the same world. Who used nothing is left out.
+    /// CPU time since `earlier`, a point of the same world, without roles that used none.
     pub fn since(&self, earlier: &CpuUse) -> CpuUse {
         let role_before = |name: &str| earlier.roles.iter().find(|role| role.name == name);
         let roles = self.roles.iter().map(|role| {

@@ -6,7 +6,7 @@ mod contents;
 
 use contents::{directory, file, page_of};
 use highwater_devices::{Device, FileAccess, Spec, open, open_file};
-use highwater_mm::space::{Entry, Space};
+use highwater_mm::inspect::{Entry, Space};
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
@@ -56,7 +56,7 @@ impl Opened<'_> {
     fn bytes(&self, page: usize) -> Result<Vec<u8>, FaultError> {
         let pin = self.manager.pin(self.space, Vpn(page as u64), Access::Read)?;
         let frame = self.manager.platform().frame(pin.pfn());
-        // SAFETY: the frame is this page's while the pin lives, and nobody writes to it now.
+        // SAFETY: the pin keeps the page in this frame, and no thread writes to it now.
         Ok(unsafe { std::slice::from_raw_parts(frame, PAGE_SIZE) }.to_vec())
     }
 
@@ -171,7 +171,7 @@ fn files_come_and_go() {
     manager.verify(&[]);
     let absent =
         |space: &Space<Os>| (0..space.pages()).all(|page| space.entry(Vpn(page)) == Entry::ABSENT);
-    assert!(manager.machine().spaces().all(absent), "all files are closed");
+    assert!(manager.inspect().spaces().all(absent), "all files are closed");
 }
 
 #[test]

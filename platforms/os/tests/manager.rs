@@ -27,17 +27,11 @@ struct Case {
 /// A case drawn from a seed: 64 frames in half of the cases, devices that are never full.
 fn draw(seed: u64, threads: usize, steps: usize) -> Case {
     let mut random = Prng::new(seed ^ 0xd1ce);
-    let frames = match random.percent(50) {
-        true => 64,
-        false => 40 + random.below(2000),
-    };
+    let frames = if random.percent(50) { 64 } else { 40 + random.below(2000) };
     let plan = Plan { threads, ..Plan::draw(seed, frames, steps) };
     let injected = Arc::new(InjectedErrors::default());
     injected.delays.store(random.below(4) * random.below(8), Relaxed);
-    let latency = match random.percent(60) {
-        true => Latency::Asynchronous,
-        false => Latency::Synchronous,
-    };
+    let latency = if random.percent(60) { Latency::Asynchronous } else { Latency::Synchronous };
     let mut devices = vec![common::memory(plan.slots(), latency, &injected)];
     // In some cases a small device before it, which is always full and used by all CPUs.
     if random.percent(50) {
@@ -302,7 +296,7 @@ fn a_device_that_fails_is_waited_for_once() {
     injected.writes.store(100, Relaxed);
     let there = write_all(&manager, space, 0..1024);
     assert!(there <= FRAMES, "{there} pages are in memory, and none is written");
-    let shortage = || manager.machine().stats.shortage().expect("memory was short");
+    let shortage = || manager.inspect().stats.shortage().expect("memory was short");
     assert!(shortage().write_errors > 0, "{:?}", shortage());
     for page in there..there + 20 {
         let failed = Pins.store(&manager, space, Vpn(page), 0, 1);

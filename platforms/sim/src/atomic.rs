@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU16, Ordering, Ordering::Relaxed};
 
 /// The line has been with more than one CPU.
 const MOVED: u16 = 1 << 15;
-/// Who has it: a CPU, or one of these.
+/// The CPU that has the line, or one of these.
 const OWNER: u16 = MOVED - 1;
 /// It is nobody's yet.
 const NOBODY: u16 = OWNER;

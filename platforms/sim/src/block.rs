@@ -155,7 +155,7 @@ impl Sim {
         }
     }
 
-    /// Says what the slots of a device hold before anything happens.
+    /// Sets the contents of a device before the simulation starts.
     pub fn preset(&self, device: u8, page: impl Fn(u32) -> Arc<Words>) {
         self.devices()[usize::from(device)].with(|device| device.preset(page));
     }

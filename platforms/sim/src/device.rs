@@ -115,7 +115,7 @@ impl Device {
         self.carry(ready, slots, direction)
     }
 
-    /// Says what all slots hold from the start.
+    /// Sets the contents of all slots.
     pub(crate) fn preset(&mut self, page: impl Fn(u32) -> Arc<Words>) {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             slot.behind = Behind::Page(page(number as u32));

@@ -1,9 +1,9 @@
 //! Locks that queue, events that wake; both cost what the machine says.
 //!
-//! A lock is a queue in the order of arrival (MCS). Who finds it held spins until it is handed
-//! over; who comes, in virtual time, before the last holder left waits for that moment. Then it
-//! pays the hand-over by distance, or the lock alone if nobody had it, the lines that the last
-//! holder changed, and what its class does ([`crate::machine::Section`]).
+//! A lock is a queue in the order of arrival (MCS). A CPU that finds it held spins until it
+//! is handed over; one that arrives, in virtual time, before the last release waits until then. It
+//! then pays the hand-over by distance (or `lock` alone, if there was no holder), the lines that
+//! the last holder changed, and the work of its class ([`crate::machine::Section`]).
 
 use crate::Sim;
 use crate::engine::{Bar, Confined, Engine, Home, TaskId};
@@ -27,7 +27,7 @@ pub struct SimLock<T> {
 // tasks of one engine, so on one thread.
 unsafe impl<T: Send> Sync for SimLock<T> {}
 
-/// Who has a lock, and who waits.
+/// The holder of a lock, and its waiters.
 struct Queue {
     held: bool,
     /// Whose CPU had it last.
@@ -62,8 +62,8 @@ impl<T: Send> SimLock<T> {
         SimLock { class, section, state: Confined::new(home, state), value: UnsafeCell::new(value) }
     }
 
-    /// Joins the queue, or takes the lock. Who has it is not preempted from here on: those who wait
-    /// keep their CPUs.
+    /// Joins the queue, or takes the lock. From here on the task is not preempted;
+    /// waiters keep their CPUs.
     fn arrive(&self, engine: &Engine) -> Found {
         let found = self.state.with(|queue| match queue.held {
             true => {

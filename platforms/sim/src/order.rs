@@ -12,7 +12,7 @@ use std::cell::RefCell;
 const CLASSES: usize = LockClass::MAX;
 const _: () = assert!(CLASSES <= u32::BITS as usize, "a set of classes is a word");
 
-/// The order of locks, as far as it was seen, and who holds what.
+/// The orders in which locks were taken, and the locks that each task holds.
 pub(crate) struct Order(RefCell<Seen>);
 
 struct Seen {

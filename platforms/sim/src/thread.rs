@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// A virtual thread that was started.
 pub struct SimThread(Arc<Ending>);
 
-/// How the end of a thread is told.
+/// The end of a thread, and an event for joiners.
 struct Ending {
     ended: AtomicBool,
     event: SimEvent,

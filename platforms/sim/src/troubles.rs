@@ -50,7 +50,7 @@ impl Troubles {
         Troubles { short, delays, stalls, busy, ..Troubles::default() }
     }
 
-    /// Whether faults may be seen by who makes an access.
+    /// Whether an access may fail.
     pub fn any_fatal(&self) -> bool {
         let fatal = [&self.reads, &self.writes, &self.full, &self.populate];
         fatal.iter().any(|rate| rate.load(Relaxed) > 0)

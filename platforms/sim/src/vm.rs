@@ -15,7 +15,7 @@ pub struct Setup {
     pub machine: Machine,
     /// Fixes all that is random: choices of the policy, troubles.
     pub seed: u64,
-    /// Who runs next.
+    /// Which CPU runs next.
     pub policy: Policy,
     /// When a run counts as stuck.
     pub limits: Limits,
@@ -28,9 +28,9 @@ pub struct Setup {
 /// Whether bars are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// No.
+    /// No bars.
     Off,
-    /// Up to two million.
+    /// Up to two million bars.
     On,
     /// While threads of this name run.
     While(&'static str),
@@ -134,7 +134,7 @@ impl Vm {
         self.scope_on(threads, role, &|_| None, body)
     }
 
-    /// The same, each thread on the CPUs of a node, if one is given.
+    /// Runs threads as `scope` does, each on the CPUs of a node, if one is given.
     pub fn scope_on<R>(
         &self,
         threads: usize,

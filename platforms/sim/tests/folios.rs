@@ -1,10 +1,11 @@
 //! Pages of 2 to 256 frames that are used, dropped and moved while large blocks are asked for,
-//! under drawn schedules: every word of them is what was written, whoever made room meanwhile.
+//! under drawn schedules: every word of them is what was written, whichever thread reclaimed
+//! meanwhile.
 
 use crate::common::{machine, platform, setup};
+use highwater_mm::Mobility;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::Counter;
-use highwater_mm::zone::Mobility;
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::{Policy, Setup, Sim, Vm, simulate};

@@ -49,7 +49,7 @@ fn saturated(machine: Machine, threads: usize, between: u64) {
     let rounds = (ROUNDS * threads as u64) as f64;
     match far {
         false => assert_near(time / rounds, (hold + costs.handover_near) as f64, 2.0),
-        // Hand-overs are near or far, by who is next: between both.
+        // Hand-overs are near or far: the mean lies between.
         true => {
             let each = time / rounds;
             let (low, high) = (hold + costs.handover_near, hold + costs.handover_far);
@@ -287,7 +287,7 @@ fn threads_share_cpus_fairly() {
     });
     let finished = finished.expect("it ends");
     let (Some(first), Some(last)) = finished.result else { panic!("six threads ended") };
-    // 6 x 60 ms over 2 CPUs; whoever is first ends at most two rounds of slices early.
+    // 6 x 60 ms over 2 CPUs; the first one ends at most two rounds of slices early.
     assert_near(last as f64, 180e6, 2.0);
     assert!(last - first < 20_000_000, "{first} to {last}");
 }

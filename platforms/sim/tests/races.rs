@@ -11,7 +11,7 @@ use highwater_units::{IndexLists, Nanos, Pfn, Prng, SpaceId, Vpn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::*;
 
-/// A run under a policy drawn from the seed.
+/// A run under a random policy.
 fn run<R: 'static>(seed: u64, main: impl FnOnce(&Vm) -> R + 'static) -> Result<Finished<R>, Stuck> {
     let policy = Policy::draw(&mut Prng::new(seed));
     simulate(Setup { policy, ..setup(machine(2, 2), seed) }, main)
@@ -194,7 +194,7 @@ fn equal_seeds_give_equal_runs_and_others_differ() {
     }
     hashes.sort_unstable();
     hashes.dedup();
-    // Runs in the order of time do not depend on the seed where nothing is drawn.
+    // Runs in the order of time do not depend on their seed where nothing is drawn.
     assert!(hashes.len() > 20, "{} of 29 runs differ", hashes.len());
 }
 

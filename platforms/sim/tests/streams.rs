@@ -91,7 +91,7 @@ fn rate(took: Nanos) -> u64 {
     PAGES * PAGE_SIZE as u64 * 1000 / took.0
 }
 
-/// As [`with`], read by who reads the file.
+/// As [`with`], with readahead by the reader.
 fn by_reader(pages: usize) -> Config {
     let history = History { readahead_by: ReadaheadBy::Reader, ..History::default() };
     Config { history, ..with(pages) }

@@ -1,5 +1,5 @@
 //! Devices with a queue are kept busy: by a kswapd thread that goes on while it writes, by streams
-//! whose next pages are on their way, and by who says what it will use. Virtual time, one seed.
+//! whose next pages are on their way, and by threads that prefetch. Virtual time, one seed.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::stats::Counter;

@@ -1,9 +1,12 @@
 //! The entries of a large block: 512 consecutive pages from a multiple of 512 on.
 //!
-//! Each page keeps its own entry, with its own lock; who acts on the block as a whole has all of
-//! them. They are only ever tried for, in ascending order: there is no deadlock.
+//! Each page keeps its own entry and lock; a thread that changes the whole block locks all of them.
+//! It only tries to, in ascending order, so it cannot deadlock.
 
-use super::{Entry, Held, Owner, Pinned, Space};
+use super::entry::Entry;
+use super::held::{Held, Pinned};
+use super::page_table::Space;
+use crate::frame::Owner;
 use highwater_platform::Platform;
 use highwater_units::{LARGE_PAGES, RUN_PAGES_MAX, Vpn};
 
@@ -17,13 +20,12 @@ pub fn block_of(vpn: Vpn) -> Vpn {
 
 /// The locked entries of a block. Dropping it unlocks them as they were.
 pub struct HeldBlock<'a, P: Platform> {
-    first: Vpn,
     runs: [Option<Held<'a, P>>; RUNS],
 }
 
 impl<'a, P: Platform> HeldBlock<'a, P> {
-    /// Locks all entries of the block that starts at `first`, if all are free and `wanted`, by
-    /// their place in the block.
+    /// Tries to lock all entries of the block that starts at `first`. `wanted` gets each entry and
+    /// its place in the block.
     pub fn lock(
         space: &'a Space<P>,
         first: Vpn,
@@ -40,12 +42,7 @@ impl<'a, P: Platform> HeldBlock<'a, P> {
             *place = all.then_some(held);
             place.as_ref()?;
         }
-        Some(HeldBlock { first, runs })
-    }
-
-    /// The first page.
-    pub fn first(&self) -> Vpn {
-        self.first
+        Some(HeldBlock { runs })
     }
 
     /// The page `index` pages after the first.
@@ -53,17 +50,17 @@ impl<'a, P: Platform> HeldBlock<'a, P> {
         self.run(index).owner(index % RUN_PAGES_MAX)
     }
 
-    /// What its entry was when it was locked.
+    /// The value of an entry when it was locked.
     pub fn entry(&self, index: usize) -> Entry {
         self.run(index).entries()[index % RUN_PAGES_MAX]
     }
 
-    /// What all entries were.
+    /// The values of all entries when they were locked.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         (0..LARGE_PAGES).map(|index| self.entry(index))
     }
 
-    /// Unlocks all entries with new values, made from their places and what they were.
+    /// Unlocks all entries with new values, made from their places and old values.
     pub fn release(self, value: impl Fn(usize, Entry) -> Entry) {
         for (run, held) in self.runs.into_iter().flatten().enumerate() {
             held.release(|index, was| value(run * RUN_PAGES_MAX + index, was));

@@ -1,20 +1,24 @@
-//! A page-table entry: one word says everything about a page.
+//! A page-table entry: one word with the whole state of a page.
 //!
 //! ```text
 //! 63 .... 24 | 23 . 9 |     8      |   7   |   6   |    5     |   4    |    3    |   2    | 1  0
 //!   payload  |  pins  | REFERENCED | LARGE | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
 //! 63: AHEAD, of a resident page
 //! ```
-//! Kind: Absent (reads as zeros; in a file's space: as the file), Resident (in a frame), Swapped
-//! (in a slot). LOCKED is DESIGN's `Moving`: one thread is changing the page; what it was stays
-//! readable. Only pins may fall and WAITERS may rise while it is set. MAPPED: the program reaches
-//! the page without the manager; a Resident page that is not is in memory, unmapped to see whether
-//! it is used. DIRTY: it may differ from its slot; while it is clear, the frame's slot (if any)
-//! holds the same bytes. LARGE: part of a block of 512 pages that came, and goes, whole
-//! ([`crate::large`]); of a swapped page it only says that its neighbours were swapped with it.
-//! AHEAD: it was read along with another page, and no use of it was seen yet.
-//! REFERENCED, of a file's page: it was used again after ACCESSED was set; or, where unmapping
-//! asks, it was asked. The payload is a frame, a slot, or a shadow of an absent page.
+//! Kind: Absent (zeros, or the contents of the file), Resident (in a frame), Swapped (in a slot).
+//! Payload: a frame, a slot, or the shadow of an absent page.
+//!
+//! - LOCKED: a thread changes the page. The rest of the word stays as it was, except that pins may
+//!   fall and WAITERS may be set.
+//! - MAPPED: the program reaches the page without a fault. A resident page without it was unmapped
+//!   to see whether it is used.
+//! - DIRTY: the page may differ from its slot. While it is clear, the frame's slot, if any, has the
+//!   same bytes.
+//! - LARGE: of a resident page, part of a large page of 512; of a swapped one, swapped out together
+//!   with its neighbours ([`crate::large`]).
+//! - AHEAD: read along with another page, and no use of it was seen yet.
+//! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use,
+//!   the page was unmapped for that.
 
 use crate::frame::Shadow;
 use highwater_units::{Pfn, Slot};
@@ -28,21 +32,21 @@ const MAPPED: u64 = 1 << 4;
 pub(super) const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
-/// Frame numbers leave it free.
+/// Above the bits of frame numbers.
 pub(super) const AHEAD: u64 = 1 << 63;
 pub(super) const REFERENCED: u64 = 1 << 8;
 pub(super) const PIN: u64 = 1 << 9;
 pub(super) const PINS: u64 = 0x7fff << 9;
 const PAYLOAD_SHIFT: u32 = 24;
 
-/// What a page is.
+/// The state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// Never written, or dropped: zeros. Of a file: on its device.
+    /// Never written, or dropped: zeros. A page of a file: on its device.
     Absent,
     /// In a frame.
     Resident(Pfn),
-    /// On a device, and possibly still in the swap cache.
+    /// In a slot; its frame may still be in the swap cache.
     Swapped(Slot),
 }
 
@@ -51,15 +55,15 @@ pub enum Page {
 pub struct Entry(pub(super) u64);
 
 impl Entry {
-    /// A page that reads as zeros, or as its file.
+    /// A page of zeros, or one that is on the device of its file.
     pub const ABSENT: Entry = Entry(0);
 
-    /// A page in a frame, not mapped, equal to its slot.
+    /// A page in a frame, unmapped and clean.
     pub fn resident(pfn: Pfn) -> Entry {
         Entry(u64::from(pfn.0) << PAYLOAD_SHIFT | RESIDENT)
     }
 
-    /// The same resident page in another frame; all that is known of it stays.
+    /// This resident page moved to another frame.
     pub fn moved_to(self, pfn: Pfn) -> Entry {
         debug_assert!(matches!(self.page(), Page::Resident(_)), "only pages in frames are moved");
         let rest = self.0 & (AHEAD | ((1 << PAYLOAD_SHIFT) - 1));
@@ -71,77 +75,77 @@ impl Entry {
         Entry(slot.to_bits() << PAYLOAD_SHIFT | SWAPPED)
     }
 
-    /// A page of a file that was evicted, and when.
+    /// An evicted page of a file, with its shadow.
     pub fn evicted(shadow: Shadow) -> Entry {
         Entry(shadow.to_bits() << PAYLOAD_SHIFT)
     }
 
-    /// The same, mapped.
+    /// Sets MAPPED; the page is used.
     pub fn mapped(self) -> Entry {
         Entry(self.0 & !AHEAD | MAPPED)
     }
 
-    /// The same, accessed.
+    /// Sets ACCESSED; the page is used.
     pub fn accessed(self) -> Entry {
         Entry(self.0 & !AHEAD | ACCESSED)
     }
 
-    /// The same, used again, or asked whether it is.
+    /// Sets REFERENCED.
     pub fn referenced(self) -> Entry {
         Entry(self.0 | REFERENCED)
     }
 
-    /// The same, no longer mapped nor accessed.
+    /// Clears MAPPED, ACCESSED and REFERENCED.
     pub fn unmapped(self) -> Entry {
         Entry(self.0 & !(MAPPED | ACCESSED | REFERENCED))
     }
 
-    /// The same, no longer mapped; what is known of its use stays.
+    /// Clears MAPPED and keeps what is known of the use.
     pub fn revoked(self) -> Entry {
         Entry(self.0 & !MAPPED)
     }
 
-    /// The same, equal to its place.
+    /// Clears DIRTY.
     pub fn clean(self) -> Entry {
         Entry(self.0 & !DIRTY)
     }
 
-    /// The same, not accessed since now.
+    /// Clears ACCESSED.
     pub fn idle(self) -> Entry {
         Entry(self.0 & !ACCESSED)
     }
 
-    /// The same resident page, read along with another one and not used yet.
+    /// Sets AHEAD, of a resident page that was not used yet.
     pub fn ahead(self) -> Entry {
         Entry(self.0 & !ACCESSED | AHEAD)
     }
 
-    /// The same, possibly different from its slot.
+    /// Sets DIRTY.
     pub fn dirty(self) -> Entry {
         Entry(self.0 | DIRTY)
     }
 
-    /// The same, part of a large page.
+    /// Sets LARGE.
     pub fn large(self) -> Entry {
         Entry(self.0 | LARGE)
     }
 
-    /// The same, a page of its own.
+    /// Clears LARGE.
     pub fn small(self) -> Entry {
         Entry(self.0 & !LARGE)
     }
 
-    /// Whether it is part of a large page, or was swapped out as such.
+    /// Whether the page is part of a large page, or was swapped out as such.
     pub fn is_large(self) -> bool {
         self.0 & LARGE != 0
     }
 
-    /// Whether it is in memory as part of a large page.
+    /// Whether the page is in memory as part of a large page.
     pub fn is_large_resident(self) -> bool {
         self.is_large() && self.0 & KIND == RESIDENT
     }
 
-    /// What the page is.
+    /// The state of the page.
     pub fn page(self) -> Page {
         match self.0 & KIND {
             RESIDENT => Page::Resident(Pfn((self.0 >> PAYLOAD_SHIFT) as u32)),
@@ -150,7 +154,7 @@ impl Entry {
         }
     }
 
-    /// Whether a thread is changing the page.
+    /// Whether a thread holds the entry.
     pub fn is_locked(self) -> bool {
         self.0 & LOCKED != 0
     }
@@ -160,38 +164,38 @@ impl Entry {
         self.0 & MAPPED != 0
     }
 
-    /// Whether it was used since that was last asked.
+    /// Whether the page was used since the bit was cleared.
     pub fn is_accessed(self) -> bool {
         self.0 & ACCESSED != 0
     }
 
-    /// Whether it was read along with another page, and no use of it was seen.
+    /// Whether the page was read along with another one and no use of it was seen.
     pub fn is_ahead(self) -> bool {
         self.0 & KIND == RESIDENT && self.0 & AHEAD != 0
     }
 
-    /// Whether it was used again, or asked whether it is.
+    /// Whether REFERENCED is set.
     pub fn is_referenced(self) -> bool {
         self.0 & REFERENCED != 0
     }
 
-    /// When an absent page was evicted, if that is known.
+    /// The shadow of an absent page, if it has one.
     pub fn shadow(self) -> Option<Shadow> {
         let absent = self.page() == Page::Absent;
         absent.then(|| Shadow::from_bits(self.0 >> PAYLOAD_SHIFT)).flatten()
     }
 
-    /// Whether it may differ from its slot.
+    /// Whether the page may differ from its slot.
     pub fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 
-    /// Guards that hold the page in place.
+    /// Guards that pin the page.
     pub fn pins(self) -> u64 {
         (self.0 & PINS) / PIN
     }
 
-    /// Without the bits that belong to waiting and locking.
+    /// The entry without LOCKED, WAITERS and pins.
     pub(super) fn settled(self) -> Entry {
         Entry(self.0 & !(LOCKED | WAITERS | PINS))
     }

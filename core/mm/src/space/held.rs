@@ -1,25 +1,26 @@
-//! Entries that this thread has locked: a run of up to 16 consecutive pages.
+//! Entries that a thread has locked: a run of up to 16 consecutive pages.
 //!
-//! A thread that waits for a device holds entries meanwhile; others wait for the space's event, or
-//! leave the page alone. Who holds entries only *tries* for more, or waits for a bounded time
-//! ([`Space::hold_until`]): there is no deadlock.
+//! A thread holds entries while it waits for a device; other threads wait for the space's event or
+//! skip the page. A thread that holds entries only *tries* to lock more, or waits for a bounded
+//! time ([`Space::hold_until`]), so entries cannot deadlock.
 
-use super::entry::{Entry, LOCKED, PIN, PINS, WAITERS};
-use super::{Owner, Page, Space};
+use super::entry::{Entry, LOCKED, PIN, PINS, Page, WAITERS};
+use super::page_table::Space;
+use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 
-/// Whether pages that guards hold may be locked.
+/// Whether pinned pages may be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pinned {
-    /// Only pages nobody has pinned: their frames may be taken away.
+    /// Only unpinned pages: the holder may take their frames away.
     Refuse,
-    /// Any: the frame stays where it is.
+    /// Any page: the frame stays where it is.
     Accept,
 }
 
-/// Locked entries that nobody has in hand, until [`Held::back`].
+/// Locked entries that no thread holds, until [`Held::back`].
 #[must_use]
 pub struct Left {
     space: SpaceId,
@@ -29,18 +30,18 @@ pub struct Left {
 }
 
 impl Left {
-    /// Whose they are.
+    /// The space of the entries.
     pub fn space(&self) -> SpaceId {
         self.space
     }
 
-    /// Whether a page's is one of them.
+    /// Whether a page's entry is one of them.
     pub fn has(&self, space: SpaceId, vpn: Vpn) -> bool {
         let after = self.first.offset(self.len as u64);
         self.space == space && (self.first..after).contains(&vpn)
     }
 
-    /// Lets those who wait for one of them look again.
+    /// Wakes the threads that wait for one of them.
     pub fn wake_waiters<P: Platform>(&self, space: &Space<P>) {
         let pages = (0..self.len).map(|index| self.first.offset(index as u64));
         let awaited = |vpn: &Vpn| space.table.entry(*vpn).load(SeqCst) & WAITERS != 0;
@@ -57,13 +58,13 @@ pub struct Held<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Held<'a, P> {
-    /// Locks one entry. `None` if it is locked, or pinned and `pinned` refuses that.
+    /// Tries to lock one entry. `None` if it is locked, or pinned and `pinned` refuses.
     pub fn lock(space: &'a Space<P>, vpn: Vpn, pinned: Pinned) -> Option<Held<'a, P>> {
         let mut held = Held { space, first: vpn, was: [Entry::ABSENT; RUN_PAGES_MAX], len: 0 };
         held.extend(pinned, |_| true).then_some(held)
     }
 
-    /// Locks the entry after the last, if it is free and `wanted`.
+    /// Tries to lock the entry after the last one, if `wanted` accepts it.
     pub fn extend(&mut self, pinned: Pinned, wanted: impl Fn(Entry) -> bool) -> bool {
         let vpn = self.first.offset(self.len as u64);
         if self.len == RUN_PAGES_MAX || vpn.0 >= self.space.pages {
@@ -85,14 +86,14 @@ impl<'a, P: Platform> Held<'a, P> {
         false
     }
 
-    /// Leaves them locked.
+    /// Leaves the entries locked, without a holder.
     pub fn leave(mut self) -> Left {
         let Held { space, first, was, len } = self;
         self.len = 0;
         Left { space: space.id, first, was, len }
     }
 
-    /// Takes them in hand again. `space` is the one they are of.
+    /// Holds left entries again. `space` is theirs.
     pub fn back(space: &'a Space<P>, left: Left) -> Held<'a, P> {
         let Left { space: id, first, was, len } = left;
         debug_assert_eq!(space.id, id, "entries of another space");
@@ -119,22 +120,22 @@ impl<'a, P: Platform> Held<'a, P> {
         self.len
     }
 
-    /// Never: a run has at least its first entry until it is unlocked.
+    /// Never: a run has its first entry until it is unlocked.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What the entries were when they were locked, or are to be.
+    /// The values with which the entries will be unlocked: those they had, or [`Held::change`]d.
     pub fn entries(&self) -> &[Entry] {
         &self.was[..self.len]
     }
 
-    /// What the first page is.
+    /// The state of the first page.
     pub fn page(&self) -> Page {
         self.was[0].page()
     }
 
-    /// Says what an entry is to be once it is unlocked, instead of what it was.
+    /// Sets the value with which an entry will be unlocked.
     pub fn change(&mut self, index: usize, value: Entry) {
         debug_assert!(index < self.len, "only what is held is changed");
         self.was[index] = value.settled();
@@ -162,11 +163,11 @@ impl<'a, P: Platform> Held<'a, P> {
         self.len = 0;
     }
 
-    /// Unlocks one entry, keeping its pins, and wakes who waits for it.
+    /// Unlocks an entry, keeps its pins, and wakes its waiters.
     fn set(&self, index: usize, value: Entry) {
         let vpn = self.first.offset(index as u64);
         let cell = self.space.table.entry(vpn);
-        // While it is locked: who cleans it next must find it counted.
+        // Still locked: the next thread that cleans the page must find it counted.
         self.space.note_dirty(Entry(cell.load(Relaxed)), value);
         let unlock = |now: u64| Some(value.settled().0 | now & PINS);
         let before = cell.fetch_update(AcqRel, Acquire, unlock).expect("always some");

@@ -1,5 +1,5 @@
-//! Random operations against a map of entries; then by several threads: who holds an entry is
-//! alone, who waits goes on, and no pin is lost.
+//! Random operations against a map of entries; then several threads: a held entry has one holder,
+//! waiters go on, and no pin is lost.
 
 use super::entry::{ACCESSED, REFERENCED};
 use super::{Access, Backing, Claim, Entry, FirstUse, Held, Page, Pinned, Space};
@@ -14,7 +14,7 @@ fn space(pages: u64) -> Space<TestPlatform> {
     Space::new(&platform, SpaceId(7), pages, Order(0), Backing::Anonymous)
 }
 
-/// What an entry should be.
+/// The expected state of an entry.
 #[derive(Clone, Copy)]
 struct State {
     entry: Entry,
@@ -29,7 +29,7 @@ struct Model<'a> {
     pins: Vec<Vpn>,
 }
 
-/// Any entry that the manager would make.
+/// An entry that the manager could make.
 fn any_entry(random: &mut Prng) -> Entry {
     let resident = Entry::resident(Pfn(random.below(1 << 32) as u32));
     let slot = Slot { device: random.below(256) as u8, index: random.next_u64() as u32 };
@@ -232,10 +232,10 @@ fn only_leaves_that_were_touched_are_walked() {
     assert_eq!(next(pages - 1, pages), Some(pages - 1));
 }
 
-/// A space that threads fight for.
+/// A space shared by several threads.
 struct Users {
     space: Space<TestPlatform>,
-    /// By page: which thread holds it, plus one.
+    /// By page: the thread that holds it, plus one; 0: none.
     holder: Vec<AtomicU64>,
     pins: Vec<AtomicU64>,
     waits: AtomicU64,
@@ -243,7 +243,7 @@ struct Users {
 }
 
 impl Users {
-    /// A held run is this thread's alone; `Refuse`: and nobody has it pinned.
+    /// A held run has one holder; with `Refuse` it is not pinned either.
     fn use_alone(
         &self,
         held: &Held<'_, TestPlatform>,
@@ -332,7 +332,7 @@ impl Users {
 fn threads_exclude_each_other_and_go_on() {
     let waits = AtomicU64::new(0);
     seeds(8, |seed| {
-        // More pages than events, or very few: both ways of meeting at an event.
+        // More pages than events, or very few: waiters of one page, or of several, share an event.
         let pages = 1 + Prng::new(seed).below(3) * 60;
         let counts = || (0..pages).map(|_| AtomicU64::new(0)).collect();
         let users = Users {
@@ -354,5 +354,5 @@ fn threads_exclude_each_other_and_go_on() {
         }
         waits.fetch_add(users.waits.load(Relaxed), Relaxed);
     });
-    assert!(waits.into_inner() > 0, "nobody ever waited");
+    assert!(waits.into_inner() > 0, "no thread ever waited");
 }

@@ -1,9 +1,8 @@
-//! Three levels, like a processor's: a fixed array of nodes of 512 leaves (1 GiB of space) of 512
-//! entries (2 MiB of space, 4 KiB of table), nodes and leaves made at first use.
+//! A table of three levels, like a processor's: nodes (1 GiB of space) of 512 leaves (2 MiB) of 512
+//! entries. Nodes and leaves are made at first use and never freed.
 //!
-//! An untouched terabyte costs 16 KiB; a program that touches one page here and there pays 4 KiB of
-//! table for it, as it does in the kernel. Larger leaves cost one that takes thousands of blocks of
-//! 64 MiB, and touches their ends, half a gigabyte. Nothing made is given back.
+//! An untouched terabyte costs 16 KiB, a single page 4 KiB, as in the kernel. With larger leaves, a
+//! program that touches the ends of thousands of blocks of 64 MiB would pay half a gigabyte.
 
 use highwater_platform::{Atomic, Atomics, Platform};
 use highwater_units::Vpn;
@@ -15,7 +14,7 @@ const LEAF: u64 = 512;
 /// Leaves in a node.
 const NODE: u64 = 512;
 
-// Arrays: their length is known, so nothing is compared with it on the way to an entry.
+// Arrays: their length is known, so a walk has no bounds checks.
 type Leaf<P> = Box<[<P as Atomics>::Atomic<u64>; LEAF as usize]>;
 type Node<P> = Box<[OnceLock<Leaf<P>>; NODE as usize]>;
 
@@ -38,7 +37,7 @@ impl<P: Platform> Table<P> {
         &leaves[(vpn.0 / LEAF % NODE) as usize].get_or_init(leaf)[(vpn.0 % LEAF) as usize]
     }
 
-    /// The first page from `vpn` to before `end` that may have an entry: skips leaves never made.
+    /// The first page from `vpn` to before `end` whose leaf exists.
     pub(super) fn next_made(&self, vpn: Vpn, end: Vpn) -> Option<Vpn> {
         let last = end.0.checked_sub(1)? / LEAF;
         let mut first = vpn.0 / LEAF;
@@ -52,7 +51,7 @@ impl<P: Platform> Table<P> {
         None
     }
 
-    /// The number of the first leaf made from `first` to before `end`, all of one node.
+    /// The first leaf that exists from `first` to before `end`, all in one node.
     fn made_in(&self, first: u64, end: u64) -> Option<u64> {
         let leaves = self.nodes.get((first / NODE) as usize)?.get()?;
         let from = first % NODE;

@@ -1,11 +1,11 @@
-//! Aligned runs of slots for pages of more than a frame, taken and written at once.
+//! Aligned runs of slots for pages of more than one frame.
 //!
 //! ```text
 //! order 9: a free cluster, whole
-//! below:   the cluster that the order was given last, a free one, some of the others
+//! below:   the cluster of the order's last run, a free cluster, up to 64 other clusters
 //! ```
-//! Runs of an order share clusters, so that those of small pages and of others stay apart while
-//! there are free ones. Where slots are in use here and there no run may be left, whatever is free.
+//! Runs of an order share clusters, and stay apart from single slots while there are free clusters.
+//! On a fragmented device there may be no run, however many slots are free.
 
 use super::Swap;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const _: () = assert!(LARGE_PAGES == CLUSTER_SLOTS as usize, "a large page fills a cluster");
 
-/// Clusters that are looked at for a run where none is free.
+/// Clusters searched for a run when none is free.
 const LOOKS_MAX: u32 = 64;
 
 impl<P: Platform> Swap<P> {
     /// Takes 2^order adjacent slots, 512 at most, for as many frames from `first` on: count 1,
-    /// frames in the swap cache. The first slot; `None` if no such run is free, whatever else is.
+    /// frames in the swap cache. Returns the first slot; `None` if no such run is free.
     pub fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
         let mut devices = self.order.of(cpu).map(|index| &self.devices()[index]);
         let slot = devices.find_map(|device| device.alloc_block(cpu, first, order))?;
@@ -42,6 +42,7 @@ impl<P: Platform> Device<P> {
         self.search_run(cpu, order, &frames).map(|slot| self.slot(slot))
     }
 
+    /// Whether the device accepts a run of this length.
     pub(super) fn takes_run(&self, order: Order) -> bool {
         let pages = order.frames() as usize;
         self.info().gives_slots() && self.standing.allows(pages, Turn::First) == pages
@@ -54,7 +55,7 @@ impl<P: Platform> Device<P> {
             .or_else(|| self.take_of_others(cpu, order, frames))
     }
 
-    /// The cluster that gave a run of an order last, if it may have another.
+    /// The cluster of the last run of an order.
     fn last_of(&self, order: Order) -> Option<u32> {
         self.last_run.get(usize::from(order.0))?.load(Relaxed).checked_sub(1)
     }
@@ -65,7 +66,7 @@ impl<P: Platform> Device<P> {
         }
     }
 
-    /// From a free cluster, which others of the order find next.
+    /// From a free cluster, which later runs of the order use next.
     fn take_of_free(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
         let cluster = self.with_lists(|lists| lists.take(List::Free))?;
         let mut map = self.clusters[cluster as usize].lock();
@@ -77,7 +78,7 @@ impl<P: Platform> Device<P> {
         slot
     }
 
-    /// From some other cluster, of those that come next.
+    /// From one of the next clusters.
     fn take_of_others(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
         if order == Order::LARGE {
             return None;
@@ -87,7 +88,7 @@ impl<P: Platform> Device<P> {
         let at = (1..=LOOKS_MAX.min(count))
             .map(next)
             .find_map(|cluster| self.take_run(cpu, cluster, frames).map(|slot| (cluster, slot)));
-        // Where nothing was found the next look goes on.
+        // The next search continues where this one ended.
         let (cluster, slot) = match at {
             Some((cluster, slot)) => (cluster, Some(slot)),
             None => (next(LOOKS_MAX.min(count)), None),
@@ -96,7 +97,7 @@ impl<P: Platform> Device<P> {
         slot
     }
 
-    /// From a cluster that stays where it is, or moves by what is left of it.
+    /// From a cluster, which moves to the list that it belongs on then.
     fn take_run(&self, cpu: CpuId, cluster: u32, frames: &IoFrames) -> Option<u32> {
         let mut map = self.clusters[cluster as usize].lock();
         map.visits(1);

@@ -1,4 +1,4 @@
-//! Whether a device takes pages, as far as its last answers say.
+//! Whether a device accepts pages, by its last answers.
 //!
 //! ```text
 //! Open ---- a run of n was refused ----> runs of n/2, ..., 1, none
@@ -7,53 +7,53 @@
 //!  '---- slots of a cluster were freed -------'
 //! Open ---- a write failed ------------> Failing: asked after all others, until one succeeds
 //! ```
-//! A device may have slots and no room: a compressed one holds bytes, and a file lies on a file
-//! system that others fill, too. One that refuses is passed over, so that the next one has its turn
-//! at once; half of what it refused is tried, so that what room it has is used. It is asked again
-//! for what was freed there meanwhile: for a page each when no other device takes any, and for all
-//! when that is worth a cluster. An allocation that would fail otherwise grants it some tries, for
-//! what has changed elsewhere.
+//! A device may have slots and no room: a compressed one is limited in bytes, a file by a file
+//! system that others fill, too. A device that refuses is passed over, and the next one takes over
+//! at once; it is tried with half of the refused run, so that its room is used up. It is tried
+//! again for slots that were freed there: with a page each when no other device accepts any, and
+//! with whole runs once a cluster's worth is free. An allocation that would fail otherwise grants
+//! it some tries, since room may have appeared elsewhere.
 //!
-//! The slots of a refused run are given back, and are not room: they are a debt that this pays.
-//! Locking: none. The words are hints, and race: what they get wrong is refused once more, or tried
-//! when an allocation is about to fail.
+//! The slots of a refused run are given back without being room: `freed` starts with that debt.
+//! Locking: none. The words are hints and race: an error costs one more refusal, or a try when an
+//! allocation is about to fail.
 
 use highwater_platform::IoError;
 use highwater_units::RUN_PAGES_MAX;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
-/// `most` of a device that takes what its slots are enough for.
+/// `most` of a device that accepts all pages that it has slots for.
 const OPEN: u32 = u32::MAX;
-/// Slots freed that are worth asking with whole runs again, or so many of a small device.
+/// Freed slots after which whole runs are tried again; of a small device, this share of its slots.
 const WORTHWHILE: u32 = super::cluster::CLUSTER_SLOTS;
 const SMALL_SHARE: u32 = 8;
-/// Pages that are tried for an allocation that would fail: they may compress differently.
+/// Pages tried for an allocation that would fail: one may compress better than another.
 const GRANT: u32 = 64;
 
 /// How urgently slots are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Another device may have some.
+    /// Other devices may have some.
     First,
-    /// No device has taken a page.
+    /// No device accepted a page.
     Last,
 }
 
-/// How a device stands.
+/// What a device accepts.
 pub(super) struct Standing {
-    /// Pages of the longest run that is tried.
+    /// The longest run that is tried, in pages.
     most: AtomicU32,
-    /// Slots freed since the last refusal, less those that are yet to be given back after it.
+    /// Slots freed since the last refusal, less those of the refused run.
     freed: AtomicI64,
-    /// Pages to try all the same.
+    /// Pages that may be tried all the same.
     granted: AtomicU32,
-    /// Writes fail, and not for want of room.
+    /// 1: the last write failed, and not for want of room.
     failing: AtomicU32,
     worthwhile: i64,
 }
 
 impl Standing {
-    /// Open, with so many slots.
+    /// A device that accepts pages, with `slots` slots.
     pub(super) fn new(slots: u32) -> Standing {
         let least = RUN_PAGES_MAX as u32;
         Standing {
@@ -65,7 +65,7 @@ impl Standing {
         }
     }
 
-    /// Whether it takes all that its slots are enough for.
+    /// Whether it accepts all pages that it has slots for.
     pub(super) fn is_open(&self) -> bool {
         self.most.load(Relaxed) == OPEN
     }
@@ -93,7 +93,7 @@ impl Standing {
         self.freed.load(Relaxed) > 0 || self.granted.load(Relaxed) > 0
     }
 
-    /// A page is tried in the last turn.
+    /// Counts a page tried in the last turn.
     pub(super) fn tries(&self) {
         if self.is_open() || self.is_failing() {
             return;
@@ -101,12 +101,12 @@ impl Standing {
         let fewer = |freed: i64| (freed > 0).then(|| freed - 1);
         if self.freed.fetch_update(Relaxed, Relaxed, fewer).is_err() {
             let fewer = |granted: u32| granted.checked_sub(1);
-            // Failing that, another thread had the last one: a page too many is tried.
+            // At 0 another thread used the last try: one page too many is tried.
             let _ = self.granted.fetch_update(Relaxed, Relaxed, fewer);
         }
     }
 
-    /// A run was written, or was not.
+    /// Notes the answer to the write of a run.
     pub(super) fn answered(&self, pages: usize, result: Result<(), IoError>) {
         match result {
             Ok(()) => self.took(pages as u32),
@@ -138,7 +138,7 @@ impl Standing {
         self.freed.fetch_sub(i64::from(pages), Relaxed);
     }
 
-    /// Slots were freed.
+    /// Notes that slots were freed.
     pub(super) fn freed(&self, slots: u32) {
         if self.is_open() {
             return;
@@ -156,7 +156,7 @@ impl Standing {
         self.most.store(OPEN, Relaxed);
     }
 
-    /// Grants some tries to a device that refuses; says whether it is one.
+    /// Grants some tries to a device that refuses pages. Returns whether it does.
     pub(super) fn grant(&self) -> bool {
         let refuses = self.refuses();
         if refuses {
@@ -165,12 +165,12 @@ impl Standing {
         refuses
     }
 
-    /// Whether it has refused a page, for want of room.
+    /// Whether it refuses pages for want of room.
     pub(super) fn refuses(&self) -> bool {
         !self.is_open() && !self.is_failing()
     }
 
-    /// Whether nothing is tried any more.
+    /// Whether no page may be tried.
     pub(super) fn is_shut(&self) -> bool {
         self.refuses() && self.most.load(Relaxed) == 0 && !self.has_tries()
     }
@@ -195,7 +195,8 @@ mod tests {
     const FULL: Result<(), IoError> = Err(IoError::Full);
     const FAILED: Result<(), IoError> = Err(IoError::Failed(5));
 
-    /// How many of 16 pages a device takes that has room for `room`, and how often it is asked.
+    /// Pages that a device with room for `room` accepts, in runs of up to 16, and how many runs are
+    /// tried.
     fn filled(standing: &Standing, room: &mut usize, turn: Turn) -> (usize, usize) {
         let (mut taken, mut asked) = (0, 0);
         loop {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_room_there_is_is_used_and_the_rest_is_not_asked_for() {
+    fn all_room_is_used_with_few_tries() {
         for room in 0..64 {
             let standing = Standing::new(10_000);
             let (taken, asked) = filled(&standing, &mut { room }, First);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_freed_is_a_page_tried_but_only_in_the_last_turn() {
+    fn a_freed_page_allows_a_try_in_the_last_turn() {
         let standing = Standing::new(10_000);
         filled(&standing, &mut 0, First);
         standing.freed(5);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_freed_opens_the_device() {
+    fn a_freed_cluster_opens_the_device() {
         for (slots, worthwhile) in [(10_000, 512), (1600, 200), (32, 16)] {
             let standing = Standing::new(slots);
             filled(&standing, &mut 0, First);
@@ -262,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_granted_to_who_refuses_and_end() {
+    fn a_device_that_refuses_is_granted_some_tries() {
         let standing = Standing::new(10_000);
-        assert!(!standing.grant(), "it takes all");
+        assert!(!standing.grant(), "it accepts pages");
         filled(&standing, &mut 0, First);
         assert!(standing.grant());
         assert!(!standing.is_shut());
@@ -278,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_is_asked_last_until_a_write_succeeds() {
+    fn a_failing_device_is_last_until_a_write_succeeds() {
         let standing = Standing::new(10_000);
         standing.answered(16, FAILED);
         standing.freed(16);
         assert_eq!((standing.allows(16, First), standing.allows(16, Last)), (0, 16));
         assert_eq!((standing.room(100), standing.is_shut()), (100, false));
         standing.tries();
-        assert!(!standing.grant(), "it is asked anyway");
+        assert!(!standing.grant(), "it is tried anyway");
         standing.answered(2, Ok(()));
         assert!(standing.is_open());
     }

@@ -1,5 +1,5 @@
-//! Random operations against a map of slots; then by several threads, against the rule that a slot
-//! has one user and none is lost.
+//! Random operations against a map of slots; then several threads: a slot has one user and no slot
+//! is lost.
 
 use super::{Cached, Swap};
 use crate::config::history::SwapHistory;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-/// A device of `pages` slots, of which nothing is ever read or written.
+/// A device of `pages` slots; no contents are read or written.
 fn device(pages: u32) -> DeviceInfo {
     DeviceInfo {
         name: "ram".to_owned(),
@@ -27,7 +27,7 @@ fn device(pages: u32) -> DeviceInfo {
     }
 }
 
-/// A device of any kind; the nodes of CPUs are 0.
+/// A device of any kind; all CPUs are on node 0.
 fn draw_device(random: &mut Prng, pages: u32) -> DeviceInfo {
     DeviceInfo {
         priority: [None, Some(0), Some(1)][random.below(3) as usize],
@@ -50,7 +50,7 @@ fn platform(random: &mut Prng) -> TestPlatform {
     TestPlatform::new(1, devices)
 }
 
-/// Settings, the default in every third case.
+/// Settings: the default in every third case, else random.
 fn config(random: &mut Prng) -> Config {
     let mut config = Config::default();
     if random.below(3) > 0 {
@@ -64,10 +64,10 @@ fn config(random: &mut Prng) -> Config {
 fn uncache(platform: &TestPlatform, swap: &Swap<TestPlatform>, slot: Slot, pfn: Pfn) -> Cached {
     let mut outcome = None;
     swap.uncache(platform, slot, &[pfn], |_, cached| outcome = Some(cached));
-    outcome.expect("said for each frame")
+    outcome.expect("an outcome for each frame")
 }
 
-/// What the slots should be: count and cached frame of each in use.
+/// The expected slots: count and cached frame of each in use.
 struct Model {
     platform: TestPlatform,
     swap: Swap<TestPlatform>,
@@ -76,8 +76,7 @@ struct Model {
     frames: u32,
 }
 
-/// Whether slots come from `a` while `b` has free ones: `a` was given first if neither has a
-/// priority.
+/// Whether `a` gives slots before `b` does.
 fn comes_first(a: &DeviceInfo, b: &DeviceInfo, aware: bool) -> bool {
     let near = |device: &DeviceInfo| aware && device.node == Some(NodeId(0));
     match (a.priority, b.priority) {
@@ -133,7 +132,7 @@ impl Model {
         }
     }
 
-    /// An aligned run of slots, if one is found. One is while a device has a whole cluster free.
+    /// An aligned run of slots, if one is found: one must be while a whole device is free.
     fn alloc_block(&mut self, random: &mut Prng) {
         let order = Order(random.below(u64::from(Order::LARGE.0) + 1) as u8);
         let pfn = Pfn(self.frames);
@@ -150,8 +149,7 @@ impl Model {
         }
     }
 
-    /// Whether all slots of a device can be had, a whole cluster of them at least, and no CPU keeps
-    /// any.
+    /// Whether a device of whole clusters has no slot in use or kept by a CPU.
     fn is_empty(&self, device: u8) -> bool {
         let info = &self.platform.devices()[usize::from(device)];
         let whole = info.pages.is_multiple_of(512) && info.gives_slots();
@@ -197,7 +195,7 @@ impl Model {
         }
     }
 
-    /// A read may go through the cache, where nobody sees it, and leaves it as it was.
+    /// A read through the cache is not seen by look-ups and leaves the cache as it was.
     fn read_through(&self, slot: Slot) {
         let own = &self.swap.devices()[usize::from(slot.device)];
         let pfn = Pfn(7);
@@ -207,14 +205,14 @@ impl Model {
         assert!(!self.swap.is_cached(slot));
     }
 
-    /// Once, or, now and then, past what a byte counts.
+    /// Once, or sometimes more often than a byte counts.
     fn duplicate(&mut self, random: &mut Prng, slot: Slot, count: u32, cached: Option<Pfn>) {
         let times = if random.percent(2) { 260 } else { 1 };
         (0..times).for_each(|_| self.swap.duplicate(CpuId(0), slot));
         self.set(slot, count + times, cached);
     }
 
-    /// Slots of an inherited device are the parent's to count.
+    /// References to slots of an inherited device are not counted.
     fn touch_inherited(&self, random: &mut Prng) {
         for (device, info) in self.platform.devices().iter().enumerate().filter(|d| d.1.read_only) {
             let index = random.below(u64::from(info.pages)) as u32;
@@ -240,7 +238,7 @@ impl Model {
         assert_eq!(self.swap.usage(), (self.slots.len() as u64, all));
     }
 
-    /// Gives everything back.
+    /// Frees all slots.
     fn empty(&mut self) {
         for (key, (count, cached)) in std::mem::take(&mut self.slots) {
             let slot = Slot { device: key.0, index: key.1 };
@@ -250,7 +248,7 @@ impl Model {
     }
 }
 
-/// Phases of more allocating and of more freeing: devices run full, and empty.
+/// Phases of more allocations and of more frees: devices run full, and empty.
 fn fuzz(seed: u64) {
     let mut random = Prng::new(seed);
     let mut model = Model::new(&mut random);
@@ -271,12 +269,12 @@ fn fuzz(seed: u64) {
 }
 
 #[test]
-fn a_rotational_device_is_written_upwards_whoever_writes() {
+fn a_rotational_device_is_written_upwards_by_all_cpus() {
     seeds(20, |seed| {
         let mut random = Prng::new(seed);
         let disk = DeviceInfo { medium: Medium::Rotational, ..device(5 * 512) };
         let platform = TestPlatform::new(1, vec![disk]);
-        // Slot caches give each CPU a batch.
+        // With slot caches each CPU has a batch.
         let mut config = config(&mut random);
         config.history.swap.slot_cache = false;
         let swap = Swap::new(&platform, &config);
@@ -284,7 +282,7 @@ fn a_rotational_device_is_written_upwards_whoever_writes() {
         for slot in 0..5 * 512 {
             let found = swap.alloc(cpu(&mut random), &[Pfn(0)]);
             assert_eq!(found, Some((Slot { device: 0, index: slot }, 1)));
-            assert_eq!(swap.claim(CpuId(0), found.expect("just seen").0), Some(Pfn(0)));
+            assert_eq!(swap.claim(CpuId(0), found.expect("asserted above").0), Some(Pfn(0)));
         }
         // Two clusters are free again: the lower one is next.
         for slot in (2 * 512..4 * 512).rev() {
@@ -377,7 +375,7 @@ impl Users {
         }
     }
 
-    /// Every slot that is not used can be had, by any CPU.
+    /// Every free slot can be allocated, by any CPU.
     fn check(&self, pages: usize, cpu: CpuId) {
         let mut used = self.used.lock().expect("no panic").len();
         assert_eq!(self.swap.usage(), (used as u64, pages as u64));

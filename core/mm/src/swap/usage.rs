@@ -1,28 +1,28 @@
-//! How many slots of a device are used, and whether all are: asked at every turn, so known without
-//! a word that all CPUs move.
+//! How many slots of a device are used, and whether all are: looked at in each allocation, so kept
+//! without a word that all CPUs write.
 //!
 //! ```text
-//! Usage -- [part]   what a CPU took and gave back since it last said so: up to a batch
-//!       |- folded   what they said: within a batch for each CPU of the truth
+//! Usage -- [part]   slots a CPU took or freed since it last added them up: up to a batch
+//!       |- folded   the sum: within a batch for each CPU of the exact number
 //!       \- stand    Room <--- a slot of a full cluster is freed, or one is found
-//!                     \-> Searched(by a CPU) --- nothing found ---> Full
+//!                     \-> Searched(by a CPU) --- no slot found ---> Full
 //! ```
-//! The kernel's percpu_counter. Locking: none. The parts and a cluster's counts change under the
-//! cluster's lock. Who searches says so first, and then looks into every cluster: whoever frees a
-//! slot of a cluster after that look finds it full, and so looks at `stand`.
+//! The kernel's percpu_counter. Locking: none. Parts and the counts of a cluster change under the
+//! cluster's lock. A CPU notes its search before it looks into every cluster: a thread that frees a
+//! slot of a cluster after that look finds the cluster full, and so resets `stand`.
 
 use highwater_platform::{Atomic, Platform};
 use highwater_units::CpuId;
 use std::sync::atomic::{AtomicI64, Ordering::*};
 
-/// Most slots that a CPU keeps to itself.
+/// Slots in a part at most.
 const BATCH_MAX: u32 = 64;
-/// All CPUs together keep at most one slot in so many to themselves.
+/// All parts together have at most one slot in so many.
 const ERROR_SHARE: u32 = 16;
 
 /// `stand`: there may be free slots.
 const ROOM: u32 = 0;
-/// `stand`: there are none. Between: the number, from 1, of a CPU that looks for one.
+/// `stand`: there are none. Values between: 1 plus the CPU that searches.
 const FULL: u32 = u32::MAX;
 
 /// A CPU's part, on a cache line of its own.
@@ -38,7 +38,7 @@ pub(super) struct Usage<P: Platform> {
 }
 
 impl<P: Platform> Usage<P> {
-    /// None used, of `slots`.
+    /// No used slots, of `slots`.
     pub(super) fn new(cpus: usize, slots: u32) -> Usage<P> {
         let fair = slots / ERROR_SHARE / cpus as u32;
         Usage {
@@ -49,7 +49,7 @@ impl<P: Platform> Usage<P> {
         }
     }
 
-    /// Slots were taken, or given back (less than 0).
+    /// Adds slots that were taken, or freed (below 0).
     pub(super) fn add(&self, cpu: CpuId, slots: i64) {
         let part = &self.parts[usize::from(cpu.0)].0;
         if (part.fetch_add(slots, Relaxed) + slots).abs() >= self.batch {
@@ -57,34 +57,34 @@ impl<P: Platform> Usage<P> {
         }
     }
 
-    /// How many, to within 1/16 of the device (or one for each CPU).
+    /// Used slots, to within 1/16 of the device (or one for each CPU).
     pub(super) fn about(&self) -> u32 {
         whole(self.folded.load(Relaxed) as i64)
     }
 
-    /// How many: exact while nothing changes. Looks at every CPU's part.
+    /// Used slots, exact while nothing changes. Reads every CPU's part.
     pub(super) fn exact(&self) -> u32 {
         let parts = self.parts.iter().map(|part| part.0.load(Relaxed));
         whole(self.folded.load(Relaxed) as i64 + parts.sum::<i64>())
     }
 
-    /// Whether all are used.
+    /// Whether all slots are used.
     pub(super) fn is_full(&self) -> bool {
         self.stand.load(Relaxed) == FULL
     }
 
-    /// A CPU is going to look into every cluster.
+    /// Notes that a CPU is going to look into every cluster.
     pub(super) fn begin_search(&self, cpu: CpuId) {
         self.stand.store(1 + u32::from(cpu.0), Relaxed);
     }
 
-    /// It has found nothing.
+    /// Notes that the search found no slot.
     pub(super) fn found_none(&self, cpu: CpuId) {
-        // Failing that, a slot was freed meanwhile, or another CPU began to look.
+        // No exchange if a slot was freed meanwhile or another CPU began a search.
         let _ = self.stand.compare_exchange(1 + u32::from(cpu.0), FULL, Relaxed, Relaxed);
     }
 
-    /// A slot was found, or one of a full cluster is free.
+    /// Notes that a slot was found, or that one of a full cluster is free.
     pub(super) fn found_room(&self) {
         if self.stand.load(Relaxed) != ROOM {
             self.stand.store(ROOM, Relaxed);
@@ -92,7 +92,7 @@ impl<P: Platform> Usage<P> {
     }
 }
 
-/// A number of slots: between two looks at parts, a sum may be off either way.
+/// A number of slots: a sum read during changes may be off either way.
 fn whole(sum: i64) -> u32 {
     sum.clamp(0, i64::from(u32::MAX)) as u32
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn full_is_only_who_was_searched_in_peace() {
+    fn a_device_is_full_only_after_an_undisturbed_search() {
         let usage: Usage<TestPlatform> = Usage::new(2, 512);
         usage.begin_search(CpuId(1));
         usage.found_none(CpuId(1));

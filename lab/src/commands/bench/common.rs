@@ -45,7 +45,7 @@ pub(in crate::commands::bench) enum Peer {
     IoUring,
     /// read(2) in blocks of 4 MiB, under a memory cgroup where that is allowed (streams)
     Buffered,
-    /// The same past the page cache, with O_DIRECT (streams)
+    /// read(2) past the page cache, with O_DIRECT (streams)
     Direct,
 }
 
@@ -60,7 +60,7 @@ pub(in crate::commands::bench) enum Mapping {
     Copy,
 }
 
-/// What all workloads can be told.
+/// The options that all workloads have.
 #[derive(Clone, Debug, Args)]
 pub(in crate::commands::bench) struct Common {
     /// What manages the memory

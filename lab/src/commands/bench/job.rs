@@ -19,13 +19,13 @@ pub(super) trait Job {
     /// Its name on the command line.
     const NAME: &'static str;
 
-    /// What all workloads can be told.
+    /// The options that all workloads have.
     fn common(&self) -> &Common;
 
     /// Its own options, as one would give them.
     fn options(&self) -> Vec<(&'static str, String)>;
 
-    /// The same, for people.
+    /// Its own options, for people.
     fn told(&self) -> String;
 
     /// How pages are visited.

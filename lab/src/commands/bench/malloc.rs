@@ -77,7 +77,7 @@ pub(super) struct Malloc {
     json: bool,
 }
 
-/// The same, as the report has it.
+/// The part of a report of `highwater run` that is read here.
 #[derive(Deserialize)]
 struct Report {
     faults_major: u64,
@@ -112,7 +112,7 @@ impl Malloc {
                     runs.push(self.measure(load, found)?);
                 }
             }
-            // Who comes first is another one each time.
+            // Each round begins with another allocator.
             found.rotate_left(1);
         }
         let figures = MallocFigures {

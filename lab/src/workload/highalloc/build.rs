@@ -41,7 +41,7 @@ pub(super) struct Build<'a, S: Arena + 'a> {
     units: u64,
     /// The next page of sources, counted from the first and on.
     read: u64,
-    /// The same of objects: one that is written again has a version more.
+    /// The next page of objects, counted on: each pass over them increments their versions.
     written: u64,
     tally: Tally,
 }

@@ -163,7 +163,7 @@ impl<S: SlabPages, W: World> Kernel<'_, S, W> {
                 (message.is_some() || is_over).then_some((message, messages.len()))
             });
             let Some(message) = message else { return tally };
-            // Who waits for room is woken when there is some worth waking for.
+            // A sender waiting for room is woken once half of it is free.
             if left == ROOM / 2 {
                 socket.emptied.notify_all();
             }

@@ -52,7 +52,7 @@ pub struct Config {
     pub time: Duration,
 }
 
-/// The caches, and who has ended grace periods.
+/// The caches, and the thread that ends grace periods.
 struct Kernel<'a, S: SlabPages, W> {
     slabs: &'a Slabs<S>,
     world: &'a W,

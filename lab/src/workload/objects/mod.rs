@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mmap1:     maps and unmaps; what was replaced is freed after grace periods     mmap1.rs
-//! hackbench: messages, allocated by who sends and freed by who receives          hackbench.rs
+//! hackbench: messages, allocated by senders and freed by receivers              hackbench.rs
 //! Shift: threads ── warm-up ── measured ── end; one more looks at the counters in between
 //! ```
 //! Objects are never looked into: the allocator alone is measured, between stretches of work that

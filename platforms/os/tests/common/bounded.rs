@@ -37,10 +37,12 @@ impl Room {
         let slots = || io.slot..io.slot + io.frames.len() as u32;
         let mut held = self.held.lock().expect("no panic");
         let new = slots().filter(|slot| !held.contains(slot)).count();
-        let result = match self.broken.load(Relaxed) {
-            true => Err(IoError::Failed(5)),
-            false if held.len() + new > self.pages.load(Relaxed) => Err(IoError::Full),
-            false => Ok(()),
+        let result = if self.broken.load(Relaxed) {
+            Err(IoError::Failed(5))
+        } else if held.len() + new > self.pages.load(Relaxed) {
+            Err(IoError::Full)
+        } else {
+            Ok(())
         };
         match result {
             Ok(()) => held.extend(slots()),

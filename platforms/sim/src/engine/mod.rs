@@ -9,9 +9,9 @@
 //! Engine -- hot: clock, horizon, task, phase of the CPU that runs (cells)
 //!        \- State: CPUs, tasks, ready CPUs by clock, timers, statistics (one RefCell)
 //! ```
-//! Under [`Policy::SmallestClock`] the CPU with the smallest clock always runs next, so what tasks
-//! do to each other happens in the order of virtual time. The other policies choose by the seed,
-//! all CPUs then share one clock: for finding races, not for measuring.
+//! Under [`Policy::SmallestClock`] the CPU with the smallest clock always runs next, so
+//! interactions of tasks happen in the order of virtual time. The other policies draw the next CPU,
+//! and all CPUs share one clock: they find races and measure nothing.
 //! Nothing here is locked: one thread runs it, and no borrow of `State` outlives a call.
 
 mod home;

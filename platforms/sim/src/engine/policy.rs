@@ -1,4 +1,4 @@
-//! Who runs next: in the order of virtual time, or as a seed says.
+//! Which CPU runs next: in the order of virtual time, or drawn from a seed.
 //!
 //! The oracles follow Shuttle's schedulers: random walk, round robin, and PCT (Burckhardt et al.,
 //! ASPLOS 2010): random priorities, the highest runs, and at a few random steps the running thread

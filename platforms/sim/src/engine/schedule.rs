@@ -3,8 +3,8 @@
 //! A small completely fair scheduler: a CPU with others in its queue changes to the one with the
 //! least CPU time when the slice is over, or when a woken one is far behind. A woken task goes to
 //! an idle CPU if there is one it may use, its last one first, then one whose sibling is idle too.
-//! An idle CPU takes over the first task that waits and may run there. Who holds a lock is not
-//! preempted (a kernel's spin locks).
+//! An idle CPU takes over the first task that waits and may run there. A lock holder is not
+//! preempted (spin locks of a kernel).
 
 use super::policy::Policy;
 use super::state::{Cpu, CpuState, Outcome, State, Where};
@@ -89,7 +89,7 @@ impl State {
         };
         let fair = self.tasks[running.index()].fair;
         let woken = &mut self.tasks[task.index()];
-        // Who slept long does not own all the time it could have had.
+        // A long sleep does not earn CPU time.
         woken.fair = woken.fair.max(fair.saturating_sub(machine.costs.slice));
         woken.cpu = cpu;
         woken.place = Where::Queued;

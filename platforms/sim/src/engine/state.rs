@@ -46,7 +46,7 @@ pub(super) struct Cpu {
     pub(super) stolen: u64,
     /// The last stretch it span.
     pub(super) spun: (u64, u64),
-    /// Who ran last.
+    /// The task that ran last.
     pub(super) last: Option<TaskId>,
 }
 
@@ -386,7 +386,7 @@ impl State {
         let numbers = (0..self.cpus.len() as u16).map(CpuId);
         let own = numbers.filter(|cpu| machine.node_of(*cpu) == node);
         own.fold(IdleTime::default(), |sum, cpu| {
-            // Who runs ahead of the others is busy beyond now.
+            // A CPU that runs ahead of the others is busy beyond now.
             let idle = now.saturating_sub(self.cpus[usize::from(cpu.0)].busy);
             IdleTime { cpus: sum.cpus + 1, time: Nanos(sum.time.0 + idle) }
         })

@@ -53,7 +53,7 @@ pub struct Costs {
     pub lock: u64,
     /// From one holder to the next who waits, without what the section's lines cost: same socket.
     pub handover_near: u64,
-    /// The same, other socket.
+    /// Hand-over to a CPU of another socket.
     pub handover_far: u64,
     /// How many lines of what a lock protects move when its last holder was another CPU.
     pub section_lines: u64,
@@ -166,11 +166,11 @@ pub struct DeviceSpec {
     /// From the start of a read to its end, nothing else to do: ns, beside the time on the bus.
     /// 0 for synchronous devices: their latency is the CPU's, `io_synchronous` and `copy_page`.
     pub read_latency: u64,
-    /// The same of a write.
+    /// Latency of a write.
     pub write_latency: u64,
     /// What the bus that all channels share carries of reads: 10^6 bytes per second.
     pub read_mb_per_s: u64,
-    /// The same of writes.
+    /// Bandwidth of writes.
     pub write_mb_per_s: u64,
     /// Transfers at work at once; more wait.
     pub channels: u16,

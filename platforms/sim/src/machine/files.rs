@@ -171,7 +171,7 @@ fn enlisted(costs: &Costs) -> u64 {
     allocated + hold(costs, s.of("lru_batch"), 1) + hold(costs, s.of("lru"), 15) / 15
 }
 
-/// The same for one that goes: aged, isolated, freed, 32 at a time.
+/// A page that is evicted: aged, isolated, freed, 32 at a time.
 fn delisted(costs: &Costs) -> u64 {
     (2 * hold(costs, costs.sections.of("lru"), 32) + hold(costs, costs.sections.of("zone"), 32))
         / 32

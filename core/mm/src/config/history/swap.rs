@@ -21,7 +21,7 @@ pub struct SwapHistory {
     /// A run of pages enters and leaves a tree of the swap cache under one lock, not under one for
     /// each page. On by default.
     pub cache_batch: bool,
-    /// Whether pages are read through the swap cache.
+    /// How pages are read.
     pub swap_in: SwapIn,
 }
 
@@ -84,17 +84,17 @@ pub enum ScanBase {
     /// At one position for all CPUs (to Linux 5.7).
     Shared,
     /// At a position of the CPU. At the end of 64 MiB it moves to another 64 MiB, at random
-    /// (Huang, 2020).
+    /// ("Reduce lock contention on swap cache from swap slots allocation", 2020).
     PerCpu,
 }
 
-/// Whether pages are read through the swap cache.
+/// How pages are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapIn {
-    /// No: the reader holds the page's entry, which excludes others, as today.
+    /// Past it: the reader holds the page's entry, which excludes others, as today.
     Direct,
-    /// Yes: frames are in the swap cache while they are read (to Linux 4.14, and later for slots
-    /// with several references).
+    /// Through it: frames are in the swap cache while they are read (to Linux 4.14, and later for
+    /// slots with several references).
     Cached,
 }
 

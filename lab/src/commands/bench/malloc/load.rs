@@ -1,4 +1,4 @@
-//! The load program of `bench malloc`: the same calls of malloc and free, whoever serves them.
+//! The load program of `bench malloc`: equal calls of malloc and free under every allocator.
 //!
 //! ```text
 //! churn               one thread       replaces objects of its array at random
