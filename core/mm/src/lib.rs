@@ -11,39 +11,45 @@
 //! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
 //! modules are in the order in which a fault travels.
 #![forbid(unsafe_code)]
+#![allow(unreachable_pub, reason = "in a private module, `pub` is for the modules above it")]
 
-pub mod alloc;
-pub mod compact;
+mod alloc;
+mod compact;
 pub mod config;
 pub mod error;
-pub mod fault;
-pub mod files;
-pub mod folio;
-pub mod frame;
-pub mod khugepaged;
-pub mod kthread;
-pub mod large;
+mod fault;
+mod files;
+mod folio;
+mod frame;
+#[cfg(feature = "inspect")]
+pub mod inspect;
+mod khugepaged;
+mod kthread;
+mod large;
 pub mod lock_class;
-pub mod lru;
-pub mod machine;
+mod lru;
+mod machine;
 mod manager;
 pub mod phase;
-pub mod range;
-pub mod reclaim;
+mod range;
+mod reclaim;
 mod run;
 pub mod slab;
-pub mod snapshot;
-pub mod space;
+mod snapshot;
+mod space;
 pub mod stats;
-pub mod swap;
-pub mod verify;
-pub mod write_back;
+mod swap;
+mod verify;
+mod write_back;
 mod write_completion;
-pub mod zone;
+mod zone;
 
 pub use config::Config;
 pub use error::{CollapseError, FaultError};
 pub use fault::{Fault, Served};
+pub use khugepaged::Asked;
+pub use machine::SPACES_MAX;
 pub use manager::{Manager, Pin, StartError};
 pub use snapshot::Snapshot;
 pub use space::{Access, Range};
+pub use zone::{Blocks, Fragmentation, Mobility};

@@ -31,7 +31,7 @@ use crate::range;
 use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Snapshot};
-use crate::space::{Access, Backing, Page, Range, Space};
+use crate::space::{Access, Backing, Entry, Page, Range, Space};
 use crate::swap::ReadaheadRequest;
 use crate::verify::verify;
 use crate::write_back;
@@ -103,8 +103,9 @@ impl<P: Platform> Manager<P> {
         0..self.machine.nodes.len()
     }
 
-    /// What it works on.
-    pub fn machine(&self) -> &Machine<P> {
+    /// All parts but the threads.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn machine(&self) -> &Machine<P> {
         &self.machine
     }
 
@@ -187,6 +188,31 @@ impl<P: Platform> Manager<P> {
 
     fn space(&self, space: SpaceId) -> &Space<P> {
         self.machine.space(space)
+    }
+
+    /// All pages of a space.
+    pub fn whole(&self, space: SpaceId) -> Range {
+        Range::whole(self.space(space))
+    }
+
+    /// The pages of a range that have contents, or are being given some by another thread.
+    pub fn used_pages(&self, space: SpaceId, range: Range) -> impl Iterator<Item = Vpn> + '_ {
+        let space = self.space(space);
+        let mut at = range.first;
+        std::iter::from_fn(move || {
+            while let Some(vpn) = space.next_made(at, range.end) {
+                at = vpn.offset(1);
+                if space.entry(vpn) != Entry::ABSENT {
+                    return Some(vpn);
+                }
+            }
+            None
+        })
+    }
+
+    /// Whether swapping can wait for a device.
+    pub fn swaps_slowly(&self) -> bool {
+        self.machine.swap.any_asynchronous()
     }
 
     /// Serves a fault and counts how long that took.

@@ -103,7 +103,7 @@ fn work<P: Platform, G: Program<P>>(
     beat: Beat,
 ) -> World<P, G> {
     let world = Arc::new(World::new(platform, program, plan, beat));
-    let nodes = world.manager.machine().nodes.len();
+    let nodes = world.manager.inspect().nodes.len();
     let start = |thread: usize| {
         let user = User::new(world.clone(), thread, seed);
         let body = move || {

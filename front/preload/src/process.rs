@@ -11,7 +11,7 @@ use crate::mapped::Files;
 use crate::regions::Regions;
 use crate::report::Reporter;
 use crate::signals::Blocked;
-use highwater_mm::khugepaged::Asked;
+use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Manager, Range};
 use highwater_serve::Server;
@@ -143,7 +143,7 @@ impl Process {
 
     /// Reads a range ahead: at most a quarter of memory, so that it pushes few other pages out.
     pub(crate) fn prefetch(&self, range: Range) {
-        let most = self.manager.machine().frames.len() as u64 / 4;
+        let most = self.manager.frames() / 4;
         let end = Vpn(range.end.0.min(range.first.0 + most));
         self.in_helper(|| {
             self.manager.prefetch(SPACE, Range { end, ..range });

@@ -22,7 +22,6 @@ use crate::regions::{Region, Use};
 use crate::signals::Blocked;
 use crate::units::Commit;
 use highwater_mm::Range;
-use highwater_mm::space::Entry;
 use highwater_os::sys;
 use highwater_session::Settings;
 use highwater_units::{PAGE_SIZE, Vpn};
@@ -189,13 +188,8 @@ impl Process {
 
     /// Drops contents if there are any: untouched memory needs no call of the helper.
     fn drop_contents(&self, range: Range) {
-        let space = self.manager.machine().space(SPACE);
-        let mut at = range.first;
-        while let Some(vpn) = space.next_made(at, range.end) {
-            if space.entry(vpn) != Entry::ABSENT {
-                return self.in_helper(|| self.manager.discard(SPACE, range));
-            }
-            at = vpn.offset(1);
+        if self.manager.used_pages(SPACE, range).next().is_some() {
+            self.in_helper(|| self.manager.discard(SPACE, range));
         }
     }
 

@@ -14,7 +14,6 @@ use crate::signals::Blocked;
 use crate::spans::{Holder, Named, refuse, result_of};
 use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
-use highwater_mm::space::Page;
 use highwater_os::sys;
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_long, c_void, size_t};
@@ -259,15 +258,10 @@ fn fill(process: &Process, old: Range, copy: *mut u8, len: usize) -> Result<(), 
 
 /// Copies pages that have contents.
 fn copy_present(process: &Process, kept: Range, copy: *mut u8) {
-    let space = process.manager.machine().space(SPACE);
-    let mut at = kept.first;
-    while let Some(vpn) = space.next_made(at, kept.end) {
-        if space.entry(vpn).page() != Page::Absent {
-            let to = copy.wrapping_add((vpn.0 - kept.first.0) as usize * PAGE_SIZE);
-            // SAFETY: a readable page of the program's, and a page of the new mapping.
-            unsafe { to.copy_from_nonoverlapping(process.address(vpn), PAGE_SIZE) };
-        }
-        at = vpn.offset(1);
+    for vpn in process.manager.used_pages(SPACE, kept) {
+        let to = copy.wrapping_add((vpn.0 - kept.first.0) as usize * PAGE_SIZE);
+        // SAFETY: a page of the program that can be read now, and one of the new mapping.
+        unsafe { to.copy_from_nonoverlapping(process.address(vpn), PAGE_SIZE) };
     }
 }
 

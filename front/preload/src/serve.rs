@@ -210,7 +210,7 @@ fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
     let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
     let used = of_pages(Counter::SlotsUsed);
-    let shortage = manager.machine().stats.shortage();
+    let shortage = manager.shortage();
     let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
     say(&format!(
         "{error}: the program is ended (memory {frames}, swap {used} of {slots} used{seen}); \

@@ -77,7 +77,7 @@ impl CpuMeter {
         self.batches += 1;
         if self.batches.is_multiple_of(Self::PERIOD) {
             let now = manager.platform().thread_cpu_time();
-            manager.machine().count(Counter::HandlerNanos, now.since(self.counted).0);
+            manager.count(Counter::HandlerNanos, now.since(self.counted).0);
             self.counted = now;
         }
     }
@@ -132,10 +132,10 @@ impl Server {
         space: SpaceId,
         owner: Arc<dyn Owner>,
     ) -> io::Result<Server> {
-        let stop_page = (space, Vpn(manager.machine().space(space).pages() - 1));
+        let stop_page = (space, Vpn(manager.whole(space).end.0 - 1));
         let readers = Readers { reading: 0, waiting: 0, threads: Vec::new() };
         // A reader that waits for a slow device would delay all other messages of its batch.
-        let slow = manager.machine().swap.any_asynchronous();
+        let slow = manager.swaps_slowly();
         let sources = FaultSources::new(manager.platform().cpus());
         let shared = Arc::new(Shared {
             manager,

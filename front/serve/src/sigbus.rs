@@ -10,7 +10,7 @@
 //! A signal's disposition belongs to the process, so all managers of a process share the table of
 //! served spaces. A SIGBUS at any other address goes to the handler that was installed before.
 
-use highwater_mm::{Access, Fault, FaultError, Manager, Range};
+use highwater_mm::{Access, Fault, FaultError, Manager};
 use highwater_uffd::Uffd;
 use highwater_units::{SpaceId, Vpn};
 use std::ptr;
@@ -130,7 +130,7 @@ fn serve(address: u64, write: bool) -> bool {
         let Some(served) = (unsafe { pointer.as_ref() }) else { continue };
         let Some(vpn) = served.manager.platform().page_at(served.space, address) else { continue };
         let access = if write { Access::Write } else { Access::Read };
-        let within = Range::whole(served.manager.machine().space(served.space));
+        let within = served.manager.whole(served.space);
         if let Err(error) = served.manager.fault(served.space, Fault { vpn, access, within }) {
             (served.failed)(vpn, error);
         }

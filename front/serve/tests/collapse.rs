@@ -56,7 +56,7 @@ fn check(paged: &Paged, pages: impl Iterator<Item = u64>) {
 /// Touches all other pages until no page of the first blocks is in memory as a large one.
 fn press(paged: &Paged) {
     let others: Vec<u64> = (BLOCKS * BLOCK..paged.pages).collect();
-    let space = paged.manager.machine().space(paged.space);
+    let space = paged.manager.inspect().space(paged.space);
     let large = || (0..BLOCKS * BLOCK).any(|page| space.entry(Vpn(page)).is_large_resident());
     for _ in 0..50 {
         paged.hammer(&others, 9, 8000);

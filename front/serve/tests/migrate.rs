@@ -3,8 +3,8 @@
 
 use crate::common::{Paged, Setup, file, memory};
 use highwater_devices::Device;
-use highwater_mm::compact::Mode;
-use highwater_mm::space::Page;
+use highwater_mm::inspect::Mode;
+use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
 use highwater_uffd::{Delivery, Mapping};
 use highwater_units::{Pfn, Prng, Vpn, adjacent};
@@ -19,7 +19,7 @@ fn a_mapped_page_is_mapped_again_in_its_new_frame() {
         let setup = Setup { frames: 64, pages: 8, region: 8, mapping, delivery: Delivery::Handler };
         let paged = Paged::new(setup, memory());
         (0..8).for_each(|page| paged.store(page, 5, 100 + page));
-        let space = || paged.manager.machine().space(paged.space);
+        let space = || paged.manager.inspect().space(paged.space);
         // Locked: the thread that served the fault may still hold the entry.
         let frame = |page| match space().hold(Vpn(page)).page() {
             Page::Resident(pfn) => pfn,
@@ -27,7 +27,7 @@ fn a_mapped_page_is_mapped_again_in_its_new_frame() {
         };
         let before: Vec<Pfn> = (0..8).map(frame).collect();
         let drain = || {
-            let machine = paged.manager.machine();
+            let machine = paged.manager.inspect();
             machine.nodes[0].lru.drain(&machine.frames, |orphans| machine.free(orphans));
         };
         drain();

@@ -2,7 +2,7 @@
 
 use crate::common::{Paged, Setup, fail, memory};
 use highwater_mm::Range;
-use highwater_mm::space::Page;
+use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
 use highwater_serve::Service;
 use highwater_uffd::{Delivery, Mapping, Placement, Site};
@@ -26,7 +26,7 @@ fn protect(paged: &Paged, range: Range, bits: i32) {
 
 /// How many pages of a range are on the device.
 fn swapped(paged: &Paged, range: Range) -> usize {
-    let space = paged.manager.machine().space(paged.space);
+    let space = paged.manager.inspect().space(paged.space);
     let is_swapped = |page: &u64| matches!(space.entry(Vpn(*page)).page(), Page::Swapped(_));
     (range.first.0..range.end.0).filter(is_swapped).count()
 }

@@ -7,7 +7,7 @@ use crate::workload::highalloc::{self, Share};
 use crate::workload::history::History;
 use crate::workload::streams::{self, Layout};
 use highwater_mm::Config;
-use highwater_mm::machine::SPACES_MAX;
+use highwater_mm::SPACES_MAX;
 use highwater_sim::Machine;
 use highwater_sim::machine::{DeviceSpec, Role};
 use highwater_units::{Bytes, Nanos, PAGE_SIZE};

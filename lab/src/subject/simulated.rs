@@ -12,8 +12,8 @@
 
 use crate::workload::world::{CpuUse, RoleTime, World};
 use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};
+use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
-use highwater_mm::zone::Mobility;
 use highwater_mm::{Access as Want, Config, Fault, FaultError, Manager, Pin, Range, StartError};
 use highwater_platform::{LockStatistics, Mmu, Protection, Recency};
 use highwater_sim::{Seen, Sim, Vm};

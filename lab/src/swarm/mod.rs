@@ -12,7 +12,7 @@ mod case;
 
 pub use case::{Case, Room, Way};
 
-use highwater_mm::{Access, Fault, FaultError, Manager, Range};
+use highwater_mm::{Access, Fault, FaultError, Manager};
 use highwater_sim::{Sim, SimConfig, Stuck, Troubles, Vm, simulate};
 use highwater_testkit::trial::{self, ObjectsPlan, Outcome, Pins, Program, Reach};
 use highwater_units::{Prng, SpaceId, Vpn};
@@ -132,7 +132,7 @@ impl Hardware {
         access: Access,
         attempt: impl Fn(&Sim) -> Option<R>,
     ) -> Result<R, FaultError> {
-        let within = Range::whole(manager.machine().space(space));
+        let within = manager.whole(space);
         loop {
             if let Some(done) = attempt(manager.platform()) {
                 return Ok(done);

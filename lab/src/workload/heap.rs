@@ -2,8 +2,8 @@
 
 use super::host::Host;
 use super::{Access, Arena, Denied, Folios, Intent, Service, Target, WORDS, Words};
+use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
-use highwater_mm::zone::Mobility;
 use highwater_platform::LockStatistics;
 use highwater_units::{Nanos, Order, Pfn};
 use std::collections::BTreeSet;

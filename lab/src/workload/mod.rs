@@ -38,8 +38,8 @@ pub mod usemem;
 pub mod walk;
 pub mod world;
 
+use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
-use highwater_mm::zone::Mobility;
 use highwater_platform::LockStatistics;
 use highwater_units::{Nanos, Order, PAGE_SIZE, Pfn};
 use std::fmt;

@@ -3,11 +3,9 @@
 
 use crate::common::{self, InjectedErrors};
 use highwater_mm::config::KhugepagedConfig;
-use highwater_mm::khugepaged::Asked;
-use highwater_mm::space::Page;
+use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
-use highwater_mm::zone::Mobility;
-use highwater_mm::{Access, CollapseError, Config, Fault, Manager, Range};
+use highwater_mm::{Access, Asked, CollapseError, Config, Fault, Manager, Mobility, Range};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_testkit::Watchdog;
@@ -76,7 +74,7 @@ fn check(manager: &Manager<Os>, space: SpaceId, pages: impl Iterator<Item = u64>
 }
 
 fn is_large(manager: &Manager<Os>, space: SpaceId, page: u64) -> bool {
-    manager.machine().space(space).entry(Vpn(page)).is_large_resident()
+    manager.inspect().space(space).entry(Vpn(page)).is_large_resident()
 }
 
 fn whole(blocks: u64) -> Range {
@@ -87,7 +85,7 @@ fn whole(blocks: u64) -> Range {
 fn press(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     let other = manager.add_space(4 * FRAMES).expect("a space");
     let resident = || {
-        let space = manager.machine().space(space);
+        let space = manager.inspect().space(space);
         (0..blocks * BLOCK).any(|page| space.entry(Vpn(page)).is_large_resident())
     };
     for page in 0..4 * FRAMES {
@@ -257,7 +255,7 @@ fn khugepaged_collapses_under_threads_and_memory_pressure_loses_nothing() {
 
 /// The chosen pages of a space that are in memory.
 fn resident(manager: &Manager<Os>, space: SpaceId, pages: impl Iterator<Item = u64>) -> usize {
-    let space = manager.machine().space(space);
+    let space = manager.inspect().space(space);
     pages.filter(|page| matches!(space.entry(Vpn(*page)).page(), Page::Resident(_))).count()
 }
 
@@ -301,7 +299,7 @@ fn pages_of_zeros_are_dropped_and_not_written() {
     assert_eq!(count(&manager, Counter::ThpFaultAlloc), 2, "they came as two");
     press(&manager, space, 2);
     assert_eq!(count(&manager, Counter::ThpUnderusedSplit), 1);
-    let entry = |page| manager.machine().space(space).entry(Vpn(page)).page();
+    let entry = |page| manager.inspect().space(space).entry(Vpn(page)).page();
     assert!((0..BLOCK).all(|page| matches!(entry(page), Page::Swapped(_))), "it went whole");
     for page in (BLOCK..2 * BLOCK).filter(|page| !written(page)) {
         assert_eq!(entry(page), Page::Absent, "page {page}");

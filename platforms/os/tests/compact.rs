@@ -2,11 +2,10 @@
 //! and loses no contents.
 
 use crate::common::{self, InjectedErrors};
-use highwater_mm::compact::{self, Mode, Outcome};
 use highwater_mm::config::history::{CompactHistory, History};
+use highwater_mm::inspect::{Contention, Mode, Outcome, Wanted, compact};
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_mm::zone::{Contention, Mobility, Wanted};
-use highwater_mm::{Access, Config, FaultError, Manager, Range};
+use highwater_mm::{Access, Config, FaultError, Manager, Mobility, Range};
 use highwater_os::Os;
 use highwater_platform::{Latency, Memory};
 use highwater_testkit::trial::{Pins, Program};
@@ -43,8 +42,8 @@ fn in_pieces_with_threads(config: Config, of: u64) -> (Manager<Os>, SpaceId) {
     for vpn in (0..USED).filter(|vpn| vpn % of != 0) {
         manager.discard(space, Range { first: Vpn(vpn), end: Vpn(vpn + 1) });
     }
-    manager.machine().nodes[0].zone.drain();
-    assert!(!manager.machine().nodes[0].zone.has_block(Order::LARGE, Mobility::Movable));
+    manager.inspect().nodes[0].zone.drain();
+    assert!(!manager.inspect().nodes[0].zone.has_block(Order::LARGE, Mobility::Movable));
     (manager, space)
 }
 
@@ -97,7 +96,7 @@ fn without_compaction_runs_come_from_eviction_alone() {
 /// frames that the migrate scanner and the free scanner scanned.
 fn scanned_in_vain(compact: CompactHistory) -> [u64; 2] {
     let (manager, space) = in_pieces(Some(compact), 4);
-    let zone = &manager.machine().nodes[0].zone;
+    let zone = &manager.inspect().nodes[0].zone;
     let mut runs = Vec::new();
     for pageblock in 0..zone.pageblocks() {
         let frames = zone.frames_of(pageblock);
@@ -135,8 +134,8 @@ fn pageblocks_marked_skip_are_not_scanned_again() {
 #[test]
 fn a_contended_lock_ends_compaction_that_may_not_wait() {
     let (manager, space) = in_pieces(Some(CompactHistory::SkipUseless), 4);
-    let (machine, before) = (manager.machine(), manager.statistics());
-    let of = |mode| compact::direct(machine, Order::LARGE, Mobility::Movable, mode);
+    let (machine, before) = (manager.inspect(), manager.statistics());
+    let of = |mode| compact(machine, Order::LARGE, Mobility::Movable, mode);
     let lane = machine.nodes[0].lru.hold_shard(Pfn(0), Mode::Sync);
     assert_eq!(of(Mode::Async), Outcome::Contended);
     drop(lane);
@@ -234,7 +233,7 @@ impl Folios {
                 }
             }
         }
-        all.manager.machine().nodes[0].zone.drain();
+        all.manager.inspect().nodes[0].zone.drain();
         all
     }
 
@@ -287,7 +286,7 @@ fn a_page_without_a_block_for_it_stays() {
         folios.kept.retain(|(order, _)| *order > 0);
         let all = Range { first: Vpn(0), end: Vpn(FRAMES) };
         folios.manager.discard(folios.spaces[0], all);
-        let (manager, machine) = (&folios.manager, folios.manager.machine());
+        let (manager, machine) = (&folios.manager, folios.manager.inspect());
         let zone = &machine.nodes[0].zone;
         machine.nodes[0].lru.drain(&machine.frames, |dropped| machine.free(dropped));
         zone.drain();

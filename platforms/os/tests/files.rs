@@ -6,7 +6,7 @@ mod contents;
 
 use contents::{directory, file, page_of};
 use highwater_devices::{Device, FileAccess, Spec, open, open_file};
-use highwater_mm::space::{Entry, Space};
+use highwater_mm::inspect::{Entry, Space};
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
@@ -171,7 +171,7 @@ fn files_come_and_go() {
     manager.verify(&[]);
     let absent =
         |space: &Space<Os>| (0..space.pages()).all(|page| space.entry(Vpn(page)) == Entry::ABSENT);
-    assert!(manager.machine().spaces().all(absent), "all files are closed");
+    assert!(manager.inspect().spaces().all(absent), "all files are closed");
 }
 
 #[test]

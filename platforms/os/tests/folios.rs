@@ -95,8 +95,7 @@ fn pages_of_all_orders_hold_what_was_written() {
 /// Threads use pages of their own while another migrates all pages.
 #[test]
 fn pages_of_an_order_are_migrated_while_they_are_used() {
-    use highwater_mm::compact::Mode;
-    use highwater_mm::space::Page;
+    use highwater_mm::inspect::{Mode, Page};
     for order in [2, 5].map(Order) {
         let watchdog = Watchdog::new("moved folios", Duration::from_secs(40));
         let (mut manager, space, pages) = setup(order, Latency::Asynchronous);
@@ -108,7 +107,7 @@ fn pages_of_an_order_are_migrated_while_they_are_used() {
             let mut random = Prng::new(1);
             while !users.iter().all(|user| user.is_finished()) {
                 let vpn = Vpn(random.below(pages));
-                if let Page::Resident(head) = manager.machine().space(space).entry(vpn).page() {
+                if let Page::Resident(head) = manager.inspect().space(space).entry(vpn).page() {
                     manager.migrate_folio(head, Mode::Sync);
                 }
             }
@@ -173,7 +172,7 @@ fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
         .map_while(|vpn| manager.pin(singles, Vpn(vpn), Access::Write).ok())
         .collect();
     assert!(pins.len() < FRAMES as usize, "memory is full");
-    let seen = manager.machine().stats.shortage().expect("somebody ran out of memory");
+    let seen = manager.inspect().stats.shortage().expect("somebody ran out of memory");
     assert!(seen.slots_used < seen.slots, "{seen:?}");
     assert!(seen.waited < Nanos(10_000_000_000), "nothing can be waited for: {seen:?}");
     drop(pins);

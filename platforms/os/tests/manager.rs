@@ -296,7 +296,7 @@ fn a_device_that_fails_is_waited_for_once() {
     injected.writes.store(100, Relaxed);
     let there = write_all(&manager, space, 0..1024);
     assert!(there <= FRAMES, "{there} pages are in memory, and none is written");
-    let shortage = || manager.machine().stats.shortage().expect("memory was short");
+    let shortage = || manager.inspect().stats.shortage().expect("memory was short");
     assert!(shortage().write_errors > 0, "{:?}", shortage());
     for page in there..there + 20 {
         let failed = Pins.store(&manager, space, Vpn(page), 0, 1);

@@ -50,13 +50,13 @@ impl World {
     fn expect(&self, pages: ops::Range<u64>) {
         for page in pages {
             let found = Pins.load(&self.manager, self.space, Vpn(page), 0);
-            let shortage = self.manager.machine().stats.shortage();
+            let shortage = self.manager.inspect().stats.shortage();
             assert_eq!(found, Ok(page + 1), "page {page}; {shortage:?}");
         }
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.manager.machine().stats.get(counter)
+        self.manager.inspect().stats.get(counter)
     }
 }
 
@@ -102,7 +102,7 @@ fn without_room_allocations_fail_quickly_and_freed_slots_are_used() {
     let world = world("full", devices.into());
     let there = world.write(0..SLOTS) as u64;
     assert_eq!(rooms.each_ref().map(|room| room.held()), [200, 100]);
-    let shortage = world.manager.machine().stats.shortage().expect("memory was short");
+    let shortage = world.manager.inspect().stats.shortage().expect("memory was short");
     assert_eq!((shortage.rounds, shortage.room), (32, 0), "{shortage}");
     assert!(world.manager.capacity_left() < FRAMES as u64);
     // Reading the pages takes frames.
@@ -126,7 +126,7 @@ fn a_device_with_new_room_is_tried_before_an_allocation_fails() {
     let room = Room::of(100);
     let world = world("more room", vec![bounded(SLOTS, Asynchronous, &room)]);
     let there = world.write(0..SLOTS) as u64;
-    let shortage = world.manager.machine().stats.shortage().expect("memory was short");
+    let shortage = world.manager.inspect().stats.shortage().expect("memory was short");
     assert!(shortage.waited.0 >= 2_000_000_000, "worth a pause: {shortage}");
     let failed = Pins.store(&world.manager, world.space, Vpn(there), 0, 1);
     assert_eq!(failed, Err(FaultError::OutOfMemory));

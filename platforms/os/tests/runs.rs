@@ -1,8 +1,7 @@
 //! Runs of frames outside spaces: their placement and their counters.
 
 use crate::common::{self, InjectedErrors};
-use highwater_mm::zone::{Fragmentation, Mobility};
-use highwater_mm::{Config, Manager};
+use highwater_mm::{Config, Fragmentation, Manager, Mobility};
 use highwater_os::Os;
 use highwater_platform::Latency;
 use highwater_testkit::trial::{Pins, Program};
@@ -28,25 +27,25 @@ fn a_run_disturbs_no_page_and_is_counted() {
         for mobility in Mobility::ALL {
             let first = manager.alloc_run(order, mobility).expect("most is free");
             assert_eq!(first.0 % order.frames(), 0, "aligned");
-            assert_eq!(manager.machine().frames.run(first), Some((order, mobility)));
+            assert_eq!(manager.inspect().frames.run(first), Some((order, mobility)));
             runs.push((first, order));
         }
         manager.verify(&[]);
     }
     let used: u32 = runs.iter().map(|(_, order)| order.frames()).sum();
-    assert_eq!(manager.machine().resident(), used);
+    assert_eq!(manager.inspect().resident(), used);
     let blocks = manager.blocks();
     assert_eq!(blocks[0].pageblocks.iter().sum::<u32>(), 16);
     assert!(blocks[0].pageblocks[Mobility::Unmovable as usize] >= 4, "{}", blocks[0].by_type());
     runs.into_iter().for_each(|(first, _)| manager.free_run(first));
     manager.verify(&[]);
-    manager.machine().nodes[0].zone.drain();
+    manager.inspect().nodes[0].zone.drain();
     let [free] = manager.blocks()[..] else { panic!("one node") };
-    assert_eq!((free.of(Order::MAX), manager.machine().resident()), (8, 0), "{free}");
+    assert_eq!((free.of(Order::MAX), manager.inspect().resident()), (8, 0), "{free}");
 }
 
 #[test]
-#[should_panic(expected = "no run begins")]
+#[should_panic(expected = "no run starts")]
 fn a_run_is_freed_once() {
     let manager = manager();
     let first = manager.alloc_run(Order(2), Mobility::Unmovable).expect("most is free");
@@ -64,7 +63,7 @@ fn pages_in_a_block_prevent_a_run() {
         let range = highwater_mm::Range { first: Vpn(vpn), end: Vpn(vpn + 1) };
         manager.discard(space, range);
     }
-    manager.machine().nodes[0].zone.drain();
+    manager.inspect().nodes[0].zone.drain();
     let blocks = manager.blocks()[0];
     assert_eq!(blocks.fragmentation(Order(1)), Fragmentation::Fits);
     assert!(blocks.unusable(Order(2)) > 400, "{blocks}");

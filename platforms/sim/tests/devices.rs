@@ -32,7 +32,7 @@ fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapHistory) -> Mana
 
 /// Slots used of each device.
 fn used(manager: &Manager<Sim>) -> Vec<u64> {
-    manager.machine().swap.usage_by_device().into_iter().map(|(used, _)| used).collect()
+    manager.inspect().swap.usage_by_device().into_iter().map(|(used, _)| used).collect()
 }
 
 /// Writes `pages` pages by threads on all CPUs, each a part in order; slots then used.
@@ -90,11 +90,11 @@ fn among_equal_devices_the_near_one_is_full_first() {
         let main = move |vm: &Vm| {
             let manager = manager(vm, &[spec(0, 3, 0), spec(1, 3, 0)], SLOTS, swap);
             for (cpu, near) in [(0, 0), (5, 1), (7, 1), (3, 0)] {
-                let found = manager.machine().swap.alloc(CpuId(cpu), &[Pfn(0)]);
+                let found = manager.inspect().swap.alloc(CpuId(cpu), &[Pfn(0)]);
                 assert_eq!(found.expect("room").0.device, near, "CPU {cpu}");
             }
             // What is parked for CPUs counts as free.
-            let swap = &manager.machine().swap;
+            let swap = &manager.inspect().swap;
             let taken = (0..SLOTS).map_while(|_| swap.alloc(CpuId(1), &[Pfn(0)]));
             let near = taken.take_while(|(slot, _)| slot.device == 0).count();
             assert!((SLOTS as usize * 9 / 10..SLOTS as usize).contains(&near), "{near}");

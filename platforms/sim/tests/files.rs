@@ -1,9 +1,10 @@
 //! Spaces over files: what is read, dropped and written, and when; counted.
 
 use crate::common::{device, machine, setup};
-use highwater_mm::space::Page;
+use highwater_mm::inspect::Page;
+use highwater_mm::inspect::frames;
 use highwater_mm::stats::Counter;
-use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError, alloc};
+use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_platform::{Block, Io, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
 use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
@@ -53,8 +54,8 @@ impl World {
 
     /// What the device holds.
     fn on_device(&self, page: u64) -> u64 {
-        let (machine, platform) = (self.manager.machine(), self.manager.platform());
-        let frame = alloc::frames(machine, 1).expect("a frame");
+        let (machine, platform) = (self.manager.inspect(), self.manager.platform());
+        let frame = frames(machine, 1).expect("a frame");
         let mut io = [Io::new(page as u32, frame)];
         platform.read(FILE, &mut io);
         assert_eq!(io[0].result, Ok(()));
@@ -252,7 +253,7 @@ fn a_truncated_file_ends_there() {
         for page in 0..100 {
             assert_eq!(world.load(page), Ok(if page < 90 { page + 1 } else { 0 }), "page {page}");
         }
-        let machine = world.manager.machine();
+        let machine = world.manager.inspect();
         let there =
             |page: &u64| machine.space(world.space).entry(Vpn(*page)).page() != Page::Absent;
         assert_eq!((100..PAGES).find(there), None);

@@ -3,9 +3,9 @@
 //! meanwhile.
 
 use crate::common::{machine, platform, setup};
+use highwater_mm::Mobility;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::stats::Counter;
-use highwater_mm::zone::Mobility;
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::{Policy, Setup, Sim, Vm, simulate};

@@ -3,8 +3,8 @@
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::config::history::{History, ReclaimHistory};
+use highwater_mm::inspect::Level;
 use highwater_mm::stats::Counter;
-use highwater_mm::zone::Level;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::machine::Answer;
@@ -154,7 +154,7 @@ fn below_half_of_min_direct_reclaim_waits_for_kswapd() {
     let whole = |vm: &Vm| {
         let mut manager = manager(vm, 1, Config::default());
         write(vm, &manager, 1, PAGES);
-        let zone = &manager.machine().nodes[0].zone;
+        let zone = &manager.inspect().nodes[0].zone;
         // Somebody takes all frames but a few.
         let take_most = || {
             let mut taken = Vec::new();

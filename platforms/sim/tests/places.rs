@@ -2,7 +2,7 @@
 //! was changed is in the file after it was closed; counted, and under drawn schedules.
 
 use crate::common::{device, machine, setup};
-use highwater_mm::space::{Entry, Space};
+use highwater_mm::inspect::{Entry, Space};
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_platform::{FileAccess, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
@@ -62,7 +62,7 @@ fn run(seed: u64, places: usize, main: impl Fn(&Vm, &Manager<Sim>) + Copy + 'sta
             let absent = |space: &Space<Sim>| {
                 (0..space.pages()).all(|page| space.entry(Vpn(page)) == Entry::ABSENT)
             };
-            assert!(manager.machine().spaces().all(absent), "all files are closed");
+            assert!(manager.inspect().spaces().all(absent), "all files are closed");
         };
         let policy = Policy::draw(&mut Prng::new(seed));
         let setup = Setup { policy, holdups: 50, ..setup(machine(1, 4), seed) };
@@ -82,7 +82,7 @@ fn a_place_is_used_again() {
             for page in 0..pages {
                 assert_eq!(load(manager, space, page), Ok(first_value(number, page)));
             }
-            if pages < manager.machine().space(space).pages() {
+            if pages < manager.inspect().space(space).pages() {
                 assert_eq!(load(manager, space, pages), Err(FaultError::BeyondEnd));
             }
             assert_eq!(store(manager, space, pages - 1, 5), Ok(()));
@@ -91,7 +91,7 @@ fn a_place_is_used_again() {
             assert_eq!(file.pages()[pages as usize - 1][WORD].load(Relaxed), 5);
         }
         // Capacities are powers of two, and a larger one serves a smaller file.
-        assert!(manager.machine().spaces().count() <= 10);
+        assert!(manager.inspect().spaces().count() <= 10);
     });
 }
 

@@ -369,7 +369,7 @@ mod tests {
     use crate::api::Message;
     use crate::{Delivery, Placement, Site};
     use highwater_devices::{Spec, open};
-    use highwater_mm::space::Page;
+    use highwater_mm::inspect::Page;
     use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
     use highwater_platform::Memory;
     use highwater_testkit::Watchdog;
@@ -464,7 +464,7 @@ mod tests {
         let platform = manager.platform();
         // SAFETY: the page was just mapped, and a budget of 64 pages keeps it so.
         unsafe { platform.address(SPACE, Vpn(3)).cast::<u64>().write_volatile(9) };
-        let page = manager.machine().space(SPACE).entry(Vpn(3)).page();
+        let page = manager.inspect().space(SPACE).entry(Vpn(3)).page();
         let Page::Resident(pfn) = page else { panic!("a page that was just mapped: {page:?}") };
         move_out_uncounted(platform, Vpn(3), pfn);
         assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));

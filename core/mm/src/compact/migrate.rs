@@ -52,26 +52,8 @@ pub struct Moves {
     pub filled: usize,
 }
 
-/// Moves the page in `from`, which the caller has isolated from `list`, to `to`, a populated frame
-/// that the caller has allocated. The caller gets the frame that no page owns afterwards; it is on
-/// no list. The caller may hold entries of other pages.
-pub fn migrate<P: Platform>(
-    m: &Machine<P>,
-    from: Pfn,
-    list: List,
-    to: Pfn,
-    mode: Mode,
-) -> Migrated {
-    let Moves { vacated, filled } = migrate_batch(m, FrameBatch::one(from), list, &[to], mode);
-    match (vacated.len(), filled) {
-        (_, 1) => Migrated::Moved,
-        (0, _) => Migrated::Busy,
-        _ => Migrated::Vanished,
-    }
-}
-
-/// Moves pages that were isolated from one list of a node to as many frames, of any node. Frames
-/// are given and returned as by [`migrate`].
+/// Moves the pages in `from`, isolated from one list of a node, to `to`: as many populated frames,
+/// of any node, that the caller owns. The caller may hold entries of other pages.
 pub fn migrate_batch<P: Platform>(
     m: &Machine<P>,
     from: FrameBatch,

@@ -38,4 +38,4 @@ pub use control::Outcome;
 pub use direct::{Attempt, direct, on_node, record, record_on};
 pub use folio::{migrate_folio, order_of};
 pub use kcompactd::{start, wake_kcompactd};
-pub use migrate::{Migrated, Mode, Moves, migrate, migrate_batch};
+pub use migrate::{Migrated, Mode, migrate_batch};

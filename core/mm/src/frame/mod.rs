@@ -78,11 +78,6 @@ impl<P: Platform> Frames<P> {
         self.0.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The page that the frame holds. Stable only under the lock of that page's entry.
     pub fn owner(&self, pfn: Pfn) -> Option<Owner> {
         let bits = self.0[pfn.index()].owner.load(Acquire);

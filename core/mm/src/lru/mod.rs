@@ -106,11 +106,6 @@ impl<P: Platform> Lru<P> {
         self.len_of(Kind::Anon) + self.len_of(Kind::File)
     }
 
-    /// Whether all lists are empty.
-    pub fn is_empty(&self) -> bool {
-        self.listed() == 0
-    }
-
     /// Adds pages that just came into use to `list`, through the CPU's batch. Returns orphans to
     /// free.
     pub fn add(&self, frames: &Frames<P>, cpu: CpuId, pages: &[Pfn], list: List) -> FrameBatch {

@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::space::Space;
-use crate::stats::{Counter, Snapshot as Statistics};
+use crate::stats::{Counter, Shortage, Snapshot as Statistics};
 use highwater_platform::{LockStatistics, Platform};
 
 impl<P: Platform> Manager<P> {
@@ -11,6 +11,21 @@ impl<P: Platform> Manager<P> {
     pub fn capacity_left(&self) -> u64 {
         let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
         frames + self.machine.swap.room()
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> u64 {
+        self.machine.frames.len() as u64
+    }
+
+    /// Adds to a counter that the caller keeps.
+    pub fn count(&self, counter: Counter, count: u64) {
+        self.machine.count(counter, count);
+    }
+
+    /// What the last failed allocation found, if one has failed.
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.machine.stats.shortage()
     }
 
     /// What the manager's locks have cost so far.

@@ -20,7 +20,6 @@ pub fn block_of(vpn: Vpn) -> Vpn {
 
 /// The locked entries of a block. Dropping it unlocks them as they were.
 pub struct HeldBlock<'a, P: Platform> {
-    first: Vpn,
     runs: [Option<Held<'a, P>>; RUNS],
 }
 
@@ -43,12 +42,7 @@ impl<'a, P: Platform> HeldBlock<'a, P> {
             *place = all.then_some(held);
             place.as_ref()?;
         }
-        Some(HeldBlock { first, runs })
-    }
-
-    /// The first page.
-    pub fn first(&self) -> Vpn {
-        self.first
+        Some(HeldBlock { runs })
     }
 
     /// The page `index` pages after the first.

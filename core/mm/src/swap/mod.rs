@@ -224,6 +224,7 @@ impl<P: Platform> Swap<P> {
     }
 
     /// Slots in use and in all, by device.
+    #[cfg(feature = "inspect")]
     pub fn usage_by_device(&self) -> Vec<(u64, u64)> {
         self.usages().collect()
     }

@@ -117,6 +117,7 @@ impl Buddy {
     }
 
     /// The type of a frame's pageblock.
+    #[cfg(test)]
     pub fn mobility(&self, pfn: Pfn) -> Mobility {
         self.map.mobility((pfn.0 - self.first.0) / PAGEBLOCK)
     }

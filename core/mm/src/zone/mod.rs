@@ -28,7 +28,7 @@ mod watermark;
 mod zone_fuzz;
 
 pub use crate::frame::Mobility;
-pub use blocks::{Blocks, ByType, Fragmentation};
+pub use blocks::{Blocks, Fragmentation};
 pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
 pub use parts::isolate::{Contention, Destination, FreeScan, Wanted};
@@ -206,6 +206,7 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Number of pageblocks.
+    #[cfg(feature = "history")]
     pub fn pageblocks(&self) -> u32 {
         self.parts.pageblocks()
     }

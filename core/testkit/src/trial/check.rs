@@ -3,9 +3,9 @@
 use super::model::{Halves, Known, words};
 use super::program::Program;
 use super::world::{SHARED, VOLATILE, World};
-use highwater_mm::alloc;
+use highwater_mm::Range;
 use highwater_mm::error::FaultError;
-use highwater_mm::space::Range;
+use highwater_mm::inspect::frames;
 use highwater_platform::{Io, Platform};
 use highwater_units::{SpaceId, Vpn};
 
@@ -102,9 +102,9 @@ pub(super) fn file<P: Platform, G: Program<P>>(world: &World<P, G>) {
             assert_eq!(found, file.stored.least(thread, page), "file page {page}, {thread}");
         }
     }
-    let machine = world.manager.machine();
+    let machine = world.manager.inspect();
     world.manager.write_back(file.space, file.all()).expect("all is well");
-    let frame = alloc::frames(machine, 1).expect("all is well");
+    let frame = frames(machine, 1).expect("all is well");
     for page in 0..end {
         (world.beat)();
         let mut io = [Io::new(page as u32, frame)];
@@ -131,7 +131,7 @@ pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
     world.file.iter().for_each(|file| world.discard(file.space, file.all()));
     drop_folios(world);
     world.manager.verify(&[]);
-    let machine = world.manager.machine();
+    let machine = world.manager.inspect();
     world.objects.empty();
     // Dropped pages that were on their way to a list.
     machine.nodes.iter().for_each(|n| n.lru.drain(&machine.frames, |pages| machine.free(pages)));

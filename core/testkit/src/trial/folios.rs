@@ -5,9 +5,10 @@
 //! then. That memory does not come together is no fault: such an access is not made.
 
 use super::plan::Plan;
-use highwater_mm::compact::Mode;
 use highwater_mm::error::FaultError;
-use highwater_mm::space::{Access, Page, Range};
+use highwater_mm::inspect::Mode;
+use highwater_mm::inspect::Page;
+use highwater_mm::{Access, Range};
 use highwater_mm::{Manager, Pin};
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::{Prng, SpaceId, Vpn};
@@ -62,7 +63,7 @@ impl Folios {
     }
 
     fn migrate<P: Platform>(&mut self, manager: &Manager<P>, page: u64) {
-        let entry = manager.machine().space(self.space).entry(Vpn(page));
+        let entry = manager.inspect().space(self.space).entry(Vpn(page));
         if let Page::Resident(head) = entry.page() {
             let mode = if self.random.percent(50) { Mode::Async } else { Mode::Sync };
             manager.migrate_folio(head, mode);

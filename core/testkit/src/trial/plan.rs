@@ -1,10 +1,10 @@
 //! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
 //! in kind (swarm testing; Groce and others, 2012).
 
+use highwater_mm::SPACES_MAX;
 use highwater_mm::config::history::{CompactHistory, ReadaheadBy, ReclaimHistory, SwapHistory};
 use highwater_mm::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
-use highwater_mm::folio::ORDER_MAX;
-use highwater_mm::machine::SPACES_MAX;
+use highwater_mm::inspect::ORDER_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
 
 /// Most users of a trial: each has a space of its own and a spare one.
@@ -335,7 +335,7 @@ fn draw_dirty_ratios(random: &Prng) -> [u32; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_mm::zone::Watermarks;
+    use highwater_mm::inspect::Watermarks;
 
     #[test]
     fn drawn_plans_can_be_carried_out() {

@@ -1,8 +1,8 @@
 //! How the users of a trial reach their pages.
 
+use highwater_mm::Access;
 use highwater_mm::Manager;
 use highwater_mm::error::FaultError;
-use highwater_mm::space::Access;
 use highwater_platform::Platform;
 use highwater_units::{SpaceId, Vpn};
 

@@ -12,10 +12,10 @@
 use super::model::words;
 use super::program::Program;
 use super::world::World;
-use highwater_mm::lru::List;
-use highwater_mm::machine::{Machine, Node};
-use highwater_mm::reclaim::wake_kswapd;
-use highwater_mm::zone::Level;
+use highwater_mm::inspect::Level;
+use highwater_mm::inspect::List;
+use highwater_mm::inspect::wake_kswapd;
+use highwater_mm::inspect::{Machine, Node};
 use highwater_platform::Platform;
 use highwater_units::{SpaceId, Vpn};
 
@@ -70,7 +70,7 @@ pub(super) fn check<P: Platform, G: Program<P>>(world: &World<P, G>) {
 
 /// Makes free frames count as free, and puts used ones where kswapd looks.
 fn gather<P: Platform, G: Program<P>>(world: &World<P, G>) {
-    let machine = world.manager.machine();
+    let machine = world.manager.inspect();
     for node in &machine.nodes {
         node.lru.drain(&machine.frames, |orphans| machine.free(orphans));
         node.zone.drain();
@@ -79,7 +79,7 @@ fn gather<P: Platform, G: Program<P>>(world: &World<P, G>) {
 
 /// Waits until no zone is short.
 fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
-    let machine = world.manager.machine();
+    let machine = world.manager.inspect();
     let short = |node: &&Node<P>| stand_of(machine, node) == Stand::Short;
     for attempt in 0..ATTEMPTS_MAX {
         if !machine.nodes.iter().any(|node| short(&node)) {
@@ -117,7 +117,7 @@ fn figures<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> String {
 
 /// Uses spare pages until a fault finds all zones at their low marks, and rings; returns how many.
 fn fill<P: Platform, G: Program<P>>(world: &World<P, G>) -> u64 {
-    let nodes = &world.manager.machine().nodes;
+    let nodes = &world.manager.inspect().nodes;
     for page in 0..world.plan.pages {
         let rings = !nodes.iter().any(|node| node.zone.allows(Level::Low, 1));
         fault(world, page);

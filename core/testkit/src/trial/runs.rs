@@ -2,7 +2,7 @@
 //! were, and given back.
 
 use highwater_mm::Manager;
-use highwater_mm::zone::Mobility;
+use highwater_mm::Mobility;
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::{Order, Pfn, Prng};
 

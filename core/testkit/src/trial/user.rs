@@ -7,10 +7,10 @@ use super::plan::{Failures, Operation};
 use super::program::{Program, Reach};
 use super::runs::Runs;
 use super::world::{SHARED, VOLATILE, World};
+use highwater_mm::Access;
+use highwater_mm::Range;
 use highwater_mm::config::{KSWAPD_THREADS_MAX, KswapdThreads};
-use highwater_mm::lru::{List, Mode};
-use highwater_mm::space::Access;
-use highwater_mm::space::Range;
+use highwater_mm::inspect::{List, Mode};
 use highwater_mm::stats::Counter;
 use highwater_platform::Platform;
 use highwater_units::{LARGE_PAGES, Pfn, Prng, RUN_PAGES_MAX, SpaceId, Vpn};
@@ -165,7 +165,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         if self.moves.below(1000) >= self.world.plan.migrations {
             return;
         }
-        let machine = self.world.manager.machine();
+        let machine = self.world.manager.inspect();
         let first = self.moves.below(machine.frames.len() as u64) as u32;
         let range = machine.node_of(Pfn(first)).zone.range();
         let most = u64::from(range.first.0 + range.frames - first).min(RUN_PAGES_MAX as u64);
@@ -401,7 +401,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
     /// What the manager says of itself, while others work.
     fn observe(&self) {
         let manager = &self.world.manager;
-        for node in &manager.machine().nodes {
+        for node in &manager.inspect().nodes {
             let (free, range) = (node.zone.free_frames(), node.zone.range());
             assert!(free <= range.frames, "{free} frames of {range:?} are free");
             for list in List::ALL {

@@ -6,10 +6,10 @@ use super::model::{Drops, Halves, Known, Shared, words};
 use super::outcome::{Beat, Outcome};
 use super::plan::{Failures, FolioPlan, Plan, THREADS_MAX};
 use super::program::{Program, Reach};
+use highwater_mm::Access;
 use highwater_mm::Manager;
+use highwater_mm::Range;
 use highwater_mm::error::FaultError;
-use highwater_mm::space::Access;
-use highwater_mm::space::Range;
 use highwater_platform::{DeviceInfo, DeviceRole, Platform, Recency};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -127,7 +127,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
 
     /// Frames of the platform.
     pub(super) fn frames(&self) -> u32 {
-        self.manager.machine().frames.len() as u32
+        self.manager.inspect().frames.len() as u32
     }
 
     /// Whether accesses may fail.

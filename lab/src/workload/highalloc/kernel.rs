@@ -8,7 +8,7 @@
 
 use super::config::{Config, Share};
 use crate::workload::Arena;
-use highwater_mm::zone::Mobility::{self, Reclaimable, Unmovable};
+use highwater_mm::Mobility::{self, Reclaimable, Unmovable};
 use highwater_units::{Order, Pfn, Prng};
 
 /// Kinds of allocations: how many of 100, what they are.

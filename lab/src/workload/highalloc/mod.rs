@@ -34,7 +34,7 @@ use super::tally::Tally;
 use super::ticks::Stopwatch;
 use bench::{Bench, lock};
 use build::Build;
-use highwater_mm::zone::Mobility;
+use highwater_mm::Mobility;
 use highwater_units::{Order, Pfn};
 use kernel::Kernel;
 use std::sync::Mutex;

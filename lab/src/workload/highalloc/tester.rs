@@ -7,7 +7,7 @@ use crate::workload::outcome::Failure;
 use crate::workload::tally::Tally;
 use crate::workload::ticks::Stopwatch;
 use crate::workload::world::World;
-use highwater_mm::zone::Mobility;
+use highwater_mm::Mobility;
 use highwater_units::Order;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

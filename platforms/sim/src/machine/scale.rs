@@ -100,7 +100,7 @@ fn kernel_min(frames: u64) -> u64 {
 mod tests {
     use super::super::files::{self, SMALL};
     use super::*;
-    use highwater_mm::zone::Watermarks;
+    use highwater_mm::inspect::Watermarks;
 
     /// The marks that the manager makes for all memory of a machine, with these settings.
     fn marks(machine: &Machine, min_free: Option<u32>, scale: u64) -> Watermarks {

@@ -27,8 +27,8 @@ const LAYERS: &[&[&str]] = &[
 /// What every module may use; they use only each other.
 const SHARED: &[&str] = &["stats", "limits", "error", "config", "lock_class", "phase"];
 
-/// What may use every module: the front door (`lib`) and the check of everything.
-const WHOLE: &[&str] = &["lib", "manager", "verify"];
+/// What may use every module: the front door, the view for tests, the check of everything.
+const WHOLE: &[&str] = &["lib", "inspect", "manager", "verify"];
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {
     let Some(rust) = file.rust().filter(|_| file.path.starts_with(SOURCES)) else {
