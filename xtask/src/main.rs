@@ -16,13 +16,10 @@ struct Options {
 enum Task {
     /// Report every place that breaks a rule of STYLE.md which a program can check.
     Tidy,
-    /// Report what breaks rules that are being introduced.
-    Pending,
 }
 
 fn main() -> ExitCode {
     match Options::parse().task {
-        Task::Pending => report(tidy::pending(Path::new(tidy::ROOT))),
         Task::Tidy => report(tidy::repository(Path::new(tidy::ROOT))),
     }
 }

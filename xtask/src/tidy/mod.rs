@@ -35,6 +35,7 @@ pub const RULES: &[Rule] = &[
     Rule { name: "safe-core", check: Check::File(r::safe_core::check) },
     Rule { name: "safety-comment", check: Check::File(r::safety_comment::check) },
     Rule { name: "layers", check: Check::File(r::layers::check) },
+    Rule { name: "import-cycles", check: Check::Tree(r::import_cycles::check) },
     Rule { name: "core-dependencies", check: Check::Tree(r::core_dependencies::check) },
     Rule { name: "workspace-lints", check: Check::File(r::workspace_lints::check) },
     Rule { name: "equal-platforms", check: Check::Tree(r::equal_platforms::check) },
@@ -42,6 +43,8 @@ pub const RULES: &[Rule] = &[
     Rule { name: "no-leftovers", check: Check::File(r::no_leftovers::check) },
     Rule { name: "reasoned-allow", check: Check::File(r::reasoned_allow::check) },
     Rule { name: "no-machine-paths", check: Check::File(r::no_machine_paths::check) },
+    Rule { name: "plain-words", check: Check::File(r::plain_words::check) },
+    Rule { name: "where-is", check: Check::Tree(r::where_is::check) },
     Rule { name: "living-references", check: Check::Tree(r::living_references::check) },
 ];
 
@@ -91,19 +94,4 @@ pub fn repository(root: &Path) -> Result<Vec<Violation>, TidyError> {
     let mut violations: Vec<_> = RULES.iter().flat_map(|rule| rule.violations(&tree)).collect();
     violations.sort();
     Ok(violations)
-}
-/// Rules that do not hold everywhere yet.
-const PENDING: &[Rule] = &[
-    Rule { name: "import-cycles", check: Check::Tree(r::import_cycles::check) },
-    Rule { name: "where-is", check: Check::Tree(r::where_is::check) },
-    Rule { name: "plain-words", check: Check::File(r::plain_words::check) },
-];
-
-/// What breaks the rules that are being introduced.
-///
-/// # Errors
-/// As of [`repository`].
-pub fn pending(root: &Path) -> Result<Vec<Violation>, TidyError> {
-    let tree = files::read(root)?;
-    Ok(PENDING.iter().flat_map(|rule| rule.violations(&tree)).collect())
 }

@@ -41,8 +41,6 @@ const BANNED: &[(&str, &str)] = &[
     ("to who ", "to the thread that ..."),
     ("and who ", "and a thread that ..."),
     ("but who ", "but a thread that ..."),
-    ("the seed", "the document by its title"),
-    ("the seeds", "the documents by their titles"),
     ("lru lane", "LRU shard"),
     ("lru lanes", "LRU shards"),
     ("without patience", "without retries"),
