@@ -45,7 +45,7 @@ fn a_run_disturbs_no_page_and_is_counted() {
 }
 
 #[test]
-#[should_panic(expected = "no run begins")]
+#[should_panic(expected = "no run starts")]
 fn a_run_is_freed_once() {
     let manager = manager();
     let first = manager.alloc_run(Order(2), Mobility::Unmovable).expect("most is free");

@@ -46,10 +46,7 @@ impl Model {
     fn add(&mut self, cpu: usize, pages: &[Pfn], list: List) -> Vec<Pfn> {
         pages.iter().for_each(|pfn| self.set(*pfn, Place::Batch));
         self.batches[cpu].extend(pages.iter().map(|pfn| (*pfn, list)));
-        match self.batches[cpu].len() < CPU_BATCH {
-            true => Vec::new(),
-            false => self.empty(cpu),
-        }
+        if self.batches[cpu].len() < CPU_BATCH { Vec::new() } else { self.empty(cpu) }
     }
 
     /// Links what a CPU has in its batch.
@@ -244,7 +241,7 @@ fn random_operations_match_deques() {
     seeds(100, fuzz);
 }
 
-/// Frames in use and free, as the manager's entries and zone would have them.
+/// Frames in use and free, as the manager's entries and zone hold them.
 struct Users {
     platform: TestPlatform,
     lru: Lru<TestPlatform>,

@@ -102,7 +102,7 @@ fn the_break_of_a_program_is_paged() {
 }
 
 #[test]
-fn what_is_not_paged_is_said_by_kind() {
+fn memory_that_is_not_paged_is_shown_by_kind() {
     let place = Place::new();
     let report = section(&place, "kinds");
     assert_eq!(report.number("/processes"), 0, "nothing was to be paged");
@@ -113,8 +113,8 @@ fn what_is_not_paged_is_said_by_kind() {
     command.args(["run", "--memory", "12M", "--swap", "ram:64M", "--"]);
     let run = command.args(place.c_program("strangers", &["kinds"])).output().expect("a run");
     let said = String::from_utf8_lossy(&run.stderr);
-    let told = said.lines().last().unwrap_or_default();
-    assert!(told.contains("shared memory 49 MiB, executable 20 MiB"), "{said}");
+    let kinds = said.lines().last().unwrap_or_default();
+    assert!(kinds.contains("shared memory 49 MiB, generated code 20 MiB"), "{said}");
 }
 
 /// The library's memory does not grow with the number of mappings.
