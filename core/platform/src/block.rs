@@ -145,8 +145,8 @@ pub trait Block {
     /// error the frames of that transfer hold anything. No lock is held by the caller.
     fn read(&self, device: u8, batch: &mut [Io]);
 
-    /// Writes every transfer of the batch, all in flight at once, and waits for them. After an error
-    /// the slots of that transfer hold anything.
+    /// Writes every transfer of the batch, all in flight at once, and waits for them. After an
+    /// error the slots of that transfer hold anything.
     fn write(&self, device: u8, batch: &mut [Io]);
 
     /// Begins every transfer of the batch, all in flight at once, and goes on without them where
