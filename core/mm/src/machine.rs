@@ -282,17 +282,17 @@ impl<P: Platform> Machine<P> {
         self.swap.info(device).is_some_and(fits)
     }
 
-    /// Takes a device for a space of files' pages. Says whether nobody has it.
+    /// Claims a device for a file's space; returns whether no other space has it.
     pub fn claim_file(&self, device: u8) -> bool {
         self.files[usize::from(device)].swap(1, Acquire) == 0
     }
 
-    /// Gives such a device back.
+    /// Releases a claimed device.
     pub fn release_file(&self, device: u8) {
         self.files[usize::from(device)].store(0, Release);
     }
 
-    /// Whether a space has such a device.
+    /// Whether a device is claimed.
     pub fn has_file(&self, device: u8) -> bool {
         self.files[usize::from(device)].load(Relaxed) != 0
     }
@@ -314,7 +314,7 @@ impl<P: Platform> Machine<P> {
         self.spaces[usize::from(id.0)].get().expect("spaces are named by add_space")
     }
 
-    /// Says that pages are wanted soon, to a thread of this CPU's node. Windows take turns between
+    /// Requests readahead from a thread of this CPU's node. Windows take turns between
     /// its threads.
     pub fn request_readahead(&self, request: ReadaheadRequest) -> Queued {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
@@ -328,7 +328,7 @@ impl<P: Platform> Machine<P> {
         self.spaces.iter().map_while(OnceLock::get)
     }
 
-    /// Asks `shrinker` for memory when there is little, as long as somebody has it.
+    /// Adds a shrinker, which is called when memory is short as long as its owner keeps it.
     ///
     /// # Panics
     /// If there are 16 already.
@@ -337,7 +337,7 @@ impl<P: Platform> Machine<P> {
         assert!(added, "a machine has at most {SHRINKERS_MAX} shrinkers");
     }
 
-    /// Asks all of them; returns how many pages they gave.
+    /// Calls all shrinkers; returns how many pages they freed.
     pub fn shrink_caches(&self) -> u64 {
         let asked = self.shrinkers.iter().map_while(OnceLock::get).filter_map(Weak::upgrade);
         let pages = asked.map(|shrinker| shrinker.shrink()).sum();
@@ -350,7 +350,7 @@ impl<P: Platform> Machine<P> {
         self.platform.cpu()
     }
 
-    /// Says what this thread does from now on, until the result is dropped.
+    /// Begins a phase of this thread; it ends when the result is dropped.
     pub fn enter(&self, phase: &'static Phase) -> PhaseGuard<'_, P> {
         PhaseGuard::enter(&self.platform, phase)
     }
@@ -387,7 +387,7 @@ impl<P: Platform> Machine<P> {
         self.give_back(frames, |node, frames| node.zone.free(cpu, frames));
     }
 
-    /// Likewise, for whoever needs them.
+    /// Frees frames past the CPU's list, for all CPUs.
     pub fn free_to_zone(&self, frames: &[Pfn]) {
         self.give_back(frames, |node, frames| node.zone.free_to_zone(frames));
     }
@@ -400,7 +400,7 @@ impl<P: Platform> Machine<P> {
         self.node_of(first).zone.free_block(cpu, first, order, mobility);
     }
 
-    /// Gives 2^order frames of a node back that were taken for pages, for whoever needs them.
+    /// Frees 2^order frames of a node that were taken for pages, past the CPU's list.
     pub fn release_block(&self, node: &Node<P>, first: Pfn, order: Order) {
         let _phase = self.enter(phase::ALLOC);
         self.stats.subtract(self.cpu(), Counter::Resident, order.frames().into());
@@ -448,13 +448,13 @@ impl<P: Platform> Machine<P> {
         });
     }
 
-    /// A page was read again that had been evicted: that costs its kind.
+    /// Records a refault as a cost of reclaiming this kind of pages.
     pub fn note_refault(&self, node: &Node<P>, kind: Kind) {
         node.lru.workingset().note_cost(kind, 1, 0, node.lru.listed());
     }
 
-    /// Makes the frame of a dropped page nobody's and frees it, or leaves that to the thread that
-    /// has it in hand. The caller holds the page's entry; the frame is unmapped.
+    /// Detaches the frame of a dropped page and frees it; if a thread has isolated the frame, that
+    /// thread frees it. The caller holds the page's entry; the frame is unmapped.
     pub fn abandon(&self, pfn: Pfn) {
         self.frames.set_owner(pfn, None);
         self.forget_slot(pfn);
@@ -471,7 +471,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// One reference to a slot less.
+    /// Drops one reference to a slot.
     pub fn release_slot(&self, slot: Slot) {
         self.swap.release(&self.platform, self.cpu(), slot);
     }
@@ -481,7 +481,7 @@ impl<P: Platform> Machine<P> {
         self.frames.set_owner(pfn, Some(owner));
     }
 
-    /// Waits until the device no longer reads the frame; says how the write went.
+    /// Waits for the write of a frame to end; returns its outcome.
     pub fn wait_written(&self, pfn: Pfn) -> Writeback {
         loop {
             let ticket: Ticket = self.written.ticket();
@@ -492,7 +492,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Notes how a frame's write went, for who waits.
+    /// Records the outcome of writes of frames, and wakes their waiters.
     pub fn set_written(&self, pfns: impl Iterator<Item = Pfn>, outcome: Writeback) {
         pfns.for_each(|pfn| self.frames.set_writeback(pfn, outcome));
         self.written.notify_all();

@@ -274,7 +274,7 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Whether a fault on a page may have to wait for a device: for one that holds the page, or for
-    /// memory to be written out. A guess, for who decides where to serve it.
+    /// memory to be written out. A guess, for the choice of a thread that serves it.
     pub fn may_wait(&self, space: SpaceId, vpn: Vpn) -> bool {
         let machine = &self.machine;
         let slow = |slot| machine.swap.latency(slot) == Latency::Asynchronous;
@@ -288,8 +288,8 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Says that pages will be used soon: those on a device that is worth waiting for are read
-    /// meanwhile, by a thread of the manager, and mapped. A hint: it never waits, nor fails, and is
+    /// Starts readahead of pages that will be used soon: a thread of the manager reads those that
+    /// are on a slow device, and maps them. A hint: it never waits, nor fails, and is
     /// forgotten where there are too many (posix_madvise's WILLNEED), or with `prefetch=off`.
     pub fn prefetch(&self, space: SpaceId, pages: Range) {
         let single = self.space(space).order() == Order(0);
@@ -456,7 +456,7 @@ impl<P: Platform> Manager<P> {
         self.machine.spaces().filter(is_file).map(write).fold(Ok(()), Result::and)
     }
 
-    /// Stops the threads of kswapd, kcompactd and khugepaged, the flusher, and who reads ahead;
+    /// Stops all threads: kswapd, kcompactd, khugepaged, the flusher and readahead;
     /// faults still work, by direct reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();

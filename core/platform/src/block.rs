@@ -5,7 +5,7 @@ use highwater_units::{Bytes, FrameList, IoFrames, NodeId, Order, Pfn};
 /// Whether a device answers within the call that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latency {
-    /// Memory speed: a copy. Keeping clean copies of pages on it is worth nothing.
+    /// Memory speed: a copy. A clean copy of a page on it saves no time.
     Synchronous,
     /// A queue with microseconds or more behind it.
     Asynchronous,
@@ -28,7 +28,7 @@ pub enum DeviceRole {
     /// The pages of one space, each at the slot of its number. A page never written reads as what
     /// the device began with.
     File,
-    /// Likewise, of one space after the other: files come and go ([`crate::Files`]).
+    /// A place for files that are opened and closed ([`crate::Files`]), one at a time.
     Place,
 }
 
@@ -145,7 +145,8 @@ pub trait Block {
     /// error the frames of that transfer hold anything. No lock is held by the caller.
     fn read(&self, device: u8, batch: &mut [Io]);
 
-    /// Writes likewise. After an error the slots of that transfer hold anything.
+    /// Writes every transfer of the batch, all in flight at once, and waits for them. After an
+    /// error the slots of that transfer hold anything.
     fn write(&self, device: u8, batch: &mut [Io]);
 
     /// Begins every transfer of the batch, all in flight at once, and goes on without them where
@@ -167,7 +168,7 @@ pub trait Block {
         Ok(())
     }
 
-    /// Nobody will read the slot before it is written again: a device that would gain from that
-    /// frees what it takes. Called under a cluster's lock, so nothing is waited for.
+    /// The slot is not read before it is written again: the device may free its storage. Called
+    /// under a cluster's lock, so it must not wait.
     fn discard_slot(&self, _device: u8, _slot: u32) {}
 }

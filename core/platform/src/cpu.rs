@@ -3,7 +3,7 @@
 use crate::Phase;
 use highwater_units::{CpuId, Nanos, NodeId};
 
-/// What CPUs did not do.
+/// Idle time of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdleTime {
     /// How many CPUs.
@@ -28,12 +28,11 @@ pub trait Cpu {
     /// platform may yield the CPU or sleep as it grows.
     fn relax(&self, attempt: u32);
 
-    /// Says what this thread does from now on; returns what it did.
+    /// Begins a phase of this thread; returns the phase before it.
     fn enter(&self, phase: &'static Phase) -> &'static Phase;
 
-    /// Says that this thread looks at the records of so many frames, one after the other and
-    /// without words of the platform. So the simulator knows what that takes; elsewhere it costs
-    /// nothing.
+    /// This thread scans the records of so many frames, without words of the platform. The
+    /// simulator charges for it; elsewhere it costs nothing.
     fn scans(&self, _frames: usize) {}
 
     /// Of the CPUs that threads started for `node` may run on; waiting for devices is idling. On a

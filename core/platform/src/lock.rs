@@ -6,8 +6,8 @@ use std::ops::DerefMut;
 
 /// A lock that is held, until it is dropped.
 pub trait Guard<T>: DerefMut<Target = T> {
-    /// Says that the holder goes over `items` of what the lock protects: links, counts, blocks. So
-    /// the simulator knows how long it is held; elsewhere it costs nothing.
+    /// The holder visits `items` of what the lock protects: links, counts, blocks. The simulator
+    /// charges for them; elsewhere it costs nothing.
     fn visits(&self, items: usize);
 }
 

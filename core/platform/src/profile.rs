@@ -3,7 +3,7 @@
 //! ```text
 //! LockStatistics[class][phase] = { acquisitions, contended, wait, hold }
 //! ```
-//! The lock tables of the seeds ("7.91% _raw_spin_lock.swapcache_free") are sums of these.
+//! The lock tables of published profiles ("7.91% _raw_spin_lock.swapcache_free") are sums of these.
 
 use highwater_units::Nanos;
 

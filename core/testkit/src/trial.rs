@@ -81,7 +81,7 @@ pub fn run_full<P: Platform, G: Program<P>>(
     beat: Beat,
 ) -> Outcome {
     assert_eq!(plan.failures, Failures::Allowed, "accesses fail where pages do not fit");
-    // Slots would be left, but none that are adjacent, and who wants a frame would wait for long.
+    // Free slots would not be adjacent, and an allocation of a frame would wait for long.
     let plan = &Plan { folios: FolioPlan::NONE, ..plan.clone() };
     let mut world = work(platform, program, plan, seed, beat);
     rest::check(&world);
@@ -122,7 +122,7 @@ fn work<P: Platform, G: Program<P>>(
     world
 }
 
-/// Says which user of which seed panicked.
+/// Reports the user and the seed of a panic.
 struct Naming {
     thread: usize,
     seed: u64,

@@ -19,7 +19,7 @@ mod page_table;
 mod space_fuzz;
 mod table;
 
-pub use crate::frame::{Kind, Owner};
+pub use crate::frame::Owner;
 pub use block::{HeldBlock, block_of};
 pub use claim::Claim;
 pub use entry::{Entry, Page};

@@ -58,7 +58,7 @@ impl Shard {
 pub struct Stats {
     shards: Vec<Shard>,
     averages: Mutex<Averages>,
-    /// When they are to be updated, for who has no lock.
+    /// When they are due for an update; read without the lock.
     due: AtomicU64,
     shortage: Mutex<Option<Shortage>>,
 }

@@ -133,7 +133,7 @@ impl Averages {
     }
 
     /// Takes in what was since the last update. If that is long ago, nothing stalled meanwhile but
-    /// at first: whoever ends a stall looks whether an update is due.
+    /// at first: a thread that ends a stall updates averages that are due.
     pub(crate) fn update(&mut self, reading: Reading) {
         let last = std::mem::replace(&mut self.last, reading);
         let passed = reading.now.since(last.now);
@@ -217,7 +217,7 @@ mod tests {
         };
         // One thread waits for half of the time, and nothing else is there.
         assert_eq!(parts(at(10, 5, 0, 35)), [50, 50]);
-        // The same, while another works.
+        // Another thread works meanwhile.
         assert_eq!(parts(at(10, 5, 0, 25)), [25, 25]);
         // All CPUs are busy with something else while one thread waits.
         assert_eq!(parts(at(10, 10, 0, 0)), [25, 0]);

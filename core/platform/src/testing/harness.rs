@@ -21,7 +21,7 @@ pub fn seeds(count: u64, test: impl Fn(u64)) {
     }
 }
 
-/// Prints the seed when a test panics.
+/// Prints a seed when a test panics.
 struct Naming(u64);
 
 impl Drop for Naming {

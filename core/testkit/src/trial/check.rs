@@ -16,8 +16,8 @@ pub(super) fn all<P: Platform, G: Program<P>>(world: &World<P, G>) {
     }
 }
 
-/// The same where the pages do not all fit: drops each that was looked at. So there is room for
-/// the next, once one that is still in memory is found.
+/// As [`all`], where the pages do not all fit: drops each page that was checked, which makes room
+/// for the next, once one that is still in memory is found.
 pub(super) fn all_by_and_by<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let mut left: Vec<(SpaceId, u64)> = every_page(world).collect();
     left.retain(|(space, page)| check_and_drop(world, *space, *page).is_err());

@@ -1,5 +1,5 @@
 //! Objects that the users of a trial have beside their pages, in slabs of the manager's frames:
-//! taken, marked, found as they were, and given back, by whoever comes to it.
+//! allocated, marked, found unchanged, and freed, by any of the users.
 //!
 //! Locking: the exchange's mutex is the observer's, and never held across a call of the platform.
 

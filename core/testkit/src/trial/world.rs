@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Every thread has words of its pages.
 pub(super) const SHARED: SpaceId = SpaceId(0);
-/// Likewise, and any thread drops them.
+/// Every thread has words of its pages, and any thread drops them.
 pub(super) const VOLATILE: SpaceId = SpaceId(1);
 
 /// A file's space.
