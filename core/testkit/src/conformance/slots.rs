@@ -42,9 +42,9 @@ fn in_flight<P: Platform>(platform: &P, device: u8, round: u64) {
             }
             _ => {
                 platform.finish(second, &mut high);
-                // With patience or without, and whatever is said meanwhile.
-                let patience = if round.is_multiple_of(3) { 1000 } else { 0 };
-                (0..patience).take_while(|_| !platform.is_over(&first)).for_each(|attempt| {
+                // Polls `is_over` in one round of three; its answers change nothing.
+                let polls = if round.is_multiple_of(3) { 1000 } else { 0 };
+                (0..polls).take_while(|_| !platform.is_over(&first)).for_each(|attempt| {
                     platform.relax(attempt.min(8));
                 });
                 platform.finish(first, &mut low);

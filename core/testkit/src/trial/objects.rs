@@ -71,7 +71,7 @@ struct Shared<P: Platform> {
     caches: Vec<(CacheId, u32)>,
     model: Mutex<Model>,
     exchange: Mutex<Vec<Object>>,
-    /// Grace periods whose end was begun to be told, and was told.
+    /// Ends of grace periods: announcements begun, and announcements finished.
     ends: [AtomicU64; 2],
     operations: AtomicU64,
     beat: Beat,

@@ -22,15 +22,15 @@ pub enum Failures {
 /// What a user does in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Looks at its words of a shared page, and perhaps sets them.
+    /// Reads its words of a shared page, and perhaps writes them.
     Shared,
-    /// The same, on a page of its own.
+    /// Reads, and perhaps writes, a page of its own.
     Private,
-    /// The same, on a page that anybody may drop.
+    /// Reads, and perhaps writes, a page that any user may drop.
     Volatile,
-    /// Uses 16 shared pages one after the other.
+    /// Reads and writes 16 shared pages in sequence.
     SharedStream,
-    /// The same, with pages of its own.
+    /// Reads and writes pages of its own in sequence.
     PrivateStream,
     /// Drops a range of volatile pages.
     DropVolatile,

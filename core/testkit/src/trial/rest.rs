@@ -50,22 +50,22 @@ fn stand_of<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> Stand {
     stand(node.zone.free_frames(), node.zone.marks().low, listed, machine.swap.room())
 }
 
-/// Who rings for kswapd.
+/// What wakes kswapd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bell {
-    /// This thread, less and less often.
-    ByHand,
-    /// Allocations, as always: of pages from this one on.
-    ByFaults(u64),
+enum Waker {
+    /// This thread, at growing intervals.
+    Thread,
+    /// Faults that allocate pages, from this page on.
+    Faults(u64),
 }
 
 /// Checks that zones that are short do not stay so.
 pub(super) fn check<P: Platform, G: Program<P>>(world: &World<P, G>) {
     gather(world);
-    settle(world, Bell::ByHand);
+    settle(world, Waker::Thread);
     gather(world);
     let unused = fill(world);
-    settle(world, Bell::ByFaults(unused));
+    settle(world, Waker::Faults(unused));
 }
 
 /// Makes free frames count as free, and puts used ones where kswapd looks.
@@ -78,21 +78,21 @@ fn gather<P: Platform, G: Program<P>>(world: &World<P, G>) {
 }
 
 /// Waits until no zone is short.
-fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
+fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, waker: Waker) {
     let machine = world.manager.inspect();
     let short = |node: &&Node<P>| stand_of(machine, node) == Stand::Short;
     for attempt in 0..ATTEMPTS_MAX {
         if !machine.nodes.iter().any(|node| short(&node)) {
             return;
         }
-        match bell {
-            Bell::ByHand if attempt.is_power_of_two() => {
+        match waker {
+            Waker::Thread if attempt.is_power_of_two() => {
                 machine.nodes.iter().filter(short).for_each(|node| wake_kswapd(node));
             }
-            Bell::ByFaults(page) if attempt > RELAX_MAX && attempt.is_power_of_two() => {
+            Waker::Faults(page) if attempt > RELAX_MAX && attempt.is_power_of_two() => {
                 fault(world, (page + u64::from(attempt.ilog2())) % world.plan.pages);
             }
-            Bell::ByHand | Bell::ByFaults(_) => {}
+            Waker::Thread | Waker::Faults(_) => {}
         }
         (world.beat)();
         machine.platform.relax(attempt.min(RELAX_MAX));
@@ -100,7 +100,7 @@ fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, bell: Bell) {
     for node in &machine.nodes {
         assert!(
             !short(&node),
-            "rung for {bell:?}, kswapd leaves a zone so: {}",
+            "woken by {waker:?}, kswapd leaves a zone so: {}",
             figures(machine, node)
         );
     }

@@ -188,7 +188,8 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         result
     }
 
-    /// The same, for what may fail: the outcome, if there is one.
+    /// Times a call that may fail, as [`World::call`] does. Returns its result; `None` for an
+    /// expected error.
     pub(super) fn attempt<'a, T>(
         &'a self,
         what: &str,
