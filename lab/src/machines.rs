@@ -27,10 +27,33 @@ pub fn find(name: &str) -> Option<Machine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_mm::lock_class;
+    use highwater_platform::LockClass;
 
     #[test]
     fn every_machine_is_sound_and_called_as_its_file() {
         assert!(names().all(|name| find(name).expect("listed").name == name));
         assert_eq!(find("xeon"), None);
+    }
+
+    /// Names in `[costs.sections]` that are no lock class: their costs would never be charged.
+    fn unknown_sections(machine: &Machine) -> Vec<&str> {
+        let known = |name: &str| {
+            let classes = lock_class::ALL.iter().chain([&LockClass::TEST]);
+            classes.map(LockClass::name).any(|class| class == name)
+        };
+        machine.costs.sections.names().filter(|name| !known(name)).collect()
+    }
+
+    #[test]
+    fn every_section_is_the_default_or_a_lock_class() {
+        for name in names() {
+            let machine = find(name).expect("listed");
+            assert_eq!(unknown_sections(&machine), [""; 0], "{name}");
+        }
+        let (name, text) = FILES[0];
+        let misspelt = text.replacen("\nswap_device = ", "\nswap_devise = ", 1);
+        let machine = Machine::load(&misspelt).expect("a section may have any name");
+        assert_eq!(unknown_sections(&machine), ["swap_devise"], "{name}");
     }
 }

@@ -1,40 +1,47 @@
-//! Shared words. A platform makes them: the simulator charges for the cache line an access moves,
-//! and may let another thread run between any two accesses.
+//! Atomic words that threads share without a lock. The platform implements them, so that the
+//! simulator can charge for the cache line that an access moves, and can run another thread between
+//! any two accesses.
 //!
 //! ```text
 //! Atomics::Atomic<u64>   os, uffd: the standard library's, at no cost      Int::Std
 //!                        sim: a word and the CPU that has its cache line
 //! ```
-//! What threads share without a lock is one of these. Counters that each CPU has for itself
-//! ([`crate::Cpu::cpu`]) are the standard library's: nobody waits for their lines.
+//! Counters that are per CPU ([`crate::Cpu::cpu`]) are the standard library's atomics: their cache
+//! lines do not move between CPUs.
 
 use std::fmt::Debug;
 use std::sync::atomic::{self, Ordering};
 
-/// An integer that fits an atomic word.
+/// An integer that fits into an atomic word.
 pub trait Int: Copy + Eq + Ord + Debug + Send + Sync + 'static {
-    /// The standard library's word of this size.
+    /// The standard library's atomic of this size.
     type Std: Atomic<Self>;
 }
 
-/// A shared word. Orderings and results are those of the standard library's atomics.
+/// An atomic word.
+///
+/// Obligations: each operation is one atomic access with the given ordering, and has the result of
+/// the standard library's method of that name. A stronger ordering is permitted. No operation
+/// blocks or fails, except a compare-and-swap whose word has another value.
+///
+/// Cost: one instruction. Every fault makes many accesses, also under locks.
 pub trait Atomic<T: Int>: Send + Sync + 'static {
-    /// A word that nobody shares yet.
+    /// A word that is not shared yet.
     fn new(value: T) -> Self;
 
-    /// The value.
+    /// Returns the value.
     fn load(&self, order: Ordering) -> T;
 
     /// Sets the value.
     fn store(&self, value: T, order: Ordering);
 
-    /// Sets the value and returns the one before.
+    /// Sets the value; returns the previous one.
     fn swap(&self, value: T, order: Ordering) -> T;
 
-    /// Sets the value to `new` if it is `current`.
+    /// Sets the value to `new` if it is `current`; returns `current`. Does not fail spuriously.
     ///
     /// # Errors
-    /// The value, if it is another.
+    /// The present value, if it is not `current`.
     fn compare_exchange(
         &self,
         current: T,
@@ -43,23 +50,23 @@ pub trait Atomic<T: Int>: Send + Sync + 'static {
         failure: Ordering,
     ) -> Result<T, T>;
 
-    /// Adds, wrapping around; returns the value before.
+    /// Adds, wrapping around; returns the previous value.
     fn fetch_add(&self, value: T, order: Ordering) -> T;
 
-    /// Subtracts, wrapping around; returns the value before.
+    /// Subtracts, wrapping around; returns the previous value.
     fn fetch_sub(&self, value: T, order: Ordering) -> T;
 
-    /// Keeps the common bits; returns the value before.
+    /// Bitwise and; returns the previous value.
     fn fetch_and(&self, value: T, order: Ordering) -> T;
 
-    /// Keeps the larger value; returns the value before.
+    /// Sets the larger of both values; returns the previous one.
     fn fetch_max(&self, value: T, order: Ordering) -> T;
 
-    /// Replaces the value by `change` of it, again until nobody came in between, unless that is
-    /// `None`; returns the value before.
+    /// Replaces the value by the result of `change`, and tries again if another thread changed it
+    /// meanwhile; returns the previous value.
     ///
     /// # Errors
-    /// The value for which `change` gave `None`.
+    /// The present value, if `change` returns `None` for it.
     fn fetch_update(
         &self,
         set: Ordering,
@@ -77,13 +84,16 @@ pub trait Atomic<T: Int>: Send + Sync + 'static {
     }
 }
 
-/// Where shared words come from.
+/// Names the platform's atomic word.
+///
+/// Used by `core/mm/src/space/entry.rs` (page table entries), `core/mm/src/frame/mod.rs` (records of
+/// frames), and wherever core/mm has a lock-free count.
 pub trait Atomics {
-    /// The platform's shared word.
+    /// The platform's atomic word.
     type Atomic<T: Int>: Atomic<T>;
 }
 
-/// Makes the standard library's atomics words of a platform.
+/// Implements [`Atomic`] for the standard library's atomics.
 macro_rules! std_atomics {
     ($($int:ty => $atomic:ty),*) => {$(
         impl Int for $int {

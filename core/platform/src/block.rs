@@ -1,67 +1,67 @@
-//! Where pages go that are in no frame: slots of swap devices, places in files.
+//! Devices that store pages: swap slots, and the contents of files.
 
 use highwater_units::{Bytes, FrameList, IoFrames, NodeId, Order, Pfn};
 
-/// Whether a device answers within the call that asks.
+/// Whether a transfer takes CPU time or waiting time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latency {
-    /// Memory speed: a copy. A clean copy of a page on it saves no time.
+    /// The CPU copies the page at memory speed. Keeping a clean page's slot saves no time.
     Synchronous,
-    /// A queue with microseconds or more behind it.
+    /// The device transfers it, in microseconds or more, while the thread can sleep.
     Asynchronous,
 }
 
-/// What is behind a device.
+/// The medium of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// Any place is reached as fast as the next one.
+    /// Random access is as fast as sequential access.
     SolidState,
-    /// Disks that turn: what lies together is read and written together.
+    /// A disk with seeks: the manager places pages in sequence, and transfers neighbours together.
     Rotational,
 }
 
-/// What a device is for.
+/// The use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceRole {
-    /// Slots for any pages, given out as pages are swapped.
+    /// Swap: the manager allocates its slots.
     Swap,
-    /// The pages of one space, each at the slot of its number. A page never written reads as what
-    /// the device began with.
+    /// One file, for one space: page `n` is slot `n`. A page that was never written reads as the
+    /// device's initial contents.
     File,
-    /// A place for files that are opened and closed ([`crate::Files`]), one at a time.
+    /// Files that are opened and closed ([`crate::Files`]), one at a time; page `n` is slot `n`.
     Place,
 }
 
-/// What the manager needs to know of a device.
+/// The properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// As the user named it.
+    /// The user's name for it.
     pub name: String,
     /// Its size in pages.
     pub pages: u32,
-    /// Memory or queue.
+    /// Whether transfers take CPU time or waiting time.
     pub latency: Latency,
-    /// Whether it turns.
+    /// Whether it has seeks.
     pub medium: Medium,
-    /// The memory node it is nearest to, where one is: preferred by the CPUs of that node among
-    /// devices of equal priority.
+    /// The nearest memory node, if any. CPUs of that node prefer the device among those of equal
+    /// priority.
     pub node: Option<NodeId>,
-    /// Devices of a higher priority are full before others are used; equal ones take turns. `None`:
-    /// after all that have one, one after the other.
+    /// Swap priority. The manager fills devices of a higher priority first, and takes turns among
+    /// those of equal priority. Devices with `None` come last, one after the other.
     pub priority: Option<u16>,
-    /// What it is for.
+    /// Its use.
     pub role: DeviceRole,
-    /// Never allocate from it: it holds pages inherited at a fork, to be read only.
+    /// The manager only reads it: it holds pages that this process inherited at a fork.
     pub read_only: bool,
 }
 
 impl DeviceInfo {
-    /// Whether pages that are swapped out may go there.
+    /// Whether the manager allocates swap slots on it.
     pub fn gives_slots(&self) -> bool {
         self.role == DeviceRole::Swap && !self.read_only
     }
 
-    /// Whether it holds pages of a file, each at the slot of its number.
+    /// Whether it holds pages of files.
     pub fn is_for_files(&self) -> bool {
         self.role != DeviceRole::Swap
     }
@@ -72,12 +72,13 @@ impl DeviceInfo {
     }
 }
 
-/// A transfer that did not happen.
+/// Why a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoError {
-    /// No room behind the device (ENOSPC, EDQUOT, a memory limit).
+    /// The device has no room (ENOSPC, EDQUOT, a memory limit). The manager writes the page to
+    /// another slot.
     Full,
-    /// The device failed; the operating system's error number.
+    /// The device failed, with the operating system's error number.
     Failed(i32),
 }
 
@@ -90,30 +91,30 @@ impl std::fmt::Display for IoError {
     }
 }
 
-/// One transfer: consecutive slots, frames in the same order.
+/// One transfer between consecutive slots and as many frames, in the same order.
 #[derive(Clone, Copy, Debug)]
 pub struct Io {
     /// The first slot.
     pub slot: u32,
-    /// Its frame and those of the slots after it: 1 to 16, or a block; populated, not mapped.
+    /// The frames: 1 to 16, or a block of adjacent ones. They are populated and not mapped.
     pub frames: IoFrames,
-    /// Filled in by the device.
+    /// The outcome, set by the platform.
     pub result: Result<(), IoError>,
 }
 
 impl Io {
-    /// A transfer yet to be made.
+    /// A transfer of listed frames.
     pub fn new(slot: u32, frames: FrameList) -> Io {
         Io { slot, frames: IoFrames::List(frames), result: Ok(()) }
     }
 
-    /// A transfer of a block of 2^order frames, of which `first` is the first.
+    /// A transfer of 2^order adjacent frames from `first` on.
     pub fn block(slot: u32, first: Pfn, order: Order) -> Io {
         Io { slot, frames: IoFrames::Block(first, order), result: Ok(()) }
     }
 }
 
-/// Which way pages go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the device into frames.
@@ -133,42 +134,65 @@ impl Direction {
 }
 
 /// The devices of a platform.
+///
+/// Purpose: transfers between frames and slots. The manager chooses the slots, and merges adjacent
+/// ones into one [`Io`].
+///
+/// Obligations:
+/// - A batch goes to one device. Its transfers are independent and should all be in flight at once.
+///   Each gets its own result; one failure does not stop the others.
+/// - The frames belong to the device from the call until `read`, `write` or [`Block::finish`]
+///   returns. The manager names no slot in two transfers at once if one of them is a write.
+/// - A read returns what the last completed write of that slot stored, also if another thread
+///   wrote it. Durability is needed only after [`Block::sync`].
+/// - Transfers must not touch memory that the manager pages, and must not wait for a thread that
+///   waits for memory: reclaim would then wait for itself.
+///
+/// Cost: the caller holds no locks. It may hold the entries of the pages, so threads that fault on
+/// them wait until the transfer ends.
+///
+/// Used by `core/mm/src/swap/mod.rs` and `core/mm/src/swap/device.rs` (all transfers),
+/// `core/mm/src/reclaim/write_queue.rs` and `core/mm/src/machine/read_batch.rs` (transfers in
+/// flight), `core/mm/src/write_back/mod.rs` (`sync`).
 pub trait Block {
-    /// A batch that a device is at. To be finished, by any thread: also after the one that started
-    /// it has ended.
+    /// A batch in flight. Any thread may finish it, also after the thread that started it ended.
     type Transfer: Send;
 
-    /// All devices. Constant; at most 255.
+    /// All devices, at most 255; a device's number is its index. Constant.
     fn devices(&self) -> Vec<DeviceInfo>;
 
-    /// Reads every transfer of the batch, all in flight at once, and waits for them. After an
-    /// error the frames of that transfer hold anything. No lock is held by the caller.
+    /// Reads a batch from slots into frames; blocks until all transfers have ended. The frames of a
+    /// failed transfer have undefined contents.
     fn read(&self, device: u8, batch: &mut [Io]);
 
-    /// Writes every transfer of the batch, all in flight at once, and waits for them. After an
-    /// error the slots of that transfer hold anything.
+    /// Writes a batch from frames to slots; blocks until all transfers have ended. The slots of a
+    /// failed transfer have undefined contents; the frames are unchanged.
     fn write(&self, device: u8, batch: &mut [Io]);
 
-    /// Begins every transfer of the batch, all in flight at once, and goes on without them where
-    /// the device allows that. Until [`Block::finish`] the frames belong to the device.
+    /// Starts a batch, and returns without waiting for it if the device permits that. A synchronous
+    /// device may complete the batch within the call. The caller keeps the batch for
+    /// [`Block::finish`], and calls that exactly once.
     fn start(&self, device: u8, direction: Direction, batch: &mut [Io]) -> Self::Transfer;
 
-    /// Whether finishing would not wait. Where that is unknown: no.
+    /// Whether [`Block::finish`] would return without blocking. Never blocks itself; `false` if the
+    /// platform does not know.
     fn is_over(&self, transfer: &Self::Transfer) -> bool;
 
-    /// Waits for what was started. `batch` is what it was then, wherever it is now; every result is
-    /// filled in.
+    /// Blocks until a started batch has ended, and sets every result. `batch` has the transfers
+    /// that were started, in their order; the slice may have moved in memory.
     fn finish(&self, transfer: Self::Transfer, batch: &mut [Io]);
 
-    /// Makes what was written to a device durable.
+    /// Makes all completed writes to a device durable; blocks until they are. The manager calls it
+    /// at the end of a write-back of a file.
     ///
     /// # Errors
-    /// What was written before may be lost with the next loss of power.
+    /// The device failed. Completed writes may be lost when power fails.
     fn sync(&self, _device: u8) -> Result<(), IoError> {
         Ok(())
     }
 
-    /// The slot is not read before it is written again: the device may free its storage. Called
-    /// under a cluster's lock, so it must not wait.
+    /// Drops the contents of a slot: the manager will write it before it reads it again. The
+    /// platform may free its storage. The caller holds the lock of the slot's cluster, so this must
+    /// not block or take long.
     fn discard_slot(&self, _device: u8, _slot: u32) {}
 }

@@ -1,43 +1,58 @@
-//! The arena: the frames that the budget allows.
+//! The arena: all frames of the memory budget, and access to their contents.
 
 use highwater_units::{NodeId, PAGE_SIZE, Pfn};
 
 /// The frames of one memory node, contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRange {
-    /// The node they lie on.
+    /// The node that they lie on.
     pub node: NodeId,
     /// The first frame.
     pub first: Pfn,
-    /// How many.
+    /// The number of frames.
     pub frames: u32,
 }
 
-/// Frame contents. A frame named here is not mapped in a program (see [`crate::Mmu`]).
+/// Contents of frames.
+///
+/// Purpose: the manager itself never touches a page; it zeroes, copies and inspects frames through
+/// this trait.
+///
+/// Obligations: the frames of a call are not mapped (see [`crate::Mmu`]) and belong to the caller,
+/// so no other call names them at the same time. A method that takes several frames accepts up to
+/// 512, adjacent or not. All but [`Memory::populate`] get populated frames, and do not fail.
+///
+/// Cost: the caller may hold entries, but no locks. A first touch costs one `populate` and one
+/// `zero` for up to 16 frames.
+///
+/// Used by `core/mm/src/alloc/mod.rs` (`populate`), `core/mm/src/fault/zero.rs` (`zero`),
+/// `core/mm/src/compact/migrate.rs` (`copy_frame`) and `core/mm/src/reclaim/large.rs` (`is_zero`).
 pub trait Memory {
-    /// The frames of every node, in ascending order, without holes. Constant.
+    /// The frames of every node: one range per node, ascending, the first from frame 0 on, without
+    /// gaps. Node numbers are indices of this list. Constant.
     fn ranges(&self) -> Vec<FrameRange>;
 
-    /// Backs frames that were never used with memory; contents are then undefined. Free for frames
-    /// that have memory already.
+    /// Backs frames with memory; frames that have memory keep it, at no cost. The contents are then
+    /// undefined. A frame keeps its memory when the manager frees it.
     ///
     /// # Errors
-    /// The system has no memory left: the frame cannot be used.
+    /// The system has no memory left. The manager frees all frames of the call again.
     fn populate(&self, frames: &[Pfn]) -> Result<(), OutOfHostMemory>;
 
-    /// Fills populated frames with zeros.
+    /// Fills frames with zeros.
     fn zero(&self, frames: &[Pfn]);
 
-    /// Copies the contents of a populated frame to another.
+    /// Copies the contents of frame `from` to frame `to`.
     fn copy_frame(&self, from: Pfn, to: Pfn);
 
-    /// Whether a populated frame holds zeros only.
+    /// Whether a frame contains only zeros.
     fn is_zero(&self, pfn: Pfn) -> bool;
 
-    /// The `word`th 8-byte word of a populated frame: for checkers and tests.
+    /// Reads the 8-byte word number `word` of a frame, below [`WORDS_PER_FRAME`]. For checkers and
+    /// tests.
     fn load(&self, pfn: Pfn, word: usize) -> u64;
 
-    /// Sets a word of a populated frame: for checkers and tests.
+    /// Sets the 8-byte word number `word` of a frame. For checkers and tests.
     fn store(&self, pfn: Pfn, word: usize, value: u64);
 }
 

@@ -1,107 +1,133 @@
-//! Making frames visible to the program, and taking them back.
+//! Maps frames into the program and unmaps them.
 
 use highwater_units::{Pfn, SpaceId, Vpn};
 
-/// What a program may do to a mapped page before the manager hears of it.
+/// Which accesses to a mapped page do not fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// A write faults first: the page is known to equal its slot until then.
+    /// Reads. The first write faults, so until then the page equals its slot or its file.
     ReadOnly,
-    /// Reads and writes go unseen.
+    /// Reads and writes.
     ReadWrite,
 }
 
-/// How a platform learns that a page was used.
+/// How the manager finds out whether a page was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recency {
-    /// Every access passes through the entry and sets its accessed bit (guards).
+    /// Every access pins the page through the manager, which sets an accessed bit (guards).
     AccessedBit,
-    /// There is no such bit: to ask, unmap the page and see whether it faults.
+    /// There is no such bit. The manager unmaps the page; a page in use faults and is mapped again.
     Unmapping,
 }
 
-/// Why a batch stopped before its end.
+/// Why a batch stopped at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The page is pinned for I/O or shared with another process: it stays where it is.
+    /// The page is pinned for I/O or shared with another process. It stays mapped.
     Busy,
-    /// No page is there: the program dropped it behind the manager's back.
+    /// The page is not mapped: the program dropped it by a call that the manager did not see.
     Vanished,
-    /// A page is there already.
+    /// A page is mapped there already.
     Occupied,
     /// The operating system's error number, for anything else.
     Failed(i32),
 }
 
-/// How far a batch of pages got.
+/// How many pages of a batch were done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Pages done, from the first.
+    /// The number of pages that were done, counted from the first.
     pub done: usize,
-    /// Why not all; `None` exactly if all were done.
+    /// Why the next page was not done; `None` if and only if all were.
     pub stop: Option<Stop>,
 }
 
 impl Progress {
-    /// All `pages` were done.
+    /// All `pages` pages were done.
     pub fn all(pages: usize) -> Progress {
         Progress { done: pages, stop: None }
     }
 
-    /// `done` pages were done, the next was not.
+    /// The first `done` pages were done; the next one was not.
     pub fn until(done: usize, stop: Stop) -> Progress {
         Progress { done, stop: Some(stop) }
     }
 }
 
-/// Why a space could not be made.
+/// The operating system refused to create a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachError(
     /// The operating system's error number.
     pub i32,
 );
 
-/// The page tables that the hardware or the guards obey.
+/// The page tables of the program.
 ///
-/// While a frame is mapped its contents are reached only through the space; while it is not, only
-/// through [`crate::Memory`] and [`crate::Block`]. The pages of one call are consecutive.
+/// Purpose: the manager decides which page is in which frame; this trait makes a frame accessible
+/// to the program, and inaccessible again. While a frame is mapped, its contents are reached only
+/// through the space; while it is not, only through [`crate::Memory`] and [`crate::Block`].
+///
+/// Obligations:
+/// - The pages of one call are consecutive. The frames are populated, up to 512, in any order; runs
+///   of adjacent frames should take one system call and one TLB flush.
+/// - The caller holds the entries of the pages, so calls for one page never overlap. Exceptions are
+///   [`Mmu::coalesce`] and [`Mmu::holds`].
+/// - [`Mmu::map`] publishes: a thread that accesses the page sees all that was written to the frame
+///   before. [`Mmu::unmap`] collects: when it returns, the frame has every store of the program,
+///   and no CPU has a translation of the page.
+/// - Pages before [`Progress::done`] are done, and the others are as they were. The caller looks at
+///   [`Progress::stop`], handles that page, and calls again for the rest.
+/// - A thread that faults while its page is being unmapped must fault again or be reported to the
+///   manager. It must not be lost.
+///
+/// Cost: `map` and `unmap` are on the path of every fault and of reclaim; for up to 16 pages they
+/// should cost about one system call. The caller holds no locks but entries.
+///
+/// Used by `core/mm/src/fault/map.rs` (`map`), `core/mm/src/run.rs` (`unmap`),
+/// `core/mm/src/range.rs` (`discard`), `core/mm/src/snapshot.rs` (`copy`),
+/// `core/mm/src/khugepaged/mod.rs` (`coalesce`), `core/mm/src/fault/resident.rs` (`allow_write`,
+/// `holds`) and `core/mm/src/reclaim/aging.rs` (`recency`).
 pub trait Mmu {
-    /// How accesses are noticed. Constant.
+    /// How the manager finds out whether a page was used. Constant.
     fn recency(&self) -> Recency;
 
-    /// Makes room for a space of `pages` pages, all unmapped.
+    /// Creates the address range of a space of `pages` pages of 4 KiB, all unmapped. The manager
+    /// calls it once for each space, before any other call that names the space.
     ///
     /// # Errors
-    /// The operating system's refusal.
+    /// The operating system refuses the address range, or the handling of its faults.
     fn attach(&self, space: SpaceId, pages: u64) -> Result<(), AttachError>;
 
-    /// Maps populated `frames` at `first` and the pages after it, and lets threads that wait for
-    /// them run on. A page that is `Occupied` was mapped by nobody in the manager: a defect.
+    /// Maps `frames` at `first` and the following pages, and wakes the threads that wait for these
+    /// pages. [`Stop::Occupied`] is a defect of the manager or the platform: only the manager maps
+    /// pages.
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress;
 
-    /// Takes the pages at `first` and after back into `frames`, which held them before: when this
-    /// returns no access is under way and every further one faults. A `Busy` page is left as found.
-    /// A `Vanished` page's frame has memory again, with contents undefined.
+    /// Unmaps the pages from `first` on, which `frames` are mapped at. When it returns, no access
+    /// is in progress, every further access faults, and the frames have the contents. At a page
+    /// that is [`Stop::Busy`] nothing changes. At a page that is [`Stop::Vanished`] the frame is
+    /// populated again, with undefined contents.
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress;
 
-    /// Drops a mapped page that is `Busy`: its contents are wanted no more. The frame is as after
-    /// an unmap, with contents undefined.
+    /// Unmaps a page for which [`Mmu::unmap`] returned [`Stop::Busy`], and drops its contents. The
+    /// frame is then populated, with undefined contents.
     fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn);
 
-    /// Copies a mapped page that is `Busy`, in frame `from`, into another populated, unmapped
-    /// frame.
+    /// Copies a mapped page for which [`Mmu::unmap`] returned [`Stop::Busy`] from its frame `from`
+    /// into another frame, which is populated and not mapped. The page stays mapped.
     fn copy(&self, space: SpaceId, vpn: Vpn, from: Pfn, to: Pfn);
 
-    /// Lets the processor reach the pages of a block of 2 MiB, from `first` on, through one
-    /// translation, if it can: they are mapped, to the frames from `head` on. A hint, that changes
-    /// nothing else: accesses go on, pages may be unmapped meanwhile, and the caller need not have
-    /// the frames.
+    /// Lets the processor translate a block of 2 MiB by one TLB entry, if it can. The pages from
+    /// `first` on were mapped to the frames from `head` on when the caller looked. This is a hint
+    /// and may be slow. The caller holds no entries, so pages of the block may be unmapped at the
+    /// same time; accesses go on, and no contents change.
     fn coalesce(&self, space: SpaceId, first: Vpn, head: Pfn);
 
-    /// Lets a page mapped read-only be written, and lets waiting threads run on.
+    /// Allows writes to a page that was mapped [`Protection::ReadOnly`], and wakes the threads that
+    /// wait to write to it. Does nothing if the page is not mapped any more.
     fn allow_write(&self, space: SpaceId, vpn: Vpn);
 
-    /// Whether a page is really mapped. Slow: for the case that a program faults on a page that
-    /// the manager believes mapped.
+    /// Whether a page is mapped. Slow; the manager calls it only when the program faults on a page
+    /// that is mapped by its entry. The caller may hold no entry, so the answer is a hint.
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool;
 }

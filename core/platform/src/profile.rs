@@ -1,4 +1,4 @@
-//! What locks cost: by class, and by what the thread was doing.
+//! Lock statistics, by lock class and by the phase of the thread.
 //!
 //! ```text
 //! LockStatistics[class][phase] = { acquisitions, contended, wait, hold }
@@ -7,8 +7,9 @@
 
 use highwater_units::Nanos;
 
-/// What a lock protects. The manager defines its classes; a platform counts by them, and keeps
-/// tables of [`LockClass::MAX`] rows.
+/// The class of a lock: all locks that protect the same kind of data. The manager defines the
+/// classes (`core/mm/src/lock_class.rs`); a platform counts by class, in tables of
+/// [`LockClass::MAX`] rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockClass {
     id: u8,
@@ -16,13 +17,13 @@ pub struct LockClass {
 }
 
 impl LockClass {
-    /// Every id is below this.
+    /// The bound of ids.
     pub const MAX: usize = 24;
 
-    /// Locks of tests.
+    /// The class of locks in tests.
     pub const TEST: LockClass = LockClass::new(LockClass::MAX as u8 - 1, "test");
 
-    /// A class. No two classes of a manager have the same id.
+    /// A class. The classes of a manager have different ids.
     ///
     /// # Panics
     /// If `id` is [`LockClass::MAX`] or more.
@@ -31,19 +32,20 @@ impl LockClass {
         LockClass { id, name }
     }
 
-    /// Its row in a table.
+    /// The row of the class in a table.
     pub const fn id(self) -> u8 {
         self.id
     }
 
-    /// The name in reports and in the files of simulated machines.
+    /// The name in reports and in machine files of the simulator.
     pub const fn name(self) -> &'static str {
         self.name
     }
 }
 
-/// What a thread is doing for the manager; the innermost phase counts. The manager defines its
-/// phases; a platform counts by them, and keeps tables of [`Phase::MAX`] columns.
+/// The part of the manager that a thread executes; of nested phases, the innermost. The manager
+/// defines the phases (`core/mm/src/phase.rs`); a platform counts by phase, in tables of
+/// [`Phase::MAX`] columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Phase {
     id: u8,
@@ -51,28 +53,28 @@ pub struct Phase {
     kind: PhaseKind,
 }
 
-/// What a phase means to a platform: the simulator charges by it.
+/// The meaning of a phase to a platform: the simulator charges by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PhaseKind {
-    /// The thread runs the program.
+    /// The program runs.
     Program,
-    /// A fault: a thread that comes here from the program has trapped.
+    /// A fault. A thread that enters it from [`PhaseKind::Program`] has trapped.
     Fault,
-    /// Eviction: the TLB entries of pages unmapped one after the other are flushed together, at the
-    /// latest when a phase of another kind begins.
+    /// Eviction. TLB flushes of successive unmaps may be batched until a phase of another kind
+    /// begins.
     Eviction,
-    /// None of these.
+    /// Other work of the manager.
     Other,
 }
 
 impl Phase {
-    /// Every id is below this.
+    /// The bound of ids.
     pub const MAX: usize = 8;
 
-    /// The program's own work: the phase in which every thread begins.
+    /// The program's own work. Every thread begins in this phase.
     pub const PROGRAM: &'static Phase = &Phase::new(0, "program", PhaseKind::Program);
 
-    /// A phase. No two phases of a manager have the same id; 0 is [`Phase::PROGRAM`]'s.
+    /// A phase. The phases of a manager have different ids; 0 is [`Phase::PROGRAM`]'s.
     ///
     /// # Panics
     /// If `id` is [`Phase::MAX`] or more.
@@ -81,7 +83,7 @@ impl Phase {
         Phase { id, name, kind }
     }
 
-    /// Its column in a table.
+    /// The column of the phase in a table.
     pub const fn id(&self) -> u8 {
         self.id
     }
@@ -91,22 +93,22 @@ impl Phase {
         self.name
     }
 
-    /// What it means to a platform.
+    /// The meaning of the phase to a platform.
     pub const fn kind(&self) -> PhaseKind {
         self.kind
     }
 }
 
-/// What became of one lock, or of many.
+/// The costs of one lock, or of several, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockRecord {
-    /// Times it was taken.
+    /// The number of acquisitions.
     pub acquisitions: u64,
-    /// How many of these had to wait.
+    /// The number of acquisitions that waited.
     pub contended: u64,
-    /// Time they waited.
+    /// Their waiting time, summed.
     pub wait: Nanos,
-    /// Time it was held.
+    /// The time for which the lock was held, summed.
     pub hold: Nanos,
 }
 
@@ -121,8 +123,8 @@ impl LockRecord {
     }
 }
 
-/// Lock records by class and phase. Exact on the simulator; sampled where counting would cost more
-/// than the locks (there, numbers below some dozens a lock say little).
+/// Lock records by class and phase. The simulator counts exactly. Other platforms sample, because
+/// counting would cost more than the locks: figures below some dozens per lock are not reliable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStatistics([[LockRecord; Phase::MAX]; LockClass::MAX]);
 
@@ -132,7 +134,7 @@ impl LockStatistics {
         &self.0[usize::from(class.id())][usize::from(phase.id())]
     }
 
-    /// The record of a class in a phase, to add to.
+    /// The record of a class in a phase, for adding to it.
     pub fn get_mut(&mut self, class: LockClass, phase: &Phase) -> &mut LockRecord {
         &mut self.0[usize::from(class.id())][usize::from(phase.id())]
     }
@@ -148,7 +150,7 @@ impl LockStatistics {
         all.fold(LockRecord::default(), |sum, record| sum.combine(*record, |a, b| a + b))
     }
 
-    /// What was gained since `earlier`, statistics of the same locks.
+    /// The difference to `earlier` statistics of the same locks.
     pub fn since(&self, earlier: &LockStatistics) -> LockStatistics {
         let mut gained = self.clone();
         for (row, before) in gained.0.iter_mut().zip(&earlier.0) {

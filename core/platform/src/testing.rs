@@ -1,5 +1,5 @@
-//! Help for tests: seeds and a watchdog for random ones, and a platform for structures of the
-//! manager, which then need no crate above theirs.
+//! Test support: seeds and a watchdog for random tests, and a platform for unit tests of the
+//! manager's structures.
 
 mod harness;
 mod platform;

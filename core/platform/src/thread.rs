@@ -1,23 +1,34 @@
-//! Threads of the manager: kswapd, and whatever a front end adds.
+//! Background threads: those of the manager, and those that a front end adds.
 
 use highwater_units::NodeId;
 
-/// A thread that was started.
+/// A started thread.
 pub trait Thread: Send + Sync {
-    /// Waits until its body has returned.
+    /// Waits until the thread's body has returned. The caller then sees all that the body wrote.
     fn join(self);
 }
 
-/// Where threads come from.
+/// Starts threads.
+///
+/// Obligations: a thread may begin before [`Threads::spawn`] returns, and may call every method of
+/// the platform and of the manager. The platform never delivers signals that are meant for the
+/// program to such a thread. The thread must not depend on memory that the manager pages: kswapd
+/// would then wait for itself.
+///
+/// Cost: threads are started when a manager starts, and when the number of kswapd threads changes;
+/// never in a fault.
+///
+/// Used by `core/mm/src/kthread.rs` (kcompactd, khugepaged, flusher, readahead) and
+/// `core/mm/src/reclaim/kswapd_pool.rs` (kswapd).
 pub trait Threads {
-    /// A handle on a started thread.
+    /// A handle to a started thread.
     type Thread: Thread + 'static;
 
-    /// Starts `body` on the CPUs of `node`. The name is at most 15 bytes. Signals meant for the
-    /// program are never delivered to it.
+    /// Starts a thread that runs `body`, preferably on the CPUs of `node`; a platform may leave the
+    /// choice to the system's scheduler. `name` has at most 15 bytes.
     ///
     /// # Errors
-    /// The system's reason, when it has no thread to give.
+    /// The system's reason for refusing a thread. `body` is then dropped without having run.
     fn spawn(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What tests with random operations and threads share: seeds, and a watchdog.
+//! Seeds and a watchdog for tests with random operations and threads.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Runs `test` for seeds 1 to `count`. `HIGHWATER_SEED=S` runs that one alone, `HIGHWATER_SEEDS=N`
-/// that many. A failure names its seed.
+/// Runs `test` with seeds 1 to `count`; with `HIGHWATER_SEED=S`, only with seed S; with
+/// `HIGHWATER_SEEDS=N`, with seeds 1 to N. Prints the seed of a failure.
 pub fn seeds(count: u64, test: impl Fn(u64)) {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let seeds = match number("HIGHWATER_SEED") {
@@ -43,31 +43,31 @@ struct Shared {
 }
 
 impl Watchdog {
-    /// Watches over `test`, which is to call [`Watchdog::beat`] at least every `patience`.
-    pub fn new(test: &str, patience: Duration) -> Watchdog {
+    /// Watches `test`, which must call [`Watchdog::beat`] at least once in every `timeout`.
+    pub fn new(test: &str, timeout: Duration) -> Watchdog {
         let shared = Arc::new(Shared { beats: AtomicU64::new(0), over: AtomicBool::new(false) });
         let (watched, name) = (shared.clone(), test.to_owned());
-        let thread = Some(thread::spawn(move || watched.watch(&name, patience)));
+        let thread = Some(thread::spawn(move || watched.watch(&name, timeout)));
         Watchdog { shared, thread }
     }
 
-    /// There was progress.
+    /// Reports progress.
     pub fn beat(&self) {
         self.shared.beats.fetch_add(1, Relaxed);
     }
 }
 
 impl Shared {
-    fn watch(&self, test: &str, patience: Duration) {
+    fn watch(&self, test: &str, timeout: Duration) {
         let (mut seen, mut since) = (0, Instant::now());
         while !self.over.load(Relaxed) {
             thread::park_timeout(Duration::from_millis(200));
             let beats = self.beats.load(Relaxed);
             if beats != seen {
                 (seen, since) = (beats, Instant::now());
-            } else if since.elapsed() > patience {
-                // Not by a macro, whose output the test harness would keep to itself.
-                let message = format!("{test}: no progress for {patience:?} after {beats} steps\n");
+            } else if since.elapsed() > timeout {
+                // Not with eprintln!, whose output the test harness captures.
+                let message = format!("{test}: no progress for {timeout:?} after {beats} steps\n");
                 let _ = io::stderr().write_all(message.as_bytes());
                 std::process::abort();
             }
@@ -80,7 +80,7 @@ impl Drop for Watchdog {
         self.shared.over.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It panics nowhere.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
-//! A platform for unit tests: threads, locks and events of the standard library; CPUs that are
-//! numbers. There is no memory behind frames and slots, so nothing is read, written or mapped.
+//! A platform for unit tests: threads, locks and events of the standard library, and CPUs that are
+//! only numbers. Frames and slots have no memory: nothing is read, written or mapped.
 //!
-//! Locking: an event's mutex is held only to change or compare its sequence.
+//! Locking: an event's mutex is held only to change or compare its sequence number.
 
 use crate::{
     Atomics, AttachError, Block, Clock, Cpu, DeviceInfo, Direction, Event, FileInfo, Files,
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const CPUS: u16 = 4;
 
-/// CPUs are given to threads in turn, and kept.
+/// Threads get CPUs in turn, and keep them.
 static NEXT_CPU: AtomicU16 = AtomicU16::new(0);
 
 thread_local! {
@@ -27,7 +27,7 @@ thread_local! {
     static PHASE: Cell<&'static Phase> = const { Cell::new(Phase::PROGRAM) };
 }
 
-/// Four CPUs and one node. Locks are not counted.
+/// Four CPUs and one node. Lock statistics are zero.
 pub struct TestPlatform {
     frames: u32,
     devices: Vec<DeviceInfo>,
@@ -35,7 +35,7 @@ pub struct TestPlatform {
 }
 
 impl TestPlatform {
-    /// With `frames` frames and these devices.
+    /// A platform with `frames` frames and these devices.
     pub fn new(frames: u32, devices: Vec<DeviceInfo>) -> TestPlatform {
         TestPlatform { frames, devices, began: Instant::now() }
     }
@@ -77,10 +77,10 @@ impl Clock for TestPlatform {
     }
 }
 
-/// A mutex.
+/// A mutex of the standard library.
 pub struct TestLock<T>(Mutex<T>);
 
-/// A mutex that is held.
+/// A held mutex.
 pub struct TestGuard<'a, T>(MutexGuard<'a, T>);
 
 impl<T> Deref for TestGuard<'_, T> {

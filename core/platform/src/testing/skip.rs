@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
-/// Prints why the calling test is skipped. The caller returns.
+/// Prints why the calling test is skipped. The caller then returns.
 ///
 /// # Panics
-/// If the environment has `HIGHWATER_REQUIRE=all`, as in CI: then every test must run.
+/// If the environment has `HIGHWATER_REQUIRE=all`, as in CI, where every test must run.
 #[track_caller]
 pub fn skip_or_fail(reason: impl Display) {
     let required = std::env::var_os("HIGHWATER_REQUIRE").is_some_and(|value| value == "all");

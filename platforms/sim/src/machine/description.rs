@@ -125,6 +125,11 @@ impl Sections {
     pub fn of(&self, class: &str) -> Section {
         *self.classes.get(class).unwrap_or(&self.default)
     }
+
+    /// The names of the listed classes; `default` is not one.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.classes.keys().map(String::as_str)
+    }
 }
 
 /// What a device is there for.
