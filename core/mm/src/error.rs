@@ -1,20 +1,20 @@
-//! What can go wrong for a caller, one small enum per call family.
+//! Errors of public methods: one enum for each family of methods.
 
 use highwater_platform::IoError;
 use std::fmt;
 
-/// A page could not be made present, or written. The page is as it was; nothing is lost.
+/// A page could not be made present, or could not be written. The page keeps its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
-    /// No frame: memory is in use and swap is full, or cannot be written.
+    /// No frame is free, and none could be reclaimed: swap is full, or writes to it fail.
     OutOfMemory,
-    /// It is beyond the end of its space, or of its file, which may have been truncated.
+    /// The page is beyond the end of its space or file.
     BeyondEnd,
-    /// It is to be changed, but its file is open for reading only.
+    /// A write access to a page of a read-only file.
     ReadOnly,
-    /// Its contents could not be read from their device.
+    /// The device could not read the page.
     Read(IoError),
-    /// Its contents could not be written: to swap, for a forked child to read, or to their file.
+    /// The device could not write the page: to swap for a snapshot, or to its file.
     Write(IoError),
 }
 
@@ -32,16 +32,16 @@ impl fmt::Display for FaultError {
 
 impl std::error::Error for FaultError {}
 
-/// A block was not made a large page. Its pages are as they were.
+/// A block could not be collapsed into a large page. Its pages are as they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollapseError {
-    /// Large pages are off, or not for such a space.
+    /// Large pages are off, or the space does not support them.
     Unsupported,
-    /// It has no contents.
+    /// The block has no contents.
     Nothing,
-    /// There are no 512 adjacent frames for it.
+    /// No 512 adjacent frames are free.
     NoMemory,
-    /// Its pages are in use, or could not be read: it can be tried again.
+    /// Pages of the block are in use, or could not be read. The caller can try again.
     Busy,
 }
 
@@ -58,12 +58,12 @@ impl fmt::Display for CollapseError {
 
 impl std::error::Error for CollapseError {}
 
-/// An object was not given back. Nothing has changed.
+/// An object could not be freed. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeError {
-    /// No object begins there.
+    /// No object begins at this address.
     Foreign,
-    /// It is free: it was given back already.
+    /// The object is free already (double free).
     Free,
 }
 

@@ -1,15 +1,16 @@
-//! The memory manager: pages of spaces in a budget of frames, the rest on swap devices.
+//! The memory manager: keeps pages of address spaces in a budget of frames, and the other pages on
+//! swap devices and in files.
 //!
 //! ```text
-//! Manager<P> -- Machine<P>   everything it works on; see machine.rs for the lock order
-//!            \- kswapd       threads
+//! Manager<P> -- Machine<P>   the shared state; `machine.rs` has the lock order
+//!            \- kswapd and the other background threads
 //!
 //! files -> snapshot, write_back, khugepaged -> fault, slab, range -> alloc -> reclaim, compact
 //!                      -> write_completion -> large, run, folio, kthread -> machine
 //!                      -> space, swap, lru, zone -> frame
 //! ```
-//! A module uses only what is to its right; `stats`, `config` and `error` are open to all. The
-//! modules are in the order in which a fault travels.
+//! A module uses only modules to its right, so calls follow the path of a fault. All modules may
+//! use `stats`, `config` and `error`.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "in a private module, `pub` is for the modules above it")]
 

@@ -1,22 +1,32 @@
-//! The parts that allocation, reclaim and faults share.
+//! The state of a manager that all modules share. The manager's threads and the callers of its
+//! methods work on one [`Machine`].
 //!
 //! ```text
 //! Machine -- platform, config, stats
 //!         |- Frames                 one record per frame
-//!         |- Node x n               Zone (free frames), Lru (used frames), wake-up events
-//!         |- Space x m              page tables, added and never removed
-//!         |- Swap                   slots, swap cache, transfers; files
-//!         |- ReadaheadQueue x n     readahead requests
+//!         |- Node x n               Zone (free frames), Lru (pages in use), wait events
+//!         |- Space x m              page tables; spaces are never removed
+//!         |- Swap                   devices: slots, swap cache, transfers; also of files
+//!         |- ReadaheadQueue x n     readahead requests, by node and thread
 //!         \- InflightReadahead      readahead that readers of files have started (history)
 //! ```
-//! Lock order of `core/mm`: entry -> LruBatch -> Lru; entry -> SlotCache -> SwapInfo ->
-//! SwapCpu -> SwapCluster -> SwapDevice; entry -> SwapCache; entry -> PerCpuFrames -> Zone;
-//! entry -> Prefetch; of slabs, entry -> SlabCpu -> SlabNode, SlabRecords and entry -> SlabSheaf ->
-//! SlabBarn. The chains do not meet: no lock of one is taken under a lock of another, and no device
-//! I/O happens under any lock but entries.
+//! Lock order of `core/mm`, by lock class:
+//!
+//! ```text
+//! entry -> LruBatch -> Lru
+//! entry -> SlotCache -> SwapInfo -> SwapCpu -> SwapCluster -> SwapDevice
+//! entry -> SwapCache
+//! entry -> PerCpuFrames -> Zone
+//! entry -> Prefetch
+//! entry -> SlabCpu -> SlabNode, SlabRecords
+//! entry -> SlabSheaf -> SlabBarn
+//! ```
+//! A thread takes a lock of one line only under locks to its left on that line, never under a lock
+//! of another line. An entry is a page-table entry that a thread has locked; device I/O happens
+//! under entries, never under another lock.
 //!
 //! Words that threads share without a lock are the platform's ([`highwater_platform::Atomics`]);
-//! statistics are per CPU. [`Machine::enter`] marks the phases of a thread.
+//! statistics are per CPU. [`Machine::enter`] sets the phase of a thread.
 
 #[cfg(feature = "history")]
 mod inflight;
@@ -41,24 +51,24 @@ use highwater_units::{CpuId, Nanos, NodeId, Order, Pfn, Slot, SpaceId};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{OnceLock, Weak};
 
-/// Spaces a manager can have.
+/// The most spaces of a manager.
 pub const SPACES_MAX: usize = 256;
 
 /// The memory of one node.
 pub struct Node<P: Platform> {
-    /// Its free frames.
+    /// The buddy allocator: its free frames.
     pub zone: Zone<P>,
-    /// Its used frames.
+    /// The LRU lists: its pages in use.
     pub lru: Lru<P>,
-    /// kswapd sleeps on this.
+    /// kswapd threads of the node sleep on this.
     pub kswapd_wait: P::Event,
-    /// Pages isolated for reclaim, by [`Kind`].
+    /// Number of pages isolated for reclaim, by [`Kind`].
     pub isolated: [P::Atomic<u32>; 2],
     /// Reclaimers sleep on this while too many pages are isolated.
     pub isolated_wait: P::Event,
-    /// Threads that sleep on it, or are about to.
+    /// Number of threads that sleep on `isolated_wait`, or are about to.
     pub isolated_waiters: P::Atomic<u32>,
-    /// 1: kswapd has given up on this node, or there is none.
+    /// 1: kswapd has given up on this node, or no kswapd runs.
     pub kswapd_failing: P::Atomic<u8>,
     /// Requests to kcompactd.
     pub kcompactd: KcompactdControl<P>,
@@ -66,46 +76,47 @@ pub struct Node<P: Platform> {
 
 /// Requests to a node's kcompactd.
 pub struct KcompactdControl<P: Platform> {
-    /// It sleeps on this.
+    /// kcompactd sleeps on this.
     pub wait: P::Event,
-    /// The largest order requested since it last looked; 0: none.
+    /// The largest order requested since kcompactd last looked; 0: none.
     pub order: P::Atomic<u8>,
 }
 
-/// What the flusher and the threads that dirty pages of files tell each other.
+/// Signals between the flusher and the threads that dirty pages of files.
 pub struct FlusherControl<P: Platform> {
     /// The flusher sleeps on this.
     pub wait: P::Event,
-    /// 1: it found no dirty page, and sleeps until a thread wakes it.
+    /// 1: the flusher found no dirty page, and sleeps without a timeout.
     pub sleeping: P::Atomic<u8>,
-    /// Throttled writers sleep on this until it has written pages.
+    /// Throttled writers sleep on this until the flusher has written pages.
     pub progress: P::Event,
 }
 
-/// A cache whose owner can do without part of it (shrinkers of the kernel).
+/// A cache that can free memory when memory is short (the kernel's shrinkers).
 pub trait Shrinker: Send + Sync {
-    /// Frees what is not in use; returns how many pages. The caller holds entries at most.
+    /// Frees unused memory; returns the number of freed pages. The caller may hold entries, but no
+    /// other lock.
     fn shrink(&self) -> u64;
 }
 
 /// The most shrinkers of a machine.
 pub const SHRINKERS_MAX: usize = 16;
 
-/// Everything but the threads.
+/// The state of a manager, without its threads.
 pub struct Machine<P: Platform> {
-    /// The world.
+    /// The platform.
     pub platform: P,
-    /// The settings.
+    /// The settings; constant.
     pub config: Config,
-    /// The counters.
+    /// Counters, latencies and pressure.
     pub stats: Stats,
-    /// The frames' records.
+    /// One record per frame.
     pub frames: Frames<P>,
     /// The nodes, by [`NodeId`].
     pub nodes: Vec<Node<P>>,
-    /// The swap devices.
+    /// The devices, for swap and for files.
     pub swap: Swap<P>,
-    /// Readahead requests: by node, a queue for each of its readahead threads.
+    /// Readahead requests, by node and readahead thread.
     pub readahead: Vec<Vec<ReadaheadQueue<P>>>,
     /// Readahead that readers of files have started.
     #[cfg(feature = "history")]
@@ -116,26 +127,26 @@ pub struct Machine<P: Platform> {
     pub flusher: FlusherControl<P>,
     /// khugepaged sleeps on this between two scans.
     pub khugepaged_wait: P::Event,
-    /// Waiters for a frame's write sleep on this.
+    /// Threads that wait for the write of a frame sleep on this.
     written: P::Event,
     shrinkers: [OnceLock<Weak<dyn Shrinker>>; SHRINKERS_MAX],
-    /// By device: 1 if a space has it.
+    /// 1: a space has claimed the device; by device.
     files: Vec<P::Atomic<u8>>,
     spaces: Vec<OnceLock<Space<P>>>,
-    /// 1: there are spaces whose pages are of more than one frame.
+    /// 1: some space has pages of more than one frame.
     folios: P::Atomic<u8>,
 }
 
-/// CPUs of a node that share a thread which reads ahead.
+/// CPUs of a node per readahead thread.
 const CPUS_PER_READER: usize = 8;
 
-/// Threads of a node that read ahead, by its CPUs.
+/// The default number of readahead threads of a node.
 fn readahead_threads<P: Platform>(platform: &P, node: NodeId) -> usize {
     let own = |cpu: &usize| platform.node_of(CpuId(*cpu as u16)) == node;
     ((0..platform.cpus()).filter(own).count() / CPUS_PER_READER).clamp(1, CPUS_PER_READER)
 }
 
-/// A memory stall of this thread; it ends when this is dropped.
+/// A memory stall of this thread; dropping it ends the stall.
 #[must_use]
 pub struct Stall<'a, P: Platform> {
     machine: &'a Machine<P>,
@@ -145,12 +156,12 @@ pub struct Stall<'a, P: Platform> {
     used: Nanos,
 }
 
-/// What a stalled thread does.
+/// The kind of a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallKind {
-    /// It waits for a device.
+    /// The thread waits for a device.
     Io,
-    /// It reclaims memory itself.
+    /// The thread reclaims memory itself.
     Reclaim,
 }
 
@@ -168,7 +179,7 @@ impl<P: Platform> Drop for Stall<'_, P> {
 }
 
 impl<P: Platform> Machine<P> {
-    /// A machine without spaces: all frames and slots are free.
+    /// Creates a machine without spaces: all frames and slots are free.
     pub fn new(platform: P, config: Config) -> Machine<P> {
         let ranges = platform.ranges();
         let swap = Swap::new(&platform, &config);
@@ -230,14 +241,14 @@ impl<P: Platform> Machine<P> {
         Stall { machine: self, cpu, kind, used }
     }
 
-    /// Updates the averages of pressure, if that is due.
+    /// Updates the averages of pressure if the last update is 2 s ago.
     pub fn update_pressure(&self, now: Nanos) {
         if self.stats.pressure_is_due(now) {
             self.stats.update_pressure(self.reading(now));
         }
     }
 
-    /// Pressure: for how much of the time some threads stalled, and nothing else ran.
+    /// Returns the pressure of kinds some and full; updates it first if that is due.
     pub fn pressures(&self) -> [Pressure; 2] {
         let now = self.platform.now();
         self.update_pressure(now);
@@ -245,7 +256,7 @@ impl<P: Platform> Machine<P> {
     }
 
     fn reading(&self, now: Nanos) -> Reading {
-        // Where idle time is not known, all CPUs count as in use.
+        // Without idle times, all CPUs count as in use.
         let unknown = IdleTime { cpus: self.platform.cpus(), time: Nanos(0) };
         let nodes = self.nodes.iter().map(|node| node.zone.range().node);
         let idle = nodes.map(|node| self.platform.idle_time(node).unwrap_or(unknown));
@@ -257,7 +268,7 @@ impl<P: Platform> Machine<P> {
         Reading { now, stalled: self.stats.stalled(now), cpus, idle: time }
     }
 
-    /// Adds a space; `None` when there are 256 already.
+    /// Adds a space; `None` if there are 256 already.
     pub fn add_space(&self, pages: u64, order: Order, backing: Backing) -> Option<&Space<P>> {
         if order > Order(0) {
             self.folios.store(1, Relaxed);
@@ -282,7 +293,7 @@ impl<P: Platform> Machine<P> {
         self.swap.info(device).is_some_and(fits)
     }
 
-    /// Claims a device for a file's space; returns whether no other space has it.
+    /// Claims a device for a file's space. Returns `false` if it was claimed already.
     pub fn claim_file(&self, device: u8) -> bool {
         self.files[usize::from(device)].swap(1, Acquire) == 0
     }
@@ -297,25 +308,27 @@ impl<P: Platform> Machine<P> {
         self.files[usize::from(device)].load(Relaxed) != 0
     }
 
-    /// The devices for files that come and go.
+    /// The devices of role Place.
     pub fn places(&self) -> impl Iterator<Item = u8> + '_ {
         let devices = 0..self.files.len() as u8;
         let is_place = |info: &DeviceInfo| info.role == DeviceRole::Place;
         devices.filter(move |device| self.swap.info(*device).is_some_and(is_place))
     }
 
-    /// Whether there are devices for files.
+    /// Whether any device is for files.
     pub fn has_files(&self) -> bool {
         self.platform.devices().iter().any(DeviceInfo::is_for_files)
     }
 
-    /// A space that was added.
+    /// Returns a space.
+    ///
+    /// # Panics
+    /// If no space has this id.
     pub fn space(&self, id: SpaceId) -> &Space<P> {
         self.spaces[usize::from(id.0)].get().expect("spaces are named by add_space")
     }
 
-    /// Requests readahead from a thread of this CPU's node. Windows take turns between
-    /// its threads.
+    /// Queues a readahead request on this CPU's node. Successive windows go to its threads in turn.
     pub fn request_readahead(&self, request: ReadaheadRequest) -> Queued {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
         let queues = &self.readahead[node];
@@ -328,7 +341,7 @@ impl<P: Platform> Machine<P> {
         self.spaces.iter().map_while(OnceLock::get)
     }
 
-    /// Adds a shrinker, which is called when memory is short as long as its owner keeps it.
+    /// Registers a shrinker. It is called when memory is short, until its owner drops it.
     ///
     /// # Panics
     /// If there are 16 already.
@@ -345,22 +358,22 @@ impl<P: Platform> Machine<P> {
         pages
     }
 
-    /// This thread's CPU.
+    /// The CPU that this thread runs on; a hint.
     pub fn cpu(&self) -> CpuId {
         self.platform.cpu()
     }
 
-    /// Begins a phase of this thread; it ends when the result is dropped.
+    /// Begins a phase of this thread; dropping the result ends it.
     pub fn enter(&self, phase: &'static Phase) -> PhaseGuard<'_, P> {
         PhaseGuard::enter(&self.platform, phase)
     }
 
-    /// Counts on this CPU.
+    /// Adds to a counter, on this CPU's shard.
     pub fn count(&self, counter: Counter, count: u64) {
         self.stats.add(self.cpu(), counter, count);
     }
 
-    /// The node a frame lies on.
+    /// The node of a frame.
     pub fn node_of(&self, pfn: Pfn) -> &Node<P> {
         let holds = |node: &&Node<P>| {
             let range = node.zone.range();
@@ -376,23 +389,23 @@ impl<P: Platform> Machine<P> {
         order.map(|index| (NodeId(index as u8), &self.nodes[index]))
     }
 
-    /// Notes frames that left a zone.
+    /// Counts frames that were allocated from a zone.
     pub fn taken(&self, frames: usize) {
         self.count(Counter::Resident, frames as u64);
     }
 
-    /// Gives frames that are nobody's and on no list back to their zones, for this CPU first.
+    /// Frees frames to this CPU's list. They have no owner and are on no LRU list.
     pub fn free(&self, frames: &[Pfn]) {
         let cpu = self.cpu();
         self.give_back(frames, |node, frames| node.zone.free(cpu, frames));
     }
 
-    /// Frees frames past the CPU's list, for all CPUs.
+    /// Frees frames to the buddy allocator, where all CPUs find them.
     pub fn free_to_zone(&self, frames: &[Pfn]) {
         self.give_back(frames, |node, frames| node.zone.free_to_zone(frames));
     }
 
-    /// Gives the 2^order frames from `first` on back that [`Zone::alloc_block`] gave.
+    /// Frees 2^order frames from `first` on that [`Zone::alloc_block`] allocated.
     pub fn free_run(&self, first: Pfn, order: Order, mobility: Mobility) {
         let _phase = self.enter(phase::ALLOC);
         let cpu = self.cpu();
@@ -400,7 +413,7 @@ impl<P: Platform> Machine<P> {
         self.node_of(first).zone.free_block(cpu, first, order, mobility);
     }
 
-    /// Frees 2^order frames of a node that were taken for pages, past the CPU's list.
+    /// Frees 2^order frames of a node that were allocated for pages, to the buddy allocator.
     pub fn release_block(&self, node: &Node<P>, first: Pfn, order: Order) {
         let _phase = self.enter(phase::ALLOC);
         self.stats.subtract(self.cpu(), Counter::Resident, order.frames().into());
@@ -429,18 +442,18 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Frames in use, now: a sum over all CPUs, exact at rest.
+    /// The number of frames in use. A sum over CPUs, exact while no thread allocates or frees.
     pub fn resident(&self) -> u32 {
         self.stats.get(Counter::Resident).min(self.frames.len() as u64) as u32
     }
 
-    /// Most frames in use at once, to within what lies on CPUs' lists; with several nodes, the sum
-    /// of what was the most on each.
+    /// The most frames in use at once, including those on per-CPU lists; with several nodes, the
+    /// sum of their maxima.
     pub fn resident_peak(&self) -> u32 {
         self.nodes.iter().map(|node| node.zone.peak()).sum()
     }
 
-    /// Puts pages that just came into use on a list of the LRU.
+    /// Adds new pages to a list of the LRU.
     pub fn add_to_lru(&self, pages: &[Pfn], list: List) {
         let cpu = self.cpu();
         self.by_node(pages, |node, pages| {
@@ -464,7 +477,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Frees the slot that equals a frame, if there is one: the page is about to differ from it.
+    /// Frees the slot that has the contents of a frame, if any: the page is about to change.
     pub fn forget_slot(&self, pfn: Pfn) {
         if let Some(slot) = self.frames.take_slot(pfn) {
             self.release_slot(slot);
@@ -476,7 +489,7 @@ impl<P: Platform> Machine<P> {
         self.swap.release(&self.platform, self.cpu(), slot);
     }
 
-    /// Gives a frame to a page whose entry the caller holds.
+    /// Sets the owner of a frame: a page whose entry the caller holds.
     pub fn adopt(&self, pfn: Pfn, owner: Owner) {
         self.frames.set_owner(pfn, Some(owner));
     }

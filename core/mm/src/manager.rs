@@ -1,11 +1,15 @@
-//! The manager as its users see it: start, spaces, faults, ranges, statistics, stop.
+//! The public interface of the memory manager: start, spaces, faults, ranges, statistics, stop.
 //!
 //! ```text
-//! Manager -- Machine     what all modules work on
-//!         |- KswapdPool  kswapd
-//!         \- Kthreads    readahead, flusher, kcompactd, khugepaged, where there are any
-//! check: settings   start: refusals   pin: guards   migrate   statistics
+//! Manager -- Machine     the state that all modules share
+//!         |- KswapdPool  kswapd threads
+//!         \- Kthreads    readahead, flusher, kcompactd, khugepaged, if configured
+//! check: settings   start: errors   pin: guards   migrate   statistics
 //! ```
+//! A method does the work of its name in the calling thread. All methods may run concurrently,
+//! except where they take `&mut self` or say otherwise. A page is of 4 KiB unless its space was
+//! added with a larger order. A [`SpaceId`] that this manager did not return panics.
+//!
 //! Locking: none of its own.
 
 mod check;
@@ -41,25 +45,27 @@ use highwater_platform::{FileAccess, Latency, Platform, Recency};
 use highwater_units::{Nanos, Order, Pfn, Slot, SpaceId, Vpn};
 use std::sync::{Arc, Weak};
 
-/// A memory manager on platform `P`. Dropping it stops its threads; the contents are gone.
+/// A memory manager on platform `P`. Dropping it stops its threads, and loses the contents of all
+/// spaces, apart from what was written to files.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
     kswapd: Arc<KswapdPool<P>>,
-    /// Reads ahead.
+    /// Readahead threads.
     readahead: Option<Kthreads<P>>,
-    /// Writes files' changed pages.
+    /// Writes dirty pages of files.
     flusher: Option<Kthreads<P>>,
-    /// Has blocks ready.
+    /// Compacts memory, so that blocks are free.
     kcompactd: Option<Kthreads<P>>,
-    /// Makes large pages.
+    /// Collapses pages into large pages.
     khugepaged: Option<Kthreads<P>>,
 }
 
 impl<P: Platform> Manager<P> {
-    /// Starts a manager over all frames and devices of the platform.
+    /// Starts a manager for all frames and devices of the platform.
     ///
     /// # Errors
-    /// [`StartError::Config`] and [`StartError::Thread`].
+    /// [`StartError::Config`] if a setting is out of range, [`StartError::Thread`] if the platform
+    /// cannot start a background thread.
     pub fn start(platform: P, config: Config) -> Result<Manager<P>, StartError> {
         check::check(&config)?;
         let threads = config.kswapd_threads;
@@ -75,11 +81,12 @@ impl<P: Platform> Manager<P> {
         Ok(manager)
     }
 
-    /// Gives every node so many kswapd threads, or leaves that to the manager. Those that are too
-    /// many have ended when this returns.
+    /// Sets the number of kswapd threads of every node, or lets the manager choose it. Waits until
+    /// surplus threads have ended.
     ///
     /// # Errors
-    /// [`StartError::Config`] and [`StartError::Thread`].
+    /// [`StartError::Config`] if the number is not 1 to 16, [`StartError::Thread`] if the platform
+    /// cannot start a thread.
     pub fn set_kswapd_threads(&self, threads: KswapdThreads) -> Result<(), StartError> {
         match threads {
             KswapdThreads::Fixed(threads) if !(1..=KSWAPD_THREADS_MAX).contains(&threads) => {
@@ -89,12 +96,13 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// kswapd threads of each node, by [`highwater_units::NodeId`].
+    /// Returns the number of kswapd threads of each node, by [`highwater_units::NodeId`].
     pub fn kswapd_threads(&self) -> Vec<usize> {
         self.nodes().map(|node| self.kswapd.threads(node)).collect()
     }
 
-    /// CPU time that kswapd threads have used, by node and seat: kswapd1:3 is the fourth of node 1.
+    /// Returns the CPU time of kswapd threads, by node and by the thread's number on its node:
+    /// `[1][3]` is kswapd1:3. A thread that replaces another one adds to its time.
     pub fn kswapd_times(&self) -> Vec<Vec<Nanos>> {
         self.nodes().map(|node| self.kswapd.cpu_times(node)).collect()
     }
@@ -103,33 +111,34 @@ impl<P: Platform> Manager<P> {
         0..self.machine.nodes.len()
     }
 
-    /// All parts but the threads.
+    /// Returns the state that all modules share.
     #[cfg(feature = "inspect")]
     pub(crate) fn machine(&self) -> &Machine<P> {
         &self.machine
     }
 
-    /// The world it runs in.
+    /// Returns the platform.
     pub fn platform(&self) -> &P {
         &self.machine.platform
     }
 
-    /// Adds a space of `pages` pages that read as zeros.
+    /// Adds an anonymous space of `pages` pages, which read as zeros. Spaces are never removed.
     ///
     /// # Errors
-    /// [`StartError::Attach`] and [`StartError::Spaces`].
+    /// [`StartError::Spaces`] if there are 256 spaces, [`StartError::Attach`] if the platform
+    /// refuses the address range.
     pub fn add_space(&self, pages: u64) -> Result<SpaceId, StartError> {
         self.add(pages, Order(0), Backing::Anonymous)
     }
 
-    /// Adds a space of `pages` pages of 2^order frames each (4 KiB to 2 MiB), adjacent in memory:
-    /// what a [`Pin`] of one holds. A page comes and goes whole, with one transfer. All calls count
-    /// pages of this size. Order 0 is [`Manager::add_space`]'s. Such a space is neither copied
-    /// ([`Manager::snapshot`]) nor rearranged ([`Manager::relocate`]).
+    /// Adds an anonymous space of `pages` pages of 2^order adjacent frames each, 4 KiB to 2 MiB. A
+    /// [`Pin`] holds all frames of a page; one transfer swaps a page in or out. All methods count
+    /// such a space in its pages. [`Manager::snapshot`], [`Manager::relocate`] and
+    /// [`Manager::discard_swapped`] do not support orders above 0.
     ///
     /// # Errors
-    /// [`StartError::Config`] for another order, or where pages are reached without guards;
-    /// [`StartError::Attach`] and [`StartError::Spaces`].
+    /// [`StartError::Config`] if the order is above 9, or above 0 on a platform without guards;
+    /// [`StartError::Spaces`] and [`StartError::Attach`] as for [`Manager::add_space`].
     pub fn add_space_of(&self, pages: u64, order: Order) -> Result<SpaceId, StartError> {
         if order > ORDER_MAX {
             return Err(StartError::Config("pages of a space are of order 0 to 9"));
@@ -140,13 +149,13 @@ impl<P: Platform> Manager<P> {
         self.add(pages, order, Backing::Anonymous)
     }
 
-    /// Adds a space whose pages have their places on a device of role File: page `n` is slot `n`.
-    /// It is read when it is first used. Changed pages are written by the flusher, by reclaim and
-    /// by [`Manager::write_back`]; who changes too many waits (docs/reclaim.md).
-    /// The device is the space's alone.
+    /// Adds a space for the file on a device of role File: page `n` is slot `n`. The first access
+    /// reads a page. The flusher, reclaim and [`Manager::write_back`] write dirty pages; a thread
+    /// that dirties too many is throttled (docs/reclaim.md). A device can have one space.
     ///
     /// # Errors
-    /// [`StartError::File`], [`StartError::Attach`] and [`StartError::Spaces`].
+    /// [`StartError::File`] if the device is not for files, has fewer than `pages` pages or has a
+    /// space; [`StartError::Spaces`] and [`StartError::Attach`] as for [`Manager::add_space`].
     pub fn add_file_space(&self, pages: u64, device: u8) -> Result<SpaceId, StartError> {
         if !self.machine.fits_file(device, pages) || !self.machine.claim_file(device) {
             return Err(StartError::File(device));
@@ -154,11 +163,12 @@ impl<P: Platform> Manager<P> {
         self.add(pages, Order(0), Backing::File { device })
     }
 
-    /// Gives a file a space, as long as it is open. It needs one of the places that the platform
-    /// was made with; the pages are used as those of [`Manager::add_file_space`].
+    /// Opens a file: attaches it to a free device of role Place and gives it a space, until
+    /// [`Manager::close_file`]. Its pages behave as those of [`Manager::add_file_space`].
     ///
     /// # Errors
-    /// [`StartError::Places`] and [`StartError::Attach`].
+    /// [`StartError::Places`] if no such device is free or there are 256 spaces,
+    /// [`StartError::Attach`] if the platform refuses.
     pub fn open_file(&self, file: P::File) -> Result<SpaceId, StartError> {
         files::open(&self.machine, file).map(Space::id).map_err(|refused| match refused {
             NoSpace::Places => StartError::Places,
@@ -166,15 +176,16 @@ impl<P: Platform> Manager<P> {
         })
     }
 
-    /// Writes the changes of a file that was opened, and gives its space and place up. Nobody uses
-    /// the space any more, or does so before it is given to another file.
+    /// Writes the dirty pages of an opened file, closes it and releases its space and device. The
+    /// caller makes sure that no thread uses the space during this call or later, until
+    /// [`Manager::open_file`] returns the same id for another file.
     ///
     /// # Errors
-    /// As of [`Manager::write_back`]. Then the file stays open: closing can be tried again, after a
-    /// [`Manager::discard`] without what could not be written.
+    /// Those of [`Manager::write_back`]. The file then stays open. The caller may try again; a
+    /// [`Manager::discard`] first drops the pages that could not be written.
     ///
     /// # Panics
-    /// If the space is not that of a file that was opened.
+    /// If the space is not that of an open file from [`Manager::open_file`].
     pub fn close_file(&self, space: SpaceId) -> Result<(), FaultError> {
         files::close(&self.machine, self.space(space))
     }
@@ -190,12 +201,13 @@ impl<P: Platform> Manager<P> {
         self.machine.space(space)
     }
 
-    /// All pages of a space.
+    /// Returns the range of all pages of a space.
     pub fn whole(&self, space: SpaceId) -> Range {
         Range::whole(self.space(space))
     }
 
-    /// The pages of a range that have contents, or are being given some by another thread.
+    /// Iterates over the pages of a range that have contents, in memory or on a device. Includes
+    /// pages whose entry another thread has locked.
     pub fn used_pages(&self, space: SpaceId, range: Range) -> impl Iterator<Item = Vpn> + '_ {
         let space = self.space(space);
         let mut at = range.first;
@@ -210,15 +222,16 @@ impl<P: Platform> Manager<P> {
         })
     }
 
-    /// Whether swapping can wait for a device.
+    /// Whether a swap device is asynchronous, so that swapping may wait.
     pub fn swaps_slowly(&self) -> bool {
         self.machine.swap.any_asynchronous()
     }
 
-    /// Serves a fault and counts how long that took.
+    /// Serves a fault: makes the page present for the given access, and records the latency. May
+    /// reclaim memory and wait for devices, other threads and, as a writer of files, the flusher.
     ///
     /// # Errors
-    /// The page stays as it was; see [`FaultError`].
+    /// See [`FaultError`]; the page stays as it was.
     pub fn fault(&self, space: SpaceId, fault: Fault) -> Result<Served, FaultError> {
         self.expect_inside(space, fault.vpn)?;
         let start = self.platform().now();
@@ -245,7 +258,7 @@ impl<P: Platform> Manager<P> {
         Ok(served)
     }
 
-    /// Refuses pages that a space never had: there are no entries for them.
+    /// Refuses pages beyond the capacity of a space, which have no entries.
     fn expect_inside(&self, space: SpaceId, vpn: Vpn) -> Result<(), FaultError> {
         match vpn.0 < self.space(space).pages() {
             true => Ok(()),
@@ -253,7 +266,7 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Refuses to change pages that can never be written.
+    /// Refuses to change pages of a file that is read-only.
     fn may_change(&self, space: SpaceId) -> Result<(), FaultError> {
         let Backing::File { device } = self.space(space).backing() else { return Ok(()) };
         let info = self.machine.swap.info(device);
@@ -264,7 +277,7 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Whether a page's contents are on a device.
+    /// Whether a page's contents are only on a device.
     fn is_on_device(&self, space: SpaceId, vpn: Vpn) -> bool {
         let space = self.space(space);
         match (space.entry(vpn).page(), space.backing()) {
@@ -273,8 +286,8 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Whether a fault on a page may have to wait for a device: for one that holds the page, or for
-    /// memory to be written out. A guess, for the choice of a thread that serves it.
+    /// Whether a fault on a page may wait for an asynchronous device, for a read or for reclaim. A
+    /// hint that takes no lock: a caller uses it to choose the thread that serves the fault.
     pub fn may_wait(&self, space: SpaceId, vpn: Vpn) -> bool {
         let machine = &self.machine;
         let slow = |slot| machine.swap.latency(slot) == Latency::Asynchronous;
@@ -288,9 +301,10 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Starts readahead of pages that will be used soon: a thread of the manager reads those that
-    /// are on a slow device, and maps them. A hint: it never waits, nor fails, and is
-    /// forgotten where there are too many (posix_madvise's WILLNEED), or with `prefetch=off`.
+    /// Requests readahead of pages that will be used soon (MADV_WILLNEED): a readahead thread reads
+    /// those that are on an asynchronous device, and maps them. A hint: it does not wait or fail.
+    /// The manager drops it if too many requests are queued, for pages of more than one frame, and
+    /// with `prefetch=off`.
     pub fn prefetch(&self, space: SpaceId, pages: Range) {
         let single = self.space(space).order() == Order(0);
         let on = self.machine.config.prefetch && self.readahead.is_some() && single;
@@ -301,90 +315,98 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Makes the untouched pages of an anonymous range present, as far as memory is plenty.
+    /// Makes absent pages of a range present, zeroed, while free memory is above the high
+    /// watermark. Does nothing for files and for pages of more than one frame.
     pub fn populate(&self, space: SpaceId, range: Range) {
         fault::populate(&self.machine, self.space(space), range);
     }
 
-    /// Drops the contents of a range: it reads as zeros. A file's reads as the device has it: what
-    /// was not written back is lost.
+    /// Drops the contents of a range, and frees its frames and slots (MADV_DONTNEED). The range
+    /// then reads as zeros; that of a file reads as its device, without changes that were not
+    /// written back. Waits while other threads have entries locked.
     pub fn discard(&self, space: SpaceId, range: Range) {
         range::discard(&self.machine, self.space(space), range);
     }
 
-    /// Drops the contents of those pages of a range that are on a device; what is in memory stays.
-    /// For a range whose contents nobody needs, and which is to be used again. Returns how many.
+    /// Drops the contents of the swapped pages of a range; pages in memory stay. For a range that
+    /// the program will overwrite: its frames are kept, and no page is swapped in for nothing.
+    /// Returns the number of dropped pages.
     ///
     /// # Panics
-    /// If the space is a file's, or its pages are of more than one frame.
+    /// If the space belongs to a file, or its pages are of more than one frame.
     pub fn discard_swapped(&self, space: SpaceId, range: Range) -> u64 {
         range::discard_swapped(&self.machine, self.space(space), range)
     }
 
-    /// Writes the changed pages of a range of a file's space to their places: what the range held
-    /// when this began is on the device when it returns. Waits for pins to go. Without it, changes
-    /// that reclaim did not write are lost with the manager.
+    /// Writes the dirty pages of a range of a file to its device, and makes them durable (msync).
+    /// All changes made before the call are on the device when it returns. Waits until pins of
+    /// dirty pages are dropped. Changes that were not written are lost when the manager is dropped.
     ///
     /// # Errors
-    /// The first one; the rest of the range is written all the same. What could not be written
-    /// stays in memory, changed, and can be tried again.
+    /// The first error. The other pages are written nevertheless; pages that could not be written
+    /// stay dirty, and a later call tries them again.
     ///
     /// # Panics
-    /// If the space is no file's.
+    /// If the space is anonymous.
     pub fn write_back(&self, space: SpaceId, range: Range) -> Result<(), FaultError> {
         write_back::write_back(&self.machine, self.space(space), range)
     }
 
-    /// Ends a file's space at `end`, for good: what is beyond is dropped, written or not, and an
-    /// access there fails ([`FaultError::BeyondEnd`]). Waits for pins of pages beyond. The device
-    /// keeps what it has; a space that ended before stays as it is.
+    /// Truncates a file's space to `end` pages. Drops the pages beyond, dirty or not, after waiting
+    /// until their pins are dropped; an access to them then fails with [`FaultError::BeyondEnd`].
+    /// The device keeps its contents. A space never grows: a call with a larger `end` has no
+    /// effect.
     ///
     /// # Panics
-    /// If the space is no file's.
+    /// If the space is anonymous.
     pub fn truncate(&self, space: SpaceId, end: Vpn) {
         let space = self.space(space);
-        assert_ne!(space.backing(), Backing::Anonymous, "the space is no file's");
+        assert_ne!(space.backing(), Backing::Anonymous, "only a file's space can be truncated");
         let range = Range { first: end, end: space.cut(end) };
         range::discard(&self.machine, space, range);
     }
 
-    /// The first page that a file's space no longer has.
+    /// Returns the end of a file's space: the first page beyond it.
     pub fn end_of(&self, space: SpaceId) -> Vpn {
         self.space(space).end()
     }
 
-    /// Makes large pages of the aligned blocks of 512 pages that lie in a range and have contents,
-    /// used or not, if there are blocks of frames for them (MADV_COLLAPSE): absent pages get
-    /// memory, swapped ones are read. Goes on behind a block that cannot be.
+    /// Collapses the aligned blocks of 512 pages inside a range into large pages, if they have
+    /// contents, hot or cold (MADV_COLLAPSE). Absent pages become zeros, and swapped pages are
+    /// read. A block that cannot be collapsed does not stop the call; [`Asked`] has the number of
+    /// large pages and the last failure.
     pub fn collapse(&self, space: SpaceId, range: Range) -> Asked {
         khugepaged::collapse_range(&self.machine, self.space(space), range)
     }
 
-    /// Moves the contents of a range to the absent pages from `to` on, without copying.
+    /// Moves the contents of a range to the pages from `to` on, without copying (mremap). The
+    /// target pages are absent and do not overlap the range; the range is absent afterwards.
     ///
     /// # Panics
-    /// If the space is a file's: its pages have their places.
+    /// If the space belongs to a file, or its pages are of more than one frame.
     pub fn relocate(&self, space: SpaceId, range: Range, to: Vpn) {
         range::relocate(&self.machine, self.space(space), range, to);
     }
 
-    /// Saves a space for a forked child; see [`crate::snapshot`].
+    /// Writes the pages of an anonymous space to slots, and takes a reference to each slot, so that
+    /// a forked child can read them. The pages in memory stay. [`Manager::release_snapshot`] drops
+    /// the references.
     ///
     /// # Errors
-    /// Swap is full or fails; the space is unharmed.
+    /// Memory or swap is full, or a write fails. The space keeps its contents.
     ///
     /// # Panics
-    /// If the space is a file's: its pages have their places.
+    /// If the space belongs to a file, or its pages are of more than one frame.
     pub fn snapshot(&self, space: SpaceId) -> Result<Snapshot, FaultError> {
         snapshot::take(&self.machine, self.space(space))
     }
 
-    /// Makes the first `devices` devices needless for a space: what is kept there is read and
-    /// counts as changed, so that its next slot is on another device. A forked child that inherits
-    /// these devices from ever more ancestors does so now and then.
+    /// Moves the contents of a space off the first `devices` devices: reads the pages that are
+    /// there, and marks them dirty, so that reclaim writes them to other devices. A forked child
+    /// calls this from time to time, for the devices that it inherited.
     ///
     /// # Errors
-    /// Memory and swap are full, or a page cannot be read; the space is unharmed.
+    /// Memory and swap are full, or a read fails. The space keeps its contents.
     pub fn leave_devices(&self, space: SpaceId, devices: u8) -> Result<(), FaultError> {
         let access = Access::Write;
         for within in snapshot::kept_on(&self.machine, self.space(space), devices) {
@@ -395,39 +417,40 @@ impl<P: Platform> Manager<P> {
         Ok(())
     }
 
-    /// Gives a snapshot's slots back, when nobody reads them any more.
+    /// Drops a snapshot's references to slots. The caller makes sure that no process reads them.
     pub fn release_snapshot(&self, snapshot: &Snapshot) {
         snapshot::release(&self.machine, snapshot);
     }
 
-    /// Fills an empty space with a snapshot, in the child.
+    /// Fills an empty space of a forked child with the pages of a snapshot: they are swapped pages
+    /// on the inherited devices.
     pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) {
         snapshot::restore(&self.machine, self.space(space), snapshot);
     }
 
-    /// 2^order adjacent frames outside all spaces, populated, until [`Manager::free_run`]: the
-    /// first of them (alloc_pages). Nothing is evicted from them. Tries what docs/compaction.md
-    /// says, but `None` is an answer to be ready for.
+    /// Allocates 2^order adjacent populated frames that belong to no space, and returns the first
+    /// (alloc_pages). They are not reclaimed; the caller frees them by [`Manager::free_run`]. May
+    /// compact and reclaim memory (docs/compaction.md). `None`: no block could be made.
     pub fn alloc_run(&self, order: Order, mobility: Mobility) -> Option<Pfn> {
         let first = alloc::run(&self.machine, order, mobility)?;
         self.machine.frames.set_run(first, order, mobility);
         Some(first)
     }
 
-    /// Gives the frames back that [`Manager::alloc_run`] gave.
+    /// Frees the frames that [`Manager::alloc_run`] allocated, by the first of them.
     ///
     /// # Panics
-    /// If no run begins with `first`.
+    /// If `first` is not the first frame of such an allocation.
     pub fn free_run(&self, first: Pfn) {
         let (order, mobility) = self.machine.frames.end_run(first);
         self.machine.free_run(first, order, mobility);
     }
 
-    /// Caches of objects in this manager's frames, none yet. When memory is short they give back
-    /// what is not in use; to drop them gives nothing back.
+    /// Creates a slab allocator on the frames of this manager; it has no caches yet. When memory is
+    /// short it frees unused slabs. Dropping it does not free its frames.
     ///
     /// # Panics
-    /// If this was called 16 times.
+    /// At the 17th call.
     pub fn slabs(&self) -> Arc<Slabs<Frames<P>>> {
         let source = Frames::new(self.machine.clone());
         let slabs = Arc::new(Slabs::new(source, &self.machine.config));
@@ -436,28 +459,34 @@ impl<P: Platform> Manager<P> {
         slabs
     }
 
-    /// How free memory lies, by node: /proc/buddyinfo, /proc/pagetypeinfo.
+    /// Returns the free blocks of each node by order and mobility (/proc/buddyinfo,
+    /// /proc/pagetypeinfo).
     pub fn blocks(&self) -> Vec<Blocks> {
         self.machine.nodes.iter().map(|node| node.zone.blocks()).collect()
     }
 
-    /// Checks everything, while no fault or kswapd is at work; panics at a contradiction.
+    /// Checks the consistency of all frames, slots and entries. `snapshots` are those that were not
+    /// released. The caller makes sure that no other thread uses the manager and that its threads
+    /// are idle or stopped. Takes time in proportion to frames, slots and pages.
+    ///
+    /// # Panics
+    /// At the first inconsistency.
     pub fn verify(&self, snapshots: &[Snapshot]) {
         verify(&self.machine, snapshots);
     }
 
-    /// Makes the devices equal to all files' spaces.
+    /// Writes the dirty pages of all files to their devices (sync).
     ///
     /// # Errors
-    /// As of [`Manager::write_back`]; the rest is written all the same.
+    /// The first one; see [`Manager::write_back`]. All other pages are written nevertheless.
     pub fn sync(&self) -> Result<(), FaultError> {
         let is_file = |space: &&Space<P>| space.backing() != Backing::Anonymous;
         let write = |space| write_back::write_back(&self.machine, space, Range::whole(space));
         self.machine.spaces().filter(is_file).map(write).fold(Ok(()), Result::and)
     }
 
-    /// Stops all threads: kswapd, kcompactd, khugepaged, the flusher and readahead;
-    /// faults still work, by direct reclaim.
+    /// Stops all background threads, and waits until they have ended: kswapd, kcompactd,
+    /// khugepaged, flusher and readahead. Faults still work, with direct reclaim.
     pub fn stop_kswapd(&mut self) {
         self.kswapd.stop();
         let others =

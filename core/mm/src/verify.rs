@@ -1,8 +1,8 @@
-//! Checks a whole machine that is at rest: every frame in exactly one place, every slot counted.
+//! Checks the consistency of a machine at rest: every frame is in exactly one place, and the usage
+//! count of every slot is the number of its references.
 //!
-//! Reads everything through the structures' own walks; costs time in proportion to frames, slots
-//! and pages. For tests, the simulator, and after a suspicion: it panics at the first
-//! contradiction.
+//! Reads everything by the walks of the structures, in time proportional to frames, slots and
+//! pages. Panics at the first inconsistency. For tests, the simulator and debugging.
 
 use crate::folio::Folio;
 use crate::frame::{Owner, Place};
@@ -16,12 +16,12 @@ use highwater_units::{LARGE_PAGES, Order, Pfn, Slot};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Checks a machine on which nothing runs. `snapshots`: those whose references are not given back.
+/// Checks a machine on which no thread runs. `snapshots` are those that were not released.
 pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     let mut places = vec![None; m.frames.len()];
     for node in &m.nodes {
         let isolated = node.isolated.each_ref().map(|kind| kind.load(Acquire));
-        assert_eq!(isolated, [0; 2], "no page is in a thread's hands");
+        assert_eq!(isolated, [0; 2], "no page is isolated");
         node.zone.each_free(|pfn| set_place(&mut places, pfn, Place::Off));
         node.lru.each(|pfn, place| {
             set_place(&mut places, pfn, check_place(m, pfn, place));
@@ -59,26 +59,26 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     check_slots(m, references);
 }
 
-/// The place of a frame that was found in `found`: that, or an orphan still in a CPU's batch.
+/// The place of a frame that a walk found in `found`: that, or an orphan in a CPU's batch.
 fn check_place<P: Platform>(m: &Machine<P>, pfn: Pfn, found: Place) -> Place {
     let place = m.frames.place(pfn).get();
     if found == Place::Batch && place == Place::Orphan {
         let (owner, slot) = (m.frames.owner(pfn), m.frames.slot(pfn));
-        assert_eq!((owner, slot), (None, None), "{pfn:?} is nobody's");
+        assert_eq!((owner, slot), (None, None), "{pfn:?} has no owner");
         return Place::Orphan;
     }
     assert_eq!(place, found, "{pfn:?} is where its record says");
     place
 }
 
-/// Frames that were given out as runs.
+/// Sets the places of frames that callers allocated as runs.
 fn set_runs<P: Platform>(m: &Machine<P>, places: &mut [Option<Place>]) {
     for first in (0..m.frames.len() as u32).map(Pfn) {
         let Some((order, _)) = m.frames.run(first) else { continue };
         for pfn in (0..order.frames()).map(|index| first.offset(index)) {
             let place = m.frames.place(pfn).get();
             assert_eq!(place == Place::Run, pfn == first, "{pfn:?} of the run of {first:?}");
-            assert_eq!(m.frames.owner(pfn), None, "{pfn:?} of a run is no page's");
+            assert_eq!(m.frames.owner(pfn), None, "{pfn:?} of a run has no owner");
             set_place(places, pfn, Place::Off);
         }
     }
@@ -118,7 +118,7 @@ fn check_resident<P: Platform>(
     }
 }
 
-/// One reference to the slots of a page of an order.
+/// Adds one reference to each slot of a page of 2^order frames.
 fn refer(references: &mut BTreeMap<Slot, u32>, first: Slot, order: Order) {
     for index in 0..order.frames() {
         let slot = Slot { index: first.index + index, ..first };
@@ -126,7 +126,7 @@ fn refer(references: &mut BTreeMap<Slot, u32>, first: Slot, order: Order) {
     }
 }
 
-/// The frames of a page but the first: nobody's, and on no list.
+/// Sets the places of the tail frames of a page: they have no owner, and are on no list.
 fn set_tails<P: Platform>(m: &Machine<P>, places: &mut [Option<Place>], folio: &Folio) {
     for pfn in folio.tails() {
         let head = folio.head();
@@ -155,7 +155,8 @@ fn snapshot_references(snapshots: &[Snapshot]) -> BTreeMap<Slot, u32> {
     references
 }
 
-/// Every slot's count is the number of entries, frames and snapshots that refer to it.
+/// Checks that the count of every slot is the number of entries, frames and snapshots that refer to
+/// it.
 fn check_slots<P: Platform>(m: &Machine<P>, mut references: BTreeMap<Slot, u32>) {
     let device = |slot: &Slot| &m.swap.devices()[usize::from(slot.device)];
     references.retain(|slot, _| device(slot).info().gives_slots());

@@ -1,4 +1,4 @@
-//! Whether settings can be: their bounds, and what is said where they are not kept.
+//! Checks the ranges of settings.
 
 use super::StartError;
 use crate::config::{
@@ -7,7 +7,7 @@ use crate::config::{
 };
 use highwater_units::Nanos;
 
-/// Whether the settings are within their bounds.
+/// Returns [`StartError::Config`] for the first setting that is out of range.
 pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if config.swappiness > SWAPPINESS_MAX {
         return Err(StartError::Config("swappiness is 0 to 200"));

@@ -1,5 +1,5 @@
-//! Pages moved to other frames because somebody asks for it, be it to see that it can be done.
-//! Locking: entries, as `crate::compact` holds them.
+//! Migrates pages to other frames at a caller's request, for tests of migration.
+//! Locking: entries, as in `crate::compact`.
 
 use super::Manager;
 use crate::alloc;
@@ -10,8 +10,8 @@ use highwater_platform::Platform;
 use highwater_units::{FrameBatch, Order, Pfn, RUN_PAGES_MAX};
 
 impl<P: Platform> Manager<P> {
-    /// Moves the page of 2^order frames that begins with `head` to as many others, if such are to
-    /// be had without reclaim; says whether it did.
+    /// Migrates the page of several frames that begins with `head` to another block of frames, if
+    /// one is free; does not reclaim. Returns whether the page was migrated.
     pub fn migrate_folio(&self, head: Pfn, mode: Mode) -> bool {
         let m = &self.machine;
         let Some(order) = order_of(m, head).filter(|order| *order > Order(0)) else { return false };
@@ -29,8 +29,8 @@ impl<P: Platform> Manager<P> {
         outcome == Some(Migrated::Moved)
     }
 
-    /// Moves pages out of up to 16 frames from `first` on, which lie on one node, to frames that
-    /// are to be had without reclaim; returns how many were moved. What is in use stays.
+    /// Migrates the pages in `frames` frames (at most 16) from `first` on, all of one node, to free
+    /// frames; does not reclaim. Returns the number of migrated pages. Pages in use stay.
     pub fn migrate(&self, first: Pfn, frames: usize, mode: Mode) -> usize {
         let m = &self.machine;
         let Some(to) = alloc::frames_noreclaim(m, frames.min(RUN_PAGES_MAX)) else { return 0 };

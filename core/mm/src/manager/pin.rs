@@ -1,10 +1,10 @@
-//! Pages held in their frames: the way to them where accesses do not fault by themselves.
+//! Pins: a pinned page stays in its frame. Platforms without page faults access pages by pins.
 //!
 //! ```text
-//! pin -- mapped: one compare-and-swap ------> Pin
-//!     \- not, or not for this access: a fault, and again
+//! pin -- mapped for this access: one compare-and-swap ------> Pin
+//!     \- otherwise: a fault, then again
 //! ```
-//! Locking: none; while a page has pins its frame stays.
+//! Locking: none. The entry of a page counts its pins; reclaim leaves a pinned page where it is.
 
 use super::Manager;
 use crate::error::FaultError;
@@ -15,11 +15,12 @@ use highwater_platform::Platform;
 use highwater_units::{Pfn, SpaceId, Vpn};
 
 impl<P: Platform> Manager<P> {
-    /// Pins a page, faulting as need be, until the [`Pin`] is dropped: the way to a page on
-    /// platforms where accesses do not fault by themselves.
+    /// Pins a page for the given access, until the [`Pin`] is dropped. If the page is not mapped
+    /// for that access, it serves a fault first, which may wait. A mapped page costs one
+    /// compare-and-swap.
     ///
     /// # Errors
-    /// The page stays as it was; see [`FaultError`].
+    /// See [`FaultError`]; the page stays as it was.
     pub fn pin(&self, space: SpaceId, vpn: Vpn, access: Access) -> Result<Pin<'_, P>, FaultError> {
         self.expect_inside(space, vpn)?;
         let space_ref = self.space(space);
@@ -35,7 +36,7 @@ impl<P: Platform> Manager<P> {
     }
 }
 
-/// Counts uses of pages read ahead.
+/// The counter of used pages among those read ahead.
 fn hits(backing: Backing) -> Counter {
     match backing {
         Backing::Anonymous => Counter::SwapRaHit,
@@ -43,7 +44,7 @@ fn hits(backing: Backing) -> Counter {
     }
 }
 
-/// A page held in its frame.
+/// A pinned page. Dropping it unpins the page.
 pub struct Pin<'a, P: Platform> {
     space: &'a Space<P>,
     vpn: Vpn,
@@ -51,12 +52,12 @@ pub struct Pin<'a, P: Platform> {
 }
 
 impl<P: Platform> Pin<'_, P> {
-    /// The frame, the page's until this is dropped; of several, the first.
+    /// Returns the first frame of the page. The page keeps its frames until this is dropped.
     pub fn pfn(&self) -> Pfn {
         self.pfn
     }
 
-    /// How many frames the page has, adjacent to each other.
+    /// Returns the number of frames of the page; they are adjacent.
     pub fn frames(&self) -> u32 {
         self.space.order().frames()
     }

@@ -1,23 +1,23 @@
-//! Why there is no manager, or no space.
+//! Errors of starting a manager and of adding a space.
 
 use crate::machine::SPACES_MAX;
 use highwater_platform::AttachError;
 use std::fmt;
 
-/// Why a manager or a space could not be made.
+/// Why a manager could not start, or a space could not be added.
 #[derive(Debug)]
 pub enum StartError {
-    /// A setting is out of its bounds; the text says which.
+    /// A setting is out of range; the text names it and its range.
     Config(&'static str),
-    /// The system gives no thread.
+    /// The platform refused a thread.
     Thread(std::io::Error),
-    /// The system gives no address space, or refuses to hand its faults over.
+    /// The platform refused an address range, or the handling of its faults.
     Attach(std::io::Error),
-    /// There are 256 spaces.
+    /// The manager has 256 spaces already.
     Spaces,
-    /// A device that is not for files, or too small, or taken by another space.
+    /// The device is not for files, is too small, or has another space.
     File(u8),
-    /// All places for files that come and go are taken.
+    /// No device of role Place is free, or the manager has 256 spaces already.
     Places,
 }
 

@@ -1,4 +1,5 @@
-//! What a manager says of itself: sums of parts that CPUs keep, as of about now. Locking: none.
+//! Statistics of a manager. Values are sums over CPUs, read one after the other while the CPUs go
+//! on counting, so they are not of one instant. Locking: none.
 
 use super::Manager;
 use crate::space::Space;
@@ -6,34 +7,33 @@ use crate::stats::{Counter, Shortage, Snapshot as Statistics};
 use highwater_platform::{LockStatistics, Platform};
 
 impl<P: Platform> Manager<P> {
-    /// Frames that are free, and slots that pages may go to: what could still be given out, in
-    /// pages.
+    /// Returns how many more pages can be stored: free frames, and free slots of devices with room.
     pub fn capacity_left(&self) -> u64 {
         let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
         frames + self.machine.swap.room()
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn frames(&self) -> u64 {
         self.machine.frames.len() as u64
     }
 
-    /// Adds to a counter that the caller keeps.
+    /// Adds `count` to a counter that a front end maintains.
     pub fn count(&self, counter: Counter, count: u64) {
         self.machine.count(counter, count);
     }
 
-    /// What the last failed allocation found, if one has failed.
+    /// Returns the state of memory at the last failed allocation; `None` if none has failed.
     pub fn shortage(&self) -> Option<Shortage> {
         self.machine.stats.shortage()
     }
 
-    /// What the manager's locks have cost so far.
+    /// Returns the costs of the manager's locks so far, by class and phase.
     pub fn lock_statistics(&self) -> LockStatistics {
         self.platform().lock_statistics()
     }
 
-    /// All statistics, as of about now.
+    /// Returns all counters and latency histograms. Updates pressure first, if that is due.
     pub fn statistics(&self) -> Statistics {
         let mut now = self.machine.stats.snapshot();
         let (used, all) = self.machine.swap.usage();

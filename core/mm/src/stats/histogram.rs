@@ -1,13 +1,14 @@
-//! Latency in log-linear buckets: 8 to a power of two, at most 12.5% wide.
+//! A latency histogram with log-linear buckets: 8 per power of two, at most 12.5% wide.
 //!
-//! Not the HDR library's: recording must be two atomic adds, in a signal handler, from any thread.
+//! It is not the HDR library's, because recording must be two atomic adds, by any thread and in a
+//! signal handler.
 
 use highwater_units::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// log2 of the buckets per power of two.
 const SUB_BITS: u32 = 3;
-/// Up to 2^40 ns, 18 minutes; longer goes into the last bucket.
+/// Values up to 2^40 ns (18 minutes); larger ones go into the last bucket.
 const BUCKETS: usize = (40 - SUB_BITS as usize + 1) << SUB_BITS;
 
 /// A histogram that the threads on one CPU record into.
@@ -27,7 +28,7 @@ impl Histogram {
         self.sum.fetch_add(value.0, Relaxed);
     }
 
-    /// Adds the counts as of about now to `sum`.
+    /// Adds the present counts to `sum`.
     pub(super) fn add_to(&self, sum: &mut HistogramSnapshot) {
         for (total, count) in sum.buckets.iter_mut().zip(&self.buckets) {
             *total += count.load(Relaxed);
@@ -43,13 +44,13 @@ fn bucket_of(value: u64) -> usize {
     bucket.min(BUCKETS - 1)
 }
 
-/// The least value of a bucket.
+/// The smallest value of a bucket.
 fn least_of(bucket: usize) -> u64 {
     let shift = (bucket >> SUB_BITS).saturating_sub(1) as u32;
     ((bucket as u64) - (u64::from(shift) << SUB_BITS)) << shift
 }
 
-/// How many faults took how long, at one time.
+/// The counts of a histogram, or of several, summed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     buckets: Vec<u64>,
@@ -79,24 +80,24 @@ impl HistogramSnapshot {
         self.sum += other.sum;
     }
 
-    /// The counts gained since `earlier`, a snapshot of the same histogram.
+    /// The difference to `earlier`, a snapshot of the same histogram.
     pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         let gained = self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now - then);
         HistogramSnapshot { buckets: gained.collect(), sum: self.sum - earlier.sum }
     }
 
-    /// How many values were recorded.
+    /// The number of recorded values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 without values.
     pub fn mean(&self) -> Nanos {
         Nanos(self.sum.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// The value that `share` (0 to 1) of all values do not exceed, to a bucket's width; 0 of
-    /// nothing.
+    /// The value that a share (0 to 1) of all values do not exceed, rounded up to the end of its
+    /// bucket; 0 without values.
     pub fn quantile(&self, share: f64) -> Nanos {
         let rank = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,15 +1,17 @@
-//! What happened, counted: vmstat names where the kernel has one.
+//! Counters, latency histograms and pressure of a manager.
 //!
 //! ```text
 //! Stats -- Shard per CPU: counters                            --- sums ---> Snapshot <---> words
 //!                      |- latency of minor and of major faults, of direct reclaims
 //!                      \- StallClock                      --- sums ---> Averages (pressure)
 //! ```
-//! No locks but that of the averages, which is taken every 2 s, and no cache line that CPUs share:
-//! relaxed adds to the CPU's own. So that no fault of hundreds of CPUs waits for a line, reading
-//! costs a walk over all of them. A snapshot is not one instant: counters that belong together may
-//! differ by what was under way. `words` is the form in which a snapshot crosses to another
+//! Counting is a relaxed add to a shard of the CPU: faults of hundreds of CPUs share no cache line.
+//! Reading sums over all shards. A snapshot is not of one instant: counters that belong together
+//! may differ by the events in progress. `words` is the form in which a snapshot crosses to another
 //! process.
+//!
+//! Locking: one lock for the averages, taken about every 2 s, and one for the last shortage; both
+//! are taken alone.
 
 mod counter;
 mod histogram;
@@ -29,10 +31,10 @@ use pressure::{Averages, StallClock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// First word of a snapshot: differs between layouts.
+/// The first word of a snapshot; it differs between layouts.
 const MAGIC: u64 = 0x4857_5354_4154_0002 ^ NAMES_HASH;
 
-/// What one CPU counts, on cache lines of its own.
+/// The counters of one CPU, on cache lines of their own.
 #[repr(align(128))]
 struct Shard {
     counters: [AtomicU64; COUNTERS],
@@ -58,13 +60,13 @@ impl Shard {
 pub struct Stats {
     shards: Vec<Shard>,
     averages: Mutex<Averages>,
-    /// When they are due for an update; read without the lock.
+    /// When the averages are due for an update, ns; read without the lock.
     due: AtomicU64,
     shortage: Mutex<Option<Shortage>>,
 }
 
 impl Stats {
-    /// Zeros, for `cpus` CPUs.
+    /// Creates statistics of zeros for `cpus` CPUs.
     pub fn new(cpus: usize) -> Stats {
         let shards = (0..cpus).map(|_| Shard::new()).collect();
         let (averages, due) = (Mutex::default(), AtomicU64::new(u64::MAX));
@@ -75,79 +77,79 @@ impl Stats {
         &self.shards[usize::from(cpu.0)]
     }
 
-    /// Adds to a counter, on the shard of `cpu`.
+    /// Adds to a counter on the shard of `cpu`.
     pub fn add(&self, cpu: CpuId, counter: Counter, count: u64) {
         self.shard(cpu).counters[counter as usize].fetch_add(count, Relaxed);
     }
 
-    /// Takes from a counter what this or another CPU added: on the shard of `cpu`, which may fall
-    /// below zero, for only the sum is read.
+    /// Subtracts from a counter on the shard of `cpu`. Another CPU may have added the count, so a
+    /// shard may fall below zero; only the sum is read.
     pub fn subtract(&self, cpu: CpuId, counter: Counter, count: u64) {
         self.shard(cpu).counters[counter as usize].fetch_sub(count, Relaxed);
     }
 
-    /// Records how long a minor fault took, on the shard of `cpu`.
+    /// Records the latency of a minor fault.
     pub fn minor_fault(&self, cpu: CpuId, took: Nanos) {
         self.shard(cpu).minor.record(took);
     }
 
-    /// Records how long a major fault (with a device read) took, on the shard of `cpu`.
+    /// Records the latency of a major fault, which read from a device.
     pub fn major_fault(&self, cpu: CpuId, took: Nanos) {
         self.shard(cpu).major.record(took);
     }
 
-    /// Records how long a direct reclaim held its thread up, on the shard of `cpu`.
+    /// Records the duration of a direct reclaim.
     pub fn direct_reclaim(&self, cpu: CpuId, took: Nanos) {
         self.shard(cpu).reclaims.record(took);
     }
 
-    /// A thread on a CPU cannot go on for lack of memory.
+    /// Records that a thread on a CPU begins to stall for lack of memory.
     pub(crate) fn stall_begins(&self, cpu: CpuId, now: Nanos) {
         self.shard(cpu).stalls.begin(now);
     }
 
-    /// The thread that was on this CPU then goes on, having used CPU time for reclaim.
+    /// Records that a thread's stall ended: it began on `cpu`, and used `reclaiming` of CPU time.
     pub(crate) fn stall_ends(&self, cpu: CpuId, now: Nanos, reclaiming: Nanos) {
         self.shard(cpu).stalls.end(now, reclaiming);
     }
 
-    /// An allocation has failed.
+    /// Records a failed allocation.
     pub(crate) fn note_shortage(&self, shortage: Shortage) {
         *self.shortage.lock().expect("no panic") = Some(shortage);
     }
 
-    /// Whether the last allocation that failed did so while writes failed or were refused, and none
-    /// has succeeded since.
+    /// Whether writes failed or were refused at the last failed allocation, and none has succeeded
+    /// since.
     pub(crate) fn writes_failed(&self, written: u64) -> bool {
         let last = self.shortage.lock().expect("no panic");
         last.as_ref().is_some_and(|shortage| shortage.persists(written))
     }
 
-    /// What the last allocation saw that failed, if one did.
+    /// The state of memory at the last failed allocation, if one failed.
     pub fn shortage(&self) -> Option<Shortage> {
         self.shortage.lock().expect("no panic").clone()
     }
 
-    /// Stall time so far, of all CPUs.
+    /// The stall time of all CPUs so far.
     pub(crate) fn stalled(&self, now: Nanos) -> Stalled {
         let mut sum = Stalled::default();
         self.shards.iter().for_each(|shard| shard.stalls.add_to(&mut sum, now));
         sum
     }
 
-    /// Pressure is averaged from here on.
+    /// Begins to average pressure.
     pub(crate) fn begin_pressure(&self, first: Reading) {
         let averages = Averages::new(first);
         self.due.store(averages.due().0, Relaxed);
         *self.averages.lock().expect("no panic") = averages;
     }
 
-    /// Whether averages of pressure are older than 2 s.
+    /// Whether the last update of the averages is 2 s ago.
     pub(crate) fn pressure_is_due(&self, now: Nanos) -> bool {
         now.0 >= self.due.load(Relaxed)
     }
 
-    /// Updates them, unless somebody has.
+    /// Updates the averages, unless another thread did.
     pub(crate) fn update_pressure(&self, reading: Reading) {
         let mut averages = self.averages.lock().expect("no panic");
         if reading.now >= averages.due() {
@@ -156,7 +158,7 @@ impl Stats {
         }
     }
 
-    /// Pressure, averages as of the last update: some threads stalled, nothing else ran.
+    /// Pressure of kinds some and full. Averages are those of the last update; totals are present.
     pub(crate) fn pressures(&self, reading: &Reading) -> [Pressure; 2] {
         self.averages.lock().expect("no panic").pressures(reading)
     }
@@ -165,11 +167,11 @@ impl Stats {
     pub fn get(&self, counter: Counter) -> u64 {
         let values = self.shards.iter().map(|shard| shard.counters[counter as usize].load(Relaxed));
         let sum = values.fold(0, u64::wrapping_add);
-        // What was added on a CPU after it was looked at may be subtracted on one before.
+        // A CPU may add after its shard was read, and a CPU read later may subtract the same.
         (sum as i64).max(0) as u64
     }
 
-    /// Everything, as of about now.
+    /// The present values of everything.
     pub fn snapshot(&self) -> Snapshot {
         let mut counters = [0; COUNTERS];
         for counter in Counter::ALL {
@@ -188,21 +190,21 @@ impl Stats {
 /// The statistics at one time, or their sum over processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// By [`Counter`] as index.
+    /// Values, with [`Counter`] as index.
     pub counters: [u64; COUNTERS],
-    /// Latency of minor faults: from the message of the fault to the page being mapped.
+    /// Latency of minor faults, from the start of the manager's work until the page is mapped.
     pub minor: HistogramSnapshot,
     /// Latency of major faults.
     pub major: HistogramSnapshot,
-    /// For how long direct reclaims held threads up.
+    /// Durations of direct reclaims.
     pub reclaims: HistogramSnapshot,
 }
 
 impl Snapshot {
-    /// Words in [`Snapshot::to_words`].
+    /// The number of words in [`Snapshot::to_words`].
     pub const WORDS: usize = 1 + COUNTERS + 3 * HistogramSnapshot::WORDS;
 
-    /// All zero.
+    /// A snapshot of zeros.
     pub fn empty() -> Snapshot {
         let none = HistogramSnapshot::empty();
         Snapshot {
@@ -213,12 +215,12 @@ impl Snapshot {
         }
     }
 
-    /// One counter.
+    /// The value of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
     }
 
-    /// Adds another process's statistics; gauges of peaks take the larger one.
+    /// Adds the statistics of another process; of peaks, keeps the larger one.
     pub fn merge(&mut self, other: &Snapshot) {
         for counter in Counter::ALL {
             let (mine, theirs) = (&mut self.counters[counter as usize], other.get(counter));
@@ -229,14 +231,14 @@ impl Snapshot {
         self.reclaims.merge(&other.reclaims);
     }
 
-    /// The latency of all faults, minor and major together.
+    /// The latency of all faults, minor and major.
     pub fn faults(&self) -> HistogramSnapshot {
         let mut all = self.minor.clone();
         all.merge(&self.major);
         all
     }
 
-    /// As [`Snapshot::WORDS`] words, for a file or shared memory.
+    /// Encodes the snapshot in [`Snapshot::WORDS`] words, for a file or shared memory.
     pub fn to_words(&self) -> Vec<u64> {
         let mut words = vec![MAGIC];
         words.extend(self.counters);
@@ -246,7 +248,7 @@ impl Snapshot {
         words
     }
 
-    /// The inverse; `None` if the words are from another version or torn off.
+    /// Decodes a snapshot; `None` if the words are too few, or from a version with another layout.
     pub fn from_words(words: &[u64]) -> Option<Snapshot> {
         let words = words.get(..Self::WORDS)?;
         let (magic, rest) = words.split_first()?;

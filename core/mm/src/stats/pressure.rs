@@ -1,17 +1,23 @@
-//! Pressure: for which part of the time threads could not go on for lack of memory, averaged over
-//! 10, 60 and 300 seconds, as the kernel's pressure stall information (kernel/sched/psi.c).
+//! Memory pressure: the share of time in which threads stall for lack of memory, averaged over 10,
+//! 60 and 300 seconds, as in the kernel's pressure stall information (PSI, kernel/sched/psi.c).
 //!
 //! ```text
-//! StallClock (a CPU's)   runs while a thread that was on it stalls: in direct reclaim, held up
-//!                        before one, or in a fault on a page that is on a device
-//! Window (2 s): stalled, of it reclaiming; CPUs and their idle time  -> shares -> Averages
+//! StallClock, per CPU   runs while at least one thread stalls that began its stall on the CPU:
+//!                       in direct reclaim, throttled before it, or in a fault that reads a device
+//! every 2 s   Reading: stall time, CPU time of reclaim in it, CPUs, their idle time
+//!               -> shares of the time since the last Reading -> Averages -> Pressure
 //! ```
-//! some: part of the time of CPUs in use for which a thread stalled; full: for which nothing else
-//! ran there. A CPU is in use if it works, or idles only because a thread stalls. Which CPU a
-//! stalled thread would have used is not known, nor what else ran there meanwhile: so idle time is
-//! first put down to stalls. A thread that reclaims works, but not for the program.
+//! A CPU is in use if it is busy, or idle only because a thread stalls. Pressure has two kinds:
 //!
-//! Locking: clocks are a word of a CPU's own; averages are the caller's to lock.
+//! - some: the share of the time of CPUs in use in which a thread stalled;
+//! - full: the share in which, besides, no thread of the program ran there.
+//!
+//! The manager does not know which CPU a stalled thread would have used, or what ran there
+//! meanwhile. So it attributes idle time to stalls first. CPU time of direct reclaim counts as
+//! full, because the program does not progress in it.
+//!
+//! Locking: a clock consists of atomic words that threads of one CPU use. The caller locks the
+//! averages.
 
 use highwater_units::Nanos;
 use std::sync::atomic::AtomicU64;
@@ -20,18 +26,18 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Time between two updates of the averages (PSI_FREQ).
 pub(crate) const UPDATE: Nanos = Nanos(2_000_000_000);
 
-/// 1 in the averages' fixed point.
+/// 1 in the fixed-point format of the averages (FIXED_1).
 const ONE: u64 = 1 << 11;
-/// What is left of an average after an update: exp(-2 s / 10, 60, 300 s).
+/// The weight of the old average at an update: exp(-2 s / 10, 60, 300 s).
 const DECAYS: [u64; 3] = [1677, 1981, 2034];
 
-/// Bits of a clock's word that count threads; the others are the time of the first one's stall.
+/// Low bits of a clock's word: the number of stalled threads. The others: when the first stalled.
 const COUNT_BITS: u32 = 12;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// Unit of that time, as a power of two of nanoseconds.
+/// log2 of the unit of that time in nanoseconds.
 const UNIT_BITS: u32 = 4;
 
-/// Time for which threads stalled on a CPU: as one, however many they were.
+/// The time in which at least one thread was stalled on a CPU.
 pub(super) struct StallClock {
     word: AtomicU64,
     total: AtomicU64,
@@ -44,18 +50,18 @@ impl StallClock {
         StallClock { word, total, reclaiming }
     }
 
-    /// A thread on the CPU stalls from now on.
+    /// Begins the stall of one more thread.
     pub(super) fn begin(&self, now: Nanos) {
         let change = |word: u64| match word & COUNT {
             0 => Some(now.0 >> UNIT_BITS << COUNT_BITS | 1),
-            // More than the word can count: the stall ends too soon.
+            // The count is full: this thread is not counted, so the clock may stop too early.
             COUNT => None,
             _ => Some(word + 1),
         };
         let _ = self.word.fetch_update(Relaxed, Relaxed, change);
     }
 
-    /// It goes on, having used CPU time for reclaim.
+    /// Ends the stall of one thread, which used `reclaiming` of CPU time for reclaim.
     pub(super) fn end(&self, now: Nanos, reclaiming: Nanos) {
         let before = self.word.fetch_update(Relaxed, Relaxed, |word| Some(word.saturating_sub(1)));
         let word = before.unwrap_or(0);
@@ -66,7 +72,7 @@ impl StallClock {
         self.reclaiming.fetch_add(reclaiming.0, Relaxed);
     }
 
-    /// So far; the present stall included.
+    /// The stall time so far, including the present stall, ns.
     fn total(&self, now: Nanos) -> u64 {
         let word = self.word.load(Relaxed);
         let present = match word & COUNT {
@@ -76,7 +82,7 @@ impl StallClock {
         self.total.load(Relaxed) + present
     }
 
-    /// Adds what it says to `sum`.
+    /// Adds the clock's times to `sum`.
     pub(super) fn add_to(&self, sum: &mut Stalled, now: Nanos) {
         sum.any.0 += self.total(now);
         sum.reclaiming.0 += self.reclaiming.load(Relaxed);
@@ -86,54 +92,55 @@ impl StallClock {
 /// Stall time of all CPUs, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stalled {
-    /// For which threads stalled.
+    /// Time in which at least one thread of the CPU stalled.
     any: Nanos,
-    /// CPU time that they used for reclaim meanwhile.
+    /// CPU time that stalled threads used for reclaim.
     reclaiming: Nanos,
 }
 
-/// What grows, at one time.
+/// The inputs of the averages at one time; all but `cpus` grow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) now: Nanos,
     pub(crate) stalled: Stalled,
-    /// CPUs that threads may use.
+    /// The number of CPUs that threads may use.
     pub(crate) cpus: usize,
-    /// For how long these idled, together.
+    /// Idle time of these CPUs, summed.
     pub(crate) idle: Nanos,
 }
 
-/// Pressure as the kernel shows it.
+/// Pressure of one kind, in the form of /proc/pressure/memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Over 10, 60 and 300 s, in hundredths of a percent.
+    /// Averages over 10, 60 and 300 s, in hundredths of a percent.
     pub averages: [u64; 3],
-    /// Since the manager was started.
+    /// Stall time since the manager started.
     pub total: Nanos,
 }
 
-/// The averages, and when they were updated.
+/// The averages of both kinds, and the reading at their last update.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Averages {
     last: Reading,
-    /// Of some and full, in percent, fixed point.
+    /// By kind (some, full) and period, in percent, fixed point.
     averages: [[u64; 3]; 2],
     totals: [Nanos; 2],
 }
 
 impl Averages {
-    /// From a first reading on.
+    /// Averages of zero, from a first reading on.
     pub(crate) fn new(first: Reading) -> Averages {
         Averages { last: first, ..Averages::default() }
     }
 
-    /// When they should be updated next.
+    /// The time of the next update.
     pub(crate) fn due(&self) -> Nanos {
         Nanos(self.last.now.0 + UPDATE.0)
     }
 
-    /// Takes in what was since the last update. If that is long ago, nothing stalled meanwhile but
-    /// at first: a thread that ends a stall updates averages that are due.
+    /// Adds the time since the last update. After several missed periods, it assigns all stalls to
+    /// the first one: a thread that ends a stall updates averages that are due, so nothing stalled
+    /// later.
     pub(crate) fn update(&mut self, reading: Reading) {
         let last = std::mem::replace(&mut self.last, reading);
         let passed = reading.now.since(last.now);
@@ -152,7 +159,7 @@ impl Averages {
         }
     }
 
-    /// Some and full; totals up to a reading.
+    /// Pressure of both kinds; totals include the time up to `reading`.
     pub(crate) fn pressures(&self, reading: &Reading) -> [Pressure; 2] {
         let since = stalled_for(&self.last, reading);
         [0, 1].map(|kind| Pressure {
@@ -162,7 +169,7 @@ impl Averages {
     }
 }
 
-/// For how much of the time between two readings some, and all, stalled.
+/// The stall time between two readings, by kind.
 fn stalled_for(from: &Reading, to: &Reading) -> [Nanos; 2] {
     let passed = to.now.since(from.now).0;
     let any = to.stalled.any.since(from.stalled.any).0;
@@ -177,7 +184,8 @@ fn stalled_for(from: &Reading, to: &Reading) -> [Nanos; 2] {
     [part(any), part(reclaiming + for_stalls)]
 }
 
-/// The kernel's calc_load: rounds up while it rises, so that it reaches what it is given.
+/// Moves an average towards a sample (calc_load of the kernel). Rounds up while the average rises,
+/// so that it reaches a constant sample.
 fn mix(average: u64, decay: u64, sample: u64) -> u64 {
     let rounding = if sample >= average { ONE - 1 } else { 0 };
     (average * decay + sample * (ONE - decay) + rounding) / ONE
@@ -202,7 +210,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A reading at a second: stalled, reclaiming, of 4 CPUs' idle time, in seconds.
+    /// A reading of 4 CPUs, in seconds: time, stall time, CPU time of reclaim, idle time.
     fn at(second: u64, stalled: u64, reclaiming: u64, idle: u64) -> Reading {
         let [any, reclaiming, idle] =
             [stalled, reclaiming, idle].map(|seconds| Nanos(seconds * SECOND));
@@ -215,13 +223,13 @@ mod tests {
         let parts = |reading: Reading| {
             stalled_for(&at(0, 0, 0, 0), &reading).map(|part| part.0 * 100 / (10 * SECOND))
         };
-        // One thread waits for half of the time, and nothing else is there.
+        // One thread waits for half of the time, and no other runs.
         assert_eq!(parts(at(10, 5, 0, 35)), [50, 50]);
-        // Another thread works meanwhile.
+        // Another thread runs meanwhile.
         assert_eq!(parts(at(10, 5, 0, 25)), [25, 25]);
-        // All CPUs are busy with something else while one thread waits.
+        // All CPUs are busy with other threads while one thread waits.
         assert_eq!(parts(at(10, 10, 0, 0)), [25, 0]);
-        // It reclaims instead of waiting.
+        // The thread reclaims instead of waiting.
         assert_eq!(parts(at(10, 5, 5, 30)), [50, 50]);
         assert_eq!(parts(at(10, 40, 0, 40)), [100, 100]);
         assert_eq!(parts(at(10, 0, 0, 0)), [0, 0]);
@@ -245,7 +253,7 @@ mod tests {
             update(second, second);
         });
         assert_eq!(update(602, 602), [100, 100, 87]);
-        // Never again, seen once: 30 updates are missed but one.
+        // No stall for 60 s, one update: 29 periods were missed.
         assert_eq!(update(662, 602)[..2], [0, 36]);
     }
 

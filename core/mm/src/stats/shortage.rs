@@ -1,24 +1,25 @@
-//! What an allocation saw that failed after everything was tried.
+//! The state of memory at an allocation that failed after all retries.
 
 use highwater_units::Nanos;
 use std::fmt;
 
-/// How memory stood when there was none to be had. Pages of all nodes, each count for itself.
+/// The state of memory at a failed allocation. Counts are sums over all nodes, in pages, read one
+/// after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Rounds of direct reclaim that gained nothing.
+    /// Rounds of direct reclaim that freed nothing.
     pub rounds: u32,
-    /// How long they took.
+    /// The time that these took.
     pub waited: Nanos,
     /// All frames.
     pub frames: u32,
-    /// Frames free.
+    /// Free frames.
     pub free: u32,
-    /// Anonymous pages on lists.
+    /// Anonymous pages on LRU lists.
     pub anon: u32,
-    /// Pages of files on lists.
+    /// Pages of files on LRU lists.
     pub file: u32,
-    /// Pages in threads' hands.
+    /// Isolated pages.
     pub isolated: u32,
     /// Nodes that kswapd has given up on, or that have no kswapd.
     pub kswapd_failing: u32,
@@ -28,17 +29,17 @@ pub struct Shortage {
     pub slots_used: u64,
     /// All swap slots.
     pub slots: u64,
-    /// Slots left that pages may go to: not those of devices without room for them.
+    /// Free slots, without those of devices that have no room.
     pub room: u64,
-    /// Writes that failed meanwhile.
+    /// Writes that failed during these rounds.
     pub write_errors: u64,
-    /// Pages that had been written by then.
+    /// Pages written so far, since the manager started.
     pub written: u64,
 }
 
 impl Shortage {
-    /// Whether writes failed then, or were refused, and none has succeeded since: `written` pages
-    /// have been by now.
+    /// Whether writes failed or were refused at that time, and none has succeeded since. `written`:
+    /// pages written by now.
     pub(crate) fn persists(&self, written: u64) -> bool {
         let refused = self.slots_used + self.room < self.slots;
         (self.write_errors > 0 || refused) && self.written == written
