@@ -49,12 +49,12 @@ pub struct Transfer {
 impl Sim {
     /// Decides what happens to a transfer.
     fn fate(&self, engine: &Engine, io: &Io, direction: Direction) -> Fate {
-        let troubles = self.troubles();
+        let faults = self.injected_faults();
         let fails = match direction {
-            Direction::Read => troubles.strikes(engine, |t| &t.reads),
-            Direction::Write => troubles.strikes(engine, |t| &t.writes),
+            Direction::Read => faults.inject(engine, |t| &t.reads),
+            Direction::Write => faults.inject(engine, |t| &t.writes),
         };
-        let full = direction == Direction::Write && troubles.strikes(engine, |t| &t.full);
+        let full = direction == Direction::Write && faults.inject(engine, |t| &t.full);
         let outcome = match (fails, full) {
             (_, true) => Err(IoError::Full),
             (true, _) => Err(IoError::Failed(EIO)),
@@ -62,16 +62,17 @@ impl Sim {
         };
         let pages = match outcome {
             Ok(()) => io.frames.len(),
-            Err(_) if troubles.strikes(engine, |t| &t.short) => {
+            Err(_) if faults.inject(engine, |t| &t.short) => {
                 engine.draw(io.frames.len() as u64) as usize
             }
             Err(_) => 0,
         };
-        let slow = if troubles.strikes(engine, |t| &t.delays) { 100 } else { 0 };
-        let stall = if troubles.strikes(engine, |t| &t.stalls) { STALL } else { 0 };
-        let early = match direction == Direction::Write && engine.draw(2) == 0 {
-            true => self.contents().with(|c| io.frames.iter().map(|f| c.get(f).clone()).collect()),
-            false => Vec::new(),
+        let slow = if faults.inject(engine, |t| &t.delays) { 100 } else { 0 };
+        let stall = if faults.inject(engine, |t| &t.stalls) { STALL } else { 0 };
+        let early = if direction == Direction::Write && engine.draw(2) == 0 {
+            self.contents().with(|c| io.frames.iter().map(|f| c.get(f).clone()).collect())
+        } else {
+            Vec::new()
         };
         Fate { outcome, pages, delay: slow * self.delay_unit() + stall, early }
     }
@@ -86,9 +87,12 @@ impl Sim {
             engine.sync();
             let begin = engine.now().0;
             let free = device.with(|device| device.carry(begin, slots(io), direction));
-            let page = |pfn: highwater_units::Pfn| match away {
-                true => (costs.copy_page as f64 * costs.remote_factor) as u64,
-                false => self.remote(pfn, costs.copy_page),
+            let page = |pfn: highwater_units::Pfn| {
+                if away {
+                    (costs.copy_page as f64 * costs.remote_factor) as u64
+                } else {
+                    self.remote(pfn, costs.copy_page)
+                }
             };
             engine.charge(costs.io_synchronous + io.frames.iter().map(page).sum::<u64>());
             engine.spin_until(free);
@@ -114,9 +118,10 @@ impl Sim {
     fn wait_for(&self, transfer: &Transfer, batch: &[Io]) {
         let engine = self.engine();
         let now = engine.now().0;
-        match transfer.done > now {
-            true => engine.sleep(Some(transfer.done - now), "a device"),
-            false => engine.sync(),
+        if transfer.done > now {
+            engine.sleep(Some(transfer.done - now), "a device");
+        } else {
+            engine.sync();
         }
         engine.charge(engine.machine.costs.io_complete * batch.len() as u64);
         let Transfer { device, direction, begin, .. } = *transfer;
@@ -136,10 +141,7 @@ impl Sim {
                 let pages = device.with(|device| device.end_read(io));
                 self.contents().with(|contents| {
                     for (at, (pfn, words)) in io.frames.iter().zip(pages).enumerate() {
-                        match at < fate.pages {
-                            true => contents.set(pfn, words),
-                            false => contents.spoil(pfn),
-                        }
+                        if at < fate.pages { contents.set(pfn, words) } else { contents.spoil(pfn) }
                     }
                 });
             }

@@ -65,12 +65,11 @@ impl<T: Send> SimLock<T> {
     /// Joins the queue, or takes the lock. From here on the task is not preempted;
     /// waiters keep their CPUs.
     fn arrive(&self, engine: &Engine) -> Found {
-        let found = self.state.with(|queue| match queue.held {
-            true => {
+        let found = self.state.with(|queue| {
+            if queue.held {
                 queue.waiters.push_back(engine.running_task());
                 Found::Held
-            }
-            false => {
+            } else {
                 queue.held = true;
                 Found::Free(queue.free_at, queue.last)
             }

@@ -34,9 +34,10 @@ impl Sim {
     pub(crate) fn remote(&self, pfn: Pfn, nanos: u64) -> u64 {
         let engine = self.engine();
         let own = engine.machine.node_of(engine.running_cpu());
-        match self.node_of_frame(pfn) == own {
-            true => nanos,
-            false => (nanos as f64 * engine.machine.costs.remote_factor) as u64,
+        if self.node_of_frame(pfn) == own {
+            nanos
+        } else {
+            (nanos as f64 * engine.machine.costs.remote_factor) as u64
         }
     }
 }
@@ -47,9 +48,10 @@ impl Memory for Sim {
     }
 
     fn populate(&self, _: &[Pfn]) -> Result<(), OutOfHostMemory> {
-        match self.troubles().strikes(self.engine(), |troubles| &troubles.populate) {
-            true => Err(OutOfHostMemory),
-            false => Ok(()),
+        if self.injected_faults().inject(self.engine(), |faults| &faults.populate) {
+            Err(OutOfHostMemory)
+        } else {
+            Ok(())
         }
     }
 

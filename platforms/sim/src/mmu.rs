@@ -116,8 +116,8 @@ impl Sim {
 
     /// Takes one page from the program.
     fn unmap_one(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) -> Result<(), Stop> {
-        let troubles = self.troubles();
-        let busy = troubles.strikes(self.engine(), |troubles| &troubles.busy);
+        let faults = self.injected_faults();
+        let busy = faults.inject(self.engine(), |faults| &faults.busy);
         self.spaces().with(|spaces| {
             let page = spaces.page(space, vpn);
             match *page {

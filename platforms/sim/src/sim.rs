@@ -3,9 +3,9 @@
 use crate::contents::Contents;
 use crate::device::Device;
 use crate::engine::{Confined, Engine, Home, TaskId};
+use crate::injected_faults::InjectedFaults;
 use crate::machine::DeviceSpec;
 use crate::page_tables::{Flush, Spaces};
-use crate::troubles::Troubles;
 use crate::vm::Vm;
 use crate::watch::Watch;
 use highwater_platform::{FrameRange, Recency};
@@ -22,7 +22,7 @@ pub struct SimConfig {
     /// How accesses are noticed: as a kernel does, or as userfaultfd has to.
     pub recency: Recency,
     /// What goes wrong.
-    pub troubles: Arc<Troubles>,
+    pub injected_faults: Arc<InjectedFaults>,
 }
 
 /// The simulated platform.
@@ -30,7 +30,7 @@ pub struct Sim {
     home: Home,
     ranges: Vec<FrameRange>,
     recency: Recency,
-    troubles: Arc<Troubles>,
+    injected_faults: Arc<InjectedFaults>,
     contents: Confined<Contents>,
     watch: Confined<Watch>,
     spaces: Confined<Spaces>,
@@ -57,7 +57,7 @@ impl Sim {
             flushes: Confined::new(&home, BTreeMap::new()),
             devices: config.devices.iter().map(device).collect(),
             recency: config.recency,
-            troubles: config.troubles,
+            injected_faults: config.injected_faults,
             ranges,
             home,
         }
@@ -91,8 +91,8 @@ impl Sim {
         &self.devices
     }
 
-    pub(crate) fn troubles(&self) -> &Troubles {
-        &self.troubles
+    pub(crate) fn injected_faults(&self) -> &InjectedFaults {
+        &self.injected_faults
     }
 
     pub(crate) fn recency_kind(&self) -> Recency {

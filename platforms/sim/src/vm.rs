@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Setup {
     /// The machine.
     pub machine: Machine,
-    /// Fixes all that is random: choices of the policy, troubles.
+    /// Seeds every random draw: the policy's choices and the injected faults.
     pub seed: u64,
     /// Which CPU runs next.
     pub policy: Policy,

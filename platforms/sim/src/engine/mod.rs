@@ -158,15 +158,13 @@ impl Engine {
         self.book();
         let mut state = self.state.borrow_mut();
         let (clock, task) = (self.clock.get(), self.task.get());
-        match coroutine.done() {
-            true => state.set_outcome(task, Outcome::Done),
-            false => state.tasks[task.index()].coroutine = Some(coroutine),
+        if coroutine.done() {
+            state.set_outcome(task, Outcome::Done);
+        } else {
+            state.tasks[task.index()].coroutine = Some(coroutine);
         }
         state.tasks[task.index()].phase = self.phase.get();
-        let holds = match self.order.holds_any(task) {
-            true => Holds::Locks,
-            false => Holds::Nothing,
-        };
+        let holds = if self.order.holds_any(task) { Holds::Locks } else { Holds::Nothing };
         state.end(&self.machine, cpu, clock, holds);
     }
 
@@ -398,10 +396,7 @@ impl Engine {
     /// Cost of moving a line, or of handing a lock over, by where it was last.
     pub(crate) fn by_distance(&self, from: CpuId, near: u64, far: u64) -> u64 {
         let socket = |cpu| self.machine.socket_of(cpu);
-        match socket(from) == socket(self.cpu.get()) {
-            true => near,
-            false => far,
-        }
+        if socket(from) == socket(self.cpu.get()) { near } else { far }
     }
 
     pub(crate) fn report(&self) -> Report {

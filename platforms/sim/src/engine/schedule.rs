@@ -20,10 +20,7 @@ impl State {
     /// When the task of a CPU has to give way.
     pub(super) fn turn_end(&self, cpu: CpuId) -> u64 {
         let this = &self.cpus[usize::from(cpu.0)];
-        match this.queue.is_empty() {
-            true => u64::MAX,
-            false => this.turn,
-        }
+        if this.queue.is_empty() { u64::MAX } else { this.turn }
     }
 
     /// Gives a task that can run to a CPU; returns when it runs there, if that is known.
@@ -55,12 +52,11 @@ impl State {
         }
         // New tasks spread over sockets, as the load balancer would in the end.
         let cpus = self.cpus.len();
-        let offset = match started {
-            true => usize::from(last.0),
-            false => {
-                let socket = task.index() % usize::from(machine.sockets);
-                socket * usize::from(machine.cores_per_socket)
-            }
+        let offset = if started {
+            usize::from(last.0)
+        } else {
+            let socket = task.index() % usize::from(machine.sockets);
+            socket * usize::from(machine.cores_per_socket)
         };
         let order = (0..cpus).map(|i| CpuId(((offset + i) % cpus) as u16));
         let mut half = None;

@@ -260,9 +260,10 @@ impl State {
             let other = &self.cpus[usize::from(cpu.0)];
             other.state.is_running() && !(other.spun.0 <= clock && clock < other.spun.1)
         };
-        match machine.sibling_of(cpu).is_some_and(works) {
-            true => (machine.smt_slowdown * 1000.0) as u64,
-            false => 1000,
+        if machine.sibling_of(cpu).is_some_and(works) {
+            (machine.smt_slowdown * 1000.0) as u64
+        } else {
+            1000
         }
     }
 

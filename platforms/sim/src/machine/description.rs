@@ -221,10 +221,8 @@ impl Machine {
     /// The other hardware thread of a CPU's core.
     pub fn sibling_of(&self, cpu: CpuId) -> Option<CpuId> {
         let cores = self.cores() as u16;
-        (self.threads_per_core == 2).then(|| match cpu.0 < cores {
-            true => CpuId(cpu.0 + cores),
-            false => CpuId(cpu.0 - cores),
-        })
+        (self.threads_per_core == 2)
+            .then(|| if cpu.0 < cores { CpuId(cpu.0 + cores) } else { CpuId(cpu.0 - cores) })
     }
 
     /// Memory of all nodes.

@@ -68,9 +68,12 @@ impl Machine {
         let min = kernel_min(full);
         let gap = (min / 4).max(full * SCALE_FACTOR / 10_000);
         let (high, cap) = (min + 2 * gap, memory / HIGH_SHARE);
-        let keep = |frames: u64| match high > cap {
-            true => (u128::from(frames) * u128::from(cap) / u128::from(high)) as u64,
-            false => frames,
+        let keep = |frames: u64| {
+            if high > cap {
+                (u128::from(frames) * u128::from(cap) / u128::from(high)) as u64
+            } else {
+                frames
+            }
         };
         MarkSettings {
             min_free: keep(min) as u32,
