@@ -1,7 +1,7 @@
 //! The swarm: the whole-manager trial on virtual machines that a seed draws, all observers on.
 //!
 //! ```text
-//! seed --> Case::draw   CPUs, costs, frames, devices, policy, injected faults, what users do  case.rs
+//! seed --> Case::draw   CPUs, costs, frames, devices, policy, faults, what users do  case.rs
 //!      \-> run          trial::run on the simulator: contents, lists, slots, watermarks;
 //!                       the simulator's own: frames, slots, lock order, progress
 //! ```
