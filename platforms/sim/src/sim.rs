@@ -13,15 +13,16 @@ use highwater_units::{NodeId, Pfn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a platform on a virtual machine has.
+/// The configuration of a simulated platform.
 pub struct SimConfig {
-    /// Frames of each node; a node without frames has none to give.
+    /// Frames of each node; may be 0.
     pub frames: Vec<u32>,
-    /// Devices: what they are, and how many pages they have.
+    /// The devices and their sizes in pages.
     pub devices: Vec<(DeviceSpec, u32)>,
-    /// How accesses are noticed: as a kernel does, or as userfaultfd has to.
+    /// How accesses are detected: by accessed bits, as in a kernel, or by unmapping, as with
+    /// userfaultfd.
     pub recency: Recency,
-    /// What goes wrong.
+    /// The faults to inject.
     pub injected_faults: Arc<InjectedFaults>,
 }
 
@@ -39,7 +40,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A platform on the machine that `vm` drives.
+    /// A platform on the machine of `vm`.
     pub fn new(vm: &Vm, config: SimConfig) -> Sim {
         let home = Home::new(vm.engine());
         let mut first = Pfn(0);
