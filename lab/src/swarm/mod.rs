@@ -1,7 +1,7 @@
 //! The swarm: the whole-manager trial on virtual machines that a seed draws, all observers on.
 //!
 //! ```text
-//! seed --> Case::draw   CPUs, costs, frames, devices, policy, troubles, what users do  case.rs
+//! seed --> Case::draw   CPUs, costs, frames, devices, policy, faults, what users do  case.rs
 //!      \-> run          trial::run on the simulator: contents, lists, slots, watermarks;
 //!                       the simulator's own: frames, slots, lock order, progress
 //! ```
@@ -13,7 +13,7 @@ mod case;
 pub use case::{Case, Room, Way};
 
 use highwater_mm::{Access, Fault, FaultError, Manager};
-use highwater_sim::{Sim, SimConfig, Stuck, Troubles, Vm, simulate};
+use highwater_sim::{InjectedFaults, Sim, SimConfig, Stuck, Vm, simulate};
 use highwater_testkit::trial::{self, ObjectsPlan, Outcome, Pins, Program, Reach};
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::fmt;
@@ -83,8 +83,8 @@ pub fn run_objects(seed: u64) -> Result<Summary, Stuck> {
     let text = format!("{plan:?}");
     let (frames, recency) = (case.frames.clone(), case.recency);
     let finished = simulate(case.setup(), move |vm| {
-        let troubles = Arc::new(Troubles::default());
-        let sim = Sim::new(vm, SimConfig { frames, devices: Vec::new(), recency, troubles });
+        let injected_faults = Arc::new(InjectedFaults::default());
+        let sim = Sim::new(vm, SimConfig { frames, devices: Vec::new(), recency, injected_faults });
         trial::run_objects(Arc::new(sim), &plan, seed, vm.beat())
     })?;
     let (operations, report) = (finished.result, finished.report);
@@ -108,10 +108,10 @@ impl Summary {
 
 /// The trial of a case, on its platform.
 fn carry_out(vm: &Vm, case: Case) -> Outcome {
-    let Case { seed, frames, devices, recency, troubles, plan, way, room, .. } = case;
-    let troubles = Arc::new(troubles);
-    let calm = troubles.clone();
-    let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
+    let Case { seed, frames, devices, recency, injected_faults, plan, way, room, .. } = case;
+    let injected_faults = Arc::new(injected_faults);
+    let calm = injected_faults.clone();
+    let sim = Sim::new(vm, SimConfig { frames, devices, recency, injected_faults });
     let (beat, calm) = (vm.beat(), move || calm.end());
     match (way, room) {
         (Way::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, calm),
