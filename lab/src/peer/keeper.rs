@@ -59,8 +59,8 @@ pub fn keep(
         Err(reason) => return cgroup.remove().and(Err(reason)),
     };
     let device = swap.as_ref().map(ZramSwap::describe);
-    let told = ready(&Ready { cgroup: cgroup.dir().to_owned(), swap: device });
-    if told.is_ok() {
+    let reported = ready(&Ready { cgroup: cgroup.dir().to_owned(), swap: device });
+    if reported.is_ok() {
         wait_for_close(wanted, plan.at_most);
     }
     // The cgroup first: with its processes gone, swapoff has nothing to bring back. Both are tried.
@@ -85,11 +85,12 @@ fn enough_memory(swap: Bytes) -> Result<(), Unavailable> {
     let read = procfs::Meminfo::current();
     let info = read.map_err(|reason| Unavailable::because("/proc/meminfo", reason))?;
     let available = Bytes(info.mem_available.unwrap_or(info.mem_free));
-    match available.0 / 2 >= swap.0 {
-        true => Ok(()),
-        false => Err(Unavailable(format!(
+    if available.0 / 2 >= swap.0 {
+        Ok(())
+    } else {
+        Err(Unavailable(format!(
             "zram swap of {swap} wants twice that available, and {available} are"
-        ))),
+        )))
     }
 }
 

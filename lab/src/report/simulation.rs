@@ -179,10 +179,7 @@ impl SimulationFigures {
             (Tasks::One, 1) => "1 task".into(),
             (Tasks::One, tasks) => format!("{tasks} tasks"),
         };
-        let devices = match devices.is_empty() {
-            true => "no device".into(),
-            false => devices.join(", "),
-        };
+        let devices = if devices.is_empty() { "no device".into() } else { devices.join(", ") };
         let [memory, swap, set] =
             [conditions.memory_bytes, conditions.swap_bytes, conditions.set_bytes].map(Bytes);
         format!(

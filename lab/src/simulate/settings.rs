@@ -1,7 +1,7 @@
 //! Everything that `--set` can change.
 
 use crate::workload::pattern::Pattern;
-use crate::workload::streams::{Span, Way};
+use crate::workload::streams::{ReadPath, Span};
 use highwater_mm::Config;
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -46,7 +46,7 @@ pub struct Settings {
     /// How many accesses before it is made pmbench says which page it will use.
     pub ahead: usize,
     /// How streams read files.
-    pub way: Way,
+    pub read_path: ReadPath,
     /// What of streams is measured.
     pub span: Span,
     /// Anonymous pages that are in use beside streams, in parts of memory.
@@ -86,7 +86,7 @@ impl Default for Settings {
             set: 2.0,
             warm_up: 0.0,
             ahead: 0,
-            way: Way::Cached,
+            read_path: ReadPath::Cached,
             span: Span::Full,
             anon: 0.0,
             small: false,

@@ -62,9 +62,9 @@ impl Faults {
         // SAFETY: the space is mapped for as long as the manager lives, its faults are served for
         // as long as `_serving` lives, and both outlive the extent.
         let extent = unsafe { Extent::new(base, pages) };
-        let told = Arc::clone(&manager);
+        let prefetcher = Arc::clone(&manager);
         let page = |index| Range { first: Vpn(index), end: Vpn(index + 1) };
-        let extent = extent.telling(move |index| told.prefetch(SPACE, page(index)));
+        let extent = extent.telling(move |index| prefetcher.prefetch(SPACE, page(index)));
         Ok(Faults { extent, _serving: serving, manager })
     }
 }

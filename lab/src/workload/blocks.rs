@@ -12,10 +12,10 @@
 //! manager does. Every word of an object is checked each time that it is drawn, and all at the end.
 //! Threads share the count of deeds, and nothing else.
 
-use super::crew::{Crew, stretch};
 use super::outcome::Failure;
 use super::tally::Tally;
 use super::ticks::Stopwatch;
+use super::workers::{Workers, stretch};
 use super::world::World;
 use super::{Folios, Intent, Service, Target, WORDS};
 use hdrhistogram::Histogram;
@@ -106,30 +106,34 @@ impl BlockFigures {
 /// The first mismatch, or the first page that could not be had.
 pub fn run<S: Folios + Sync>(service: &S, config: &Config) -> Result<BlockFigures, Failure> {
     let (threads, deeds) = (config.threads, AtomicU64::new(0));
-    let crew = Crew::new(service, threads + 1, config.seed);
-    let bench = Bench { service, crew, config, deeds: &deeds };
+    let workers = Workers::new(service, threads + 1, config.seed);
+    let bench = Bench { service, workers, config, deeds: &deeds };
     let set = service.target().pages();
     let own: Vec<_> =
-        (0..threads).map(|seat| Mutex::new(Objects::new(config, set, seat))).collect();
-    // The last seat has no objects.
-    let worker = |seat: usize| own.get(seat).map(|own| Worker::new(&bench, own));
-    bench.crew.on_all_threads("fill", |seat| worker(seat).map_or(Ok(()), |mut w| w.fill()))?;
-    bench.crew.on_all_threads("thin", |seat| {
-        let share = stretch(config.used, seat.min(threads - 1), threads);
-        worker(seat).into_iter().for_each(|mut w| w.thin(share.end - share.start));
+        (0..threads).map(|thread| Mutex::new(Objects::new(config, set, thread))).collect();
+    // The last thread has no objects; it allocates blocks.
+    let worker = |thread: usize| own.get(thread).map(|own| Worker::new(&bench, own));
+    bench
+        .workers
+        .on_all_threads("fill", |thread| worker(thread).map_or(Ok(()), |mut w| w.fill()))?;
+    bench.workers.on_all_threads("thin", |thread| {
+        let share = stretch(config.used, thread.min(threads - 1), threads);
+        worker(thread).into_iter().for_each(|mut w| w.thin(share.end - share.start));
         Ok(())
     })?;
-    let (done, measured) = bench.crew.measure(service, |seat, watch| match worker(seat) {
-        Some(mut worker) => worker.work().map(|()| None),
-        None => bench.ask(watch).map(Some),
-    })?;
+    let (done, measured) =
+        bench.workers.measure(service, |thread, watch| match worker(thread) {
+            Some(mut worker) => worker.work().map(|()| None),
+            None => bench.ask(watch).map(Some),
+        })?;
     bench
-        .crew
-        .on_all_threads("sweep", |seat| worker(seat).map_or(Ok(()), |mut w| w.check_all()))?;
+        .workers
+        .on_all_threads("sweep", |thread| worker(thread).map_or(Ok(()), |mut w| w.check_all()))?;
     let own = own.into_iter().map(|own| own.into_inner().expect("nobody panics with it"));
     let sums = own.map(|own| (own.checked, own.refused));
     let (checked_words, refused) = sums.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
-    let (successes, latency) = done.into_iter().flatten().next().expect("one seat asks");
+    let (successes, latency) =
+        done.into_iter().flatten().next().expect("one thread allocates blocks");
     let nanos = |part| (latency.value_at_quantile(part) as f64 * measured.nanos_per_tick) as u64;
     let gained = |counter| gained(&measured.before, &measured.after, counter);
     let moved_bytes = Bytes::of_pages(gained(Counter::PgMigrateSuccess)).0;
@@ -156,7 +160,7 @@ fn gained(before: &Snapshot, after: &Snapshot, counter: Counter) -> u64 {
 /// One run on one service.
 struct Bench<'a, S: Service> {
     service: &'a S,
-    crew: Crew<'a, S::Target, S::World>,
+    workers: Workers<'a, S::Target, S::World>,
     config: &'a Config,
     /// Of all threads, so far.
     deeds: &'a AtomicU64,
@@ -168,8 +172,8 @@ impl<S: Folios + Sync> Bench<'_, S> {
         let (mut held, mut successes) = (VecDeque::<Pfn>::new(), 0);
         let (mut latency, mut random) = (Tally::new().latency, Prng::new(self.config.seed));
         for attempt in 1..=self.config.attempts {
-            while self.deeds.load(Relaxed) < attempt * DEEDS && !self.crew.failed() {
-                self.crew.world.sleep(Duration::from_micros(20));
+            while self.deeds.load(Relaxed) < attempt * DEEDS && !self.workers.failed() {
+                self.workers.world.sleep(Duration::from_micros(20));
             }
             if held.len() == self.config.held || random.below(FREED_EACH) == 0 {
                 held.pop_front().into_iter().for_each(|first| self.service.free_run(first));
@@ -212,11 +216,11 @@ struct Objects {
 
 impl Objects {
     /// None yet.
-    fn new(config: &Config, set: u64, seat: usize) -> Objects {
-        let chunks = stretch(set / CHUNK, seat, config.threads);
-        let share = stretch(config.filled, seat, config.threads);
+    fn new(config: &Config, set: u64, thread: usize) -> Objects {
+        let chunks = stretch(set / CHUNK, thread, config.threads);
+        let share = stretch(config.filled, thread, config.threads);
         Objects {
-            random: Prng::new(config.seed ^ ((seat as u64 + 1) << 40)),
+            random: Prng::new(config.seed ^ ((thread as u64 + 1) << 40)),
             objects: Vec::new(),
             pages: 0,
             share: share.end - share.start,
@@ -295,7 +299,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
     fn work(&mut self) -> Result<(), Failure> {
         let all = self.bench.config.attempts * DEEDS;
         for _ in 0..all.div_ceil(self.bench.config.threads as u64) {
-            if self.bench.crew.failed() {
+            if self.bench.workers.failed() {
                 break;
             }
             let choices = self.own.objects.len() as u64;
@@ -325,7 +329,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
     /// Writes all words of an object, as a new version.
     fn write(&mut self, object: Object) -> Result<Object, Failure> {
         self.own.versions += 1;
-        let (version, content) = (self.own.versions, self.bench.crew.content);
+        let (version, content) = (self.own.versions, self.bench.workers.content);
         let order = Order(object.order as u8);
         let written =
             self.bench.service.folio(object.first, order, Intent::Write, &mut |page, w| {
@@ -345,7 +349,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
         let read = self.bench.service.folio(first, order, Intent::Read, &mut |page, words| {
             let mut cells = words.iter().enumerate();
             let mut check = |(word, cell): (usize, &AtomicU64)| {
-                self.bench.crew.check(page, word, version..=version, cell.load(Relaxed))
+                self.bench.workers.check(page, word, version..=version, cell.load(Relaxed))
             };
             if found.is_ok() {
                 found = cells.try_for_each(&mut check);

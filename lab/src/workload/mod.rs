@@ -12,14 +12,13 @@
 //! streams: files from end to end, copied page by page or past memory
 //! highalloc: large blocks, while kernels are built; blocks: the same beside objects in an arena
 //! walk:    words at random, each of which decides the next
-//! crew: the threads of each; outcome: what they measured; figures: the same as numbers to print
+//! workers: the threads of each; outcome: what they measured; figures: the same as numbers to print
 //! ```
 //! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
 //! share the target, the history (atomics) and a flag that stops them at the first failure.
 
 pub mod blocks;
 pub mod content;
-mod crew;
 pub mod extent;
 pub mod figures;
 #[cfg(test)]
@@ -36,6 +35,7 @@ pub mod tally;
 mod ticks;
 pub mod usemem;
 pub mod walk;
+mod workers;
 pub mod world;
 
 use highwater_mm::Mobility;
@@ -86,7 +86,7 @@ pub trait Target: Sync {
     fn enter(&self) -> Self::Access<'_>;
 }
 
-/// One thread's way to the pages.
+/// One thread's access to the pages.
 pub trait Access {
     /// A page, held in memory while this lives where the target has to hold it.
     type Page<'a>: Deref<Target = Words>

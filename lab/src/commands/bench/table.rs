@@ -77,7 +77,7 @@ pub(super) fn all(job: &impl Job, all: &Comparison) -> String {
 
 /// What devices of two levels had and did, where there are any.
 fn tiers(figures: &Figures) -> String {
-    let told = |tiers: TierFigures| {
+    let line = |tiers: TierFigures| {
         let rate = |pages| Unit::Rate.show(Some(pages));
         format!(
             "\n\npages in tiers: fast {}, slow {}; written back {}/s, {:.0} to a write, {} failed; \
@@ -91,7 +91,7 @@ fn tiers(figures: &Figures) -> String {
             rate(tiers.slow_reads_per_s),
         )
     };
-    figures.tiers.map_or(String::new(), told)
+    figures.tiers.map_or(String::new(), line)
 }
 
 /// A table of the locks that cost most, where they were asked.
@@ -103,9 +103,9 @@ fn locks(figures: &Figures) -> String {
 fn heading<J: Job>(job: &J) -> String {
     let args = job.common();
     let threads = counted(args.threads.into(), "thread", "threads");
-    let (name, told) = (J::NAME, job.told());
+    let (name, parameters) = (J::NAME, job.parameters());
     format!(
-        "{name}: set {}, memory {}, {threads}, {told}, seed {}",
+        "{name}: set {}, memory {}, {threads}, {parameters}, seed {}",
         args.set, args.memory, args.seed,
     )
 }

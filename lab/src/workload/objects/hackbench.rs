@@ -98,8 +98,8 @@ pub fn run<S: SlabPages, W: World>(
         world,
     };
     let (tasks, times) = (2 * SIDE * config.groups, (config.warm_up, config.time));
-    Ok(measure((slabs, world), tasks, times, &|_| None, |seat, shift, watch| {
-        let (group, role) = (seat / (2 * SIDE), seat % (2 * SIDE));
+    Ok(measure((slabs, world), tasks, times, &|_| None, |thread, shift, watch| {
+        let (group, role) = (thread / (2 * SIDE), thread % (2 * SIDE));
         match role.checked_sub(SIDE) {
             None => kernel.send(group, shift),
             Some(receiver) => kernel.receive(group * SIDE + receiver, shift, watch),
