@@ -9,7 +9,7 @@
 //! time of the run: its share of that, as far as waiting is spinning; past the spinning, what was
 //! slept beside it.
 
-use super::unit::Unit;
+use highwater_command::Unit;
 use highwater_mm::{lock_class, phase};
 use highwater_platform::{LockClass, LockRecord, LockStatistics, Phase};
 use highwater_units::Nanos;

@@ -2,7 +2,7 @@
 
 use super::plot::{Plot, Series};
 use super::simulation::{SimulationFigures, Tasks};
-use super::unit::Unit;
+use highwater_command::Unit;
 use std::fmt::Write;
 
 /// The columns: heading, and what a run says.

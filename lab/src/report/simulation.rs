@@ -7,12 +7,12 @@
 
 use super::latency::{self, LatencyBucket};
 use super::locks::table_of;
-use super::unit::Unit;
 use crate::simulate::experiment::Experiment;
 use crate::simulate::prepare::Conditions;
 use crate::workload::figures::{Figures, SlabFigures, SmallWaits, TaskRates};
 use crate::workload::highalloc::HighallocFigures;
 use crate::workload::outcome::{Measured, Outcome};
+use highwater_command::Unit;
 use highwater_mm::stats::Counter;
 use highwater_sim::Report;
 use highwater_units::{Bytes, Nanos};

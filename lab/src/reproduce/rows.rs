@@ -1,5 +1,6 @@
 //! Published and measured values, side by side.
 
+use highwater_command::value;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -99,8 +100,8 @@ pub fn table(rows: &[Row]) -> String {
     for row in rows {
         let Row { experiment, quantity, unit, role, published, measured, spread } = row;
         let role = role.name();
-        let known = published.map_or("-".into(), shown);
-        let measured = shown(*measured);
+        let known = published.map_or("-".into(), value);
+        let measured = value(*measured);
         let difference = difference(row).unwrap_or_else(|| "-".into());
         let _ = write!(
             text,
@@ -108,17 +109,10 @@ pub fn table(rows: &[Row]) -> String {
              {difference:>12}"
         );
         if let Some([least, most]) = spread {
-            let _ = write!(text, "   {} to {}", shown(*least), shown(*most));
+            let _ = write!(text, "   {} to {}", value(*least), value(*most));
         }
     }
     text
-}
-
-fn shown(value: f64) -> String {
-    match value.abs() {
-        large if large >= 1e5 => format!("{:.0} k", value / 1e3),
-        _ => format!("{value:.2}"),
-    }
 }
 
 fn difference(row: &Row) -> Option<String> {

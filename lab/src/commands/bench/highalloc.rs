@@ -7,7 +7,7 @@
 
 use super::common::{BenchError, Platform, json, name_of, size};
 use clap::{Args, ValueEnum};
-use highwater_lab::report::unit::Unit;
+use highwater_command::Unit;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::blocks::{self, BlockFigures};
 use highwater_mm::Config;

@@ -3,9 +3,9 @@
 use super::job::Job;
 use super::rounds::Comparison;
 use super::subject::Run;
+use highwater_command::Unit;
 use highwater_command::counted;
 use highwater_lab::report::locks::table_of;
-use highwater_lab::report::unit::Unit;
 use highwater_lab::workload::figures::{Figures, TierFigures};
 use highwater_units::Nanos;
 use std::fmt::Write;

@@ -8,7 +8,7 @@
 
 use super::common::{BenchError, Platform, json, name_of, size};
 use clap::Args;
-use highwater_lab::report::unit::Unit;
+use highwater_command::Unit;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::walk::{self, WalkFigures};
 use highwater_mm::Config;

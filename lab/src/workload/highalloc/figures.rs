@@ -1,8 +1,8 @@
 //! What passes were like, as printed and as JSON.
 
 use super::config::Pass;
-use crate::report::unit::Unit;
 use crate::workload::outcome::Measured;
+use highwater_command::Unit;
 use highwater_mm::stats::Counter;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
