@@ -244,7 +244,7 @@ impl Disk {
     fn reap(&mut self, free: &mut Vec<usize>) -> Result<(), DiskError> {
         let done: Vec<(usize, i32)> =
             self.ring.completion().map(|c| (c.user_data() as usize, c.result())).collect();
-        // All are over, whatever the first of them says.
+        // All of them are complete, even if the first one failed.
         let over = |(index, result): &(usize, i32)| {
             let transfer = self.requests[*index].transfer.take().expect("it was in flight");
             (*index, *result, transfer)

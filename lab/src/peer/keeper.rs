@@ -72,9 +72,9 @@ pub fn keep(
 /// Signals that ask to end are for the bench; its end is what counts here.
 fn ignore_signals() -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
-    let nobody_looks = Arc::new(AtomicBool::new(false));
+    let ignored = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGPIPE, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&nobody_looks))?;
+        signal_hook::flag::register(signal, Arc::clone(&ignored))?;
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ fn wait_for_close(wanted: impl AsFd, at_most: Duration) {
     while let Some(left) = at_most.checked_sub(began.elapsed()) {
         let mut polled = [PollFd::new(&wanted, PollFlags::IN)];
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // A signal interrupts the wait: no reason to stop.
+        // A wait that a signal interrupts is repeated.
         let answered = rustix::event::poll(&mut polled, Some(&left));
         if matches!(answered, Ok(1)) && !matches!(rustix::io::read(&wanted, &mut drained), Ok(1..))
         {

@@ -27,7 +27,7 @@ pub enum Workload {
     Streams,
     /// Tasks that map and unmap: objects from slabs.
     Mmap1,
-    /// Groups of tasks that send each other messages: likewise.
+    /// Groups of tasks that send each other messages: objects from slabs.
     Hackbench,
     /// Large blocks, while so many kernels are built.
     Highalloc,

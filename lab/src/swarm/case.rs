@@ -96,9 +96,9 @@ impl Case {
             _ if room == Room::Short => Troubles::draw_harmless(&mut random),
             _ => Troubles::draw(&mut random),
         };
-        let calm = room == Room::Enough && !troubles.any_fatal();
-        plan.failures = if calm { Failures::None } else { Failures::Allowed };
-        plan.latency_max = (calm && policy.is_timed()).then_some(LATENCY_MAX);
+        let faultless = room == Room::Enough && !troubles.any_fatal();
+        plan.failures = if faultless { Failures::None } else { Failures::Allowed };
+        plan.latency_max = (faultless && policy.is_timed()).then_some(LATENCY_MAX);
         let slots = match room {
             Room::Enough => plan.slots(),
             Room::Short => 64 + random.below(plan.pages * 2),

@@ -111,14 +111,14 @@ impl Summary {
 fn carry_out(vm: &Vm, case: Case) -> Outcome {
     let Case { seed, frames, devices, recency, troubles, plan, access_path, room, .. } = case;
     let troubles = Arc::new(troubles);
-    let calm = troubles.clone();
+    let injected = troubles.clone();
     let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
-    let (beat, calm) = (vm.beat(), move || calm.end());
+    let (beat, end_faults) = (vm.beat(), move || injected.end());
     match (access_path, room) {
-        (AccessPath::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, calm),
+        (AccessPath::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, end_faults),
         (AccessPath::Guards, Room::Short) => trial::run_full(sim, Pins, &plan, seed, beat),
         (AccessPath::PageTables, Room::Enough) => {
-            trial::run(sim, Hardware, &plan, seed, beat, calm)
+            trial::run(sim, Hardware, &plan, seed, beat, end_faults)
         }
         (AccessPath::PageTables, Room::Short) => trial::run_full(sim, Hardware, &plan, seed, beat),
     }

@@ -79,7 +79,7 @@ impl Pages {
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// Load this word.
     Load(usize),
     /// Store where the history says this thread stores next in the page.
@@ -115,14 +115,14 @@ impl Stream {
     }
 
     /// The next access: a page, and what to do there.
-    pub fn draw(&mut self) -> (u64, Deed) {
+    pub fn draw(&mut self) -> (u64, Operation) {
         let page = self.pages.draw();
-        let deed = if self.dice.dice(self.read_percent) {
-            Deed::Load(self.words.below(super::WORDS as u64) as usize)
+        let operation = if self.dice.dice(self.read_percent) {
+            Operation::Load(self.words.below(super::WORDS as u64) as usize)
         } else {
-            Deed::Store
+            Operation::Store
         };
-        (page, deed)
+        (page, operation)
     }
 }
 
@@ -186,7 +186,8 @@ mod tests {
         assert_eq!(draw(3, 1), draw(3, 1));
         assert_ne!(draw(3, 1), draw(4, 1));
         assert_ne!(draw(3, 1), draw(3, 2));
-        let loads = draw(3, 0).iter().filter(|(_, deed)| *deed != Deed::Store).count();
+        let loads =
+            draw(3, 0).iter().filter(|(_, operation)| *operation != Operation::Store).count();
         assert!((740..860).contains(&loads), "{loads} of 1000 at 80%");
     }
 }

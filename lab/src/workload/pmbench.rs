@@ -11,7 +11,7 @@
 
 use super::history::{History, NextWrite};
 use super::outcome::{Failure, Outcome};
-use super::pattern::{Deed, Pattern, Stream, ThreadIndex};
+use super::pattern::{Operation, Pattern, Stream, ThreadIndex};
 use super::tally::{Probe, TIMED_EVERY, TIMED_PER_BURST, Tally, Timed, Untimed};
 use super::ticks::Stopwatch;
 use super::workers::Workers;
@@ -41,7 +41,7 @@ pub struct Config {
     pub pattern: Pattern,
     /// Which pages each thread uses.
     pub sharing: Sharing,
-    /// How many accesses before each thread says which page it will use; 0: it does not.
+    /// How many accesses ahead each thread announces its pages for prefetch; 0: none.
     pub ahead: usize,
     /// How long the threads run before that is measured.
     pub warm_up: Duration,
@@ -90,7 +90,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         self.workers.on_all_threads("warm_up", work).map(drop)
     }
 
-    /// Checks every word, when nobody writes.
+    /// Checks every word, after the last write.
     fn sweep(&self) -> Result<Duration, Failure> {
         self.workers.each_page(
             "sweep",
@@ -116,7 +116,7 @@ struct Worker<'a, 'w, T: Target + 'a, W> {
     first: u64,
     stream: Stream,
     /// Drawn and announced for prefetch, but not made yet.
-    soon: VecDeque<(u64, Deed)>,
+    soon: VecDeque<(u64, Operation)>,
     tally: Tally,
     watch: &'w Stopwatch<'w, W>,
 }
@@ -147,15 +147,15 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
         worker
     }
 
-    /// Draws an access and says which page it needs.
+    /// Draws an access and announces its page for prefetch.
     fn look_ahead(&mut self) {
-        let (page, deed) = self.stream.draw();
+        let (page, operation) = self.stream.draw();
         self.access.ahead(self.first + page);
-        self.soon.push_back((page, deed));
+        self.soon.push_back((page, operation));
     }
 
     /// The next access.
-    fn next(&mut self) -> (u64, Deed) {
+    fn next(&mut self) -> (u64, Operation) {
         match self.soon.pop_front() {
             None => self.stream.draw(),
             Some(next) => {
@@ -180,10 +180,10 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
 
     /// One access.
     fn step<P: Probe>(&mut self) -> Result<(), Failure> {
-        let (page, deed) = self.next();
-        match deed {
-            Deed::Load(word) => self.load::<P>(self.first + page, word),
-            Deed::Store => self.store::<P>(self.first + page),
+        let (page, operation) = self.next();
+        match operation {
+            Operation::Load(word) => self.load::<P>(self.first + page, word),
+            Operation::Store => self.store::<P>(self.first + page),
         }
     }
 

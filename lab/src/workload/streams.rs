@@ -7,7 +7,7 @@
 //!           Direct  a block at a time from the device into the task's own memory    O_DIRECT
 //! Span::Filling  from the first block until pages are looked for to reclaim
 //!      Full      from then on: warm-up, measured time
-//!      Timed     warm-up, measured time, whatever memory is like: where nobody can be asked
+//!      Timed     warm-up, measured time, whatever memory is like: where counters are missing
 //! ```
 //! Beside them, where asked for: tasks whose anonymous pages are in use all the time, and a small
 //! task that needs a page now and then, whose waits are recorded.
@@ -260,8 +260,8 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         Until { time: self.config.time, scanning, phase: 3 }
     }
 
-    /// Whether a phase is over, for a task that looks now and then. The first one looks for all
-    /// whether pages are reclaimed: counters of all CPUs are not asked for nothing.
+    /// Whether a phase is over, for a task that looks now and then. The first task checks
+    /// for all whether pages are reclaimed, because the check sums the counters of all CPUs.
     fn is_over(&self, thread: usize, watch: &Stopwatch<'_, W>, until: &Until) -> bool {
         if thread == 0 && until.scanning == Scanning::Ends && (self.scanned)() > 0 {
             self.ended.store(until.phase, Relaxed);
@@ -317,7 +317,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         Ok(Done::Streamed(tally, Pass { bytes, time: own.elapsed() }))
     }
 
-    /// Reads a block page by page, or as far as time allows; returns how many pages.
+    /// Reads a block page by page, until time is up; returns how many pages.
     fn read(
         &self,
         access: &mut T::Access<'_>,
@@ -416,7 +416,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         Ok(Done::Waited(waits))
     }
 
-    /// Checks every word of the anonymous pages, when nobody streams.
+    /// Checks every word of the anonymous pages, after the last stream.
     fn sweep(&self, filled: bool) -> Result<Duration, Failure> {
         let (anon, threads) = (self.config.layout.anon(), self.workers.threads);
         if !filled {

@@ -126,7 +126,7 @@ impl<T: Target, W: World> Usemem<'_, T, W> {
         Ok(Some(fill))
     }
 
-    /// Checks every word, when nobody writes.
+    /// Checks every word, after the last write.
     fn sweep(&self) -> Result<Duration, Failure> {
         let workers = &self.workers;
         workers.each_page(

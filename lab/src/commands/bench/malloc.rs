@@ -6,7 +6,7 @@
 //!                         highwater  run ... -- bench malloc-load               /
 //! with --memory           run --memory M ... -- bench malloc-load [--library ...]   all but glibc
 //! ```
-//! Without --memory the budget of ours is larger than what is used, so nobody is short of memory.
+//! Without --memory the budget of ours is larger than what is used, so no run is short of memory.
 //! With it all are served by the same manager, and its report says how many pages were read back.
 
 mod figures;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Operations of a load, without and with --memory.
 const OPERATIONS: [u64; 2] = [4_000_000, 200_000];
-/// Budget of ours where nobody is to be short of memory, beside four times the set.
+/// Budget of ours without --memory, beside four times the set.
 const AMPLE: u64 = 256 << 20;
 /// Where libraries of Debian and others are.
 const DIRECTORIES: [&str; 4] =

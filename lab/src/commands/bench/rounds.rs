@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub(super) struct Comparison {
     /// Highwater's median round.
     pub(super) ours: Run,
-    /// The peers', in the order asked for.
+    /// The peers', in the order of the command line.
     pub(super) peers: Vec<PeerRun>,
     /// How often all ran.
     rounds: u32,
@@ -47,7 +47,7 @@ pub(super) struct PeerRun {
     accesses_ratio: f64,
     /// Pages read per second, ours / peer; none if the peer read none.
     pages_in_ratio: Option<f64>,
-    /// Bytes written per second, likewise.
+    /// Bytes written per second, ours / peer; none if the peer wrote none.
     swap_out_ratio: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ impl PeerRun {
     }
 }
 
-/// Runs all as often as asked.
+/// Runs all, `--rounds` times.
 pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, BenchError> {
     let mut rounds = Rounds { ours: Vec::new(), peers: vec![Vec::new(); peers.len()] };
     let mut conditions = Vec::new();
@@ -208,7 +208,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, BenchError> {
 
 /// What surrounds the peer.
 enum Stage {
-    /// Nothing, for a reason worth saying or not.
+    /// Nothing; the reason, if it is to be reported.
     Bare(Option<String>),
     /// What a keeper holds.
     Kept { keeper: Keeper, ready: Ready, limit: Bytes },
@@ -294,7 +294,7 @@ impl Keeper {
         option("--at-most", at_most.as_secs());
         zram.into_iter().for_each(|size| option("--zram", size.0));
         let mut command = piped(&this_program()?, line);
-        // A group of its own: a SIGKILL to ours must not take away who undoes things.
+        // A group of its own: a SIGKILL to ours must not end the process that undoes the set-up.
         command.stdin(Stdio::piped()).process_group(0);
         let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;
         let wanted = process.stdin.take().expect("piped");
@@ -306,14 +306,14 @@ impl Keeper {
         match answer.map_err(|e| failed(e.to_string()))? {
             Ok(ready) => Ok(Ok((keeper, ready))),
             Err(reason) => {
-                // It has undone what there was, and says 2.
+                // It has undone its set-up; its exit status is 2.
                 let _ = keeper.stop();
                 Ok(Err(reason))
             }
         }
     }
 
-    /// Has it undo all.
+    /// Makes it undo the set-up.
     fn stop(mut self) -> Result<(), BenchError> {
         drop(self.wanted);
         let status =

@@ -24,7 +24,7 @@ pub(super) struct Run {
     pub(super) figures: Figures,
 }
 
-/// Runs the workload on the platform asked for.
+/// Runs the workload on the platform of the command line.
 pub(super) fn run(job: &impl Job) -> Result<Run, BenchError> {
     let args = job.common();
     if let Some(dir) = &args.join_cgroup {

@@ -10,7 +10,7 @@ use highwater_lab::workload::figures::{Figures, TierFigures};
 use highwater_units::Nanos;
 use std::fmt::Write;
 
-/// Rows of a lock table: what is waited for or held least says nothing.
+/// Rows of a lock table: the locks with the most wait and hold time.
 const LOCK_ROWS: usize = 10;
 
 /// A row: its name, its unit, and the figure, where there is one.
@@ -94,7 +94,7 @@ fn tiers(figures: &Figures) -> String {
     figures.tiers.map_or(String::new(), line)
 }
 
-/// A table of the locks that cost most, where they were asked.
+/// A table of the locks that cost most, where locks were measured.
 fn locks(figures: &Figures) -> String {
     let table = |rows: &Vec<_>| table_of(rows, Nanos(figures.cpu_ns), LOCK_ROWS);
     figures.locks.as_ref().map_or(String::new(), |rows| format!("\n\n{}\n", table(rows)))

@@ -22,7 +22,7 @@ pub(super) struct Bench<'a, S: Service> {
 
 /// A kernel tree; each thread has its own.
 pub(super) fn lock(kernel: &Mutex<Kernel>) -> MutexGuard<'_, Kernel> {
-    kernel.try_lock().expect("one thread uses it at a time")
+    kernel.try_lock().expect("only its thread locks it")
 }
 
 /// The kind of a page of the files, before it is written.

@@ -35,7 +35,7 @@ pub struct ScannerFigures {
 pub struct PassFigures {
     /// Its name.
     pub name: String,
-    /// Blocks that were asked for.
+    /// Attempts to allocate a block.
     pub attempts: u64,
     /// Blocks that there were.
     pub successes: u64,

@@ -27,7 +27,7 @@ impl<S: Arena + Sync> Bench<'_, S> {
         Ok(passes)
     }
 
-    /// Asks for one block after the other; keeps them to the end.
+    /// Allocates blocks one after the other, and holds them to the end.
     fn pass(&self, watch: &Stopwatch<'_, S::World>) -> Pass {
         let before = self.service.counters();
         let (mut latency, mut blocks) = (Tally::new().latency, Vec::new());
@@ -55,7 +55,7 @@ impl<S: Arena + Sync> Bench<'_, S> {
         self.wait(self.config.interval * PAUSE);
     }
 
-    /// Sleeps, as long as nobody fails.
+    /// Sleeps, unless a thread fails.
     fn wait(&self, time: Duration) {
         let watch = Stopwatch::start(self.workers.world);
         while watch.elapsed() < time && !self.workers.failed() {

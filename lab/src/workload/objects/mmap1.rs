@@ -152,7 +152,7 @@ impl<S: SlabPages, W: World> Kernel<'_, S, W> {
         self.slabs.free_deferred(object).expect("it is in use");
     }
 
-    /// The first CPU after the end of a grace period says so; each frees what has expired.
+    /// The first CPU after a grace period marks its end; each CPU frees its expired objects.
     fn tick(&self, now: Nanos) {
         let due = now.0 / self.config.grace.0;
         let ended = self.ended.load(Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! churn               one thread       replaces objects of its array at random
-//! larson              threads          likewise; then new threads take over each other's arrays
-//! mixed               threads          likewise, 16 bytes to 32 KiB
+//! larson              threads          as churn; then new threads take over each other's arrays
+//! mixed               threads          as churn, 16 bytes to 32 KiB
 //! producer-consumer   pairs            one makes objects, the other frees the oldest
 //! ```
 //! An operation is a malloc and a free. Arrays are filled before the time is taken, so as many
@@ -131,7 +131,7 @@ impl Sizes {
 impl LoadArgs {
     /// Carries it out.
     pub(in crate::commands::bench) fn run(&self) -> Result<LoadFigures, BenchError> {
-        // One that hangs ends with who started it.
+        // A load that hangs is killed when its parent ends.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let base_bytes = memory()?.0;
         let began = cpu_time();
@@ -285,7 +285,7 @@ impl Worker<'_> {
         for _ in 0..batches {
             let batch = (0..BATCH).map(|_| self.make()).collect::<Result<_, _>>()?;
             if to.send(batch).is_err() {
-                // The consumer has found something wrong, and says so.
+                // The consumer has found wrong contents and reports them.
                 break;
             }
         }
