@@ -247,10 +247,7 @@ impl<P: Platform> Manager<P> {
 
     /// Refuses pages that a space never had: there are no entries for them.
     fn expect_inside(&self, space: SpaceId, vpn: Vpn) -> Result<(), FaultError> {
-        match vpn.0 < self.space(space).pages() {
-            true => Ok(()),
-            false => Err(FaultError::BeyondEnd),
-        }
+        if vpn.0 < self.space(space).pages() { Ok(()) } else { Err(FaultError::BeyondEnd) }
     }
 
     /// Refuses to change pages that can never be written.
@@ -258,9 +255,10 @@ impl<P: Platform> Manager<P> {
         let Backing::File { device } = self.space(space).backing() else { return Ok(()) };
         let info = self.machine.swap.info(device);
         let whole = info.is_some_and(|info| info.read_only);
-        match whole || self.space(space).access() == FileAccess::Read {
-            true => Err(FaultError::ReadOnly),
-            false => Ok(()),
+        if whole || self.space(space).access() == FileAccess::Read {
+            Err(FaultError::ReadOnly)
+        } else {
+            Ok(())
         }
     }
 

@@ -12,7 +12,7 @@ use crate::workload::outcome::{Failure, Outcome};
 use crate::workload::pmbench::{self, Config as Pmbench, Sharing};
 use crate::workload::streams::{self, Config as Streams};
 use crate::workload::usemem::{self, Config as Usemem, Kind};
-use highwater_sim::{Finished, Limits, Setup, Sim, SimConfig, Trace, Troubles, Vm, simulate};
+use highwater_sim::{Finished, InjectedFaults, Limits, Setup, Sim, SimConfig, Trace, Vm, simulate};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -62,8 +62,8 @@ fn carry_out(vm: &Vm, experiment: &Experiment, prepared: Prepared) -> Result<Out
     }
     let recency = experiment.settings.recency;
     let Prepared { frames, config, devices, rooms, files, .. } = prepared;
-    let troubles = Arc::new(Troubles::default());
-    let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
+    let injected_faults = Arc::new(InjectedFaults::default());
+    let sim = Sim::new(vm, SimConfig { frames, devices, recency, injected_faults });
     write_files(&sim, &files, experiment.seed);
     let subject = Simulated::start(vm, sim, config, &rooms);
     let subject = subject.expect("settings and spaces were checked, and virtual threads abound");

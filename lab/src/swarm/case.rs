@@ -3,7 +3,7 @@
 use crate::machines;
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
-use highwater_sim::{Limits, Policy, Setup, Traced, Troubles};
+use highwater_sim::{InjectedFaults, Limits, Policy, Setup, Traced};
 use highwater_testkit::trial::{Failures, LARGE_FRAMES_MIN, Plan};
 use highwater_units::{LARGE_PAGES, Nanos, Prng};
 use std::fmt;
@@ -58,7 +58,7 @@ pub struct Case {
     /// Whether there is room for all.
     pub room: Room,
     /// Faults to inject.
-    pub troubles: Troubles,
+    pub injected_faults: InjectedFaults,
     /// What the users do.
     pub plan: Plan,
 }
@@ -90,13 +90,13 @@ impl Case {
             Room::Enough => 4000 / plan.threads,
             Room::Short => 200 / plan.threads,
         };
-        let troubles = match random.below(4) {
-            0 => Troubles::default(),
-            1 => Troubles::draw_harmless(&mut random),
-            _ if room == Room::Short => Troubles::draw_harmless(&mut random),
-            _ => Troubles::draw(&mut random),
+        let injected_faults = match random.below(4) {
+            0 => InjectedFaults::default(),
+            1 => InjectedFaults::draw_harmless(&mut random),
+            _ if room == Room::Short => InjectedFaults::draw_harmless(&mut random),
+            _ => InjectedFaults::draw(&mut random),
         };
-        let faultless = room == Room::Enough && !troubles.any_fatal();
+        let faultless = room == Room::Enough && !injected_faults.any_fatal();
         plan.failures = if faultless { Failures::None } else { Failures::Allowed };
         plan.latency_max = (faultless && policy.is_timed()).then_some(LATENCY_MAX);
         let slots = match room {
@@ -122,7 +122,7 @@ impl Case {
             recency,
             access_path,
             room,
-            troubles,
+            injected_faults,
             plan,
         }
     }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(kinds(|case| case.access_path as u64), 2);
         assert_eq!(kinds(|case| case.room as u64), 2);
         assert_eq!(kinds(|case| u64::from(case.recency == Recency::Unmapping)), 2);
-        assert_eq!(kinds(|case| u64::from(case.troubles.any_fatal())), 2);
+        assert_eq!(kinds(|case| u64::from(case.injected_faults.any_fatal())), 2);
         assert!(kinds(|case| case.machine.cpus() as u64) > 10);
     }
 

@@ -13,7 +13,7 @@ mod case;
 pub use case::{AccessPath, Case, Room};
 
 use highwater_mm::{Access, Fault, FaultError, Manager};
-use highwater_sim::{Sim, SimConfig, Stuck, Troubles, Vm, simulate};
+use highwater_sim::{InjectedFaults, Sim, SimConfig, Stuck, Vm, simulate};
 use highwater_testkit::trial::{self, ObjectsPlan, Outcome, Pins, Program, Reach};
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::fmt;
@@ -84,8 +84,8 @@ pub fn run_objects(seed: u64) -> Result<Summary, Stuck> {
     let text = format!("{plan:?}");
     let (frames, recency) = (case.frames.clone(), case.recency);
     let finished = simulate(case.setup(), move |vm| {
-        let troubles = Arc::new(Troubles::default());
-        let sim = Sim::new(vm, SimConfig { frames, devices: Vec::new(), recency, troubles });
+        let injected_faults = Arc::new(InjectedFaults::default());
+        let sim = Sim::new(vm, SimConfig { frames, devices: Vec::new(), recency, injected_faults });
         trial::run_objects(Arc::new(sim), &plan, seed, vm.beat())
     })?;
     let (operations, report) = (finished.result, finished.report);
@@ -109,10 +109,11 @@ impl Summary {
 
 /// The trial of a case, on its platform.
 fn carry_out(vm: &Vm, case: Case) -> Outcome {
-    let Case { seed, frames, devices, recency, troubles, plan, access_path, room, .. } = case;
-    let troubles = Arc::new(troubles);
-    let injected = troubles.clone();
-    let sim = Sim::new(vm, SimConfig { frames, devices, recency, troubles });
+    let Case { seed, frames, devices, recency, injected_faults, plan, access_path, room, .. } =
+        case;
+    let injected_faults = Arc::new(injected_faults);
+    let injected = injected_faults.clone();
+    let sim = Sim::new(vm, SimConfig { frames, devices, recency, injected_faults });
     let (beat, end_faults) = (vm.beat(), move || injected.end());
     match (access_path, room) {
         (AccessPath::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, end_faults),

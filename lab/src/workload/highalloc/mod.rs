@@ -9,8 +9,8 @@
 //! ```
 //! A unit reads sources, keeps kernel memory for the files that it opened, starts a compiler that
 //! writes its memory, works, finds there what it wrote, writes an object and ends: all of its
-//! memory is freed. A pass tries to allocate as many blocks of 2 MiB as 95 % of memory would be, and
-//! keeps what it gets until its end.
+//! memory is freed. A pass tries to allocate as many blocks of 2 MiB as 95 % of memory would be,
+//! and keeps what it gets until its end.
 //!
 //! Contents are checked as they are used: of sources some words, of compilers' pages and objects
 //! the word that was written. Builds share nothing but the flag that ends them, and how many still
