@@ -25,9 +25,9 @@ fn simulate(args: &[&str]) -> String {
 fn lab(subcommand: &str, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let Output { status, stdout, stderr } = command.arg(subcommand).args(args).output().unwrap();
-    let told = String::from_utf8(stderr).unwrap();
-    assert!(status.success(), "{status}: {told}");
-    assert_eq!(told, "");
+    let errors = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{status}: {errors}");
+    assert_eq!(errors, "");
     String::from_utf8(stdout).unwrap()
 }
 

@@ -76,7 +76,7 @@ impl Swarm {
                 scope.spawn(|| shared.work());
             });
         });
-        shared.tell(began.elapsed())
+        shared.print_sums(began.elapsed())
     }
 }
 
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// Prints the sums, unless a run has failed.
-    fn tell(&self, took: Duration) -> ExitCode {
+    fn print_sums(&self, took: Duration) -> ExitCode {
         if self.failed.load(Relaxed) {
             return ExitCode::FAILURE;
         }

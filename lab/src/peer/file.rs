@@ -1,4 +1,4 @@
-//! A file on a disk that nobody else can open.
+//! An unnamed file on a disk, which no other process can open.
 
 use super::Unavailable;
 use highwater_units::Bytes;

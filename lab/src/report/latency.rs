@@ -5,8 +5,8 @@
 //!   16.4 us       32.8 us     30.11%  ###############
 //! ```
 
-use super::unit::Unit;
 use hdrhistogram::Histogram;
+use highwater_command::Unit;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;

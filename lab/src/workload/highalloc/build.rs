@@ -47,17 +47,17 @@ pub(super) struct Build<'a, S: Arena + 'a> {
 }
 
 impl<'a, S: Arena + Sync> Build<'a, S> {
-    /// Build `seat`.
-    pub(super) fn new(bench: &'a Bench<'a, S>, seat: usize) -> Build<'a, S> {
+    /// The build of `thread`.
+    pub(super) fn new(bench: &'a Bench<'a, S>, thread: usize) -> Build<'a, S> {
         let layout = &bench.config.layout;
         Build {
             bench,
             access: bench.service.target().enter(),
-            kernel: lock(&bench.kernels[seat]),
-            random: Prng::new(bench.config.seed ^ (seat as u64 + 1) << 48),
-            sources: layout.sources(seat),
-            objects: layout.objects(seat),
-            compiler: layout.compiler(seat),
+            kernel: lock(&bench.kernels[thread]),
+            random: Prng::new(bench.config.seed ^ (thread as u64 + 1) << 48),
+            sources: layout.sources(thread),
+            objects: layout.objects(thread),
+            compiler: layout.compiler(thread),
             units: 0,
             read: 0,
             written: 0,
@@ -81,7 +81,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
 
     /// Compiles until the builds are ended, or one fails.
     pub(super) fn work(mut self) -> Result<Tally, Failure> {
-        while !self.bench.ending.load(Relaxed) && !self.bench.crew.failed() {
+        while !self.bench.ending.load(Relaxed) && !self.bench.workers.failed() {
             self.unit()?;
         }
         self.kernel.forget(self.bench.service);
@@ -120,7 +120,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
                 let again = self.compiler.start + self.random.below(page + 1);
                 self.load(again, version)?;
                 self.bench.service.work(Nanos(self.bench.config.work.0 * BURST));
-                if self.bench.crew.failed() {
+                if self.bench.workers.failed() {
                     return Ok(());
                 }
             }
@@ -147,7 +147,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
     fn store(&mut self, page: u64, version: u32) -> Result<(), Failure> {
         let words = self.access.page(page, Intent::Write).map_err(Failure::Denied)?;
         let word = word_of_version(version);
-        words[word].store(self.bench.crew.content.value(page, word, version), Relaxed);
+        words[word].store(self.bench.workers.content.value(page, word, version), Relaxed);
         self.tally.stores += 1;
         Ok(())
     }
@@ -159,7 +159,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
         let found = words[word].load(Relaxed);
         drop(words);
         self.tally.loads += 1;
-        self.bench.crew.check(page, word, version..=version, found)
+        self.bench.workers.check(page, word, version..=version, found)
     }
 
     /// Reads the next page of sources, as read(2) does.
@@ -170,7 +170,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
         let mut see = |words: &Words| seen = source_word(page, words);
         self.access.copy(page, &mut see).map_err(Failure::Denied)?;
         self.tally.loads += 1;
-        let (content, (word, found)) = (self.bench.crew.content, seen);
+        let (content, (word, found)) = (self.bench.workers.content, seen);
         let kind = kind_of(page);
         let expected = word_of(content, kind, word);
         if found == expected {

@@ -54,16 +54,16 @@ fn measure<S: SlabPages, W: World>(
         let now = Seen { cpu: world.cpu_use(), locks };
         place.set(now).unwrap_or_else(|_| unreachable!("one looks on"));
     };
-    let seat = |seat: usize| {
-        if seat < threads {
-            return Some(body(seat, shift, &watch));
+    let thread = |thread: usize| {
+        if thread < threads {
+            return Some(body(thread, shift, &watch));
         }
         look(shift.warm, &seen[0]);
         look(shift.end, &seen[1]);
         None
     };
-    let home = |seat: usize| if seat < threads { node(seat) } else { None };
-    let tallies = world.on_threads_of(threads + 1, TASK, &home, &seat);
+    let home = |thread: usize| if thread < threads { node(thread) } else { None };
+    let tallies = world.on_threads_of(threads + 1, TASK, &home, &thread);
     let [before, after] = seen.map(|seen| seen.into_inner().expect("it was looked at"));
     slabs.verify();
     let measured = Measured {
