@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// A machine of four CPUs, small enough for a test, from one of ours.
+/// A machine of four CPUs, small enough for a test.
 fn small_machine(dir: &tempfile::TempDir) -> String {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/machines/xeon-48c-2-ramdisks.toml");
     let text = std::fs::read_to_string(source).unwrap();

@@ -77,7 +77,7 @@ enum Workload {
     Mmap1,
     /// Groups of 40 tasks that send each other messages: likewise. --tasks says how many groups
     Hackbench,
-    /// Large blocks, while so many kernels are built (stress-highalloc)
+    /// Large blocks, while that many kernels are built (stress-highalloc)
     Highalloc,
 }
 

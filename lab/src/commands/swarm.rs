@@ -81,7 +81,7 @@ impl Swarm {
 }
 
 impl Shared {
-    /// Runs seeds until there are no more, or one has failed.
+    /// Runs seeds until none is left or one has failed.
     fn work(&self) {
         while let Some(seed) = self.take() {
             thread::scope(|scope| {

@@ -29,7 +29,7 @@ pub const DEPTH: usize = 64;
 /// What is transferred while it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Pages at random, for so long.
+    /// Pages at random, for this time.
     ReadRandom(Duration),
     /// All pages once, in runs as long as Highwater's.
     ReadSequential,

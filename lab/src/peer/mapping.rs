@@ -106,7 +106,7 @@ fn length(len: Bytes) -> Result<usize, Unavailable> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: ours, and nothing borrows the extent any more.
+        // SAFETY: this value owns the mapping, and nothing borrows the extent any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

@@ -21,7 +21,7 @@ pub struct LatencyBucket {
     pub from_ns: u64,
     /// Below this many.
     pub below_ns: u64,
-    /// How many took so long.
+    /// Accesses whose latency lies in the bucket.
     pub count: u64,
 }
 

@@ -59,7 +59,7 @@ pub struct SimulationFigures {
 /// How a heading describes the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tasks {
-    /// How many the run had.
+    /// The number of tasks.
     One,
     /// That there are more runs.
     Several,

@@ -29,7 +29,7 @@ pub enum Workload {
     Mmap1,
     /// Groups of tasks that send each other messages: objects from slabs.
     Hackbench,
-    /// Large blocks, while so many kernels are built.
+    /// Large blocks, while that many kernels are built.
     Highalloc,
 }
 
@@ -92,7 +92,7 @@ pub struct Experiment {
 pub enum RunError {
     /// The experiment cannot be made: what is wrong, and what to do.
     Setup(BadSetting),
-    /// Contents were wrong, or a page could not be had.
+    /// Contents were wrong, or a page could not be accessed.
     Failed(Failure),
     /// The simulation did not come to its end.
     Stuck(Stuck),

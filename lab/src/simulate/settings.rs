@@ -13,7 +13,7 @@ use std::fmt;
 pub enum Scale {
     /// A 64th, or less so that memory is at most 1 GiB, where the machine allows it.
     Auto,
-    /// One part in so many.
+    /// One part in N.
     By(u64),
 }
 

@@ -49,7 +49,7 @@ pub struct Case {
     pub devices: Vec<(DeviceSpec, u32)>,
     /// Which CPU runs next.
     pub policy: Policy,
-    /// One shared access in so many is held up; 0: none is.
+    /// One shared access in this many is delayed; 0: none.
     pub holdups: u64,
     /// How accesses are noticed.
     pub recency: Recency,

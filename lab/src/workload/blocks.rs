@@ -36,7 +36,7 @@ const CHUNK: u64 = 512;
 const ORDERS: usize = 10;
 /// Operations of all threads between two attempts.
 const OPERATIONS: u64 = 128;
-/// Before one in so many attempts the oldest block is freed.
+/// One attempt in this many frees the oldest block first.
 const FREED_EACH: u64 = 4;
 /// Of 100 operations, how many rewrite an object, and how many free one.
 const WRITES: u64 = 10;
@@ -232,8 +232,8 @@ impl Objects {
         }
     }
 
-    /// A place for a new object, of an order up to `most`, so that there are as many pages of each;
-    /// none if there are enough.
+    /// A place for a new object of an order up to `most`, drawn so that each order gets as many
+    /// pages; none if the share is used up.
     fn place(&mut self, most: usize) -> Option<Object> {
         let left = self.share.saturating_sub(self.pages).checked_ilog2()? as usize;
         let order = self.random.next_u64().trailing_zeros() as usize % ORDERS;
@@ -284,7 +284,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
         Ok(())
     }
 
-    /// Frees objects until there are no more than so many pages.
+    /// Frees objects until at most `share` pages are left.
     fn thin(&mut self, share: u64) {
         self.own.share = share;
         while self.own.pages > share {

@@ -155,11 +155,11 @@ impl Figures {
 pub struct SmallWaits {
     /// How many pages it needed.
     pub pages: u64,
-    /// Half of them it had within this.
+    /// Median time to get a page.
     pub p50_ns: u64,
-    /// 99 % of them.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// All of them.
+    /// The longest wait.
     pub max_ns: u64,
 }
 

@@ -62,7 +62,7 @@ pub enum Intent {
     Write,
 }
 
-/// A page could not be had: memory and swap are full, or a device failed. The text is one line.
+/// A page could not be accessed: memory and swap are full, or a device failed. Shown as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied(pub String);
 

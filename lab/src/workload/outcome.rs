@@ -17,7 +17,7 @@ use std::time::Duration;
 pub enum Failure {
     /// Memory did not hold what was written.
     Mismatch(Mismatch),
-    /// A page could not be had.
+    /// A page could not be accessed.
     Denied(Denied),
 }
 

@@ -54,7 +54,7 @@ pub struct Config {
 /// Runs pmbench on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure> {
     let workers = Workers::new(service, config.threads, config.seed);
     let (pages, threads) = (workers.target.pages(), config.threads);

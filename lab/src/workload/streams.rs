@@ -35,7 +35,7 @@ use std::time::Duration;
 pub const BLOCK_PAGES: u64 = 1024;
 /// Bytes that a simulator keeps for each page of a file: slot, entry, page table.
 pub const BOOKS_BYTES: u64 = 64;
-/// Kinds of pages in files: a page taken for another is found but for one in so many.
+/// Kinds of pages in files: a page taken for another is found except for one in this many.
 pub const KINDS: u64 = 4093;
 /// Words of a file's page that are checked when it is read.
 const CHECKED_WORDS: u64 = 4;
@@ -119,7 +119,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// Pages that a small task may come to need in a run of so long, in each of three phases.
+/// Pages that a small task may come to need in a run of this length, in each of three phases.
 pub fn small_pages(time: Duration) -> u64 {
     3 * (time.as_micros() as u64 / SMALL_MICROS + 100)
 }
@@ -137,7 +137,7 @@ pub fn word_of(content: Content, kind: u64, word: usize) -> u64 {
 /// Runs streams on the files and the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Service + Sync>(service: &S, config: &Config) -> Result<Outcome, Failure> {
     let Config { threads, layout, .. } = *config;
     let beside = if layout.anon_pages > 0 { ANON_TASKS } else { 0 };
@@ -389,8 +389,8 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         Ok(Done::Beside(turns))
     }
 
-    /// Needs a page now and then: how long does that take? A write to a new page, or to one that it
-    /// has, once there are no more.
+    /// Writes to a new page now and then and records the latency, until the phase is over or no new
+    /// page is left.
     fn need_pages(
         &self,
         thread: usize,

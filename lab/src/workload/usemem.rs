@@ -36,10 +36,10 @@ const BURST: u64 = (TIMED_EVERY * TIMED_PER_BURST) as u64;
 pub enum Kind {
     /// Writes every word of its part once, in sequence.
     WriteSequential,
-    /// Writes as many words of its part as it has, at random.
+    /// Writes random words of its part, as many as the part has.
     WriteRandom,
-    /// Reads what was written before: in sequence every word of its part's first half, else as many
-    /// words as its part has, on pages in the order of the pattern.
+    /// Reads what was written before. Sequential: every word of the first half of its part. Other
+    /// patterns: as many words as the part has, on pages in the order of the pattern.
     SwapIn(Pattern),
 }
 
@@ -50,7 +50,7 @@ pub struct Config {
     pub kind: Kind,
     /// Tasks, at least 1.
     pub threads: usize,
-    /// When a pass ends that is not complete; none for never.
+    /// Time limit of a pass; none for no limit.
     pub time: Option<Duration>,
     /// Fixes contents and accesses.
     pub seed: u64,
@@ -59,7 +59,7 @@ pub struct Config {
 /// Runs usemem on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure> {
     let workers = Workers::new(service, config.threads, config.seed);
     let (pages, threads) = (workers.target.pages(), config.threads);
@@ -208,7 +208,7 @@ impl<'a, 'w, T: Target, W: World> Task<'a, 'w, T, W> {
         Ok(())
     }
 
-    /// Visits as many words as the part has, most of them untimed.
+    /// Visits random words, as many as the part has; most of them untimed.
     fn at_random(
         &mut self,
         pattern: Pattern,

@@ -56,7 +56,7 @@ pub fn run(pages: &[&[Words]], steps: u64, seed: u64) -> Result<f64, String> {
     }
 }
 
-/// Where a walk over so many words ends.
+/// The word at which a walk over `words` words ends.
 fn walk(read: impl Fn(u64) -> u64, words: u64, steps: u64, seed: u64) -> u64 {
     (0..steps).fold(seed, |at, _| {
         let next = (at ^ read(at % words)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

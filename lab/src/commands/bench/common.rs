@@ -113,7 +113,7 @@ pub(in crate::commands::bench) struct Common {
     /// The cgroup to run in
     #[arg(long, hide = true)]
     pub(in crate::commands::bench) join_cgroup: Option<PathBuf>,
-    /// The swap device whose traffic is ours alone
+    /// The swap device that only this run uses
     #[arg(long, hide = true)]
     pub(in crate::commands::bench) swap_device: Option<String>,
 }

@@ -280,7 +280,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it; the inner error is why the set-up cannot be had.
+    /// Starts it; the inner error is why the set-up failed.
     fn start(
         limit: Bytes,
         zram: Option<Bytes>,

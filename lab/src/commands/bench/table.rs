@@ -75,7 +75,7 @@ pub(super) fn all(job: &impl Job, all: &Comparison) -> String {
     text
 }
 
-/// What devices of two levels had and did, where there are any.
+/// A line about devices of two levels, if there are any.
 fn tiers(figures: &Figures) -> String {
     let line = |tiers: TierFigures| {
         let rate = |pages| Unit::Rate.show(Some(pages));

@@ -47,7 +47,7 @@ const RESERVED_PERCENT: u64 = 3;
 /// Runs builds and passes on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<Outcome, Failure> {
     let builds = config.layout.builds;
     let bench = Bench {

@@ -72,7 +72,7 @@ impl Heap {
     /// That of a library.
     ///
     /// # Errors
-    /// Why it cannot be had, in a line.
+    /// Why it is not available, in one line.
     pub(super) fn of(library: &str) -> Result<Heap, String> {
         let name = CString::new(library).map_err(|error| error.to_string())?;
         begin_paging();

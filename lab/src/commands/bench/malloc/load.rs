@@ -292,7 +292,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Keeps as many batches as are to be alive; time is taken once it has them.
+    /// Keeps `kept` batches alive, frees the oldest beyond; the clock starts once it has them.
     fn consume(&mut self, kept: usize, from: &Receiver<Vec<Object>>) -> Result<Done, Wrong> {
         let mut batches = VecDeque::with_capacity(kept + 1);
         let (mut operations, mut began) = (0, None);
