@@ -260,10 +260,7 @@ impl<P: Platform> Manager<P> {
 
     /// Refuses pages beyond the capacity of a space, which have no entries.
     fn expect_inside(&self, space: SpaceId, vpn: Vpn) -> Result<(), FaultError> {
-        match vpn.0 < self.space(space).pages() {
-            true => Ok(()),
-            false => Err(FaultError::BeyondEnd),
-        }
+        if vpn.0 < self.space(space).pages() { Ok(()) } else { Err(FaultError::BeyondEnd) }
     }
 
     /// Refuses to change pages of a file that is read-only.
@@ -271,9 +268,10 @@ impl<P: Platform> Manager<P> {
         let Backing::File { device } = self.space(space).backing() else { return Ok(()) };
         let info = self.machine.swap.info(device);
         let whole = info.is_some_and(|info| info.read_only);
-        match whole || self.space(space).access() == FileAccess::Read {
-            true => Err(FaultError::ReadOnly),
-            false => Ok(()),
+        if whole || self.space(space).access() == FileAccess::Read {
+            Err(FaultError::ReadOnly)
+        } else {
+            Ok(())
         }
     }
 

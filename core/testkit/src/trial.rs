@@ -47,9 +47,9 @@ use std::sync::Arc;
 use user::User;
 use world::World;
 
-/// Runs a plan on a platform that has room for all its pages ([`Plan::slots`]). `seed` makes the
-/// operations; `calm` ends all troubles (failing devices, refused memory), before every page is
-/// checked. Panics at the first contradiction.
+/// Runs a plan on a platform with room for all its pages ([`Plan::slots`]). `seed` determines the
+/// operations. `calm` ends all injected faults (failing devices, refused memory); it is called
+/// before the final check of every page. Panics at the first contradiction.
 pub fn run<P: Platform, G: Program<P>>(
     platform: P,
     program: G,

@@ -7,7 +7,7 @@ use crate::workload::objects::{hackbench, mmap1};
 use crate::workload::outcome::Outcome;
 use highwater_mm::slab::{PageRange, Slabs};
 use highwater_platform::FrameRange;
-use highwater_sim::{Sim, SimConfig, Troubles, Vm};
+use highwater_sim::{InjectedFaults, Sim, SimConfig, Vm};
 use highwater_units::{Nanos, NodeId, Pfn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use std::time::Duration;
 /// Runs the workload; nothing of it can fail but by a panic.
 pub(super) fn carry_out(vm: &Vm, experiment: &Experiment, prepared: &Prepared) -> Outcome {
     let settings = &experiment.settings;
-    let (recency, troubles) = (settings.recency, Arc::new(Troubles::default()));
-    let sim = Sim::new(vm, SimConfig { frames: vec![0], devices: Vec::new(), recency, troubles });
+    let (recency, injected_faults) = (settings.recency, Arc::new(InjectedFaults::default()));
+    let sim =
+        Sim::new(vm, SimConfig { frames: vec![0], devices: Vec::new(), recency, injected_faults });
     let source = PageRange::new(Arc::new(sim), &ranges(&prepared.frames));
     let slabs = Slabs::new(source, &settings.config);
     let warm_up = Duration::from_secs_f64(settings.warm_up);

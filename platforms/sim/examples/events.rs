@@ -3,7 +3,7 @@
 
 use highwater_platform::{Atomic, Block, Guard, Io, Lock, LockClass, Locks, Recency};
 use highwater_sim::{
-    Limits, Machine, Policy, Setup, Sim, SimAtomic, SimConfig, Traced, Troubles, Vm, simulate,
+    InjectedFaults, Limits, Machine, Policy, Setup, Sim, SimAtomic, SimConfig, Traced, Vm, simulate,
 };
 use highwater_units::{FrameList, Nanos, Pfn};
 use std::sync::Arc;
@@ -60,8 +60,8 @@ fn measure(name: &str, threads: usize, load: Load) {
     let finished = simulate(setup, move |vm| {
         let devices = devices.into_iter().map(|spec| (spec, 4096)).collect();
         let (frames, recency) = (vec![1024, 1024], Recency::AccessedBit);
-        let troubles = Arc::new(Troubles::default());
-        load(vm, &Sim::new(vm, SimConfig { frames, devices, recency, troubles }), threads);
+        let injected_faults = Arc::new(InjectedFaults::default());
+        load(vm, &Sim::new(vm, SimConfig { frames, devices, recency, injected_faults }), threads);
     });
     let report = finished.expect("it ends").report;
     let (events, steps) = (report.events as f64, report.steps as f64);

@@ -1,13 +1,14 @@
-//! Shared words: who had the cache line last decides what an access costs.
+//! Shared words. The cost of an access depends on which CPU owns the cache line.
 //!
 //! ```text
-//! line: nobody's -> a CPU's (it came first) -> another's (it wrote) or shared (it read), moved
+//! line: unowned -> owned by the first CPU -> owned by another (write) or shared (read), moved
 //! ```
-//! An access by the CPU that has the line costs `atomic`; another one moves it. Before an access to
-//! a line that ever moved, the CPUs that are behind in time go; on a line that only one CPU has
-//! used so far it may run ahead a little. A line that is shared is read for `atomic` by all: which
-//! of them have it is not kept. Every word has a line of its own. Orderings are not modelled:
-//! accesses happen one after the other, so what only weak memory shows is not found here.
+//! An access by the owner costs `atomic`; an access by another CPU moves the line. Before an access
+//! to a line that has moved at least once, all CPUs that are behind in virtual time run. On a line
+//! that only one CPU has used so far, that CPU may run slightly ahead. Any CPU reads a shared line
+//! at the cost of `atomic`: the set of sharers is not tracked. Every word has its own line. Memory
+//! orderings are not modelled: accesses are sequentially consistent, so the simulator does not find
+//! bugs that need weak memory.
 
 use crate::Sim;
 use crate::engine::Engine;
@@ -16,23 +17,23 @@ use highwater_platform::{Atomic, Atomics, Int};
 use highwater_units::CpuId;
 use std::sync::atomic::{AtomicU16, Ordering, Ordering::Relaxed};
 
-/// The line has been with more than one CPU.
+/// More than one CPU has used the line.
 const MOVED: u16 = 1 << 15;
-/// The CPU that has the line, or one of these.
+/// The CPU that owns the line, or one of the two values below.
 const OWNER: u16 = MOVED - 1;
-/// It is nobody's yet.
+/// No CPU has used the line yet.
 const NOBODY: u16 = OWNER;
-/// More than one CPU has read it.
+/// More than one CPU has read the line.
 const SHARED: u16 = OWNER - 1;
 const _: () = assert!(CPUS_MAX < SHARED as usize, "CPUs have numbers below");
 
-/// A word that virtual CPUs share.
+/// A word shared by virtual CPUs.
 pub struct SimAtomic<T: Int> {
     value: T::Std,
     line: AtomicU16,
 }
 
-/// What an access does to the line.
+/// The kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Read,
@@ -40,7 +41,7 @@ enum Use {
 }
 
 impl<T: Int> SimAtomic<T> {
-    /// Charges for an access, about to be made. Outside a simulation nobody charges.
+    /// Charges for the access that follows. Does nothing outside a simulation.
     fn touch(&self, usage: Use) {
         Engine::current(|engine| engine.map(|engine| touch(engine, &self.line, usage)));
     }
@@ -54,11 +55,11 @@ fn touch(engine: &Engine, line: &AtomicU16, usage: Use) {
         engine.sync();
     }
     let (me, before) = (engine.running_cpu().0, line.load(Relaxed));
-    let had = before & OWNER;
-    if had == me || (had == SHARED && usage == Use::Read) {
+    let owner = before & OWNER;
+    if owner == me || (owner == SHARED && usage == Use::Read) {
         return engine.charge(costs.atomic);
     }
-    if had == NOBODY {
+    if owner == NOBODY {
         line.store(me, Relaxed);
         return engine.charge(costs.atomic);
     }
@@ -67,7 +68,7 @@ fn touch(engine: &Engine, line: &AtomicU16, usage: Use) {
     }
     let cost = match line.load(Relaxed) & OWNER {
         SHARED => costs.line_near,
-        had => engine.by_distance(CpuId(had), costs.line_near, costs.line_far),
+        owner => engine.by_distance(CpuId(owner), costs.line_near, costs.line_far),
     };
     let now = if usage == Use::Write { me } else { SHARED };
     line.store(now | MOVED, Relaxed);

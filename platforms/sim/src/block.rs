@@ -1,11 +1,12 @@
-//! Virtual devices: queues in time, slots with contents, an observer of both.
+//! Virtual devices: queueing in virtual time, slot contents, and checks of both.
 //!
 //! ```text
-//! start: marked (frames, slots) -> timed (device.rs) ... finish: waited for -> moved -> unmarked
+//! start:  mark frames and slots busy -> compute the completion time (device.rs)
+//! finish: wait for it -> move the contents -> clear the marks
 //! ```
-//! A synchronous device is memory: the CPU copies, and waits for the bus if others are ahead. An
-//! asynchronous one works while the thread sleeps. A slot is read only after it was written, and is
-//! in one write or some reads at a time: the observer panics otherwise.
+//! A synchronous device is memory: the CPU copies, and spins while the bus is busy. An asynchronous
+//! device transfers while the thread sleeps. A slot must be written before it is read, and takes
+//! part in either one write or several reads at a time; otherwise the simulator panics.
 
 use crate::Sim;
 use crate::contents::Words;
@@ -17,44 +18,44 @@ use highwater_units::NodeId;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The error number of a failed transfer: EIO.
+/// The errno of a failed transfer.
 const EIO: i32 = 5;
-/// How long a device stands still.
+/// Length of an injected stall, ns.
 const STALL: u64 = 20_000_000;
 
-/// Pages that a program's own read asks a device for at once: a bio of the kernel.
+/// Pages per request of a direct read by the program: the kernel's bio.
 const DIRECT_PART: u64 = 256;
 
-/// What is going to happen to a transfer.
+/// The injected outcome of a transfer.
 struct Fate {
     outcome: Result<(), IoError>,
-    /// Pages that a read fills: all, or the first ones of a failed one.
+    /// Pages that a read fills: all, or the first few of a failed read.
     pages: usize,
     delay: u64,
-    /// What a write carries, where the device looks at its beginning.
+    /// The contents that a write stores if the device samples them at its start; otherwise empty.
     early: Vec<Arc<Words>>,
 }
 
-/// A batch that a device is at.
+/// A batch in flight on a device.
 pub struct Transfer {
     device: u8,
     direction: Direction,
     answer: Answer,
     begin: u64,
-    /// When the last page will have arrived; 0: it has.
+    /// Completion time of the last page; 0: already complete.
     done: u64,
     fates: Vec<Fate>,
 }
 
 impl Sim {
-    /// Decides what happens to a transfer.
+    /// Draws the outcome of a transfer.
     fn fate(&self, engine: &Engine, io: &Io, direction: Direction) -> Fate {
-        let troubles = self.troubles();
+        let faults = self.injected_faults();
         let fails = match direction {
-            Direction::Read => troubles.strikes(engine, |t| &t.reads),
-            Direction::Write => troubles.strikes(engine, |t| &t.writes),
+            Direction::Read => faults.inject(engine, |t| &t.reads),
+            Direction::Write => faults.inject(engine, |t| &t.writes),
         };
-        let full = direction == Direction::Write && troubles.strikes(engine, |t| &t.full);
+        let full = direction == Direction::Write && faults.inject(engine, |t| &t.full);
         let outcome = match (fails, full) {
             (_, true) => Err(IoError::Full),
             (true, _) => Err(IoError::Failed(EIO)),
@@ -62,21 +63,22 @@ impl Sim {
         };
         let pages = match outcome {
             Ok(()) => io.frames.len(),
-            Err(_) if troubles.strikes(engine, |t| &t.short) => {
+            Err(_) if faults.inject(engine, |t| &t.short) => {
                 engine.draw(io.frames.len() as u64) as usize
             }
             Err(_) => 0,
         };
-        let slow = if troubles.strikes(engine, |t| &t.delays) { 100 } else { 0 };
-        let stall = if troubles.strikes(engine, |t| &t.stalls) { STALL } else { 0 };
-        let early = match direction == Direction::Write && engine.draw(2) == 0 {
-            true => self.contents().with(|c| io.frames.iter().map(|f| c.get(f).clone()).collect()),
-            false => Vec::new(),
+        let slow = if faults.inject(engine, |t| &t.delays) { 100 } else { 0 };
+        let stall = if faults.inject(engine, |t| &t.stalls) { STALL } else { 0 };
+        let early = if direction == Direction::Write && engine.draw(2) == 0 {
+            self.contents().with(|c| io.frames.iter().map(|f| c.get(f).clone()).collect())
+        } else {
+            Vec::new()
         };
         Fate { outcome, pages, delay: slow * self.delay_unit() + stall, early }
     }
 
-    /// The CPU moves the pages itself, and waits while the bus is busy.
+    /// A synchronous device: the CPU copies the pages, and spins while the bus is busy.
     fn copy_through(&self, index: u8, batch: &[Io], direction: Direction) {
         let (engine, device) = (self.engine(), &self.devices()[usize::from(index)]);
         let costs = &engine.machine.costs;
@@ -86,9 +88,12 @@ impl Sim {
             engine.sync();
             let begin = engine.now().0;
             let free = device.with(|device| device.carry(begin, slots(io), direction));
-            let page = |pfn: highwater_units::Pfn| match away {
-                true => (costs.copy_page as f64 * costs.remote_factor) as u64,
-                false => self.remote(pfn, costs.copy_page),
+            let page = |pfn: highwater_units::Pfn| {
+                if away {
+                    (costs.copy_page as f64 * costs.remote_factor) as u64
+                } else {
+                    self.remote(pfn, costs.copy_page)
+                }
             };
             engine.charge(costs.io_synchronous + io.frames.iter().map(page).sum::<u64>());
             engine.spin_until(free);
@@ -96,7 +101,7 @@ impl Sim {
         }
     }
 
-    /// The device moves the pages; returns when all will have arrived.
+    /// An asynchronous device: queues the batch. Returns its completion time.
     fn queue_up(&self, index: u8, batch: &[Io], fates: &[Fate], direction: Direction) -> u64 {
         let (engine, device) = (self.engine(), &self.devices()[usize::from(index)]);
         let mut done = 0;
@@ -110,13 +115,14 @@ impl Sim {
         done
     }
 
-    /// The thread sleeps until all pages have arrived.
+    /// Sleeps until the batch has completed.
     fn wait_for(&self, transfer: &Transfer, batch: &[Io]) {
         let engine = self.engine();
         let now = engine.now().0;
-        match transfer.done > now {
-            true => engine.sleep(Some(transfer.done - now), "a device"),
-            false => engine.sync(),
+        if transfer.done > now {
+            engine.sleep(Some(transfer.done - now), "a device");
+        } else {
+            engine.sync();
         }
         engine.charge(engine.machine.costs.io_complete * batch.len() as u64);
         let Transfer { device, direction, begin, .. } = *transfer;
@@ -136,10 +142,7 @@ impl Sim {
                 let pages = device.with(|device| device.end_read(io));
                 self.contents().with(|contents| {
                     for (at, (pfn, words)) in io.frames.iter().zip(pages).enumerate() {
-                        match at < fate.pages {
-                            true => contents.set(pfn, words),
-                            false => contents.spoil(pfn),
-                        }
+                        if at < fate.pages { contents.set(pfn, words) } else { contents.spoil(pfn) }
                     }
                 });
             }
@@ -160,10 +163,9 @@ impl Sim {
         self.devices()[usize::from(device)].with(|device| device.preset(page));
     }
 
-    /// A program's read of slots into memory of its own, past all frames, as one transfer
-    /// (O_DIRECT). `see` is shown the contents of each slot. CPU time: finding and holding the
-    /// program's pages, and the parts of 1 MiB in which the device is asked. Never fails, and moves
-    /// nothing on a device that the CPU copies from.
+    /// A direct read (O_DIRECT) of slots into the program's own memory, as one transfer. Calls
+    /// `see` with the contents of each slot. The CPU time covers pinning the program's pages and
+    /// submitting requests of 1 MiB. Never fails. A synchronous device copies nothing.
     pub fn read_past(&self, device: u8, slots: Range<u32>, mut see: impl FnMut(u32, &Words)) {
         let (engine, device) = (self.engine(), &self.devices()[usize::from(device)]);
         let costs = &engine.machine.costs;
@@ -178,7 +180,7 @@ impl Sim {
         slots.for_each(|slot| see(slot, &device.with(|device| device.page(slot))));
     }
 
-    /// How long a transfer that is delayed takes, per hundredth.
+    /// A hundredth of the delay injected into a slow transfer.
     fn delay_unit(&self) -> u64 {
         self.engine().machine.costs.wake_latency
     }

@@ -1,7 +1,7 @@
 //! The contents of frames.
 //!
-//! A page is 4 KiB behind a reference count, copied when it is written while a slot of a device or
-//! a reader refers to it. So a transfer costs the host an increment, and equal pages share memory.
+//! A page is 4 KiB behind a reference count. A write copies it if a device slot or a reader holds
+//! another reference. So a transfer costs the host one increment, and equal pages share memory.
 
 use highwater_platform::WORDS_PER_FRAME;
 use highwater_units::Pfn;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The words of a page.
 pub type Words = [AtomicU64; WORDS_PER_FRAME];
 
-/// A page full of one value.
+/// A page whose words all have one value.
 pub(crate) fn filled(value: u64) -> Arc<Words> {
     Arc::new(std::array::from_fn(|_| AtomicU64::new(value)))
 }
@@ -24,18 +24,18 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Frames that hold anything.
+    /// Frames with undefined contents.
     pub(crate) fn new(frames: usize) -> Contents {
         let garbage = filled(0xdbdb_dbdb_dbdb_dbdb);
         Contents { frames: vec![garbage.clone(); frames], zeros: filled(0), garbage }
     }
 
-    /// What a frame holds.
+    /// The contents of a frame.
     pub(crate) fn get(&self, pfn: Pfn) -> &Arc<Words> {
         &self.frames[pfn.index()]
     }
 
-    /// A frame's words, to be written by nobody else's leave.
+    /// A frame's words for writing; copies them first if they are shared.
     pub(crate) fn get_mut(&mut self, pfn: Pfn) -> &Arc<Words> {
         let words = &mut self.frames[pfn.index()];
         if Arc::strong_count(words) > 1 {
@@ -44,17 +44,17 @@ impl Contents {
         words
     }
 
-    /// Replaces what a frame holds.
+    /// Replaces the contents of a frame.
     pub(crate) fn set(&mut self, pfn: Pfn, words: Arc<Words>) {
         self.frames[pfn.index()] = words;
     }
 
-    /// The frame holds anything from now on.
+    /// Makes the contents of a frame undefined.
     pub(crate) fn spoil(&mut self, pfn: Pfn) {
         self.frames[pfn.index()] = self.garbage.clone();
     }
 
-    /// The frame holds zeros.
+    /// Zeroes a frame.
     pub(crate) fn clear(&mut self, pfn: Pfn) {
         self.frames[pfn.index()] = self.zeros.clone();
     }

@@ -4,9 +4,9 @@ use crate::Sim;
 use highwater_platform::{Cpu, IdleTime, Phase, PhaseKind};
 use highwater_units::{CpuId, NodeId};
 
-/// Nanoseconds of one pause while spinning.
+/// Length of one pause of a spinning thread, ns.
 const PAUSE: u64 = 20;
-/// The shortest sleep of a thread that waited long: as on real platforms.
+/// The shortest sleep of a thread that has waited for long, as on the real platforms.
 const NAP: u64 = 50_000;
 
 impl Cpu for Sim {
@@ -22,7 +22,7 @@ impl Cpu for Sim {
         self.engine().machine.node_of(cpu)
     }
 
-    /// Spins, then yields, then sleeps: as platform os does.
+    /// Spins, then yields, then sleeps, like platform os.
     fn relax(&self, attempt: u32) {
         let engine = self.engine();
         self.flush();

@@ -1,13 +1,13 @@
-//! A device: channels and a bus in time, slots with contents.
+//! A device: the timing of its channels and buses, and the contents of its slots.
 //!
 //! ```text
-//! transfer --> the channel that is free first: latency (and a seek) --> the bus: bytes/bandwidth
-//!                                                 several: each stripe to the bus it lies behind
+//! transfer --> the first free channel: latency (and a seek) --> the bus: bytes / bandwidth
+//!                                                 several buses: each stripe over its own bus
 //! ```
-//! With one channel and a fast bus this is a queue with constant service (M/D/1); with many, a
-//! device whose latency at depth 1 and throughput at depth are both what its file says. With
-//! several buses a transfer ends when the last of them has carried its part: one stream alone does
-//! not keep all of them busy.
+//! One channel and a fast bus make a queue with constant service time (M/D/1). With many channels,
+//! the latency at depth 1 and the throughput at full depth are those of the machine file. With
+//! several buses, a transfer ends when the last bus has carried its part, so a single stream does
+//! not keep all buses busy.
 
 use crate::contents::{Words, filled};
 use crate::machine::{DeviceSpec, Role};
@@ -16,12 +16,12 @@ use highwater_units::PAGE_SIZE;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What is behind a slot.
+/// The contents of a slot.
 #[derive(Clone)]
 enum Behind {
-    /// Nobody wrote it yet.
+    /// Never written.
     Nothing,
-    /// A write failed: anything.
+    /// Undefined after a failed write.
     Garbage,
     Page(Arc<Words>),
 }
@@ -33,17 +33,17 @@ struct Slot {
     writing: bool,
 }
 
-/// A device at work.
+/// A device.
 pub(crate) struct Device {
     spec: DeviceSpec,
     slots: Vec<Slot>,
-    /// The file whose pages the first slots hold.
+    /// The open file whose pages the first slots hold.
     file: Option<SimFile>,
-    /// When each channel is free.
+    /// When each channel becomes free.
     channels: Vec<u64>,
-    /// When each bus is.
+    /// When each bus becomes free.
     buses: Vec<u64>,
-    /// The slot after the last transfer.
+    /// The slot after the end of the last transfer.
     head: u32,
 }
 
@@ -72,7 +72,7 @@ impl Device {
         self.slots.len() as u32
     }
 
-    /// Takes the buses for some slots, from `now` or when they are free; returns until when.
+    /// Occupies the buses for some slots, from `now` or when they become free. Returns the end.
     pub(crate) fn carry(&mut self, now: u64, slots: Range<u32>, direction: Direction) -> u64 {
         let mb_per_s = match direction {
             Direction::Read => self.spec.read_mb_per_s,
@@ -95,7 +95,7 @@ impl Device {
         done
     }
 
-    /// Queues a transfer that arrives `now`; returns when it is done.
+    /// Queues a transfer that arrives at `now`. Returns its completion time.
     pub(crate) fn queue(
         &mut self,
         now: u64,
@@ -122,7 +122,7 @@ impl Device {
         }
     }
 
-    /// A file comes.
+    /// Opens a file on the device.
     pub(crate) fn insert(&mut self, file: SimFile) {
         assert!(self.file.is_none(), "there is one file at a time");
         for (slot, words) in self.slots.iter_mut().zip(file.pages().iter()) {
@@ -131,7 +131,7 @@ impl Device {
         self.file = Some(file);
     }
 
-    /// It goes, and takes what was written along. Of a write that failed, zeros.
+    /// Closes the file and copies the slots back to it. A slot whose write failed becomes zeros.
     pub(crate) fn eject(&mut self) {
         let file = self.file.take().expect("there is a file");
         for (slot, words) in self.slots.iter_mut().zip(file.pages().iter_mut()) {
@@ -146,10 +146,10 @@ impl Device {
         }
     }
 
-    /// What a slot holds.
+    /// The contents of a slot.
     ///
     /// # Panics
-    /// If it was never written.
+    /// If the slot was never written.
     pub(crate) fn page(&self, slot: u32) -> Arc<Words> {
         match &self.slots[slot as usize].behind {
             Behind::Page(words) => words.clone(),
@@ -162,7 +162,7 @@ impl Device {
         &mut self.slots[first..first + io.frames.len()]
     }
 
-    /// A transfer begins.
+    /// Marks the slots of a transfer busy.
     pub(crate) fn begin(&mut self, io: &Io, direction: Direction) {
         for (index, slot) in self.slots_of(io).iter_mut().enumerate() {
             let number = io.slot as usize + index;
@@ -181,7 +181,7 @@ impl Device {
         }
     }
 
-    /// A read ends; returns the pages.
+    /// Ends a read. Returns the pages.
     pub(crate) fn end_read(&mut self, io: &Io) -> Vec<Arc<Words>> {
         let page = |slot: &mut Slot| {
             slot.readers -= 1;
@@ -193,7 +193,7 @@ impl Device {
         self.slots_of(io).iter_mut().map(page).collect()
     }
 
-    /// A write ends. What of a failed one was made nobody may count on: the slots hold garbage.
+    /// Ends a write. A failed write leaves its slots undefined.
     pub(crate) fn end_write(
         &mut self,
         io: &Io,
@@ -210,14 +210,14 @@ impl Device {
     }
 }
 
-/// The bus that a stripe lies behind: drawn, but always the same.
+/// The bus of a stripe: pseudo-random, but fixed.
 fn bus_of(stripe: u32, buses: u64) -> usize {
     let mixed = (u64::from(stripe) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (((mixed >> 32) * buses) >> 32) as usize
 }
 
-/// A file that is on no device: anybody may look at it while it is not open.
+/// A file. The test may read it while no device has it open.
 #[derive(Clone)]
 pub struct SimFile {
     pub(crate) access: FileAccess,
@@ -225,12 +225,12 @@ pub struct SimFile {
 }
 
 impl SimFile {
-    /// A file of these pages.
+    /// A file with these pages.
     pub fn new(access: FileAccess, pages: Vec<Arc<Words>>) -> SimFile {
         SimFile { access, pages: Arc::new(Mutex::new(pages)) }
     }
 
-    /// Its pages, as they were when it was closed last.
+    /// The pages as of the last close.
     pub fn pages(&self) -> MutexGuard<'_, Vec<Arc<Words>>> {
         self.pages.lock().expect("no panic")
     }
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::machine::Answer;
 
-    /// 4096 bytes take a microsecond on all buses together.
+    /// All buses together carry 4096 bytes per microsecond.
     fn device(buses: u16) -> Device {
         let spec = DeviceSpec {
             name: "flash".into(),

@@ -1,4 +1,4 @@
-//! An event count: threads wait for it, and a notification wakes them all.
+//! An event count: a notification wakes all waiters.
 
 use crate::engine::{Confined, Home, TaskId};
 use highwater_platform::{Event, Ticket};
@@ -13,7 +13,7 @@ struct History {
 }
 
 impl SimEvent {
-    /// An event without history.
+    /// An event count of zero.
     pub(crate) fn new(home: &Home) -> SimEvent {
         SimEvent(Confined::new(home, History { sequence: 0, waiters: Vec::new() }))
     }
@@ -38,7 +38,7 @@ impl Event for SimEvent {
         });
         if waits {
             engine.sleep(timeout.map(|timeout| timeout.0), "an event");
-            // After a timeout; a notification has emptied the list.
+            // Only needed after a timeout: a notification empties the list.
             self.0.with(|history| history.waiters.retain(|other| *other != task));
         }
     }

@@ -1,5 +1,5 @@
-//! Files that come and go: their contents move to a device when they are opened, and back when they
-//! are closed.
+//! Files that are opened and closed during a run: opening copies their contents to a device,
+//! closing copies them back.
 
 use crate::Sim;
 use crate::device::SimFile;

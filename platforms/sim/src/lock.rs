@@ -1,9 +1,9 @@
-//! Locks that queue, events that wake; both cost what the machine says.
+//! Queued spin locks, with the costs of the machine description.
 //!
-//! A lock is a queue in the order of arrival (MCS). A CPU that finds it held spins until it
-//! is handed over; one that arrives, in virtual time, before the last release waits until then. It
-//! then pays the hand-over by distance (or `lock` alone, if there was no holder), the lines that
-//! the last holder changed, and the work of its class ([`crate::machine::Section`]).
+//! A lock is a FIFO queue (MCS). A CPU that finds it held spins until the hand-over. A CPU that
+//! arrives, in virtual time, before the last release waits until that release. The new holder then
+//! pays the hand-over by distance (or only `lock`, if the lock was free), the cache lines that the
+//! last holder changed, and the work of the lock's class ([`crate::machine::Section`]).
 
 use crate::Sim;
 use crate::engine::{Bar, Confined, Engine, Home, TaskId};
@@ -23,28 +23,28 @@ pub struct SimLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard, of which there is one at a time (`Queue::held`), by
-// tasks of one engine, so on one thread.
+// SAFETY: the value is accessed only through a guard, of which one exists at a time
+// (`Queue::held`), by tasks of one engine, hence on one thread.
 unsafe impl<T: Send> Sync for SimLock<T> {}
 
 /// The holder of a lock, and its waiters.
 struct Queue {
     held: bool,
-    /// Whose CPU had it last.
+    /// The CPU of the last holder.
     last: Option<CpuId>,
-    /// Until when, in virtual time.
+    /// The virtual time of the last release.
     free_at: u64,
     waiters: VecDeque<TaskId>,
-    /// The present holder's times.
+    /// The times of the current holder.
     since: u64,
     waited: Option<u64>,
 }
 
-/// How a lock was found.
+/// The state in which a CPU found a lock.
 enum Found {
-    /// Held by a task that runs later.
+    /// Held: the holder has not released it yet.
     Held,
-    /// Free from a time on, last on a CPU.
+    /// Released at a time by a CPU.
     Free(u64, Option<CpuId>),
 }
 
@@ -62,15 +62,14 @@ impl<T: Send> SimLock<T> {
         SimLock { class, section, state: Confined::new(home, state), value: UnsafeCell::new(value) }
     }
 
-    /// Joins the queue, or takes the lock. From here on the task is not preempted;
+    /// Takes the lock or joins its queue. The task is not preempted until it releases the lock;
     /// waiters keep their CPUs.
     fn arrive(&self, engine: &Engine) -> Found {
-        let found = self.state.with(|queue| match queue.held {
-            true => {
+        let found = self.state.with(|queue| {
+            if queue.held {
                 queue.waiters.push_back(engine.running_task());
                 Found::Held
-            }
-            false => {
+            } else {
                 queue.held = true;
                 Found::Free(queue.free_at, queue.last)
             }
@@ -81,7 +80,7 @@ impl<T: Send> SimLock<T> {
         found
     }
 
-    /// Waits until the lock is ours; returns for how long, if it was not free.
+    /// Waits until this task owns the lock. Returns the wait, if the lock was not free.
     fn wait(&self, engine: &Engine, begin: u64) -> Option<u64> {
         let costs = &engine.machine.costs;
         match self.arrive(engine) {
@@ -106,7 +105,7 @@ impl<T: Send> SimLock<T> {
         Some(end - begin)
     }
 
-    /// The lock is ours: notes it, and charges for what every holder does.
+    /// Records the acquisition, and charges for the work of a holder.
     fn hold(&self, engine: &Engine, waited: Option<u64>) -> SimGuard<'_, T> {
         let last = self.state.with(|queue| {
             queue.since = engine.now().0;
@@ -167,7 +166,7 @@ impl<T: Send> Lock<T> for SimLock<T> {
         if free {
             engine.order.took(engine.running_task(), self.class);
         }
-        // Also to see that it is held, the lock's line must come.
+        // A failed attempt also moves the lock's cache line.
         let moved = last.filter(|last| *last != engine.running_cpu());
         let line = moved.map_or(0, |l| engine.by_distance(l, costs.line_near, costs.line_far));
         engine.charge(costs.lock + line);
@@ -175,7 +174,7 @@ impl<T: Send> Lock<T> for SimLock<T> {
     }
 }
 
-/// A lock that is held.
+/// A held lock.
 pub struct SimGuard<'a, T: Send> {
     lock: &'a SimLock<T>,
 }

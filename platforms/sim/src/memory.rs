@@ -1,4 +1,4 @@
-//! Memory of the platform: frames are read, cleared and copied, at the costs of their nodes.
+//! Reads, clears and copies frames, at the costs of their nodes.
 
 use crate::Sim;
 use crate::contents::Words;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Sim {
-    /// A frame's words as they are: what is written to it later may not show.
+    /// A snapshot of a frame's words: later writes may be missing from it.
     pub fn words(&self, pfn: Pfn) -> Arc<Words> {
         self.contents().with(|contents| contents.get(pfn).clone())
     }
 
-    /// A frame's words for writing through atomics, until anybody copies or transfers the frame:
-    /// the caller has the page pinned, and holds no other reference.
+    /// A frame's words for writing through atomics, valid until the frame is copied or transferred:
+    /// the caller has pinned the page, and holds no other reference.
     pub fn words_mut(&self, pfn: Pfn) -> Arc<Words> {
         self.contents().with(|contents| contents.get_mut(pfn).clone())
     }
 
-    /// Copies a frame, at the costs of the one that is further away.
+    /// Copies a frame, at the cost of the more distant of the two frames.
     pub(crate) fn copy_contents(&self, from: Pfn, to: Pfn) {
         let engine = self.engine();
         self.contents().with(|contents| {
@@ -30,13 +30,14 @@ impl Sim {
         engine.charge(self.remote(from, cost).max(self.remote(to, cost)));
     }
 
-    /// By how much bulk work on a frame takes longer than on one of this CPU's node.
+    /// The cost of bulk work on a frame: higher if the frame is on another node than the CPU.
     pub(crate) fn remote(&self, pfn: Pfn, nanos: u64) -> u64 {
         let engine = self.engine();
         let own = engine.machine.node_of(engine.running_cpu());
-        match self.node_of_frame(pfn) == own {
-            true => nanos,
-            false => (nanos as f64 * engine.machine.costs.remote_factor) as u64,
+        if self.node_of_frame(pfn) == own {
+            nanos
+        } else {
+            (nanos as f64 * engine.machine.costs.remote_factor) as u64
         }
     }
 }
@@ -47,9 +48,10 @@ impl Memory for Sim {
     }
 
     fn populate(&self, _: &[Pfn]) -> Result<(), OutOfHostMemory> {
-        match self.troubles().strikes(self.engine(), |troubles| &troubles.populate) {
-            true => Err(OutOfHostMemory),
-            false => Ok(()),
+        if self.injected_faults().inject(self.engine(), |faults| &faults.populate) {
+            Err(OutOfHostMemory)
+        } else {
+            Ok(())
         }
     }
 
@@ -79,7 +81,7 @@ impl Memory for Sim {
         self.watch().with(|watch| watch.touch(pfn, "compared"));
         let words = self.contents().with(|contents| contents.get(pfn).clone());
         let used = words.iter().position(|word| word.load(Relaxed) != 0);
-        // Most of the way is spared where the first words tell.
+        // The cost covers the words up to the first one that is not zero.
         let read = used.unwrap_or(WORDS_PER_FRAME) as u64;
         let cost = engine.machine.costs.zero_page * read / WORDS_PER_FRAME as u64;
         engine.charge(self.remote(pfn, cost.max(engine.machine.costs.scan)));

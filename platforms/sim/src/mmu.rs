@@ -1,12 +1,12 @@
-//! Virtual page tables, and what it costs to change them under running CPUs.
+//! Virtual page tables, and the cost of changing them while CPUs use them.
 //!
 //! ```text
-//! spaces[id] = { page -> frame, protection;  CPUs that have used it since they last flushed }
+//! spaces[id] = { page -> frame, protection;  CPUs that have used it since their last flush }
 //! ```
-//! Unmapping marks a flush as due; it is paid once for up to 32 pages, before the frames are used
-//! for anything else: when the thread begins a transfer, waits, or leaves reclaim (the kernel's
+//! Unmapping marks a TLB flush as pending. One flush covers up to 32 pages and is paid before the
+//! frames are reused: when the thread starts a transfer, waits, or leaves reclaim (the kernel's
 //! try_to_unmap_flush). With [`Recency::Unmapping`] (userfaultfd) every call flushes. Only the cost
-//! is put off: no CPU sees a page after it was unmapped.
+//! is deferred: no CPU sees a page after it was unmapped.
 
 use crate::Sim;
 use crate::page_tables::{Flush, PageTable};
@@ -14,17 +14,17 @@ use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
 use highwater_units::{BATCH_PAGES_MAX, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a program finds at a page.
+/// The result of a program's access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It can be accessed: the frame.
+    /// The page is mapped to this frame.
     Page(Pfn),
     /// The access faults.
     Fault,
 }
 
 impl Sim {
-    /// A program's access, as the hardware makes it: charges for it, and says what it meets.
+    /// A hardware access by the program: charges for it, and returns its result.
     pub fn access(&self, space: SpaceId, vpn: Vpn, protection: Protection) -> Seen {
         let engine = self.engine();
         engine.sync();
@@ -41,7 +41,7 @@ impl Sim {
         }
     }
 
-    /// CPU time of touching a page of a space at random.
+    /// CPU time of a random access to a page of a space.
     pub fn charge_access(&self, space: SpaceId, pfn: Pfn) {
         let engine = self.engine();
         let cpu = engine.running_cpu();
@@ -55,7 +55,7 @@ impl Sim {
         engine.charge(self.remote(pfn, engine.machine.costs.copy_page));
     }
 
-    /// A program's load of a word; `None` faults.
+    /// Loads a word for the program; `None` if the access faults.
     pub fn program_load(&self, space: SpaceId, vpn: Vpn, word: usize) -> Option<u64> {
         match self.access(space, vpn, Protection::ReadOnly) {
             Seen::Page(pfn) => Some(self.contents().with(|c| c.get(pfn)[word].load(Relaxed))),
@@ -63,7 +63,7 @@ impl Sim {
         }
     }
 
-    /// A program's store of a word; `None` faults.
+    /// Stores a word for the program; `None` if the access faults.
     pub fn program_store(&self, space: SpaceId, vpn: Vpn, word: usize, value: u64) -> Option<()> {
         match self.access(space, vpn, Protection::ReadWrite) {
             Seen::Page(pfn) => {
@@ -74,7 +74,7 @@ impl Sim {
         }
     }
 
-    /// The program drops a page by a call that the manager does not see.
+    /// The program drops a page without notifying the manager.
     pub fn program_drop(&self, space: SpaceId, vpn: Vpn) {
         self.engine().sync();
         let dropped = self.spaces().with(|spaces| spaces.page(space, vpn).take());
@@ -84,7 +84,7 @@ impl Sim {
         }
     }
 
-    /// Pays for a flush that is due.
+    /// Pays for a pending flush.
     pub(crate) fn flush(&self) {
         let engine = self.engine();
         let due = self.flushes().with(|flushes| flushes.remove(&engine.running_task()));
@@ -98,7 +98,7 @@ impl Sim {
         }
     }
 
-    /// Marks a flush of a space as due for some pages.
+    /// Marks a flush of some pages of a space as pending.
     fn owe_flush(&self, space: SpaceId, pages: usize) {
         let engine = self.engine();
         let cpu = engine.running_cpu();
@@ -114,10 +114,10 @@ impl Sim {
         }
     }
 
-    /// Takes one page from the program.
+    /// Unmaps one page.
     fn unmap_one(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) -> Result<(), Stop> {
-        let troubles = self.troubles();
-        let busy = troubles.strikes(self.engine(), |troubles| &troubles.busy);
+        let faults = self.injected_faults();
+        let busy = faults.inject(self.engine(), |faults| &faults.busy);
         self.spaces().with(|spaces| {
             let page = spaces.page(space, vpn);
             match *page {
@@ -136,7 +136,7 @@ impl Sim {
 }
 
 impl Sim {
-    /// Gives the room of a space up.
+    /// Frees the page table of a space.
     pub(crate) fn detach(&self, space: SpaceId) {
         let table =
             self.spaces().with(|spaces| std::mem::take(&mut spaces.0[usize::from(space.0)]));
@@ -214,7 +214,7 @@ impl Mmu for Sim {
     }
 
     fn coalesce(&self, _: SpaceId, _: Vpn, _: Pfn) {
-        // Translations cost nothing here.
+        // The simulator charges nothing for translations.
     }
 
     fn allow_write(&self, space: SpaceId, vpn: Vpn) {

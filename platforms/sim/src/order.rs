@@ -1,8 +1,8 @@
-//! Which locks are taken under which: a cycle could be a deadlock, though no run has met it.
+//! Lock order checking: a cycle is a potential deadlock, even if no run has reached it.
 //!
 //! ```text
-//! taken A, then B: edge A -> B. Order keeps edges between classes, and panics at the first
-//! that closes a cycle, a class under itself among them.
+//! B taken while A is held: edge A -> B between their classes. The first edge that closes a cycle
+//! (also a class taken under itself) panics.
 //! ```
 
 use crate::engine::TaskId;
@@ -12,13 +12,13 @@ use std::cell::RefCell;
 const CLASSES: usize = LockClass::MAX;
 const _: () = assert!(CLASSES <= u32::BITS as usize, "a set of classes is a word");
 
-/// The orders in which locks were taken, and the locks that each task holds.
+/// The lock order seen so far, and the locks that each task holds.
 pub(crate) struct Order(RefCell<Seen>);
 
 struct Seen {
     /// `under[a]`: classes that were taken while `a` was held, as bits.
     under: [u32; CLASSES],
-    /// By task.
+    /// The held classes of each task.
     held: Vec<Vec<LockClass>>,
 }
 
@@ -27,7 +27,7 @@ impl Order {
         Order(RefCell::new(Seen { under: [0; CLASSES], held: Vec::new() }))
     }
 
-    /// A task is about to wait for a lock.
+    /// Called before a task waits for a lock.
     pub(crate) fn want(&self, task: TaskId, class: LockClass) {
         let mut seen = self.0.borrow_mut();
         let seen = &mut *seen;
@@ -46,7 +46,7 @@ impl Order {
         }
     }
 
-    /// A task has a lock.
+    /// Called when a task has acquired a lock.
     pub(crate) fn took(&self, task: TaskId, class: LockClass) {
         let held = &mut self.0.borrow_mut().held;
         if held.len() <= task.index() {
@@ -55,7 +55,7 @@ impl Order {
         held[task.index()].push(class);
     }
 
-    /// A task let go of a lock.
+    /// Called when a task releases a lock.
     pub(crate) fn left(&self, task: TaskId, class: LockClass) {
         let mut seen = self.0.borrow_mut();
         let held = &mut seen.held[task.index()];
@@ -63,7 +63,7 @@ impl Order {
         held.remove(last);
     }
 
-    /// Whether a task holds a lock of the manager: one that nobody may sleep under.
+    /// Whether a task holds a lock of the manager, under which sleeping is forbidden.
     pub(crate) fn holds_for_short(&self, task: TaskId) -> bool {
         let seen = self.0.borrow();
         let held = seen.held.get(task.index());
@@ -77,7 +77,7 @@ impl Order {
 }
 
 impl Seen {
-    /// Whether `to` was taken under `from`, perhaps through others.
+    /// Whether `to` was taken under `from`, directly or through other classes.
     fn reaches(&self, from: LockClass, to: LockClass) -> bool {
         let (mut reached, mut before) = (1u32 << from.id(), 0);
         while reached != before {

@@ -1,4 +1,4 @@
-//! Virtual page tables, and flushes that are due.
+//! Virtual page tables, and pending TLB flushes.
 
 use highwater_platform::Protection;
 use highwater_units::{CpuId, Pfn, SpaceId, Vpn};
@@ -10,11 +10,11 @@ pub(crate) struct Spaces(pub(crate) Vec<PageTable>);
 #[derive(Default)]
 pub(crate) struct PageTable {
     pub(crate) pages: Vec<Option<(Pfn, Protection)>>,
-    /// A bit for each CPU that may have its translations.
+    /// Bit mask of the CPUs that may hold its translations in their TLB.
     pub(crate) cpus: Vec<u64>,
 }
 
-/// Pages unmapped and not yet flushed, by the thread that did it.
+/// Unmapped pages with a pending flush, by the thread that unmapped them.
 #[derive(Default)]
 pub(crate) struct Flush {
     pub(crate) pages: usize,
@@ -26,12 +26,12 @@ impl Spaces {
         &mut self.0[usize::from(space.0)].pages[vpn.0 as usize]
     }
 
-    /// Notes that a CPU uses a space.
+    /// Records that a CPU uses a space.
     pub(crate) fn used_by(&mut self, space: SpaceId, cpu: CpuId) {
         self.0[usize::from(space.0)].cpus[usize::from(cpu.0 / 64)] |= 1 << (cpu.0 % 64);
     }
 
-    /// The CPUs to flush, but for the caller's; they have nothing of the space afterwards.
+    /// Clears the CPU mask of a space. Returns the CPUs to flush: all of the mask except `but`.
     pub(crate) fn take_cpus(&mut self, space: SpaceId, but: CpuId) -> Vec<CpuId> {
         let words = &mut self.0[usize::from(space.0)].cpus;
         let mut cpus = Vec::new();

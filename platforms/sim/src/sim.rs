@@ -3,9 +3,9 @@
 use crate::contents::Contents;
 use crate::device::Device;
 use crate::engine::{Confined, Engine, Home, TaskId};
+use crate::injected_faults::InjectedFaults;
 use crate::machine::DeviceSpec;
 use crate::page_tables::{Flush, Spaces};
-use crate::troubles::Troubles;
 use crate::vm::Vm;
 use crate::watch::Watch;
 use highwater_platform::{FrameRange, Recency};
@@ -13,16 +13,17 @@ use highwater_units::{NodeId, Pfn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a platform on a virtual machine has.
+/// The configuration of a simulated platform.
 pub struct SimConfig {
-    /// Frames of each node; a node without frames has none to give.
+    /// Frames of each node; may be 0.
     pub frames: Vec<u32>,
-    /// Devices: what they are, and how many pages they have.
+    /// The devices and their sizes in pages.
     pub devices: Vec<(DeviceSpec, u32)>,
-    /// How accesses are noticed: as a kernel does, or as userfaultfd has to.
+    /// How accesses are detected: by accessed bits, as in a kernel, or by unmapping, as with
+    /// userfaultfd.
     pub recency: Recency,
-    /// What goes wrong.
-    pub troubles: Arc<Troubles>,
+    /// The faults to inject.
+    pub injected_faults: Arc<InjectedFaults>,
 }
 
 /// The simulated platform.
@@ -30,7 +31,7 @@ pub struct Sim {
     home: Home,
     ranges: Vec<FrameRange>,
     recency: Recency,
-    troubles: Arc<Troubles>,
+    injected_faults: Arc<InjectedFaults>,
     contents: Confined<Contents>,
     watch: Confined<Watch>,
     spaces: Confined<Spaces>,
@@ -39,7 +40,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A platform on the machine that `vm` drives.
+    /// A platform on the machine of `vm`.
     pub fn new(vm: &Vm, config: SimConfig) -> Sim {
         let home = Home::new(vm.engine());
         let mut first = Pfn(0);
@@ -57,7 +58,7 @@ impl Sim {
             flushes: Confined::new(&home, BTreeMap::new()),
             devices: config.devices.iter().map(device).collect(),
             recency: config.recency,
-            troubles: config.troubles,
+            injected_faults: config.injected_faults,
             ranges,
             home,
         }
@@ -91,8 +92,8 @@ impl Sim {
         &self.devices
     }
 
-    pub(crate) fn troubles(&self) -> &Troubles {
-        &self.troubles
+    pub(crate) fn injected_faults(&self) -> &InjectedFaults {
+        &self.injected_faults
     }
 
     pub(crate) fn recency_kind(&self) -> Recency {

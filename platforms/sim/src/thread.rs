@@ -8,10 +8,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A virtual thread that was started.
+/// A handle of a virtual thread.
 pub struct SimThread(Arc<Ending>);
 
-/// The end of a thread, and an event for joiners.
+/// Whether a thread has ended, and an event for joiners.
 struct Ending {
     ended: AtomicBool,
     event: SimEvent,
@@ -30,7 +30,7 @@ impl Thread for SimThread {
 }
 
 impl Sim {
-    /// Starts a thread on the CPUs of a node, or on any.
+    /// Starts a thread on the CPUs of a node, or on any CPU.
     pub(crate) fn start(
         &self,
         name: &str,
@@ -39,11 +39,11 @@ impl Sim {
     ) -> SimThread {
         let ending =
             Arc::new(Ending { ended: AtomicBool::new(false), event: SimEvent::new(self.home()) });
-        let told = ending.clone();
+        let done = ending.clone();
         let whole = move || {
             body();
-            told.ended.store(true, Relaxed);
-            told.event.notify_all();
+            done.ended.store(true, Relaxed);
+            done.event.notify_all();
         };
         self.engine().spawn(name, node, Box::new(whole));
         SimThread(ending)

@@ -1,4 +1,4 @@
-//! Driving a simulation: its start, its threads, its time, its end.
+//! The interface that drives a simulation: start, threads, time and result.
 
 use crate::engine::{Engine, Home, Limits, Policy, Report, Stuck, Trace};
 use crate::event::SimEvent;
@@ -9,44 +9,44 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a simulation starts from. Equal setups give equal runs, to the last event.
+/// The initial state of a simulation. Equal setups give identical runs, event by event.
 pub struct Setup {
     /// The machine.
     pub machine: Machine,
-    /// Fixes all that is random: choices of the policy, troubles.
+    /// Seeds every random draw: the policy's choices and the injected faults.
     pub seed: u64,
-    /// Which CPU runs next.
+    /// How the next CPU to run is chosen.
     pub policy: Policy,
-    /// When a run counts as stuck.
+    /// When a run is considered stuck.
     pub limits: Limits,
-    /// One shared access in so many is held up for a while, for finding races; 0: none is.
+    /// One in this many shared accesses is delayed, to find races; 0: none.
     pub holdups: u64,
-    /// Whether to keep a trace.
+    /// Whether to record a trace.
     pub traced: Traced,
 }
 
-/// Whether bars are kept.
+/// Which bars a trace records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// No bars.
+    /// None.
     Off,
-    /// Up to two million bars.
+    /// All, up to two million.
     On,
-    /// While threads of this name run.
+    /// Those recorded while threads of this name run.
     While(&'static str),
 }
 
-/// A run that came to its end.
+/// A completed run.
 pub struct Finished<R> {
-    /// What the main thread returned.
+    /// The result of the main thread.
     pub result: R,
-    /// The accounts.
+    /// The statistics of the run.
     pub report: Report,
-    /// The trace, if one was asked for.
+    /// The trace, if the setup requested one.
     pub trace: Option<Trace>,
 }
 
-/// The virtual machine, as its main thread sees it.
+/// The virtual machine, as used by its main thread.
 pub struct Vm {
     home: Home,
 }
@@ -55,10 +55,10 @@ pub struct Vm {
 /// started have ended.
 ///
 /// # Errors
-/// [`Stuck`]: no thread can go on, or nothing useful happens any more.
+/// [`Stuck`]: no thread can run, or the run makes no progress.
 ///
 /// # Panics
-/// If a thread of the simulation does.
+/// If a thread of the simulation panics.
 pub fn simulate<R: 'static>(
     setup: Setup,
     main: impl FnOnce(&Vm) -> R + 'static,
@@ -90,7 +90,7 @@ impl Vm {
         self.home.engine()
     }
 
-    /// Virtual time.
+    /// The virtual time.
     pub fn now(&self) -> Nanos {
         self.engine().now()
     }
@@ -100,41 +100,41 @@ impl Vm {
         self.engine().busy()
     }
 
-    /// The accounts so far.
+    /// The statistics so far.
     pub fn report(&self) -> Report {
         self.engine().busy();
         self.engine().report()
     }
 
-    /// The running thread computes for a time.
+    /// The running thread computes for this long.
     pub fn work(&self, nanos: Nanos) {
         self.engine().charge(nanos.0);
         self.engine().sync();
     }
 
-    /// Something useful was done: see [`Limits`].
+    /// Reports progress; see [`Limits`].
     pub fn progressed(&self) {
         self.engine().progress();
     }
 
-    /// The running thread sleeps.
+    /// The running thread sleeps for this long.
     pub fn sleep(&self, nanos: Nanos) {
         self.engine().sleep(Some(nanos.0), "a time");
     }
 
-    /// To be called when something useful was done: see [`Limits`].
+    /// A function that reports progress; see [`Limits`].
     pub fn beat(&self) -> Arc<dyn Fn() + Send + Sync> {
         let home = self.home.clone();
         Arc::new(move || home.engine().progress())
     }
 
-    /// Runs `body` on `threads` threads named `role`, on any CPUs, until all have returned; results
-    /// in their order.
+    /// Runs `body` on `threads` threads named `role` on any CPUs, and waits for all. Returns their
+    /// results in order.
     pub fn scope<R>(&self, threads: usize, role: &str, body: &dyn Fn(usize) -> R) -> Vec<R> {
         self.scope_on(threads, role, &|_| None, body)
     }
 
-    /// Runs threads as `scope` does, each on the CPUs of a node, if one is given.
+    /// Like `scope`, but runs each thread on the CPUs of a node, if one is given.
     pub fn scope_on<R>(
         &self,
         threads: usize,
@@ -151,8 +151,8 @@ impl Vm {
                 place.set(Some(body(seat)));
                 count.down();
             });
-            // SAFETY: what the task borrows, `body` and `place`, outlives its use: it is not used
-            // after the count went down, and this function returns after it went down for all. If
+            // SAFETY: the task borrows `body` and `place`, and does not use them after it has
+            // decremented the count; this function returns only after all tasks have done so. If
             // the run ends early instead, this stack is neither unwound nor used again.
             let whole = unsafe {
                 std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(whole)
@@ -164,7 +164,7 @@ impl Vm {
     }
 }
 
-/// Counts threads that have yet to end.
+/// The number of threads that have not ended.
 struct Countdown {
     left: Cell<usize>,
     ended: SimEvent,

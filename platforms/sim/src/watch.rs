@@ -1,12 +1,13 @@
-//! An observer of frames: who maps them, which device is at work on them. It knows nothing of the
-//! manager, and panics where the contract of the platform is broken.
+//! Checks the use of frames: which page maps a frame, and which device transfers it. Independent of
+//! the manager; panics when the platform contract is violated.
 //!
-//! Per frame: mapped nowhere or at one page; a device that reads it (a write to swap), or one that
-//! fills it (a read). A mapped frame is in no transfer; nobody touches a frame that is filled.
+//! A frame is unmapped or mapped at one page; a device may read it (a write to swap) or fill it (a
+//! read). A mapped frame takes part in no transfer, and only the device touches a frame that it
+//! fills.
 
 use highwater_units::{IoFrames, Pfn, SpaceId, Vpn};
 
-/// What a frame is used for.
+/// The use of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Usage {
     mapped: Option<(SpaceId, Vpn)>,
@@ -22,7 +23,7 @@ enum Transfer {
     In,
 }
 
-/// The uses of all frames.
+/// The use of every frame.
 pub(crate) struct Watch(Vec<Usage>);
 
 impl Watch {
@@ -38,34 +39,34 @@ impl Watch {
         usage
     }
 
-    /// The contents of a frame are replaced.
+    /// Called before the contents of a frame are replaced.
     pub(crate) fn touch(&mut self, pfn: Pfn, what: &str) {
         self.idle(pfn, what);
     }
 
-    /// A frame becomes visible to the program.
+    /// Called when a frame is mapped.
     pub(crate) fn map(&mut self, pfn: Pfn, space: SpaceId, vpn: Vpn) {
         self.idle(pfn, "mapped").mapped = Some((space, vpn));
     }
 
-    /// A frame is taken from the program.
+    /// Called when a frame is unmapped.
     pub(crate) fn unmap(&mut self, pfn: Pfn, space: SpaceId, vpn: Vpn) {
         let usage = &mut self.0[pfn.index()];
         assert_eq!(usage.mapped, Some((space, vpn)), "{pfn:?} is unmapped from where it is not");
         usage.mapped = None;
     }
 
-    /// A device begins to read frames.
+    /// Called when a device starts to read frames.
     pub(crate) fn write_out(&mut self, frames: &IoFrames) {
         frames.iter().for_each(|pfn| self.idle(pfn, "written").transfer = Transfer::Out);
     }
 
-    /// A device begins to fill frames.
+    /// Called when a device starts to fill frames.
     pub(crate) fn read_in(&mut self, frames: &IoFrames) {
         frames.iter().for_each(|pfn| self.idle(pfn, "read into").transfer = Transfer::In);
     }
 
-    /// A transfer is over.
+    /// Called when a transfer has completed.
     pub(crate) fn end(&mut self, frames: &IoFrames) {
         frames.iter().for_each(|pfn| self.0[pfn.index()].transfer = Transfer::None);
     }

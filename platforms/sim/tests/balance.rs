@@ -6,7 +6,7 @@ use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
-use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
+use highwater_sim::{InjectedFaults, Sim, SimConfig, Vm, simulate};
 use highwater_units::{SpaceId, Vpn};
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ impl World {
         let swap = device(Answer::Asynchronous);
         let file = DeviceSpec { name: "file".into(), role: Role::File, ..swap.clone() };
         let devices = [swap, file].map(|spec| (spec, PAGES as u32)).into();
-        let troubles = Arc::new(Troubles::default());
-        let sim = SimConfig { frames: vec![FRAMES], devices, recency, troubles };
+        let injected_faults = Arc::new(InjectedFaults::default());
+        let sim = SimConfig { frames: vec![FRAMES], devices, recency, injected_faults };
         let manager = Manager::start(Sim::new(vm, sim), config).expect("threads");
         assert_eq!(manager.add_space(PAGES).expect("a space"), ANON);
         assert_eq!(manager.add_file_space(PAGES, 1).expect("a space"), FILE);

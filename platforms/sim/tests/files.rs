@@ -7,7 +7,7 @@ use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_platform::{Block, Io, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
-use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
+use highwater_sim::{InjectedFaults, Sim, SimConfig, Vm, simulate};
 use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,16 +17,17 @@ const PAGES: u64 = 4 * FRAMES as u64;
 /// The device of the file; before it, one to swap to.
 const FILE: u8 = 1;
 
-/// A manager with a file's space, and the troubles of its platform.
+/// A manager with one space over a file, and the faults that its platform injects.
 struct World {
     manager: Manager<Sim>,
     space: SpaceId,
-    troubles: Arc<Troubles>,
+    injected_faults: Arc<InjectedFaults>,
 }
 
 impl World {
     fn new(vm: &Vm, recency: Recency, dirty_ratios: [u32; 2]) -> World {
-        let (swap, troubles) = (device(Answer::Asynchronous), Arc::new(Troubles::default()));
+        let (swap, injected_faults) =
+            (device(Answer::Asynchronous), Arc::new(InjectedFaults::default()));
         let file = DeviceSpec { name: "file".into(), role: Role::File, ..swap.clone() };
         let pages = PAGES as u32;
         let [dirty_background_ratio, dirty_ratio] = dirty_ratios;
@@ -35,11 +36,11 @@ impl World {
             frames: vec![FRAMES],
             devices: vec![(swap, pages), (file, pages)],
             recency,
-            troubles: troubles.clone(),
+            injected_faults: injected_faults.clone(),
         };
         let manager = Manager::start(Sim::new(vm, config), settings).expect("threads");
         let space = manager.add_file_space(PAGES, FILE).expect("a space");
-        World { manager, space, troubles }
+        World { manager, space, injected_faults }
     }
 
     fn load(&self, page: u64) -> Result<u64, FaultError> {
@@ -158,7 +159,7 @@ fn what_was_dropped_reads_as_the_device_has_it() {
 fn what_cannot_be_written_stays() {
     run(|world| {
         (0..64).for_each(|page| world.store(page, page + 1));
-        world.troubles.writes.store(1000, Relaxed);
+        world.injected_faults.writes.store(1000, Relaxed);
         assert!(matches!(world.write_back(0, 64), Err(FaultError::Write(_))));
         // Nor by reclaim: it drops what is unchanged, and keeps the others.
         (64..PAGES).for_each(|page| assert_eq!(world.load(page), Ok(0)));
@@ -166,7 +167,7 @@ fn what_cannot_be_written_stays() {
         (0..64).for_each(|page| assert_eq!(world.load(page), Ok(page + 1)));
         assert_eq!(world.count(Counter::PgFileIn), read, "they were in memory all the time");
         assert!(world.count(Counter::SwapIoErrors) > 0);
-        world.troubles.end();
+        world.injected_faults.end();
         assert_eq!(world.write_back(0, 64), Ok(()));
         (0..64).for_each(|page| assert_eq!(world.on_device(page), page + 1));
     });
@@ -229,11 +230,11 @@ fn who_changes_too_much_waits_for_the_flusher() {
 #[test]
 fn a_flusher_that_cannot_write_holds_up_nobody_for_ever() {
     run_flushing([1, 2], |vm, world| {
-        world.troubles.writes.store(1_000_000, Relaxed);
+        world.injected_faults.writes.store(1_000_000, Relaxed);
         (0..64).for_each(|page| world.store(page, page + 1));
         assert!(matches!(world.manager.sync(), Err(FaultError::Write(_))));
         (0..64).for_each(|page| assert_eq!(world.load(page), Ok(page + 1)));
-        world.troubles.end();
+        world.injected_faults.end();
         assert_eq!(world.manager.sync(), Ok(()));
         vm.sleep(Nanos(1_000_000_000));
         (0..64).for_each(|page| assert_eq!(world.on_device(page), page + 1));
@@ -269,9 +270,9 @@ fn a_truncated_file_ends_there() {
 #[test]
 fn a_page_that_cannot_be_read_is_an_error() {
     run(|world| {
-        world.troubles.reads.store(1000, Relaxed);
+        world.injected_faults.reads.store(1000, Relaxed);
         assert!(matches!(world.load(1), Err(FaultError::Read(_))));
-        world.troubles.end();
+        world.injected_faults.end();
         assert_eq!(world.load(1), Ok(0));
     });
 }

@@ -47,14 +47,13 @@ fn saturated(machine: Machine, threads: usize, between: u64) {
         assert_near(record.hold.0 as f64, (record.acquisitions * hold) as f64, 0.5);
     });
     let rounds = (ROUNDS * threads as u64) as f64;
-    match far {
-        false => assert_near(time / rounds, (hold + costs.handover_near) as f64, 2.0),
+    if far {
+        let each = time / rounds;
+        let (low, high) = (hold + costs.handover_near, hold + costs.handover_far);
+        assert!(each > low as f64 * 1.05 && each < high as f64, "{each}: {low} to {high}");
+    } else {
+        assert_near(time / rounds, (hold + costs.handover_near) as f64, 2.0);
         // Hand-overs are near or far: the mean lies between.
-        true => {
-            let each = time / rounds;
-            let (low, high) = (hold + costs.handover_near, hold + costs.handover_far);
-            assert!(each > low as f64 * 1.05 && each < high as f64, "{each}: {low} to {high}");
-        }
     }
 }
 

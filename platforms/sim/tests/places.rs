@@ -6,7 +6,7 @@ use highwater_mm::inspect::{Entry, Space};
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_platform::{FileAccess, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
-use highwater_sim::{Policy, Setup, Sim, SimConfig, SimFile, Troubles, Vm, Words, simulate};
+use highwater_sim::{InjectedFaults, Policy, Setup, Sim, SimConfig, SimFile, Vm, Words, simulate};
 use highwater_units::{Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,8 +22,8 @@ fn manager(vm: &Vm, recency: Recency, places: usize) -> Manager<Sim> {
     let place = DeviceSpec { name: "place".into(), role: Role::Place, ..swap.clone() };
     let mut devices = vec![(swap, 64)];
     devices.extend((0..places).map(|_| (place.clone(), PAGES as u32)));
-    let troubles = Arc::new(Troubles::default());
-    let config = SimConfig { frames: vec![FRAMES], devices, recency, troubles };
+    let injected_faults = Arc::new(InjectedFaults::default());
+    let config = SimConfig { frames: vec![FRAMES], devices, recency, injected_faults };
     Manager::start(Sim::new(vm, config), Config::default()).expect("threads")
 }
 
@@ -113,10 +113,7 @@ fn there_are_as_many_files_as_places() {
 /// What a user does with one file, from opening it to closing it.
 fn use_file(manager: &Manager<Sim>, random: &mut Prng, number: u64) {
     let pages = 1 + random.below(PAGES);
-    let access = match random.percent(40) {
-        true => FileAccess::Read,
-        false => FileAccess::ReadWrite,
-    };
+    let access = if random.percent(40) { FileAccess::Read } else { FileAccess::ReadWrite };
     let file = file(number, access, pages);
     let mut model: Vec<u64> = (0..pages).map(|page| first_value(number, page)).collect();
     let Ok(space) = manager.open_file(file.clone()) else { return };

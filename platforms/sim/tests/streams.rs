@@ -7,7 +7,7 @@ use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_platform::{Clock, Event, Locks, Memory, Recency};
 use highwater_sim::machine::{Answer, DeviceSpec, Role};
-use highwater_sim::{Sim, SimConfig, Troubles, Vm, simulate};
+use highwater_sim::{InjectedFaults, Sim, SimConfig, Vm, simulate};
 use highwater_units::{Nanos, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,7 @@ fn with(pages: usize) -> Config {
 struct World {
     manager: Manager<Sim>,
     spaces: Vec<SpaceId>,
-    troubles: Arc<Troubles>,
+    injected_faults: Arc<InjectedFaults>,
 }
 
 impl World {
@@ -55,19 +55,19 @@ fn run(
     main: impl Fn(&World, &dyn Fn()) + Copy + 'static,
 ) -> (Nanos, Snapshot) {
     let whole = move |vm: &Vm| {
-        let troubles = Arc::new(Troubles::default());
+        let injected_faults = Arc::new(InjectedFaults::default());
         let swap = (device(Answer::Asynchronous), FRAMES);
         let file = |_| (nvme(), PAGES as u32);
         let platform = SimConfig {
             frames: vec![FRAMES],
             devices: [swap].into_iter().chain((0..files).map(file)).collect(),
             recency,
-            troubles: troubles.clone(),
+            injected_faults: injected_faults.clone(),
         };
         let manager = Manager::start(Sim::new(vm, platform), config.clone()).expect("threads");
         let add = |device| manager.add_file_space(PAGES, device).expect("a space");
         let spaces = (1..=files).map(add).collect();
-        let mut world = World { manager, spaces, troubles };
+        let mut world = World { manager, spaces, injected_faults };
         let start = world.manager.platform().now();
         main(&world, &*vm.beat());
         let took = world.manager.platform().now().since(start);
@@ -217,14 +217,14 @@ fn more_readers_than_memory_has_room_for_read_less_ahead() {
 /// Transfers fail, some after their first pages: every page can be read all the same, if it is
 /// tried again.
 fn read_through_failures(world: &World, beat: &dyn Fn()) {
-    world.troubles.reads.store(100, Relaxed);
-    world.troubles.short.store(500, Relaxed);
+    world.injected_faults.reads.store(100, Relaxed);
+    world.injected_faults.short.store(500, Relaxed);
     for page in 0..PAGES / 8 {
         let read = (0..100).find(|_| world.load(world.spaces[0], page).is_ok());
         assert!(read.is_some(), "page {page} cannot be read");
         beat();
     }
-    world.troubles.end();
+    world.injected_faults.end();
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn outrun_kswapd(config: Config) -> Snapshot {
             frames: vec![FRAMES],
             devices: [(device(Answer::Asynchronous), FRAMES)].into_iter().chain(files).collect(),
             recency: Recency::Unmapping,
-            troubles: Arc::new(Troubles::default()),
+            injected_faults: Arc::new(InjectedFaults::default()),
         };
         let mut manager = Manager::start(Sim::new(vm, platform), config.clone()).expect("threads");
         let add = |device| manager.add_file_space(PAGES / 4, device).expect("a space");

@@ -143,9 +143,10 @@ impl<'a> Model<'a> {
         assert_eq!(space.pin(vpn, access), expected);
         if expected.is_some() {
             state.pins += 1;
-            state.entry = match state.entry.is_accessed() {
-                true => state.entry.accessed().referenced(),
-                false => state.entry.accessed(),
+            state.entry = if state.entry.is_accessed() {
+                state.entry.accessed().referenced()
+            } else {
+                state.entry.accessed()
             };
             self.pins.push(vpn);
         }
@@ -280,9 +281,8 @@ impl Users {
                     self.use_alone(&held, thread, Pinned::Accept, random);
                     let page = held.first().0 as u32;
                     let frame = |index| Entry::resident(Pfn(page + index as u32)).mapped();
-                    return held.release(|index, was| match was.is_mapped() {
-                        true => was.dirty(),
-                        false => frame(index).dirty(),
+                    return held.release(|index, was| {
+                        if was.is_mapped() { was.dirty() } else { frame(index).dirty() }
                     });
                 }
             }

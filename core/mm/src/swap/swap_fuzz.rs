@@ -255,10 +255,12 @@ fn fuzz(seed: u64) {
     for _ in 0..6 {
         let (filling, blocks) = (5 + random.below(90), random.below(2) * 15);
         for _ in 0..500 {
-            match random.percent(filling) {
-                true if random.percent(blocks) => model.alloc_block(&mut random),
-                true => model.alloc(&mut random),
-                false => (0..8).for_each(|_| model.change(&mut random)),
+            if !random.percent(filling) {
+                (0..8).for_each(|_| model.change(&mut random));
+            } else if random.percent(blocks) {
+                model.alloc_block(&mut random);
+            } else {
+                model.alloc(&mut random);
             }
         }
         model.touch_inherited(&mut random);
@@ -320,11 +322,10 @@ impl Users {
         for (slot, pfn) in slots.zip(&frames) {
             assert!(!self.taken[slot.index as usize].swap(true, SeqCst), "{slot:?} is used twice");
             // A fault, or the end of the write: one of them has the frame.
-            match random.percent(30) {
-                true => assert_eq!(self.swap.claim(CpuId(0), slot), Some(*pfn)),
-                false => {
-                    assert_eq!(uncache(&self.platform, &self.swap, slot, *pfn), Cached::Removed)
-                }
+            if random.percent(30) {
+                assert_eq!(self.swap.claim(CpuId(0), slot), Some(*pfn));
+            } else {
+                assert_eq!(uncache(&self.platform, &self.swap, slot, *pfn), Cached::Removed);
             }
             self.used.lock().expect("no panic").push(slot);
         }
@@ -367,9 +368,10 @@ impl Users {
             let filling = 20 + random.below(70);
             for _ in 0..300 {
                 self.watchdog.beat();
-                match random.percent(filling) {
-                    true => self.alloc(&mut random),
-                    false => self.free(&mut random),
+                if random.percent(filling) {
+                    self.alloc(&mut random);
+                } else {
+                    self.free(&mut random);
                 }
             }
         }

@@ -58,9 +58,10 @@ fn contents_stay<P: Platform>(platform: &P, all: &[Pfn]) {
     all.iter().for_each(|pfn| assert_filled(platform, *pfn, *pfn, 1));
     platform.zero(&[all[3], all[1], all[40]]);
     for pfn in all {
-        match [1, 3, 40].contains(&pfn.0) {
-            true => assert_eq!(platform.load(*pfn, WORDS_PER_FRAME - 1), 0, "{pfn:?} is zero"),
-            false => assert_filled(platform, *pfn, *pfn, 1),
+        if [1, 3, 40].contains(&pfn.0) {
+            assert_eq!(platform.load(*pfn, WORDS_PER_FRAME - 1), 0, "{pfn:?} is zero");
+        } else {
+            assert_filled(platform, *pfn, *pfn, 1);
         }
     }
 }

@@ -99,13 +99,12 @@ impl Marked {
             return;
         }
         let Some(mine) = self.held.pop() else { return };
-        match self.random.percent(50) {
-            true => objects.give(mine),
-            false => {
-                let mut exchange = objects.exchange.lock().expect("no panic");
-                self.held.extend(exchange.pop());
-                exchange.push(mine);
-            }
+        if self.random.percent(50) {
+            objects.give(mine);
+        } else {
+            let mut exchange = objects.exchange.lock().expect("no panic");
+            self.held.extend(exchange.pop());
+            exchange.push(mine);
         }
     }
 

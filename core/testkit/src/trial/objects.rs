@@ -183,9 +183,10 @@ impl<P: Platform> User<P> {
         let count = 1 + self.random.below(self.plan.most as u64) as usize;
         let from = self.own.len();
         let caller = self.thread as u32 + 1;
-        match self.random.percent(50) {
-            true => self.own.extend(shared.slabs.alloc_for(cache, caller)),
-            false => drop(shared.slabs.alloc_bulk(cache, count, |object| self.own.push(object))),
+        if self.random.percent(50) {
+            self.own.extend(shared.slabs.alloc_for(cache, caller));
+        } else {
+            shared.slabs.alloc_bulk(cache, count, |object| self.own.push(object));
         }
         let begun = shared.ends[0].load(SeqCst);
         let mut model = shared.model.lock().expect("no panic");
@@ -212,9 +213,10 @@ impl<P: Platform> User<P> {
 
     /// Some of the user's own objects.
     fn some(&mut self) -> Vec<Object> {
-        let count = match self.random.percent(60) {
-            true => self.own.len().min(1),
-            false => self.random.below(self.own.len() as u64 + 1) as usize,
+        let count = if self.random.percent(60) {
+            self.own.len().min(1)
+        } else {
+            self.random.below(self.own.len() as u64 + 1) as usize
         };
         if self.random.percent(50) {
             self.own.sort_unstable();
@@ -229,9 +231,10 @@ impl<P: Platform> User<P> {
     }
 
     fn free_all(&mut self, objects: &[Object]) {
-        match self.random.percent(50) {
-            true => assert_eq!(self.shared.slabs.free_bulk(objects), Ok(())),
-            false => objects.iter().for_each(|o| assert_eq!(self.shared.slabs.free(*o), Ok(()))),
+        if self.random.percent(50) {
+            assert_eq!(self.shared.slabs.free_bulk(objects), Ok(()));
+        } else {
+            objects.iter().for_each(|o| assert_eq!(self.shared.slabs.free(*o), Ok(())));
         }
     }
 

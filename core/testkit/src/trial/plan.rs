@@ -223,10 +223,7 @@ impl Plan {
         let mut random = Prng::new(seed ^ 0x7121_a100);
         let threads = 1 + random.below((frames / 8).clamp(1, 16)) as usize;
         let pages = 20 + random.below(frames * 2);
-        let mix = match random.percent(50) {
-            true => Mix::usual(),
-            false => Mix::draw(&mut random),
-        };
+        let mix = if random.percent(50) { Mix::usual() } else { Mix::draw(&mut random) };
         let mut config = draw_config(&mut random, frames);
         // Drawn apart, so that what other seeds mean stays the same.
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {

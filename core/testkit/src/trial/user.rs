@@ -353,23 +353,20 @@ impl<P: Platform, G: Program<P>> User<P, G> {
     fn copy(&mut self) {
         let (world, thread) = (self.world.clone(), self.thread);
         let Some(spare) = world.take_spare() else { return };
-        match self.random.percent(50) {
-            true => {
-                let private = &self.known.private;
-                let exact = |page: u64| (private[page as usize], private[page as usize]);
-                self.copy_to(spare, self.own_space(), &[thread], |_, page| exact(page));
-            }
-            false => {
-                let threads: Vec<usize> = (0..world.plan.threads).collect();
-                let of = |thread: &usize| -> Vec<Halves<u64>> {
-                    (0..world.plan.pages).map(|page| world.shared.least(*thread, page)).collect()
-                };
-                let least: Vec<_> = threads.iter().map(of).collect();
-                let limits = |thread: usize, page: u64| {
-                    (least[thread][page as usize], world.shared.most(thread, page))
-                };
-                self.copy_to(spare, SHARED, &threads, limits);
-            }
+        if self.random.percent(50) {
+            let private = &self.known.private;
+            let exact = |page: u64| (private[page as usize], private[page as usize]);
+            self.copy_to(spare, self.own_space(), &[thread], |_, page| exact(page));
+        } else {
+            let threads: Vec<usize> = (0..world.plan.threads).collect();
+            let of = |thread: &usize| -> Vec<Halves<u64>> {
+                (0..world.plan.pages).map(|page| world.shared.least(*thread, page)).collect()
+            };
+            let least: Vec<_> = threads.iter().map(of).collect();
+            let limits = |thread: usize, page: u64| {
+                (least[thread][page as usize], world.shared.most(thread, page))
+            };
+            self.copy_to(spare, SHARED, &threads, limits);
         }
         world.put_spare(spare);
     }

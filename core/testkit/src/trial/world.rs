@@ -48,10 +48,7 @@ impl TheFile {
     /// A page that the thread may use: of the first half, or one that is its own.
     pub(super) fn page(&self, page: u64, thread: usize, threads: usize) -> u64 {
         let (page, half) = (page % self.pages, self.pages / 2);
-        match page < half {
-            true => page,
-            false => self.own_page(page, thread, threads).unwrap_or(page % half),
-        }
+        if page < half { page } else { self.own_page(page, thread, threads).unwrap_or(page % half) }
     }
 
     /// The page of the thread's own that is nearest; `None` at the end of the file.

@@ -1,19 +1,19 @@
-//! What belongs to an engine, and is reached from its tasks only.
+//! State that belongs to an engine, accessible only from its tasks.
 //!
-//! The contract wants everything to be `Send` and `Sync`; an engine and all that it moves live on
-//! one thread of the host. `Home` is how they meet: each use checks that a task of that engine is
-//! what calls, hence that thread. Elsewhere it panics.
+//! The platform contract requires `Send` and `Sync`, but an engine and its state live on one host
+//! thread. `Home` reconciles the two: each access checks that the caller is a task of that engine,
+//! hence on its thread, and panics otherwise.
 
 use super::Engine;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The engine something belongs to.
+/// A reference to the owning engine.
 #[derive(Clone)]
 pub(crate) struct Home(Arc<Engine>);
 
-// SAFETY: the engine is reached through `engine` alone, which lets only its own tasks through; they
-// run on the thread that runs the engine. The count of the Arc is atomic.
+// SAFETY: `engine` is the only access to the engine, and admits only its own tasks, which run on
+// the engine's thread. The reference count of the Arc is atomic.
 unsafe impl Send for Home {}
 // SAFETY: as above.
 unsafe impl Sync for Home {}
@@ -23,20 +23,20 @@ impl Home {
         Home(engine.clone())
     }
 
-    /// The engine, for a task of it.
+    /// The engine. Panics unless one of its tasks calls.
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         assert!(self.0.is_current(), "what is simulated is used inside its simulation only");
         &self.0
     }
 }
 
-/// State of an engine's world, for its tasks only. Nobody suspends while it is borrowed.
+/// A value that only tasks of one engine access. No task suspends while it borrows the value.
 pub(crate) struct Confined<T> {
     home: Home,
     value: RefCell<T>,
 }
 
-// SAFETY: `value` is borrowed only behind `Home::engine`, so on one thread.
+// SAFETY: `value` is borrowed only after the check in `Home::engine`, hence on one thread.
 unsafe impl<T: Send> Sync for Confined<T> {}
 
 impl<T> Confined<T> {

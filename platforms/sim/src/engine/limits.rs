@@ -1,14 +1,14 @@
-//! When a simulation counts as stuck.
+//! When a simulation is considered stuck.
 
 use highwater_units::Nanos;
 use std::fmt;
 
-/// Bounds on a run: a simulation without progress ends with an error.
+/// Limits on a run without progress: exceeding one ends the simulation with an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Virtual time without progress.
+    /// The longest virtual time without progress.
     pub idle_time: Nanos,
-    /// Suspensions without progress.
+    /// The most suspensions without progress.
     pub idle_steps: u64,
 }
 
@@ -18,7 +18,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a simulation ended before its main task did.
+/// Why a simulation ended before its main task: a message that lists what each thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck(
     /// What every thread waits for.

@@ -1,18 +1,18 @@
-//! The engine: virtual CPUs in virtual time, on one thread of the host.
+//! The engine: virtual CPUs in virtual time, on one host thread.
 //!
 //! ```text
-//! run -- choose --> a timer: fire      \
+//! run -- choose --> a timer: fire it
 //!               \-> a CPU: resume its task (a coroutine) until it suspends
-//! task: charge(ns)   moves its CPU's clock
-//!       sync         before what others see: suspends if another CPU is behind in time
-//!       spin         the CPU waits for a lock      sleep   the CPU runs something else
-//! Engine -- hot: clock, horizon, task, phase of the CPU that runs (cells)
+//! task: charge(ns)   advances its CPU's clock
+//!       sync         before a shared access: suspends if another CPU is behind in time
+//!       spin         the CPU waits for a lock      sleep   the CPU runs another task
+//! Engine -- hot state: clock, horizon, task and phase of the running CPU (cells)
 //!        \- State: CPUs, tasks, ready CPUs by clock, timers, statistics (one RefCell)
 //! ```
-//! Under [`Policy::SmallestClock`] the CPU with the smallest clock always runs next, so
-//! interactions of tasks happen in the order of virtual time. The other policies draw the next CPU,
-//! and all CPUs share one clock: they find races and measure nothing.
-//! Nothing here is locked: one thread runs it, and no borrow of `State` outlives a call.
+//! Under [`Policy::SmallestClock`] the CPU with the smallest clock always runs next, so tasks
+//! interact in the order of virtual time. The other policies draw the next CPU at random, and all
+//! CPUs share one clock: they find races and measure nothing.
+//! No locks are needed: one thread runs the engine, and no borrow of `State` outlives a call.
 
 mod home;
 mod limits;
@@ -42,32 +42,32 @@ use state::{CpuState, Next, State, Task, Timer};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// How far a CPU may run ahead of the others where it meets nobody.
+/// How far a CPU may run ahead of the others between shared accesses.
 const SLACK: u64 = 1000;
 
-/// A virtual machine at work.
+/// A running virtual machine.
 pub(crate) struct Engine {
     pub(crate) machine: Machine,
     pub(crate) order: Order,
     policy: Policy,
     limits: Limits,
-    /// One shared access in so many is held up; 0: none is.
+    /// One in this many shared accesses is delayed; 0: none.
     holdups: u64,
     clock: Cell<u64>,
     horizon: Cell<u64>,
     cpu: Cell<CpuId>,
     task: Cell<TaskId>,
     phase: Cell<&'static Phase>,
-    /// Thousandths by which work takes longer: the sibling works too.
+    /// The factor, in thousandths, by which a busy sibling thread slows work down.
     slowdown: Cell<u64>,
-    /// CPU time since it was last booked on task and phase.
+    /// CPU time not yet accounted to the task and its phase.
     unbooked: Cell<u64>,
     state: RefCell<State>,
     random: RefCell<Prng>,
 }
 
 thread_local! {
-    /// The engine that runs on this thread of the host.
+    /// The engine that runs on this host thread.
     static CURRENT: Cell<*const Engine> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -100,10 +100,10 @@ impl Engine {
         }
     }
 
-    /// The engine whose task calls this, if one does.
+    /// Calls `act` with the engine of the calling task; `None` outside a simulation.
     pub(crate) fn current<R>(act: impl FnOnce(Option<&Engine>) -> R) -> R {
         let engine = CURRENT.get();
-        // SAFETY: set by `run` to an engine that it borrows for as long, on this thread.
+        // SAFETY: `run` sets it, on this thread, to an engine that it borrows for as long.
         act(unsafe { engine.as_ref() })
     }
 
@@ -112,7 +112,7 @@ impl Engine {
         std::ptr::eq(CURRENT.get(), self)
     }
 
-    /// Runs until the main task (number 0) has ended.
+    /// Runs until the main task (number 0) ends.
     pub(crate) fn run(self: &Arc<Engine>) -> Result<(), Stuck> {
         let _running = Running::enter(self);
         loop {
@@ -158,19 +158,17 @@ impl Engine {
         self.book();
         let mut state = self.state.borrow_mut();
         let (clock, task) = (self.clock.get(), self.task.get());
-        match coroutine.done() {
-            true => state.set_outcome(task, Outcome::Done),
-            false => state.tasks[task.index()].coroutine = Some(coroutine),
+        if coroutine.done() {
+            state.set_outcome(task, Outcome::Done);
+        } else {
+            state.tasks[task.index()].coroutine = Some(coroutine);
         }
         state.tasks[task.index()].phase = self.phase.get();
-        let holds = match self.order.holds_any(task) {
-            true => Holds::Locks,
-            false => Holds::Nothing,
-        };
+        let holds = if self.order.holds_any(task) { Holds::Locks } else { Holds::Nothing };
         state.end(&self.machine, cpu, clock, holds);
     }
 
-    /// Lets the engine run others.
+    /// Suspends the running task.
     fn suspend(&self, outcome: Outcome) {
         let task = self.task.get();
         let yielder = {
@@ -178,11 +176,11 @@ impl Engine {
             state.set_outcome(task, outcome);
             state.tasks[task.index()].yielder
         };
-        // SAFETY: the task's own yielder, on the task's own stack, which is the one that runs.
+        // SAFETY: the yielder belongs to the running task, and lives on its stack.
         unsafe { (*yielder).suspend(()) };
     }
 
-    /// Books CPU time on the task and what it does.
+    /// Accounts the CPU time so far to the task and its phase.
     fn book(&self) {
         let spent = self.unbooked.replace(0);
         if spent > 0 {
@@ -191,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// CPU time for work that both threads of a core share the core for.
+    /// Charges CPU time for work that a busy sibling thread slows down.
     pub(crate) fn charge(&self, nanos: u64) {
         self.spend(nanos * self.slowdown.get() / 1000);
         if self.clock.get() > self.horizon.get().saturating_add(SLACK) {
@@ -199,13 +197,13 @@ impl Engine {
         }
     }
 
-    /// CPU time.
+    /// Charges CPU time.
     fn spend(&self, nanos: u64) {
         self.clock.set(self.clock.get() + nanos);
         self.unbooked.set(self.unbooked.get() + nanos);
     }
 
-    /// The CPU does nothing useful until `at`: it spins.
+    /// Spins until `at`.
     pub(crate) fn spin_until(&self, at: u64) {
         let clock = self.clock.get();
         if at > clock {
@@ -214,8 +212,8 @@ impl Engine {
         }
     }
 
-    /// Before something that other threads see or that depends on them: they go first as far as
-    /// they are behind. Under other policies than the smallest clock: perhaps.
+    /// Called before an access that other threads can observe or that depends on them: first runs
+    /// all CPUs that are behind in time. Policies other than the smallest clock switch at random.
     pub(crate) fn sync(&self) {
         self.hold_up();
         let suspend = match self.policy {
@@ -227,8 +225,8 @@ impl Engine {
         }
     }
 
-    /// Now and then, a thread that holds no lock is kept from going on for a microsecond to some
-    /// milliseconds, as by another tenant of its CPU: what it has just seen may be long past then.
+    /// Now and then delays a thread that holds no lock by a microsecond to some milliseconds, as if
+    /// another virtual machine had used its CPU: what the thread has just read may be stale then.
     fn hold_up(&self) {
         if self.holdups > 0
             && self.draw(self.holdups) == 0
@@ -239,20 +237,20 @@ impl Engine {
         }
     }
 
-    /// At an access to what this CPU has for itself: under other policies than the smallest clock,
-    /// perhaps others go first.
+    /// Called before an access to a word that only this CPU has used: policies other than the
+    /// smallest clock may switch to another CPU.
     pub(crate) fn wander(&self) {
         if !self.policy.is_timed() || self.holdups > 0 {
             self.sync();
         }
     }
 
-    /// Waits for a lock until [`Engine::grant`]. The CPU spins meanwhile.
+    /// Spins until [`Engine::grant`] hands the lock over.
     pub(crate) fn wait_for_grant(&self) {
         self.suspend(Outcome::Spinning);
     }
 
-    /// Hands a lock to a task that waits for it.
+    /// Hands a lock over to a waiting task.
     pub(crate) fn grant(&self, task: TaskId) {
         let mut state = self.state.borrow_mut();
         let costs = &self.machine.costs;
@@ -262,14 +260,14 @@ impl Engine {
         self.pull_horizon(at);
     }
 
-    /// Another CPU goes on at `at`.
+    /// Another CPU can run from `at` on.
     fn pull_horizon(&self, at: u64) {
         if self.policy.is_timed() {
             self.horizon.set(self.horizon.get().min(at));
         }
     }
 
-    /// Sleeps until woken, or until the timeout has passed.
+    /// Sleeps until woken or until the timeout.
     pub(crate) fn sleep(&self, timeout: Option<u64>, why: &'static str) {
         let holds = self.order.holds_for_short(self.task.get());
         assert!(!holds, "a thread sleeps ({why}) under a lock");
@@ -278,7 +276,7 @@ impl Engine {
         self.suspend(Outcome::Asleep);
     }
 
-    /// Wakes a task, if it sleeps.
+    /// Wakes a task if it sleeps.
     pub(crate) fn wake(&self, task: TaskId) {
         self.charge(self.machine.costs.wake);
         let at = self.clock.get() + self.machine.costs.wake_latency;
@@ -287,7 +285,7 @@ impl Engine {
         self.pull_horizon(at);
     }
 
-    /// Gives the CPU to another thread that waits for it, if there is one.
+    /// Yields the CPU to another runnable thread, if there is one.
     pub(crate) fn yield_cpu(&self) {
         self.state.borrow_mut().give_way(self.task.get());
         self.suspend(Outcome::Ready);
@@ -299,7 +297,7 @@ impl Engine {
         cpus.for_each(|cpu| state.interrupt(cpu, nanos));
     }
 
-    /// A new task on the CPUs of `node`, or on any.
+    /// Starts a task on the CPUs of `node`, or on any CPU.
     pub(crate) fn spawn(
         self: &Arc<Engine>,
         name: &str,
@@ -325,23 +323,23 @@ impl Engine {
         id
     }
 
-    /// Changes what the running task does; returns what it did.
+    /// Changes the phase of the running task. Returns the previous phase.
     pub(crate) fn enter(&self, phase: &'static Phase) -> &'static Phase {
         self.book();
         self.phase.replace(phase)
     }
 
-    /// Adds to the lock statistics, under what the task does.
+    /// Adds to the lock statistics of the task's phase.
     pub(crate) fn record(&self, class: LockClass, wait: Option<u64>, hold: u64) {
         self.state.borrow_mut().record(class, self.phase.get(), wait, hold);
     }
 
-    /// Counts an event and makes it part of the run's hash.
+    /// Counts an event and adds it to the run's hash.
     pub(crate) fn event(&self, what: u64) {
         self.state.borrow_mut().event(what, self.clock.get());
     }
 
-    /// Something useful was done: the run is not stuck.
+    /// Reports progress: the run is not stuck.
     pub(crate) fn progress(&self) {
         self.state.borrow_mut().progressed(self.clock.get());
     }
@@ -376,32 +374,29 @@ impl Engine {
         Nanos(self.state.borrow().tasks.iter().map(|task| task.cpu_time).sum())
     }
 
-    /// Of the CPUs of a node.
+    /// Idle time of the CPUs of a node.
     pub(crate) fn idle_time(&self, node: NodeId) -> IdleTime {
         self.charge(self.machine.costs.atomic);
         self.book();
         self.state.borrow().idle_time(&self.machine, node, self.clock.get())
     }
 
-    /// Notes a number in the trace, if there is one.
+    /// Records a value in the trace, if there is one.
     pub(crate) fn trace_value(&self, name: &str, value: u64) {
         if let Some(trace) = &mut self.state.borrow_mut().trace {
             trace.add_value(name, self.clock.get(), value);
         }
     }
 
-    /// A number of the run's own sequence.
+    /// Draws a number from the run's random sequence.
     pub(crate) fn draw(&self, below: u64) -> u64 {
         self.random.borrow_mut().below(below)
     }
 
-    /// Cost of moving a line, or of handing a lock over, by where it was last.
+    /// The cost of moving a line or handing over a lock, by the distance of the CPU that had it.
     pub(crate) fn by_distance(&self, from: CpuId, near: u64, far: u64) -> u64 {
         let socket = |cpu| self.machine.socket_of(cpu);
-        match socket(from) == socket(self.cpu.get()) {
-            true => near,
-            false => far,
-        }
+        if socket(from) == socket(self.cpu.get()) { near } else { far }
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -417,8 +412,8 @@ impl Engine {
     }
 }
 
-/// While it lives, the engine is the current one. A run that ends early leaves its coroutines
-/// behind for good: what is on their stacks may refer to what is gone.
+/// Makes an engine current while it lives. A run that ends early leaks its coroutines: their stacks
+/// may hold dangling references, so they must not be unwound.
 struct Running<'a> {
     engine: &'a Engine,
     before: *const Engine,

@@ -1,38 +1,39 @@
-//! Which CPU runs next: in the order of virtual time, or drawn from a seed.
+//! The choice of the next CPU: by virtual time, or at random from a seed.
 //!
-//! The oracles follow Shuttle's schedulers: random walk, round robin, and PCT (Burckhardt et al.,
-//! ASPLOS 2010): random priorities, the highest runs, and at a few random steps the running thread
-//! falls to the bottom. Departure: a thread that says it waits for another (`relax`) falls, too,
-//! so that a high one that spins does not starve whom it waits for.
+//! The random policies follow Shuttle's schedulers: random walk, round robin, and PCT (Burckhardt
+//! et al., ASPLOS 2010). PCT runs the thread with the highest random priority, and at a few random
+//! steps the running thread drops to the lowest one. Departing from PCT, a thread that waits for
+//! another (`relax`) drops too, so that a spinning thread does not starve the one it waits for.
 
 use highwater_units::Prng;
 
 /// How the next CPU to run is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Always the one with the smallest clock: the machine's own timing.
+    /// The CPU with the smallest clock: the machine's timing.
     SmallestClock,
-    /// Any, each with the same chance; a switch at one shared access in `period`.
+    /// A CPU chosen uniformly, at one in `period` shared accesses.
     Random {
-        /// 1: at every one.
+        /// 1: at every access.
         period: u32,
     },
-    /// In turn, after `quantum` shared accesses each.
+    /// Round robin, with `quantum` shared accesses each.
     RoundRobin {
         /// At least 1.
         quantum: u32,
     },
-    /// By priorities that change at `changes` steps among the first `steps`.
+    /// The highest random priority; the running thread drops at `changes` of the first `steps`
+    /// shared accesses.
     Pct {
-        /// Times the running thread falls (the depth of bugs looked for, less one).
+        /// How often the running thread drops: the bug depth minus one.
         changes: u32,
-        /// Shared accesses over which the changes are spread.
+        /// Shared accesses among which the changes are spread.
         steps: u32,
     },
 }
 
 impl Policy {
-    /// One of all, from a swarm's seed.
+    /// Draws a policy.
     pub fn draw(random: &mut Prng) -> Policy {
         match random.below(8) {
             0..2 => Policy::SmallestClock,
@@ -43,13 +44,13 @@ impl Policy {
     }
 }
 
-/// What an oracle remembers.
+/// The state of a random policy.
 pub(super) struct Oracle {
     /// Shared accesses so far.
     step: u64,
-    /// PCT: steps at which the running thread falls, ascending.
+    /// PCT: the remaining steps at which the running thread drops, the next one last.
     changes: Vec<u64>,
-    /// PCT: the next priority below all.
+    /// PCT: the next priority below all others.
     bottom: i64,
 }
 
@@ -66,7 +67,7 @@ impl Oracle {
         Oracle { step: 0, changes, bottom: 0 }
     }
 
-    /// Whether the running thread is to stop at this shared access.
+    /// Whether to switch at this shared access.
     pub(super) fn strays(&mut self, policy: Policy, random: &mut Prng) -> Stray {
         self.step += 1;
         match policy {
@@ -83,14 +84,14 @@ impl Oracle {
         }
     }
 
-    /// A priority below all others.
+    /// Takes a priority below all others.
     pub(super) fn lowest(&mut self) -> i64 {
         self.bottom -= 1;
         self.bottom
     }
 }
 
-/// What a shared access brings.
+/// The decision at a shared access.
 pub(super) enum Stray {
     No,
     Switch,

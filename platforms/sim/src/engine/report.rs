@@ -1,34 +1,34 @@
-//! What a run tells when it is over.
+//! The statistics of a run.
 
 use highwater_platform::{LockStatistics, Phase};
 use highwater_units::Nanos;
 
-/// CPU time of all threads of one name.
+/// The CPU time of all threads with one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleTime {
-    /// The name they were started with.
+    /// Their name.
     pub name: String,
-    /// How many there were.
+    /// Their number.
     pub threads: usize,
-    /// Their CPU time, spinning and switching included.
+    /// Their CPU time, including spinning and context switches.
     pub busy: Nanos,
 }
 
-/// Accounts of a run, or of its time so far.
+/// The statistics of a run, or of its time so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Virtual time at which the last CPU stopped.
+    /// The virtual time at which the last CPU stopped.
     pub time: Nanos,
-    /// CPU time by name, in the order of first starts.
+    /// CPU time by thread name, in the order of first starts.
     pub roles: Vec<RoleTime>,
-    /// CPU time by what threads did.
+    /// CPU time by phase.
     pub phases: Vec<(&'static Phase, Nanos)>,
-    /// Locks, exactly.
+    /// Lock statistics, exact.
     pub locks: LockStatistics,
-    /// Locks taken, transfers begun, lines moved, threads woken.
+    /// Events: locks taken, transfers started, lines moved, threads woken.
     pub events: u64,
-    /// Times a CPU was resumed.
+    /// How often a CPU was resumed.
     pub steps: u64,
-    /// Of every event with its time, and every step: equal runs have equal hashes.
+    /// A hash of every event with its time, and of every step: identical runs have equal hashes.
     pub hash: u64,
 }

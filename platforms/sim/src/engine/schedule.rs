@@ -1,10 +1,10 @@
-//! Which task a CPU runs: turns, queues, where a woken task goes, what an idle CPU takes over.
+//! The scheduler of virtual threads: time slices, run queues, wake-up placement, load balancing.
 //!
-//! A small completely fair scheduler: a CPU with others in its queue changes to the one with the
-//! least CPU time when the slice is over, or when a woken one is far behind. A woken task goes to
-//! an idle CPU if there is one it may use, its last one first, then one whose sibling is idle too.
-//! An idle CPU takes over the first task that waits and may run there. A lock holder is not
-//! preempted (spin locks of a kernel).
+//! A small completely fair scheduler. At the end of a slice, or when a woken task is far behind, a
+//! CPU switches to the task in its run queue with the least CPU time. A woken task goes to an idle
+//! CPU that it may use, if there is one: preferably its last CPU, then one whose sibling is idle
+//! too. An idle CPU pulls a waiting task that may run there. A lock holder is not preempted, like a
+//! holder of a kernel spin lock.
 
 use super::policy::Policy;
 use super::state::{Cpu, CpuState, Outcome, State, Where};
@@ -13,20 +13,17 @@ use crate::machine::Machine;
 use highwater_platform::Phase;
 use highwater_units::CpuId;
 
-/// A woken task preempts one that has had this much more CPU time.
+/// A woken task preempts a task that has used this much more CPU time.
 const WAKEUP_GRANULARITY: u64 = 1_000_000;
 
 impl State {
-    /// When the task of a CPU has to give way.
+    /// When the task of a CPU is preempted.
     pub(super) fn turn_end(&self, cpu: CpuId) -> u64 {
         let this = &self.cpus[usize::from(cpu.0)];
-        match this.queue.is_empty() {
-            true => u64::MAX,
-            false => this.turn,
-        }
+        if this.queue.is_empty() { u64::MAX } else { this.turn }
     }
 
-    /// Gives a task that can run to a CPU; returns when it runs there, if that is known.
+    /// Places a runnable task on a CPU. Returns when it runs there; `u64::MAX` if unknown.
     pub(super) fn place(&mut self, machine: &Machine, task: TaskId, at: u64) -> u64 {
         match self.idle_cpu(machine, task) {
             Some(cpu) => self.start(machine, cpu, task, at),
@@ -46,21 +43,20 @@ impl State {
         self.cpus[usize::from(cpu.0)].state == CpuState::Idle
     }
 
-    /// The last CPU of a task, or a core that does nothing, or half of one.
+    /// The last CPU of a task if idle, or else an idle core, or else an idle thread of a core.
     fn idle_cpu(&self, machine: &Machine, task: TaskId) -> Option<CpuId> {
         let last = self.tasks[task.index()].cpu;
         let started = self.tasks[task.index()].cpu_time > 0;
         if started && self.is_idle(last) && self.allows(machine, task, last) {
             return Some(last);
         }
-        // New tasks spread over sockets, as the load balancer would in the end.
+        // Spread new tasks over sockets, as the load balancer eventually would.
         let cpus = self.cpus.len();
-        let offset = match started {
-            true => usize::from(last.0),
-            false => {
-                let socket = task.index() % usize::from(machine.sockets);
-                socket * usize::from(machine.cores_per_socket)
-            }
+        let offset = if started {
+            usize::from(last.0)
+        } else {
+            let socket = task.index() % usize::from(machine.sockets);
+            socket * usize::from(machine.cores_per_socket)
         };
         let order = (0..cpus).map(|i| CpuId(((offset + i) % cpus) as u16));
         let mut half = None;
@@ -76,7 +72,7 @@ impl State {
         half
     }
 
-    /// No CPU is idle: waits for the one with the shortest queue, and its turn.
+    /// No CPU is idle: joins the shortest run queue.
     fn queue(&mut self, machine: &Machine, task: TaskId) {
         let allowed = (0..self.cpus.len() as u16).map(CpuId);
         let allowed = allowed.filter(|cpu| self.allows(machine, task, *cpu));
@@ -89,7 +85,7 @@ impl State {
         };
         let fair = self.tasks[running.index()].fair;
         let woken = &mut self.tasks[task.index()];
-        // A long sleep does not earn CPU time.
+        // A long sleep gives no credit.
         woken.fair = woken.fair.max(fair.saturating_sub(machine.costs.slice));
         woken.cpu = cpu;
         woken.place = Where::Queued;
@@ -114,7 +110,7 @@ impl State {
         self.cpus[cpu].queue.remove(index)
     }
 
-    /// Lets an idle CPU run a task from `at` on.
+    /// Starts a task on an idle CPU at `at`.
     fn start(&mut self, machine: &Machine, cpu: CpuId, task: TaskId, at: u64) -> u64 {
         let Cpu { clock, last, .. } = &mut self.cpus[usize::from(cpu.0)];
         *clock = (*clock).max(at);
@@ -141,7 +137,7 @@ impl State {
         clock
     }
 
-    /// After the task of a CPU suspended: what the CPU does now.
+    /// Reschedules a CPU after its task has suspended.
     pub(super) fn end(&mut self, machine: &Machine, cpu: CpuId, clock: u64, holds: Holds) {
         let this = &mut self.cpus[usize::from(cpu.0)];
         this.clock = clock;
@@ -165,7 +161,7 @@ impl State {
         }
     }
 
-    /// The next in the queue runs, the present one waits.
+    /// Preempts the current task in favour of the next in the run queue.
     fn rotate(&mut self, machine: &Machine, cpu: CpuId, task: TaskId) {
         self.tasks[task.index()].place = Where::Queued;
         let next = self.take_from_queue(cpu).expect("a turn ends when others wait");
@@ -173,7 +169,7 @@ impl State {
         self.switch(machine, cpu, next, true);
     }
 
-    /// The CPU's task is gone: the next one, or one of another CPU, or nothing.
+    /// The CPU's task has left: runs the next one, pulls one from another CPU, or idles.
     fn leave(&mut self, machine: &Machine, cpu: CpuId) {
         self.cpus[usize::from(cpu.0)].state = CpuState::Idle;
         let next = self.take_from_queue(cpu).or_else(|| self.steal(machine, cpu));
@@ -182,7 +178,7 @@ impl State {
         }
     }
 
-    /// The task of a queue with the least CPU time.
+    /// The task of a run queue with the least CPU time.
     fn take_from_queue(&mut self, cpu: CpuId) -> Option<TaskId> {
         let queue = &self.cpus[usize::from(cpu.0)].queue;
         let fair = |index: &usize| self.tasks[queue[*index].index()].fair;
@@ -190,7 +186,7 @@ impl State {
         Some(self.remove(usize::from(cpu.0), first))
     }
 
-    /// A task from the longest queue that may run here.
+    /// A task that may run here, from the longest run queue.
     fn steal(&mut self, machine: &Machine, cpu: CpuId) -> Option<TaskId> {
         if self.queued == 0 {
             return None;
@@ -206,17 +202,17 @@ impl State {
     }
 }
 
-/// What a task that suspends holds.
+/// Whether a suspending task holds locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// No lock: it may be preempted.
+    /// No locks: it may be preempted.
     Nothing,
-    /// A lock.
+    /// At least one.
     Locks,
 }
 
 impl Policy {
-    /// Whether clocks mean anything.
+    /// Whether the policy follows the clocks.
     pub fn is_timed(self) -> bool {
         self == Policy::SmallestClock
     }

@@ -1,4 +1,4 @@
-//! What the engine knows of CPUs and tasks, and the accounts it keeps.
+//! The engine's state: CPUs, tasks, timers and statistics.
 
 use super::limits::{Limits, Stuck};
 use super::policy::{Oracle, Policy, Stray};
@@ -15,13 +15,13 @@ use std::collections::BinaryHeap;
 /// Why a task stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Others are behind, or its time is over: it goes on later.
+    /// It let other CPUs catch up, or its slice ended: it can run.
     Ready,
-    /// It waits for a lock and keeps its CPU.
+    /// It spins for a lock and keeps its CPU.
     Spinning,
-    /// It waits for an event or a time.
+    /// It sleeps until an event or a time.
     Asleep,
-    /// Its body has returned.
+    /// It has ended.
     Done,
 }
 
@@ -36,28 +36,28 @@ pub(super) enum CpuState {
 pub(super) struct Cpu {
     pub(super) state: CpuState,
     pub(super) clock: u64,
-    /// Time in which it did anything: tasks, interrupts, spinning.
+    /// Busy time: tasks, interrupts and spinning.
     pub(super) busy: u64,
-    /// Tasks that wait for it.
+    /// The run queue.
     pub(super) queue: Vec<TaskId>,
-    /// When the present task began its turn.
+    /// When the current slice ends.
     pub(super) turn: u64,
-    /// Interrupts not yet served, ns.
+    /// Time of interrupts not yet charged, ns.
     pub(super) stolen: u64,
-    /// The last stretch it span.
+    /// The last interval in which it spun.
     pub(super) spun: (u64, u64),
     /// The task that ran last.
     pub(super) last: Option<TaskId>,
 }
 
-/// Where a task is.
+/// The scheduling state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Where {
-    /// Its CPU runs it, or would if others were not behind.
+    /// Current on its CPU.
     OnCpu,
-    /// It waits for its CPU.
+    /// In a run queue.
     Queued,
-    /// It sleeps, for the `n`th time.
+    /// Asleep, for the `n`th time.
     Asleep(u64),
     Done,
 }
@@ -72,7 +72,7 @@ pub(super) struct Task {
     pub(super) coroutine: Option<Coroutine<(), (), ()>>,
     pub(super) yielder: *const Yielder<(), ()>,
     pub(super) cpu_time: u64,
-    /// CPU time, as fair shares count it.
+    /// CPU time as counted for fairness.
     pub(super) fair: u64,
     pub(super) phase: &'static Phase,
     pub(super) priority: i64,
@@ -104,37 +104,37 @@ impl Task {
     }
 }
 
-/// What a call of [`Engine::run`] is about to do.
+/// The next step of [`Engine::run`].
 pub(super) enum Next {
     Fire(Timer),
     Resume(CpuId),
     Nothing,
 }
 
-/// A wake-up at a time.
+/// A timer that wakes a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timer {
     pub(super) at: u64,
     order: u64,
     pub(super) task: TaskId,
-    /// Which of the task's sleeps it ends.
+    /// The number of the sleep that it ends.
     pub(super) sleep: u64,
 }
 
-/// All that is not hot.
+/// The state that is not hot.
 pub(super) struct State {
     pub(super) cpus: Vec<Cpu>,
     pub(super) tasks: Vec<Task>,
-    /// Tasks in all queues.
+    /// Tasks in all run queues.
     pub(super) queued: usize,
-    /// CPUs whose task can go on, by clock: each once.
+    /// CPUs whose task can run, ordered by clock; each once.
     ready: BinaryHeap<Reverse<(u64, CpuId)>>,
     timers: BinaryHeap<Reverse<Timer>>,
     timers_made: u64,
     oracle: Oracle,
     choices: Prng,
     pub(super) locks: LockStatistics,
-    /// CPU time by phase, of those that were entered.
+    /// CPU time of every phase entered so far.
     phases: [Option<(&'static Phase, Nanos)>; Phase::MAX],
     pub(super) trace: Option<Trace>,
     events: u64,
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// What is to be done next.
+    /// Chooses the next step.
     pub(super) fn next(&mut self, policy: Policy, clock: u64) -> Next {
         if self.tasks[0].is_done() && self.alive() == 0 {
             return Next::Nothing;
@@ -229,7 +229,7 @@ impl State {
         cpu
     }
 
-    /// Prepares a CPU's task to go on; returns it and the CPU's clock.
+    /// Prepares to resume a CPU's task. Returns the task and the CPU's clock.
     pub(super) fn begin(&mut self, cpu: CpuId, policy: Policy, latest: u64) -> (TaskId, u64) {
         let this = &mut self.cpus[usize::from(cpu.0)];
         let CpuState::Running(task) = this.state else { unreachable!("{cpu:?} was ready") };
@@ -246,7 +246,7 @@ impl State {
         (task, clock)
     }
 
-    /// How far the CPU that is about to run may go before others have to.
+    /// The time up to which the next CPU may run before another CPU must.
     pub(super) fn horizon(&self, cpu: CpuId, policy: Policy) -> u64 {
         let others = self.ready.peek().filter(|_| policy.is_timed());
         let next = others.map_or(u64::MAX, |Reverse((clock, _))| *clock);
@@ -254,15 +254,16 @@ impl State {
         next.min(due).min(self.turn_end(cpu))
     }
 
-    /// Work takes longer while the core's other thread works.
+    /// The slowdown, in thousandths, by the core's other thread.
     pub(super) fn slowdown(&self, machine: &Machine, cpu: CpuId, clock: u64) -> u64 {
         let works = |cpu: CpuId| {
             let other = &self.cpus[usize::from(cpu.0)];
             other.state.is_running() && !(other.spun.0 <= clock && clock < other.spun.1)
         };
-        match machine.sibling_of(cpu).is_some_and(works) {
-            true => (machine.smt_slowdown * 1000.0) as u64,
-            false => 1000,
+        if machine.sibling_of(cpu).is_some_and(works) {
+            (machine.smt_slowdown * 1000.0) as u64
+        } else {
+            1000
         }
     }
 
@@ -279,7 +280,7 @@ impl State {
         self.cpus[usize::from(cpu.0)].spun = (from, to);
     }
 
-    /// Whether the running task stops at this shared access.
+    /// Whether to switch at this shared access.
     pub(super) fn strays(&mut self, policy: Policy, random: &mut Prng) -> bool {
         match self.oracle.strays(policy, random) {
             Stray::No => false,
@@ -298,7 +299,7 @@ impl State {
         }
     }
 
-    /// The running task waits for another: that one first.
+    /// The running task waits for another one: deprioritises it.
     pub(super) fn give_way(&mut self, task: TaskId) {
         self.tasks[task.index()].priority = self.oracle.lowest();
         let cpu = self.tasks[task.index()].cpu;
@@ -309,11 +310,11 @@ impl State {
         self.choices.below(1 << 40) as i64
     }
 
-    /// Ends a task's wait for a lock; returns when its CPU goes on.
+    /// Ends a task's wait for a lock. Returns when its CPU resumes it.
     pub(super) fn grant(&mut self, task: TaskId, at: u64) -> u64 {
         let cpu = self.tasks[task.index()].cpu;
         let this = &mut self.cpus[usize::from(cpu.0)];
-        assert_eq!(this.state, CpuState::Spinning(task), "only who waits is granted a lock");
+        assert_eq!(this.state, CpuState::Spinning(task), "a lock is granted to a waiter");
         let from = this.clock;
         this.clock = from.max(at);
         this.spun = (from, this.clock);
@@ -336,7 +337,7 @@ impl State {
         }
     }
 
-    /// Ends a task's sleep: any, or the one that a timer was set for. Returns when it goes on.
+    /// Wakes a task; with `sleep`, only from the sleep of that number. Returns when it runs.
     pub(super) fn wake(
         &mut self,
         machine: &Machine,
@@ -381,12 +382,12 @@ impl State {
         }
     }
 
-    /// Of the CPUs of a node, at time `now`.
+    /// Idle time of the CPUs of a node up to `now`.
     pub(super) fn idle_time(&self, machine: &Machine, node: NodeId, now: u64) -> IdleTime {
         let numbers = (0..self.cpus.len() as u16).map(CpuId);
         let own = numbers.filter(|cpu| machine.node_of(*cpu) == node);
         own.fold(IdleTime::default(), |sum, cpu| {
-            // A CPU that runs ahead of the others is busy beyond now.
+            // A CPU that runs ahead of the others may be busy beyond `now`.
             let idle = now.saturating_sub(self.cpus[usize::from(cpu.0)].busy);
             IdleTime { cpus: sum.cpus + 1, time: Nanos(sum.time.0 + idle) }
         })

@@ -1,6 +1,6 @@
 //! The number of a virtual thread.
 
-/// A task, by number.
+/// The number of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TaskId(pub(crate) u32);
 

@@ -1,8 +1,8 @@
-//! A run as bars over time, in Chrome's trace format: opens in ui.perfetto.dev.
+//! A timeline of a run in Chrome's trace format; open it in ui.perfetto.dev.
 //!
-//! One process for the CPUs, a row each: what the thread on it does, and waits for locks; one for
-//! the devices: their transfers. Times are microseconds with three decimals. A thread that goes on
-//! with what it did gets no new bar.
+//! The process "CPUs" has one row per CPU with the phases of its threads and their lock waits. The
+//! process "devices" has one row per device with its transfers. Times are microseconds with three
+//! decimals. Consecutive bars of one thread in one phase are merged.
 
 use highwater_platform::{LockClass, Phase};
 use highwater_units::CpuId;
@@ -10,13 +10,13 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-/// Bars kept at most: what comes later is counted only.
+/// Most bars to keep; later ones are only counted.
 const BARS_MAX: usize = 2_000_000;
 
 const CPUS: u32 = 1;
 const DEVICES: u32 = 2;
 
-/// A stretch of time in which something was under way.
+/// A time interval with a name.
 pub(crate) struct Bar {
     name: String,
     process: u32,
@@ -27,12 +27,12 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Whether it says what a thread did.
+    /// Whether this is a phase of a thread.
     fn is_phase(&self) -> bool {
         !self.thread.is_empty()
     }
 
-    /// A thread did something until `end`.
+    /// A thread was in a phase until `end`.
     pub(super) fn phase(cpu: CpuId, thread: &str, phase: &Phase, end: u64, nanos: u64) -> Bar {
         let (name, thread) = (phase.name().to_owned(), thread.to_owned());
         let begin = end.saturating_sub(nanos);
@@ -46,7 +46,7 @@ impl Bar {
         Bar { name, process: CPUS, row, begin, nanos, thread }
     }
 
-    /// A device was at work on a transfer.
+    /// A device performed a transfer.
     pub(crate) fn transfer(device: u8, what: &str, pages: usize, begin: u64, end: u64) -> Bar {
         let name = format!("{what} {pages}");
         let (row, nanos, thread) = (u32::from(device), end - begin, String::new());
@@ -54,32 +54,32 @@ impl Bar {
     }
 }
 
-/// A number that changed.
+/// A new value of a counter.
 struct Value {
     name: String,
     at: u64,
     value: u64,
 }
 
-/// The bars of a run, and the numbers that changed meanwhile.
+/// The bars and counter values of a run.
 pub struct Trace {
     bars: Vec<Bar>,
-    /// Few: none is dropped.
+    /// All values: there are few.
     values: Vec<Value>,
-    /// The last bar of each row of CPUs.
+    /// The last bar of each CPU's row.
     last: Vec<Option<usize>>,
     dropped: u64,
     kept: Kept,
 }
 
-/// When bars are kept.
+/// When bars are recorded.
 enum Kept {
     Always,
-    /// While threads of this name run: how many do.
+    /// While threads of this name run, with their current number.
     While(&'static str, usize),
 }
 
-/// An event as the format wants it.
+/// An event in Chrome's format.
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
@@ -97,7 +97,7 @@ struct Args<'a> {
     name: &'a str,
 }
 
-/// A number at a time, as the format wants it: drawn as a curve.
+/// A counter value in Chrome's format, shown as a curve.
 #[derive(Serialize)]
 struct Counted<'a> {
     name: &'a str,
@@ -113,20 +113,20 @@ struct Count {
 }
 
 impl Trace {
-    /// No bars yet; `threads` is when some are kept: while threads of that name run, or always.
+    /// An empty trace. Records bars while threads named `threads` run, or always for `None`.
     pub(crate) fn new(threads: Option<&'static str>) -> Trace {
         let kept = threads.map_or(Kept::Always, |name| Kept::While(name, 0));
         Trace { bars: Vec::new(), values: Vec::new(), last: Vec::new(), dropped: 0, kept }
     }
 
-    /// A thread was started.
+    /// Called when a thread starts.
     pub(super) fn started(&mut self, thread: &str) {
         if let Kept::While(name, running) = &mut self.kept {
             *running += usize::from(*name == thread);
         }
     }
 
-    /// A thread has ended.
+    /// Called when a thread ends.
     pub(super) fn ended(&mut self, thread: &str) {
         if let Kept::While(name, running) = &mut self.kept {
             *running -= usize::from(*name == thread);
@@ -151,12 +151,12 @@ impl Trace {
         self.bars.push(bar);
     }
 
-    /// A number has changed.
+    /// Records a counter value.
     pub(super) fn add_value(&mut self, name: &str, at: u64, value: u64) {
         self.values.push(Value { name: name.to_owned(), at, value });
     }
 
-    /// Makes the last bar of the row longer if `bar` only goes on with it.
+    /// Extends the last bar of the row if `bar` continues it. Returns whether it did.
     fn prolong(&mut self, bar: &Bar) -> bool {
         let last = self.last.get(bar.row as usize).copied().flatten();
         let Some(last) = last.filter(|_| bar.is_phase()).map(|index| &mut self.bars[index]) else {
@@ -168,7 +168,7 @@ impl Trace {
         same
     }
 
-    /// Bars that did not fit.
+    /// How many bars were not kept.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -176,7 +176,7 @@ impl Trace {
     /// Writes the trace, with the names of processes and rows.
     ///
     /// # Errors
-    /// The writer's.
+    /// Those of the writer.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         write!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         let rows: BTreeSet<(u32, u32)> = self.bars.iter().map(|b| (b.process, b.row)).collect();
@@ -203,7 +203,7 @@ impl Trace {
 }
 
 impl<'a> Event<'a> {
-    /// Names a process or a row of it.
+    /// A metadata event that names a process or one of its rows.
     fn name(what: &'a str, pid: u32, tid: u32, name: &'a str) -> Event<'a> {
         Event { name: what, ph: "M", ts: 0.0, dur: 0.0, pid, tid, args: Some(Args { name }) }
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_one_bar() {
+    fn consecutive_bars_of_a_phase_are_merged() {
         let mut trace = Trace::new(None);
         trace.add(bar(0, "a", FAULT, 0, 10));
         trace.add(bar(1, "b", FAULT, 5, 10));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_json_with_names() {
+    fn write_emits_json_with_names() {
         let mut trace = Trace::new(None);
         trace.add(bar(3, "task", FAULT, 1000, 3500));
         trace.add(Bar::transfer(1, "read", 4, 2000, 3000));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_kept_while_threads_of_a_name_run() {
+    fn bars_are_recorded_while_the_named_threads_run() {
         let mut trace = Trace::new(Some("task"));
         let mut count = |act: fn(&mut Trace)| {
             act(&mut trace);

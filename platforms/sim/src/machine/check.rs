@@ -1,7 +1,7 @@
-//! What is wrong with a machine: a line for each defect, with the key and what to do.
+//! Validates a machine description: one line per defect, with the key and the remedy.
 //!
-//! A machine that passes can be simulated: sizes fit the types of the contract, and no cost leads
-//! to a clock that stands still or a device that never answers.
+//! A machine that passes can be simulated: sizes fit the types of the contract, and no cost stops a
+//! clock or keeps a device from completing a transfer.
 
 use super::description::{
     Answer, CPUS_MAX, Costs, DEVICES_MAX, DeviceSpec, Machine, NODES_MAX, Section,
@@ -9,16 +9,16 @@ use super::description::{
 use highwater_units::PAGE_SIZE;
 use std::collections::HashSet;
 
-/// Memory and devices are smaller than this: numbers of frames and slots have 32 bits.
+/// Limit of memory and device sizes: frame and slot numbers have 32 bits.
 const MIB_MAX: u64 = 1 << 24;
 
-/// No single cost is longer, in ns: a second is a slip in the unit.
+/// The largest cost, ns: a second is surely a wrong unit.
 const COST_MAX: u64 = 1_000_000_000;
 
-/// The most lines that can move with a lock: more than a page has is a slip.
+/// The most cache lines that move with a lock: more than a page holds is surely a mistake.
 const LINES_MAX: u64 = 64;
 
-/// One line per defect; none if the machine can be simulated.
+/// Returns one line per defect; none if the machine can be simulated.
 pub(super) fn defects(machine: &Machine) -> Vec<String> {
     let mut found = Defects(Vec::new());
     names(machine, &mut found);
@@ -33,7 +33,7 @@ pub(super) fn defects(machine: &Machine) -> Vec<String> {
 struct Defects(Vec<String>);
 
 impl Defects {
-    /// Notes `line` unless `holds`.
+    /// Adds `line` unless `holds`.
     fn unless(&mut self, holds: bool, line: impl FnOnce() -> String) {
         if !holds {
             self.0.push(line());
@@ -236,7 +236,7 @@ mod tests {
     use super::super::Machine;
     use super::super::files::SMALL;
 
-    /// The small machine with `from` replaced by `to` has exactly this one defect.
+    /// Checks that the small machine with `from` replaced by `to` has exactly this one defect.
     #[track_caller]
     fn assert_defect(from: &str, to: &str, expected: &str) {
         assert_eq!(SMALL.matches(from).count(), 1, "{from:?} must be there once");

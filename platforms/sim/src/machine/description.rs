@@ -1,121 +1,121 @@
-//! What a machine's file contains.
+//! The contents of a machine file.
 
 use highwater_units::{Bytes, CpuId, NodeId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// CPUs a machine can have.
+/// The most CPUs of a machine.
 pub const CPUS_MAX: usize = 1024;
 
-/// Nodes a machine can have.
+/// The most nodes of a machine.
 pub const NODES_MAX: usize = 64;
 
-/// Devices a machine can have: the manager's numbers for them are bytes.
+/// The most devices of a machine: the manager numbers them with one byte.
 pub const DEVICES_MAX: usize = 255;
 
-/// A machine, as its file says.
+/// A machine description.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// As its file is called.
+    /// The name of its file.
     pub name: String,
-    /// One line on what it is, and which document measured on it.
+    /// One line: which machine it is, and which document measured on it.
     pub about: String,
     /// Processor packages.
     pub sockets: u16,
-    /// Cores of each.
+    /// Cores of each socket.
     pub cores_per_socket: u16,
     /// Hardware threads of each core: 1 or 2.
     pub threads_per_core: u16,
-    /// Time that work takes while the core's other thread works too, over the time it takes alone.
-    /// 1.6: both together do 1.25 times the work of one.
+    /// How much longer work takes while the core's other thread is busy too. With 1.6, both threads
+    /// together do 1.25 times the work of one.
     pub smt_slowdown: f64,
-    /// Memory of each node, in MiB: what the manager may use. At least one node; none is empty.
+    /// Memory of each node that the manager may use, in MiB. At least one node; none is empty.
     pub node_mib: Vec<u64>,
-    /// What things cost.
+    /// Costs.
     pub costs: Costs,
-    /// Storage.
+    /// Storage devices.
     #[serde(default, rename = "device")]
     pub devices: Vec<DeviceSpec>,
 }
 
-/// Nanoseconds of CPU time, unless said otherwise.
+/// Costs in nanoseconds of CPU time, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// An atomic access to a line that this CPU has.
+    /// An atomic access to a line that this CPU owns.
     pub atomic: u64,
-    /// Moving a line that another CPU of the socket has modified.
+    /// Moving a line that another CPU of the same socket has modified.
     pub line_near: u64,
     /// Moving a line from another socket.
     pub line_far: u64,
-    /// Taking and leaving a lock nobody else wants.
+    /// Taking and releasing an uncontended lock.
     pub lock: u64,
-    /// From one holder to the next who waits, without what the section's lines cost: same socket.
+    /// Hand-over to a waiter on the same socket, without the section's lines.
     pub handover_near: u64,
-    /// Hand-over to a CPU of another socket.
+    /// Hand-over to a waiter on another socket.
     pub handover_far: u64,
-    /// How many lines of what a lock protects move when its last holder was another CPU.
+    /// Protected cache lines that move with a lock whose last holder was another CPU.
     pub section_lines: u64,
-    /// What holders do.
+    /// The critical sections, by lock class.
     pub sections: Sections,
-    /// Trap, entry and exit of a fault.
+    /// Trap, entry and exit of a page fault.
     pub fault: u64,
-    /// A random access to memory of the own node.
+    /// A random access to memory of the CPU's node.
     pub memory: u64,
-    /// Copying or zeroing a page of another node, over the same on the own node.
+    /// How much longer copying or zeroing a page of another node takes.
     pub remote_factor: f64,
-    /// Filling a page with zeros.
+    /// Zeroing a page.
     pub zero_page: u64,
     /// Copying a page.
     pub copy_page: u64,
-    /// Mapping a page: entry, reverse map, accounting.
+    /// Mapping a page: page table entry, rmap, accounting.
     pub map_page: u64,
-    /// Unmapping a page: reverse map walk, entry, asking whether it was used.
+    /// Unmapping a page: rmap walk, page table entry, accessed bit.
     pub unmap_page: u64,
-    /// Looking at a frame's record after the one before it: lines come in order.
+    /// Reading a frame's record in a sequential scan.
     pub scan: u64,
-    /// Asking the first other CPU to flush its TLB, and waiting for the answer.
+    /// A TLB shootdown on one other CPU, including the wait.
     pub shootdown: u64,
-    /// Each CPU more.
+    /// Each further CPU.
     pub shootdown_target: u64,
-    /// Being interrupted to flush: what a CPU that is asked loses.
+    /// The shootdown interrupt, on the CPU that receives it.
     pub shootdown_interrupt: u64,
-    /// Switching a CPU between threads.
+    /// A context switch.
     pub context_switch: u64,
-    /// Waking a thread, for the waker.
+    /// Waking a thread, paid by the waker.
     pub wake: u64,
-    /// Until a woken thread runs on an idle CPU: not CPU time.
+    /// Latency until a woken thread runs on an idle CPU; not CPU time.
     pub wake_latency: u64,
-    /// How long a thread runs while others wait for its CPU.
+    /// The time slice of a thread while others wait for its CPU.
     pub slice: u64,
-    /// Handing a transfer to an asynchronous device, whatever its size.
+    /// Submitting a transfer of any size to an asynchronous device.
     pub io_submit: u64,
-    /// Taking its completion, interrupt included.
+    /// Handling its completion, including the interrupt.
     pub io_complete: u64,
-    /// A transfer to a synchronous device, beside the copies.
+    /// A transfer to a synchronous device, in addition to the copies.
     pub io_synchronous: u64,
 }
 
-/// What the holders of locks do, by the name of the lock's class.
+/// The critical sections by the name of the lock class.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Sections {
-    /// Of classes that are not listed.
+    /// For classes that are not listed.
     pub default: Section,
-    /// The listed ones.
+    /// The listed classes.
     #[serde(flatten)]
     pub classes: BTreeMap<String, Section>,
 }
 
-/// How long a lock is held.
+/// The cost of a critical section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Section {
-    /// At least.
+    /// Per acquisition.
     pub base: u64,
-    /// For each item the holder says it visits.
+    /// Per item that the holder visits.
     pub item: u64,
-    /// Lines that come from the last holder; none for [`Costs::section_lines`].
+    /// Cache lines that move from the last holder; `None`: [`Costs::section_lines`].
     #[serde(default)]
     pub lines: Option<u64>,
 }
@@ -132,25 +132,25 @@ impl Sections {
     }
 }
 
-/// What a device is there for.
+/// The use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Swap.
     Swap,
-    /// Files.
+    /// One file.
     File,
-    /// Files that come and go.
+    /// A place for files that are opened and closed during a run.
     Place,
 }
 
-/// How a transfer is waited for.
+/// How a device transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// The CPU makes the transfer itself: memory.
+    /// The CPU copies: a memory device.
     Synchronous,
-    /// The device does, and the thread sleeps.
+    /// The device transfers while the thread sleeps.
     Asynchronous,
 }
 
@@ -158,40 +158,40 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
-    /// Its name; no two of a machine have the same.
+    /// Its name; unique in the machine.
     pub name: String,
-    /// What it is there for.
+    /// Its use.
     pub role: Role,
     /// Its node.
     pub node: u8,
     /// Its size, in MiB.
     pub mib: u64,
-    /// How transfers are waited for.
+    /// How it transfers.
     pub answer: Answer,
-    /// From the start of a read to its end, nothing else to do: ns, beside the time on the bus.
-    /// 0 for synchronous devices: their latency is the CPU's, `io_synchronous` and `copy_page`.
+    /// Latency of a read on an idle device, ns, without the time on the bus. 0 for synchronous
+    /// devices, whose latency is CPU time: `io_synchronous` and `copy_page`.
     pub read_latency: u64,
     /// Latency of a write.
     pub write_latency: u64,
-    /// What the bus that all channels share carries of reads: 10^6 bytes per second.
+    /// Bandwidth of reads on the bus that all channels share, 10^6 bytes per second.
     pub read_mb_per_s: u64,
-    /// Bandwidth of writes.
+    /// Bandwidth of writes, in the same unit.
     pub write_mb_per_s: u64,
-    /// Transfers at work at once; more wait.
+    /// Concurrent transfers; further ones queue.
     pub channels: u16,
-    /// Buses that share what `read_mb_per_s` and `write_mb_per_s` say: flash behind each of them is
-    /// read by itself, so that a single transfer has them all only if its stripes lie so.
+    /// Buses that split `read_mb_per_s` and `write_mb_per_s`, like the channels of a flash disk: a
+    /// transfer uses all of them only if its stripes are spread over all.
     #[serde(default = "one")]
     pub buses: u16,
-    /// How much of a device lies behind one bus before the next one, drawn, has its turn: KiB.
-    /// Asked for where there are several.
+    /// Stripe size in KiB: each stripe of the device is on one pseudo-randomly chosen bus.
+    /// Required with several buses.
     #[serde(default)]
     pub stripe_kib: u64,
-    /// Time of a random seek, ns, for a device that turns; 0 for others.
+    /// Time of a random seek of a rotational device, ns; 0 for other devices.
     #[serde(default)]
     pub seek: u64,
-    /// Swap devices of a higher one are full before others are used; equal ones take turns, those
-    /// of the CPU's node first.
+    /// Swap priority: devices with a higher priority fill first; devices with equal priority are
+    /// used in turn, those of the CPU's node first.
     #[serde(default)]
     pub priority: u16,
 }
@@ -226,10 +226,8 @@ impl Machine {
     /// The other hardware thread of a CPU's core.
     pub fn sibling_of(&self, cpu: CpuId) -> Option<CpuId> {
         let cores = self.cores() as u16;
-        (self.threads_per_core == 2).then(|| match cpu.0 < cores {
-            true => CpuId(cpu.0 + cores),
-            false => CpuId(cpu.0 - cores),
-        })
+        (self.threads_per_core == 2)
+            .then(|| if cpu.0 < cores { CpuId(cpu.0 + cores) } else { CpuId(cpu.0 - cores) })
     }
 
     /// Memory of all nodes.

@@ -1,13 +1,13 @@
-//! The machines of lab/machines: what they are, and what their figures sum to.
+//! Tests of the machine files in lab/machines: their shapes, and the sums of their costs.
 //!
-//! The sums are estimates on paper of what one page costs when no lock is waited for, compared with
-//! what the base columns of the documents leave beside the locks. They hold the files together: who
-//! changes one figure has to say which other one makes up for it.
+//! The sums estimate the cost of one page without lock contention. The tests compare them with the
+//! baselines of the documents minus their lock time, so a change of one figure needs a compensating
+//! change of another.
 
 use super::description::{Answer, Costs, DeviceSpec, Machine, Section};
 use std::path::Path;
 
-/// A sound machine that is small, with one device of each kind.
+/// A valid small machine with one device of each kind.
 pub(super) const SMALL: &str = r#"
 name = "small"
 about = "For tests"
@@ -100,7 +100,7 @@ const MACHINES: [(&str, usize, u16, u64, usize, usize); 7] = [
     ("xeon-e5v3-72t-ramdisk", 72, 2, 32, 2, 1),
 ];
 
-/// Every machine of the folder.
+/// Every machine in the directory.
 pub(super) fn all() -> Vec<Machine> {
     MACHINES.iter().map(|(name, ..)| load(name)).collect()
 }
@@ -134,7 +134,7 @@ fn one_machine_with_three_kinds_of_disks_differs_in_nothing_else() {
     }
 }
 
-/// How long a page takes alone, and how many thousands a second there are with all channels busy.
+/// The latency of one page, and the throughput with all channels busy in thousands per second.
 #[track_caller]
 fn assert_reads(device: &DeviceSpec, alone_us: f64, thousands: f64) {
     let bus = 4096.0 * 1000.0 / device.read_mb_per_s as f64;
@@ -148,48 +148,48 @@ fn assert_reads(device: &DeviceSpec, alone_us: f64, thousands: f64) {
 
 #[test]
 fn devices_answer_as_fast_as_measured() {
-    // Alone: as measured, less 1 us of polling software, or 1.4 us of interrupts.
+    // Latency: as measured, minus 1 us of software when polling, or 1.4 us with interrupts.
     assert_reads(&load("xeon-48c-2-optane").devices[0], 8.9 - 1.0, 585.0);
     assert_reads(&load("xeon-48c-2-p3600").devices[1], 78.0 - 1.4, 450.0);
     let nvme = load("x7-2l-52c-8nvme").devices;
-    // In sequence: as fast as the buses are.
+    // Sequential: the bandwidth of the buses.
     assert_reads(&nvme[7], 35.0 + 9.8, 820.0);
     let direct_io: u64 = nvme.iter().map(|device| device.read_mb_per_s * 1_000_000).sum();
     let measured = 26_253_781.0 * 1024.0;
     assert!((direct_io as f64 / measured - 1.0).abs() < 0.01, "{direct_io}");
 }
 
-/// A lock that is free: taking it and what its holder does.
+/// An uncontended lock and its critical section.
 fn hold(costs: &Costs, section: Section, items: u64) -> u64 {
     costs.lock + section.base + section.item * items
 }
 
-/// Free frames and lists, for one page that comes, in batches where there are any.
+/// Locks of the free lists and the LRU for one new page, with batching.
 fn enlisted(costs: &Costs) -> u64 {
     let s = &costs.sections;
     let allocated = hold(costs, s.of("per_cpu_frames"), 1) + hold(costs, s.of("zone"), 63) / 63;
     allocated + hold(costs, s.of("lru_batch"), 1) + hold(costs, s.of("lru"), 15) / 15
 }
 
-/// A page that is evicted: aged, isolated, freed, 32 at a time.
+/// Aging, isolating and freeing an evicted page, 32 at a time.
 fn delisted(costs: &Costs) -> u64 {
     (2 * hold(costs, costs.sections.of("lru"), 32) + hold(costs, costs.sections.of("zone"), 32))
         / 32
 }
 
-/// A flush that a batch of 32 pages pays for once: the thread's time, and what the CPUs that it
-/// interrupts lose.
+/// The share of one page in the flush of a batch of 32: the thread's time, and the time of the
+/// interrupted CPUs.
 fn flush(costs: &Costs, cpus: u64) -> u64 {
     let asking = costs.shootdown + costs.shootdown_target * (cpus - 1);
     (asking + costs.shootdown_interrupt * cpus) / 32
 }
 
-/// A copy to or from a RAM disk, half of them on the other node.
+/// A copy to or from a RAM disk, half of the time on the other node.
 fn copied(costs: &Costs) -> f64 {
     costs.copy_page as f64 * (1.0 + costs.remote_factor) / 2.0 + costs.io_synchronous as f64
 }
 
-/// The mean of lines from this socket and from the other.
+/// The mean cost of a line from this socket and from the other.
 fn line(costs: &Costs) -> u64 {
     (costs.line_near + costs.line_far) / 2
 }
@@ -199,20 +199,20 @@ fn assert_within(what: &str, ns: f64, least: f64, most: f64) {
     assert!((least..most).contains(&ns), "{what}: {ns} ns is not in {least}..{most}");
 }
 
-/// In and out, 2020: 22.1 us of process for a pair; 18 CPUs at work for 16 processes, 22.4 % of
-/// it in locks.
+/// Swapping in and out, 2020: 22.1 us of a process per pair; 16 processes keep 18 CPUs busy, with
+/// 22.4 % of the time in locks.
 #[test]
 fn a_page_in_and_out_of_ram_disks_costs_what_the_base_leaves_beside_locks() {
     let costs = load("xeon-48c-2-ramdisks").costs;
     let other_work = 22_100.0 * 18.0 / 16.0 * (1.0 - 0.224);
     let paths = costs.fault + costs.map_page + costs.unmap_page;
     let clusters = 4 * hold(&costs, costs.sections.of("swap_cluster"), 1);
-    // Into a tree and out of it; taken and given back, 64 at a time.
+    // Insertion into the tree and removal; slots allocated and freed 64 at a time.
     let tree = 2 * hold(&costs, costs.sections.of("swap_cache"), 1);
     let batches = 2 * hold(&costs, costs.sections.of("swap_info"), 64) / 64;
     let slots = hold(&costs, costs.sections.of("swap_cpu"), 1) + tree + batches;
-    // Frame records and entries, and what the four cluster locks protect, often another CPU's; and
-    // the tree's.
+    // Frame records, page table entries and the data of the four cluster locks, often last used by
+    // another CPU; and the tree's.
     let lines = (8 + (4 * 3 / 4 + 2) * (1 + costs.section_lines)) * line(&costs);
     let lists = enlisted(&costs) + delisted(&costs);
     let whole = paths + flush(&costs, 15) + clusters + slots + lines + lists;
@@ -220,8 +220,8 @@ fn a_page_in_and_out_of_ram_disks_costs_what_the_base_leaves_beside_locks() {
     assert_within("a pair", ns, other_work * 0.95, other_work * 1.05);
 }
 
-/// Out only, of a stream, 2016: 27 us of process for a page, 10 CPUs at work for 8, and more than
-/// 40.4 % in locks: what these figures sum to must leave room for the locks not listed.
+/// Swapping out a stream, 2016: 27 us of a process per page; 8 processes keep 10 CPUs busy, with
+/// more than 40.4 % of the time in locks: the sum must leave room for locks not listed.
 #[test]
 fn a_page_out_to_a_ram_disk_costs_less_than_the_base_leaves() {
     let costs = load("xeon-e5v3-72t-ramdisk").costs;
@@ -234,7 +234,7 @@ fn a_page_out_to_a_ram_disk_costs_less_than_the_base_leaves() {
     assert_within("a page", whole, other_work * 0.6, other_work);
 }
 
-/// Reads of files, 2018: 28.78 % of a CPU for each of 6 dd at 5134316 KiB/s.
+/// Reading files, 2018: 28.78 % of a CPU for each of 6 dd at 5134316 KiB/s.
 #[test]
 fn a_page_read_costs_what_the_base_without_reclaim_measured() {
     let costs = load("x7-2l-52c-8nvme").costs;
@@ -245,8 +245,8 @@ fn a_page_read_costs_what_the_base_without_reclaim_measured() {
     assert_within("a page read", whole as f64, measured * 0.9, measured * 1.1);
 }
 
-/// kswapd alone on its node, 2018, with 10 and with 16 dd: pages in 300 s on two nodes. An entry,
-/// and the frame's owner, place and history come from the CPU that read the page.
+/// One kswapd per node, 2018, with 10 and with 16 dd: pages in 300 s on two nodes. The cache lines
+/// of the entry and of the frame's owner, place and history come from the CPU that read the page.
 #[test]
 fn a_clean_page_costs_kswapd_what_the_base_measured() {
     let costs = load("x7-2l-52c-8nvme").costs;

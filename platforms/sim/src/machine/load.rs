@@ -1,13 +1,13 @@
-//! Loads the description of a machine.
+//! Loads a machine description.
 
 use super::check;
 use super::description::Machine;
 
 impl Machine {
-    /// Parses the text of a machine's TOML file.
+    /// Parses the text of a machine file (TOML).
     ///
     /// # Errors
-    /// One line for each defect: the key, what is wrong with it, what to do.
+    /// One line per defect: the key, the problem, the remedy.
     pub fn load(text: &str) -> Result<Machine, String> {
         let machine: Machine = toml::from_str(text).map_err(|error| error.to_string())?;
         match check::defects(&machine) {

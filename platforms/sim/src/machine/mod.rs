@@ -1,14 +1,14 @@
-//! The machine that is simulated: CPUs, nodes, what things cost, devices. Read from TOML.
+//! The description of the simulated machine: CPUs, nodes, costs, devices. Read from TOML.
 //!
 //! ```text
 //! Machine -- sockets x cores x threads, smt_slowdown
 //!         |- memory per node
-//!         |- Costs    nanoseconds; sections: what a lock's holder does with what it protects
+//!         |- Costs    nanoseconds; sections: the critical sections of lock classes
 //!         \- Device   latency, bandwidth, channels, synchronous or not, seek
 //! ```
-//! CPUs are numbered as Linux does: the first threads of all cores, socket by socket, then the
-//! second ones. Nodes are equal parts of the cores in that order: one for each socket, as a rule.
-//! docs/simulator.md says how each cost was chosen, and what a scaled machine keeps.
+//! CPUs are numbered as in Linux: the first threads of all cores, socket by socket, then the second
+//! threads. Nodes are equal parts of the cores in that order, usually one per socket.
+//! docs/simulator.md explains how each cost was chosen, and what scaling a machine preserves.
 
 mod check;
 mod description;

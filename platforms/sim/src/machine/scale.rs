@@ -1,50 +1,49 @@
-//! A machine with less memory that behaves like the whole one.
+//! Scales a machine's memory down while its behaviour stays that of the full machine.
 //!
 //! ```text
 //!           memory, device sizes      watermarks, in frames    costs, bandwidths, CPUs
-//! full      T                         min   gap                as they are
-//! scaled    T/by, not below a floor   kept  kept               as they are
+//! full      T                         min   gap                unchanged
+//! scaled    T/by, not below a floor   kept  kept               unchanged
 //! ```
-//! Speeds stay, so that figures compare with those of the full machine; only the time to fill
-//! memory shrinks. At the same speeds the reserve between low and min must last as long as on the
-//! full machine, against the same wake-up latency of kswapd: so the marks keep their frames, and
-//! not their share of memory. Where that would be too much of a small memory, all of them shrink
-//! together.
+//! Speeds are unchanged, so that figures compare with those of the full machine; only the time to
+//! fill memory shrinks. At the same speeds, the reserve between low and min must cover the same
+//! wake-up latency of kswapd as on the full machine: so the watermarks keep their size in frames,
+//! not their share of memory. If they would take too much of a small memory, all of them shrink in
+//! proportion.
 
 use super::description::Machine;
 use highwater_units::Bytes;
 
-/// A scaled node keeps this much for each CPU of the machine, in MiB: 512 frames, so that frames
-/// parked in per-CPU lists (batches of 63) are an eighth of memory at most.
+/// The least memory of a scaled node for each CPU of the machine, in MiB: 512 frames, so that
+/// per-CPU lists (batches of 63) hold at most an eighth of memory.
 const MIB_PER_CPU: u64 = 2;
 
-/// A scaled node is not smaller, in MiB.
+/// The smallest scaled node, in MiB.
 const NODE_MIB_MIN: u64 = 16;
 
-/// A scaled device is not smaller, in MiB: one trunk of the swap cache.
+/// The smallest scaled device, in MiB: one trunk of the swap cache.
 const DEVICE_MIB_MIN: u64 = 64;
 
-/// The high watermark is at most one part in so many of a scaled memory.
+/// The high watermark is at most one part in this many of a scaled memory.
 const HIGH_SHARE: u64 = 8;
 
 /// The kernel's watermark_scale_factor, in 10000ths of memory.
 const SCALE_FACTOR: u64 = 10;
 
-/// The manager's settings that give a scaled machine the watermarks of the full one.
+/// The manager settings that give a scaled machine the watermarks of the full one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MarkSettings {
-    /// Frames that all nodes together keep free at least.
+    /// The sum of the min watermarks of all nodes, in frames.
     pub min_free: u32,
     /// Gaps between the watermarks, in 10000ths of a node.
     pub watermark_scale: u32,
-    /// How much of the full machine's reserve there is: 1 unless the cap was reached.
+    /// The share of the full machine's reserve: 1 unless the cap was reached.
     pub kept: f64,
 }
 
 impl Machine {
-    /// This machine with one part in `by` of its memory and of its devices' sizes. A node keeps at
-    /// least 2 MiB for each CPU of the machine and 16 MiB, a device 64 MiB; what is smaller stays
-    /// as it is.
+    /// This machine with memory and device sizes divided by `by`. A node keeps at least 16 MiB and
+    /// at least 2 MiB for each CPU of the machine, a device 64 MiB; smaller ones are unchanged.
     ///
     /// # Errors
     /// `by` is 0.
@@ -61,16 +60,19 @@ impl Machine {
         Ok(scaled)
     }
 
-    /// The settings that give `scaled`, made of this full machine, the kernel's watermarks for this
-    /// machine.
+    /// The settings that give `scaled`, a scaled copy of this machine, the kernel's watermarks for
+    /// this full machine.
     pub fn watermarks(&self, scaled: &Machine) -> MarkSettings {
         let (full, memory) = (pages(self.memory()), pages(scaled.memory()));
         let min = kernel_min(full);
         let gap = (min / 4).max(full * SCALE_FACTOR / 10_000);
         let (high, cap) = (min + 2 * gap, memory / HIGH_SHARE);
-        let keep = |frames: u64| match high > cap {
-            true => (u128::from(frames) * u128::from(cap) / u128::from(high)) as u64,
-            false => frames,
+        let keep = |frames: u64| {
+            if high > cap {
+                (u128::from(frames) * u128::from(cap) / u128::from(high)) as u64
+            } else {
+                frames
+            }
         };
         MarkSettings {
             min_free: keep(min) as u32,
@@ -88,8 +90,8 @@ fn pages(memory: Bytes) -> u64 {
     memory.0 / highwater_units::PAGE_SIZE as u64
 }
 
-/// min_free_kbytes of the kernel, in frames, and the manager's limit for small budgets: a platform
-/// cannot ask the manager, so a test compares.
+/// The kernel's min_free_kbytes in frames, with the manager's limit for small budgets. A platform
+/// does not depend on the manager, so a test compares the two.
 fn kernel_min(frames: u64) -> u64 {
     let kib_per_frame = highwater_units::PAGE_SIZE as u64 / 1024;
     let min_kib = (frames * kib_per_frame * 16).isqrt().clamp(128, 262_144);
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
     use highwater_mm::inspect::Watermarks;
 
-    /// The marks that the manager makes for all memory of a machine, with these settings.
+    /// The watermarks that the manager computes for all memory of a machine with these settings.
     fn marks(machine: &Machine, min_free: Option<u32>, scale: u64) -> Watermarks {
         let frames = pages(machine.memory()) as u32;
         Watermarks::new(frames, frames, min_free, Some(scale as u32))

@@ -2,7 +2,7 @@
 
 use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
-use highwater_sim::{Limits, Policy, Setup, Sim, SimConfig, Traced, Troubles, Vm};
+use highwater_sim::{InjectedFaults, Limits, Policy, Setup, Sim, SimConfig, Traced, Vm};
 use std::sync::Arc;
 
 /// A machine of `sockets` sockets with `cores` cores of one thread each, and a node a socket.
@@ -89,6 +89,6 @@ pub(crate) fn platform(
     recency: Recency,
 ) -> Sim {
     let devices = devices.iter().map(|spec| (spec.clone(), pages)).collect();
-    let troubles = Arc::new(Troubles::default());
-    Sim::new(vm, SimConfig { frames, devices, recency, troubles })
+    let injected_faults = Arc::new(InjectedFaults::default());
+    Sim::new(vm, SimConfig { frames, devices, recency, injected_faults })
 }

@@ -9,10 +9,7 @@ const TEST_LINES_MAX: usize = 800;
 
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {
     let lines = file.lines().count();
-    let most = match file.is_test() {
-        true => TEST_LINES_MAX,
-        false => LINES_MAX,
-    };
+    let most = if file.is_test() { TEST_LINES_MAX } else { LINES_MAX };
     if !file.kind.is_code() || lines <= most {
         return Vec::new();
     }

@@ -7,9 +7,10 @@ use toml::{Table, Value};
 pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {
     let Some(manifest) = manifest(file) else { return Vec::new() };
     let inherits = |lints: &Value| lints.get("workspace").and_then(Value::as_bool) == Some(true);
-    match manifest.contains_key("package") && !manifest.get("lints").is_some_and(inherits) {
-        true => vec![file.finding(1, "the crate has lints of its own: `[lints] workspace = true`")],
-        false => Vec::new(),
+    if manifest.contains_key("package") && !manifest.get("lints").is_some_and(inherits) {
+        vec![file.finding(1, "the crate has lints of its own: `[lints] workspace = true`")]
+    } else {
+        Vec::new()
     }
 }
 
