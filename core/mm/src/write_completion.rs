@@ -21,7 +21,7 @@
 //! released, and a later eviction takes another slot. Two decisions elsewhere follow from the same
 //! result. `swap/standing.rs` decides whether the device gets further pages (`Standing::answered`):
 //! one that is full or fails is passed over, so the next attempt goes to another device.
-//! `alloc/ladder.rs` decides when an allocation stops waiting for writes that fail (`outlook`).
+//! `alloc/retry.rs` decides when an allocation stops waiting for writes that fail (`decide`).
 //!
 //! Locking: [`restore_cached`] waits for entries. A thread that holds one may wait for another
 //! write, so the caller must have no write in flight.
