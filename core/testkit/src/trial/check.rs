@@ -18,7 +18,7 @@ pub(super) fn all<P: Platform, G: Program<P>>(world: &World<P, G>) {
 
 /// Like [`all`], with too little room for all pages: checks a page that can be read, and drops it,
 /// which makes room for the next.
-pub(super) fn all_by_and_by<P: Platform, G: Program<P>>(world: &World<P, G>) {
+pub(super) fn all_with_little_room<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let mut left: Vec<(SpaceId, u64)> = every_page(world).collect();
     left.retain(|(space, page)| check_and_drop(world, *space, *page).is_err());
     for (space, page) in left {
