@@ -13,8 +13,8 @@ fn bench_in(memory: &str, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let Output { status, stdout, stderr } =
         command.arg("bench").args(args).args(small).output().unwrap();
-    let told = String::from_utf8(stderr).unwrap();
-    assert!(status.success(), "{status}: {told}");
+    let printed = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{status}: {printed}");
     String::from_utf8(stdout).unwrap()
 }
 
@@ -35,9 +35,10 @@ fn streams_read_a_file_beside_others() {
     let args = ["streams", "--time", "1", "--warm-up", "0", "--dir", dir];
     let peers = ["--peer", "buffered", "--peer", "direct"];
     let text = bench(&[&args[..], &peers].concat());
-    for told in ["os: contents checked: ", "buffered: contents checked", "direct: contents checked"]
+    for expected in
+        ["os: contents checked: ", "buffered: contents checked", "direct: contents checked"]
     {
-        assert!(text.contains(told), "{told}\n{text}");
+        assert!(text.contains(expected), "{expected}\n{text}");
     }
     let run: Value = serde_json::from_str(&bench(&[&args[..], &["--json"]].concat())).unwrap();
     let figure = |name: &str| run["figures"][name].as_f64().unwrap();
@@ -48,7 +49,7 @@ fn streams_read_a_file_beside_others() {
 
 #[test]
 fn what_does_not_go_together_is_refused() {
-    for (args, told) in [
+    for (args, expected) in [
         (&["pmbench", "--peer", "buffered"][..], "give it to bench streams"),
         (&["streams", "--peer", "mmap"], "give --platform os, and --peer buffered or direct"),
     ] {
@@ -57,7 +58,7 @@ fn what_does_not_go_together_is_refused() {
         let Output { status, stderr, .. } = command.args(["--set", "8M"]).output().unwrap();
         let text = String::from_utf8(stderr).unwrap();
         assert_eq!(status.code(), Some(2), "{text}");
-        assert!(text.contains(told) && text.lines().count() == 1, "{text}");
+        assert!(text.contains(expected) && text.lines().count() == 1, "{text}");
     }
 }
 
@@ -74,7 +75,7 @@ fn a_reader_that_is_gone_is_no_failure() {
 
 #[test]
 fn every_kind_is_a_table() {
-    for (args, told) in [
+    for (args, expected) in [
         (&["usemem"][..], "2 threads, seq, one pass, seed 1"),
         (&["usemem", "--kind", "rand", "--time", "1"], "rand, at most 1 s"),
         (
@@ -84,7 +85,7 @@ fn every_kind_is_a_table() {
         (&["pmbench", "--time", "1", "--warm-up", "1"], "80% reads, uniform, 1 s"),
     ] {
         let text = bench(args);
-        for part in [told, "tasks' KB/s, sum", "swap out", "lock.phase", "contents checked"] {
+        for part in [expected, "tasks' KB/s, sum", "swap out", "lock.phase", "contents checked"] {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }
@@ -120,32 +121,32 @@ fn the_bare_disk_moves_the_same_pages() {
 
 /// `bench highalloc` with these arguments: exit status and output.
 fn highalloc(args: &[&str]) -> (Option<i32>, String) {
-    told("highalloc", args)
+    run("highalloc", args)
 }
 
-fn told(workload: &str, args: &[&str]) -> (Option<i32>, String) {
+fn run(workload: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.args(["bench", workload]).args(args).output().unwrap();
-    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code(), told.concat())
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), printed.concat())
 }
 
 #[test]
 fn blocks_come_out_of_an_arena_in_use_beside_one_that_is_not_compacted() {
     let small =
         ["--platform", "os", "--memory", "64M", "--use", "80", "--attempts", "60", "--held", "3"];
-    let (status, told) = highalloc(&[&small[..], &["--json"]].concat());
-    assert_eq!(status, Some(0), "{told}");
-    let both: Value = serde_json::from_str(&told).unwrap();
+    let (status, printed) = highalloc(&[&small[..], &["--json"]].concat());
+    assert_eq!(status, Some(0), "{printed}");
+    let both: Value = serde_json::from_str(&printed).unwrap();
     let figure = |run: &str, name: &str| both[run][name].as_f64().unwrap();
     for run in ["off", "compacted"] {
         assert_eq!(figure(run, "attempts"), 60.0);
-        assert!(figure(run, "checked_words") > 51e6 / 8.0, "every word at least once: {told}");
-        assert!(figure(run, "p50_ns") <= figure(run, "p99_ns"), "{told}");
+        assert!(figure(run, "checked_words") > 51e6 / 8.0, "every word at least once: {printed}");
+        assert!(figure(run, "p50_ns") <= figure(run, "p99_ns"), "{printed}");
     }
-    assert_eq!(figure("off", "moved_bytes") + figure("off", "scanned"), 0.0, "{told}");
-    assert!(figure("compacted", "moved_bytes") > 0.0, "{told}");
-    assert!(figure("compacted", "successes") > figure("off", "successes"), "{told}");
+    assert_eq!(figure("off", "moved_bytes") + figure("off", "scanned"), 0.0, "{printed}");
+    assert!(figure("compacted", "moved_bytes") > 0.0, "{printed}");
+    assert!(figure("compacted", "successes") > figure("off", "successes"), "{printed}");
 }
 
 #[test]
@@ -157,9 +158,9 @@ fn blocks_are_asked_for_on_guards_alone() {
         (&["--platform", "os", "--compact", "off"], "vanilla"),
         (&["--platform", "os", "--held", "0"], "--held"),
     ] {
-        let (status, told) = highalloc(args);
-        assert_eq!(status, Some(2), "{told}");
-        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+        let (status, printed) = highalloc(args);
+        assert_eq!(status, Some(2), "{printed}");
+        assert!(printed.contains(remedy) && printed.lines().count() == 1, "{printed}");
     }
 }
 
@@ -167,17 +168,17 @@ fn blocks_are_asked_for_on_guards_alone() {
 fn malloc(args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.args(["bench", "malloc"]).args(args).output().unwrap();
-    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code(), told.concat())
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), printed.concat())
 }
 
 const TINY: [&str; 8] = ["--set", "1M", "--threads", "2", "--operations", "6000", "--rounds", "2"];
 
 #[test]
 fn every_load_runs_under_the_c_library() {
-    let (status, told) = malloc(&[&TINY[..], &["--allocator", "glibc", "--json"]].concat());
-    assert_eq!(status, Some(0), "{told}");
-    let all: Value = serde_json::from_str(&told).unwrap();
+    let (status, printed) = malloc(&[&TINY[..], &["--allocator", "glibc", "--json"]].concat());
+    assert_eq!(status, Some(0), "{printed}");
+    let all: Value = serde_json::from_str(&printed).unwrap();
     let runs = all["runs"].as_array().unwrap();
     let loads: Vec<_> = runs.iter().map(|run| run["load"].as_str().unwrap()).collect();
     assert_eq!(loads, ["churn", "producer-consumer", "larson", "mixed"]);
@@ -193,13 +194,13 @@ fn every_load_runs_under_the_c_library() {
 
 #[test]
 fn a_table_of_one_load() {
-    let (status, told) =
+    let (status, printed) =
         malloc(&[&TINY[..], &["--allocator", "glibc", "--load", "larson"]].concat());
-    assert_eq!(status, Some(0), "{told}");
+    assert_eq!(status, Some(0), "{printed}");
     for part in
         ["1 MiB of objects", "2 threads, nobody is short", "larson", "1.00", "contents compared: "]
     {
-        assert!(told.contains(part), "{part}\n{told}");
+        assert!(printed.contains(part), "{part}\n{printed}");
     }
 }
 
@@ -214,16 +215,16 @@ fn allocators_that_cannot_run_are_refused() {
         (&["--operations", "0"], "--operations"),
         (&["--rounds", "0"], "--rounds"),
     ] {
-        let (status, told) = malloc(args);
-        assert_eq!(status, Some(2), "{told}");
-        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+        let (status, printed) = malloc(args);
+        assert_eq!(status, Some(2), "{printed}");
+        assert!(printed.contains(remedy) && printed.lines().count() == 1, "{printed}");
     }
 }
 
 #[test]
 fn a_walk_is_the_same_in_huge_pages_and_small_ones() {
     let small = ["--platform", "os", "--memory", "32M", "--steps", "100000", "--json"];
-    let (status, text) = told("walk", &small);
+    let (status, text) = run("walk", &small);
     assert_eq!(status, Some(0), "{text}");
     let both: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(both["off"]["huge_bytes"], 0);
@@ -237,7 +238,7 @@ fn a_walk_is_the_same_in_huge_pages_and_small_ones() {
         (&["--platform", "os", "--memory", "2M"], "give --memory"),
         (&["--platform", "os", "--steps", "0"], "--steps"),
     ] {
-        let (status, text) = told("walk", args);
+        let (status, text) = run("walk", args);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(remedy) && text.lines().count() == 1, "{text}");
     }

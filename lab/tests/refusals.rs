@@ -25,8 +25,8 @@ fn wrong_usage() {
 
 /// Refuses `highwater-lab simulate` with these arguments, and names the remedy.
 fn refuses_simulation(args: &[&str], remedy: &str) {
-    let told = refused(lab().arg("simulate").args(args));
-    assert!(told.contains(remedy), "{told}");
+    let refusal = refused(lab().arg("simulate").args(args));
+    assert!(refusal.contains(remedy), "{refusal}");
 }
 
 /// Refuses these arguments on a machine that exists.
@@ -38,8 +38,8 @@ fn refuses_on_a_machine(args: &[&str], remedy: &str) {
 fn a_bare_disk_neither_reads_and_writes_nor_is_in_memory() {
     let refuses_bench = |args: &[&str], remedy: &str| {
         let small = ["bench", "pmbench", "--platform", "os", "--memory", "4M", "--set", "16M"];
-        let told = refused(lab().args(small).args(["--peer", "io-uring"]).args(args));
-        assert!(told.contains(remedy), "{told}");
+        let refusal = refused(lab().args(small).args(["--peer", "io-uring"]).args(args));
+        assert!(refusal.contains(remedy), "{refusal}");
     };
     refuses_bench(&["--read", "80"], "reads or writes alone");
     refuses_bench(&["--read", "100", "--dir", "/nonexistent"], "/nonexistent");

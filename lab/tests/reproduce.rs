@@ -7,16 +7,16 @@ use std::process::Command;
 fn reproduce(args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let output = command.arg("reproduce").args(args).output().unwrap();
-    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code(), told.concat())
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), printed.concat())
 }
 
 #[test]
 fn experiments_are_listed() {
-    let (status, told) = reproduce(&["--help"]);
+    let (status, printed) = reproduce(&["--help"]);
     assert_eq!(status, Some(0));
     for name in ["swap-2016", "swap-2020", "compaction-2012"] {
-        assert!(told.contains(&format!("\n  {name} ")), "{told}");
+        assert!(printed.contains(&format!("\n  {name} ")), "{printed}");
     }
 }
 
@@ -27,8 +27,8 @@ fn what_cannot_be_run_says_what_can() {
         (&["swap-2020", "--scale", "0"], "see 'highwater-lab help'"),
         (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
     ] {
-        let (status, told) = reproduce(args);
-        assert_eq!(status, Some(2), "{told}");
-        assert!(told.contains(remedy) && told.lines().count() == 1, "{told}");
+        let (status, printed) = reproduce(args);
+        assert_eq!(status, Some(2), "{printed}");
+        assert!(printed.contains(remedy) && printed.lines().count() == 1, "{printed}");
     }
 }

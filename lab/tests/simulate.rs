@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// A machine of four CPUs, small enough for a test, from one of ours.
+/// A machine of four CPUs, small enough for a test.
 fn small_machine(dir: &tempfile::TempDir) -> String {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/machines/xeon-48c-2-ramdisks.toml");
     let text = std::fs::read_to_string(source).unwrap();
@@ -25,9 +25,9 @@ fn simulate(args: &[&str]) -> String {
 fn lab(subcommand: &str, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-lab"));
     let Output { status, stdout, stderr } = command.arg(subcommand).args(args).output().unwrap();
-    let told = String::from_utf8(stderr).unwrap();
-    assert!(status.success(), "{status}: {told}");
-    assert_eq!(told, "");
+    let errors = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{status}: {errors}");
+    assert_eq!(errors, "");
     String::from_utf8(stdout).unwrap()
 }
 

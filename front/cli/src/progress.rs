@@ -1,10 +1,10 @@
 //! The progress line, updated four times a second.
 
-use highwater_command::say;
+use highwater_command::{count, say};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::read_all;
 use highwater_units::Bytes;
-use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -115,11 +115,11 @@ impl Gauges {
     fn line(&self, elapsed: Duration, faults_per_second: u64) -> String {
         format!(
             "{}, resident {}, swapped out {}, in {}, {} faults/s",
-            HumanDuration(Duration::from_secs(elapsed.as_secs())),
+            highwater_command::elapsed(elapsed),
             self.resident,
             self.swapped_out,
             self.swapped_in,
-            HumanCount(faults_per_second),
+            count(faults_per_second),
         )
     }
 }

@@ -2,9 +2,8 @@
 
 use crate::malloc_figures::MallocFigures;
 use crate::report::{Compressed, Elsewhere, Latency, Report, Tiers, Transfer};
-use highwater_command::counted;
-use highwater_units::Bytes;
-use indicatif::HumanCount;
+use highwater_command::{count, counted, time};
+use highwater_units::{Bytes, Nanos};
 
 /// The text of the summary.
 pub(crate) fn text(report: &Report) -> String {
@@ -16,7 +15,7 @@ pub(crate) fn text(report: &Report) -> String {
         ));
     }
     if report.swap_io_errors > 0 {
-        let errors = HumanCount(report.swap_io_errors);
+        let errors = count(report.swap_io_errors);
         lines.push(format!("highwater: {errors} swap transfers failed; check the device"));
     }
     if report.swap_refused_bytes > 0 {
@@ -28,7 +27,7 @@ pub(crate) fn text(report: &Report) -> String {
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
     {
-        let failures = HumanCount(failures);
+        let failures = count(failures);
         lines.push(format!(
             "highwater: {failures} pages could not be written back; check the slow device"
         ));
@@ -123,7 +122,7 @@ fn tiers(tiers: &Tiers) -> [(&'static str, String); 2] {
     let moved = format!(
         "written back {} in {} writes, written at once {}, read {}",
         Bytes(tiers.written_back_bytes),
-        HumanCount(tiers.writeback_ios),
+        count(tiers.writeback_ios),
         Bytes(tiers.slow_write_bytes),
         Bytes(tiers.slow_read_bytes),
     );
@@ -160,7 +159,7 @@ fn peak(report: &Report) -> String {
 
 fn direct_reclaims(report: &Report) -> String {
     let stalls = &report.direct_reclaim_stall;
-    let count = HumanCount(report.direct_reclaims).to_string();
+    let count = count(report.direct_reclaims);
     if stalls.count == 0 { count } else { format!("{count}, {}", latency(stalls)) }
 }
 
@@ -173,7 +172,7 @@ fn faults(report: &Report) -> String {
     let all = report.faults_minor + report.faults_major;
     let rate = all as f64 / report.elapsed_seconds.max(f64::MIN_POSITIVE);
     let [minor, major, rate] = [report.faults_minor, report.faults_major, rate as u64];
-    let [minor, major, rate] = [minor, major, rate].map(HumanCount);
+    let [minor, major, rate] = [minor, major, rate].map(count);
     format!("{minor} minor, {major} major (waited for swap), {rate}/s")
 }
 
@@ -188,16 +187,7 @@ fn transfer(transfer: &Transfer, io: &str) -> String {
 fn latency(latency: &Latency) -> String {
     match latency.count {
         0 => "none".to_owned(),
-        _ => format!("p50 {}, p99 {}", time(latency.p50_ns), time(latency.p99_ns)),
-    }
-}
-
-fn time(nanos: u64) -> String {
-    match nanos {
-        0..1_000 => format!("{nanos} ns"),
-        1_000..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
-        _ => format!("{:.1} s", nanos as f64 / 1e9),
+        _ => format!("p50 {}, p99 {}", time(Nanos(latency.p50_ns)), time(Nanos(latency.p99_ns))),
     }
 }
 
@@ -302,14 +292,5 @@ mod tests {
         let text = text(&report(&unserved()));
         let line = "  not paged         139 MiB: shared memory 120 MiB, brk 18 MiB";
         assert_eq!(text.lines().last(), Some(line));
-    }
-
-    #[test]
-    fn times_have_their_unit() {
-        for (nanos, expected) in
-            [(999, "999 ns"), (9_700, "9.7 us"), (1_500_000, "1.5 ms"), (2_000_000_000, "2.0 s")]
-        {
-            assert_eq!(time(nanos), expected);
-        }
     }
 }

@@ -1,20 +1,21 @@
-//! What `highwater` and `highwater-lab` share: parsing, refusals, and lines on standard error.
+//! What `highwater` and `highwater-lab` share: parsing, refusals, text of numbers, and lines on
+//! standard error.
 //!
 //! ```text
 //! execute   parses the command line, runs the command, turns a Refusal into a line and status 2
 //! say       a line on standard error      print   a result on standard output
-//! size      512M, 1.5 GiB                 counted 1 process, 2 processes
+//! size      512M, 1.5 GiB                 figure  counts, rates, times as text
 //! ```
 
-mod counted;
 mod execute;
+mod figure;
 mod output;
 mod refusal;
 mod say;
 mod size;
 
-pub use counted::counted;
 pub use execute::{execute, parse_error};
+pub use figure::{Unit, count, counted, elapsed, time, value};
 pub use output::print;
 pub use refusal::Refusal;
 pub use say::{say, say_bare};

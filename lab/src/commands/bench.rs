@@ -22,7 +22,7 @@ mod table;
 mod walk;
 
 use clap::{Args, Subcommand};
-use common::{Trouble, json};
+use common::{BenchError, json};
 use highalloc::Highalloc;
 use highwater_command::print;
 use highwater_lab::peer::keeper::{self, Plan, Ready};
@@ -84,13 +84,13 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
         Workload::MallocLoad(load) => load.run().map(|figures| json(&figures)),
         Workload::Walk(job) => job.run(),
         Workload::Keep(args) => {
-            return keep(&args).map_or_else(Trouble::report, |()| ExitCode::SUCCESS);
+            return keep(&args).map_or_else(BenchError::report, |()| ExitCode::SUCCESS);
         }
     };
-    done.map_or_else(Trouble::report, |text| print(format_args!("{text}\n")))
+    done.map_or_else(BenchError::report, |text| print(format_args!("{text}\n")))
 }
 
-fn bench(job: &impl Job) -> Result<String, Trouble> {
+fn bench(job: &impl Job) -> Result<String, BenchError> {
     Ok(match (&job.common().peer[..], job.common().json) {
         ([], false) => table::one(job, &subject::run(job)?),
         ([], true) => json(&subject::run(job)?),
@@ -100,7 +100,7 @@ fn bench(job: &impl Job) -> Result<String, Trouble> {
 }
 
 /// Answers with one line of JSON, `Ok` of [`Ready`] or `Err` of why not, then holds.
-fn keep(args: &Keep) -> Result<(), Trouble> {
+fn keep(args: &Keep) -> Result<(), BenchError> {
     let plan = Plan {
         limit: Bytes(args.limit),
         swap: args.zram.map(Bytes),
@@ -114,9 +114,9 @@ fn keep(args: &Keep) -> Result<(), Trouble> {
     match kept {
         Err(reason) if !answered => {
             let _ = answer(&Err(reason.to_string()));
-            Err(Trouble::Said(2))
+            Err(BenchError::Reported(2))
         }
-        Err(reason) => Err(Trouble::Run(reason.to_string())),
+        Err(reason) => Err(BenchError::Run(reason.to_string())),
         Ok(()) => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! Files that commands write beside their result, and failures of simulations.
 
 use highwater_command::{Refusal, say};
-use highwater_lab::simulate::{BadSetting, Trouble};
+use highwater_lab::simulate::{BadSetting, RunError};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -12,8 +12,8 @@ pub(crate) fn refusal(bad: BadSetting) -> Refusal {
 }
 
 /// Prints why a run failed.
-pub(crate) fn failed(trouble: &Trouble) -> ExitCode {
-    say(trouble);
+pub(crate) fn failed(error: &RunError) -> ExitCode {
+    say(error);
     ExitCode::FAILURE
 }
 

@@ -12,7 +12,7 @@ use highwater_command::{Refusal, print, say};
 use highwater_lab::report::latency::bars;
 use highwater_lab::report::plot::Plot;
 use highwater_lab::reproduce::{self, Curves, Experiment, Options, Reproduced, table};
-use highwater_lab::simulate::Trouble;
+use highwater_lab::simulate::RunError;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -86,8 +86,8 @@ impl Reproduce {
         };
         let reproduced = match self.experiment.reproduce(options, progress) {
             Ok(reproduced) => reproduced,
-            Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
-            Err(trouble) => return Ok(failed(&trouble)),
+            Err(RunError::Setup(bad)) => return Err(refusal(bad)),
+            Err(error) => return Ok(failed(&error)),
         };
         if let Some((path, first)) = self.plot.as_deref().zip(first) {
             draw(path, first, &reproduced.plots)?;

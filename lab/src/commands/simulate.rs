@@ -12,7 +12,7 @@ use highwater_command::{Refusal, print, say};
 use highwater_lab::machines;
 use highwater_lab::report::scaling;
 use highwater_lab::report::simulation::SimulationFigures;
-use highwater_lab::simulate::{self, Experiment, KEYS, Settings, Simulation, Trouble};
+use highwater_lab::simulate::{self, Experiment, KEYS, RunError, Settings, Simulation};
 use highwater_lab::workload::history::History;
 use highwater_lab::workload::world::TASK;
 use highwater_sim::{Machine, Trace, Traced};
@@ -77,7 +77,7 @@ enum Workload {
     Mmap1,
     /// Groups of 40 tasks that send each other messages: likewise. --tasks says how many groups
     Hackbench,
-    /// Large blocks, while so many kernels are built (stress-highalloc)
+    /// Large blocks, while that many kernels are built (stress-highalloc)
     Highalloc,
 }
 
@@ -164,14 +164,14 @@ impl Simulate {
         Ok(Outputs { trace: create(&self.trace)?, plot: create(&self.plot)? })
     }
 
-    /// Runs all, and says what came of it.
+    /// Runs all experiments and prints their figures.
     fn run(&self, experiments: &[Experiment], outputs: Outputs) -> Result<ExitCode, Refusal> {
         let mut runs = Vec::new();
         for experiment in experiments {
             let Simulation { figures, trace } = match simulate::run(experiment) {
                 Ok(simulation) => simulation,
-                Err(Trouble::Setup(bad)) => return Err(refusal(bad)),
-                Err(trouble) => return Ok(failed(&trouble)),
+                Err(RunError::Setup(bad)) => return Err(refusal(bad)),
+                Err(error) => return Ok(failed(&error)),
             };
             runs.push(figures);
             if let Some((trace, file)) = trace.zip(outputs.trace.as_ref()) {
@@ -182,11 +182,11 @@ impl Simulate {
             let svg = scaling::plot(&runs).svg().expect("a plot of sound figures can be drawn");
             write("plot", file, |to| to.write_all(svg.as_bytes()));
         }
-        Ok(print(format_args!("{}\n", self.told(&runs))))
+        Ok(print(format_args!("{}\n", self.output(&runs))))
     }
 
     /// The figures as they are printed.
-    fn told(&self, runs: &[SimulationFigures]) -> String {
+    fn output(&self, runs: &[SimulationFigures]) -> String {
         match (runs, self.json) {
             ([run], true) => serde_json::to_string_pretty(run).expect("figures have text keys"),
             ([run], false) => run.text(),

@@ -76,12 +76,12 @@ impl Swarm {
                 scope.spawn(|| shared.work());
             });
         });
-        shared.tell(began.elapsed())
+        shared.print_sums(began.elapsed())
     }
 }
 
 impl Shared {
-    /// Runs seeds until there are no more, or one has failed.
+    /// Runs seeds until none is left or one has failed.
     fn work(&self) {
         while let Some(seed) = self.take() {
             thread::scope(|scope| {
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// Prints the sums, unless a run has failed.
-    fn tell(&self, took: Duration) -> ExitCode {
+    fn print_sums(&self, took: Duration) -> ExitCode {
         if self.failed.load(Relaxed) {
             return ExitCode::FAILURE;
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fill: every page once ──> passes: reads at random, or all pages in sequence ──> sweep
-//! Seat x depth   a buffer and its transfer: made, in flight, completed, checked, made again
+//! Request x depth   a buffer and its transfer: made, in flight, completed, checked, made again
 //! ```
 //! One thread, O_DIRECT, no lock. Contents are the workloads' and all that is read is checked: of a
 //! page read at random one word, as pmbench does, else every word.
@@ -29,7 +29,7 @@ pub const DEPTH: usize = 64;
 /// What is transferred while it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Pages at random, for so long.
+    /// Pages at random, for this time.
     ReadRandom(Duration),
     /// All pages once, in runs as long as Highwater's.
     ReadSequential,
@@ -39,7 +39,7 @@ pub enum Pass {
 
 /// Why there is no outcome.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum DiskError {
     /// It could not be set up.
     Setup(Unavailable),
     /// It ran and failed.
@@ -48,9 +48,9 @@ pub enum Trouble {
     Transfer(String),
 }
 
-impl From<Unavailable> for Trouble {
-    fn from(reason: Unavailable) -> Trouble {
-        Trouble::Setup(reason)
+impl From<Unavailable> for DiskError {
+    fn from(reason: Unavailable) -> DiskError {
+        DiskError::Setup(reason)
     }
 }
 
@@ -58,28 +58,28 @@ impl From<Unavailable> for Trouble {
 ///
 /// # Errors
 /// No such file or ring, a failed transfer, or wrong contents.
-pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Trouble> {
+pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, DiskError> {
     let mut disk = Disk::new(dir, len, seed)?;
     let fill = match pass {
         Pass::WriteSequential => None,
         Pass::ReadRandom(_) | Pass::ReadSequential => {
-            Some(disk.measure(&mut Sequence::new(Way::Write, disk.pages))?.run)
+            Some(disk.measure(&mut Sequence::new(Direction::Write, disk.pages))?.run)
         }
     };
     disk.tally = Tally::new();
     let measured = match pass {
         Pass::ReadRandom(time) => disk.measure(&mut Draws::new(&disk, time, seed))?,
-        Pass::ReadSequential => disk.measure(&mut Sequence::new(Way::Read, disk.pages))?,
-        Pass::WriteSequential => disk.measure(&mut Sequence::new(Way::Write, disk.pages))?,
+        Pass::ReadSequential => disk.measure(&mut Sequence::new(Direction::Read, disk.pages))?,
+        Pass::WriteSequential => disk.measure(&mut Sequence::new(Direction::Write, disk.pages))?,
     };
     let tally = disk.tally.clone();
-    let sweep = disk.measure(&mut Sequence::new(Way::Read, disk.pages))?.run;
+    let sweep = disk.measure(&mut Sequence::new(Direction::Read, disk.pages))?.run;
     let (pages, threads, swept) = (disk.pages, 1, disk.pages);
     Ok(Outcome { pages, threads, fill, sweep, swept, ..Outcome::new(tally, measured) })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Read,
     Write,
 }
@@ -87,7 +87,7 @@ enum Way {
 /// A transfer: pages, and which of their words are looked at, one or all.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
-    way: Way,
+    direction: Direction,
     first: u64,
     pages: usize,
     word: Option<usize>,
@@ -100,14 +100,14 @@ trait Plan {
 
 /// Every page once.
 struct Sequence {
-    way: Way,
+    direction: Direction,
     at: u64,
     end: u64,
 }
 
 impl Sequence {
-    fn new(way: Way, pages: u64) -> Sequence {
-        Sequence { way, at: 0, end: pages }
+    fn new(direction: Direction, pages: u64) -> Sequence {
+        Sequence { direction, at: 0, end: pages }
     }
 }
 
@@ -115,7 +115,8 @@ impl Plan for Sequence {
     fn next(&mut self) -> Option<Transfer> {
         let (first, pages) = (self.at, (self.end - self.at).min(RUN_PAGES_MAX as u64));
         self.at += pages;
-        let transfer = Transfer { way: self.way, first, pages: pages as usize, word: None };
+        let transfer =
+            Transfer { direction: self.direction, first, pages: pages as usize, word: None };
         (pages > 0).then_some(transfer)
     }
 }
@@ -141,7 +142,7 @@ impl Plan for Draws {
         }
         let first = self.random.below(self.pages);
         let word = Some(self.random.below(WORDS as u64) as usize);
-        Some(Transfer { way: Way::Read, first, pages: 1, word })
+        Some(Transfer { direction: Direction::Read, first, pages: 1, word })
     }
 }
 
@@ -150,7 +151,7 @@ impl Plan for Draws {
 struct Buffer([[u64; WORDS]; RUN_PAGES_MAX]);
 
 /// A buffer, and what it is used for.
-struct Seat {
+struct Request {
     buffer: Box<Buffer>,
     transfer: Option<Transfer>,
     began: u64,
@@ -159,7 +160,7 @@ struct Seat {
 struct Disk {
     file: OwnedFd,
     ring: IoUring,
-    seats: Vec<Seat>,
+    requests: Vec<Request>,
     pages: u64,
     content: Content,
     tally: Tally,
@@ -176,11 +177,11 @@ impl Disk {
         let ring = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
         let ring = ring.map_err(|reason| Unavailable::because("io_uring", reason))?;
         let buffer = || Box::new(Buffer([[0; WORDS]; RUN_PAGES_MAX]));
-        let seat = |_| Seat { buffer: buffer(), transfer: None, began: 0 };
+        let request = |_| Request { buffer: buffer(), transfer: None, began: 0 };
         Ok(Disk {
             file,
             ring,
-            seats: (0..DEPTH).map(seat).collect(),
+            requests: (0..DEPTH).map(request).collect(),
             pages: whole.pages(),
             content: Content::new(seed),
             tally: Tally::new(),
@@ -189,15 +190,15 @@ impl Disk {
     }
 
     /// Makes the transfers of a plan.
-    fn measure(&mut self, plan: &mut impl Plan) -> Result<Measured, Trouble> {
+    fn measure(&mut self, plan: &mut impl Plan) -> Result<Measured, DiskError> {
         let (before, began, cpu) = (self.counters.clone(), Host.now(), Host.cpu_use());
         let mut free: Vec<usize> = (0..DEPTH).collect();
         loop {
-            while let Some(seat) = free.pop() {
+            while let Some(request) = free.pop() {
                 match plan.next() {
-                    Some(transfer) => self.submit(seat, transfer),
+                    Some(transfer) => self.submit(request, transfer),
                     None => {
-                        free.push(seat);
+                        free.push(request);
                         break;
                     }
                 }
@@ -206,7 +207,7 @@ impl Disk {
                 break;
             }
             let waited = self.ring.submit_and_wait(1);
-            waited.map_err(|error| Trouble::Transfer(format!("io_uring: {error}")))?;
+            waited.map_err(|error| DiskError::Transfer(format!("io_uring: {error}")))?;
             self.reap(&mut free)?;
         }
         let run = Duration::from_nanos(Host.now().since(began).0);
@@ -216,14 +217,15 @@ impl Disk {
     }
 
     fn submit(&mut self, index: usize, transfer: Transfer) {
-        let seat = &mut self.seats[index];
+        let request = &mut self.requests[index];
         let file = types::Fd(self.file.as_raw_fd());
-        let (buffer, len) = (seat.buffer.0.as_mut_ptr(), (transfer.pages * PAGE_SIZE) as u32);
+        let (buffer, len) = (request.buffer.0.as_mut_ptr(), (transfer.pages * PAGE_SIZE) as u32);
         let offset = Bytes::of_pages(transfer.first).0;
-        let entry = match transfer.way {
-            Way::Read => opcode::Read::new(file, buffer.cast(), len).offset(offset).build(),
-            Way::Write => {
-                for (page, words) in (transfer.first..).zip(&mut seat.buffer.0[..transfer.pages]) {
+        let entry = match transfer.direction {
+            Direction::Read => opcode::Read::new(file, buffer.cast(), len).offset(offset).build(),
+            Direction::Write => {
+                for (page, words) in (transfer.first..).zip(&mut request.buffer.0[..transfer.pages])
+                {
                     for (word, value) in words.iter_mut().enumerate() {
                         *value = self.content.value(page, word, 0);
                     }
@@ -231,47 +233,47 @@ impl Disk {
                 opcode::Write::new(file, buffer.cast(), len).offset(offset).build()
             }
         };
-        (seat.transfer, seat.began) = (Some(transfer), Host.now().0);
-        // SAFETY: the buffer is this seat's alone until `reap` has seen its completion, and `drop`
-        // waits for those that nobody has seen.
+        (request.transfer, request.began) = (Some(transfer), Host.now().0);
+        // SAFETY: only this request uses the buffer until `reap` takes its completion; `drop`
+        // waits for completions that `reap` has not taken.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
-        pushed.expect("a seat has at most one entry in a queue of DEPTH");
+        pushed.expect("a request has at most one entry in a queue of DEPTH");
     }
 
     /// Takes in completions.
-    fn reap(&mut self, free: &mut Vec<usize>) -> Result<(), Trouble> {
+    fn reap(&mut self, free: &mut Vec<usize>) -> Result<(), DiskError> {
         let done: Vec<(usize, i32)> =
             self.ring.completion().map(|c| (c.user_data() as usize, c.result())).collect();
-        // All are over, whatever the first of them says.
+        // All of them are complete, even if the first one failed.
         let over = |(index, result): &(usize, i32)| {
-            let transfer = self.seats[*index].transfer.take().expect("it was in flight");
+            let transfer = self.requests[*index].transfer.take().expect("it was in flight");
             (*index, *result, transfer)
         };
         let done: Vec<_> = done.iter().map(over).collect();
         for (index, result, transfer) in done {
             if result != (transfer.pages * PAGE_SIZE) as i32 {
-                let what = format!("{:?} of page {}: {result}", transfer.way, transfer.first);
-                return Err(Trouble::Transfer(what));
+                let what = format!("{:?} of page {}: {result}", transfer.direction, transfer.first);
+                return Err(DiskError::Transfer(what));
             }
-            self.account(index, transfer).map_err(Trouble::Run)?;
+            self.account(index, transfer).map_err(DiskError::Run)?;
             free.push(index);
         }
         Ok(())
     }
 
     fn account(&mut self, index: usize, transfer: Transfer) -> Result<(), Failure> {
-        let seat = &self.seats[index];
-        self.tally.latency.saturating_record(Host.now().0.saturating_sub(seat.began));
+        let request = &self.requests[index];
+        self.tally.latency.saturating_record(Host.now().0.saturating_sub(request.began));
         let words = transfer.pages * transfer.word.map_or(WORDS, |_| 1);
-        let (counter, counted) = match transfer.way {
-            Way::Read => (Counter::PswpIn, &mut self.tally.loads),
-            Way::Write => (Counter::PswpOut, &mut self.tally.stores),
+        let (counter, counted) = match transfer.direction {
+            Direction::Read => (Counter::PswpIn, &mut self.tally.loads),
+            Direction::Write => (Counter::PswpOut, &mut self.tally.stores),
         };
         *counted += words as u64;
         self.counters.counters[counter as usize] += transfer.pages as u64;
-        match transfer.way {
-            Way::Write => Ok(()),
-            Way::Read => check(&self.content, &seat.buffer, transfer),
+        match transfer.direction {
+            Direction::Write => Ok(()),
+            Direction::Read => check(&self.content, &request.buffer, transfer),
         }
     }
 }
@@ -295,12 +297,13 @@ fn check(content: &Content, buffer: &Buffer, transfer: Transfer) -> Result<(), F
 impl Drop for Disk {
     /// Buffers go only when the kernel is done with them.
     fn drop(&mut self) {
-        let mut in_flight = self.seats.iter().filter(|seat| seat.transfer.is_some()).count();
+        let mut in_flight =
+            self.requests.iter().filter(|request| request.transfer.is_some()).count();
         while in_flight > 0 && self.ring.submit_and_wait(1).is_ok() {
             in_flight -= self.ring.completion().count();
         }
         if in_flight > 0 {
-            std::mem::take(&mut self.seats).into_iter().for_each(std::mem::forget);
+            std::mem::take(&mut self.requests).into_iter().for_each(std::mem::forget);
         }
     }
 }
@@ -324,7 +327,7 @@ mod tests {
             (Pass::ReadRandom(Duration::from_millis(20)), 1, 0),
         ] {
             let outcome = match run(here(), LEN, pass, 3) {
-                Err(Trouble::Setup(reason)) => return skip_or_fail(reason),
+                Err(DiskError::Setup(reason)) => return skip_or_fail(reason),
                 other => other.expect("a good run"),
             };
             let Measured { before, after, .. } = &outcome.measured;
@@ -346,14 +349,14 @@ mod tests {
             Err(reason) => return skip_or_fail(reason),
             Ok(disk) => disk,
         };
-        disk.measure(&mut Sequence::new(Way::Write, LEN.pages())).expect("written");
+        disk.measure(&mut Sequence::new(Direction::Write, LEN.pages())).expect("written");
         let mut page = Box::new(Buffer([[0; WORDS]; RUN_PAGES_MAX]));
         page.0[0][5] = disk.content.value(40, 5, 0) ^ 1 << 17;
         // SAFETY: plain words, as bytes.
         let bytes = unsafe { std::slice::from_raw_parts(page.0.as_ptr().cast(), PAGE_SIZE) };
         rustix::io::pwrite(&disk.file, bytes, 40 * PAGE_SIZE as u64).expect("written");
-        let found = disk.measure(&mut Sequence::new(Way::Read, LEN.pages()));
-        let Err(Trouble::Run(Failure::Mismatch(wrong))) = found else { panic!("{found:?}") };
+        let found = disk.measure(&mut Sequence::new(Direction::Read, LEN.pages()));
+        let Err(DiskError::Run(Failure::Mismatch(wrong))) = found else { panic!("{found:?}") };
         assert_eq!(wrong.page, 40);
     }
 }

@@ -1,4 +1,4 @@
-//! A file on a disk that nobody else can open.
+//! An unnamed file on a disk, which no other process can open.
 
 use super::Unavailable;
 use highwater_units::Bytes;
@@ -23,7 +23,7 @@ pub(super) fn unnamed(dir: &Path, more: OFlags) -> Result<OwnedFd, Unavailable> 
     }
 }
 
-/// That a file of `len` bytes could not be had.
+/// The error for a file of `len` bytes that does not fit.
 pub(super) fn no_room(dir: &Path, len: Bytes, reason: rustix::io::Errno) -> Unavailable {
     Unavailable::because(format!("file of {len} in {dir:?}"), reason)
 }

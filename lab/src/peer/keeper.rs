@@ -59,8 +59,8 @@ pub fn keep(
         Err(reason) => return cgroup.remove().and(Err(reason)),
     };
     let device = swap.as_ref().map(ZramSwap::describe);
-    let told = ready(&Ready { cgroup: cgroup.dir().to_owned(), swap: device });
-    if told.is_ok() {
+    let reported = ready(&Ready { cgroup: cgroup.dir().to_owned(), swap: device });
+    if reported.is_ok() {
         wait_for_close(wanted, plan.at_most);
     }
     // The cgroup first: with its processes gone, swapoff has nothing to bring back. Both are tried.
@@ -72,9 +72,9 @@ pub fn keep(
 /// Signals that ask to end are for the bench; its end is what counts here.
 fn ignore_signals() -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
-    let nobody_looks = Arc::new(AtomicBool::new(false));
+    let ignored = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGPIPE, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&nobody_looks))?;
+        signal_hook::flag::register(signal, Arc::clone(&ignored))?;
     }
     Ok(())
 }
@@ -85,11 +85,12 @@ fn enough_memory(swap: Bytes) -> Result<(), Unavailable> {
     let read = procfs::Meminfo::current();
     let info = read.map_err(|reason| Unavailable::because("/proc/meminfo", reason))?;
     let available = Bytes(info.mem_available.unwrap_or(info.mem_free));
-    match available.0 / 2 >= swap.0 {
-        true => Ok(()),
-        false => Err(Unavailable(format!(
+    if available.0 / 2 >= swap.0 {
+        Ok(())
+    } else {
+        Err(Unavailable(format!(
             "zram swap of {swap} wants twice that available, and {available} are"
-        ))),
+        )))
     }
 }
 
@@ -100,7 +101,7 @@ fn wait_for_close(wanted: impl AsFd, at_most: Duration) {
     while let Some(left) = at_most.checked_sub(began.elapsed()) {
         let mut polled = [PollFd::new(&wanted, PollFlags::IN)];
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // A signal interrupts the wait: no reason to stop.
+        // A wait that a signal interrupts is repeated.
         let answered = rustix::event::poll(&mut polled, Some(&left));
         if matches!(answered, Ok(1)) && !matches!(rustix::io::read(&wanted, &mut drained), Ok(1..))
         {

@@ -13,7 +13,7 @@ use procfs::{ProcError, ProcResult};
 /// Where pages come from and go to, and so what counts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Nowhere that is ours to count: memory without limit.
+    /// Not counted: memory without limit.
     None,
     /// A swap device of our own, by its name among block devices.
     Device(String),

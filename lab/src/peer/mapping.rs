@@ -59,7 +59,7 @@ impl Mapping {
         // Room now, or an error now: a full disk would end the run by SIGBUS.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len.0).map_err(failed)?;
         let (access, null) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
-        // SAFETY: as in `anonymous`; nobody else can open the file and cut it short.
+        // SAFETY: as in `anonymous`; no other process can open the file and truncate it.
         let base = unsafe { rustix::mm::mmap(null, bytes, access, MapFlags::SHARED, &file, 0) };
         let mapping = Mapping::over(base.map_err(failed)?, bytes);
         if order == Order::Random {
@@ -79,7 +79,7 @@ impl Mapping {
         // SAFETY: mapped by the caller, unmapped by `drop` alone, and reached by atomics only.
         let extent = unsafe { Extent::new(base.cast(), Bytes(len as u64).pages()) };
         let first = base.as_ptr().expose_provenance();
-        let extent = extent.telling(move |index| {
+        let extent = extent.with_prefetch(move |index| {
             let page = std::ptr::with_exposed_provenance_mut(first + index as usize * PAGE_SIZE);
             // SAFETY: advice on a page of this mapping, which outlives its extent. It may fail: it
             // is a hint.
@@ -106,7 +106,7 @@ fn length(len: Bytes) -> Result<usize, Unavailable> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: ours, and nothing borrows the extent any more.
+        // SAFETY: this value owns the mapping, and nothing borrows the extent any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

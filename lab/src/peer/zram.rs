@@ -36,7 +36,7 @@ pub(super) struct ZramSwap {
 }
 
 impl ZramSwap {
-    /// Adds a device that nobody has, of `size`, and swaps to it.
+    /// Adds a new device of `size` and swaps to it.
     pub(super) fn add(size: Bytes) -> Result<ZramSwap, Unavailable> {
         let control = "/sys/class/zram-control/hot_add";
         let answer = fs::read_to_string(control).map_err(|reason| match reason.kind() {

@@ -5,8 +5,8 @@
 //!   16.4 us       32.8 us     30.11%  ###############
 //! ```
 
-use super::unit::Unit;
 use hdrhistogram::Histogram;
+use highwater_command::Unit;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ pub struct LatencyBucket {
     pub from_ns: u64,
     /// Below this many.
     pub below_ns: u64,
-    /// How many took so long.
+    /// Accesses whose latency lies in the bucket.
     pub count: u64,
 }
 

@@ -6,10 +6,10 @@
 //! all                        3.31 M      1.70%     820 ns     120 ns      4.61%
 //! ```
 //! `wait` is the mean of those that waited, `hold` of all. `wait/CPU` is the time waited by the CPU
-//! time of the run: its share of that, as far as waiting is spinning; past the spinning, what was
-//! slept beside it.
+//! time of the run: the share of CPU time spent spinning. Sleep after spinning is included, so the
+//! ratio can exceed that share.
 
-use super::unit::Unit;
+use highwater_command::Unit;
 use highwater_mm::{lock_class, phase};
 use highwater_platform::{LockClass, LockRecord, LockStatistics, Phase};
 use highwater_units::Nanos;

@@ -12,4 +12,3 @@ pub mod locks;
 pub mod plot;
 pub mod scaling;
 pub mod simulation;
-pub mod unit;

@@ -3,7 +3,7 @@
 //! Text is SVG text: the viewer has the fonts, and none is loaded here. Text widths are estimates,
 //! and margins allow for them.
 
-use super::unit::Unit;
+use highwater_command::Unit;
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::prelude::*;

@@ -2,10 +2,10 @@
 
 use super::plot::{Plot, Series};
 use super::simulation::{SimulationFigures, Tasks};
-use super::unit::Unit;
+use highwater_command::Unit;
 use std::fmt::Write;
 
-/// The columns: heading, and what a run says.
+/// The columns: heading, and the cell of a run.
 type Column = (&'static str, fn(&SimulationFigures) -> String);
 
 const COLUMNS: &[Column] = &[

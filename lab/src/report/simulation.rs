@@ -7,12 +7,12 @@
 
 use super::latency::{self, LatencyBucket};
 use super::locks::table_of;
-use super::unit::Unit;
 use crate::simulate::experiment::Experiment;
 use crate::simulate::prepare::Conditions;
 use crate::workload::figures::{Figures, SlabFigures, SmallWaits, TaskRates};
 use crate::workload::highalloc::HighallocFigures;
 use crate::workload::outcome::{Measured, Outcome};
+use highwater_command::Unit;
 use highwater_mm::stats::Counter;
 use highwater_sim::Report;
 use highwater_units::{Bytes, Nanos};
@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Rows of a lock table: what is waited for or held least says nothing.
+/// Rows of a lock table: the locks with the most wait and hold time.
 const LOCK_ROWS: usize = 12;
 
 /// Roles that used fewer CPUs are not shown: their threads only wait.
 const CPUS_MIN: f64 = 0.005;
 
-/// All that a simulated run says. Times are virtual unless they say otherwise.
+/// The figures of a simulated run. Times are virtual unless named real.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimulationFigures {
     /// The machine's name.
@@ -46,7 +46,7 @@ pub struct SimulationFigures {
     pub figures: Figures,
     /// CPU time by the names of threads, while the tasks ran.
     pub roles: Vec<RoleUse>,
-    /// CPU time by what threads did, likewise.
+    /// CPU time by phase, while the tasks ran.
     pub phases: Vec<PhaseUse>,
     /// Counters by name: what was gained while the tasks ran, and gauges as they were at its end.
     pub counters: BTreeMap<String, u64>,
@@ -56,10 +56,10 @@ pub struct SimulationFigures {
     pub cost: Cost,
 }
 
-/// What a heading tells of tasks.
+/// How a heading describes the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tasks {
-    /// How many the run had.
+    /// The number of tasks.
     One,
     /// That there are more runs.
     Several,
@@ -179,10 +179,7 @@ impl SimulationFigures {
             (Tasks::One, 1) => "1 task".into(),
             (Tasks::One, tasks) => format!("{tasks} tasks"),
         };
-        let devices = match devices.is_empty() {
-            true => "no device".into(),
-            false => devices.join(", "),
-        };
+        let devices = if devices.is_empty() { "no device".into() } else { devices.join(", ") };
         let [memory, swap, set] =
             [conditions.memory_bytes, conditions.swap_bytes, conditions.set_bytes].map(Bytes);
         format!(
@@ -261,7 +258,7 @@ fn counters(measured: &Measured) -> BTreeMap<String, u64> {
     Counter::ALL.into_iter().map(count).collect()
 }
 
-/// Whether a counter says what is, not what happened.
+/// Whether a counter is a gauge: a level, not a number of events.
 fn is_gauge(counter: Counter) -> bool {
     use Counter::{Processes, Resident, SlotsUsed};
     counter.is_peak() || matches!(counter, Processes | Resident | SlotsUsed)

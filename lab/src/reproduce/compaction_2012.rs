@@ -5,8 +5,8 @@
 //! no machine: of memory of another size there would be other numbers of frames, so the scans are
 //! compared by what part they are of vanilla's. Its kernels had one LRU list lock and one zone lock
 //! in a node, and low and high a quarter of min apart: 724 frames of 8 GiB, 55/10000 of a 16th. How
-//! much memory the kernel has is not said either: `kernel` and `kernel_left` are calibrated on the
-//! success rates of vanilla, and nothing else is.
+//! much memory the kernel has is not published either: `kernel` and `kernel_left` are calibrated
+//! on the success rates of vanilla, and nothing else is.
 
 use super::experiment::Experiment;
 use super::rows::Role;

@@ -4,7 +4,7 @@ use super::rows::{Role, Row, Values, percent};
 use super::runs::Measured;
 use super::study::{Compared, Known, Quantity, Study, Variant};
 use crate::report::plot::{Plot, Series};
-use crate::simulate::Trouble;
+use crate::simulate::RunError;
 
 impl Study {
     /// The base's quantities, then each variant's with their changes.
@@ -52,7 +52,7 @@ impl Study {
         scale: u64,
         all: &[Measured],
         progress: &impl Fn(&str, usize),
-    ) -> Result<(Plot, Vec<Row>), Trouble> {
+    ) -> Result<(Plot, Vec<Row>), RunError> {
         let quantity = self.quantities.first().expect("a study measures something");
         let (mut series, mut rows) = (Vec::new(), Vec::new());
         for measured in all.iter().filter(|measured| !measured.variant.curve.is_empty()) {

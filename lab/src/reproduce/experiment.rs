@@ -6,7 +6,7 @@ use super::study::{Latency, Presentation, Study};
 use crate::report::latency::LatencyBucket;
 use crate::report::plot::Plot;
 use crate::report::simulation;
-use crate::simulate::Trouble;
+use crate::simulate::RunError;
 
 /// A published experiment.
 #[derive(Debug)]
@@ -61,10 +61,10 @@ impl Experiment {
         &self,
         options: Options,
         progress: impl Fn(&str, usize) + Sync,
-    ) -> Result<Reproduced, Trouble> {
+    ) -> Result<Reproduced, RunError> {
         let mut all = Reproduced::default();
         for study in self.studies {
-            let scale = options.scale.map_or_else(|| study.scale(), Ok).map_err(Trouble::Setup)?;
+            let scale = options.scale.map_or_else(|| study.scale(), Ok).map_err(RunError::Setup)?;
             let measured = study.measure(scale, options.seeds, &progress)?;
             match study.presentation {
                 Presentation::Comparison(latency) => {

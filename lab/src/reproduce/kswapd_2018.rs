@@ -3,7 +3,7 @@
 //!
 //! - **direct-io**: past memory, for what the drives can do.
 //! - **no-reclaim**: through memory, until kswapd begins to scan.
-//! - **1-thread**, **4-threads**: from then on, with so many kswapd threads for each node.
+//! - **1-thread**, **4-threads**: from then on, with that many kswapd threads on each node.
 //!
 //! Shadow entries were off; a node's LRU lists and its free frames had one lock each. Tables are of
 //! five minutes; what is counted here in less is scaled to that. A task reads ahead itself, as
@@ -222,7 +222,7 @@ fn each_of(run: &SimulationFigures, name: &str) -> f64 {
     of().map(|role| role.cpus).sum::<f64>() / threads.max(1) as f64 * 100.0
 }
 
-/// A counter, as if it had gone on like that.
+/// A counter, extrapolated to five minutes.
 fn in_five_minutes(run: &SimulationFigures, counter: &str) -> f64 {
     run.counters[counter] as f64 * SECONDS / run.figures.seconds
 }

@@ -1,5 +1,5 @@
 //! Each variant's quantities, some as a ratio to the base's. Where values were published, a row
-//! says how many pairs of variants are in the published order.
+//! counts how many pairs of variants are in the published order.
 
 use super::rows::{Role, Row};
 use super::runs::Measured;

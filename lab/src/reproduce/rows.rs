@@ -1,5 +1,6 @@
 //! Published and measured values, side by side.
 
+use highwater_command::value;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -99,8 +100,8 @@ pub fn table(rows: &[Row]) -> String {
     for row in rows {
         let Row { experiment, quantity, unit, role, published, measured, spread } = row;
         let role = role.name();
-        let known = published.map_or("-".into(), shown);
-        let measured = shown(*measured);
+        let known = published.map_or("-".into(), value);
+        let measured = value(*measured);
         let difference = difference(row).unwrap_or_else(|| "-".into());
         let _ = write!(
             text,
@@ -108,17 +109,10 @@ pub fn table(rows: &[Row]) -> String {
              {difference:>12}"
         );
         if let Some([least, most]) = spread {
-            let _ = write!(text, "   {} to {}", shown(*least), shown(*most));
+            let _ = write!(text, "   {} to {}", value(*least), value(*most));
         }
     }
     text
-}
-
-fn shown(value: f64) -> String {
-    match value.abs() {
-        large if large >= 1e5 => format!("{:.0} k", value / 1e3),
-        _ => format!("{value:.2}"),
-    }
 }
 
 fn difference(row: &Row) -> Option<String> {
@@ -142,21 +136,21 @@ mod tests {
 
     #[test]
     fn differences_are_percent_of_values_and_points_of_changes() {
-        let told = |role, published, measured| difference(&row(role, published, measured));
-        assert_eq!(told(Role::Base, Some(2.0), 2.5).as_deref(), Some("+25.0 %"));
-        assert_eq!(told(Role::Change, Some(18.5), 16.0).as_deref(), Some("-2.5 pt"));
-        assert_eq!(told(Role::Improved, None, 1.0), None);
-        assert_eq!(told(Role::Improved, Some(0.0), 1.0), None, "of nothing");
+        let shown = |role, published, measured| difference(&row(role, published, measured));
+        assert_eq!(shown(Role::Base, Some(2.0), 2.5).as_deref(), Some("+25.0 %"));
+        assert_eq!(shown(Role::Change, Some(18.5), 16.0).as_deref(), Some("-2.5 pt"));
+        assert_eq!(shown(Role::Improved, None, 1.0), None);
+        assert_eq!(shown(Role::Improved, Some(0.0), 1.0), None, "of nothing");
     }
 
     #[test]
-    fn several_seeds_are_told_by_their_median_and_spread() {
+    fn several_seeds_become_their_median_and_spread() {
         let of = |values: &[f64]| Values::of(values.iter().copied());
-        let told = |values| of(values).map(|found| (found.median, found.spread));
-        assert_eq!(told(&[3.0]), Some((3.0, None)));
-        assert_eq!(told(&[3.0, 1.0, 9.0]), Some((3.0, Some([1.0, 9.0]))));
-        assert_eq!(told(&[4.0, 1.0]), Some((2.5, Some([1.0, 4.0]))));
-        assert_eq!(told(&[]), None);
+        let summary = |values| of(values).map(|found| (found.median, found.spread));
+        assert_eq!(summary(&[3.0]), Some((3.0, None)));
+        assert_eq!(summary(&[3.0, 1.0, 9.0]), Some((3.0, Some([1.0, 9.0]))));
+        assert_eq!(summary(&[4.0, 1.0]), Some((2.5, Some([1.0, 4.0]))));
+        assert_eq!(summary(&[]), None);
         let row = Row { spread: Some([1.0, 9.0]), ..row(Role::Base, None, 3.0) };
         assert!(table(&[row]).ends_with("-   1.00 to 9.00"));
     }

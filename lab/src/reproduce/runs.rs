@@ -4,7 +4,7 @@ use super::rows::Values;
 use super::study::{Presentation, Quantity, Study, Variant};
 use crate::machines;
 use crate::report::simulation::SimulationFigures;
-use crate::simulate::{self, BadSetting, Settings, Trouble};
+use crate::simulate::{self, BadSetting, RunError, Settings};
 use highwater_sim::Traced;
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -60,7 +60,7 @@ impl Study {
         scale: u64,
         seeds: u64,
         progress: &(impl Fn(&str, usize) + Sync),
-    ) -> Result<Vec<Measured>, Trouble> {
+    ) -> Result<Vec<Measured>, RunError> {
         let of = |variant| self.tasks_of(variant).into_iter().map(move |tasks| (variant, tasks));
         let all: Vec<(&'static Variant, usize)> = self.variants.iter().flat_map(of).collect();
         let results: Vec<OnceLock<_>> = all.iter().map(|_| OnceLock::new()).collect();
@@ -91,11 +91,11 @@ impl Study {
         scale: u64,
         seeds: u64,
         progress: &impl Fn(&str, usize),
-    ) -> Result<Measured, Trouble> {
+    ) -> Result<Measured, RunError> {
         progress(&format!("{} on {}", variant.title(), self.machine), tasks);
         let run = |seed| {
             let experiment = self.at(variant, Point { tasks, scale, seed });
-            let done = simulate::run(&experiment.map_err(Trouble::Setup)?)?;
+            let done = simulate::run(&experiment.map_err(RunError::Setup)?)?;
             Ok(done.figures)
         };
         let runs = (1..=seeds.max(1)).map(run).collect::<Result<_, _>>()?;

@@ -6,7 +6,7 @@
 //!   pipes need no objects.
 //!
 //! The change of the order also doubles the objects of CPUs' partial slabs, so that their number
-//! stays: alone it is both settings. Of the combinations the document says only that they are
+//! stays: alone it is both settings. Of the combinations the document states only that they are
 //! rough, and that the second change does not apply upon the first as it is posted. Adding the
 //! first to the third gives less there than the first alone, which it cannot if it brings these
 //! objects along: so in combinations it is the order alone (`slub-2023-node-order`). What the other

@@ -7,9 +7,9 @@
 //!   adds, once half of the device is used: until then pages that are read keep their slots, then
 //!   half of them do. So it is measured after memory was filled anew some times.
 //!
-//! How much memory was written is not said. Swapped out were 1.207 GB/s of 2.567 GB/s written:
-//! 47 %, so the set is 1.9 times memory. The published improved values of the first part are those
-//! of the first step, of the second those of all.
+//! The amount of memory written is not documented. Of 2.567 GB/s written 1.207 GB/s were swapped
+//! out: 47 %, so the set is 1.9 times memory. The published improved values of the first part are
+//! those of the first step, of the second those of all.
 
 use super::experiment::Experiment;
 use super::figures::lock_share;

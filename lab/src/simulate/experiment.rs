@@ -27,9 +27,9 @@ pub enum Workload {
     Streams,
     /// Tasks that map and unmap: objects from slabs.
     Mmap1,
-    /// Groups of tasks that send each other messages: likewise.
+    /// Groups of tasks that send each other messages: objects from slabs.
     Hackbench,
-    /// Large blocks, while so many kernels are built.
+    /// Large blocks, while that many kernels are built.
     Highalloc,
 }
 
@@ -89,21 +89,21 @@ pub struct Experiment {
 
 /// Why there are no figures.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Trouble {
+pub enum RunError {
     /// The experiment cannot be made: what is wrong, and what to do.
     Setup(BadSetting),
-    /// Contents were wrong, or a page could not be had.
+    /// Contents were wrong, or a page could not be accessed.
     Failed(Failure),
     /// The simulation did not come to its end.
     Stuck(Stuck),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Setup(bad) => bad.fmt(f),
-            Trouble::Failed(failure) => failure.fmt(f),
-            Trouble::Stuck(stuck) => write!(f, "the simulation is stuck: {stuck}"),
+            RunError::Setup(bad) => bad.fmt(f),
+            RunError::Failed(failure) => failure.fmt(f),
+            RunError::Stuck(stuck) => write!(f, "the simulation is stuck: {stuck}"),
         }
     }
 }

@@ -297,7 +297,12 @@ pub const KEYS: &[Key] = &[
         warm_up,
         "virtual seconds that pmbench runs before it is measured"
     ),
-    key!("way", WAYS, way, "how streams read: through memory, or past it in blocks of 4 MiB"),
+    key!(
+        "way",
+        READ_PATHS,
+        read_path,
+        "how streams read: through memory, or past it in blocks of 4 MiB"
+    ),
     key!("span", SPANS, span, "when streams are measured: before the first reclaim, or after"),
     key!(
         "anon",
@@ -516,7 +521,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_says_what_can() {
-        for (text, told) in [
+        for (text, expected) in [
             ("kswapd_threads", "give KEY=VALUE"),
             ("kswapd=4", "use kswapd_threads, min_free"),
             ("kswapd_threads=17", "give 1 to 16, or auto"),
@@ -533,7 +538,7 @@ mod tests {
         ] {
             let mut settings = Settings::default();
             let bad = settings.set(text).expect_err(text).to_string();
-            assert!(bad.contains(told), "{text}: {bad}");
+            assert!(bad.contains(expected), "{text}: {bad}");
         }
     }
 }

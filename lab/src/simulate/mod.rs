@@ -16,7 +16,7 @@ mod run;
 mod settings;
 mod words;
 
-pub use experiment::{Experiment, Trouble, Workload};
+pub use experiment::{Experiment, RunError, Workload};
 pub use keys::{KEYS, Key};
 pub use prepare::Conditions;
 pub use run::{Simulation, check, run};

@@ -288,9 +288,10 @@ fn devices(
         let found = machine.devices.iter().find(|device| device.name == *name);
         found.cloned().ok_or_else(|| {
             let all: Vec<&str> = machine.devices.iter().map(|d| d.name.as_str()).collect();
-            let remedy = match all.is_empty() {
-                true => "it has none".into(),
-                false => format!("it has {}", all.join(", ")),
+            let remedy = if all.is_empty() {
+                "it has none".into()
+            } else {
+                format!("it has {}", all.join(", "))
             };
             bad(format!("devices: {} has no device '{name}'", machine.name), remedy)
         })
@@ -311,15 +312,16 @@ fn devices(
 /// Whether the pages of the set find room.
 fn fits(set: Bytes, memory: Bytes, swap: Bytes) -> Result<(), BadSetting> {
     let room = swap.0 as f64 + memory.0 as f64 * USABLE;
-    match set.0 as f64 <= room {
-        true => Ok(()),
-        false => Err(bad(
+    if set.0 as f64 <= room {
+        Ok(())
+    } else {
+        Err(bad(
             format!("a set of {set} does not fit memory of {memory} and swap of {swap}"),
             format!(
                 "give --set set={:.2} or less",
                 (room / memory.0 as f64 * 100.0).floor() / 100.0
             ),
-        )),
+        ))
     }
 }
 
@@ -337,7 +339,7 @@ fn enough_host_memory(needed: Bytes) -> Result<(), BadSetting> {
     }
 }
 
-/// The manager's settings: the watermarks of the whole machine, unless told otherwise.
+/// The manager's settings: the watermarks of the whole machine, unless set.
 fn config(settings: &Settings, whole: &Machine, machine: &Machine) -> Result<Config, BadSetting> {
     let marks = whole.watermarks(machine);
     let min_free = settings.min_free.unwrap_or(marks.min_free);
@@ -372,38 +374,38 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_told(machine: &str, tasks: usize, set: &[&str], told: &str) {
+    fn assert_refused(machine: &str, tasks: usize, set: &[&str], expected: &str) {
         let bad = prepare(&experiment(machine, tasks, set)).err().expect("it cannot be");
-        assert!(bad.to_string().contains(told), "{bad}");
+        assert!(bad.to_string().contains(expected), "{bad}");
     }
 
     #[test]
     fn what_does_not_fit_says_what_would() {
         let ramdisks = "xeon-48c-2-ramdisks";
-        assert_told(ramdisks, 0, &[], "1 to 256");
-        assert_told(ramdisks, 257, &[], "1 to 256");
-        assert_told(ramdisks, 513, &["processes=one"], "1 to 512");
-        assert_told(ramdisks, 1, &["devices=pmem0,nvme"], "it has pmem0, pmem1");
-        assert_told(ramdisks, 1, &["devices=pmem0,pmem0"], "once");
-        assert_told(ramdisks, 1, &["set=4"], "set=3.75 or less");
-        assert_told(ramdisks, 1, &["min_free=100000"], "give 32768 or less");
-        assert_told("x7-2l-52c-8nvme", 1, &["devices=nvme0", "scale=1"], "scale=N");
+        assert_refused(ramdisks, 0, &[], "1 to 256");
+        assert_refused(ramdisks, 257, &[], "1 to 256");
+        assert_refused(ramdisks, 513, &["processes=one"], "1 to 512");
+        assert_refused(ramdisks, 1, &["devices=pmem0,nvme"], "it has pmem0, pmem1");
+        assert_refused(ramdisks, 1, &["devices=pmem0,pmem0"], "once");
+        assert_refused(ramdisks, 1, &["set=4"], "set=3.75 or less");
+        assert_refused(ramdisks, 1, &["min_free=100000"], "give 32768 or less");
+        assert_refused("x7-2l-52c-8nvme", 1, &["devices=nvme0", "scale=1"], "scale=N");
     }
 
     #[test]
     fn builds_need_a_device_for_their_files_and_spaces_for_their_compilers() {
-        let told = |machine: &str, tasks: usize, set: &[&str], told: &str| {
+        let refused = |machine: &str, tasks: usize, set: &[&str], expected: &str| {
             let workload = Workload::Highalloc;
             let bad = prepare(&Experiment { workload, ..experiment(machine, tasks, set) });
             let bad = bad.err().expect("it cannot be").to_string();
-            assert!(bad.contains(told), "{bad}");
+            assert!(bad.contains(expected), "{bad}");
         };
-        told("spr-112c-224t", 1, &[], "highalloc: spr-112c-224t has no device for files");
+        refused("spr-112c-224t", 1, &[], "highalloc: spr-112c-224t has no device for files");
         let desktop = "desktop-2012-kvm";
-        told(desktop, 0, &[], "give 1 to 255 tasks");
-        told(desktop, 256, &[], "give 1 to 255 tasks");
-        told(desktop, 200, &["set=0.5"], "give a larger set, or fewer tasks");
-        told(desktop, 4, &["compilers=9"], "does not fit memory");
+        refused(desktop, 0, &[], "give 1 to 255 tasks");
+        refused(desktop, 256, &[], "give 1 to 255 tasks");
+        refused(desktop, 200, &["set=0.5"], "give a larger set, or fewer tasks");
+        refused(desktop, 4, &["compilers=9"], "does not fit memory");
     }
 
     /// Between two attempts the same part of memory changes as on the whole machine.
@@ -425,11 +427,11 @@ mod tests {
 
     #[test]
     fn a_machine_without_devices_swaps_nowhere() {
-        for (set, told) in [(&[][..], "set=0.75 or less"), (&["devices=sda"], "it has none")] {
+        for (set, expected) in [(&[][..], "set=0.75 or less"), (&["devices=sda"], "it has none")] {
             let mut experiment = experiment("spr-112c-224t", 1, set);
             experiment.machine.devices.clear();
             let bad = prepare(&experiment).err().expect("it cannot be").to_string();
-            assert!(bad.contains(told), "{bad}");
+            assert!(bad.contains(expected), "{bad}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs an experiment.
 
-use super::experiment::{Experiment, TIME, Trouble, Workload};
+use super::experiment::{Experiment, RunError, TIME, Workload};
 use super::objects;
 use super::prepare::{Files, Prepared, prepare};
 use super::settings::{BadSetting, Processes, Settings};
@@ -36,12 +36,12 @@ pub fn check(experiment: &Experiment) -> Result<(), BadSetting> {
 /// Runs an experiment.
 ///
 /// # Errors
-/// See [`Trouble`].
+/// See [`RunError`].
 ///
 /// # Panics
 /// If the manager contradicts itself.
-pub fn run(experiment: &Experiment) -> Result<Simulation, Trouble> {
-    let prepared = prepare(experiment).map_err(Trouble::Setup)?;
+pub fn run(experiment: &Experiment) -> Result<Simulation, RunError> {
+    let prepared = prepare(experiment).map_err(RunError::Setup)?;
     let conditions = prepared.conditions();
     let Experiment { seed, traced, ref settings, .. } = *experiment;
     let (machine, policy) = (prepared.machine.clone(), settings.policy);
@@ -49,8 +49,8 @@ pub fn run(experiment: &Experiment) -> Result<Simulation, Trouble> {
     let (began, inner) = (Instant::now(), experiment.clone());
     let finished = simulate(setup, move |vm| carry_out(vm, &inner, prepared));
     let real = began.elapsed();
-    let Finished { result, report, trace } = finished.map_err(Trouble::Stuck)?;
-    let outcome = result.map_err(Trouble::Failed)?;
+    let Finished { result, report, trace } = finished.map_err(RunError::Stuck)?;
+    let outcome = result.map_err(RunError::Failed)?;
     let figures = SimulationFigures::of(experiment, conditions, &outcome, &report, real);
     Ok(Simulation { figures, trace })
 }
@@ -109,10 +109,10 @@ fn program(experiment: &Experiment, files: Files) -> Program {
     let usemem = |kind, time| Program::Usemem(Usemem { kind, threads, time, seed });
     match experiment.workload {
         Workload::Streams => {
-            let Settings { way, span, .. } = experiment.settings;
+            let Settings { read_path, span, .. } = experiment.settings;
             let (warm_up, time) = (Duration::from_secs_f64(warm_up), time.unwrap_or(TIME));
             let Files::Streams(layout) = files else { unreachable!("streams have files") };
-            Program::Streams(Streams { threads, layout, way, span, warm_up, time, seed })
+            Program::Streams(Streams { threads, layout, read_path, span, warm_up, time, seed })
         }
         Workload::Highalloc => {
             let Files::Highalloc(config) = files else { unreachable!("builds have files") };

@@ -1,7 +1,7 @@
 //! Everything that `--set` can change.
 
 use crate::workload::pattern::Pattern;
-use crate::workload::streams::{Span, Way};
+use crate::workload::streams::{ReadPath, Span};
 use highwater_mm::Config;
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -11,9 +11,9 @@ use std::fmt;
 /// How much of a machine's memory there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// A 64th, or less: at most a GiB, as far as the machine can be made that small.
+    /// A 64th, or less so that memory is at most 1 GiB, where the machine allows it.
     Auto,
-    /// One part in so many.
+    /// One part in N.
     By(u64),
 }
 
@@ -33,7 +33,7 @@ pub struct Settings {
     pub config: Config,
     /// Frames kept free; none for those of the whole machine (`Machine::watermarks`).
     pub min_free: Option<u32>,
-    /// Gaps between the watermarks, in 10000ths of a node; none likewise.
+    /// Gaps between the watermarks, in 10000ths of a node; none for those of the whole machine.
     pub watermark_scale: Option<u32>,
     /// Of 100 accesses, how many are loads.
     pub read_percent: u32,
@@ -43,10 +43,10 @@ pub struct Settings {
     pub set: f64,
     /// Seconds that pmbench runs before it is measured.
     pub warm_up: f64,
-    /// How many accesses before it is made pmbench says which page it will use.
+    /// How many accesses ahead pmbench announces its pages for prefetch.
     pub ahead: usize,
     /// How streams read files.
-    pub way: Way,
+    pub read_path: ReadPath,
     /// What of streams is measured.
     pub span: Span,
     /// Anonymous pages that are in use beside streams, in parts of memory.
@@ -86,7 +86,7 @@ impl Default for Settings {
             set: 2.0,
             warm_up: 0.0,
             ahead: 0,
-            way: Way::Cached,
+            read_path: ReadPath::Cached,
             span: Span::Full,
             anon: 0.0,
             small: false,

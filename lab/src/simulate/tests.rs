@@ -20,7 +20,7 @@ fn small(tasks: usize, set: &[&str]) -> Experiment {
 }
 
 fn figures(experiment: &Experiment) -> SimulationFigures {
-    let done = run(experiment).unwrap_or_else(|trouble| panic!("{trouble:?}"));
+    let done = run(experiment).unwrap_or_else(|error| panic!("{error:?}"));
     done.figures
 }
 
@@ -66,7 +66,7 @@ fn the_largest_set_that_is_allowed_is_served() {
 #[test]
 fn a_trace_is_kept_where_it_is_asked_for() {
     let traced = Experiment { traced: Traced::On, ..small(1, &[]) };
-    let done = run(&traced).unwrap_or_else(|trouble| panic!("{trouble:?}"));
+    let done = run(&traced).unwrap_or_else(|error| panic!("{error:?}"));
     let mut text = Vec::new();
     done.trace.expect("asked for").write(&mut text).expect("memory");
     let events: serde_json::Value = serde_json::from_slice(&text).expect("JSON");

@@ -3,7 +3,7 @@
 use super::kinds::Words;
 use super::settings::Processes;
 use crate::workload::pattern::Pattern;
-use crate::workload::streams::{Span, Way};
+use crate::workload::streams::{ReadPath, Span};
 use highwater_mm::config::Readahead;
 use highwater_mm::config::history::{
     CacheSplit, CompactHistory, CpuPartial, DeviceLock, NodePartial, ReadaheadBy, ScanBase,
@@ -57,7 +57,8 @@ pub(super) const CPU_PARTIALS: Words<CpuPartial> =
 pub(super) const NODE_PARTIALS: Words<NodePartial> =
     Words(&[("fixed", NodePartial::Fixed), ("cpus", NodePartial::Cpus)]);
 pub(super) const SWITCHES: Words<bool> = Words(&[("off", false), ("on", true)]);
-pub(super) const WAYS: Words<Way> = Words(&[("cached", Way::Cached), ("direct", Way::Direct)]);
+pub(super) const READ_PATHS: Words<ReadPath> =
+    Words(&[("cached", ReadPath::Cached), ("direct", ReadPath::Direct)]);
 pub(super) const SPANS: Words<Span> = Words(&[("filling", Span::Filling), ("full", Span::Full)]);
 pub(super) const PROCESSES: Words<Processes> =
     Words(&[("one", Processes::One), ("per_task", Processes::PerTask)]);

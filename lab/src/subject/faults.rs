@@ -19,7 +19,7 @@ const SPACE: SpaceId = SpaceId(0);
 
 /// A manager on [`Uffd`] with one space, and the threads that serve its faults.
 pub struct Faults {
-    // Dropped in this order: first nobody reaches the pages, then nobody serves them.
+    // Dropped in this order: access to the pages ends before faults stop being served.
     extent: Extent,
     _serving: Serving,
     manager: Arc<Manager<Uffd>>,
@@ -62,9 +62,9 @@ impl Faults {
         // SAFETY: the space is mapped for as long as the manager lives, its faults are served for
         // as long as `_serving` lives, and both outlive the extent.
         let extent = unsafe { Extent::new(base, pages) };
-        let told = Arc::clone(&manager);
+        let prefetcher = Arc::clone(&manager);
         let page = |index| Range { first: Vpn(index), end: Vpn(index + 1) };
-        let extent = extent.telling(move |index| told.prefetch(SPACE, page(index)));
+        let extent = extent.with_prefetch(move |index| prefetcher.prefetch(SPACE, page(index)));
         Ok(Faults { extent, _serving: serving, manager })
     }
 }
@@ -130,7 +130,7 @@ impl Owner for OneRegion {
 
 /// The access that faulted can neither be finished nor undone.
 fn cannot_go_on(vpn: Vpn, error: FaultError) {
-    // Nobody to tell is no reason to panic.
+    // A failed write is ignored: a panic here would help no one.
     let _ = writeln!(std::io::stderr(), "highwater: page {}: {error}", vpn.0);
     // SAFETY: ends the process at once, as is allowed anywhere, in a signal handler too.
     unsafe { libc::_exit(1) };

@@ -45,7 +45,7 @@ impl Guards {
         Ok(guards)
     }
 
-    /// Starts a manager with these devices, and the space that `add` makes of so many pages.
+    /// Starts a manager with these devices and a space, which `add` creates with that many pages.
     fn over(
         setup: &Setup,
         devices: Vec<Box<dyn Device>>,
@@ -180,7 +180,7 @@ impl Guards {
         let pin = self.manager.pin(space, Vpn(index), want);
         let pin = pin.map_err(|reason| Denied(reason.to_string()))?;
         let (first, count) = (self.manager.platform().frame(pin.pfn()), pin.frames() as usize);
-        // SAFETY: so many frames from the pin's first on are page-aligned memory of the arena. It
+        // SAFETY: `count` frames from the pin's first on are page-aligned memory of the arena. It
         // lives as long as the manager; while the pin lives they are this page's, and pages are
         // reached by atomics alone.
         let pages = unsafe { std::slice::from_raw_parts(first.cast::<Words>(), count) };

@@ -1,4 +1,4 @@
-//! Highwater as a service for workloads: a manager with one space, and the way to its pages.
+//! Highwater as a service for workloads: a manager with one space, and access to its pages.
 //!
 //! ```text
 //! Guards     Manager<Os>: a pin for each access; Copies: a file's space, for readers that copy

@@ -7,8 +7,8 @@
 //! ```
 //! All virtual threads share one thread of the host, and change only inside a call to the
 //! simulator. Words are taken after the last such call of an access and are let go before the pin:
-//! so what is done with them right away is done at once, and no write goes to a copy that somebody
-//! took meanwhile.
+//! so what is done with them right away is done at once, and no write goes to a copy made in the
+//! meantime.
 
 use crate::workload::world::{CpuUse, RoleTime, World};
 use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};

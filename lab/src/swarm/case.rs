@@ -13,14 +13,14 @@ use std::fmt;
 const IDLE: Nanos = Nanos(120_000_000_000);
 /// Suspensions without progress.
 const IDLE_STEPS: u64 = 200_000_000;
-/// The longest an access takes when nothing goes wrong.
 /// Of 100 cases, how many have room for large pages.
 const LARGE_PERCENT: u64 = 5;
+/// Longest latency of an access without injected faults.
 const LATENCY_MAX: Nanos = Nanos(2_000_000_000);
 
 /// How the program reaches pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum AccessPath {
     /// Guards.
     Guards,
     /// Virtual page tables.
@@ -49,15 +49,15 @@ pub struct Case {
     pub devices: Vec<(DeviceSpec, u32)>,
     /// Which CPU runs next.
     pub policy: Policy,
-    /// One shared access in so many is held up; 0: none is.
+    /// One shared access in this many is delayed; 0: none.
     pub holdups: u64,
     /// How accesses are noticed.
     pub recency: Recency,
     /// How pages are reached.
-    pub way: Way,
+    pub access_path: AccessPath,
     /// Whether there is room for all.
     pub room: Room,
-    /// What goes wrong.
+    /// Faults to inject.
     pub injected_faults: InjectedFaults,
     /// What the users do.
     pub plan: Plan,
@@ -68,17 +68,18 @@ impl Case {
     pub fn draw(seed: u64) -> Case {
         let mut random = Prng::new(seed ^ 0x5a4a_0000);
         let machine = draw_machine(&mut random);
-        let frames = match Prng::new(seed ^ 0x1a46_e000).percent(LARGE_PERCENT) {
-            true => draw_many_frames(&mut random, machine.node_mib.len()),
-            false => draw_frames(&mut random, machine.node_mib.len()),
+        let frames = if Prng::new(seed ^ 0x1a46_e000).percent(LARGE_PERCENT) {
+            draw_many_frames(&mut random, machine.node_mib.len())
+        } else {
+            draw_frames(&mut random, machine.node_mib.len())
         };
         let policy = Policy::draw(&mut random);
         let holdups = if random.percent(50) { 0 } else { 32 << random.below(10) };
         // Under page tables alone, nothing sets accessed bits.
-        let (recency, way) = match random.below(3) {
-            0 => (Recency::AccessedBit, Way::Guards),
-            1 => (Recency::Unmapping, Way::Guards),
-            _ => (Recency::Unmapping, Way::PageTables),
+        let (recency, access_path) = match random.below(3) {
+            0 => (Recency::AccessedBit, AccessPath::Guards),
+            1 => (Recency::Unmapping, AccessPath::Guards),
+            _ => (Recency::Unmapping, AccessPath::PageTables),
         };
         let all: u32 = frames.iter().sum();
         let mut plan = Plan::draw(seed, u64::from(all), 0);
@@ -95,9 +96,9 @@ impl Case {
             _ if room == Room::Short => InjectedFaults::draw_harmless(&mut random),
             _ => InjectedFaults::draw(&mut random),
         };
-        let calm = room == Room::Enough && !injected_faults.any_fatal();
-        plan.failures = if calm { Failures::None } else { Failures::Allowed };
-        plan.latency_max = (calm && policy.is_timed()).then_some(LATENCY_MAX);
+        let faultless = room == Room::Enough && !injected_faults.any_fatal();
+        plan.failures = if faultless { Failures::None } else { Failures::Allowed };
+        plan.latency_max = (faultless && policy.is_timed()).then_some(LATENCY_MAX);
         let slots = match room {
             Room::Enough => plan.slots(),
             Room::Short => 64 + random.below(plan.pages * 2),
@@ -119,7 +120,7 @@ impl Case {
             policy,
             holdups,
             recency,
-            way,
+            access_path,
             room,
             injected_faults,
             plan,
@@ -171,19 +172,13 @@ fn draw_devices(random: &mut Prng, slots: u32, nodes: u8) -> Vec<(DeviceSpec, u3
     let device = |index: u32, random: &mut Prng| {
         let spec = draw_device(random, index, nodes);
         // The first ones small: full all the time, in use by all CPUs.
-        match index + 1 == count {
-            true => (spec, slots),
-            false => (spec, 64 + random.below(600) as u32),
-        }
+        if index + 1 == count { (spec, slots) } else { (spec, 64 + random.below(600) as u32) }
     };
     (0..count).map(|index| device(index, random)).collect()
 }
 
 fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
-    let answer = match random.percent(40) {
-        true => Answer::Synchronous,
-        false => Answer::Asynchronous,
-    };
+    let answer = if random.percent(40) { Answer::Synchronous } else { Answer::Asynchronous };
     // A CPU copies from memory.
     let turns = answer == Answer::Asynchronous && random.percent(20);
     DeviceSpec {
@@ -207,7 +202,17 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case {
-            seed, machine, frames, devices, policy, holdups, recency, way, room, plan, ..
+            seed,
+            machine,
+            frames,
+            devices,
+            policy,
+            holdups,
+            recency,
+            access_path,
+            room,
+            plan,
+            ..
         } = self;
         let Machine { name, sockets, cores_per_socket, threads_per_core, .. } = machine;
         write!(f, "seed {seed}: {sockets}x{cores_per_socket}x{threads_per_core} CPUs of {name}, ")?;
@@ -215,7 +220,8 @@ impl fmt::Display for Case {
         let pages: Vec<u32> = devices.iter().map(|(_, pages)| *pages).collect();
         write!(
             f,
-            "{pages:?} slots ({room:?}), {policy:?}, {holdups} hold-ups, {recency:?}, {way:?}"
+            "{pages:?} slots ({room:?}), {policy:?}, {holdups} hold-ups, {recency:?}, \
+             {access_path:?}"
         )
     }
 }
@@ -232,7 +238,7 @@ mod tests {
         let kinds = |kind: fn(&Case) -> u64| cases.iter().map(kind).collect::<HashSet<_>>().len();
         let policies = cases.iter().map(|case| discriminant(&case.policy));
         assert_eq!(policies.collect::<HashSet<_>>().len(), 4);
-        assert_eq!(kinds(|case| case.way as u64), 2);
+        assert_eq!(kinds(|case| case.access_path as u64), 2);
         assert_eq!(kinds(|case| case.room as u64), 2);
         assert_eq!(kinds(|case| u64::from(case.recency == Recency::Unmapping)), 2);
         assert_eq!(kinds(|case| u64::from(case.injected_faults.any_fatal())), 2);

@@ -1,7 +1,7 @@
 //! The swarm: the whole-manager trial on virtual machines that a seed draws, all observers on.
 //!
 //! ```text
-//! seed --> Case::draw   CPUs, costs, frames, devices, policy, faults, what users do  case.rs
+//! seed --> Case::draw   CPUs, costs, frames, devices, policy, injected faults, users  case.rs
 //!      \-> run          trial::run on the simulator: contents, lists, slots, watermarks;
 //!                       the simulator's own: frames, slots, lock order, progress
 //! ```
@@ -10,7 +10,7 @@
 
 mod case;
 
-pub use case::{Case, Room, Way};
+pub use case::{AccessPath, Case, Room};
 
 use highwater_mm::{Access, Fault, FaultError, Manager};
 use highwater_sim::{InjectedFaults, Sim, SimConfig, Stuck, Vm, simulate};
@@ -59,9 +59,10 @@ pub fn run(seed: u64) -> Result<Summary, Stuck> {
     let seconds = report.time.0 as f64 / 1e9;
     let (events, hash) = (report.events, report.hash);
     let whole = Summary { case: text, operations, failures, seconds, events, hash };
-    match Prng::new(seed ^ 0x51ab).percent(OBJECTS_PERCENT) {
-        true => run_objects(seed).map(|objects| whole.and(&objects)),
-        false => Ok(whole),
+    if Prng::new(seed ^ 0x51ab).percent(OBJECTS_PERCENT) {
+        run_objects(seed).map(|objects| whole.and(&objects))
+    } else {
+        Ok(whole)
     }
 }
 
@@ -108,16 +109,19 @@ impl Summary {
 
 /// The trial of a case, on its platform.
 fn carry_out(vm: &Vm, case: Case) -> Outcome {
-    let Case { seed, frames, devices, recency, injected_faults, plan, way, room, .. } = case;
+    let Case { seed, frames, devices, recency, injected_faults, plan, access_path, room, .. } =
+        case;
     let injected_faults = Arc::new(injected_faults);
-    let calm = injected_faults.clone();
+    let injected = injected_faults.clone();
     let sim = Sim::new(vm, SimConfig { frames, devices, recency, injected_faults });
-    let (beat, calm) = (vm.beat(), move || calm.end());
-    match (way, room) {
-        (Way::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, calm),
-        (Way::Guards, Room::Short) => trial::run_full(sim, Pins, &plan, seed, beat),
-        (Way::PageTables, Room::Enough) => trial::run(sim, Hardware, &plan, seed, beat, calm),
-        (Way::PageTables, Room::Short) => trial::run_full(sim, Hardware, &plan, seed, beat),
+    let (beat, end_faults) = (vm.beat(), move || injected.end());
+    match (access_path, room) {
+        (AccessPath::Guards, Room::Enough) => trial::run(sim, Pins, &plan, seed, beat, end_faults),
+        (AccessPath::Guards, Room::Short) => trial::run_full(sim, Pins, &plan, seed, beat),
+        (AccessPath::PageTables, Room::Enough) => {
+            trial::run(sim, Hardware, &plan, seed, beat, end_faults)
+        }
+        (AccessPath::PageTables, Room::Short) => trial::run_full(sim, Hardware, &plan, seed, beat),
     }
 }
 

@@ -1,21 +1,21 @@
-//! Blocks on demand: threads use, free and make objects of random orders, and one more thread asks
-//! for blocks of 2 MiB.
+//! Large blocks beside objects: threads use, free and allocate objects of random orders; one more
+//! thread allocates blocks of 2 MiB.
 //!
 //! ```text
 //! set: stretch of thread 0 | of thread 1 | ...     chunks of 512 pages, each for one order
 //! object: a page of 2^order pages, order 0 to 9, as much memory of each; all words are written
-//! a thread's deed: an object, drawn, is checked, or written anew, or freed, and others made
-//! the asker: after each DEEDS of all threads a block; frees the oldest at times, and when it has
-//!            as many as it keeps
+//! operation: checks a random object; then may rewrite it, or free it and allocate others
+//! last thread: allocates a block after every OPERATIONS of all threads; frees its oldest block at
+//!              random, and whenever it holds `held` blocks
 //! ```
-//! Deeds are counted, not timed: with one seed and one thread the trace is the same whatever the
-//! manager does. Every word of an object is checked each time that it is drawn, and all at the end.
-//! Threads share the count of deeds, and nothing else.
+//! Operations are counted, not timed: one thread with one seed makes identical accesses whatever
+//! the manager does. Every word of an object is checked at each draw, and all at the end.
+//! Threads share the count of operations, and nothing else.
 
-use super::crew::{Crew, stretch};
 use super::outcome::Failure;
 use super::tally::Tally;
 use super::ticks::Stopwatch;
+use super::workers::{Workers, stretch};
 use super::world::World;
 use super::{Folios, Intent, Service, Target, WORDS};
 use hdrhistogram::Histogram;
@@ -34,11 +34,11 @@ use std::time::Duration;
 const CHUNK: u64 = 512;
 /// Orders of objects: 0 to 9.
 const ORDERS: usize = 10;
-/// Deeds of all threads between two attempts.
-const DEEDS: u64 = 128;
-/// Before one in so many attempts the oldest block is freed.
+/// Operations of all threads between two attempts.
+const OPERATIONS: u64 = 128;
+/// One attempt in this many frees the oldest block first.
 const FREED_EACH: u64 = 4;
-/// Of 100 deeds, how many write an object anew, and how many free one.
+/// Of 100 operations, how many rewrite an object, and how many free one.
 const WRITES: u64 = 10;
 const FREES: u64 = 25;
 
@@ -51,11 +51,11 @@ pub struct Config {
     pub used: u64,
     /// Pages of objects at first; random objects are then freed, so that free frames are scattered.
     pub filled: u64,
-    /// Blocks that are asked for.
+    /// Blocks to allocate.
     pub attempts: u64,
     /// Blocks that are kept.
     pub held: usize,
-    /// Fixes contents and deeds.
+    /// Fixes contents and operations.
     pub seed: u64,
 }
 
@@ -66,12 +66,12 @@ impl Config {
     }
 }
 
-/// What came of it. All contents were right.
+/// The result. All contents were right.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BlockFigures {
-    /// Blocks that were asked for.
+    /// Attempts to allocate a block.
     pub attempts: u64,
-    /// Blocks that there were.
+    /// Attempts that succeeded.
     pub successes: u64,
     /// Half of the attempts took at most this.
     pub p50_ns: u64,
@@ -83,13 +83,13 @@ pub struct BlockFigures {
     pub moved_bytes_per_success: Option<f64>,
     /// Frames that both scanners looked at.
     pub scanned: u64,
-    /// Objects that could not be had in one piece, from the first on.
+    /// Objects whose pages could not be allocated contiguously.
     pub refused: u64,
     /// Words that were checked, at the end too.
     pub checked_words: u64,
-    /// From the first deed to the last.
+    /// From the first operation to the last.
     pub seconds: f64,
-    /// Deeds in a second.
+    /// Operations in a second.
     pub deeds_per_s: f64,
 }
 
@@ -103,33 +103,37 @@ impl BlockFigures {
 /// Runs it on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Folios + Sync>(service: &S, config: &Config) -> Result<BlockFigures, Failure> {
-    let (threads, deeds) = (config.threads, AtomicU64::new(0));
-    let crew = Crew::new(service, threads + 1, config.seed);
-    let bench = Bench { service, crew, config, deeds: &deeds };
+    let (threads, operations) = (config.threads, AtomicU64::new(0));
+    let workers = Workers::new(service, threads + 1, config.seed);
+    let bench = Bench { service, workers, config, operations: &operations };
     let set = service.target().pages();
     let own: Vec<_> =
-        (0..threads).map(|seat| Mutex::new(Objects::new(config, set, seat))).collect();
-    // The last seat has no objects.
-    let worker = |seat: usize| own.get(seat).map(|own| Worker::new(&bench, own));
-    bench.crew.on_all_threads("fill", |seat| worker(seat).map_or(Ok(()), |mut w| w.fill()))?;
-    bench.crew.on_all_threads("thin", |seat| {
-        let share = stretch(config.used, seat.min(threads - 1), threads);
-        worker(seat).into_iter().for_each(|mut w| w.thin(share.end - share.start));
+        (0..threads).map(|thread| Mutex::new(Objects::new(config, set, thread))).collect();
+    // The last thread has no objects; it allocates blocks.
+    let worker = |thread: usize| own.get(thread).map(|own| Worker::new(&bench, own));
+    bench
+        .workers
+        .on_all_threads("fill", |thread| worker(thread).map_or(Ok(()), |mut w| w.fill()))?;
+    bench.workers.on_all_threads("thin", |thread| {
+        let share = stretch(config.used, thread.min(threads - 1), threads);
+        worker(thread).into_iter().for_each(|mut w| w.thin(share.end - share.start));
         Ok(())
     })?;
-    let (done, measured) = bench.crew.measure(service, |seat, watch| match worker(seat) {
-        Some(mut worker) => worker.work().map(|()| None),
-        None => bench.ask(watch).map(Some),
-    })?;
+    let (done, measured) =
+        bench.workers.measure(service, |thread, watch| match worker(thread) {
+            Some(mut worker) => worker.work().map(|()| None),
+            None => bench.allocate(watch).map(Some),
+        })?;
     bench
-        .crew
-        .on_all_threads("sweep", |seat| worker(seat).map_or(Ok(()), |mut w| w.check_all()))?;
-    let own = own.into_iter().map(|own| own.into_inner().expect("nobody panics with it"));
+        .workers
+        .on_all_threads("sweep", |thread| worker(thread).map_or(Ok(()), |mut w| w.check_all()))?;
+    let own = own.into_iter().map(|own| own.into_inner().expect("no thread panics with it"));
     let sums = own.map(|own| (own.checked, own.refused));
     let (checked_words, refused) = sums.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
-    let (successes, latency) = done.into_iter().flatten().next().expect("one seat asks");
+    let (successes, latency) =
+        done.into_iter().flatten().next().expect("one thread allocates blocks");
     let nanos = |part| (latency.value_at_quantile(part) as f64 * measured.nanos_per_tick) as u64;
     let gained = |counter| gained(&measured.before, &measured.after, counter);
     let moved_bytes = Bytes::of_pages(gained(Counter::PgMigrateSuccess)).0;
@@ -145,7 +149,7 @@ pub fn run<S: Folios + Sync>(service: &S, config: &Config) -> Result<BlockFigure
         refused,
         checked_words,
         seconds,
-        deeds_per_s: deeds.load(Relaxed) as f64 / seconds,
+        deeds_per_s: operations.load(Relaxed) as f64 / seconds,
     })
 }
 
@@ -156,20 +160,20 @@ fn gained(before: &Snapshot, after: &Snapshot, counter: Counter) -> u64 {
 /// One run on one service.
 struct Bench<'a, S: Service> {
     service: &'a S,
-    crew: Crew<'a, S::Target, S::World>,
+    workers: Workers<'a, S::Target, S::World>,
     config: &'a Config,
     /// Of all threads, so far.
-    deeds: &'a AtomicU64,
+    operations: &'a AtomicU64,
 }
 
 impl<S: Folios + Sync> Bench<'_, S> {
-    /// Asks for blocks; how many there were, and how long that took.
-    fn ask(&self, watch: &Stopwatch<'_, S::World>) -> Result<(u64, Histogram<u64>), Failure> {
+    /// Allocates blocks; returns the number of successes and the latencies.
+    fn allocate(&self, watch: &Stopwatch<'_, S::World>) -> Result<(u64, Histogram<u64>), Failure> {
         let (mut held, mut successes) = (VecDeque::<Pfn>::new(), 0);
         let (mut latency, mut random) = (Tally::new().latency, Prng::new(self.config.seed));
         for attempt in 1..=self.config.attempts {
-            while self.deeds.load(Relaxed) < attempt * DEEDS && !self.crew.failed() {
-                self.crew.world.sleep(Duration::from_micros(20));
+            while self.operations.load(Relaxed) < attempt * OPERATIONS && !self.workers.failed() {
+                self.workers.world.sleep(Duration::from_micros(20));
             }
             if held.len() == self.config.held || random.below(FREED_EACH) == 0 {
                 held.pop_front().into_iter().for_each(|first| self.service.free_run(first));
@@ -206,17 +210,17 @@ struct Objects {
     versions: u32,
     /// Words.
     checked: u64,
-    /// Objects that could not be had.
+    /// Objects that could not be allocated.
     refused: u64,
 }
 
 impl Objects {
     /// None yet.
-    fn new(config: &Config, set: u64, seat: usize) -> Objects {
-        let chunks = stretch(set / CHUNK, seat, config.threads);
-        let share = stretch(config.filled, seat, config.threads);
+    fn new(config: &Config, set: u64, thread: usize) -> Objects {
+        let chunks = stretch(set / CHUNK, thread, config.threads);
+        let share = stretch(config.filled, thread, config.threads);
         Objects {
-            random: Prng::new(config.seed ^ ((seat as u64 + 1) << 40)),
+            random: Prng::new(config.seed ^ ((thread as u64 + 1) << 40)),
             objects: Vec::new(),
             pages: 0,
             share: share.end - share.start,
@@ -228,8 +232,8 @@ impl Objects {
         }
     }
 
-    /// A place for a new object, of an order up to `most`, so that there are as many pages of each;
-    /// none if there are enough.
+    /// A place for a new object of an order up to `most`, drawn so that each order gets as many
+    /// pages; none if the share is used up.
     fn place(&mut self, most: usize) -> Option<Object> {
         let left = self.share.saturating_sub(self.pages).checked_ilog2()? as usize;
         let order = self.random.next_u64().trailing_zeros() as usize % ORDERS;
@@ -255,12 +259,12 @@ struct Worker<'a, S: Folios + 'a> {
 
 impl<'a, S: Folios + Sync> Worker<'a, S> {
     fn new(bench: &'a Bench<'a, S>, own: &'a Mutex<Objects>) -> Worker<'a, S> {
-        let own = own.lock().expect("nobody panics with it");
+        let own = own.lock().expect("no thread panics with it");
         Worker { bench, own }
     }
 
-    /// Makes objects until there are enough. After one that cannot be had, in one piece, the next
-    /// is smaller.
+    /// Makes objects until there are enough. After one that cannot be allocated
+    /// contiguously, the next is smaller.
     fn fill(&mut self) -> Result<(), Failure> {
         let mut most = ORDERS - 1;
         while let Some(object) = self.own.place(most) {
@@ -280,7 +284,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
         Ok(())
     }
 
-    /// Frees objects until there are no more than so many pages.
+    /// Frees objects until at most `share` pages are left.
     fn thin(&mut self, share: u64) {
         self.own.share = share;
         while self.own.pages > share {
@@ -291,11 +295,11 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
         }
     }
 
-    /// Its part of all deeds.
+    /// This thread's share of all operations.
     fn work(&mut self) -> Result<(), Failure> {
-        let all = self.bench.config.attempts * DEEDS;
+        let all = self.bench.config.attempts * OPERATIONS;
         for _ in 0..all.div_ceil(self.bench.config.threads as u64) {
-            if self.bench.crew.failed() {
+            if self.bench.workers.failed() {
                 break;
             }
             let choices = self.own.objects.len() as u64;
@@ -311,7 +315,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
                 }
                 _ => {}
             }
-            self.bench.deeds.fetch_add(1, Relaxed);
+            self.bench.operations.fetch_add(1, Relaxed);
         }
         Ok(())
     }
@@ -325,7 +329,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
     /// Writes all words of an object, as a new version.
     fn write(&mut self, object: Object) -> Result<Object, Failure> {
         self.own.versions += 1;
-        let (version, content) = (self.own.versions, self.bench.crew.content);
+        let (version, content) = (self.own.versions, self.bench.workers.content);
         let order = Order(object.order as u8);
         let written =
             self.bench.service.folio(object.first, order, Intent::Write, &mut |page, w| {
@@ -345,7 +349,7 @@ impl<'a, S: Folios + Sync> Worker<'a, S> {
         let read = self.bench.service.folio(first, order, Intent::Read, &mut |page, words| {
             let mut cells = words.iter().enumerate();
             let mut check = |(word, cell): (usize, &AtomicU64)| {
-                self.bench.crew.check(page, word, version..=version, cell.load(Relaxed))
+                self.bench.workers.check(page, word, version..=version, cell.load(Relaxed))
             };
             if found.is_ok() {
                 found = cells.try_for_each(&mut check);
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_asked_for_beside_objects_and_given_back() {
+    fn blocks_are_allocated_beside_objects_and_freed() {
         let heap = heap(Fault::None);
         let figures = run(&heap, &CONFIG).expect("all is as it must be");
         assert_eq!((figures.attempts, figures.successes), (40, 30), "three of four");

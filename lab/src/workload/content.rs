@@ -63,7 +63,7 @@ pub struct Mismatch {
     pub page: u64,
     /// The 8-byte word in it.
     pub word: usize,
-    /// The version last written there, as far as the reader can know; none if none ever was.
+    /// The version last written there, as known to the reader; none for a word never written.
     pub version: Option<u32>,
     /// The value of that version.
     pub expected: u64,

@@ -27,13 +27,13 @@ impl Extent {
     ///
     /// # Safety
     /// For as long as the extent lives, `base` is page-aligned, that many pages are mapped readable
-    /// and writable (a fault on them is served), and nobody reaches them but by atomics.
+    /// and writable (a fault on them is served), and they are accessed by atomics only.
     pub unsafe fn new(base: NonNull<u8>, pages: u64) -> Extent {
         Extent { base: base.cast(), pages, ahead: Box::new(|_| {}) }
     }
 
-    /// Says whom to tell of pages that will be used soon.
-    pub fn telling(self, ahead: impl Fn(u64) + Send + Sync + 'static) -> Extent {
+    /// Sets the function that is called with each page that will be used soon.
+    pub fn with_prefetch(self, ahead: impl Fn(u64) + Send + Sync + 'static) -> Extent {
         Extent { ahead: Box::new(ahead), ..self }
     }
 

@@ -5,8 +5,8 @@ use super::highalloc::HighallocFigures;
 use super::outcome::{Measured, Outcome, Pass};
 use super::tally::Tally;
 use crate::report::locks::{LockRow, lock_rows};
-use crate::report::unit::Unit;
 use hdrhistogram::Histogram;
+use highwater_command::Unit;
 use highwater_mm::slab::{CacheReport, Event};
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_units::Bytes;
@@ -60,7 +60,8 @@ pub struct Figures {
     pub swap_out_gb_per_s: f64,
     /// Direct reclaims per second; none where the kernel manages the memory.
     pub direct_reclaims_per_s: Option<f64>,
-    /// Part of the time in which a thread could not go on for lack of memory; likewise.
+    /// Share of the time in which a thread was stalled for lack of memory; none where the kernel
+    /// manages the memory.
     pub stalled: Option<f64>,
     /// 10^9 bytes per second of the pass that wrote the whole set first; none without such a pass.
     pub fill_gb_per_s: Option<f64>,
@@ -154,11 +155,11 @@ impl Figures {
 pub struct SmallWaits {
     /// How many pages it needed.
     pub pages: u64,
-    /// Half of them it had within this.
+    /// Median time to get a page.
     pub p50_ns: u64,
-    /// 99 % of them.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// All of them.
+    /// The longest wait.
     pub max_ns: u64,
 }
 

@@ -65,7 +65,7 @@ impl Heap {
 impl Heap {
     /// Runs that were given out so far, and those that are still out.
     pub(super) fn runs(&self) -> (u32, usize) {
-        let runs = self.runs.lock().expect("nobody panics with it");
+        let runs = self.runs.lock().expect("no thread panics with it");
         (runs.given, runs.out.len())
     }
 }
@@ -73,7 +73,7 @@ impl Heap {
 /// Of every four large blocks there are three.
 impl Arena for Heap {
     fn alloc_run(&self, order: Order, _: Mobility) -> Option<Pfn> {
-        let mut runs = self.runs.lock().expect("nobody panics with it");
+        let mut runs = self.runs.lock().expect("no thread panics with it");
         runs.given += 1;
         let run = Pfn(runs.given);
         (order != Order::LARGE || !run.0.is_multiple_of(4)).then(|| {
@@ -83,7 +83,7 @@ impl Arena for Heap {
     }
 
     fn free_run(&self, first: Pfn) {
-        let mut runs = self.runs.lock().expect("nobody panics with it");
+        let mut runs = self.runs.lock().expect("no thread panics with it");
         assert!(runs.out.remove(&first), "{first:?} is not out");
     }
 

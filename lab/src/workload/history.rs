@@ -4,7 +4,7 @@
 //! page: word 0 1 2 3 ... 511     word w belongs to lane w % lanes; thread t writes lane t alone
 //! lane: slot 0 1 ... slots-1     the k-th write of a lane to a page goes to a slot that k fixes
 //! ```
-//! So one count per (lane, page) tells the last version of every word of the page. The order of
+//! So one count per (lane, page) gives the last version of every word of the page. The order of
 //! slots is an odd step from a start of the page's own: it visits all, and can be inverted.
 //!
 //! A writer stores the value, then counts (release). A reader that takes the count first (acquire)
@@ -76,7 +76,7 @@ impl History {
         self.counts[lane][page as usize].store(version, Ordering::Release);
     }
 
-    /// The lane that writes to a word; no thread may sit in it.
+    /// The lane that writes to a word; it may belong to no thread.
     pub fn lane_of(&self, word: usize) -> usize {
         word & (self.lanes - 1)
     }

@@ -19,9 +19,9 @@ impl World for Host {
         body: &(dyn Fn(usize) -> R + Sync),
     ) -> Vec<R> {
         thread::scope(|scope| {
-            let start = |seat| {
+            let start = |index| {
                 let thread = thread::Builder::new().name(role.into());
-                thread.spawn_scoped(scope, move || body(seat)).expect("the system has threads")
+                thread.spawn_scoped(scope, move || body(index)).expect("the system has threads")
             };
             let started: Vec<_> = (0..threads).map(start).collect();
             let joined = started.into_iter().map(|thread| thread.join());
@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn threads_run_at_once_and_answer_in_order() {
         let all_there = Barrier::new(4);
-        let body = |seat| {
+        let body = |index| {
             all_there.wait();
-            (seat * seat, thread::current().name().map(str::to_owned))
+            (index * index, thread::current().name().map(str::to_owned))
         };
         let results = Host.on_threads(4, "task", &body);
         let squares: Vec<_> = results.iter().map(|(square, _)| *square).collect();

@@ -10,16 +10,15 @@
 //! usemem:  every page once, or pages at random; content, and a mark for each word that was written
 //! objects: what the kernel allocates for mmap1 and hackbench, from slabs
 //! streams: files from end to end, copied page by page or past memory
-//! highalloc: large blocks, while kernels are built; blocks: the same beside objects in an arena
+//! highalloc: large blocks, while kernels are built; blocks: beside objects in an arena
 //! walk:    words at random, each of which decides the next
-//! crew: the threads of each; outcome: what they measured; figures: the same as numbers to print
+//! workers: the threads of each; outcome: what they measured; figures: numbers to print
 //! ```
 //! All calls are monomorphised: on plain memory an access is one instruction. No locks: workers
 //! share the target, the history (atomics) and a flag that stops them at the first failure.
 
 pub mod blocks;
 pub mod content;
-mod crew;
 pub mod extent;
 pub mod figures;
 #[cfg(test)]
@@ -36,6 +35,7 @@ pub mod tally;
 mod ticks;
 pub mod usemem;
 pub mod walk;
+mod workers;
 pub mod world;
 
 use highwater_mm::Mobility;
@@ -62,7 +62,7 @@ pub enum Intent {
     Write,
 }
 
-/// A page could not be had: memory and swap are full, or a device failed. The text is one line.
+/// A page could not be accessed: memory and swap are full, or a device failed. Shown as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied(pub String);
 
@@ -86,7 +86,7 @@ pub trait Target: Sync {
     fn enter(&self) -> Self::Access<'_>;
 }
 
-/// One thread's way to the pages.
+/// One thread's access to the pages.
 pub trait Access {
     /// A page, held in memory while this lives where the target has to hold it.
     type Page<'a>: Deref<Target = Words>
@@ -142,7 +142,7 @@ pub trait Service {
     /// Counts since the service began; only differences of two snapshots are used.
     fn counters(&self) -> Snapshot;
 
-    /// What its locks have cost since it began; `None` where they cannot be asked.
+    /// What its locks have cost since it began; `None` where locks are not measured.
     fn locks(&self) -> Option<LockStatistics>;
 }
 
@@ -162,8 +162,8 @@ pub trait Arena: Service {
 }
 
 /// An arena whose set is pages of 2^order pages each, of every order up to 9, contiguous in memory.
-/// One begins at each multiple of as many pages of the set; who uses pages of one order there does
-/// not use those of another.
+/// One begins at each multiple of 2^order pages of the set. A caller uses each part of the set with
+/// one order only.
 pub trait Folios: Arena {
     /// Shows all pages of one with their numbers, while they are held.
     ///

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub enum Failure {
     /// Memory did not hold what was written.
     Mismatch(Mismatch),
-    /// A page could not be had.
+    /// A page could not be accessed.
     Denied(Denied),
 }
 
@@ -58,7 +58,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a run that did no more than this; who did says so.
+    /// A run without fill, sweep or passes; callers set the fields of what they add.
     pub(crate) fn new(tally: Tally, measured: Measured) -> Outcome {
         Outcome {
             pages: 0,
@@ -89,11 +89,11 @@ pub struct Measured {
     pub before: Snapshot,
     /// Counters when they had ended.
     pub after: Snapshot,
-    /// What locks cost, where they can be asked.
+    /// Statistics of locks, where they are measured.
     pub locks: Option<LockStatistics>,
 }
 
-/// What one task did, as far as it came.
+/// What one task did before it ended or time was up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
     /// 8 for each access, whatever page it was in.

@@ -79,7 +79,7 @@ impl Pages {
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// Load this word.
     Load(usize),
     /// Store where the history says this thread stores next in the page.
@@ -97,7 +97,13 @@ pub struct Stream {
 
 impl Stream {
     /// The stream of thread `index` of `threads`, with `read_percent` of 100 accesses loads.
-    pub fn new(pattern: Pattern, pages: u64, read_percent: u32, seed: u64, thread: Seat) -> Stream {
+    pub fn new(
+        pattern: Pattern,
+        pages: u64,
+        read_percent: u32,
+        seed: u64,
+        thread: ThreadIndex,
+    ) -> Stream {
         let mut seeds = Prng::new(seed ^ thread.index.wrapping_mul(0xd134_2543_de82_ef95));
         let mut lcg = || Lcg::new(seeds.next_u64());
         Stream {
@@ -109,19 +115,20 @@ impl Stream {
     }
 
     /// The next access: a page, and what to do there.
-    pub fn draw(&mut self) -> (u64, Deed) {
+    pub fn draw(&mut self) -> (u64, Operation) {
         let page = self.pages.draw();
-        let deed = match self.dice.dice(self.read_percent) {
-            true => Deed::Load(self.words.below(super::WORDS as u64) as usize),
-            false => Deed::Store,
+        let operation = if self.dice.dice(self.read_percent) {
+            Operation::Load(self.words.below(super::WORDS as u64) as usize)
+        } else {
+            Operation::Store
         };
-        (page, deed)
+        (page, operation)
     }
 }
 
-/// Which of the threads one is.
+/// The index of a thread among all threads of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct ThreadIndex {
     /// From 0.
     pub index: u64,
     /// How many threads there are.
@@ -132,11 +139,11 @@ pub struct Seat {
 mod tests {
     use super::*;
 
-    fn pages(pattern: Pattern, count: u64, seat: Seat) -> Pages {
-        Pages::new(pattern, count, Lcg::new(7), seat.index, seat.of)
+    fn pages(pattern: Pattern, count: u64, thread: ThreadIndex) -> Pages {
+        Pages::new(pattern, count, Lcg::new(7), thread.index, thread.of)
     }
 
-    const ONLY: Seat = Seat { index: 0, of: 1 };
+    const ONLY: ThreadIndex = ThreadIndex { index: 0, of: 1 };
 
     #[test]
     fn uniform_visits_all_pages_alike() {
@@ -164,7 +171,7 @@ mod tests {
 
     #[test]
     fn sequential_starts_apart_and_wraps() {
-        let mut second = pages(Pattern::Sequential, 6, Seat { index: 1, of: 2 });
+        let mut second = pages(Pattern::Sequential, 6, ThreadIndex { index: 1, of: 2 });
         let order: Vec<u64> = (0..8).map(|_| second.draw()).collect();
         assert_eq!(order, [3, 4, 5, 0, 1, 2, 3, 4]);
     }
@@ -172,13 +179,15 @@ mod tests {
     #[test]
     fn a_stream_is_fixed_by_seed_and_thread() {
         let draw = |seed, index| {
-            let mut stream = Stream::new(Pattern::Uniform, 5000, 80, seed, Seat { index, of: 4 });
+            let mut stream =
+                Stream::new(Pattern::Uniform, 5000, 80, seed, ThreadIndex { index, of: 4 });
             (0..1000).map(|_| stream.draw()).collect::<Vec<_>>()
         };
         assert_eq!(draw(3, 1), draw(3, 1));
         assert_ne!(draw(3, 1), draw(4, 1));
         assert_ne!(draw(3, 1), draw(3, 2));
-        let loads = draw(3, 0).iter().filter(|(_, deed)| *deed != Deed::Store).count();
+        let loads =
+            draw(3, 0).iter().filter(|(_, operation)| *operation != Operation::Store).count();
         assert!((740..860).contains(&loads), "{loads} of 1000 at 80%");
     }
 }

@@ -9,12 +9,12 @@
 //! Departures from the original: a word is 8 bytes and carries its version; a store goes to a word
 //! of its thread's own (see `history`); one access in seven is timed, not all.
 
-use super::crew::Crew;
 use super::history::{History, NextWrite};
 use super::outcome::{Failure, Outcome};
-use super::pattern::{Deed, Pattern, Seat, Stream};
+use super::pattern::{Operation, Pattern, Stream, ThreadIndex};
 use super::tally::{Probe, TIMED_EVERY, TIMED_PER_BURST, Tally, Timed, Untimed};
 use super::ticks::Stopwatch;
+use super::workers::Workers;
 use super::world::World;
 use super::{Access, Intent, Service, Target};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ pub struct Config {
     pub pattern: Pattern,
     /// Which pages each thread uses.
     pub sharing: Sharing,
-    /// How many accesses before each thread says which page it will use; 0: it does not.
+    /// How many accesses ahead each thread announces its pages for prefetch; 0: none.
     pub ahead: usize,
     /// How long the threads run before that is measured.
     pub warm_up: Duration,
@@ -54,16 +54,16 @@ pub struct Config {
 /// Runs pmbench on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure> {
-    let crew = Crew::new(service, config.threads, config.seed);
-    let (pages, threads) = (crew.target.pages(), config.threads);
-    let bench = Bench { crew, config, history: History::new(threads, pages) };
-    let fill = bench.crew.fill()?;
+    let workers = Workers::new(service, config.threads, config.seed);
+    let (pages, threads) = (workers.target.pages(), config.threads);
+    let bench = Bench { workers, config, history: History::new(threads, pages) };
+    let fill = bench.workers.fill()?;
     bench.warm_up()?;
     let (tallies, measured) = bench
-        .crew
-        .measure(service, |seat, watch| Worker::new(&bench, seat, watch).work(config.time))?;
+        .workers
+        .measure(service, |thread, watch| Worker::new(&bench, thread, watch).work(config.time))?;
     let sweep = bench.sweep()?;
     let (fill, swept) = (Some(fill), pages);
     let done = Outcome::new(Tally::sum(tallies), measured);
@@ -72,7 +72,7 @@ pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure>
 
 /// One run on one target, shared by its threads.
 struct Bench<'a, T, W> {
-    crew: Crew<'a, T, W>,
+    workers: Workers<'a, T, W>,
     config: &'a Config,
     history: History,
 }
@@ -84,22 +84,22 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         if warm_up.is_zero() {
             return Ok(());
         }
-        let watch = Stopwatch::start(self.crew.world);
+        let watch = Stopwatch::start(self.workers.world);
         let config = Config { seed: !seed, ..*self.config };
-        let work = |seat| Worker::with(self, &config, seat, &watch).work(warm_up);
-        self.crew.on_all_threads("warm_up", work).map(drop)
+        let work = |thread| Worker::with(self, &config, thread, &watch).work(warm_up);
+        self.workers.on_all_threads("warm_up", work).map(drop)
     }
 
-    /// Checks every word, when nobody writes.
+    /// Checks every word, after the last write.
     fn sweep(&self) -> Result<Duration, Failure> {
-        self.crew.each_page(
+        self.workers.each_page(
             "sweep",
-            |seat| self.crew.stretch(seat),
+            |thread| self.workers.stretch(thread),
             |access, page| {
                 let words = access.page(page, Intent::Read).map_err(Failure::Denied)?;
                 for (word, cell) in words.iter().enumerate() {
                     let version = self.history.version(page, word);
-                    self.crew.check(page, word, version..=version, cell.load(Relaxed))?;
+                    self.workers.check(page, word, version..=version, cell.load(Relaxed))?;
                 }
                 Ok(())
             },
@@ -111,51 +111,51 @@ impl<T: Target, W: World> Bench<'_, T, W> {
 struct Worker<'a, 'w, T: Target + 'a, W> {
     bench: &'a Bench<'a, T, W>,
     access: T::Access<'a>,
-    seat: usize,
+    thread: usize,
     /// The first page it uses; the stream counts from there.
     first: u64,
     stream: Stream,
-    /// Drawn, and told of, but not made yet.
-    soon: VecDeque<(u64, Deed)>,
+    /// Drawn and announced for prefetch, but not made yet.
+    soon: VecDeque<(u64, Operation)>,
     tally: Tally,
     watch: &'w Stopwatch<'w, W>,
 }
 
 impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
-    fn new(bench: &'a Bench<'a, T, W>, seat: usize, watch: &'w Stopwatch<'w, W>) -> Self {
-        Worker::with(bench, bench.config, seat, watch)
+    fn new(bench: &'a Bench<'a, T, W>, thread: usize, watch: &'w Stopwatch<'w, W>) -> Self {
+        Worker::with(bench, bench.config, thread, watch)
     }
 
     /// A worker whose accesses are those of `config`.
     fn with(
         bench: &'a Bench<'a, T, W>,
         config: &Config,
-        seat: usize,
+        thread: usize,
         watch: &'w Stopwatch<'w, W>,
     ) -> Self {
         let Config { threads, read_percent, pattern, sharing, seed, .. } = *config;
         let pages = match sharing {
-            Sharing::Shared => 0..bench.crew.target.pages(),
-            Sharing::Private => bench.crew.stretch(seat),
+            Sharing::Shared => 0..bench.workers.target.pages(),
+            Sharing::Private => bench.workers.stretch(thread),
         };
-        let place = Seat { index: seat as u64, of: threads as u64 };
+        let place = ThreadIndex { index: thread as u64, of: threads as u64 };
         let stream = Stream::new(pattern, pages.end - pages.start, read_percent, seed, place);
-        let (access, first, tally) = (bench.crew.target.enter(), pages.start, Tally::new());
+        let (access, first, tally) = (bench.workers.target.enter(), pages.start, Tally::new());
         let soon = VecDeque::with_capacity(config.ahead + 1);
-        let mut worker = Worker { bench, access, seat, first, stream, soon, tally, watch };
+        let mut worker = Worker { bench, access, thread, first, stream, soon, tally, watch };
         (0..config.ahead).for_each(|_| worker.look_ahead());
         worker
     }
 
-    /// Draws an access and says which page it needs.
+    /// Draws an access and announces its page for prefetch.
     fn look_ahead(&mut self) {
-        let (page, deed) = self.stream.draw();
+        let (page, operation) = self.stream.draw();
         self.access.ahead(self.first + page);
-        self.soon.push_back((page, deed));
+        self.soon.push_back((page, operation));
     }
 
     /// The next access.
-    fn next(&mut self) -> (u64, Deed) {
+    fn next(&mut self) -> (u64, Operation) {
         match self.soon.pop_front() {
             None => self.stream.draw(),
             Some(next) => {
@@ -167,7 +167,7 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
 
     /// Accesses until `time` is up or any thread has failed.
     fn work(mut self, time: Duration) -> Result<Tally, Failure> {
-        while self.watch.elapsed() < time && !self.bench.crew.failed() {
+        while self.watch.elapsed() < time && !self.bench.workers.failed() {
             for _ in 0..TIMED_PER_BURST {
                 self.step::<Timed>()?;
                 for _ in 1..TIMED_EVERY {
@@ -180,10 +180,10 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
 
     /// One access.
     fn step<P: Probe>(&mut self) -> Result<(), Failure> {
-        let (page, deed) = self.next();
-        match deed {
-            Deed::Load(word) => self.load::<P>(self.first + page, word),
-            Deed::Store => self.store::<P>(self.first + page),
+        let (page, operation) = self.next();
+        match operation {
+            Operation::Load(word) => self.load::<P>(self.first + page, word),
+            Operation::Store => self.store::<P>(self.first + page),
         }
     }
 
@@ -195,21 +195,21 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
             access.page(page, Intent::Read).map(|words| words[word].load(Relaxed))
         });
         tally.loads += 1;
-        let own = bench.history.lane_of(word) == self.seat;
+        let own = bench.history.lane_of(word) == self.thread;
         let latest = if own { known } else { u32::MAX };
-        bench.crew.check(page, word, known..=latest, found.map_err(Failure::Denied)?)
+        bench.workers.check(page, word, known..=latest, found.map_err(Failure::Denied)?)
     }
 
     fn store<P: Probe>(&mut self, page: u64) -> Result<(), Failure> {
-        let Worker { bench, access, tally, watch, seat, .. } = self;
-        let NextWrite { word, version } = bench.history.next_write(*seat, page);
-        let value = bench.crew.content.value(page, word, version);
+        let Worker { bench, access, tally, watch, thread, .. } = self;
+        let NextWrite { word, version } = bench.history.next_write(*thread, page);
+        let value = bench.workers.content.value(page, word, version);
         P::time(tally, watch, || {
             access.page(page, Intent::Write).map(|words| words[word].store(value, Relaxed))
         })
         .map_err(Failure::Denied)?;
         tally.stores += 1;
-        bench.history.wrote(*seat, page, version);
+        bench.history.wrote(*thread, page, version);
         Ok(())
     }
 }

@@ -3,11 +3,11 @@
 //! ```text
 //! set:   device 0: file 0 | file 1 | ...   device 1: ...   ...   anonymous   small
 //! task t reads file t / devices of device t % devices: round robin; at its end, from its beginning
-//! Way::Cached  page by page, copied from memory that the manager keeps it in      read(2)
-//!      Direct  a block at a time from the device into the task's own memory       O_DIRECT
+//! ReadPath::Cached  page by page, copied from memory that the manager keeps it in   read(2)
+//!           Direct  a block at a time from the device into the task's own memory    O_DIRECT
 //! Span::Filling  from the first block until pages are looked for to reclaim
 //!      Full      from then on: warm-up, measured time
-//!      Timed     warm-up, measured time, whatever memory is like: where nobody can be asked
+//!      Timed     warm-up, measured time, whatever memory is like: where counters are missing
 //! ```
 //! Beside them, where asked for: tasks whose anonymous pages are in use all the time, and a small
 //! task that needs a page now and then, whose waits are recorded.
@@ -18,10 +18,10 @@
 //! nothing else is shared.
 
 use super::content::{Content, Mismatch};
-use super::crew::{Crew, stretch};
 use super::outcome::{Failure, Outcome, Pass};
 use super::tally::Tally;
 use super::ticks::Stopwatch;
+use super::workers::{Workers, stretch};
 use super::world::World;
 use super::{Access, Intent, Service, Target, WORDS, Words};
 use hdrhistogram::Histogram;
@@ -35,7 +35,7 @@ use std::time::Duration;
 pub const BLOCK_PAGES: u64 = 1024;
 /// Bytes that a simulator keeps for each page of a file: slot, entry, page table.
 pub const BOOKS_BYTES: u64 = 64;
-/// Kinds of pages in files: a page taken for another is found but for one in so many.
+/// Kinds of pages in files: a page taken for another is found except for one in this many.
 pub const KINDS: u64 = 4093;
 /// Words of a file's page that are checked when it is read.
 const CHECKED_WORDS: u64 = 4;
@@ -52,7 +52,7 @@ const CLOCK_PAGES: u64 = 16;
 
 /// How files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReadPath {
     /// Through memory.
     Cached,
     /// Past it.
@@ -108,7 +108,7 @@ pub struct Config {
     /// What the set consists of.
     pub layout: Layout,
     /// How files are read.
-    pub way: Way,
+    pub read_path: ReadPath,
     /// Which part is measured.
     pub span: Span,
     /// How long streams run before that.
@@ -119,7 +119,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// Pages that a small task may come to need in a run of so long, in each of three phases.
+/// Pages that a small task may come to need in a run of this length, in each of three phases.
 pub fn small_pages(time: Duration) -> u64 {
     3 * (time.as_micros() as u64 / SMALL_MICROS + 100)
 }
@@ -137,22 +137,24 @@ pub fn word_of(content: Content, kind: u64, word: usize) -> u64 {
 /// Runs streams on the files and the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Service + Sync>(service: &S, config: &Config) -> Result<Outcome, Failure> {
     let Config { threads, layout, .. } = *config;
     let beside = if layout.anon_pages > 0 { ANON_TASKS } else { 0 };
     let small = usize::from(layout.small_pages > 0);
-    let crew = Crew::new(service, threads + beside + small, config.seed);
+    let workers = Workers::new(service, threads + beside + small, config.seed);
     let counters: &(dyn Fn() -> u64 + Sync) = &|| {
         let now = service.counters();
         now.get(Counter::PgScanKswapd) + now.get(Counter::PgScanDirect)
     };
-    let places = (0..threads).map(|seat| AtomicU64::new(file(config, seat).start)).collect();
-    let bench = Bench { crew, config, beside, places, scanned: counters, ended: AtomicU64::new(0) };
+    let places = (0..threads).map(|thread| AtomicU64::new(file(config, thread).start)).collect();
+    let bench =
+        Bench { workers, config, beside, places, scanned: counters, ended: AtomicU64::new(0) };
     let fill = (layout.anon_pages > 0).then(|| bench.fill()).transpose()?;
     bench.warm_up()?;
-    let (done, measured) =
-        bench.crew.measure(service, |seat, watch| bench.task(seat, watch, &bench.measured()))?;
+    let (done, measured) = bench
+        .workers
+        .measure(service, |thread, watch| bench.task(thread, watch, &bench.measured()))?;
     let sweep = bench.sweep(fill.is_some())?;
     let mut waits = Tally::new().latency;
     let (mut passes, mut tallies) = (Vec::new(), Vec::new());
@@ -174,16 +176,16 @@ pub fn run<S: Service + Sync>(service: &S, config: &Config) -> Result<Outcome, F
 }
 
 /// The pages of the file that a stream reads.
-fn file(config: &Config, seat: usize) -> Range<u64> {
+fn file(config: &Config, thread: usize) -> Range<u64> {
     let Config { threads, layout: Layout { devices, device_pages, .. }, .. } = *config;
-    let first = (seat % devices) as u64 * device_pages;
-    let part = stretch(device_pages, seat / devices, threads.div_ceil(devices));
+    let first = (thread % devices) as u64 * device_pages;
+    let part = stretch(device_pages, thread / devices, threads.div_ceil(devices));
     first + part.start..first + part.end
 }
 
 /// One run on one service, shared by its tasks.
 struct Bench<'a, T, W> {
-    crew: Crew<'a, T, W>,
+    workers: Workers<'a, T, W>,
     config: &'a Config,
     /// Tasks that use anonymous pages.
     beside: usize,
@@ -225,27 +227,27 @@ impl<T: Target, W: World> Bench<'_, T, W> {
     /// Writes the anonymous pages.
     fn fill(&self) -> Result<Duration, Failure> {
         let anon = self.config.layout.anon();
-        let threads = self.crew.threads;
-        let part = |seat| {
-            let part = stretch(anon.end - anon.start, seat, threads);
+        let threads = self.workers.threads;
+        let part = |thread| {
+            let part = stretch(anon.end - anon.start, thread, threads);
             anon.start + part.start..anon.start + part.end
         };
-        self.crew.write_all("fill", part)
+        self.workers.write_all("fill", part)
     }
 
     /// What is measured then, for a while; where memory is to be full, from then on.
     fn warm_up(&self) -> Result<(), Failure> {
-        let Config { warm_up, span, way, .. } = *self.config;
+        let Config { warm_up, span, read_path, .. } = *self.config;
         let forever = Duration::MAX;
         let full = Until { time: forever, scanning: Scanning::Ends, phase: 1 };
         let warm = Until { time: warm_up, scanning: Scanning::Nothing, phase: 2 };
-        let phases = match (span, way) {
-            (Span::Full, Way::Cached) => vec![full, warm],
+        let phases = match (span, read_path) {
+            (Span::Full, ReadPath::Cached) => vec![full, warm],
             _ => vec![warm],
         };
         for until in phases.iter().filter(|until| !until.time.is_zero()) {
-            let watch = Stopwatch::start(self.crew.world);
-            self.crew.on_all_threads("warm_up", |seat| self.task(seat, &watch, until))?;
+            let watch = Stopwatch::start(self.workers.world);
+            self.workers.on_all_threads("warm_up", |thread| self.task(thread, &watch, until))?;
         }
         Ok(())
     }
@@ -258,43 +260,48 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         Until { time: self.config.time, scanning, phase: 3 }
     }
 
-    /// Whether a phase is over, for a task that looks now and then. The first one looks for all
-    /// whether pages are reclaimed: counters of all CPUs are not asked for nothing.
-    fn is_over(&self, seat: usize, watch: &Stopwatch<'_, W>, until: &Until) -> bool {
-        if seat == 0 && until.scanning == Scanning::Ends && (self.scanned)() > 0 {
+    /// Whether a phase is over, for a task that looks now and then. The first task checks
+    /// for all whether pages are reclaimed, because the check sums the counters of all CPUs.
+    fn is_over(&self, thread: usize, watch: &Stopwatch<'_, W>, until: &Until) -> bool {
+        if thread == 0 && until.scanning == Scanning::Ends && (self.scanned)() > 0 {
             self.ended.store(until.phase, Relaxed);
         }
         let ended = self.ended.load(Relaxed) >= until.phase;
-        ended || watch.elapsed() >= until.time || self.crew.failed()
+        ended || watch.elapsed() >= until.time || self.workers.failed()
     }
 
     /// One task at work.
-    fn task(&self, seat: usize, watch: &Stopwatch<'_, W>, until: &Until) -> Result<Done, Failure> {
+    fn task(
+        &self,
+        thread: usize,
+        watch: &Stopwatch<'_, W>,
+        until: &Until,
+    ) -> Result<Done, Failure> {
         let streams = self.config.threads;
-        match seat {
-            _ if seat < streams => self.stream(seat, watch, until),
-            _ if seat < streams + self.beside => self.use_anon(seat, watch, until),
-            _ => self.need_pages(seat, watch, until),
+        match thread {
+            _ if thread < streams => self.stream(thread, watch, until),
+            _ if thread < streams + self.beside => self.use_anon(thread, watch, until),
+            _ => self.need_pages(thread, watch, until),
         }
     }
 
     /// Reads a file, and begins anew at its end.
     fn stream(
         &self,
-        seat: usize,
+        thread: usize,
         watch: &Stopwatch<'_, W>,
         until: &Until,
     ) -> Result<Done, Failure> {
-        let (own, file) = (Stopwatch::start(self.crew.world), file(self.config, seat));
-        let (mut access, mut tally) = (self.crew.target.enter(), Tally::new());
-        let (mut next, mut pages) = (self.places[seat].load(Relaxed), 0);
-        while !self.is_over(seat, watch, until) {
+        let (own, file) = (Stopwatch::start(self.workers.world), file(self.config, thread));
+        let (mut access, mut tally) = (self.workers.target.enter(), Tally::new());
+        let (mut next, mut pages) = (self.places[thread].load(Relaxed), 0);
+        while !self.is_over(thread, watch, until) {
             let block = next..file.end.min(next + BLOCK_PAGES);
             let began = watch.ticks();
-            let read = match self.config.way {
-                Way::Direct => self.read_past(&mut access, block.clone())?,
-                Way::Cached => {
-                    let over = || self.is_over(seat, watch, until);
+            let read = match self.config.read_path {
+                ReadPath::Direct => self.read_past(&mut access, block.clone())?,
+                ReadPath::Cached => {
+                    let over = || self.is_over(thread, watch, until);
                     self.read(&mut access, block.clone(), over)?
                 }
             };
@@ -304,13 +311,13 @@ impl<T: Target, W: World> Bench<'_, T, W> {
             pages += read;
             next = if next + read == file.end { file.start } else { next + read };
         }
-        self.places[seat].store(next, Relaxed);
+        self.places[thread].store(next, Relaxed);
         tally.loads = pages * CHECKED_WORDS;
         let bytes = pages * (WORDS * size_of::<u64>()) as u64;
         Ok(Done::Streamed(tally, Pass { bytes, time: own.elapsed() }))
     }
 
-    /// Reads a block page by page, or as far as time allows; returns how many pages.
+    /// Reads a block page by page, until time is up; returns how many pages.
     fn read(
         &self,
         access: &mut T::Access<'_>,
@@ -343,7 +350,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
 
     /// Checks some words of a file's page: which ones differs from page to page.
     fn check(&self, page: u64, words: &Words) -> Result<(), Failure> {
-        let (content, kind) = (self.crew.content, kind_of(page));
+        let (content, kind) = (self.workers.content, kind_of(page));
         (0..CHECKED_WORDS).try_for_each(|turn| {
             let word = ((page * 7 + turn * 131) % WORDS as u64) as usize;
             let (expected, found) = (word_of(content, kind, word), words[word].load(Relaxed));
@@ -360,33 +367,33 @@ impl<T: Target, W: World> Bench<'_, T, W> {
     /// Goes round a part of the anonymous pages.
     fn use_anon(
         &self,
-        seat: usize,
+        thread: usize,
         watch: &Stopwatch<'_, W>,
         until: &Until,
     ) -> Result<Done, Failure> {
         let anon = self.config.layout.anon();
-        let part = stretch(anon.end - anon.start, seat - self.config.threads, self.beside);
-        let (mut access, mut turns) = (self.crew.target.enter(), 0);
-        while !self.is_over(seat, watch, until) && part.end > part.start {
+        let part = stretch(anon.end - anon.start, thread - self.config.threads, self.beside);
+        let (mut access, mut turns) = (self.workers.target.enter(), 0);
+        while !self.is_over(thread, watch, until) && part.end > part.start {
             let page = anon.start + part.start + turns % (part.end - part.start);
             let word = (turns % WORDS as u64) as usize;
             let held = access.page(page, Intent::Read).map_err(Failure::Denied)?;
             let found = held[word].load(Relaxed);
             drop(held);
-            self.crew.check(page, word, 0..=0, found)?;
+            self.workers.check(page, word, 0..=0, found)?;
             turns += 1;
             if turns % ANON_BURST == 0 {
-                self.crew.world.sleep(PAUSE);
+                self.workers.world.sleep(PAUSE);
             }
         }
         Ok(Done::Beside(turns))
     }
 
-    /// Needs a page now and then: how long does that take? A write to a new page, or to one that it
-    /// has, once there are no more.
+    /// Writes to a new page now and then and records the latency, until the phase is over or no new
+    /// page is left.
     fn need_pages(
         &self,
-        seat: usize,
+        thread: usize,
         watch: &Stopwatch<'_, W>,
         until: &Until,
     ) -> Result<Done, Failure> {
@@ -394,38 +401,38 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         // What was needed in an earlier phase is there: each phase begins behind it.
         let third = (small.end - small.start) / 3;
         let mine = small.start + third * (until.phase - 1)..small.start + third * until.phase;
-        let (mut access, mut waits) = (self.crew.target.enter(), Tally::new().latency);
+        let (mut access, mut waits) = (self.workers.target.enter(), Tally::new().latency);
         for page in mine {
-            self.crew.world.sleep(Duration::from_micros(SMALL_MICROS));
-            if self.is_over(seat, watch, until) {
+            self.workers.world.sleep(Duration::from_micros(SMALL_MICROS));
+            if self.is_over(thread, watch, until) {
                 break;
             }
             let began = watch.ticks();
             let held = access.page(page, Intent::Write).map_err(Failure::Denied)?;
-            held[0].store(self.crew.content.value(page, 0, 0), Relaxed);
+            held[0].store(self.workers.content.value(page, 0, 0), Relaxed);
             drop(held);
             waits.saturating_record(watch.ticks().saturating_sub(began));
         }
         Ok(Done::Waited(waits))
     }
 
-    /// Checks every word of the anonymous pages, when nobody streams.
+    /// Checks every word of the anonymous pages, after the last stream.
     fn sweep(&self, filled: bool) -> Result<Duration, Failure> {
-        let (anon, threads) = (self.config.layout.anon(), self.crew.threads);
+        let (anon, threads) = (self.config.layout.anon(), self.workers.threads);
         if !filled {
             return Ok(Duration::ZERO);
         }
-        self.crew.each_page(
+        self.workers.each_page(
             "sweep",
-            |seat| {
-                let part = stretch(anon.end - anon.start, seat, threads);
+            |thread| {
+                let part = stretch(anon.end - anon.start, thread, threads);
                 anon.start + part.start..anon.start + part.end
             },
             |access, page| {
                 let words = access.page(page, Intent::Read).map_err(Failure::Denied)?;
                 let mut cells = words.iter().enumerate();
                 cells.try_for_each(|(word, cell)| {
-                    self.crew.check(page, word, 0..=0, cell.load(Relaxed))
+                    self.workers.check(page, word, 0..=0, cell.load(Relaxed))
                 })
             },
         )

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 pub(super) const TIMED_EVERY: u32 = 7;
 /// Timed accesses between two looks at the clock for the end.
 pub(super) const TIMED_PER_BURST: u32 = 36;
-/// Longest latency told apart, in ticks: half a minute.
+/// Longest latency recorded, in ticks: half a minute.
 const TICKS_MAX: u64 = 1 << 36;
 
 /// What one thread did, or several.

@@ -15,11 +15,11 @@
 //! of the pass; in sequence, the words of a page are one access to it; freeing is not timed,
 //! because contents are checked before.
 
-use super::crew::Crew;
 use super::outcome::{Failure, Outcome, Pass};
 use super::pattern::{Lcg, Pages, Pattern};
 use super::tally::{Probe, TIMED_EVERY, TIMED_PER_BURST, Tally, Timed, Untimed};
 use super::ticks::Stopwatch;
+use super::workers::Workers;
 use super::world::World;
 use super::{Access, Intent, Service, Target, WORDS};
 use highwater_units::Prng;
@@ -36,10 +36,10 @@ const BURST: u64 = (TIMED_EVERY * TIMED_PER_BURST) as u64;
 pub enum Kind {
     /// Writes every word of its part once, in sequence.
     WriteSequential,
-    /// Writes as many words of its part as it has, at random.
+    /// Writes random words of its part, as many as the part has.
     WriteRandom,
-    /// Reads what was written before: in sequence every word of its part's first half, else as many
-    /// words as its part has, on pages in the order of the pattern.
+    /// Reads what was written before. Sequential: every word of the first half of its part. Other
+    /// patterns: as many words as the part has, on pages in the order of the pattern.
     SwapIn(Pattern),
 }
 
@@ -50,7 +50,7 @@ pub struct Config {
     pub kind: Kind,
     /// Tasks, at least 1.
     pub threads: usize,
-    /// When a pass ends that is not complete; none for never.
+    /// Time limit of a pass; none for no limit.
     pub time: Option<Duration>,
     /// Fixes contents and accesses.
     pub seed: u64,
@@ -59,14 +59,15 @@ pub struct Config {
 /// Runs usemem on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Service>(service: &S, config: &Config) -> Result<Outcome, Failure> {
-    let crew = Crew::new(service, config.threads, config.seed);
-    let (pages, threads) = (crew.target.pages(), config.threads);
-    let usemem = Usemem { written: Written::new(pages), crew, config };
+    let workers = Workers::new(service, config.threads, config.seed);
+    let (pages, threads) = (workers.target.pages(), config.threads);
+    let usemem = Usemem { written: Written::new(pages), workers, config };
     let fill = usemem.prepare()?;
-    let (done, measured) =
-        usemem.crew.measure(service, |seat, watch| Task::new(&usemem, seat, watch).work())?;
+    let (done, measured) = usemem
+        .workers
+        .measure(service, |thread, watch| Task::new(&usemem, thread, watch).work())?;
     let sweep = usemem.sweep()?;
     let (tallies, passes): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let (passes, swept) = (Some(passes), pages);
@@ -105,7 +106,7 @@ impl Written {
 
 /// One run on one target, shared by its tasks.
 struct Usemem<'a, T, W> {
-    crew: Crew<'a, T, W>,
+    workers: Workers<'a, T, W>,
     config: &'a Config,
     written: Written,
 }
@@ -114,30 +115,31 @@ impl<T: Target, W: World> Usemem<'_, T, W> {
     /// What comes before the passes: the time to write the whole set, where it is to be read.
     fn prepare(&self) -> Result<Option<Duration>, Failure> {
         let Kind::SwapIn(pattern) = self.config.kind else { return Ok(None) };
-        let fill = self.crew.fill()?;
-        (0..self.crew.target.pages()).for_each(|page| self.written.mark_all(page));
+        let fill = self.workers.fill()?;
+        (0..self.workers.target.pages()).for_each(|page| self.written.mark_all(page));
         if pattern == Pattern::Sequential {
-            self.crew.write_all("push_out", |seat| {
-                let part = self.crew.stretch(seat);
+            self.workers.write_all("push_out", |thread| {
+                let part = self.workers.stretch(thread);
                 first_half(&part).end..part.end
             })?;
         }
         Ok(Some(fill))
     }
 
-    /// Checks every word, when nobody writes.
+    /// Checks every word, after the last write.
     fn sweep(&self) -> Result<Duration, Failure> {
-        let crew = &self.crew;
-        crew.each_page(
+        let workers = &self.workers;
+        workers.each_page(
             "sweep",
-            |seat| crew.stretch(seat),
+            |thread| workers.stretch(thread),
             |access, page| {
                 let words = access.page(page, Intent::Read).map_err(Failure::Denied)?;
                 words.iter().enumerate().try_for_each(|(word, cell)| {
                     let found = cell.load(Relaxed);
-                    match self.written.has(page, word) {
-                        true => crew.check(page, word, 0..=0, found),
-                        false => crew.check_untouched(page, word, found),
+                    if self.written.has(page, word) {
+                        workers.check(page, word, 0..=0, found)
+                    } else {
+                        workers.check_untouched(page, word, found)
                     }
                 })
             },
@@ -162,12 +164,12 @@ struct Task<'a, 'w, T: Target + 'a, W> {
 }
 
 impl<'a, 'w, T: Target, W: World> Task<'a, 'w, T, W> {
-    fn new(usemem: &'a Usemem<'a, T, W>, seat: usize, watch: &'w Stopwatch<'w, W>) -> Self {
-        let seed = usemem.config.seed ^ (seat as u64).wrapping_mul(0xd134_2543_de82_ef95);
+    fn new(usemem: &'a Usemem<'a, T, W>, thread: usize, watch: &'w Stopwatch<'w, W>) -> Self {
+        let seed = usemem.config.seed ^ (thread as u64).wrapping_mul(0xd134_2543_de82_ef95);
         Task {
             usemem,
-            access: usemem.crew.target.enter(),
-            part: usemem.crew.stretch(seat),
+            access: usemem.workers.target.enter(),
+            part: usemem.workers.stretch(thread),
             random: Prng::new(seed),
             tally: Tally::new(),
             watch,
@@ -177,7 +179,7 @@ impl<'a, 'w, T: Target, W: World> Task<'a, 'w, T, W> {
 
     /// The pass.
     fn work(mut self) -> Result<(Tally, Pass), Failure> {
-        let own = Stopwatch::start(self.usemem.crew.world);
+        let own = Stopwatch::start(self.usemem.workers.world);
         let (read, write) = (Self::read::<Timed>, Self::write::<Timed>);
         match self.usemem.config.kind {
             Kind::WriteSequential => self.in_sequence(self.part.clone(), write)?,
@@ -206,7 +208,7 @@ impl<'a, 'w, T: Target, W: World> Task<'a, 'w, T, W> {
         Ok(())
     }
 
-    /// Visits as many words as the part has, most of them untimed.
+    /// Visits random words, as many as the part has; most of them untimed.
     fn at_random(
         &mut self,
         pattern: Pattern,
@@ -236,14 +238,14 @@ impl<'a, 'w, T: Target, W: World> Task<'a, 'w, T, W> {
     /// Whether time is up, or any task has failed.
     fn is_over(&self) -> bool {
         let late = |time| self.watch.elapsed() >= time;
-        self.usemem.crew.failed() || self.usemem.config.time.is_some_and(late)
+        self.usemem.workers.failed() || self.usemem.config.time.is_some_and(late)
     }
 
     /// Writes words of a page, by one access to it.
     fn write<P: Probe>(&mut self, page: u64, words: Range<usize>) -> Result<(), Failure> {
         let Task { usemem, access, tally, watch, values, .. } = self;
         for word in words.clone() {
-            values[word] = usemem.crew.content.value(page, word, 0);
+            values[word] = usemem.workers.content.value(page, word, 0);
         }
         P::time(tally, watch, || {
             let held = access.page(page, Intent::Write)?;
@@ -269,7 +271,7 @@ impl<'a, 'w, T: Target, W: World> Task<'a, 'w, T, W> {
         })
         .map_err(Failure::Denied)?;
         tally.loads += words.len() as u64;
-        words.try_for_each(|word| usemem.crew.check(page, word, 0..=0, values[word]))
+        words.try_for_each(|word| usemem.workers.check(page, word, 0..=0, values[word]))
     }
 }
 

@@ -49,13 +49,14 @@ pub fn run(pages: &[&[Words]], steps: u64, seed: u64) -> Result<f64, String> {
     let nanos = start.elapsed().as_nanos() as f64;
     let page = WORDS as u64;
     let written = |word: u64| content.value(word / page, (word % page) as usize, 0);
-    match walk(written, all, steps, seed) == end {
-        true => Ok(nanos / steps.max(1) as f64),
-        false => Err(format!("seed {seed}: a word was not what was written there")),
+    if walk(written, all, steps, seed) == end {
+        Ok(nanos / steps.max(1) as f64)
+    } else {
+        Err(format!("seed {seed}: a word was not what was written there"))
     }
 }
 
-/// Where a walk over so many words ends.
+/// The word at which a walk over `words` words ends.
 fn walk(read: impl Fn(u64) -> u64, words: u64, steps: u64, seed: u64) -> u64 {
     (0..steps).fold(seed, |at, _| {
         let next = (at ^ read(at % words)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

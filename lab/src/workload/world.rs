@@ -16,8 +16,8 @@ pub const TASK: &str = "task";
 
 /// Threads and clocks. Times of one world are on one clock.
 pub trait World: Sync {
-    /// Runs `body` on as many threads as asked, each with its number from 0, until all have
-    /// returned; results in that order. `role` (at most 15 bytes) is what the threads are called.
+    /// Runs `body` on `threads` threads, with the index of each, until all have returned; results
+    /// are in the order of indices. `role` (at most 15 bytes) is the name of the threads.
     fn on_threads<R: Send>(
         &self,
         threads: usize,

@@ -113,29 +113,29 @@ pub(in crate::commands::bench) struct Common {
     /// The cgroup to run in
     #[arg(long, hide = true)]
     pub(in crate::commands::bench) join_cgroup: Option<PathBuf>,
-    /// The swap device whose traffic is ours alone
+    /// The swap device that only this run uses
     #[arg(long, hide = true)]
     pub(in crate::commands::bench) swap_device: Option<String>,
 }
 
 /// Why there are no figures.
 #[derive(Debug)]
-pub(in crate::commands::bench) enum Trouble {
+pub(in crate::commands::bench) enum BenchError {
     /// It could not be set up, for the reason given in one line.
     Setup(String),
     /// It ran and failed: contents were wrong, or it did not come to its end.
     Run(String),
-    /// A child has said what is wrong; this is its exit status.
-    Said(u8),
+    /// A child has printed the reason; its exit status.
+    Reported(u8),
 }
 
-impl Trouble {
-    /// Says it, where no child has, and gives the exit status.
+impl BenchError {
+    /// Prints the reason, unless a child has, and returns the exit status.
     pub(in crate::commands::bench) fn report(self) -> ExitCode {
         let (status, text) = match self {
-            Trouble::Setup(text) => (2, text),
-            Trouble::Run(text) => (1, text),
-            Trouble::Said(status) => return status.into(),
+            BenchError::Setup(text) => (2, text),
+            BenchError::Run(text) => (1, text),
+            BenchError::Reported(status) => return status.into(),
         };
         say(text);
         status.into()

@@ -5,9 +5,9 @@
 //! compact=... ── another arena, the same ─> BlockFigures  table or JSON
 //! ```
 
-use super::common::{Platform, Trouble, json, name_of, size};
+use super::common::{BenchError, Platform, json, name_of, size};
 use clap::{Args, ValueEnum};
-use highwater_lab::report::unit::Unit;
+use highwater_command::Unit;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::blocks::{self, BlockFigures};
 use highwater_mm::Config;
@@ -90,11 +90,11 @@ struct Comparison {
 
 impl Highalloc {
     /// Runs both, and gives what there is to print.
-    pub(super) fn run(&self) -> Result<String, Trouble> {
+    pub(super) fn run(&self) -> Result<String, BenchError> {
         if self.platform != Platform::Os {
             let name = name_of(&self.platform);
-            let told = format!("highalloc on {name}: give --platform os");
-            return Err(Trouble::Setup(told));
+            let refusal = format!("highalloc on {name}: give --platform os");
+            return Err(BenchError::Setup(refusal));
         }
         let method = match self.compact {
             Method::Vanilla => Some(CompactHistory::Vanilla),
@@ -120,7 +120,7 @@ impl Highalloc {
         &self,
         compact: bool,
         method: Option<CompactHistory>,
-    ) -> Result<BlockFigures, Trouble> {
+    ) -> Result<BlockFigures, BenchError> {
         let frames = self.memory.pages();
         let used = (frames * self.used / 100).max(self.threads.into());
         let config = blocks::Config {
@@ -139,8 +139,8 @@ impl Highalloc {
             config: Config { compact, history, ..Config::default() },
             huge_pages: HugePages::Auto,
         };
-        let guards = Guards::with_folios(&setup).map_err(Trouble::Setup)?;
-        blocks::run(&guards, &config).map_err(|failure| Trouble::Run(failure.to_string()))
+        let guards = Guards::with_folios(&setup).map_err(BenchError::Setup)?;
+        blocks::run(&guards, &config).map_err(|failure| BenchError::Run(failure.to_string()))
     }
 }
 

@@ -22,11 +22,11 @@ pub(super) trait Job {
     /// The options that all workloads have.
     fn common(&self) -> &Common;
 
-    /// Its own options, as one would give them.
+    /// The options of this workload, as on the command line.
     fn options(&self) -> Vec<(&'static str, String)>;
 
-    /// Its own options, for people.
-    fn told(&self) -> String;
+    /// The options of this workload, as text.
+    fn parameters(&self) -> String;
 
     /// How pages are visited.
     fn order(&self) -> Order;
@@ -154,7 +154,7 @@ impl Job for Pmbench {
         ]
     }
 
-    fn told(&self) -> String {
+    fn parameters(&self) -> String {
         format!("{}% reads, {}, {} s", self.read, name_of(&self.pattern), self.time)
     }
 
@@ -216,7 +216,7 @@ impl Job for Usemem {
         [kind, ("--pattern", name_of(&self.pattern))].into_iter().chain(time).collect()
     }
 
-    fn told(&self) -> String {
+    fn parameters(&self) -> String {
         let kind = match self.kind {
             Kind::Swapin => format!("swapin {}", name_of(&self.pattern)),
             kind => name_of(&kind),
@@ -293,7 +293,7 @@ impl Job for Streams {
         vec![("--time", self.time.to_string()), ("--warm-up", self.warm_up.to_string())]
     }
 
-    fn told(&self) -> String {
+    fn parameters(&self) -> String {
         format!("a file in blocks of 4 MiB, {} s", self.time)
     }
 
@@ -322,7 +322,7 @@ impl Job for Streams {
         let config = streams::Config {
             threads: self.common.threads as usize,
             layout: streams::Layout { devices: 1, device_pages, anon_pages: 0, small_pages: 0 },
-            way: streams::Way::Cached,
+            read_path: streams::ReadPath::Cached,
             span: streams::Span::Timed,
             warm_up: Duration::from_secs(self.warm_up),
             time: Duration::from_secs(self.time),

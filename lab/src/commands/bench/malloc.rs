@@ -6,7 +6,7 @@
 //!                         highwater  run ... -- bench malloc-load               /
 //! with --memory           run --memory M ... -- bench malloc-load [--library ...]   all but glibc
 //! ```
-//! Without --memory the budget of ours is larger than what is used, so nobody is short of memory.
+//! Without --memory the budget of ours is larger than what is used, so no run is short of memory.
 //! With it all are served by the same manager, and its report says how many pages were read back.
 
 mod figures;
@@ -14,7 +14,7 @@ mod heap;
 mod load;
 mod table;
 
-use super::common::{Trouble, json, name_of, size};
+use super::common::{BenchError, json, name_of, size};
 use super::rounds::{figures_of, piped, this_program};
 use clap::{Args, ValueEnum};
 use figures::{Allocator, AllocatorRun, MallocFigures, Paging};
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Operations of a load, without and with --memory.
 const OPERATIONS: [u64; 2] = [4_000_000, 200_000];
-/// Budget of ours where nobody is to be short of memory, beside four times the set.
+/// Budget of ours without --memory, beside four times the set.
 const AMPLE: u64 = 256 << 20;
 /// Where libraries of Debian and others are.
 const DIRECTORIES: [&str; 4] =
@@ -100,10 +100,10 @@ struct Found {
 
 impl Malloc {
     /// Runs all, and gives what there is to print.
-    pub(super) fn run(&self) -> Result<String, Trouble> {
+    pub(super) fn run(&self) -> Result<String, BenchError> {
         let (mut found, notes) = self.allocators();
         if found.is_empty() {
-            return Err(Trouble::Setup(format!("no allocator is left: {}", notes.join("; "))));
+            return Err(BenchError::Setup(format!("no allocator is left: {}", notes.join("; "))));
         }
         let mut runs = Vec::new();
         for _ in 0..self.rounds {
@@ -151,19 +151,20 @@ impl Malloc {
         (found, notes)
     }
 
-    fn measure(&self, load: Load, found: &Found) -> Result<AllocatorRun, Trouble> {
+    fn measure(&self, load: Load, found: &Found) -> Result<AllocatorRun, BenchError> {
         let (allocator, line) = (found.allocator, self.line(load, found));
         if self.memory.is_none() && allocator != Allocator::Highwater {
             let figures = figures_of(command(&this_program()?, line), self.limit())?;
             return Ok(AllocatorRun { load, allocator, figures, paging: None });
         }
-        let told = |error: std::io::Error| Trouble::Setup(format!("a file for a report: {error}"));
-        let file = tempfile::NamedTempFile::new().map_err(told)?;
+        let failed =
+            |error: std::io::Error| BenchError::Setup(format!("a file for a report: {error}"));
+        let file = tempfile::NamedTempFile::new().map_err(failed)?;
         let figures =
             figures_of(command(&highwater()?, self.paged(file.path(), line)?), self.limit())?;
-        let text = std::fs::read_to_string(file.path()).map_err(told)?;
+        let text = std::fs::read_to_string(file.path()).map_err(failed)?;
         let report: Report = serde_json::from_str(&text)
-            .map_err(|error| Trouble::Run(format!("the report of a run: {error}")))?;
+            .map_err(|error| BenchError::Run(format!("the report of a run: {error}")))?;
         let paging = Paging {
             major_faults: report.faults_major,
             swapped_in_pages: report.swap_in.bytes / PAGE_SIZE as u64,
@@ -188,7 +189,7 @@ impl Malloc {
     }
 
     /// Arguments of `highwater` that run this program under it.
-    fn paged(&self, report: &Path, line: Vec<OsString>) -> Result<Vec<OsString>, Trouble> {
+    fn paged(&self, report: &Path, line: Vec<OsString>) -> Result<Vec<OsString>, BenchError> {
         let program = this_program()?;
         let budget = self.memory.map_or(4 * self.set.0 + AMPLE, |memory| memory.0);
         let mut all: Vec<OsString> = ["run", "--quiet"].map(OsString::from).into();
@@ -223,9 +224,9 @@ impl Malloc {
 }
 
 /// `highwater`, which lies beside this program.
-fn highwater() -> Result<PathBuf, Trouble> {
+fn highwater() -> Result<PathBuf, BenchError> {
     let path = this_program()?.with_file_name("highwater");
-    let missing = || Trouble::Setup(format!("{} does not exist: build it", path.display()));
+    let missing = || BenchError::Setup(format!("{} does not exist: build it", path.display()));
     if path.is_file() { Ok(path) } else { Err(missing()) }
 }
 
@@ -241,8 +242,8 @@ impl Allocator {
     fn find(self, paged: bool, exists: impl Fn(&Path) -> bool) -> Result<Option<String>, String> {
         let (names, package): (&[&str], _) = match (self, paged) {
             (Allocator::Glibc, true) => {
-                let told = "takes its memory past the calls that highwater run serves";
-                return Err(format!("{told}: without --memory only"));
+                let reason = "takes its memory past the calls that highwater run serves";
+                return Err(format!("{reason}: without --memory only"));
             }
             (Allocator::Glibc, false) | (Allocator::Highwater, _) => return Ok(None),
             (Allocator::Jemalloc, _) => (&["libjemalloc.so.2"], "libjemalloc2"),

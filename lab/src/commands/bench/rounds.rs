@@ -1,6 +1,6 @@
 //! `--peer`: the peers and ours run in turn, each in a process of its own with a hard time limit.
 
-use super::common::{Peer, Platform, Trouble, name_of};
+use super::common::{BenchError, Peer, Platform, name_of};
 use super::job::Job;
 use super::subject::Run;
 use highwater_lab::peer::disk;
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub(super) struct Comparison {
     /// Highwater's median round.
     pub(super) ours: Run,
-    /// The peers', in the order asked for.
+    /// The peers', in the order of the command line.
     pub(super) peers: Vec<PeerRun>,
     /// How often all ran.
     rounds: u32,
@@ -47,7 +47,7 @@ pub(super) struct PeerRun {
     accesses_ratio: f64,
     /// Pages read per second, ours / peer; none if the peer read none.
     pages_in_ratio: Option<f64>,
-    /// Bytes written per second, likewise.
+    /// Bytes written per second, ours / peer; none if the peer wrote none.
     swap_out_ratio: Option<f64>,
 }
 
@@ -65,8 +65,8 @@ impl PeerRun {
     }
 }
 
-/// Runs all as often as asked.
-pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, Trouble> {
+/// Runs all, `--rounds` times.
+pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, BenchError> {
     let mut rounds = Rounds { ours: Vec::new(), peers: vec![Vec::new(); peers.len()] };
     let mut conditions = Vec::new();
     for round in 0..job.common().rounds {
@@ -84,7 +84,7 @@ pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, Trouble>
     }
     let ours = median(rounds.ours);
     let medians = rounds.peers.into_iter().map(median).zip(conditions);
-    let peers = medians.map(|(run, told)| PeerRun::new(&ours, run, told)).collect();
+    let peers = medians.map(|(run, conditions)| PeerRun::new(&ours, run, conditions)).collect();
     Ok(Comparison { peers, ours, rounds: job.common().rounds })
 }
 
@@ -146,8 +146,8 @@ fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsSt
 }
 
 /// The path of this program.
-pub(super) fn this_program() -> Result<PathBuf, Trouble> {
-    std::env::current_exe().map_err(|e| Trouble::Setup(e.to_string()))
+pub(super) fn this_program() -> Result<PathBuf, BenchError> {
+    std::env::current_exe().map_err(|e| BenchError::Setup(e.to_string()))
 }
 
 /// A command whose standard output can be read.
@@ -157,7 +157,7 @@ pub(super) fn piped(program: &Path, arguments: Vec<OsString>) -> Command {
     command
 }
 
-fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> {
+fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, BenchError> {
     figures_of(piped(&this_program()?, arguments), limit)
 }
 
@@ -166,18 +166,18 @@ fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, Trouble> 
 pub(super) fn figures_of<T: DeserializeOwned>(
     mut command: Command,
     limit: Duration,
-) -> Result<T, Trouble> {
+) -> Result<T, BenchError> {
     // The keyboard's signals do not reach that group: it is to end with us.
     let with_us = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: between fork and exec one system call is made, and nothing allocated.
     unsafe { command.pre_exec(with_us) };
     let started = command.stdin(Stdio::null()).process_group(0).spawn();
-    let mut child = started.map_err(|e| Trouble::Setup(format!("starting a run: {e}")))?;
+    let mut child = started.map_err(|e| BenchError::Setup(format!("starting a run: {e}")))?;
     let status = wait(&mut child, limit)?;
     if !status.success() {
         return Err(match status.code().and_then(|code| u8::try_from(code).ok()) {
-            Some(code) => Trouble::Said(code),
-            None => Trouble::Run(format!("a run ended by {status}")),
+            Some(code) => BenchError::Reported(code),
+            None => BenchError::Run(format!("a run ended by {status}")),
         });
     }
     // It fits a pipe, so that the child could end before it was read.
@@ -186,12 +186,12 @@ pub(super) fn figures_of<T: DeserializeOwned>(
     let parsed = read
         .map_err(|e| e.to_string())
         .and_then(|_| serde_json::from_str(&text).map_err(|e| e.to_string()));
-    parsed.map_err(|reason| Trouble::Run(format!("figures of a run: {reason}")))
+    parsed.map_err(|reason| BenchError::Run(format!("figures of a run: {reason}")))
 }
 
 /// Waits for a child; past `limit` its group is killed.
-fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
-    let failed = |e: std::io::Error| Trouble::Run(format!("waiting for a run: {e}"));
+fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, BenchError> {
+    let failed = |e: std::io::Error| BenchError::Run(format!("waiting for a run: {e}"));
     let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
@@ -200,7 +200,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
         if began.elapsed() > limit {
             let killed = kill_process_group(Pid::from_child(child), Signal::KILL);
             killed.map_err(std::io::Error::from).and_then(|()| child.wait()).map_err(failed)?;
-            return Err(Trouble::Run(format!("a run did not end within {} s", limit.as_secs())));
+            return Err(BenchError::Run(format!("a run did not end within {} s", limit.as_secs())));
         }
         std::thread::sleep(TICK);
     }
@@ -208,14 +208,14 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Trouble> {
 
 /// What surrounds the peer.
 enum Stage {
-    /// Nothing, for a reason worth saying or not.
+    /// Nothing; the reason, if it is to be reported.
     Bare(Option<String>),
     /// What a keeper holds.
     Kept { keeper: Keeper, ready: Ready, limit: Bytes },
 }
 
 impl Stage {
-    fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, Trouble> {
+    fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, BenchError> {
         let set = job.common().set;
         let zram = match peer {
             Peer::None | Peer::IoUring | Peer::Direct => return Ok(Stage::Bare(None)),
@@ -226,7 +226,7 @@ impl Stage {
         match (Keeper::start(limit, zram, time_limit(job) + GRACE)?, peer) {
             (Ok((keeper, ready)), _) => Ok(Stage::Kept { keeper, ready, limit }),
             (Err(reason), Peer::Mmap | Peer::Buffered) => Ok(Stage::Bare(Some(reason))),
-            (Err(reason), _) => Err(Trouble::Setup(format!("--peer kernel-swap: {reason}"))),
+            (Err(reason), _) => Err(BenchError::Setup(format!("--peer kernel-swap: {reason}"))),
         }
     }
 
@@ -258,7 +258,7 @@ impl Stage {
         }
     }
 
-    fn take_down(self) -> Result<(), Trouble> {
+    fn take_down(self) -> Result<(), BenchError> {
         match self {
             Stage::Bare(_) => Ok(()),
             Stage::Kept { keeper, .. } => keeper.stop(),
@@ -280,13 +280,13 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it; the inner error is why the set-up cannot be had.
+    /// Starts it; the inner error is why the set-up failed.
     fn start(
         limit: Bytes,
         zram: Option<Bytes>,
         at_most: Duration,
-    ) -> Result<Result<(Keeper, Ready), String>, Trouble> {
-        let failed = |reason: String| Trouble::Setup(format!("starting the keeper: {reason}"));
+    ) -> Result<Result<(Keeper, Ready), String>, BenchError> {
+        let failed = |reason: String| BenchError::Setup(format!("starting the keeper: {reason}"));
         let mut line: Vec<OsString> = ["bench", "keep"].map(OsString::from).into();
         let mut option =
             |name: &str, value: u64| line.extend([name.into(), value.to_string().into()]);
@@ -294,7 +294,7 @@ impl Keeper {
         option("--at-most", at_most.as_secs());
         zram.into_iter().for_each(|size| option("--zram", size.0));
         let mut command = piped(&this_program()?, line);
-        // A group of its own: a SIGKILL to ours must not take away who undoes things.
+        // A group of its own: a SIGKILL to ours must not end the process that undoes the set-up.
         command.stdin(Stdio::piped()).process_group(0);
         let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;
         let wanted = process.stdin.take().expect("piped");
@@ -306,21 +306,19 @@ impl Keeper {
         match answer.map_err(|e| failed(e.to_string()))? {
             Ok(ready) => Ok(Ok((keeper, ready))),
             Err(reason) => {
-                // It has undone what there was, and says 2.
+                // It has undone its set-up; its exit status is 2.
                 let _ = keeper.stop();
                 Ok(Err(reason))
             }
         }
     }
 
-    /// Has it undo all.
-    fn stop(mut self) -> Result<(), Trouble> {
+    /// Makes it undo the set-up.
+    fn stop(mut self) -> Result<(), BenchError> {
         drop(self.wanted);
-        let status = self.process.wait().map_err(|e| Trouble::Run(format!("the keeper: {e}")))?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(Trouble::Said(1)),
-        }
+        let status =
+            self.process.wait().map_err(|e| BenchError::Run(format!("the keeper: {e}")))?;
+        if status.success() { Ok(()) } else { Err(BenchError::Reported(1)) }
     }
 }
 
@@ -335,7 +333,7 @@ mod tests {
         let script = "(sleep 3; echo alive >&2) & wait";
         command.args(["-c", script]).stdout(Stdio::piped()).stderr(errors);
         let figures = figures_of::<u32>(command, Duration::from_millis(300));
-        assert!(matches!(figures, Err(Trouble::Run(_))));
+        assert!(matches!(figures, Err(BenchError::Run(_))));
         let mut all = String::new();
         said.read_to_string(&mut all).expect("text");
         assert_eq!(all, "");

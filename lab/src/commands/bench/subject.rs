@@ -1,6 +1,6 @@
 //! One run in this process: whatever manages the memory, the same workload.
 
-use super::common::{self, Common, Platform, Trouble, name_of};
+use super::common::{self, BenchError, Common, Platform, name_of};
 use super::job::{Data, Job};
 use highwater_devices::{Area, SIZE_MIN, Spec};
 use highwater_lab::peer::{
@@ -24,8 +24,8 @@ pub(super) struct Run {
     pub(super) figures: Figures,
 }
 
-/// Runs the workload on the platform asked for.
-pub(super) fn run(job: &impl Job) -> Result<Run, Trouble> {
+/// Runs the workload on the platform of the command line.
+pub(super) fn run(job: &impl Job) -> Result<Run, BenchError> {
     let args = job.common();
     if let Some(dir) = &args.join_cgroup {
         cgroup::join(dir).map_err(setup)?;
@@ -34,20 +34,20 @@ pub(super) fn run(job: &impl Job) -> Result<Run, Trouble> {
         return of_file(job);
     }
     match args.platform {
-        Platform::Os => measure(job, &Guards::start(&args.setup()?).map_err(Trouble::Setup)?),
+        Platform::Os => measure(job, &Guards::start(&args.setup()?).map_err(BenchError::Setup)?),
         Platform::Uffd => measure(job, &faults(args)?),
         Platform::None => measure(job, &anonymous(args).map_err(setup)?),
         Platform::Mmap => measure(job, &file(args, job.order()).map_err(setup)?),
         Platform::IoUring => bare_disk(job),
         Platform::Buffered | Platform::Direct => {
             let name = name_of(&args.platform);
-            Err(Trouble::Setup(format!("--peer {name} reads files: give it to bench streams")))
+            Err(BenchError::Setup(format!("--peer {name} reads files: give it to bench streams")))
         }
     }
 }
 
 /// A run over a file that is made for it.
-fn of_file(job: &impl Job) -> Result<Run, Trouble> {
+fn of_file(job: &impl Job) -> Result<Run, BenchError> {
     let args = job.common();
     let prepared = || Prepared::new(&args.dir, args.set, args.seed).map_err(setup);
     let read = |cache| Reads::new(prepared()?, cache).map_err(setup);
@@ -55,43 +55,42 @@ fn of_file(job: &impl Job) -> Result<Run, Trouble> {
         Platform::Os => {
             let file = prepared()?;
             let started = Copies::start(&args.setup()?, &file.path());
-            measure(job, &started.map_err(Trouble::Setup)?)
+            measure(job, &started.map_err(BenchError::Setup)?)
         }
         Platform::Buffered => measure(job, &read(Cache::Through)?),
         Platform::Direct => measure(job, &read(Cache::Past)?),
-        other => Err(Trouble::Setup(format!(
+        other => Err(BenchError::Setup(format!(
             "streams on {}: give --platform os, and --peer buffered or direct",
             name_of(&other)
         ))),
     }
 }
 
-fn bare_disk(job: &impl Job) -> Result<Run, Trouble> {
+fn bare_disk(job: &impl Job) -> Result<Run, BenchError> {
     let args = job.common();
     let mixed =
-        || Trouble::Setup("--peer io-uring: give a workload of reads or writes alone".into());
+        || BenchError::Setup("--peer io-uring: give a workload of reads or writes alone".into());
     let pass = job.disk_pass().ok_or_else(mixed)?;
-    let outcome =
-        disk::run(&args.dir, args.set, pass, args.seed).map_err(|trouble| match trouble {
-            disk::Trouble::Setup(reason) => setup(reason),
-            disk::Trouble::Run(failure) => Trouble::Run(failure.to_string()),
-            disk::Trouble::Transfer(what) => Trouble::Run(what),
-        })?;
+    let outcome = disk::run(&args.dir, args.set, pass, args.seed).map_err(|error| match error {
+        disk::DiskError::Setup(reason) => setup(reason),
+        disk::DiskError::Run(failure) => BenchError::Run(failure.to_string()),
+        disk::DiskError::Transfer(what) => BenchError::Run(what),
+    })?;
     Ok(Run { subject: name_of(&args.platform), figures: Figures::of(&outcome) })
 }
 
-fn setup(reason: Unavailable) -> Trouble {
-    Trouble::Setup(reason.to_string())
+fn setup(reason: Unavailable) -> BenchError {
+    BenchError::Setup(reason.to_string())
 }
 
-fn faults(args: &Common) -> Result<Faults, Trouble> {
+fn faults(args: &Common) -> Result<Faults, BenchError> {
     let mapping = match args.mapping {
         common::Mapping::Auto => None,
         common::Mapping::Move => Some(highwater_uffd::Mapping::Move),
         common::Mapping::Copy => Some(highwater_uffd::Mapping::Copy),
     };
     let served_by = if args.in_thread { ServedBy::InThread } else { ServedBy::Handlers };
-    Faults::start(&args.setup()?, mapping, served_by).map_err(Trouble::Setup)
+    Faults::start(&args.setup()?, mapping, served_by).map_err(BenchError::Setup)
 }
 
 fn anonymous(args: &Common) -> Result<Kernel, Unavailable> {
@@ -105,8 +104,8 @@ fn file(args: &Common, order: Order) -> Result<Kernel, Unavailable> {
 
 impl Common {
     /// How Highwater is to be set up.
-    fn setup(&self) -> Result<Setup, Trouble> {
-        let parse = |text: &String| Area::parse(text).map_err(Trouble::Setup);
+    fn setup(&self) -> Result<Setup, BenchError> {
+        let parse = |text: &String| Area::parse(text).map_err(BenchError::Setup);
         let mut swap = self.swap.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if swap.is_empty() {
             // The set fits once whole; clean copies in swap need no more than that.
@@ -126,7 +125,7 @@ impl Common {
     }
 }
 
-fn measure<S: Service + Sync>(job: &impl Job, service: &S) -> Result<Run, Trouble> {
-    let outcome = job.run(service).map_err(|failure| Trouble::Run(failure.to_string()))?;
+fn measure<S: Service + Sync>(job: &impl Job, service: &S) -> Result<Run, BenchError> {
+    let outcome = job.run(service).map_err(|failure| BenchError::Run(failure.to_string()))?;
     Ok(Run { subject: name_of(&job.common().platform), figures: Figures::of(&outcome) })
 }

@@ -3,14 +3,14 @@
 use super::job::Job;
 use super::rounds::Comparison;
 use super::subject::Run;
+use highwater_command::Unit;
 use highwater_command::counted;
 use highwater_lab::report::locks::table_of;
-use highwater_lab::report::unit::Unit;
 use highwater_lab::workload::figures::{Figures, TierFigures};
 use highwater_units::Nanos;
 use std::fmt::Write;
 
-/// Rows of a lock table: what is waited for or held least says nothing.
+/// Rows of a lock table: the locks with the most wait and hold time.
 const LOCK_ROWS: usize = 10;
 
 /// A row: its name, its unit, and the figure, where there is one.
@@ -75,9 +75,9 @@ pub(super) fn all(job: &impl Job, all: &Comparison) -> String {
     text
 }
 
-/// What devices of two levels had and did, where there are any.
+/// A line about devices of two levels, if there are any.
 fn tiers(figures: &Figures) -> String {
-    let told = |tiers: TierFigures| {
+    let line = |tiers: TierFigures| {
         let rate = |pages| Unit::Rate.show(Some(pages));
         format!(
             "\n\npages in tiers: fast {}, slow {}; written back {}/s, {:.0} to a write, {} failed; \
@@ -91,10 +91,10 @@ fn tiers(figures: &Figures) -> String {
             rate(tiers.slow_reads_per_s),
         )
     };
-    figures.tiers.map_or(String::new(), told)
+    figures.tiers.map_or(String::new(), line)
 }
 
-/// A table of the locks that cost most, where they were asked.
+/// A table of the locks that cost most, where locks were measured.
 fn locks(figures: &Figures) -> String {
     let table = |rows: &Vec<_>| table_of(rows, Nanos(figures.cpu_ns), LOCK_ROWS);
     figures.locks.as_ref().map_or(String::new(), |rows| format!("\n\n{}\n", table(rows)))
@@ -103,9 +103,9 @@ fn locks(figures: &Figures) -> String {
 fn heading<J: Job>(job: &J) -> String {
     let args = job.common();
     let threads = counted(args.threads.into(), "thread", "threads");
-    let (name, told) = (J::NAME, job.told());
+    let (name, parameters) = (J::NAME, job.parameters());
     format!(
-        "{name}: set {}, memory {}, {threads}, {told}, seed {}",
+        "{name}: set {}, memory {}, {threads}, {parameters}, seed {}",
         args.set, args.memory, args.seed,
     )
 }

@@ -6,9 +6,9 @@
 //! huge_pages=auto ── another arena, the same walk ────────> WalkFigures  table or JSON
 //! ```
 
-use super::common::{Platform, Trouble, json, name_of, size};
+use super::common::{BenchError, Platform, json, name_of, size};
 use clap::Args;
-use highwater_lab::report::unit::Unit;
+use highwater_command::Unit;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::walk::{self, WalkFigures};
 use highwater_mm::Config;
@@ -51,14 +51,14 @@ struct Comparison {
 
 impl Walk {
     /// Runs both, and gives what there is to print.
-    pub(super) fn run(&self) -> Result<String, Trouble> {
+    pub(super) fn run(&self) -> Result<String, BenchError> {
         if self.platform != Platform::Os {
             let name = name_of(&self.platform);
-            return Err(Trouble::Setup(format!("walk on {name}: give --platform os")));
+            return Err(BenchError::Setup(format!("walk on {name}: give --platform os")));
         }
         if self.blocks() == 0 {
-            let told = format!("walk in {}: give --memory of 4M or more", self.memory);
-            return Err(Trouble::Setup(told));
+            let refusal = format!("walk in {}: give --memory of 4M or more", self.memory);
+            return Err(BenchError::Setup(refusal));
         }
         let comparison = Comparison {
             off: self.measure(HugePages::Off)?,
@@ -74,16 +74,16 @@ impl Walk {
         (self.memory.pages() * USED_PERCENT / 100) >> Order::LARGE.0
     }
 
-    fn measure(&self, huge_pages: HugePages) -> Result<WalkFigures, Trouble> {
+    fn measure(&self, huge_pages: HugePages) -> Result<WalkFigures, BenchError> {
         let set = Bytes::of_pages(self.blocks() << Order::LARGE.0);
         let (swap, config) = (Vec::new(), Config::default());
         let setup = Setup { memory: self.memory, set, swap, config, huge_pages };
-        let guards = Guards::with_folios(&setup).map_err(Trouble::Setup)?;
+        let guards = Guards::with_folios(&setup).map_err(BenchError::Setup)?;
         let held = (0..self.blocks()).map(|index| guards.hold(Order::LARGE, index));
         let held = held.collect::<Result<Vec<_>, _>>();
-        let held = held.map_err(|denied| Trouble::Run(denied.to_string()))?;
+        let held = held.map_err(|denied| BenchError::Run(denied.to_string()))?;
         let pages: Vec<_> = held.iter().map(|page| page.pages()).collect();
-        let step_ns = walk::run(&pages, self.steps, self.seed).map_err(Trouble::Run)?;
+        let step_ns = walk::run(&pages, self.steps, self.seed).map_err(BenchError::Run)?;
         let huge_bytes = guards.huge_bytes().0;
         Ok(WalkFigures { set_bytes: set.0, huge_bytes, steps: self.steps, step_ns })
     }

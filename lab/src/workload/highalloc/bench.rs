@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::kernel::Kernel;
-use crate::workload::crew::Crew;
+use crate::workload::workers::Workers;
 use crate::workload::{Service, WORDS, Words, streams};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 /// One run on one service.
 pub(super) struct Bench<'a, S: Service> {
     pub(super) service: &'a S,
-    pub(super) crew: Crew<'a, S::Target, S::World>,
+    pub(super) workers: Workers<'a, S::Target, S::World>,
     pub(super) config: &'a Config,
     /// Of each build.
     pub(super) kernels: Vec<Mutex<Kernel>>,
@@ -20,9 +20,9 @@ pub(super) struct Bench<'a, S: Service> {
     pub(super) running: AtomicUsize,
 }
 
-/// A kernel, of which nobody else is using it: each seat has its own.
+/// A kernel tree; each thread has its own.
 pub(super) fn lock(kernel: &Mutex<Kernel>) -> MutexGuard<'_, Kernel> {
-    kernel.try_lock().expect("one seat uses it at a time")
+    kernel.try_lock().expect("only its thread locks it")
 }
 
 /// The kind of a page of the files, before it is written.

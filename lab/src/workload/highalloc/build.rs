@@ -1,6 +1,6 @@
 //! A kernel that is built, one compiler after the other.
 //!
-//! No locks: the pages are its own, and so is its kernel's memory.
+//! No locks: a build shares neither its pages nor its kernel memory.
 
 use super::bench::{Bench, kind_of, lock, source_word};
 use super::kernel::{Kernel, process};
@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Pages that it touches before it computes.
+/// Pages that a compiler touches before it computes.
 const BURST: u64 = 8;
-/// Pages of sources that a unit reads which no other has read.
+/// Pages of sources that only this unit reads.
 const SOURCES: u64 = 2;
 /// Pages of its object.
 const OBJECTS: u64 = 4;
@@ -24,8 +24,7 @@ const OBJECTS: u64 = 4;
 const OPENED: usize = 2;
 /// Units between two that are linked.
 const LINKED: u64 = 16;
-/// Pages of sources for which the kernel remembers as much as it does of files: so many of them
-/// fill its share.
+/// Pages of sources between two allocations that the kernel keeps for files, during the fill.
 const FILL_PAGES: u64 = 4;
 
 /// One build at work.
@@ -47,17 +46,17 @@ pub(super) struct Build<'a, S: Arena + 'a> {
 }
 
 impl<'a, S: Arena + Sync> Build<'a, S> {
-    /// Build `seat`.
-    pub(super) fn new(bench: &'a Bench<'a, S>, seat: usize) -> Build<'a, S> {
+    /// The build of `thread`.
+    pub(super) fn new(bench: &'a Bench<'a, S>, thread: usize) -> Build<'a, S> {
         let layout = &bench.config.layout;
         Build {
             bench,
             access: bench.service.target().enter(),
-            kernel: lock(&bench.kernels[seat]),
-            random: Prng::new(bench.config.seed ^ (seat as u64 + 1) << 48),
-            sources: layout.sources(seat),
-            objects: layout.objects(seat),
-            compiler: layout.compiler(seat),
+            kernel: lock(&bench.kernels[thread]),
+            random: Prng::new(bench.config.seed ^ (thread as u64 + 1) << 48),
+            sources: layout.sources(thread),
+            objects: layout.objects(thread),
+            compiler: layout.compiler(thread),
             units: 0,
             read: 0,
             written: 0,
@@ -81,7 +80,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
 
     /// Compiles until the builds are ended, or one fails.
     pub(super) fn work(mut self) -> Result<Tally, Failure> {
-        while !self.bench.ending.load(Relaxed) && !self.bench.crew.failed() {
+        while !self.bench.ending.load(Relaxed) && !self.bench.workers.failed() {
             self.unit()?;
         }
         self.kernel.forget(self.bench.service);
@@ -109,8 +108,8 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
         compiled
     }
 
-    /// The compiler's own memory: touched page by page, some of it used again, all of it as it was
-    /// written at the end.
+    /// Uses the memory of the compiler: touches every page, reuses some, and checks all of them at
+    /// the end.
     fn compile(&mut self, pages: u64) -> Result<(), Failure> {
         let version = self.units as u32;
         for page in 0..pages {
@@ -120,7 +119,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
                 let again = self.compiler.start + self.random.below(page + 1);
                 self.load(again, version)?;
                 self.bench.service.work(Nanos(self.bench.config.work.0 * BURST));
-                if self.bench.crew.failed() {
+                if self.bench.workers.failed() {
                     return Ok(());
                 }
             }
@@ -147,19 +146,19 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
     fn store(&mut self, page: u64, version: u32) -> Result<(), Failure> {
         let words = self.access.page(page, Intent::Write).map_err(Failure::Denied)?;
         let word = word_of_version(version);
-        words[word].store(self.bench.crew.content.value(page, word, version), Relaxed);
+        words[word].store(self.bench.workers.content.value(page, word, version), Relaxed);
         self.tally.stores += 1;
         Ok(())
     }
 
-    /// Finds it there.
+    /// Checks that word.
     fn load(&mut self, page: u64, version: u32) -> Result<(), Failure> {
         let words = self.access.page(page, Intent::Read).map_err(Failure::Denied)?;
         let word = word_of_version(version);
         let found = words[word].load(Relaxed);
         drop(words);
         self.tally.loads += 1;
-        self.bench.crew.check(page, word, version..=version, found)
+        self.bench.workers.check(page, word, version..=version, found)
     }
 
     /// Reads the next page of sources, as read(2) does.
@@ -170,7 +169,7 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
         let mut see = |words: &Words| seen = source_word(page, words);
         self.access.copy(page, &mut see).map_err(Failure::Denied)?;
         self.tally.loads += 1;
-        let (content, (word, found)) = (self.bench.crew.content, seen);
+        let (content, (word, found)) = (self.bench.workers.content, seen);
         let kind = kind_of(page);
         let expected = word_of(content, kind, word);
         if found == expected {
@@ -183,14 +182,14 @@ impl<'a, S: Arena + Sync> Build<'a, S> {
     }
 }
 
-/// Which page comes after so many others, and how often it has come before.
+/// The page at position `count` of repeated passes over `pages`, and the number of passes before.
 fn at(pages: &Range<u64>, count: u64) -> (u64, u32) {
     let length = pages.end - pages.start;
     (pages.start + count % length, (count / length) as u32)
 }
 
-/// The word of a page that is written and checked: the same of all pages of a unit, so that a page
-/// that is two at once is found.
+/// The word of a page that is written and checked. It is equal for all pages of a unit, so that a
+/// frame mapped as two pages is detected.
 fn word_of_version(version: u32) -> usize {
     version as usize * 131 % WORDS
 }

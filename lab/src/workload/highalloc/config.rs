@@ -81,7 +81,7 @@ impl Config {
 /// What a pass was like.
 #[derive(Clone, Debug)]
 pub struct Pass {
-    /// Blocks that were asked for.
+    /// Attempts to allocate a block.
     pub attempts: u64,
     /// Blocks that there were.
     pub successes: u64,

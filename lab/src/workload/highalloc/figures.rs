@@ -1,8 +1,8 @@
 //! What passes were like, as printed and as JSON.
 
 use super::config::Pass;
-use crate::report::unit::Unit;
 use crate::workload::outcome::Measured;
+use highwater_command::Unit;
 use highwater_mm::stats::Counter;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -35,7 +35,7 @@ pub struct ScannerFigures {
 pub struct PassFigures {
     /// Its name.
     pub name: String,
-    /// Blocks that were asked for.
+    /// Attempts to allocate a block.
     pub attempts: u64,
     /// Blocks that there were.
     pub successes: u64,

@@ -1,33 +1,33 @@
-//! Memory of the kernel: what it keeps for files, as long as it likes, and for processes.
+//! Memory of the kernel: caches of files, and structures of processes.
 //!
 //! ```text
-//! Kernel -- held    runs of files: inodes, dentries, buffer heads; some that cannot be given back
-//!        \- share   how many pages there may be; beyond, one of them goes for each that comes
+//! Kernel -- held    allocations for files: inodes, dentries, buffer heads; some are unmovable
+//!        \- share   limit in pages; beyond it, each allocation frees a random older one
 //! ```
-//! Which one goes is drawn: so what is left lies everywhere. No locks.
+//! Random frees scatter the rest over memory. No locks.
 
 use super::config::{Config, Share};
 use crate::workload::Arena;
 use highwater_mm::Mobility::{self, Reclaimable, Unmovable};
 use highwater_units::{Order, Pfn, Prng};
 
-/// Kinds of allocations: how many of 100, what they are.
+/// Kinds of allocations: percentage, order, mobility.
 const KINDS: [(u64, u8, Mobility); 6] = [
     (20, 3, Reclaimable), // inodes of ext4: 8 pages
     (30, 0, Reclaimable), // dentries, buffer heads
     (10, 1, Reclaimable), // nodes of radix trees
-    (20, 0, Unmovable),   // page tables of those that live long, small objects
+    (20, 0, Unmovable),   // page tables of long-lived processes, small objects
     (10, 1, Unmovable),   // stacks, files
     (10, 3, Unmovable),   // network and block buffers
 ];
 
-/// Page tables of a process, but for those of its heap.
+/// Page tables of a process, without those of its heap.
 const TABLES: u64 = 6;
 
-/// What is kept for one build.
+/// Kernel memory of one build.
 pub(super) struct Kernel {
     held: Vec<(Pfn, Order)>,
-    /// Together.
+    /// Pages of `held`.
     pages: u64,
     share: Share,
     random: Prng,
@@ -51,7 +51,7 @@ impl Kernel {
         self.pages
     }
 
-    /// One more, and another one less where there are enough.
+    /// Makes one allocation; beyond the share, frees others.
     pub(super) fn grow(&mut self, memory: &impl Arena) {
         let mut drawn = self.random.below(100);
         let kind = KINDS.iter().find(|(percent, ..)| {
@@ -69,7 +69,7 @@ impl Kernel {
         }
     }
 
-    /// Files are gone: frees most.
+    /// Frees most of it, as after the files were deleted.
     pub(super) fn forget(&mut self, memory: &impl Arena) {
         let left = self.held.len() * self.share.left_percent as usize / 100;
         while self.held.len() > left {
@@ -91,7 +91,7 @@ impl Kernel {
     }
 }
 
-/// What the kernel has for a process of so many pages: its stack, its page tables.
+/// Allocates the stack and page tables of a process of `pages` pages.
 pub(super) fn process(memory: &impl Arena, pages: u64) -> Vec<Pfn> {
     let stack = memory.alloc_run(Order(1), Unmovable);
     let tables = (0..TABLES + pages.div_ceil(512)).map(|_| memory.alloc_run(Order(0), Unmovable));

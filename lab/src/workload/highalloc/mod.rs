@@ -1,16 +1,16 @@
-//! stress-highalloc (mmtests): large blocks are asked for while kernels are built.
+//! stress-highalloc (mmtests): large blocks are allocated while kernels are built.
 //!
 //! ```text
 //! set: files of build 0 | of build 1 | ...    compiler 0 | compiler 1 | ...
 //!      one device's file, in one space        a space each
 //!      files: sources, read in order; objects, written, and read again when they are linked
-//! seat b < builds: Build      unit after unit, until the builds are ended
-//! the last seat:   Tester     pass 1, pass 2 beside the builds; they end, files go; pass 3: rested
+//! thread b < builds: Build      unit after unit, until the builds are ended
+//! the last thread:   Tester     pass 1, pass 2 beside the builds; builds end, files go; pass 3
 //! ```
 //! A unit reads sources, keeps kernel memory for the files that it opened, starts a compiler that
 //! writes its memory, works, finds there what it wrote, writes an object and ends: all of its
-//! memory is freed. A pass asks for as many blocks of 2 MiB as 95 % of memory would be, and keeps
-//! what it gets until its end.
+//! memory is freed. A pass tries to allocate as many blocks of 2 MiB as 95 % of memory would be,
+//! and keeps what it gets until its end.
 //!
 //! Contents are checked as they are used: of sources some words, of compilers' pages and objects
 //! the word that was written. Builds share nothing but the flag that ends them, and how many still
@@ -28,10 +28,10 @@ pub use config::{Config, FILE_PAGES_MIN, INTERVAL, Layout, Pass, Share, WORK};
 pub use figures::{HighallocFigures, PassFigures, ScannerFigures};
 
 use super::Arena;
-use super::crew::Crew;
 use super::outcome::{Failure, Outcome};
 use super::tally::Tally;
 use super::ticks::Stopwatch;
+use super::workers::Workers;
 use bench::{Bench, lock};
 use build::Build;
 use highwater_mm::Mobility;
@@ -47,12 +47,12 @@ const RESERVED_PERCENT: u64 = 3;
 /// Runs builds and passes on the memory of `service`.
 ///
 /// # Errors
-/// The first mismatch, or the first page that could not be had.
+/// The first mismatch, or the first page that could not be accessed.
 pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<Outcome, Failure> {
     let builds = config.layout.builds;
     let bench = Bench {
         service,
-        crew: Crew::new(service, builds + 1, config.seed),
+        workers: Workers::new(service, builds + 1, config.seed),
         config,
         kernels: (0..builds).map(|build| Mutex::new(Kernel::new(config, build))).collect(),
         ending: AtomicBool::new(false),
@@ -60,8 +60,8 @@ pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<Outcome, Fai
     };
     let reserved = bench.reserve();
     let fill = Some(bench.fill()?);
-    let (done, measured) = bench.crew.measure(service, |seat, watch| match seat {
-        _ if seat < builds => Build::new(&bench, seat).work().map(Done::Built),
+    let (done, measured) = bench.workers.measure(service, |thread, watch| match thread {
+        _ if thread < builds => Build::new(&bench, thread).work().map(Done::Built),
         _ => bench.test(watch).map(Done::Tested),
     })?;
     bench.kernels.iter().for_each(|kernel| lock(kernel).end(service));
@@ -78,7 +78,7 @@ pub fn run<S: Arena + Sync>(service: &S, config: &Config) -> Result<Outcome, Fai
     Ok(Outcome { pages, threads, fill, highalloc, ..Outcome::new(tally, measured) })
 }
 
-/// What a seat has done.
+/// What a thread has done.
 enum Done {
     Built(Tally),
     Tested(Vec<Pass>),
@@ -95,8 +95,8 @@ impl<S: Arena + Sync> Bench<'_, S> {
     /// One task puts all trees in their places, a file after the other: memory is full of pages of
     /// files then, and of what the kernel remembers of them.
     fn fill(&self) -> Result<Duration, Failure> {
-        let watch = Stopwatch::start(self.crew.world);
-        self.crew.on_all_threads("untar", |seat| match seat {
+        let watch = Stopwatch::start(self.workers.world);
+        self.workers.on_all_threads("untar", |thread| match thread {
             0 => {
                 (0..self.config.layout.builds).try_for_each(|build| Build::new(self, build).fill())
             }

@@ -27,17 +27,17 @@ impl<S: Arena + Sync> Bench<'_, S> {
         Ok(passes)
     }
 
-    /// Asks for one block after the other; keeps them to the end.
+    /// Allocates blocks one after the other, and holds them to the end.
     fn pass(&self, watch: &Stopwatch<'_, S::World>) -> Pass {
         let before = self.service.counters();
         let (mut latency, mut blocks) = (Tally::new().latency, Vec::new());
         let mut attempts = 0;
-        while attempts < self.config.attempts() && !self.crew.failed() {
+        while attempts < self.config.attempts() && !self.workers.failed() {
             let began = watch.ticks();
             blocks.extend(self.service.alloc_run(Order::LARGE, Mobility::Movable));
             latency.saturating_record(watch.ticks().saturating_sub(began));
             attempts += 1;
-            self.crew.world.sleep(self.config.interval);
+            self.workers.world.sleep(self.config.interval);
         }
         let successes = blocks.len() as u64;
         let counters = [before, self.service.counters()];
@@ -48,18 +48,18 @@ impl<S: Arena + Sync> Bench<'_, S> {
     /// Ends the builds, and deletes their files.
     fn end_builds(&self) {
         self.ending.store(true, Relaxed);
-        while self.running.load(Relaxed) > 0 && !self.crew.failed() {
-            self.crew.world.sleep(self.config.interval);
+        while self.running.load(Relaxed) > 0 && !self.workers.failed() {
+            self.workers.world.sleep(self.config.interval);
         }
         self.service.drop_pages(0..self.config.layout.files());
         self.wait(self.config.interval * PAUSE);
     }
 
-    /// Sleeps, as long as nobody fails.
+    /// Sleeps, unless a thread fails.
     fn wait(&self, time: Duration) {
-        let watch = Stopwatch::start(self.crew.world);
-        while watch.elapsed() < time && !self.crew.failed() {
-            self.crew.world.sleep(self.config.interval);
+        let watch = Stopwatch::start(self.workers.world);
+        while watch.elapsed() < time && !self.workers.failed() {
+            self.workers.world.sleep(self.config.interval);
         }
     }
 }

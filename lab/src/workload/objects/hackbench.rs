@@ -4,8 +4,8 @@
 //! sender:   head (256 bytes) and data (640) ──> queue of a receiver, up to 200 messages
 //! receiver: ──> both freed, on its own CPU
 //! ```
-//! Each queue is a socket: who finds it full, or empty, sleeps. Its contents are the observer's, so
-//! they cost nothing; what sockets cost is part of the work.
+//! Each queue is a socket: a writer sleeps when it is full, a reader when it is empty. Its contents
+//! cost no virtual time; what sockets cost is part of the work.
 
 use super::{Shift, measure};
 use crate::workload::outcome::Outcome;
@@ -98,8 +98,8 @@ pub fn run<S: SlabPages, W: World>(
         world,
     };
     let (tasks, times) = (2 * SIDE * config.groups, (config.warm_up, config.time));
-    Ok(measure((slabs, world), tasks, times, &|_| None, |seat, shift, watch| {
-        let (group, role) = (seat / (2 * SIDE), seat % (2 * SIDE));
+    Ok(measure((slabs, world), tasks, times, &|_| None, |thread, shift, watch| {
+        let (group, role) = (thread / (2 * SIDE), thread % (2 * SIDE));
         match role.checked_sub(SIDE) {
             None => kernel.send(group, shift),
             Some(receiver) => kernel.receive(group * SIDE + receiver, shift, watch),

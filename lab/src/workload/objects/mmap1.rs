@@ -91,16 +91,16 @@ pub fn run<S: SlabPages, W: World>(
         ended: AtomicU64::new(0),
     };
     let times = (config.warm_up, config.time);
-    let home = |seat: usize| Some(home(slabs.platform(), seat));
+    let home = |thread: usize| Some(home(slabs.platform(), thread));
     Ok(measure((slabs, world), config.threads, times, &home, |_, shift, watch| {
         kernel.task(shift, watch)
     }))
 }
 
 /// Task `n` is bound to core `n`, socket by socket; more tasks than cores begin again.
-fn home<P: Cpu>(platform: &P, seat: usize) -> NodeId {
+fn home<P: Cpu>(platform: &P, thread: usize) -> NodeId {
     let cpus = platform.cpus();
-    platform.node_of(CpuId((seat % cpus) as u16))
+    platform.node_of(CpuId((thread % cpus) as u16))
 }
 
 impl<S: SlabPages, W: World> Kernel<'_, S, W> {
@@ -152,7 +152,7 @@ impl<S: SlabPages, W: World> Kernel<'_, S, W> {
         self.slabs.free_deferred(object).expect("it is in use");
     }
 
-    /// The first CPU after the end of a grace period says so; each frees what has expired.
+    /// The first CPU after a grace period marks its end; each CPU frees its expired objects.
     fn tick(&self, now: Nanos) {
         let due = now.0 / self.config.grace.0;
         let ended = self.ended.load(Relaxed);

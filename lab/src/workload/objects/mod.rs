@@ -5,8 +5,8 @@
 //! hackbench: messages, allocated by senders and freed by receivers              hackbench.rs
 //! Shift: threads ── warm-up ── measured ── end; one more looks at the counters in between
 //! ```
-//! Objects are never looked into: the allocator alone is measured, between stretches of work that
-//! stand for all else a system call does. No locks of their own: tasks share flags and counts.
+//! Objects are never accessed: the allocator alone is measured, between periods of work that stand
+//! for the rest of a system call. No locks of their own: tasks share flags and counts.
 
 pub mod hackbench;
 pub mod mmap1;
@@ -35,8 +35,8 @@ struct Seen {
     locks: LockStatistics,
 }
 
-/// Runs `body` on so many threads, and one more that looks on: when the warm-up is over, and when
-/// the time is.
+/// Runs `body` on `threads` threads. One more thread takes the statistics after the warm-up and at
+/// the end.
 fn measure<S: SlabPages, W: World>(
     (slabs, world): (&Slabs<S>, &W),
     threads: usize,
@@ -54,16 +54,16 @@ fn measure<S: SlabPages, W: World>(
         let now = Seen { cpu: world.cpu_use(), locks };
         place.set(now).unwrap_or_else(|_| unreachable!("one looks on"));
     };
-    let seat = |seat: usize| {
-        if seat < threads {
-            return Some(body(seat, shift, &watch));
+    let thread = |thread: usize| {
+        if thread < threads {
+            return Some(body(thread, shift, &watch));
         }
         look(shift.warm, &seen[0]);
         look(shift.end, &seen[1]);
         None
     };
-    let home = |seat: usize| if seat < threads { node(seat) } else { None };
-    let tallies = world.on_threads_of(threads + 1, TASK, &home, &seat);
+    let home = |thread: usize| if thread < threads { node(thread) } else { None };
+    let tallies = world.on_threads_of(threads + 1, TASK, &home, &thread);
     let [before, after] = seen.map(|seen| seen.into_inner().expect("it was looked at"));
     slabs.verify();
     let measured = Measured {

@@ -81,17 +81,18 @@ fn a_thread_stays_in_pages_of_its_own_where_it_has_some() {
     let heap = Heap::new(PAGES, Fault::None);
     let shared = config(THREADS, Pattern::Uniform);
     let config = Config { read_percent: 0, sharing: Sharing::Private, ..shared };
-    let (crew, history) = (Crew::new(&heap, THREADS, 1), History::new(THREADS, PAGES as u64));
-    let bench = Bench { crew, config: &config, history };
-    let worked =
-        bench.crew.measure(&heap, |seat, watch| Worker::new(&bench, seat, watch).work(config.time));
+    let (workers, history) = (Workers::new(&heap, THREADS, 1), History::new(THREADS, PAGES as u64));
+    let bench = Bench { workers, config: &config, history };
+    let worked = bench
+        .workers
+        .measure(&heap, |thread, watch| Worker::new(&bench, thread, watch).work(config.time));
     worked.expect("sound");
     for page in 0..PAGES as u64 {
         let written = (0..WORDS).filter(|word| bench.history.version(page, *word) > 0);
         let mut writers: Vec<_> = written.map(|word| bench.history.lane_of(word)).collect();
         writers.sort_unstable();
         writers.dedup();
-        let owner = (0..THREADS).find(|seat| bench.crew.stretch(*seat).contains(&page));
+        let owner = (0..THREADS).find(|thread| bench.workers.stretch(*thread).contains(&page));
         assert_eq!(writers, owner.into_iter().collect::<Vec<_>>(), "page {page}");
     }
 }

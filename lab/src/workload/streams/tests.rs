@@ -5,10 +5,10 @@ use super::*;
 
 const PAGES: u64 = 64;
 
-fn config(way: Way) -> Config {
+fn config(read_path: ReadPath) -> Config {
     let layout = Layout { devices: 2, device_pages: PAGES / 2, anon_pages: 0, small_pages: 0 };
     let (warm_up, time) = (Duration::ZERO, Duration::from_millis(50));
-    Config { threads: 3, layout, way, span: Span::Filling, warm_up, time, seed: 3 }
+    Config { threads: 3, layout, read_path, span: Span::Filling, warm_up, time, seed: 3 }
 }
 
 /// Files on the heap, written as they must be.
@@ -25,8 +25,8 @@ fn files(fault: Fault) -> Heap {
 
 #[test]
 fn streams_read_their_files_over_and_over() {
-    for way in [Way::Cached, Way::Direct] {
-        let outcome = run(&files(Fault::None), &config(way)).expect("all is as it must be");
+    for read_path in [ReadPath::Cached, ReadPath::Direct] {
+        let outcome = run(&files(Fault::None), &config(read_path)).expect("all is as it must be");
         let passes = outcome.passes.expect("a pass of each");
         let bytes: u64 = passes.iter().map(|pass| pass.bytes).sum();
         assert_eq!(passes.len(), 3);
@@ -37,17 +37,17 @@ fn streams_read_their_files_over_and_over() {
 
 #[test]
 fn files_of_a_device_are_its_pages_once() {
-    let config = Config { threads: 5, ..config(Way::Cached) };
-    let files: Vec<_> = (0..5).map(|seat| file(&config, seat)).collect();
+    let config = Config { threads: 5, ..config(ReadPath::Cached) };
+    let files: Vec<_> = (0..5).map(|thread| file(&config, thread)).collect();
     assert_eq!(files, [0..10, 32..42, 10..21, 42..53, 21..32]);
 }
 
 #[test]
 fn a_page_of_another_place_is_found() {
     let writes = PAGES;
-    for way in [Way::Cached, Way::Direct] {
+    for read_path in [ReadPath::Cached, ReadPath::Direct] {
         let heap = files(Fault::WrongPage { page: 40, instead: 41, after: writes });
-        match run(&heap, &config(way)) {
+        match run(&heap, &config(read_path)) {
             Err(Failure::Mismatch(wrong)) => assert_eq!((wrong.page, wrong.seed), (40, 3)),
             other => panic!("{other:?}"),
         }
@@ -57,5 +57,5 @@ fn a_page_of_another_place_is_found() {
 #[test]
 fn a_page_that_cannot_be_had_ends_the_run() {
     let heap = files(Fault::Denies { page: 9, after: PAGES });
-    assert!(matches!(run(&heap, &config(Way::Cached)), Err(Failure::Denied(_))));
+    assert!(matches!(run(&heap, &config(ReadPath::Cached)), Err(Failure::Denied(_))));
 }

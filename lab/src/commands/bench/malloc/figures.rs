@@ -29,7 +29,7 @@ pub(super) struct AllocatorRun {
     pub(super) paging: Option<Paging>,
 }
 
-/// What a report of `highwater run` says of paging.
+/// The paging figures of a report of `highwater run`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Paging {
     pub(super) major_faults: u64,

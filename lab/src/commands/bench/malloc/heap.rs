@@ -39,7 +39,7 @@ unsafe impl Send for Object {}
 pub(super) enum Look {
     /// Its words are compared.
     Compare,
-    /// Nobody touches it but free.
+    /// It is only freed.
     Skip,
 }
 
@@ -72,7 +72,7 @@ impl Heap {
     /// That of a library.
     ///
     /// # Errors
-    /// Why it cannot be had, in a line.
+    /// Why it is not available, in one line.
     pub(super) fn of(library: &str) -> Result<Heap, String> {
         let name = CString::new(library).map_err(|error| error.to_string())?;
         begin_paging();
@@ -147,7 +147,7 @@ fn pattern(tag: u32, index: usize) -> u64 {
 fn begin_paging() {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, that nobody else has, and its end.
+    // SAFETY: a new mapping, unknown to other code, and its end.
     unsafe {
         let at = libc::mmap(ptr::null_mut(), PAGED, access, flags, -1, 0);
         if at != libc::MAP_FAILED {

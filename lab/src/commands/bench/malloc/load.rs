@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! churn               one thread       replaces objects of its array at random
-//! larson              threads          likewise; then new threads take over each other's arrays
-//! mixed               threads          likewise, 16 bytes to 32 KiB
+//! larson              threads          as churn; then new threads take over each other's arrays
+//! mixed               threads          as churn, 16 bytes to 32 KiB
 //! producer-consumer   pairs            one makes objects, the other frees the oldest
 //! ```
 //! An operation is a malloc and a free. Arrays are filled before the time is taken, so as many
 //! objects as asked are alive throughout. Locks: none but those of the channels of pairs.
 
 use super::heap::{Heap, Look, Object, Wrong};
-use crate::commands::bench::common::{Trouble, size};
+use crate::commands::bench::common::{BenchError, size};
 use clap::{Args, ValueEnum};
 use highwater_units::{Bytes, Prng};
 use procfs::process::Process;
@@ -130,18 +130,18 @@ impl Sizes {
 
 impl LoadArgs {
     /// Carries it out.
-    pub(in crate::commands::bench) fn run(&self) -> Result<LoadFigures, Trouble> {
-        // One that hangs ends with who started it.
+    pub(in crate::commands::bench) fn run(&self) -> Result<LoadFigures, BenchError> {
+        // A load that hangs is killed when its parent ends.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let base_bytes = memory()?.0;
         let began = cpu_time();
         let heap = self.library.as_deref().map_or_else(|| Ok(Heap::own()), Heap::of);
-        let heap = heap.map_err(Trouble::Setup)?;
+        let heap = heap.map_err(BenchError::Setup)?;
         let done = match self.load {
             Load::ProducerConsumer => self.hand_over(&heap),
             Load::Churn | Load::Larson | Load::Mixed => self.replace(&heap),
         };
-        let done = done.map_err(|wrong| Trouble::Run(wrong.to_string()))?;
+        let done = done.map_err(|wrong| BenchError::Run(wrong.to_string()))?;
         let cpu = cpu_time() - began;
         let (_, peak_resident_bytes, major_faults) = memory()?;
         let made = done.operations + self.set.0 / self.sizes().mean();
@@ -285,14 +285,14 @@ impl Worker<'_> {
         for _ in 0..batches {
             let batch = (0..BATCH).map(|_| self.make()).collect::<Result<_, _>>()?;
             if to.send(batch).is_err() {
-                // The consumer has found something wrong, and says so.
+                // The consumer has found wrong contents and reports them.
                 break;
             }
         }
         Ok(())
     }
 
-    /// Keeps as many batches as are to be alive; time is taken once it has them.
+    /// Keeps `kept` batches alive, frees the oldest beyond; the clock starts once it has them.
     fn consume(&mut self, kept: usize, from: &Receiver<Vec<Object>>) -> Result<Done, Wrong> {
         let mut batches = VecDeque::with_capacity(kept + 1);
         let (mut operations, mut began) = (0, None);
@@ -318,14 +318,14 @@ fn cpu_time() -> Duration {
 }
 
 /// Bytes of this process that are resident, and were at most; and its major faults.
-fn memory() -> Result<(u64, u64, u64), Trouble> {
+fn memory() -> Result<(u64, u64, u64), BenchError> {
     let read = || -> procfs::ProcResult<(u64, u64, u64)> {
         let process = Process::myself()?;
         let status = process.status()?;
         let bytes = |kib: Option<u64>| kib.unwrap_or(0) << 10;
         Ok((bytes(status.vmrss), bytes(status.vmhwm), process.stat()?.majflt))
     };
-    read().map_err(|error| Trouble::Setup(format!("/proc/self: {error}")))
+    read().map_err(|error| BenchError::Setup(format!("/proc/self: {error}")))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::figures::{AllocatorRun, MallocFigures};
 use crate::commands::bench::common::name_of;
+use highwater_command::Unit;
 use highwater_command::counted;
-use highwater_lab::report::unit::Unit;
 use highwater_units::Bytes;
 use std::fmt::Write;
 

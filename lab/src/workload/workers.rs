@@ -3,7 +3,7 @@
 //! ```text
 //! stretch 0 | stretch 1 | ...     each thread's pages, where it has some of its own
 //! ```
-//! No lock is held across an access; [`Crew::failure`] is set once and never waited for.
+//! No lock is held across an access; [`Workers::failure`] is set once and never waited for.
 
 use super::content::{Content, Mismatch};
 use super::outcome::{Failure, Measured};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Threads that run one workload on one target.
-pub(super) struct Crew<'a, T, W> {
+pub(super) struct Workers<'a, T, W> {
     pub(super) target: &'a T,
     pub(super) world: &'a W,
     pub(super) threads: usize,
@@ -26,20 +26,20 @@ pub(super) struct Crew<'a, T, W> {
 }
 
 /// The pages of one of `threads` threads: all of them together are the set, once.
-pub(super) fn stretch(pages: u64, seat: usize, threads: usize) -> Range<u64> {
-    let edge = |seat: usize| (u128::from(pages) * seat as u128 / threads as u128) as u64;
-    edge(seat)..edge(seat + 1)
+pub(super) fn stretch(pages: u64, thread: usize, threads: usize) -> Range<u64> {
+    let edge = |thread: usize| (u128::from(pages) * thread as u128 / threads as u128) as u64;
+    edge(thread)..edge(thread + 1)
 }
 
-impl<'a, T: Target, W: World> Crew<'a, T, W> {
+impl<'a, T: Target, W: World> Workers<'a, T, W> {
     /// `threads` threads on the memory of `service`, with the contents of `seed`.
-    pub(super) fn new<S>(service: &'a S, threads: usize, seed: u64) -> Crew<'a, T, W>
+    pub(super) fn new<S>(service: &'a S, threads: usize, seed: u64) -> Workers<'a, T, W>
     where
         S: Service<Target = T, World = W>,
     {
         let (target, world) = (service.target(), service.world());
         let (content, failure) = (Content::new(seed), OnceLock::new());
-        Crew { target, world, threads, content, failure }
+        Workers { target, world, threads, content, failure }
     }
 
     /// Runs `body` on every thread and collects what they return.
@@ -48,7 +48,7 @@ impl<'a, T: Target, W: World> Crew<'a, T, W> {
         role: &str,
         body: impl Fn(usize) -> Result<R, Failure> + Sync,
     ) -> Result<Vec<R>, Failure> {
-        let guarded = |seat| body(seat).map_err(|failure| drop(self.failure.set(failure))).ok();
+        let guarded = |thread| body(thread).map_err(|failure| drop(self.failure.set(failure))).ok();
         let results = self.world.on_threads(self.threads, role, &guarded);
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
@@ -62,8 +62,8 @@ impl<'a, T: Target, W: World> Crew<'a, T, W> {
     }
 
     /// The pages of one thread, where each has its own.
-    pub(super) fn stretch(&self, seat: usize) -> Range<u64> {
-        stretch(self.target.pages(), seat, self.threads)
+    pub(super) fn stretch(&self, thread: usize) -> Range<u64> {
+        stretch(self.target.pages(), thread, self.threads)
     }
 
     /// Calls `each` for the pages of every thread that `part` names; returns the time it took.
@@ -74,16 +74,16 @@ impl<'a, T: Target, W: World> Crew<'a, T, W> {
         each: impl Fn(&mut T::Access<'_>, u64) -> Result<(), Failure> + Sync,
     ) -> Result<Duration, Failure> {
         let watch = Stopwatch::start(self.world);
-        self.on_all_threads(role, |seat| {
+        self.on_all_threads(role, |thread| {
             let mut access = self.target.enter();
-            part(seat).take_while(|_| !self.failed()).try_for_each(|page| each(&mut access, page))
+            part(thread).take_while(|_| !self.failed()).try_for_each(|page| each(&mut access, page))
         })?;
         Ok(watch.elapsed())
     }
 
     /// Writes version 0 of every word of every page.
     pub(super) fn fill(&self) -> Result<Duration, Failure> {
-        self.write_all("fill", |seat| self.stretch(seat))
+        self.write_all("fill", |thread| self.stretch(thread))
     }
 
     /// Writes version 0 of every word of the pages of every thread that `part` names.
@@ -112,7 +112,7 @@ impl<'a, T: Target, W: World> Crew<'a, T, W> {
     {
         let (before, locks_before) = (service.counters(), service.locks());
         let (watch, cpu_before) = (Stopwatch::start(self.world), self.world.cpu_use());
-        let results = self.on_all_threads(TASK, |seat| task(seat, &watch))?;
+        let results = self.on_all_threads(TASK, |thread| task(thread, &watch))?;
         let (run, nanos_per_tick) = (watch.elapsed(), watch.scale());
         let cpu = self.world.cpu_use().since(&cpu_before);
         let (after, locks_after) = (service.counters(), service.locks());
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn stretches_are_the_set_once() {
         for (pages, threads) in [(64, 1), (64, 7), (5, 8), (1 << 31, 512)] {
-            let ends = (0..threads).map(|seat| stretch(pages, seat, threads));
+            let ends = (0..threads).map(|thread| stretch(pages, thread, threads));
             let end = ends.fold(0, |end, stretch| {
                 assert_eq!(stretch.start, end, "{pages} {threads}");
                 stretch.end
