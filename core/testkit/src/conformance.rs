@@ -1,16 +1,16 @@
-//! One suite that every platform passes: what the manager counts on, tried one by one.
+//! The conformance suite for platforms: tests each guarantee that the manager relies on.
 //!
 //! ```text
 //! check -- locks    mutual exclusion, events without lost wake-ups
-//!       |- words    shared words, alone and between threads
-//!       |- profile  phases, what lock statistics show
+//!       |- words    atomic words, within and between threads
+//!       |- profile  phases, lock statistics
 //!       |- time     clocks, CPUs, threads
 //!       |- frames   ranges, contents
-//!       |- pages    map, unmap, what a program changed meanwhile
-//!       \- slots    what was written is read
+//!       |- pages    map, unmap, and concurrent changes by the program
+//!       \- slots    reads return what was written
 //! ```
-//! Blocks by the platform's own means only, so that it runs in virtual time too. The caller sets a
-//! [`Watchdog`](crate::Watchdog): a lost wake-up shows as a test that does not end.
+//! The suite blocks only through the platform's own primitives, so that it also runs in virtual
+//! time. The caller sets a [`Watchdog`](crate::Watchdog), because a lost wake-up hangs the test.
 
 mod frames;
 mod locks;
@@ -23,7 +23,7 @@ mod world;
 
 pub use world::{Mapped, World};
 
-/// Checks everything. `make` makes a new world for each part.
+/// Runs the whole suite. `make` creates a new world for each part.
 pub fn check<W: World>(make: impl Fn() -> W) {
     locks::check(&make().platform());
     words::check(&make().platform());

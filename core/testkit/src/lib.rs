@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! conformance   the contract of `highwater-platform`, method by method
-//! trial         the whole manager under random operations, against a model
-//! seeds, Watchdog   seeds of random tests; an end for tests that hang
-//! skip_or_fail      a test that cannot run on this machine
+//! trial         the whole manager under random operations, checked against a model
+//! seeds, Watchdog   seeds of random tests; a time limit for tests that hang
+//! skip_or_fail      for tests that cannot run on this machine
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,26 +1,27 @@
-//! The trial: the whole manager under random operations of several threads, its contents against a
-//! model. One code for all platforms; like the conformance suite it blocks by the platform's own
-//! means only, so that it runs in virtual time, too.
+//! The trial: the whole manager under random operations of several threads, with all page contents
+//! checked against a model. It runs on all platforms, and blocks only through the platform's own
+//! primitives, so that it also runs in virtual time.
 //!
 //! ```text
-//! run -- work     users: threads that use, drop, move and copy pages, and know what they wrote
-//!     |- rest     kswapd brings the zones back above low
-//!     |- check    every page once more; the file's device itself
-//!     \- empty    everything is given back
+//! run -- work     users: threads that use, drop, move and copy pages, and record what they wrote
+//!     |- rest     kswapd brings the zones back above the low watermark
+//!     |- check    reads every page again, and the file's device
+//!     \- empty    frees everything
 //!
-//! space 0        shared: every thread has words of every page, and knows what it wrote there
-//! space 1        volatile: likewise, and any thread drops any range at any time
-//! spaces 2..     private, one per thread: ranges are dropped and moved about
-//! spaces after   spare, as many: empty, to restore snapshots into
-//! the last       a file's, if the platform has a device for one: its first half is shared; of the
-//!                others every thread has some to itself, writes them back and drops them
-//! or, behind it  of pages of more than one frame, where these are reached by guards
+//! space 0        shared: every thread owns words of every page
+//! space 1        volatile: every thread owns words of every page, and any thread drops any range
+//!                at any time
+//! spaces 2..     private, one per thread: the thread drops and moves ranges
+//! next spaces    spare, one per thread: empty, targets for restored snapshots
+//! next space     a file's, if the platform has a device for one: the first half is shared; in the
+//!                second half each page has an owner, which writes it back and drops it
+//! next space     folios (pages of more than one frame), if the program uses guards
 //! ```
-//! A value is `count << 8 | thread`, with a count that only rises: what was never written there, or
-//! belongs to another page, or to another time, differs.
+//! A value is `count << 8 | thread` with an increasing count, so stale values and values of other
+//! pages are detected.
 //!
-//! Locking: the model is the observer's, so it is made of the standard library's atomics, which a
-//! platform does not see. Its two mutexes are never held across a call of the platform.
+//! Locking: the model uses the standard library's atomics and mutexes, which are invisible to the
+//! platform. Its two mutexes are never held across a call of the platform.
 
 mod check;
 mod folios;
@@ -71,8 +72,8 @@ pub fn run<P: Platform, G: Program<P>>(
     outcome
 }
 
-/// As [`run`], on a platform where the pages do not all fit, and accesses fail for that reason:
-/// contents are right all the same, and each page that is dropped makes room.
+/// Like [`run`], on a platform with too little room for all pages, where accesses fail for that
+/// reason: contents must still be correct, and each dropped page makes room.
 pub fn run_full<P: Platform, G: Program<P>>(
     platform: P,
     program: G,
@@ -81,20 +82,20 @@ pub fn run_full<P: Platform, G: Program<P>>(
     beat: Beat,
 ) -> Outcome {
     assert_eq!(plan.failures, Failures::Allowed, "accesses fail where pages do not fit");
-    // Free slots would not be adjacent, and an allocation of a frame would wait for long.
+    // Free slots would not be adjacent, so an allocation would wait for long.
     let plan = &Plan { folios: FolioPlan::NONE, ..plan.clone() };
     let mut world = work(platform, program, plan, seed, beat);
     rest::check(&world);
     world.manager.stop_kswapd();
     world.manager.verify(&[]);
     let outcome = world.outcome();
-    check::all_by_and_by(&world);
+    check::all_with_little_room(&world);
     check::file(&world);
     check::empty(&world);
     outcome
 }
 
-/// Runs the users, to their end.
+/// Runs all users to completion.
 fn work<P: Platform, G: Program<P>>(
     platform: P,
     program: G,
@@ -117,12 +118,12 @@ fn work<P: Platform, G: Program<P>>(
     };
     let threads: Vec<P::Thread> = (0..plan.threads).map(start).collect();
     threads.into_iter().for_each(Thread::join);
-    let world = Arc::into_inner(world).expect("who has ended holds nothing");
+    let world = Arc::into_inner(world).expect("an ended user holds no reference");
     assert_eq!(world.known().len(), plan.threads, "a user panicked");
     world
 }
 
-/// Reports the user and the seed of a panic.
+/// Reports the user and the seed when a thread panics.
 struct Naming {
     thread: usize,
     seed: u64,
@@ -130,8 +131,8 @@ struct Naming {
 
 impl Drop for Naming {
     fn drop(&mut self) {
-        // Not by a macro, whose output a test harness would keep to itself: the platform may end
-        // the process next.
+        // Not `eprintln!`, whose output a test harness captures: the platform may end the process
+        // next.
         let text = format!("user {} of the trial with seed {} panicked\n", self.thread, self.seed);
         let _ = io::stderr().write_all(text.as_bytes());
     }

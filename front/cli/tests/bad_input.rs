@@ -1,4 +1,4 @@
-//! Refusals: one line on standard error that says what to do, and exit status 2.
+//! Bad input: one line on standard error with the remedy, and exit status 2.
 
 mod common;
 
@@ -12,27 +12,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// User and group number of nobody.
+/// User and group ID of nobody.
 const NOBODY: u32 = 65_534;
 
-/// Runs a command that must be refused. Returns its line.
+/// Runs a command that must be refused. Returns the line on standard error.
 fn refused(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.starts_with("highwater: "), "{told}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("highwater: "), "{errors}");
     assert!(output.stdout.is_empty());
-    told
+    errors
 }
 
-/// Checks that `highwater run` refuses these arguments, with this remedy.
+/// Checks that `highwater run` refuses these arguments and names this remedy.
 fn refuses(args: &[&str], remedy: &str) {
-    let told = refused(highwater().arg("run").args(args));
-    assert!(told.contains(remedy), "{told}");
+    let errors = refused(highwater().arg("run").args(args));
+    assert!(errors.contains(remedy), "{errors}");
 }
 
-/// Checks that the program in `path` is refused, with this remedy.
+/// Checks that `highwater run` refuses the program at `path` and names this remedy.
 fn refuses_program(path: &Path, remedy: &str) {
     refuses(&["--", path.to_str().unwrap()], remedy);
 }
@@ -51,7 +51,7 @@ fn executable(dir: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
     path
 }
 
-/// A copy of a program that every user may run.
+/// A copy of a program that every user can execute.
 fn copy_of(dir: &TempDir, program: &str, name: &str) -> PathBuf {
     executable(dir, name, &std::fs::read(program).unwrap())
 }
@@ -75,14 +75,14 @@ fn run_as_nobody(dir: &TempDir) -> Command {
 
 #[test]
 fn wrong_usage() {
-    let told = refused(highwater().arg("fly"));
-    assert!(told.contains("see 'highwater help'"), "{told}");
+    let errors = refused(highwater().arg("fly"));
+    assert!(errors.contains("see 'highwater help'"), "{errors}");
     refuses(&[], "<PROGRAM>");
     refuses(&["--memry", "1G", "true"], "--memory");
 }
 
 #[test]
-fn budgets_that_make_no_sense() {
+fn invalid_budgets() {
     refuses(&["--memory", "much", "--", "true"], "for example 512M");
     refuses(&["--memory", "", "--", "true"], "for example 512M");
     refuses(&["--memory", "4095K", "--", "true"], "--memory 4 MiB or more");
@@ -98,7 +98,7 @@ fn kswapd_threads_out_of_range() {
 }
 
 #[test]
-fn mappings_of_files_that_cannot_be() {
+fn invalid_file_mappings() {
     for value in ["write", "", "on"] {
         refuses(&["--map-files", value, "--", "true"], "see 'highwater help'");
     }
@@ -106,7 +106,7 @@ fn mappings_of_files_that_cannot_be() {
 }
 
 #[test]
-fn blocks_of_malloc_that_cannot_be() {
+fn invalid_malloc_options() {
     for value in ["small", "", "on"] {
         refuses(&["--malloc", value, "--", "true"], "see 'highwater help'");
     }
@@ -114,7 +114,7 @@ fn blocks_of_malloc_that_cannot_be() {
 }
 
 #[test]
-fn swap_that_cannot_be() {
+fn unusable_swap_devices() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -146,7 +146,7 @@ fn swap_that_cannot_be() {
 }
 
 #[test]
-fn a_swap_directory_of_others() {
+fn swap_directory_without_write_permission() {
     if !is_root("run as another user") {
         return;
     }
@@ -154,13 +154,13 @@ fn a_swap_directory_of_others() {
     let spec = format!("dir:{}:16M", private.path().display());
     for mode in [0o700, 0o755] {
         set_permissions(private.path(), Permissions::from_mode(mode)).unwrap();
-        let told = refused(run_as_nobody(&dir).args(["--swap", &spec, "--", "/bin/true"]));
-        assert!(told.contains("name a directory you may write to"), "{told}");
+        let errors = refused(run_as_nobody(&dir).args(["--swap", &spec, "--", "/bin/true"]));
+        assert!(errors.contains("name a directory you may write to"), "{errors}");
     }
 }
 
 #[test]
-fn programs_that_are_none() {
+fn files_that_are_not_programs() {
     let dir = tempfile::tempdir().unwrap();
     refuses(&["--", "no-such-program"], "install it, or give its path");
     refuses(&["--", "/nonexistent/program"], "check the path");
@@ -175,7 +175,7 @@ fn programs_that_are_none() {
 }
 
 #[test]
-fn a_static_program_and_a_script_for_it() {
+fn static_program_and_script_with_static_interpreter() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("static");
     compile("int main(void) { return 0; }\n", &program, &["-static"]);
@@ -184,7 +184,7 @@ fn a_static_program_and_a_script_for_it() {
     refuses_program(&script, "link it dynamically");
 }
 
-/// The machine number of an ELF file for this computer.
+/// The ELF machine number of this computer.
 const HOST_MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 const RISC_V: u16 = 243;
 
@@ -227,7 +227,7 @@ fn elf32() -> Vec<u8> {
 }
 
 #[test]
-fn programs_for_something_else() {
+fn programs_for_other_machines() {
     let dir = tempfile::tempdir().unwrap();
     let foreign = elf64(RISC_V, "/lib/ld-linux-riscv64-lp64d.so.1");
     let musl = elf64(HOST_MACHINE, "/lib/ld-musl-x86_64.so.1");
@@ -242,11 +242,11 @@ fn programs_that_raise_privileges() {
         return;
     }
     let dir = open_dir();
-    for (name, mode, told) in [("user", 0o4755, "set-user-ID"), ("group", 0o2755, "set-group-ID")] {
+    for (name, mode, kind) in [("user", 0o4755, "set-user-ID"), ("group", 0o2755, "set-group-ID")] {
         let path = copy_of(&dir, "/bin/true", name);
         chown(&path, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
         set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        refuses_program(&path, told);
+        refuses_program(&path, kind);
         refuses_program(&path, "run a copy");
     }
     let path = copy_of(&dir, "/bin/true", "capable");
@@ -256,8 +256,8 @@ fn programs_that_raise_privileges() {
     if let Err(error) = setxattr(&path, "security.capability", &value, XattrFlags::empty()) {
         return skip_or_fail(format_args!("no file capabilities here: {error}"));
     }
-    let told = refused(run_as_nobody(&dir).arg("--").arg(&path));
-    assert!(told.contains("file capabilities") && told.contains("run a copy"), "{told}");
+    let errors = refused(run_as_nobody(&dir).arg("--").arg(&path));
+    assert!(errors.contains("file capabilities") && errors.contains("run a copy"), "{errors}");
 }
 
 #[test]
@@ -270,14 +270,14 @@ fn userfaultfd_not_permitted() {
         return skip_or_fail("every user may use userfaultfd here, or none");
     }
     let dir = open_dir();
-    let told = refused(run_as_nobody(&dir).args(["--", "/bin/true"]));
+    let errors = refused(run_as_nobody(&dir).args(["--", "/bin/true"]));
     for remedy in ["run as root", "vm.unprivileged_userfaultfd=1", "/dev/userfaultfd", "seccomp"] {
-        assert!(told.contains(remedy), "{told}");
+        assert!(errors.contains(remedy), "{errors}");
     }
 }
 
 #[test]
-fn limits_of_the_shell() {
+fn address_space_limit_of_the_shell() {
     let dir = tempfile::tempdir().unwrap();
     if !can_run(&idle_library(dir.path())) {
         return;
@@ -285,20 +285,20 @@ fn limits_of_the_shell() {
     let script = format!("ulimit -v 8000000; exec {} run true", env!("CARGO_BIN_EXE_highwater"));
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).env("HIGHWATER_PRELOAD", idle_library(dir.path()));
-    let told = refused(&mut shell);
-    assert!(told.contains("ulimit -v unlimited"), "{told}");
+    let errors = refused(&mut shell);
+    assert!(errors.contains("ulimit -v unlimited"), "{errors}");
 }
 
 #[test]
-fn a_library_that_is_missing() {
+fn missing_preload_library() {
     for library in ["/nonexistent/lib.so", "/tmp"] {
-        let told = refused(highwater().args(["run", "true"]).env("HIGHWATER_PRELOAD", library));
-        assert!(told.contains("set HIGHWATER_PRELOAD"), "{told}");
+        let errors = refused(highwater().args(["run", "true"]).env("HIGHWATER_PRELOAD", library));
+        assert!(errors.contains("set HIGHWATER_PRELOAD"), "{errors}");
     }
 }
 
 #[test]
-fn a_report_that_cannot_be_written() {
+fn unwritable_report() {
     let dir = tempfile::tempdir().unwrap();
     let library = idle_library(dir.path());
     if !can_run(&library) {
@@ -306,6 +306,6 @@ fn a_report_that_cannot_be_written() {
     }
     let mut command = highwater();
     command.env("HIGHWATER_PRELOAD", library);
-    let told = refused(command.args(["run", "--report", "/nonexistent/r.json", "--", "true"]));
-    assert!(told.contains("name a file"), "{told}");
+    let errors = refused(command.args(["run", "--report", "/nonexistent/r.json", "--", "true"]));
+    assert!(errors.contains("name a file"), "{errors}");
 }

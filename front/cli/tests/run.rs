@@ -24,24 +24,24 @@ fn run(args: &[&str]) -> Option<Output> {
 }
 
 #[test]
-fn status_and_output_are_the_programs_own() {
+fn status_and_output_are_those_of_the_program() {
     for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
         let Some(output) = run(&["--", "sh", "-c", &format!("echo out; {script}")]) else { return };
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(status), &b"out\n"[..]));
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.contains("no process had memory to page"), "{told}");
-        assert_eq!(told.lines().count(), 1);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.contains("no process had memory to page"), "{errors}");
+        assert_eq!(errors.lines().count(), 1);
     }
 }
 
 #[test]
-fn arguments_need_no_separator_and_keep_their_dashes() {
+fn program_arguments_need_no_separator() {
     let Some(output) = run(&["--quiet", "printf", "%s|", "--memory", "-x"]) else { return };
     assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"--memory|-x|"[..], &b""[..]));
 }
 
 #[test]
-fn the_program_learns_its_settings_and_nothing_stays() {
+fn the_program_receives_its_settings_and_no_files_remain() {
     let script = "echo $HIGHWATER_MEMORY $HIGHWATER_SWAP $HIGHWATER_KSWAPD $HIGHWATER_MAPPING; \
         stat -c %a $HIGHWATER_RUN_DIR; echo $HIGHWATER_RUN_DIR; echo $LD_PRELOAD; kill -9 $$";
     let args = ["--memory", "64M", "--swap", "ram:128M", "--kswapd", "2", "--mapping", "copy"];
@@ -57,7 +57,7 @@ fn the_program_learns_its_settings_and_nothing_stays() {
 }
 
 #[test]
-fn signals_to_end_reach_the_program() {
+fn sigterm_reaches_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done";
     let Some(mut command) = command(&dir, &["--quiet", "sh", "-c", script]) else { return };
@@ -65,7 +65,7 @@ fn signals_to_end_reach_the_program() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    // The program gets the keyboard's signal from the terminal: here it must not end the run.
+    // The terminal sends SIGINT to the program directly; a SIGINT to the run must not end it.
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\n", Some(9)));

@@ -1,5 +1,6 @@
-//! Signals to a run, and its end: by SIGTERM, by SIGKILL, with processes that go on, from a
-//! terminal, and without standard error. With a preload library that does nothing, and real shells.
+//! Signals to a run, and its end: by SIGTERM, by SIGKILL, with processes that keep running, on a
+//! terminal, and with a full standard error. Uses real shells and a preload library that does
+//! nothing.
 
 mod common;
 
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
-/// Time limit for what happens at once.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for events that should happen at once.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// `highwater run` with `args`; `None` if this machine cannot run it.
 fn command(dir: &TempDir, args: &[&str]) -> Option<Command> {
@@ -39,7 +40,7 @@ fn pid(number: i32) -> Pid {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not so: {what}");
+        assert!(start.elapsed() < TIME_LIMIT, "not so: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -72,7 +73,7 @@ impl Talk {
         line.trim_end().to_owned()
     }
 
-    /// The number after a word.
+    /// Reads a line with this word and a number. Returns the number.
     fn number(&mut self, word: &str) -> i32 {
         let line = self.line();
         line.strip_prefix(word).unwrap_or_else(|| panic!("{line}")).trim().parse().unwrap()
@@ -82,7 +83,7 @@ impl Talk {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
@@ -93,9 +94,9 @@ impl Talk {
 }
 
 #[test]
-fn a_signal_to_end_reaches_what_the_program_has_started_once() {
+fn sigterm_reaches_each_process_of_the_group_once() {
     let dir = tempfile::tempdir().unwrap();
-    // The shell waits for its child, and runs its trap after that.
+    // The shell runs its trap after its child has ended.
     let script = format!("trap 'echo shell' TERM; {}; exit 4", counts());
     let Some(command) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
     let mut talk = Talk::start(command);
@@ -104,18 +105,17 @@ fn a_signal_to_end_reaches_what_the_program_has_started_once() {
         talk.signal(Signal::TERM);
         assert_eq!(talk.line(), format!("TERM {count}"));
     }
-    // Messages are for the program alone: the shell has no handler, but its child has.
-    talk.say("end");
+    // The child ends first, then the shell's trap runs.
+    talk.send("end");
     assert_eq!(talk.line(), "done TERM 3");
     assert_eq!(talk.line(), "shell");
     assert_eq!(talk.end().status.code(), Some(4));
 }
 
 #[test]
-fn other_groups_and_other_signals_are_the_programs_own() {
+fn other_groups_and_signals_are_left_to_the_program() {
     let dir = tempfile::tempdir().unwrap();
-    // In a session of its own, no signal of a terminal would reach the child. It reads the shell's
-    // stdin.
+    // In its own session, the child receives no signals of a terminal. It reads the shell's stdin.
     let script = format!(
         "trap 'echo hup' HUP; trap 'echo term' TERM; exec 3<&0; \
         setsid -w {} <&3 & while ! wait $!; do :; done; exit 6",
@@ -128,14 +128,14 @@ fn other_groups_and_other_signals_are_the_programs_own() {
     assert_eq!(talk.line(), "hup");
     talk.signal(Signal::TERM);
     assert_eq!(talk.line(), "term");
-    talk.say("end");
+    talk.send("end");
     assert_eq!(talk.line(), "done");
     assert_eq!(talk.end().status.code(), Some(6));
 }
 
 /// Some daemons start their children with SIGCHLD ignored, so that they need not wait for them.
 #[test]
-fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
+fn a_caller_that_ignores_sigchld_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let ignores = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
         os.execv(sys.argv[1], sys.argv[1:])";
@@ -149,9 +149,9 @@ fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("SIG_IGN"), "the program's own");
 }
 
-/// A shell's children end with it.
+/// The children of a shell end with it.
 #[test]
-fn a_script_that_is_ended_leaves_nobody_behind() {
+fn a_terminated_script_leaves_no_processes() {
     let dir = tempfile::tempdir().unwrap();
     let script = "sh -c 'echo ready $$; exec sleep 1000 <&- >&- 2>&-'; echo after";
     let Some(command) = command(&dir, &["sh", "-c", script]) else { return };
@@ -161,12 +161,12 @@ fn a_script_that_is_ended_leaves_nobody_behind() {
     let output = talk.end();
     assert_eq!(output.status.code(), Some(143));
     wait_until("the shell's child has ended", || has_ended(inner));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(!told.contains("still running"), "{told}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!errors.contains("still running"), "{errors}");
 }
 
 #[test]
-fn what_still_runs_at_the_end_is_said() {
+fn processes_still_running_at_the_end_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     for quiet in [false, true] {
         let script = "sleep 1000 <&- >&- 2>&- & echo ready $!; exit 5";
@@ -175,17 +175,17 @@ fn what_still_runs_at_the_end_is_said() {
         let mut talk = Talk::start(command);
         let sleeper = talk.number("ready");
         let output = talk.end();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
         assert!(!has_ended(sleeper), "it lives on");
         kill_process(pid(sleeper), Signal::KILL).unwrap();
         assert_eq!(output.status.code(), Some(5));
         let expected = format!("highwater: still running: sleep ({sleeper})");
-        assert_eq!(told.lines().any(|line| line == expected), !quiet, "{told}");
+        assert_eq!(errors.lines().any(|line| line == expected), !quiet, "{errors}");
     }
 }
 
 #[test]
-fn orphans_are_reaped_and_the_programs_usage_is_its_own() {
+fn orphans_are_reaped_and_not_counted_as_the_programs_usage() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.json");
     let script = "for i in 1 2 3 4 5 6 7 8; do (true &); done; \
@@ -198,7 +198,7 @@ fn orphans_are_reaped_and_the_programs_usage_is_its_own() {
         let children = all_processes().unwrap().flatten().filter_map(|it| it.stat().ok());
         children.filter(|it| it.ppid == run).all(|it| it.pid == program)
     });
-    talk.say("end");
+    talk.send("end");
     assert_eq!(talk.end().status.code(), Some(0));
     let text = std::fs::read_to_string(&report).unwrap();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -206,9 +206,9 @@ fn orphans_are_reaped_and_the_programs_usage_is_its_own() {
     assert!((1 << 18..64 << 20).contains(&resident), "{resident}");
 }
 
-/// SIGKILL of the run kills the program, as without Highwater; the next run removes the directory.
+/// SIGKILL of the run also kills the program; the next run removes its directory.
 #[test]
-fn a_killed_run_takes_the_program_along_and_leaves_no_litter() {
+fn killing_the_run_kills_the_program_and_its_directory_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo ready $$; echo $HIGHWATER_RUN_DIR; exec sleep 1000";
     let Some(killed) = command(&dir, &["sh", "-c", script]) else { return };
@@ -217,17 +217,17 @@ fn a_killed_run_takes_the_program_along_and_leaves_no_litter() {
     talk.signal(Signal::KILL);
     talk.end();
     wait_until("the program has ended", || has_ended(program));
-    // Unless another test's run has removed it.
+    // Fails if another test's run has removed the directory.
     std::fs::write(run_dir.join("1.0"), "").ok();
     let mut talk = Talk::start(command(&dir, &["--quiet", "cat"]).unwrap());
-    talk.say("hello");
+    talk.send("hello");
     assert_eq!(talk.line(), "hello");
     wait_until("the directory is removed", || !run_dir.exists());
     assert_eq!(talk.end().status.code(), Some(0));
 }
 
 #[test]
-fn the_keyboard_and_job_control_are_the_programs() {
+fn the_program_has_the_keyboard_and_job_control() {
     let dir = tempfile::tempdir().unwrap();
     let Some(run) = command(&dir, &["--quiet", "python3"]) else { return };
     let mut command = Command::new("python3");
@@ -235,8 +235,8 @@ fn the_keyboard_and_job_control_are_the_programs() {
     command.arg(format!("{SOURCES}/counts.py")).stdin(Stdio::null());
     command.env("HIGHWATER_PRELOAD", dir.path().join("libidle.so")).env("TERM", "dumb");
     let output = command.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(&output.stdout[..], b"all as on any terminal\n", "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(&output.stdout[..], b"all as on any terminal\n", "{errors}");
 }
 
 fn full() -> Stdio {
@@ -244,7 +244,7 @@ fn full() -> Stdio {
 }
 
 #[test]
-fn a_full_standard_error_changes_nothing() {
+fn a_full_standard_error_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let table: [(&[&str], i32); 4] = [
         (&["--progress", "sh", "-c", "exit 7"], 7),
@@ -260,19 +260,19 @@ fn a_full_standard_error_changes_nothing() {
 }
 
 #[test]
-fn a_result_that_cannot_be_printed_is_no_success() {
+fn failing_to_print_the_result_is_an_error() {
     for args in [&["doctor"][..], &["--help"], &["--version"]] {
         let output = highwater().args(args).stdout(full()).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
         assert!([Some(1), Some(2)].contains(&output.status.code()), "{args:?}: {}", output.status);
-        assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
-        assert!(told.starts_with("highwater: "), "{args:?}: {told}");
+        assert_eq!(errors.lines().count(), 1, "{args:?}: {errors}");
+        assert!(errors.starts_with("highwater: "), "{args:?}: {errors}");
     }
 }
 
 /// `highwater doctor | head -1`: the reader closes the pipe early.
 #[test]
-fn a_reader_that_is_gone_is_no_trouble() {
+fn a_closed_pipe_is_no_error() {
     let mut command = highwater();
     command.arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

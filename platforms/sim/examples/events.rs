@@ -13,16 +13,16 @@ use std::time::Instant;
 const MACHINE: &str = include_str!("../../../lab/machines/spr-112c-224t.toml");
 const DISKS: &str = include_str!("../../../lab/machines/xeon-48c-2-optane.toml");
 
-/// A kind of event, made again and again by one of many threads.
+/// A load: many threads cause one kind of event repeatedly.
 type Load = fn(&Vm, &Sim, usize);
 
-/// Half of the CPUs share a lock each four; all meet at one every tenth time.
+/// Every four threads share a lock; every tenth time all of them use one common lock.
 fn locks(vm: &Vm, sim: &Sim, threads: usize) {
     let lock = || sim.new_lock(LockClass::TEST, 0u64);
     let (common, own): (_, Vec<_>) = (lock(), (0..threads.div_ceil(4)).map(|_| lock()).collect());
-    vm.scope(threads, "user", &|seat| {
+    vm.scope(threads, "user", &|thread| {
         for round in 0..400_000 / threads {
-            let lock = if round % 10 == 0 { &common } else { &own[seat / 4] };
+            let lock = if round % 10 == 0 { &common } else { &own[thread / 4] };
             let mut held = lock.lock();
             held.visits(1);
             *held += 1;
@@ -34,19 +34,19 @@ fn locks(vm: &Vm, sim: &Sim, threads: usize) {
 
 fn words(vm: &Vm, _: &Sim, threads: usize) {
     let words: Vec<_> = (0..threads.div_ceil(4)).map(|_| SimAtomic::<u64>::new(0)).collect();
-    vm.scope(threads, "user", &|seat| {
+    vm.scope(threads, "user", &|thread| {
         for _ in 0..1_000_000 / threads {
-            words[seat / 4].fetch_add(1, Relaxed);
+            words[thread / 4].fetch_add(1, Relaxed);
             vm.work(Nanos(200));
         }
     });
 }
 
 fn transfers(vm: &Vm, sim: &Sim, threads: usize) {
-    let io = |seat: usize| Io::new(seat as u32, FrameList::one(Pfn(seat as u32)));
+    let io = |thread: usize| Io::new(thread as u32, FrameList::one(Pfn(thread as u32)));
     sim.write(0, &mut (0..threads).map(io).collect::<Vec<_>>());
-    vm.scope(threads, "reader", &|seat| {
-        (0..200_000 / threads).for_each(|_| sim.read(0, &mut [io(seat)]));
+    vm.scope(threads, "reader", &|thread| {
+        (0..200_000 / threads).for_each(|_| sim.read(0, &mut [io(thread)]));
     });
 }
 

@@ -145,10 +145,10 @@ impl Vm {
         let results: Vec<Cell<Option<R>>> = (0..threads).map(|_| Cell::new(None)).collect();
         let count =
             Rc::new(Countdown { left: Cell::new(threads), ended: SimEvent::new(&self.home) });
-        for (seat, place) in results.iter().enumerate() {
+        for (thread, place) in results.iter().enumerate() {
             let count = count.clone();
             let whole: Box<dyn FnOnce() + '_> = Box::new(move || {
-                place.set(Some(body(seat)));
+                place.set(Some(body(thread)));
                 count.down();
             });
             // SAFETY: the task borrows `body` and `place`, and does not use them after it has
@@ -157,7 +157,7 @@ impl Vm {
             let whole = unsafe {
                 std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(whole)
             };
-            self.engine().spawn(role, node(seat), whole);
+            self.engine().spawn(role, node(thread), whole);
         }
         count.wait();
         results.into_iter().map(|place| place.into_inner().expect("all have returned")).collect()

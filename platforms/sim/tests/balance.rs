@@ -1,4 +1,4 @@
-//! Anonymous pages against files' pages: whose are evicted, counted.
+//! The balance of reclaim between anonymous and file pages, by counters.
 
 use crate::common::{device, machine, setup};
 use highwater_mm::config::history::{History, ReclaimHistory};
@@ -15,7 +15,7 @@ const PAGES: u64 = 16 * FRAMES as u64;
 const ANON: SpaceId = SpaceId(0);
 const FILE: SpaceId = SpaceId(1);
 
-/// A manager with an anonymous space and a file's.
+/// A manager with an anonymous space and a file space.
 struct World(Manager<Sim>);
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
         World(manager)
     }
 
-    /// Writes a page of the anonymous space, reads one of the file's.
+    /// Writes a page of the anonymous space, or reads a page of the file.
     fn touch(&self, space: SpaceId, page: u64) {
         if space == FILE {
             return self.look(space, page);
@@ -40,7 +40,7 @@ impl World {
         self.0.platform().store(pin.pfn(), 3, page + 1);
     }
 
-    /// Reads a page: a word that was written, or that of a file of zeros.
+    /// Reads and checks a page: the written word, or zero in the file.
     fn look(&self, space: SpaceId, page: u64) {
         let pin = self.0.pin(space, Vpn(page), Access::Read).expect("room for all");
         let expected = if space == FILE { 0 } else { page + 1 };
@@ -51,7 +51,7 @@ impl World {
         pages.for_each(|page| self.touch(space, page));
     }
 
-    /// How much a counter grows while `act` acts.
+    /// How much each counter grows during `act`.
     fn grows<const N: usize>(&self, counters: [Counter; N], act: impl FnOnce()) -> [u64; N] {
         let before = self.0.statistics();
         act();
@@ -60,7 +60,7 @@ impl World {
     }
 }
 
-/// Runs `main` in a world of either kind, then checks everything.
+/// Runs `main` with each way of detecting accesses, then verifies the manager.
 fn run<R: 'static>(config: &Config, main: impl Fn(&World) -> R + Copy + 'static) -> [R; 2] {
     [Recency::AccessedBit, Recency::Unmapping].map(|recency| {
         let config = config.clone();
@@ -78,8 +78,8 @@ fn run<R: 'static>(config: &Config, main: impl Fn(&World) -> R + Copy + 'static)
 const STEALS: [Counter; 2] = [Counter::PgStealAnon, Counter::PgStealFile];
 
 #[test]
-fn swappiness_says_whose_pages_go() {
-    // Half of memory is anonymous, idle; then a file is read, of pages used twice.
+fn swappiness_determines_which_pages_are_evicted() {
+    // Half of memory is idle and anonymous; then every page of a file is read twice.
     let steals = |swappiness| {
         run(&Config { swappiness, ..Config::default() }, |world| {
             world.pass(ANON, 0..1000);
@@ -101,11 +101,11 @@ fn swappiness_says_whose_pages_go() {
 }
 
 #[test]
-fn refaults_move_the_pressure() {
-    // One kind is used again and again, and would find room if the other, which is idle, went; but
-    // swappiness spares that. What is read again costs its kind, and so the idle one goes sooner.
+fn refaults_shift_reclaim_to_the_idle_kind() {
+    // One kind is in constant use and would fit if the other, idle one were evicted, but swappiness
+    // protects the idle one. The cost of refaults shifts reclaim to the idle kind.
     let reads = |used: SpaceId, idle: SpaceId, swappiness, shadows| {
-        // What is read ahead would be counted, too.
+        // No readahead: its reads would be counted too.
         let reclaim = ReclaimHistory { shadows, ..ReclaimHistory::default() };
         let history = History { reclaim, ..History::default() };
         let config = Config { history, swappiness, file_readahead: 0, ..Config::default() };
@@ -114,7 +114,7 @@ fn refaults_move_the_pressure() {
             (0..2).for_each(|_| world.pass(idle, 0..1000));
             let [file, anon] = world.grows([Counter::PgFileIn, Counter::PswpIn], || {
                 for index in 0..40 * 1601 {
-                    // Every third, so that no stream is seen; twice, so that it is used.
+                    // Every third page, so that no stream is detected; twice, to reference it.
                     (0..2).for_each(|_| world.look(used, index * 3 % 1601));
                 }
             });
@@ -130,7 +130,7 @@ fn refaults_move_the_pressure() {
 }
 
 #[test]
-fn what_is_read_once_does_not_push_out_what_is_used() {
+fn pages_read_once_do_not_evict_the_working_set() {
     let counted = run(&Config::default(), |world| {
         for _ in 0..3 {
             world.pass(FILE, 0..500);
@@ -145,8 +145,8 @@ fn what_is_read_once_does_not_push_out_what_is_used() {
             }
         })
     });
-    // With an accessed bit a page is looked at once; where unmapping asks, it is unmapped, and goes
-    // the next time.
+    // With accessed bits a page is scanned once. With unmapping, the first scan unmaps it, and the
+    // second evicts it.
     for ([read, scanned, freed], scans) in counted.into_iter().zip([1, 2]) {
         assert!(read < 20_200, "of the 500 that are used, {} were read again", read - 20_000);
         assert!(scanned * 10 <= freed * (10 * scans + 1), "{scanned} scanned, {freed} freed");

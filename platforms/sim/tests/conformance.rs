@@ -1,4 +1,4 @@
-//! The suite for all platforms, under every policy and both ways to notice accesses.
+//! The conformance suite, under every policy and with both ways of detecting accesses.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_platform::Recency;
@@ -40,13 +40,13 @@ fn conforms(policy: Policy, recency: Recency) {
 }
 
 #[test]
-fn conforms_in_the_order_of_time() {
+fn conforms_in_time_order() {
     conforms(Policy::SmallestClock, Recency::AccessedBit);
     conforms(Policy::SmallestClock, Recency::Unmapping);
 }
 
 #[test]
-fn conforms_in_any_order() {
+fn conforms_in_random_order() {
     conforms(Policy::Random { period: 1 }, Recency::AccessedBit);
     conforms(Policy::Random { period: 20 }, Recency::Unmapping);
     conforms(Policy::RoundRobin { quantum: 3 }, Recency::Unmapping);

@@ -1,4 +1,4 @@
-//! Several swap devices: which of them fill, and how far.
+//! Several swap devices: the order in which they fill.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::history::{DeviceLock, History, SwapHistory};
@@ -10,7 +10,7 @@ use highwater_units::{CpuId, Pfn, Vpn};
 
 /// Slots of each device.
 const SLOTS: u32 = 16_384;
-/// And where there must be many turns: each CPU may be a turn of 512 ahead with one device.
+/// For tests with many rotations: each CPU may use one device for 512 slots more than the other.
 const MANY_SLOTS: u32 = 8 * SLOTS;
 /// Frames of each of two nodes.
 const FRAMES: u32 = 2048;
@@ -30,12 +30,12 @@ fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapHistory) -> Mana
     .expect("virtual threads abound")
 }
 
-/// Slots used of each device.
+/// Used slots of each device.
 fn used(manager: &Manager<Sim>) -> Vec<u64> {
     manager.inspect().swap.usage_by_device().into_iter().map(|(used, _)| used).collect()
 }
 
-/// Writes `pages` pages by threads on all CPUs, each a part in order; slots then used.
+/// Writes `pages` pages by threads on all CPUs, each a part in order. Returns the used slots.
 fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapHistory, pages: u64) -> Vec<u64> {
     let main = move |vm: &Vm| {
         let mut manager = manager(vm, &specs, slots, swap);
@@ -55,7 +55,7 @@ fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapHistory, pages: u64) ->
     simulate(setup(machine(2, 4), 5), main).expect("comes to its end").result
 }
 
-/// The defaults, and slots as kernels of old had them.
+/// The default settings, and the slot allocation of earlier kernels.
 fn settings() -> [SwapHistory; 3] {
     let default = SwapHistory::default();
     let whole = SwapHistory { device_lock: DeviceLock::Whole, ..default };
@@ -63,7 +63,7 @@ fn settings() -> [SwapHistory; 3] {
 }
 
 #[test]
-fn equal_devices_fill_at_the_same_rate() {
+fn devices_of_equal_priority_fill_at_the_same_rate() {
     for (swap, seek) in settings().into_iter().flat_map(|swap| [(swap, 0), (swap, 4000)]) {
         let found = written(vec![spec(0, 0, seek), spec(0, 0, seek)], MANY_SLOTS, swap, 192_000);
         let [least, most] = [found.iter().min(), found.iter().max()].map(|used| used.copied());
@@ -74,7 +74,7 @@ fn equal_devices_fill_at_the_same_rate() {
 }
 
 #[test]
-fn a_higher_priority_is_full_before_a_lower_one_is_used() {
+fn a_device_of_higher_priority_fills_first() {
     for swap in settings() {
         let specs = || vec![spec(0, 1, 0), spec(1, 7, 0)];
         let few = written(specs(), SLOTS, swap, 12_000);
@@ -85,7 +85,7 @@ fn a_higher_priority_is_full_before_a_lower_one_is_used() {
 }
 
 #[test]
-fn among_equal_devices_the_near_one_is_full_first() {
+fn among_devices_of_equal_priority_the_local_one_fills_first() {
     for swap in settings() {
         let main = move |vm: &Vm| {
             let manager = manager(vm, &[spec(0, 3, 0), spec(1, 3, 0)], SLOTS, swap);
@@ -93,7 +93,7 @@ fn among_equal_devices_the_near_one_is_full_first() {
                 let found = manager.inspect().swap.alloc(CpuId(cpu), &[Pfn(0)]);
                 assert_eq!(found.expect("room").0.device, near, "CPU {cpu}");
             }
-            // What is parked for CPUs counts as free.
+            // Slots in per-CPU caches count as free.
             let swap = &manager.inspect().swap;
             let taken = (0..SLOTS).map_while(|_| swap.alloc(CpuId(1), &[Pfn(0)]));
             let near = taken.take_while(|(slot, _)| slot.device == 0).count();

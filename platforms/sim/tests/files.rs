@@ -1,4 +1,4 @@
-//! Spaces over files: what is read, dropped and written, and when; counted.
+//! Spaces over files: reads, drops and writeback, by counters.
 
 use crate::common::{device, machine, setup};
 use highwater_mm::inspect::Page;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const FRAMES: u32 = 512;
 const PAGES: u64 = 4 * FRAMES as u64;
-/// The device of the file; before it, one to swap to.
+/// The file's device; device 0 is for swap.
 const FILE: u8 = 1;
 
 /// A manager with one space over a file, and the faults that its platform injects.
@@ -53,7 +53,7 @@ impl World {
         self.manager.platform().store(pin.pfn(), 7, value);
     }
 
-    /// What the device holds.
+    /// The first word of a page on the device.
     fn on_device(&self, page: u64) -> u64 {
         let (machine, platform) = (self.manager.inspect(), self.manager.platform());
         let frame = frames(machine, 1).expect("a frame");
@@ -74,12 +74,12 @@ impl World {
     }
 }
 
-/// Runs `main` with a world, without a flusher but for what expires, then checks everything.
+/// Runs `main` with a flusher that writes only expired pages, then verifies the manager.
 fn run(main: impl Fn(&World) + Copy + 'static) {
     run_flushing([100; 2], move |_, world| main(world));
 }
 
-/// Runs `main` with these dirty ratios, in percent.
+/// Runs `main` with these dirty ratios, in percent, then verifies the manager.
 fn run_flushing(dirty_ratios: [u32; 2], main: impl Fn(&Vm, &World) + Copy + 'static) {
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
         let whole = move |vm: &Vm| {
@@ -93,7 +93,7 @@ fn run_flushing(dirty_ratios: [u32; 2], main: impl Fn(&Vm, &World) + Copy + 'sta
 }
 
 #[test]
-fn unchanged_pages_are_dropped_and_read_again() {
+fn clean_pages_are_dropped_and_read_again() {
     run(|world| {
         for _ in 0..2 {
             (0..PAGES).for_each(|page| assert_eq!(world.load(page), Ok(0)));
@@ -108,7 +108,7 @@ fn unchanged_pages_are_dropped_and_read_again() {
 }
 
 #[test]
-fn reclaim_writes_changed_pages_to_their_places() {
+fn reclaim_writes_dirty_pages_to_the_file() {
     run(|world| {
         (0..PAGES).for_each(|page| world.store(page, page + 1));
         (0..PAGES).for_each(|page| assert_eq!(world.load(page), Ok(page + 1)));
@@ -120,7 +120,7 @@ fn reclaim_writes_changed_pages_to_their_places() {
 }
 
 #[test]
-fn write_back_makes_the_device_equal_to_memory() {
+fn writeback_makes_the_device_equal_to_memory() {
     run(|world| {
         (0..100).for_each(|page| world.store(page, page + 1));
         assert_eq!((world.on_device(3), world.on_device(50)), (0, 0));
@@ -132,7 +132,7 @@ fn write_back_makes_the_device_equal_to_memory() {
         world.store(40, 9);
         assert_eq!(world.write_back(0, PAGES), Ok(()));
         assert_eq!((world.on_device(40), world.on_device(50)), (9, 51));
-        // A stream's window is made writable whole.
+        // A fault in a stream makes its whole window writable.
         let written = world.count(Counter::PgFileOut);
         assert!((101..=116).contains(&written), "{written} pages were written");
         let read = world.count(Counter::PgFileIn);
@@ -142,7 +142,7 @@ fn write_back_makes_the_device_equal_to_memory() {
 }
 
 #[test]
-fn what_was_dropped_reads_as_the_device_has_it() {
+fn dropped_pages_are_read_from_the_device() {
     run(|world| {
         (0..20).for_each(|page| world.store(page, 1));
         assert_eq!(world.write_back(0, 20), Ok(()));
@@ -156,12 +156,12 @@ fn what_was_dropped_reads_as_the_device_has_it() {
 }
 
 #[test]
-fn what_cannot_be_written_stays() {
+fn dirty_pages_stay_if_writeback_fails() {
     run(|world| {
         (0..64).for_each(|page| world.store(page, page + 1));
         world.injected_faults.writes.store(1000, Relaxed);
         assert!(matches!(world.write_back(0, 64), Err(FaultError::Write(_))));
-        // Nor by reclaim: it drops what is unchanged, and keeps the others.
+        // Reclaim fails to write them too: it drops clean pages and keeps dirty ones.
         (64..PAGES).for_each(|page| assert_eq!(world.load(page), Ok(0)));
         let read = world.count(Counter::PgFileIn);
         (0..64).for_each(|page| assert_eq!(world.load(page), Ok(page + 1)));
@@ -174,7 +174,7 @@ fn what_cannot_be_written_stays() {
 }
 
 #[test]
-fn the_flusher_writes_what_is_beyond_the_background_ratio() {
+fn the_flusher_writes_above_the_background_ratio() {
     run_flushing([10, 100], |vm, world| {
         (0..200).for_each(|page| world.store(page, page + 1));
         vm.sleep(Nanos(100_000_000));
@@ -191,7 +191,7 @@ fn the_flusher_writes_what_is_beyond_the_background_ratio() {
 }
 
 #[test]
-fn changed_pages_expire() {
+fn dirty_pages_expire() {
     run_flushing([10, 20], |vm, world| {
         let sleep = |seconds: u64| {
             vm.beat()();
@@ -202,7 +202,7 @@ fn changed_pages_expire() {
         assert_eq!((world.count(Counter::Flushed), world.on_device(3)), (0, 0));
         sleep(6);
         assert_eq!((world.count(Counter::Dirty), world.on_device(3)), (0, 4));
-        // And the next ones, after the flusher has slept for want of any.
+        // A later dirty page also expires, after the flusher has slept without work.
         world.store(3, 9);
         sleep(31);
         assert_eq!((world.count(Counter::Dirty), world.on_device(3)), (0, 9));
@@ -210,14 +210,14 @@ fn changed_pages_expire() {
 }
 
 #[test]
-fn who_changes_too_much_waits_for_the_flusher() {
+fn writers_above_the_dirty_ratio_wait_for_the_flusher() {
     run_flushing([3, 4], |_, world| {
         let mut most = 0;
         for page in 0..PAGES {
             world.store(page, page + 1);
             most = most.max(world.count(Counter::Dirty));
         }
-        // A window more, that was made writable when there was room for one page.
+        // Plus a window made writable when there was room for only one page.
         let limit = u64::from(FRAMES) / 25 + 16;
         assert!((limit / 2..=limit).contains(&most), "{most} pages were dirty");
         assert!(world.count(Counter::DirtyThrottle) > 0);
@@ -228,7 +228,7 @@ fn who_changes_too_much_waits_for_the_flusher() {
 }
 
 #[test]
-fn a_flusher_that_cannot_write_holds_up_nobody_for_ever() {
+fn a_failing_flusher_does_not_block_writers_forever() {
     run_flushing([1, 2], |vm, world| {
         world.injected_faults.writes.store(1_000_000, Relaxed);
         (0..64).for_each(|page| world.store(page, page + 1));
@@ -242,7 +242,7 @@ fn a_flusher_that_cannot_write_holds_up_nobody_for_ever() {
 }
 
 #[test]
-fn a_truncated_file_ends_there() {
+fn accesses_beyond_a_truncated_end_fail() {
     run(|world| {
         (0..200).for_each(|page| world.store(page, page + 1));
         assert_eq!(world.manager.sync(), Ok(()));
@@ -250,7 +250,7 @@ fn a_truncated_file_ends_there() {
         world.manager.truncate(world.space, Vpn(100));
         let beyond = |page| world.load(page) == Err(FaultError::BeyondEnd);
         assert!([100, 101, 150, PAGES - 1].into_iter().all(beyond));
-        // Nor does who reads up to there, at any width, bring in more.
+        // Readahead of any width stops at the end, too.
         for page in 0..100 {
             assert_eq!(world.load(page), Ok(if page < 90 { page + 1 } else { 0 }), "page {page}");
         }
@@ -259,7 +259,7 @@ fn a_truncated_file_ends_there() {
             |page: &u64| machine.space(world.space).entry(Vpn(*page)).page() != Page::Absent;
         assert_eq!((100..PAGES).find(there), None);
         assert_eq!((world.on_device(95), world.on_device(105)), (96, 106), "it drops, as it is");
-        // It only becomes shorter.
+        // Truncation only shortens a file.
         world.manager.truncate(world.space, Vpn(150));
         assert_eq!(world.manager.end_of(world.space), Vpn(100));
         assert_eq!(world.manager.sync(), Ok(()));
@@ -268,7 +268,7 @@ fn a_truncated_file_ends_there() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_is_an_error() {
+fn a_failed_read_is_an_error() {
     run(|world| {
         world.injected_faults.reads.store(1000, Relaxed);
         assert!(matches!(world.load(1), Err(FaultError::Read(_))));
@@ -278,7 +278,7 @@ fn a_page_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn a_device_is_one_file() {
+fn a_device_backs_one_file() {
     run(|world| {
         for (pages, device) in [(PAGES, FILE), (1, 0), (1, 7)] {
             let refused = world.manager.add_file_space(pages, device).expect_err("it cannot be");

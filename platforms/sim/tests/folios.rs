@@ -1,6 +1,5 @@
-//! Pages of 2 to 256 frames that are used, dropped and moved while large blocks are asked for,
-//! under drawn schedules: every word of them is what was written, whichever thread reclaimed
-//! meanwhile.
+//! Folios of 2 to 256 frames that are used, dropped and migrated while another thread allocates
+//! large blocks, under random schedules: their contents must not change.
 
 use crate::common::{machine, platform, setup};
 use highwater_mm::Mobility;
@@ -13,20 +12,20 @@ use highwater_units::{Order, Prng, SpaceId, Vpn};
 
 /// 10 pageblocks.
 const FRAMES: u32 = 10 * 512;
-/// Orders of the pages of a user's spaces.
+/// The folio orders of a user's spaces.
 const ORDERS: std::ops::RangeInclusive<u8> = 1..=8;
-/// Frames of a space's pages, all together: all pages of two users do not fit.
+/// Frames of all folios of a space: those of two users exceed memory.
 const SPACE_FRAMES: u64 = 384;
 /// Steps of a user.
 const STEPS: u64 = 800;
-/// The word of a frame that tests look at.
+/// The word of a frame that the test checks.
 const WORD: usize = 5;
 
-/// What one user knows of its pages.
+/// A user and the expected contents of its folios.
 struct User<'a> {
     manager: &'a Manager<Sim>,
     random: Prng,
-    /// By order: a space, and what the frames of its pages hold.
+    /// By order: a space, and the values of its folios.
     spaces: Vec<(SpaceId, Vec<u64>)>,
 }
 
@@ -40,7 +39,7 @@ impl<'a> User<'a> {
         User { manager, random: Prng::new(seed), spaces: ORDERS.map(space).collect() }
     }
 
-    /// Writes a page, finds it as it was, or drops it.
+    /// Writes, checks or drops a folio.
     fn step(&mut self) {
         let of = self.random.below(self.spaces.len() as u64) as usize;
         let page = self.random.below(self.spaces[of].1.len() as u64);
@@ -57,7 +56,7 @@ impl<'a> User<'a> {
 
     fn store(&mut self, of: usize, page: u64) {
         let (value, space) = (self.random.next_u64() | 1, self.spaces[of].0);
-        // That memory does not come together is no fault: nothing is written then.
+        // Failing for lack of contiguous memory is no error: nothing is written then.
         let Ok(pin) = self.manager.pin(space, Vpn(page), Access::Write) else { return };
         for frame in 0..pin.frames() {
             self.manager.platform().store(pin.pfn().offset(frame), WORD, value ^ u64::from(frame));
@@ -90,7 +89,7 @@ impl<'a> User<'a> {
     }
 }
 
-/// Asks for large blocks, and gives them back.
+/// Allocates and frees large blocks.
 fn ask(manager: &Manager<Sim>) {
     for round in 0..STEPS / 10 {
         let blocks: Vec<_> = (0..1 + round % 3)
@@ -100,7 +99,7 @@ fn ask(manager: &Manager<Sim>) {
     }
 }
 
-/// Pages of many frames that were moved.
+/// Runs users and allocations. Returns the number of migrated folios.
 fn moved(compact: Option<CompactHistory>, seed: u64) -> u64 {
     let policy = Policy::draw(&mut Prng::new(seed));
     let whole = move |vm: &Vm| {
@@ -108,10 +107,10 @@ fn moved(compact: Option<CompactHistory>, seed: u64) -> u64 {
         let history = History { compact, ..History::default() };
         let config = Config { history, min_free: Some(64), ..Config::default() };
         let mut manager = Manager::start(sim, config).expect("threads");
-        vm.scope(3, "user", &|seat| match seat {
+        vm.scope(3, "user", &|thread| match thread {
             0 => ask(&manager),
             _ => {
-                let mut user = User::new(&manager, seed << 8 | seat as u64);
+                let mut user = User::new(&manager, seed << 8 | thread as u64);
                 (0..STEPS).for_each(|_| user.step());
                 user.check_all();
             }
@@ -125,7 +124,7 @@ fn moved(compact: Option<CompactHistory>, seed: u64) -> u64 {
 }
 
 #[test]
-fn pages_of_all_orders_hold_what_was_written_while_they_are_moved() {
+fn folios_of_all_orders_keep_their_contents_when_migrated() {
     for compact in [Some(CompactHistory::Vanilla), Some(CompactHistory::SkipUseless), None] {
         let all: u64 = (1..=6).map(|seed| moved(compact, seed)).sum();
         assert!(all > 0, "{compact:?}: pages of many frames were moved");

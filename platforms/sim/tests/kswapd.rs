@@ -1,4 +1,4 @@
-//! kswapd threads on a virtual machine: how many there are, and what they do.
+//! kswapd threads on a virtual machine: their number and their effect.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::KswapdThreads;
@@ -15,7 +15,7 @@ const FRAMES: u32 = 4096;
 const PAGES: u64 = 4 * FRAMES as u64;
 const SPACE: SpaceId = SpaceId(0);
 
-/// A manager with one space, on a machine that swaps to memory.
+/// A manager with one space and a synchronous swap device.
 fn manager(vm: &Vm, nodes: usize, config: Config) -> Manager<Sim> {
     let swap = device(Answer::Synchronous);
     let frames = vec![FRAMES / nodes as u32; nodes];
@@ -25,7 +25,7 @@ fn manager(vm: &Vm, nodes: usize, config: Config) -> Manager<Sim> {
     manager
 }
 
-/// Tasks write pages of their own in order, until `pages` of them are.
+/// Each of `tasks` tasks writes `pages` pages of its own in order.
 fn write(vm: &Vm, manager: &Manager<Sim>, tasks: u64, pages: u64) {
     vm.scope(tasks as usize, "task", &|task| {
         for index in 0..pages {
@@ -46,7 +46,7 @@ fn the_number_of_threads_changes_while_they_run() {
         let count = |counter| manager.statistics().get(counter);
         for threads in [1, 16, 3, 4, 1] {
             let before = count(Counter::PgStealKswapd);
-            // At the same time: some threads are at work while their number changes.
+            // Concurrently: some threads are working while their number changes.
             vm.scope(2, "either", &|which| match which {
                 0 => set(&manager, threads).expect("threads"),
                 _ => write(vm, &manager, 3, PAGES / 3),
@@ -61,12 +61,12 @@ fn the_number_of_threads_changes_while_they_run() {
     };
     let report = simulate(setup(machine(2, 4), 1), whole).expect("it ends").report;
     let named = |name: &str| report.roles.iter().find(|role| role.name == name).map(|r| r.threads);
-    // Started once at first, once in the steps to 16 and to 4, and never again.
+    // The steps to 16 and to 4 both start thread 3 of a node; the others start once.
     assert_eq!(["kswapd0:0", "kswapd1:3", "kswapd0:15"].map(named), [Some(1), Some(2), Some(1)]);
     assert_eq!(named("kswapd0:16"), None);
 }
 
-/// Tasks write pages of their own, over and over, for a time.
+/// Tasks write pages of their own repeatedly for a time.
 fn write_for(vm: &Vm, manager: &Manager<Sim>, tasks: u64, time: Nanos) {
     let end = Nanos(vm.now().0 + time.0);
     vm.scope(tasks as usize, "task", &|task| {
@@ -81,11 +81,11 @@ fn write_for(vm: &Vm, manager: &Manager<Sim>, tasks: u64, time: Nanos) {
     });
 }
 
-/// How kswapd fares on a node of some cores, under so many tasks, after and in times of work: most
-/// threads, how many were added, threads at the end of work and after a rest, direct reclaims.
+/// Runs tasks on one node for the given times of work and rest. Returns the most kswapd threads,
+/// the number added, the threads at the end of work and after the rest, and the direct reclaims.
 fn fare(cores: u16, tasks: u64, kswapd_threads: KswapdThreads, millis: [u64; 2]) -> [u64; 5] {
     let whole = move |vm: &Vm| {
-        // Marks far apart, as on a large machine: kswapd has time to act.
+        // Watermarks far apart, as on a large machine: kswapd has time to act.
         let config = Config { kswapd_threads, watermark_scale: Some(1000), ..Config::default() };
         let mut manager = manager(vm, 1, config);
         let threads = || manager.kswapd_threads()[0] as u64;
@@ -110,7 +110,7 @@ fn fare(cores: u16, tasks: u64, kswapd_threads: KswapdThreads, millis: [u64; 2])
 }
 
 #[test]
-fn threads_are_added_while_memory_is_short_and_go_when_it_is_not() {
+fn threads_are_added_under_pressure_and_removed_after_it() {
     let [peak, grown, working, rested, stalls] = fare(8, 3, KswapdThreads::Auto, [200, 20]);
     assert!(peak >= 3 && grown + 1 >= peak, "{grown} were added, {peak} at most");
     assert!(working >= 3, "{working}");
@@ -121,7 +121,7 @@ fn threads_are_added_while_memory_is_short_and_go_when_it_is_not() {
 }
 
 #[test]
-fn threads_are_not_added_where_others_need_the_cpus() {
+fn threads_are_not_added_on_busy_cpus() {
     for (cores, tasks) in [(2, 2), (4, 9)] {
         let [peak, grown, ..] = fare(cores, tasks, KswapdThreads::Auto, [60, 60]);
         assert_eq!((peak, grown), (1, 0), "{tasks} tasks on {cores} CPUs");
@@ -129,7 +129,7 @@ fn threads_are_not_added_where_others_need_the_cpus() {
 }
 
 #[test]
-fn many_direct_reclaims_wait_for_each_other() {
+fn concurrent_direct_reclaims_are_throttled() {
     let counted = |cores, tasks| {
         let whole = move |vm: &Vm| {
             let mut manager = manager(vm, 1, Config::default());
@@ -150,16 +150,16 @@ fn many_direct_reclaims_wait_for_each_other() {
 }
 
 #[test]
-fn below_half_of_min_direct_reclaim_waits_for_kswapd() {
+fn direct_reclaim_waits_for_kswapd_below_half_of_min() {
     let whole = |vm: &Vm| {
         let mut manager = manager(vm, 1, Config::default());
         write(vm, &manager, 1, PAGES);
         let zone = &manager.inspect().nodes[0].zone;
-        // Somebody takes all frames but a few.
+        // Allocate all but a few frames.
         let take_most = || {
             let mut taken = Vec::new();
             loop {
-                // No CPU keeps any.
+                // Per-CPU lists are empty.
                 zone.drain();
                 if zone.free_frames() <= zone.marks().min / 2 {
                     return taken;
@@ -179,7 +179,7 @@ fn below_half_of_min_direct_reclaim_waits_for_kswapd() {
         zone.free_to_zone(&taken);
         let now = counts();
         manager.stop_kswapd();
-        // With no kswapd to wait for, nobody does.
+        // Without kswapd threads, direct reclaim does not wait.
         (0..PAGES).for_each(|vpn| {
             drop(manager.pin(SPACE, Vpn(vpn), Access::Write).expect("room"));
         });
@@ -192,7 +192,7 @@ fn below_half_of_min_direct_reclaim_waits_for_kswapd() {
 }
 
 #[test]
-fn pressure_is_the_time_in_which_threads_stall() {
+fn pressure_measures_the_time_of_stalls() {
     let whole = |vm: &Vm| {
         let slow = device(Answer::Asynchronous);
         let sim = platform(vm, vec![512], &[slow], 1 << 14, Recency::AccessedBit);
@@ -226,7 +226,7 @@ fn pressure_is_the_time_in_which_threads_stall() {
 }
 
 #[test]
-fn a_direct_reclaim_frees_as_many_pages_as_configured() {
+fn a_direct_reclaim_frees_the_configured_number_of_pages() {
     for (direct_reclaim, within) in [(32, 32.0..40.0), (512, 500.0..560.0)] {
         let whole = move |vm: &Vm| {
             let reclaim = ReclaimHistory { direct_reclaim, ..ReclaimHistory::default() };

@@ -1,4 +1,4 @@
-//! The model against what can be worked out on paper: locks, hand-overs, queues, cores.
+//! The cost model against closed forms: locks, hand-overs, queues, cores.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::phase;
@@ -11,7 +11,7 @@ use highwater_units::{FrameList, Nanos, Pfn, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The virtual time of a run, and lock records of the test class.
+/// The virtual time of a run.
 fn time_of(machine: Machine, main: impl FnOnce(&highwater_sim::Vm) + 'static) -> f64 {
     let finished = simulate(setup(machine, 1), main).expect("it ends");
     finished.report.time.0 as f64
@@ -23,7 +23,7 @@ fn assert_near(found: f64, expected: f64, percent: f64) {
     assert!(off <= percent, "{found} instead of {expected}: {off:.2}% off");
 }
 
-/// Every CPU wants the lock all the time: one acquisition per hold and hand-over.
+/// Every CPU contends for the lock: one acquisition takes the hold time plus the hand-over.
 fn saturated(machine: Machine, threads: usize, between: u64) {
     const ROUNDS: u64 = 2000;
     let costs = machine.costs.clone();
@@ -48,25 +48,25 @@ fn saturated(machine: Machine, threads: usize, between: u64) {
     });
     let rounds = (ROUNDS * threads as u64) as f64;
     if far {
+        // Hand-overs are near or far: the mean lies between.
         let each = time / rounds;
         let (low, high) = (hold + costs.handover_near, hold + costs.handover_far);
         assert!(each > low as f64 * 1.05 && each < high as f64, "{each}: {low} to {high}");
     } else {
         assert_near(time / rounds, (hold + costs.handover_near) as f64, 2.0);
-        // Hand-overs are near or far: the mean lies between.
     }
 }
 
 #[test]
-fn a_saturated_lock_passes_one_over_hold_and_hand_over() {
+fn the_throughput_of_a_contended_lock_is_one_per_hold_and_hand_over() {
     saturated(machine(1, 8), 8, 100);
     saturated(machine(1, 48), 48, 1000);
     saturated(machine(2, 4), 8, 100);
 }
 
-/// Nobody waits: the lock, and the line when another CPU had it.
+/// An uncontended lock costs `lock`, plus a line if another CPU held it last.
 #[test]
-fn a_free_lock_costs_little() {
+fn an_uncontended_lock_is_cheap() {
     let time = |threads| {
         time_of(machine(1, 2), move |vm| {
             let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
@@ -83,7 +83,7 @@ fn a_free_lock_costs_little() {
     assert_near(time(1) / 10_000.0, 220.0, 1.0);
 }
 
-/// Waiting for locks is CPU time; the statistics have all of it.
+/// Waiting for locks is CPU time, and the statistics account for all of it.
 #[test]
 fn spinning_is_cpu_time() {
     let finished = simulate(setup(machine(1, 4), 1), |vm| {
@@ -100,12 +100,13 @@ fn spinning_is_cpu_time() {
     let users = report.roles.iter().find(|role| role.name == "user").expect("they ran");
     let record = report.locks.get(LockClass::TEST, phase::ALLOC);
     assert_eq!((users.threads, record.acquisitions), (4, 4000));
-    // Four CPUs, all the time: a quarter holds, the rest waits.
+    // Four busy CPUs: one holds the lock, three wait.
     assert_near(users.busy.0 as f64, 4.0 * report.time.0 as f64, 2.0);
     assert_near((record.wait.0 + record.hold.0) as f64, users.busy.0 as f64, 3.0);
 }
 
-/// A word that CPUs of a socket write in turn costs a line each time; alone, nearly nothing.
+/// Writing a word costs one line transfer if the CPUs of a socket alternate, and little if one CPU
+/// writes alone.
 #[test]
 fn a_shared_word_moves_its_line() {
     const ROUNDS: u64 = 100_000;
@@ -137,16 +138,16 @@ fn a_device_queues_like_m_d_1() {
     }
 }
 
-/// Mean waits for a device, ns.
+/// Mean waiting times for a device, ns.
 struct Waits {
     /// In the simulation.
     found: f64,
-    /// For the same arrivals by Lindley's recursion.
+    /// By Lindley's recursion for the same arrivals.
     exact: f64,
     service: f64,
 }
 
-/// The mean wait of arrivals at a server that takes `service` for each.
+/// The mean waiting time at a server with constant `service` time.
 fn lindley(arrivals: &[u64], service: f64) -> f64 {
     let (mut wait, mut sum) = (0.0f64, 0.0);
     for pair in arrivals.windows(2) {
@@ -156,7 +157,7 @@ fn lindley(arrivals: &[u64], service: f64) -> f64 {
     sum / arrivals.len() as f64
 }
 
-/// Sends 40,000 reads at a share of what the device can do.
+/// Sends 40,000 reads at a rate of `load` times the device's capacity.
 fn queue(vm: &highwater_sim::Vm, load: f64) -> Waits {
     const READS: usize = 40_000;
     const THREADS: usize = 64;
@@ -164,7 +165,7 @@ fn queue(vm: &highwater_sim::Vm, load: f64) -> Waits {
     let service = spec.read_latency as f64;
     let sim = platform(vm, vec![THREADS as u32], &[spec], 64, Recency::AccessedBit);
     let mut random = Prng::new(3);
-    // One stream of arrivals, dealt to threads in turn: none is late, as each read is long over.
+    // One arrival stream, distributed round robin: each thread's read ends long before its next.
     let mut at = 10_000_000.0;
     let arrivals: Vec<u64> = (0..READS)
         .map(|_| {
@@ -177,13 +178,13 @@ fn queue(vm: &highwater_sim::Vm, load: f64) -> Waits {
         (0..THREADS as u32).map(|slot| Io::new(slot, FrameList::one(Pfn(slot)))).collect();
     sim.write(0, &mut fill);
     let (submit, complete, wake_latency) = (2000.0, 1000.0, 2000.0);
-    let sojourns = vm.scope(THREADS, "reader", &|seat| {
+    let sojourns = vm.scope(THREADS, "reader", &|thread| {
         let mut sum = 0;
-        for at in arrivals.iter().skip(seat).step_by(THREADS) {
+        for at in arrivals.iter().skip(thread).step_by(THREADS) {
             let now = sim.now().0;
             vm.sleep(Nanos((at - 2000).saturating_sub(now)));
             let begin = sim.now().0;
-            sim.read(0, &mut [Io::new(seat as u32, FrameList::one(Pfn(seat as u32)))]);
+            sim.read(0, &mut [Io::new(thread as u32, FrameList::one(Pfn(thread as u32)))]);
             sum += sim.now().0 - begin;
         }
         sum
@@ -193,35 +194,35 @@ fn queue(vm: &highwater_sim::Vm, load: f64) -> Waits {
     Waits { found, exact: lindley(&arrivals, service), service }
 }
 
-/// Channels work side by side; the bus is shared.
+/// Channels work in parallel; the bus is shared.
 #[test]
-fn depth_fills_channels_and_then_the_bus() {
+fn throughput_is_limited_by_depth_then_channels_then_the_bus() {
     let iops = |channels: u16, mb_per_s: u64, threads: usize| {
         const READS: usize = 2000;
         let mut spec = device(Answer::Asynchronous);
         (spec.channels, spec.read_mb_per_s) = (channels, mb_per_s);
         let time = time_of(machine(1, 64), move |vm| {
             let sim = platform(vm, vec![64], &[spec], 64, Recency::AccessedBit);
-            let io = |seat| Io::new(seat as u32, FrameList::one(Pfn(seat as u32)));
+            let io = |thread| Io::new(thread as u32, FrameList::one(Pfn(thread as u32)));
             sim.write(0, &mut (0..threads).map(io).collect::<Vec<_>>());
-            vm.scope(threads, "reader", &|seat| {
-                (0..READS).for_each(|_| sim.read(0, &mut [io(seat)]));
+            vm.scope(threads, "reader", &|thread| {
+                (0..READS).for_each(|_| sim.read(0, &mut [io(thread)]));
             });
         });
         (READS * threads) as f64 / time * 1e9
     };
-    // Latency 80 us, submit, complete and wake-up.
+    // Latency 80 us plus submit, complete and wake-up.
     assert_near(iops(16, 100_000, 1), 1e9 / 85_000.0, 1.0);
     assert_near(iops(16, 100_000, 16), 16e9 / 85_000.0, 1.0);
-    // More threads than channels: the channels.
+    // More threads than channels: limited by the channels.
     assert_near(iops(16, 100_000, 64), 16e9 / 80_000.0, 2.0);
     // 400 MB/s: 4 KiB take 10.24 us.
     assert_near(iops(64, 400, 64), 1e9 / 10_240.0, 2.0);
 }
 
-/// Two threads on one core do 1.25 times the work of one; a core each, twice.
+/// Two threads on one core do 1.25 times the work of one thread; on two cores, twice the work.
 #[test]
-fn threads_of_a_core_share_it() {
+fn sibling_threads_share_a_core() {
     let time = |cores: u16, threads_per_core: u16| {
         let mut machine = machine(1, cores);
         machine.threads_per_core = threads_per_core;
@@ -232,8 +233,8 @@ fn threads_of_a_core_share_it() {
     assert_near(time(1, 2), 1.6 * time(2, 1), 1.0);
 }
 
-/// Reclaim pays for one flush a batch where page tables have accessed bits, and for one a call
-/// where each unmapping must be seen at once.
+/// Reclaim pays for one TLB flush per batch with accessed bits, and for one per call if unmapping
+/// detects accesses.
 #[test]
 fn a_batch_is_flushed_once() {
     const BATCH: u64 = 32;
@@ -245,7 +246,7 @@ fn a_batch_is_flushed_once() {
             frames.chunks(16).enumerate().for_each(|(run, frames)| {
                 sim.map(SpaceId(0), Vpn(16 * run as u64), frames, Protection::ReadWrite);
             });
-            let times = vm.scope(2, "thread", &|seat| match seat {
+            let times = vm.scope(2, "thread", &|thread| match thread {
                 0 => unmap_one_by_one(vm, &sim, BATCH),
                 // Uses another page of the space all the time.
                 _ => (0..2000).fold(0, |_, _| {
@@ -262,7 +263,7 @@ fn a_batch_is_flushed_once() {
     assert_near(flushes(Recency::Unmapping), BATCH as f64, 1.0);
 }
 
-/// The time it takes, in reclaim.
+/// The time that the batch takes in reclaim.
 fn unmap_one_by_one(vm: &highwater_sim::Vm, sim: &highwater_sim::Sim, pages: u64) -> u64 {
     vm.work(Nanos(10_000));
     sim.enter(phase::RECLAIM);
@@ -274,7 +275,7 @@ fn unmap_one_by_one(vm: &highwater_sim::Vm, sim: &highwater_sim::Sim, pages: u64
     sim.now().0 - begin
 }
 
-/// More threads than CPUs: slices, and fair shares.
+/// More threads than CPUs: time slices give fair shares.
 #[test]
 fn threads_share_cpus_fairly() {
     let finished = simulate(setup(machine(1, 2), 1), |vm| {
@@ -291,12 +292,12 @@ fn threads_share_cpus_fairly() {
     assert!(last - first < 20_000_000, "{first} to {last}");
 }
 
-/// A thread that wakes on a full machine soon gets a CPU: kswapd beside busy tasks.
+/// A woken thread soon gets a CPU of a fully loaded machine, like kswapd beside busy tasks.
 #[test]
 fn a_woken_thread_is_not_starved() {
     let finished = simulate(setup(machine(1, 2), 1), |vm| {
         let sim = Arc::new(platform(vm, vec![64], &[], 0, Recency::AccessedBit));
-        let late = vm.scope(5, "mixed", &|seat| match seat {
+        let late = vm.scope(5, "mixed", &|thread| match thread {
             0 => (0..100).map(|_| nap(vm)).max().expect("a hundred naps"),
             _ => {
                 (0..400_000).for_each(|_| vm.work(Nanos(1000)));
@@ -310,7 +311,7 @@ fn a_woken_thread_is_not_starved() {
     assert!(late < 10_000_000, "a sleeper came {late} ns late");
 }
 
-/// Sleeps a millisecond; returns by how much more.
+/// Sleeps a millisecond. Returns the excess.
 fn nap(vm: &highwater_sim::Vm) -> u64 {
     let begin = vm.now().0;
     vm.sleep(Nanos(1_000_000));
@@ -318,6 +319,6 @@ fn nap(vm: &highwater_sim::Vm) -> u64 {
     vm.now().0 - begin - 1_010_000
 }
 
-/// A platform is what it says, whatever the type parameter.
+/// Checks at compile time that `Sim` implements `Platform`.
 fn _is_platform<P: Platform>() {}
 const _: fn() = _is_platform::<highwater_sim::Sim>;

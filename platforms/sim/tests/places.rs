@@ -1,5 +1,5 @@
-//! Files that come and go while others use theirs: every page is of the file that is open, and what
-//! was changed is in the file after it was closed; counted, and under drawn schedules.
+//! Files that are opened and closed while other files are in use: every page read belongs to the
+//! open file, and closing a file saves its changes. By counters, and under random schedules.
 
 use crate::common::{device, machine, setup};
 use highwater_mm::inspect::{Entry, Space};
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const FRAMES: u32 = 192;
-/// The largest file.
+/// The largest file, in pages.
 const PAGES: u64 = 300;
-/// The word of a page that tests look at.
+/// The word of a page that the tests check.
 const WORD: usize = 7;
 
 fn manager(vm: &Vm, recency: Recency, places: usize) -> Manager<Sim> {
@@ -27,7 +27,7 @@ fn manager(vm: &Vm, recency: Recency, places: usize) -> Manager<Sim> {
     Manager::start(Sim::new(vm, config), Config::default()).expect("threads")
 }
 
-/// What a page of a file holds at first.
+/// The initial contents of a page of a file.
 fn first_value(file: u64, page: u64) -> u64 {
     file << 32 | page << 8
 }
@@ -51,7 +51,7 @@ fn store(m: &Manager<Sim>, space: SpaceId, page: u64, value: u64) -> Result<(), 
     Ok(())
 }
 
-/// Runs `main`, then checks everything.
+/// Runs `main`, then verifies the manager.
 fn run(seed: u64, places: usize, main: impl Fn(&Vm, &Manager<Sim>) + Copy + 'static) {
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
         let whole = move |vm: &Vm| {
@@ -71,7 +71,7 @@ fn run(seed: u64, places: usize, main: impl Fn(&Vm, &Manager<Sim>) + Copy + 'sta
 }
 
 #[test]
-fn a_place_is_used_again() {
+fn a_place_is_reused() {
     run(1, 2, |vm, manager| {
         for number in 0..40 {
             vm.beat()();
@@ -90,13 +90,13 @@ fn a_place_is_used_again() {
             assert_eq!(load(manager, space, 0), Err(FaultError::BeyondEnd));
             assert_eq!(file.pages()[pages as usize - 1][WORD].load(Relaxed), 5);
         }
-        // Capacities are powers of two, and a larger one serves a smaller file.
+        // Capacities are powers of two, and a larger place may serve a smaller file.
         assert!(manager.inspect().spaces().count() <= 10);
     });
 }
 
 #[test]
-fn there_are_as_many_files_as_places() {
+fn the_number_of_places_limits_the_open_files() {
     run(2, 2, |_, manager| {
         let open = |number| manager.open_file(file(number, FileAccess::Read, 10));
         let (a, b) = (open(1).expect("a place"), open(2).expect("a place"));
@@ -110,7 +110,7 @@ fn there_are_as_many_files_as_places() {
     });
 }
 
-/// What a user does with one file, from opening it to closing it.
+/// Opens a file, uses it and closes it.
 fn use_file(manager: &Manager<Sim>, random: &mut Prng, number: u64) {
     let pages = 1 + random.below(PAGES);
     let access = if random.percent(40) { FileAccess::Read } else { FileAccess::ReadWrite };
@@ -122,7 +122,7 @@ fn use_file(manager: &Manager<Sim>, random: &mut Prng, number: u64) {
         let end = (first + length).min(pages);
         let range = Range { first: Vpn(first), end: Vpn(end) };
         match random.below(10) {
-            // Wishes that nobody waits for: the file may be closed first.
+            // Readahead without a waiter: the file may be closed before it starts.
             0..2 => manager.prefetch(space, range),
             2 => assert_eq!(manager.write_back(space, range), Ok(())),
             3..7 if access == FileAccess::ReadWrite => {
@@ -145,7 +145,7 @@ fn use_file(manager: &Manager<Sim>, random: &mut Prng, number: u64) {
 }
 
 #[test]
-fn files_come_and_go_under_their_users() {
+fn files_are_opened_and_closed_concurrently() {
     for seed in 0..12 {
         run(seed, 3, move |vm, manager| {
             vm.scope(4, "user", &|user| {

@@ -1,5 +1,4 @@
-//! Does it find what it is for? Races and deadlocks planted in copies of structures, and what the
-//! engine says of runs that hang. And: is it itself deterministic?
+//! The simulator finds planted races and deadlocks, reports runs that hang, and is deterministic.
 
 use crate::common::{machine, platform, setup};
 use highwater_mm::lock_class;
@@ -17,7 +16,7 @@ fn run<R: 'static>(seed: u64, main: impl FnOnce(&Vm) -> R + 'static) -> Result<F
     simulate(Setup { policy, ..setup(machine(2, 2), seed) }, main)
 }
 
-/// Seeds of 1 to 100 under which a run panics.
+/// The seeds from 1 to 100 with which a run panics.
 fn failures(main: impl Fn(&Vm) + Copy + 'static) -> Vec<u64> {
     let fails = |seed: &u64| {
         let seed = *seed;
@@ -26,8 +25,8 @@ fn failures(main: impl Fn(&Vm) + Copy + 'static) -> Vec<u64> {
     (1..=100).filter(fails).collect()
 }
 
-/// A per-CPU stack of frames over a shared count, as a zone has them. The count is kept by a load
-/// and a store in the planted copy, by one operation in the right one.
+/// Per-CPU stacks of frames with a shared count, as in a zone. The faulty copy updates the count by
+/// a load and a store, the correct copy by one atomic operation.
 struct Stock<P: Platform> {
     frames: P::Lock<Vec<Pfn>>,
     free: P::Atomic<u32>,
@@ -62,13 +61,13 @@ fn count_frames(vm: &Vm, counting: Counting) {
 }
 
 #[test]
-fn a_torn_count_is_found_and_a_whole_one_passes() {
+fn a_lost_update_of_a_count_is_found() {
     let torn = failures(|vm| count_frames(vm, Counting::Torn));
     assert!(torn.len() >= 10, "found by {torn:?} of 100 seeds only");
     assert_eq!(failures(|vm| count_frames(vm, Counting::Whole)), [0u64; 0]);
 }
 
-/// A list whose emptiness is looked at before its lock is taken, as an optimisation gone wrong.
+/// A list whose emptiness is checked before its lock is taken: a faulty optimisation.
 fn pop_what_was_there(vm: &Vm) {
     let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
     let mut lists = IndexLists::new(1, 8);
@@ -86,20 +85,20 @@ fn pop_what_was_there(vm: &Vm) {
 }
 
 #[test]
-fn a_look_before_the_lock_is_found() {
+fn a_check_before_the_lock_is_found() {
     let found = failures(pop_what_was_there);
     assert!(found.len() >= 10, "found by {found:?} of 100 seeds only");
 }
 
-/// Found by any run in which both orders occur, whether or not they meet.
+/// Any run in which both orders occur finds it, even without a deadlock.
 #[test]
-fn locks_taken_both_ways_round_are_found() {
+fn inverted_lock_order_is_found() {
     let both = |vm: &Vm| {
         let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
         let (zone, lru) = (sim.new_lock(lock_class::ZONE, 0), sim.new_lock(lock_class::LRU, 0));
-        vm.scope(2, "user", &|seat| {
-            vm.sleep(Nanos(1_000_000 * seat as u64));
-            let (first, second) = if seat == 0 { (&zone, &lru) } else { (&lru, &zone) };
+        vm.scope(2, "user", &|thread| {
+            vm.sleep(Nanos(1_000_000 * thread as u64));
+            let (first, second) = if thread == 0 { (&zone, &lru) } else { (&lru, &zone) };
             let outer = first.lock();
             outer.visits(1);
             *second.lock() += 1;
@@ -109,7 +108,7 @@ fn locks_taken_both_ways_round_are_found() {
 }
 
 #[test]
-fn a_thread_that_sleeps_under_a_lock_is_found() {
+fn sleeping_under_a_lock_is_found() {
     let sleeps = |vm: &Vm| {
         let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
         let lock = sim.new_lock(lock_class::ZONE, 0);
@@ -133,13 +132,13 @@ fn a_frame_mapped_twice_is_found() {
 }
 
 #[test]
-fn a_lost_wake_up_is_said() {
+fn a_lost_wake_up_is_reported() {
     for seed in 1..20 {
         let stuck = run(seed, |vm| {
             let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
             let event = sim.new_event();
-            // The ticket is taken after the notification it should have seen.
-            vm.scope(2, "user", &|seat| match seat {
+            // The waiter takes its ticket after the notification that should wake it.
+            vm.scope(2, "user", &|thread| match thread {
                 0 => event.notify_all(),
                 _ => {
                     vm.sleep(Nanos(1_000_000));
@@ -153,7 +152,7 @@ fn a_lost_wake_up_is_said() {
 }
 
 #[test]
-fn a_run_without_progress_is_said() {
+fn a_run_without_progress_is_reported() {
     let limits = Limits { idle_time: Nanos(1_000_000_000), ..Limits::default() };
     let setup = Setup { limits, ..setup(machine(1, 2), 1) };
     let stuck = simulate(setup, |vm| {
@@ -168,13 +167,13 @@ fn a_run_without_progress_is_said() {
     assert!(why.starts_with("no progress for 1"), "{why}");
 }
 
-/// Threads that meet at a lock and a word, a seed's worth of times.
+/// Threads that share a lock and a word; the seed determines how often.
 fn mingle(vm: &Vm) -> u64 {
     let sim = platform(vm, vec![64], &[], 0, Recency::AccessedBit);
     let (lock, word) = (sim.new_lock(LockClass::TEST, 0u64), SimAtomic::<u64>::new(0));
-    vm.scope(6, "user", &|seat| {
+    vm.scope(6, "user", &|thread| {
         for round in 0..200 {
-            let seen = word.fetch_add(seat as u64, AcqRel);
+            let seen = word.fetch_add(thread as u64, AcqRel);
             *lock.lock() += seen;
             vm.work(Nanos(seen % 300 + round));
         }
@@ -183,7 +182,7 @@ fn mingle(vm: &Vm) -> u64 {
 }
 
 #[test]
-fn equal_seeds_give_equal_runs_and_others_differ() {
+fn equal_seeds_give_equal_runs_and_different_seeds_do_not() {
     let mut hashes = Vec::new();
     for seed in 1..30 {
         let once = run(seed, mingle).expect("it ends");
@@ -194,13 +193,13 @@ fn equal_seeds_give_equal_runs_and_others_differ() {
     }
     hashes.sort_unstable();
     hashes.dedup();
-    // Runs in the order of time do not depend on their seed where nothing is drawn.
+    // Runs in time order do not depend on the seed if nothing is drawn.
     assert!(hashes.len() > 20, "{} of 29 runs differ", hashes.len());
 }
 
 #[test]
 #[should_panic(expected = "used inside its simulation only")]
-fn what_is_simulated_is_of_no_use_outside() {
+fn simulated_state_panics_outside_the_simulation() {
     let finished = simulate(setup(machine(1, 1), 1), |vm| {
         platform(vm, vec![64], &[], 0, Recency::AccessedBit).new_lock(LockClass::TEST, 0)
     });

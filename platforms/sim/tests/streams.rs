@@ -1,5 +1,5 @@
-//! Readers of files: what is read ahead of them, in how many transfers, and what is left to wait
-//! for. Counted; virtual time, one seed.
+//! Sequential readers of files: readahead, its transfers, and the remaining waits. By counters, in
+//! virtual time, with one seed.
 
 use crate::common::{device, machine, setup};
 use highwater_mm::config::history::{History, ReadaheadBy};
@@ -16,7 +16,7 @@ const FRAMES: u32 = 16_384;
 const PAGES: u64 = 4 * FRAMES as u64;
 const RECENCIES: [Recency; 2] = [Recency::AccessedBit, Recency::Unmapping];
 
-/// An NVMe disk: 3.2 GB/s, 85 us, 55 transfers at once.
+/// An NVMe disk: 3.2 GB/s, 85 us, 55 concurrent transfers.
 fn nvme() -> DeviceSpec {
     DeviceSpec {
         name: "nvme".into(),
@@ -47,7 +47,7 @@ impl World {
     }
 }
 
-/// Runs `main` over `files` files, then checks everything; the time it took, and the counters.
+/// Runs `main` over `files` files, then verifies the manager. Returns the time and the counters.
 fn run(
     recency: Recency,
     config: Config,
@@ -79,7 +79,7 @@ fn run(
     simulate(setup(machine(1, 4), 3), whole).expect("it ends").result
 }
 
-/// One reader, from the first page to the last.
+/// Reads from the first page to the last.
 fn read_through(world: &World, beat: &dyn Fn()) {
     for page in 0..PAGES {
         world.load(world.spaces[0], page).expect("all is well");
@@ -91,13 +91,13 @@ fn rate(took: Nanos) -> u64 {
     PAGES * PAGE_SIZE as u64 * 1000 / took.0
 }
 
-/// As [`with`], with readahead by the reader.
+/// Like [`with`], with readahead by the reader.
 fn by_reader(pages: usize) -> Config {
     let history = History { readahead_by: ReadaheadBy::Reader, ..History::default() };
     Config { history, ..with(pages) }
 }
 
-/// Both ways to read a window ahead.
+/// Both kinds of readahead: by the reader, and by a pool.
 fn both(pages: usize) -> [Config; 2] {
     [with(pages), by_reader(pages)]
 }
@@ -115,7 +115,7 @@ fn a_sequential_reader_keeps_the_disk_busy() {
         let (alone, _) = run(recency, with(0), 1, read_through);
         let windows_max = match config.history.readahead_by {
             ReadaheadBy::Threads => PAGES / 256 + 32,
-            // A fault for each batch of 64 pages, to land it.
+            // One fault for each batch of 64 pages, which maps it.
             ReadaheadBy::Reader => PAGES / 256 + PAGES / 64 + 64,
         };
         let (ahead, counted) = run(recency, config, 1, read_through);
@@ -134,7 +134,7 @@ fn a_sequential_reader_keeps_the_disk_busy() {
     }
 }
 
-/// 5 us of work with each page: a quarter of what the disk gives.
+/// 5 us of work per page: a quarter of the disk's bandwidth.
 fn read_slowly(world: &World, beat: &dyn Fn()) {
     let pause = world.manager.platform().new_event();
     for page in 0..PAGES / 2 {
@@ -145,7 +145,7 @@ fn read_slowly(world: &World, beat: &dyn Fn()) {
 }
 
 #[test]
-fn who_is_slower_than_the_disk_does_not_wait() {
+fn a_reader_slower_than_the_disk_does_not_wait() {
     for (recency, config) in RECENCIES.into_iter().flat_map(|r| both(256).map(|c| (r, c))) {
         let (_, counted) = run(recency, config, 1, read_slowly);
         let waits = [Counter::PgMajFault, Counter::FaultWait].map(|c| counted.get(c));
@@ -162,7 +162,7 @@ fn read_anywhere(world: &World, beat: &dyn Fn()) {
 }
 
 #[test]
-fn random_reads_read_nothing_ahead() {
+fn random_reads_trigger_no_readahead() {
     for recency in RECENCIES {
         let (_, counted) = run(recency, with(256), 1, read_anywhere);
         let [read, ra] = [Counter::PgFileIn, Counter::FileRa].map(|c| counted.get(c));
@@ -170,7 +170,7 @@ fn random_reads_read_nothing_ahead() {
     }
 }
 
-/// Readers of parts of two files, who take turns.
+/// Readers of parts of two files that alternate.
 fn take_turns<const READERS: u64>(world: &World, beat: &dyn Fn()) {
     let (each, pages) = (PAGES / READERS, 4000);
     for page in 0..pages.min(each) {
@@ -183,7 +183,7 @@ fn take_turns<const READERS: u64>(world: &World, beat: &dyn Fn()) {
 }
 
 #[test]
-fn readers_that_take_turns_do_not_disturb_each_other() {
+fn alternating_readers_do_not_disturb_each_other() {
     for (recency, config) in RECENCIES.into_iter().flat_map(|r| both(256).map(|c| (r, c))) {
         let (_, counted) = run(recency, config, 2, take_turns::<16>);
         let [read, major, wasted] = [Counter::PgFileIn, Counter::PgMajFault, Counter::FileRaWasted]
@@ -193,7 +193,7 @@ fn readers_that_take_turns_do_not_disturb_each_other() {
     }
 }
 
-/// What readers of 65536 pages, who take turns over two files, twice, read.
+/// The pages read when alternating readers read 65536 pages of two files twice.
 fn read_in_turns<const READERS: u64>(recency: Recency) -> u64 {
     let main = |world: &World, beat: &dyn Fn()| {
         (0..2).for_each(|_| take_turns::<READERS>(world, beat));
@@ -201,10 +201,10 @@ fn read_in_turns<const READERS: u64>(recency: Recency) -> u64 {
     run(recency, with(256), 2, main).1.get(Counter::PgFileIn)
 }
 
-/// Two windows of 256 pages for each of 64 readers are twice the memory. With windows that do not
-/// heed that, 1.5 and 2 times as much is read as is used, or more.
+/// Two windows of 256 pages for each of 64 readers are twice the memory. Without a limit on the
+/// windows, at least 1.5 and 2 times the used pages would be read.
 #[test]
-fn more_readers_than_memory_has_room_for_read_less_ahead() {
+fn windows_shrink_if_readers_exceed_memory() {
     for recency in RECENCIES {
         let used = 2 * PAGES;
         let read = read_in_turns::<64>(recency);
@@ -214,8 +214,7 @@ fn more_readers_than_memory_has_room_for_read_less_ahead() {
     }
 }
 
-/// Transfers fail, some after their first pages: every page can be read all the same, if it is
-/// tried again.
+/// Transfers fail, some after their first pages: with retries every page can still be read.
 fn read_through_failures(world: &World, beat: &dyn Fn()) {
     world.injected_faults.reads.store(100, Relaxed);
     world.injected_faults.short.store(500, Relaxed);
@@ -228,7 +227,7 @@ fn read_through_failures(world: &World, beat: &dyn Fn()) {
 }
 
 #[test]
-fn what_could_not_be_read_ahead_is_read_by_who_wants_it() {
+fn a_fault_reads_pages_whose_readahead_failed() {
     for (recency, config) in RECENCIES.into_iter().flat_map(|r| both(256).map(|c| (r, c))) {
         let (_, counted) = run(recency, config, 1, read_through_failures);
         assert!(counted.get(Counter::SwapIoErrors) > 50, "{recency:?}");
@@ -237,7 +236,7 @@ fn what_could_not_be_read_ahead_is_read_by_who_wants_it() {
     }
 }
 
-/// Pages that are read, by nobody else than a reader who then goes away for good.
+/// The only reader reads some pages and stops; later all pages are dropped.
 fn leave_behind(world: &World, beat: &dyn Fn()) {
     for page in 0..100 {
         world.load(world.spaces[0], page).expect("all is well");
@@ -251,7 +250,7 @@ fn leave_behind(world: &World, beat: &dyn Fn()) {
 }
 
 #[test]
-fn what_a_reader_left_behind_is_landed_all_the_same() {
+fn readahead_completes_after_its_reader_stops() {
     for recency in RECENCIES {
         let (_, counted) = run(recency, by_reader(256), 1, leave_behind);
         let [read, ra] = [Counter::PgFileIn, Counter::FileRa].map(|c| counted.get(c));
@@ -259,8 +258,8 @@ fn what_a_reader_left_behind_is_landed_all_the_same() {
     }
 }
 
-/// Four readers of a disk each, together faster than one kswapd thread, which must unmap every
-/// page to see whether it is used.
+/// Four readers with a disk each are faster than one kswapd thread, which must unmap every page to
+/// detect accesses.
 fn outrun_kswapd(config: Config) -> Snapshot {
     let whole = move |vm: &Vm| {
         let files = (0..4).map(|_| (nvme(), PAGES as u32 / 4));
@@ -289,7 +288,7 @@ fn outrun_kswapd(config: Config) -> Snapshot {
 }
 
 #[test]
-fn readers_reclaim_for_their_windows_where_kswapd_falls_behind() {
+fn readers_reclaim_for_their_windows_if_kswapd_falls_behind() {
     let [threads, reader] = both(256).map(outrun_kswapd);
     let stalls = [&threads, &reader].map(|counted| counted.get(Counter::AllocStall));
     assert!(stalls[1] > 100, "{stalls:?} direct reclaims");

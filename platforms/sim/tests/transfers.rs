@@ -1,5 +1,5 @@
-//! Devices with a queue are kept busy: by a kswapd thread that goes on while it writes, by streams
-//! whose next pages are on their way, and by threads that prefetch. Virtual time, one seed.
+//! Keeping a device's queue busy: kswapd continues while its writes are in flight, readahead runs
+//! ahead of streams, and threads prefetch. In virtual time, with one seed.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::stats::Counter;
@@ -9,12 +9,12 @@ use highwater_sim::machine::{Answer, DeviceSpec};
 use highwater_sim::{Sim, Vm, simulate};
 use highwater_units::{Nanos, Prng, SpaceId, Vpn};
 
-/// Frames, and pages that are used.
+/// Frames of the machine, and pages in use.
 const FRAMES: u32 = 16_384;
 const PAGES: u64 = 4 * FRAMES as u64;
 const SPACE: SpaceId = SpaceId(0);
 
-/// A disk that is slow alone and fast in company: 64 channels of 0.2 ms.
+/// A disk with high latency and high throughput: 64 channels of 0.2 ms.
 fn disk() -> DeviceSpec {
     DeviceSpec {
         read_latency: 200_000,
@@ -55,7 +55,7 @@ fn check(manager: &Manager<Sim>, page: u64) {
     assert_eq!(word, page + 1, "page {page}");
 }
 
-/// Pages swapped out for each millisecond, by one writer and one kswapd.
+/// Pages swapped out per millisecond, with one writer and one kswapd thread.
 fn pages_out_per_ms(writes: usize) -> u64 {
     let main = move |vm: &Vm| {
         let config = Config { kswapd_writes: Some(writes), ..Config::default() };
@@ -71,13 +71,13 @@ fn pages_out_per_ms(writes: usize) -> u64 {
 }
 
 #[test]
-fn kswapd_goes_on_while_it_writes() {
+fn kswapd_continues_while_it_writes() {
     let [waiting, going_on] = [0, 8].map(pages_out_per_ms);
     assert!(going_on >= 2 * waiting, "{going_on} against {waiting} pages/ms");
 }
 
-/// Reads pages in this order, each said `ahead` accesses before; pages a millisecond, and how many
-/// faults had to wait for the disk.
+/// Reads pages in this order and prefetches each `ahead` accesses before. Returns the pages per
+/// millisecond, and the number of faults that waited for the disk.
 fn pages_in_per_ms(
     recency: Recency,
     order: fn() -> Vec<u64>,
@@ -89,13 +89,13 @@ fn pages_in_per_ms(
         let beat = vm.beat();
         fill(&manager, &*beat);
         let (order, before) = (order(), manager.statistics());
-        let tell = |page: &u64| {
+        let prefetch = |page: &u64| {
             manager.prefetch(SPACE, Range { first: Vpn(*page), end: Vpn(page + 1) });
         };
         let took = timed(&manager, || {
-            order.iter().take(ahead).for_each(tell);
+            order.iter().take(ahead).for_each(prefetch);
             for (index, page) in order.iter().enumerate() {
-                order.get(index + ahead).filter(|_| ahead > 0).into_iter().for_each(tell);
+                order.get(index + ahead).filter(|_| ahead > 0).into_iter().for_each(prefetch);
                 check(&manager, *page);
                 beat();
             }
@@ -115,17 +115,17 @@ fn anywhere() -> Vec<u64> {
 }
 
 #[test]
-fn who_says_what_it_will_use_waits_for_little_of_it() {
+fn a_thread_that_prefetches_rarely_waits() {
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
         let (alone, major) = pages_in_per_ms(recency, anywhere, 0, true);
-        let (told, left) = pages_in_per_ms(recency, anywhere, 48, true);
-        assert!(told >= 10 * alone, "{recency:?}: {told} against {alone} pages/ms");
+        let (prefetched, left) = pages_in_per_ms(recency, anywhere, 48, true);
+        assert!(prefetched >= 10 * alone, "{recency:?}: {prefetched} against {alone} pages/ms");
         assert!(left * 20 <= major, "{recency:?}: {left} of {major} faults left");
     }
 }
 
 #[test]
-fn the_next_pages_of_a_stream_are_on_their_way() {
+fn readahead_runs_ahead_of_a_stream() {
     let in_order = || (0..PAGES).collect();
     for recency in [Recency::AccessedBit, Recency::Unmapping] {
         let (window, _) = pages_in_per_ms(recency, in_order, 0, false);

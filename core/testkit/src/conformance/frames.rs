@@ -1,9 +1,9 @@
-//! Frames: ranges without holes, contents that stay.
+//! Frames: contiguous ranges, stable contents.
 
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::Pfn;
 
-/// A word that no other frame, word or salt has.
+/// A value unique to a frame, word and salt.
 pub(super) fn pattern(salt: u64, pfn: u32, word: usize) -> u64 {
     (salt << 44 | u64::from(pfn) << 16 | word as u64) + 1
 }
@@ -90,7 +90,7 @@ fn contents_are_copied<P: Platform>(platform: &P, all: &[Pfn]) {
         };
         assert_filled(platform, *pfn, origin, 2);
     }
-    // Neither shows what is stored to the other from now on.
+    // From now on a store to one does not change the other.
     platform.store(Pfn(60), 0, 1);
     platform.store(Pfn(50), 1, 2);
     assert_filled(platform, Pfn(2), Pfn(50), 2);

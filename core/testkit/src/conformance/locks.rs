@@ -1,4 +1,4 @@
-//! Locks exclude, events lose no wake-up.
+//! Locks exclude each other; events lose no wake-up.
 
 use highwater_platform::{Event, Lock, LockClass, Platform, Thread};
 use highwater_units::{Nanos, NodeId};
@@ -14,7 +14,7 @@ pub(super) fn check<P: Platform>(platform: &Arc<P>) {
     everyone_is_woken(platform);
 }
 
-/// Runs a body on `count` threads of the platform, to their end, which all of them must reach.
+/// Runs `body` on `count` threads of the platform, and waits for all of them.
 pub(super) fn on_threads<P: Platform>(
     platform: &Arc<P>,
     count: u64,
@@ -66,7 +66,7 @@ fn try_lock_says_no<P: Platform>(platform: &Arc<P>) {
 fn a_wait_ends_at_its_timeout<P: Platform>(platform: &P) {
     let (event, start) = (platform.new_event(), platform.now());
     let timeout = Nanos(3_000_000);
-    // A wait may return early; again and again it takes its time.
+    // A single wait may return early; many waits must take their time.
     while platform.now().since(start) < timeout {
         event.wait(event.ticket(), Some(timeout));
     }
@@ -91,7 +91,7 @@ fn wait_for<P: Platform>(event: &P::Event, value: &AtomicU64, least: u64) {
     }
 }
 
-/// Two threads that each wait for the other's step: one lost wake-up stops both.
+/// Two threads wait for each other in turn: one lost wake-up hangs both.
 fn two_threads_take_turns<P: Platform>(platform: &Arc<P>) {
     const TURNS: u64 = 2000;
     let event = Arc::new(platform.new_event());

@@ -1,4 +1,4 @@
-//! Mapping: a program sees what is in the frame, and the frame what the program stored.
+//! Mapping: a program's loads and stores access the mapped frame.
 
 use super::frames::{assert_filled, fill, pattern};
 use super::world::{Mapped, World};
@@ -27,7 +27,7 @@ fn page(space: SpaceId, first: Vpn, index: usize, pfn: Pfn) -> Mapped {
     Mapped { space, vpn: first.offset(index as u64), pfn }
 }
 
-/// Whether the platform has page tables of its own, which can disagree with the manager.
+/// Whether the platform has its own page tables, which can differ from the manager's view.
 fn is_real<W: World>(world: &W) -> bool {
     world.platform().recency() == Recency::Unmapping
 }
@@ -130,7 +130,7 @@ fn vanished_pages_stop_a_run<W: World>(world: &W) {
     }
 }
 
-/// Frames, where they are, and the value of their words.
+/// The frames, where they are mapped, and the value of their words.
 struct Model<'a, W> {
     world: &'a W,
     values: Vec<u64>,

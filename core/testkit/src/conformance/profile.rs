@@ -1,4 +1,4 @@
-//! Phases belong to threads, and lock statistics show what was done: exactly, or by samples.
+//! Phases are per thread, and lock statistics are correct: exactly, or within the sampling error.
 
 use super::locks::on_threads;
 use highwater_platform::{Atomic, Guard, Lock, LockClass, LockRecord, Phase, PhaseKind, Platform};
@@ -6,7 +6,7 @@ use highwater_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// How far the acquisitions of one lock may be off, because a sample stands for some.
+/// The tolerance for the acquisitions of one lock: a sample stands for several.
 const SAMPLE_MAX: u64 = 32;
 
 const OTHER: LockClass = LockClass::new(7, "other");
@@ -28,7 +28,8 @@ pub(super) fn check<P: Platform>(platform: &Arc<P>) {
     waiting_is_counted(platform);
 }
 
-/// Does `work` in a phase; returns what locks of a class cost meanwhile, in that phase and in all.
+/// Runs `work` in a phase. Returns the lock statistics of a class meanwhile, for that phase and in
+/// total.
 fn measured<P: Platform>(
     platform: &P,
     (class, phase): (LockClass, &'static Phase),
@@ -101,7 +102,7 @@ fn failed_attempts_are_not_counted<P: Platform>(platform: &Arc<P>) {
     drop(held);
 }
 
-/// Locks that are taken less often than once a sample.
+/// Locks taken less often than once per sample are also counted.
 fn many_locks_count_together<P: Platform>(platform: &P) {
     const LOCKS: u64 = 620;
     let locks: Vec<_> = (0..LOCKS).map(|_| platform.new_lock(LockClass::TEST, ())).collect();
@@ -111,7 +112,7 @@ fn many_locks_count_together<P: Platform>(platform: &P) {
     assert_about(alloc.acquisitions, 5 * LOCKS, LOCKS / 2);
 }
 
-/// A rhythm of two phases must not fall in step with the samples.
+/// Alternating between two phases must not correlate with the sampling.
 fn phases_in_turn_get_their_share<P: Platform>(platform: &P) {
     const TURNS: u64 = 2000;
     let lock = platform.new_lock(LockClass::TEST, ());
@@ -131,12 +132,12 @@ fn phases_in_turn_get_their_share<P: Platform>(platform: &P) {
     }
 }
 
-/// One thread holds a lock until another has waited for it, which shows in the phase of the latter.
+/// One thread holds a lock until another waits for it; the wait is accounted to the waiter's phase.
 fn waiting_is_counted<P: Platform>(platform: &Arc<P>) {
     const HOLD: Nanos = Nanos(1_000_000);
     let before = platform.lock_statistics();
     let (mut rounds, mut waiting) = (0, LockRecord::default());
-    // A busy host may let the second thread come to the lock when the first is through with it.
+    // On a busy host the second thread may reach the lock only after its release.
     while waiting.contended == 0 {
         assert!(rounds < 100, "nobody ever waited");
         two_threads_meet_at_a_lock(platform, HOLD);
@@ -152,7 +153,7 @@ fn waiting_is_counted<P: Platform>(platform: &Arc<P>) {
 
 fn two_threads_meet_at_a_lock<P: Platform>(platform: &Arc<P>, hold: Nanos) {
     let lock = Arc::new(platform.new_lock(LockClass::TEST, ()));
-    // 1: the first thread has the lock; 2: the second goes to it.
+    // 1: the first thread holds the lock; 2: the second is about to take it.
     let stage = Arc::new(P::Atomic::<u32>::new(0));
     let theirs = platform.clone();
     on_threads(platform, 2, move |thread| {

@@ -1,10 +1,10 @@
-//! Devices: what was written is read, whatever frames it came from and goes to.
+//! Devices: reads return what was written, for any source and target frames.
 
 use super::frames::{assert_filled, fill};
 use highwater_platform::{Direction, Io, Platform};
 use highwater_units::{FrameList, Pfn, Prng, RUN_PAGES_MAX};
 
-/// Frames written from, and as many read into.
+/// Frames to write from; as many others to read into.
 const FRAMES: u32 = 32;
 
 pub(super) fn check<P: Platform>(platform: &P) {
@@ -22,7 +22,7 @@ pub(super) fn check<P: Platform>(platform: &P) {
     }
 }
 
-/// Two batches are under way at once, and finished in any order; what they move is elsewhere then.
+/// Two batches in flight at once, which finish in either order.
 fn in_flight<P: Platform>(platform: &P, device: u8, round: u64) {
     let mut random = Prng::new(round);
     let (from, to) = (shuffled(0, &mut random), shuffled(FRAMES, &mut random));
@@ -42,7 +42,7 @@ fn in_flight<P: Platform>(platform: &P, device: u8, round: u64) {
             }
             _ => {
                 platform.finish(second, &mut high);
-                // Polls `is_over` in one round of three; its answers change nothing.
+                // Poll `is_over` in one round of three; the result does not matter.
                 let polls = if round.is_multiple_of(3) { 1000 } else { 0 };
                 (0..polls).take_while(|_| !platform.is_over(&first)).for_each(|attempt| {
                     platform.relax(attempt.min(8));
@@ -57,7 +57,7 @@ fn in_flight<P: Platform>(platform: &P, device: u8, round: u64) {
     }
 }
 
-/// Writes batches from shuffled frames, and reads them into others, cut into other transfers.
+/// Writes batches from shuffled frames, and reads them into others with different transfer sizes.
 fn round_trip<P: Platform>(platform: &P, device: u8, pages: u32, round: u64, random: &mut Prng) {
     let first = random.below(u64::from(pages - FRAMES) + 1) as u32;
     let (from, to) = (shuffled(0, random), shuffled(FRAMES, random));
@@ -83,7 +83,7 @@ fn round_trip<P: Platform>(platform: &P, device: u8, pages: u32, round: u64, ran
 
 fn shuffled(first: u32, random: &mut Prng) -> Vec<Pfn> {
     let mut frames: Vec<Pfn> = (first..first + FRAMES).map(Pfn).collect();
-    // A few swaps leave some frames adjacent.
+    // Few swaps, so that some frames stay adjacent.
     for _ in 0..random.below(20) {
         let mut any = || random.below(u64::from(FRAMES)) as usize;
         frames.swap(any(), any());
@@ -91,7 +91,7 @@ fn shuffled(first: u32, random: &mut Prng) -> Vec<Pfn> {
     frames
 }
 
-/// Transfers of 1 to 16 pages to consecutive slots, in any order.
+/// Transfers of 1 to 16 pages to consecutive slots, in random order.
 fn cut(first: u32, frames: &[Pfn], random: &mut Prng) -> Vec<Io> {
     let (mut batch, mut at) = (Vec::new(), 0);
     while at < frames.len() {

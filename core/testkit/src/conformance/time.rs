@@ -1,4 +1,4 @@
-//! Clocks run forwards, CPUs have numbers, threads start and end.
+//! Clocks are monotonic, CPUs have numbers, threads start and end.
 
 use super::locks::on_threads;
 use highwater_platform::{Event, Platform};
@@ -57,7 +57,7 @@ fn every_cpu_has_a_number_and_a_node<P: Platform>(platform: &Arc<P>) {
     });
 }
 
-/// Threads that end only when all have started; what they wrote is seen after the join.
+/// Threads that end only after all have started; their writes are visible after the join.
 fn threads_run_at_once_and_end<P: Platform>(platform: &Arc<P>) {
     const THREADS: u64 = 8;
     let started = Arc::new((platform.new_event(), AtomicU64::new(0)));
@@ -78,7 +78,7 @@ fn threads_run_at_once_and_end<P: Platform>(platform: &Arc<P>) {
     assert_eq!(started.1.load(SeqCst), THREADS * 101);
 }
 
-/// Idle time never shrinks, and is no longer than all CPUs have had time.
+/// Idle time never decreases, and does not exceed the elapsed time of all CPUs.
 fn cpus_idle_while_threads_sleep<P: Platform>(platform: &P) {
     let idle = || platform.idle_time(NodeId(0)).expect("idle time is known").time;
     let (start, before) = (platform.now(), idle());
@@ -94,7 +94,7 @@ fn cpus_idle_while_threads_sleep<P: Platform>(platform: &P) {
     let (idled, passed) = (last.since(before), platform.now().since(start));
     let cpus = platform.idle_time(NodeId(0)).map(|idle| idle.cpus);
     assert!(cpus.is_some_and(|cpus| (1..=platform.cpus()).contains(&cpus)), "{cpus:?}");
-    // Each CPU's count is rounded to ticks, before and after.
+    // Each CPU's time is rounded to ticks, at the start and at the end.
     let most = Nanos((passed.0 + 20_000_000) * platform.cpus() as u64);
     assert!(idled <= most, "{idled:?} in {passed:?}");
 }

@@ -1,4 +1,4 @@
-//! Shared words: each operation does what it says, and nothing of it is lost between threads.
+//! Atomic words: each operation has its specified result, and no update is lost between threads.
 
 use super::locks::on_threads;
 use highwater_platform::{Atomic, Int, Platform};
@@ -9,9 +9,9 @@ const THREADS: u64 = 4;
 const ROUNDS: u64 = 2000;
 
 pub(super) fn check<P: Platform>(platform: &Arc<P>) {
-    operations_do_what_they_say::<u8, P::Atomic<u8>>([0, 1, 200, u8::MAX]);
-    operations_do_what_they_say::<u32, P::Atomic<u32>>([0, 1, 200, u32::MAX]);
-    operations_do_what_they_say::<u64, P::Atomic<u64>>([0, 1, 200, u64::MAX]);
+    operations_match_their_specification::<u8, P::Atomic<u8>>([0, 1, 200, u8::MAX]);
+    operations_match_their_specification::<u32, P::Atomic<u32>>([0, 1, 200, u32::MAX]);
+    operations_match_their_specification::<u64, P::Atomic<u64>>([0, 1, 200, u64::MAX]);
     sums_are_complete(platform);
     a_limit_is_reached_and_not_passed(platform);
     values_are_handed_on(platform);
@@ -20,8 +20,8 @@ pub(super) fn check<P: Platform>(platform: &Arc<P>) {
     every_thread_clears_its_bits(platform);
 }
 
-/// With `zero`, `one`, some value and the largest.
-fn operations_do_what_they_say<T: Int, A: Atomic<T>>([zero, one, some, most]: [T; 4]) {
+/// Tests each operation with `zero`, `one`, some value and the largest value.
+fn operations_match_their_specification<T: Int, A: Atomic<T>>([zero, one, some, most]: [T; 4]) {
     let word = A::new(some);
     assert_eq!(word.load(Relaxed), some);
     assert_eq!(word.swap(one, AcqRel), some);
@@ -39,7 +39,7 @@ fn operations_do_what_they_say<T: Int, A: Atomic<T>>([zero, one, some, most]: [T
     assert_eq!(word.load(SeqCst), zero);
 }
 
-/// Runs `body` on all threads with a word that begins as `value`; returns what it is in the end.
+/// Runs `body` on all threads with a word that starts as `value`. Returns its final value.
 fn shared<P: Platform>(
     platform: &Arc<P>,
     value: u64,
@@ -77,7 +77,7 @@ fn a_limit_is_reached_and_not_passed<P: Platform>(platform: &Arc<P>) {
     assert_eq!((level, taken.load(SeqCst)), (LIMIT, LIMIT));
 }
 
-/// Each thread puts its token in and goes on with the one it gets: none is doubled or lost.
+/// Each thread swaps its token for the one in the word: no token is duplicated or lost.
 fn values_are_handed_on<P: Platform>(platform: &Arc<P>) {
     let tokens = Arc::new(P::Atomic::<u64>::new(0));
     let theirs = tokens.clone();
@@ -90,7 +90,7 @@ fn values_are_handed_on<P: Platform>(platform: &Arc<P>) {
     assert_eq!(tokens.load(SeqCst) + last, all);
 }
 
-/// A lock made of a word, with what it protects in another.
+/// A spin lock made of one word protects another.
 fn one_at_a_time_gets_in<P: Platform>(platform: &Arc<P>) {
     let inside = Arc::new(P::Atomic::<u64>::new(0));
     let theirs = inside.clone();

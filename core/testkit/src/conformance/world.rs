@@ -1,4 +1,4 @@
-//! What a platform gives to the suite: itself, and the program that runs on it.
+//! The interface that a platform implements for the suite: the platform and a program on it.
 
 use highwater_platform::Platform;
 use highwater_units::{Pfn, SpaceId, Vpn};
@@ -9,27 +9,27 @@ use std::sync::Arc;
 pub struct Mapped {
     /// Its space.
     pub space: SpaceId,
-    /// Which page of it.
+    /// Its page number in the space.
     pub vpn: Vpn,
     /// The frame behind it.
     pub pfn: Pfn,
 }
 
-/// A platform of at least 64 frames and one device, with the program that runs on it.
+/// A platform with at least 64 frames and one device, and a program that runs on it.
 pub trait World {
     /// The platform to check.
     type Platform: Platform;
 
-    /// It.
+    /// The platform.
     fn platform(&self) -> Arc<Self::Platform>;
 
-    /// The program's load of an 8-byte word from a mapped page.
+    /// The program loads an 8-byte word from a mapped page.
     fn load(&self, page: Mapped, word: usize) -> u64;
 
-    /// The program's store to a page that is mapped and may be written.
+    /// The program stores to a page that is mapped writable.
     fn store(&self, page: Mapped, word: usize, value: u64);
 
-    /// The program drops a mapped page by a call that the manager does not see. `false`: on this
-    /// platform no program can.
+    /// The program drops a mapped page without notifying the manager. Returns `false` if this is
+    /// impossible on the platform.
     fn drop_page(&self, page: Mapped) -> bool;
 }

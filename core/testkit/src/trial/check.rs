@@ -1,4 +1,4 @@
-//! After the users have ended: every page once more, and then none is left.
+//! The final checks: the contents of every page, and that nothing remains after dropping all.
 
 use super::model::{Halves, Known, words};
 use super::program::Program;
@@ -9,16 +9,16 @@ use highwater_mm::inspect::frames;
 use highwater_platform::{Io, Platform};
 use highwater_units::{SpaceId, Vpn};
 
-/// Every page is as it should be, and can be read.
+/// Checks that every page is readable and has the expected contents.
 pub(super) fn all<P: Platform, G: Program<P>>(world: &World<P, G>) {
     for (space, page) in every_page(world) {
         check(world, space, page).expect("nothing is wrong now");
     }
 }
 
-/// As [`all`], where the pages do not all fit: drops each page that was checked, which makes room
-/// for the next, once one that is still in memory is found.
-pub(super) fn all_by_and_by<P: Platform, G: Program<P>>(world: &World<P, G>) {
+/// Like [`all`], with too little room for all pages: checks a page that can be read, and drops it,
+/// which makes room for the next.
+pub(super) fn all_with_little_room<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let mut left: Vec<(SpaceId, u64)> = every_page(world).collect();
     left.retain(|(space, page)| check_and_drop(world, *space, *page).is_err());
     for (space, page) in left {
@@ -26,7 +26,7 @@ pub(super) fn all_by_and_by<P: Platform, G: Program<P>>(world: &World<P, G>) {
     }
 }
 
-/// The pages that have contents, of all users.
+/// All pages with contents, of all users.
 fn every_page<P: Platform, G: Program<P>>(
     world: &World<P, G>,
 ) -> impl Iterator<Item = (SpaceId, u64)> {
@@ -44,7 +44,7 @@ fn check_and_drop<P: Platform, G: Program<P>>(
     Ok(())
 }
 
-/// The words of all who have words there.
+/// Checks the words of every thread that owns words of a page.
 fn check<P: Platform, G: Program<P>>(
     world: &World<P, G>,
     space: SpaceId,
@@ -87,7 +87,7 @@ fn check_words<P: Platform, G: Program<P>>(
     Ok(())
 }
 
-/// The file's pages are as they should be; and once written back, so is their device.
+/// Checks the file's pages, writes them back, and checks the device.
 pub(super) fn file<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let Some(file) = &world.file else { return };
     let threads = 0..world.plan.threads;
@@ -124,7 +124,7 @@ fn drop_folios<P: Platform, G: Program<P>>(world: &World<P, G>) {
     world.folios.iter().for_each(|space| world.discard(*space, all));
 }
 
-/// Without contents nothing is in use.
+/// Drops all contents, and checks that nothing remains in use.
 pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let spaces = world.plan.spaces() as u16;
     (0..spaces).for_each(|space| world.discard(SpaceId(space), world.all()));
@@ -133,7 +133,7 @@ pub(super) fn empty<P: Platform, G: Program<P>>(world: &World<P, G>) {
     world.manager.verify(&[]);
     let machine = world.manager.inspect();
     world.objects.empty();
-    // Dropped pages that were on their way to a list.
+    // Dropped pages that are still in per-CPU LRU batches.
     machine.nodes.iter().for_each(|n| n.lru.drain(&machine.frames, |pages| machine.free(pages)));
     assert_eq!((machine.resident(), machine.swap.usage().0), (0, 0), "all was given back");
 }

@@ -1,8 +1,8 @@
-//! Pages of more than one frame that all users of the trial have, each with a word of every frame
-//! of every page: used, dropped, moved, and found as they were.
+//! Folios that all users share: each user owns one word in every frame of every folio. Users write,
+//! drop and move folios, and check their words.
 //!
-//! Three of four pages are everybody's. Each of the others is one user's, which drops it now and
-//! then. That memory does not come together is no fault: such an access is not made.
+//! All users use three of four folios. Every fourth has an owner, which sometimes drops it. An
+//! access that fails for lack of contiguous memory is no error and is skipped.
 
 use super::plan::Plan;
 use highwater_mm::error::FaultError;
@@ -13,19 +13,19 @@ use highwater_mm::{Manager, Pin};
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::{Prng, SpaceId, Vpn};
 
-/// What one user knows of them.
+/// One user's view of the folios.
 pub(super) struct Folios {
     random: Prng,
     thread: usize,
     threads: u64,
     space: SpaceId,
-    /// By page, what was stored last.
+    /// The last stored value, by page.
     known: Vec<u64>,
     count: u64,
 }
 
 impl Folios {
-    /// Zeros.
+    /// All zeros.
     pub(super) fn new(seed: u64, thread: usize, plan: &Plan, space: SpaceId) -> Folios {
         Folios {
             random: Prng::new(seed << 8 ^ thread as u64 ^ 0xf011_0000),
@@ -37,12 +37,12 @@ impl Folios {
         }
     }
 
-    /// Whose alone a page is.
+    /// The owner of a page, if it has one.
     fn owner(&self, page: u64) -> Option<u64> {
         (page % 4 == 3).then_some(page / 4 % self.threads)
     }
 
-    /// Of 1000 calls, in so many: does something with a page.
+    /// Performs an operation on a random page in `often` of 1000 calls.
     pub(super) fn step<P: Platform>(&mut self, manager: &Manager<P>, often: u64, may_fail: bool) {
         if self.random.below(1000) >= often {
             return;
@@ -87,7 +87,7 @@ impl Folios {
         }
     }
 
-    /// Another word in every frame, so that frames that change places are noticed.
+    /// A different word in every frame, so that swapped frames are detected.
     fn word(&self, frame: u32) -> usize {
         (self.thread + frame as usize * 131) % WORDS_PER_FRAME
     }
@@ -117,7 +117,7 @@ impl Folios {
         }
     }
 
-    /// Every page that it may use, once more.
+    /// Checks every page that the user may access.
     pub(super) fn end<P: Platform>(&mut self, manager: &Manager<P>, may_fail: bool) {
         for page in 0..self.known.len() as u64 {
             if self.owner(page).is_none_or(|owner| owner == self.thread as u64) {

@@ -1,7 +1,7 @@
-//! Objects that the users of a trial have beside their pages, in slabs of the manager's frames:
-//! allocated, marked, found unchanged, and freed, by any of the users.
+//! Slab objects that users allocate besides their pages, in the manager's frames: any user
+//! allocates, marks, checks and frees them.
 //!
-//! Locking: the exchange's mutex is the observer's, and never held across a call of the platform.
+//! Locking: the exchange's mutex is invisible to the platform, and never held across a call of it.
 
 use highwater_mm::Manager;
 use highwater_mm::slab::{CacheId, CacheSpec, Callers, Frames, Marks, Object, Slabs};
@@ -9,16 +9,16 @@ use highwater_platform::Platform;
 use highwater_units::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Prng};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of the objects: many in a page, and some that lie in two.
+/// Object sizes in bytes: many objects per page, and some that cross a page boundary.
 const SIZES: [u32; 3] = [64, 184, 1000];
 
-/// An object, and what was stored in it.
+/// An object and the value stored in it.
 struct Mark {
     object: Object,
     value: u64,
 }
 
-/// The caches, and objects that nobody has.
+/// The caches, and the objects for exchange between users.
 pub(super) struct Objects<P: Platform> {
     slabs: Arc<Slabs<Frames<P>>>,
     caches: Vec<CacheId>,
@@ -26,7 +26,7 @@ pub(super) struct Objects<P: Platform> {
 }
 
 impl<P: Platform> Objects<P> {
-    /// None yet.
+    /// Creates the caches.
     pub(super) fn new(manager: &Manager<P>) -> Objects<P> {
         let slabs = manager.slabs();
         let cache = |size: &u32| {
@@ -42,7 +42,7 @@ impl<P: Platform> Objects<P> {
         Objects { caches: SIZES.iter().map(cache).collect(), exchange: Mutex::default(), slabs }
     }
 
-    /// Everything is given back; empty slabs are kept no longer.
+    /// Frees all objects and shrinks the caches.
     pub(super) fn empty(&self) {
         self.slabs.verify();
         let left = std::mem::take(&mut *self.exchange.lock().expect("no panic"));
@@ -51,7 +51,7 @@ impl<P: Platform> Objects<P> {
         assert_eq!(self.slabs.pages(), 0, "all objects were given back");
     }
 
-    /// The word in the middle of an object, as a frame and a word of it.
+    /// The word in the middle of an object: its frame, and its index there.
     fn word(object: Object) -> (Pfn, usize) {
         let byte = object.0;
         (Pfn((byte >> PAGE_SHIFT) as u32), byte as usize % PAGE_SIZE / 8)
@@ -72,7 +72,7 @@ impl<P: Platform> Objects<P> {
     }
 }
 
-/// What one user has.
+/// The objects of one user.
 pub(super) struct Marked {
     random: Prng,
     held: Vec<Mark>,
@@ -81,13 +81,13 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    /// None; `most` at most.
+    /// No objects yet; at most `most`.
     pub(super) fn new(seed: u64, thread: usize, most: usize) -> Marked {
         let random = Prng::new(seed << 8 ^ thread as u64 ^ 0x0b1e_0000);
         Marked { random, held: Vec::new(), most, count: thread as u64 }
     }
 
-    /// Of 1000 calls, in so many: takes an object, gives one back, or exchanges one for another's.
+    /// Allocates, frees or exchanges an object in `often` of 1000 calls.
     pub(super) fn step<P: Platform>(&mut self, objects: &Objects<P>, often: u64) {
         if self.random.below(1000) >= often {
             return;
@@ -108,7 +108,7 @@ impl Marked {
         }
     }
 
-    /// Gives all back.
+    /// Frees all objects.
     pub(super) fn end<P: Platform>(&mut self, objects: &Objects<P>) {
         self.held.drain(..).for_each(|mark| objects.give(mark));
     }

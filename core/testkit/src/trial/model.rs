@@ -1,17 +1,17 @@
-//! What the users know of the pages.
+//! The model: the contents that users expect in pages.
 //!
 //! ```text
-//! Shared   by thread and page: values before and after a store; others read it, for their copies
-//! Drops    by page: drops begun and ended; a page may read as zeros only after one
-//! Known    one user's: its words of volatile and private pages
+//! Shared   per thread and page: values before and after a store; other threads check copies by it
+//! Drops    per page: drops begun and ended; a page may read as zeros only after a drop
+//! Known    per user: its words of volatile and private pages
 //! ```
-//! A thread has two words of a page, one in each half. Where a page can go between two accesses
-//! one may have been stored, or dropped, without the other: each is known for itself.
+//! A thread owns two words of a page, one in each half. If a page can be evicted between two
+//! accesses, a store or drop may affect only one of the words, so each is tracked separately.
 
 use highwater_platform::WORDS_PER_FRAME;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Something of each of a thread's two words.
+/// One value for each of a thread's two words.
 pub(super) type Halves<T> = [T; 2];
 
 /// A thread's words of a page.
@@ -19,7 +19,7 @@ pub(super) fn words(thread: usize) -> Halves<usize> {
     [thread, WORDS_PER_FRAME - 1 - thread]
 }
 
-/// The shared space.
+/// The contents of the shared space.
 pub(super) struct Shared {
     pages: u64,
     begun: Vec<Halves<AtomicU64>>,
@@ -27,7 +27,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Zeros.
+    /// All zeros.
     pub(super) fn new(threads: usize, pages: u64) -> Shared {
         let zeros = || (0..threads as u64 * pages).map(|_| Default::default()).collect();
         Shared { pages, begun: zeros(), done: zeros() }
@@ -37,12 +37,12 @@ impl Shared {
         (thread as u64 * self.pages + page) as usize
     }
 
-    /// A thread is about to store `value` to its words of a page.
+    /// Called before a thread stores `value` to its words of a page.
     pub(super) fn begin(&self, thread: usize, page: u64, value: u64) {
         self.begun[self.at(thread, page)].iter().for_each(|word| word.store(value, SeqCst));
     }
 
-    /// It did, to those words where `stored` says so.
+    /// Called after the store; `stored` has the values of the words where it succeeded.
     pub(super) fn end(&self, thread: usize, page: u64, stored: Halves<Option<u64>>) {
         let at = self.at(thread, page);
         for (half, stored) in stored.into_iter().enumerate() {
@@ -53,46 +53,46 @@ impl Shared {
         }
     }
 
-    /// What a thread's words hold, at least: values only rise.
+    /// The least values that a thread's words may hold: values only increase.
     pub(super) fn least(&self, thread: usize, page: u64) -> Halves<u64> {
         self.done[self.at(thread, page)].each_ref().map(|word| word.load(SeqCst))
     }
 
-    /// What they hold at most, besides [`Shared::least`].
+    /// The other values that they may hold: those of a store in progress.
     pub(super) fn most(&self, thread: usize, page: u64) -> Halves<u64> {
         self.begun[self.at(thread, page)].each_ref().map(|word| word.load(SeqCst))
     }
 }
 
-/// Drops of the volatile pages.
+/// Drops of volatile pages.
 pub(super) struct Drops {
     begun: Vec<AtomicU64>,
     ended: Vec<AtomicU64>,
 }
 
 impl Drops {
-    /// None.
+    /// No drops.
     pub(super) fn new(pages: u64) -> Drops {
         let zeros = || (0..pages).map(|_| AtomicU64::new(0)).collect();
         Drops { begun: zeros(), ended: zeros() }
     }
 
-    /// A thread is about to drop a page.
+    /// Called before a thread drops a page.
     pub(super) fn begin(&self, page: u64) {
         self.begun[page as usize].fetch_add(1, SeqCst);
     }
 
-    /// It did.
+    /// Called after the drop.
     pub(super) fn end(&self, page: u64) {
         self.ended[page as usize].fetch_add(1, SeqCst);
     }
 
-    /// A point in a page's history: before a store, to be given to [`Drops::none_since`].
+    /// The number of ended drops of a page, taken before a store for [`Drops::none_since`].
     pub(super) fn ended(&self, page: u64) -> u64 {
         self.ended[page as usize].load(SeqCst)
     }
 
-    /// Whether no drop was under way at that point, and none began after it.
+    /// Whether no drop was in progress at that point, and none began after it.
     pub(super) fn none_since(&self, page: u64, point: u64) -> bool {
         self.begun[page as usize].load(SeqCst) == point
     }
@@ -101,14 +101,14 @@ impl Drops {
 /// A word of a volatile page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fleeting {
-    /// What was stored last.
+    /// The last stored value.
     pub(super) value: u64,
     /// Drops that had ended when the store began.
     pub(super) since: u64,
 }
 
 impl Fleeting {
-    /// Takes note of what was found. The look at `drops` comes after the look at the page.
+    /// Checks and records the value found. The caller reads the page first; `drops` is read after.
     pub(super) fn find(&mut self, found: u64, drops: &Drops, page: u64) {
         let stored = self.value;
         if found == stored {
@@ -121,18 +121,18 @@ impl Fleeting {
     }
 }
 
-/// What one user knows for itself.
+/// The contents that one user expects.
 pub(super) struct Known {
-    /// Who.
+    /// The user's thread number.
     pub(super) thread: usize,
     /// Its words of the volatile pages.
     pub(super) volatile: Vec<Halves<Fleeting>>,
-    /// Its words of its own pages.
+    /// Its words of its private pages.
     pub(super) private: Vec<Halves<u64>>,
 }
 
 impl Known {
-    /// Zeros.
+    /// All zeros.
     pub(super) fn new(thread: usize, pages: u64) -> Known {
         let (volatile, private) = (Default::default(), Default::default());
         let pages = pages as usize;
@@ -145,9 +145,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_gone_only_after_a_drop() {
+    fn a_word_becomes_zero_only_after_a_drop() {
         let drops = Drops::new(2);
-        // Under way when the store begins, so it may come after it.
+        // In progress when the store begins, so it may take effect after the store.
         drops.begin(1);
         let mut word = Fleeting { value: 7, since: drops.ended(1) };
         drops.end(1);

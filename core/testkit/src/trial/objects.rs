@@ -1,11 +1,11 @@
-//! The trial of slabs: several threads take objects, hand them to each other, free them, defer
-//! that, and shrink; who has which is known to a model.
+//! The trial of slabs: several threads allocate objects, exchange them, free them at once or
+//! deferred, and shrink caches. A model tracks which objects are allocated.
 //!
 //! ```text
 //! user: own objects ──> exchange ──> freed by another user, on another CPU
-//!       free_deferred ──> waiting: not handed out before two grace periods have ended
+//!       free_deferred ──> waiting: not allocated again before two grace periods have ended
 //! ```
-//! Locking: the model's mutex is the observer's, and never held across a call of the platform.
+//! Locking: the model's mutex is invisible to the platform, and never held across a call of it.
 
 use super::outcome::Beat;
 use highwater_mm::config::Config;
@@ -18,23 +18,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// What a trial of slabs is made of.
+/// The parameters of a trial of slabs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectsPlan {
     /// Users.
     pub threads: usize,
-    /// Steps of each.
+    /// Steps of each user.
     pub steps: usize,
-    /// The settings; only those of slabs matter.
+    /// The manager's settings; only those of slabs matter.
     pub config: Config,
-    /// The caches, by the bytes of their objects.
+    /// The object size of each cache, in bytes.
     pub sizes: Vec<u32>,
-    /// Objects that a user has at most.
+    /// The most objects of one user.
     pub most: usize,
 }
 
 impl ObjectsPlan {
-    /// A plan: 2 to 12 users, 1 to 3 caches.
+    /// Draws a plan with 2 to 12 users and 1 to 3 caches.
     pub fn draw(seed: u64, steps: usize) -> ObjectsPlan {
         let mut random = Prng::new(seed ^ 0x51ab_0000);
         let threads = 2 + random.below(11) as usize;
@@ -56,29 +56,29 @@ impl ObjectsPlan {
     }
 }
 
-/// What must hold.
+/// The expected state.
 #[derive(Default)]
 struct Model {
-    /// Objects that are handed out, by where they begin: their bytes.
+    /// Allocated objects: address and size.
     used: BTreeMap<u64, u32>,
-    /// Objects that wait, with the grace periods that had ended when they were given.
+    /// Objects freed deferred, with the number of grace periods that had ended at that time.
     waiting: BTreeMap<u64, u64>,
 }
 
-/// What all users share.
+/// The state that all users share.
 struct Shared<P: Platform> {
     slabs: Slabs<PageRange<P>>,
     caches: Vec<(CacheId, u32)>,
     model: Mutex<Model>,
     exchange: Mutex<Vec<Object>>,
-    /// Ends of grace periods: announcements begun, and announcements finished.
+    /// Announced ends of grace periods: calls begun, and calls finished.
     ends: [AtomicU64; 2],
     operations: AtomicU64,
     beat: Beat,
 }
 
-/// Runs a plan on a platform's frames, as numbers; returns how many calls were made. Panics at the
-/// first contradiction.
+/// Runs a plan on a platform's frame numbers. Returns the number of calls made. Panics at the first
+/// contradiction.
 pub fn run_objects<P: Platform>(
     platform: Arc<P>,
     plan: &ObjectsPlan,
@@ -114,12 +114,12 @@ pub fn run_objects<P: Platform>(
     };
     let threads: Vec<P::Thread> = (0..plan.threads).map(start).collect();
     threads.into_iter().for_each(Thread::join);
-    let shared = Arc::into_inner(shared).expect("who has ended holds nothing");
+    let shared = Arc::into_inner(shared).expect("an ended user holds no reference");
     shared.finish(ranges.iter().map(|range| u64::from(range.frames)).sum())
 }
 
 impl<P: Platform> Shared<P> {
-    /// Everything is given back, and nothing is lost.
+    /// Frees everything, and checks that nothing is lost.
     fn finish(self, pages: u64) -> u64 {
         let Shared { slabs, model, exchange, operations, .. } = self;
         slabs.verify();
@@ -202,7 +202,7 @@ impl<P: Platform> User<P> {
         }
     }
 
-    /// Forgets objects that are about to be given back.
+    /// Removes objects from the model before they are freed.
     fn forget(&self, objects: &[Object]) {
         let mut model = self.shared.model.lock().expect("no panic");
         for object in objects {
@@ -211,7 +211,7 @@ impl<P: Platform> User<P> {
         }
     }
 
-    /// Some of the user's own objects.
+    /// Takes some of the user's own objects.
     fn some(&mut self) -> Vec<Object> {
         let count = if self.random.percent(60) {
             self.own.len().min(1)

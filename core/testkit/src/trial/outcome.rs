@@ -1,21 +1,21 @@
-//! What a trial reports: progress meanwhile, and figures at the end.
+//! The reports of a trial: progress during the run, and figures at the end.
 
 use highwater_mm::stats::Snapshot as Statistics;
 use highwater_units::Nanos;
 use std::sync::Arc;
 
-/// Called again and again while there is progress, from all threads.
+/// A callback that all threads call whenever they make progress.
 pub type Beat = Arc<dyn Fn() + Send + Sync>;
 
-/// What a trial that found nothing wrong was like.
+/// The figures of a successful trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Accesses and other calls to the manager that were made.
+    /// Accesses and other calls to the manager.
     pub operations: u64,
-    /// How many of these failed; 0 where [`Failures::None`] are allowed.
+    /// How many of them failed; 0 with [`Failures::None`].
     pub failures: u64,
     /// The longest access to one page.
     pub longest: Nanos,
-    /// What the manager counted, before it was emptied.
+    /// The manager's counters before everything was freed.
     pub statistics: Statistics,
 }

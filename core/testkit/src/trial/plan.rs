@@ -1,5 +1,5 @@
-//! What a trial is made of, drawn from a seed: some operations off, some heavy, so that runs differ
-//! in kind (swarm testing; Groce and others, 2012).
+//! The parameters of a trial, drawn from a seed. Some operations are off and some are heavy, so
+//! that runs differ in kind (swarm testing; Groce et al., 2012).
 
 use highwater_mm::SPACES_MAX;
 use highwater_mm::config::history::{CompactHistory, ReadaheadBy, ReclaimHistory, SwapHistory};
@@ -7,40 +7,40 @@ use highwater_mm::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThre
 use highwater_mm::inspect::ORDER_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
 
-/// Most users of a trial: each has a space of its own and a spare one.
+/// The most users of a trial: each has a private space and a spare one.
 pub const THREADS_MAX: usize = (SPACES_MAX - 4) / 2;
 
 /// Whether accesses may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failures {
-    /// There is no reason for any: one ends the trial.
+    /// None: an error ends the trial.
     None,
-    /// Devices fail or are full: the error is said, nothing is lost.
+    /// Devices fail or are full: accesses may return errors, but no contents are lost.
     Allowed,
 }
 
-/// What a user does in one step.
+/// An operation of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Reads its words of a shared page, and perhaps writes them.
     Shared,
-    /// Reads, and perhaps writes, a page of its own.
+    /// Reads, and perhaps writes, a private page.
     Private,
     /// Reads, and perhaps writes, a page that any user may drop.
     Volatile,
     /// Reads and writes 16 shared pages in sequence.
     SharedStream,
-    /// Reads and writes pages of its own in sequence.
+    /// Reads and writes private pages in sequence.
     PrivateStream,
     /// Drops a range of volatile pages.
     DropVolatile,
-    /// Drops a range of its own.
+    /// Drops a private range.
     DropPrivate,
-    /// Moves a range of its own.
+    /// Moves a private range.
     MovePrivate,
-    /// Uses a page while it holds another; does nothing where pages cannot be held.
+    /// Uses a page while it pins another; does nothing if pages cannot be pinned.
     HoldTwo,
-    /// Copies a space, and looks at the copy.
+    /// Copies a space, and checks the copy.
     Copy,
     /// Uses a page of the file.
     File,
@@ -48,14 +48,14 @@ pub enum Operation {
     FileStream,
     /// Writes a range of the file back.
     WriteBack,
-    /// Writes a page of its own of the file back, drops it, and finds it as it was.
+    /// Writes back and drops a file page that it owns, and checks it.
     DropFile,
-    /// Compares what the manager says of itself with what can be.
+    /// Checks that the manager's statistics are plausible.
     Observe,
 }
 
 impl Operation {
-    /// All of them, in the order of their values.
+    /// All operations, in the order of their values.
     pub const ALL: [Operation; 15] = [
         Operation::Shared,
         Operation::Private,
@@ -87,12 +87,12 @@ impl Operation {
     }
 }
 
-/// How often each operation is made: weights, relative to each other.
+/// The relative weights of the operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix([u64; Operation::ALL.len()]);
 
 impl Mix {
-    /// A bit of everything, mostly accesses.
+    /// Some of every operation, mostly accesses.
     pub fn usual() -> Mix {
         Mix(Operation::ALL.map(Operation::usual))
     }
@@ -104,10 +104,10 @@ impl Mix {
             1 => operation.usual() * (2 + random.below(8)),
             _ => operation.usual(),
         }));
-        // A copy goes over all pages of a space: with more of them a trial is only copies.
+        // A copy covers all pages of a space: with a larger weight a trial would only copy.
         let others: u64 = mix.0.iter().sum::<u64>() - mix.get(Operation::Copy);
         mix.set(Operation::Copy, mix.get(Operation::Copy).min(others / 30));
-        // What is not written cannot be lost.
+        // At least one writing operation, or the trial checks nothing.
         if [Operation::Shared, Operation::Private, Operation::Volatile].map(|o| mix.get(o))
             == [0; 3]
         {
@@ -121,12 +121,12 @@ impl Mix {
         self.0[operation as usize]
     }
 
-    /// Sets the weight of an operation; 0: it is never made. One at least has another.
+    /// Sets the weight of an operation; 0: never. At least one weight must not be 0.
     pub fn set(&mut self, operation: Operation, weight: u64) {
         self.0[operation as usize] = weight;
     }
 
-    /// An operation, drawn by weight.
+    /// Draws an operation by weight.
     pub(super) fn choose(&self, random: &mut Prng) -> Operation {
         let mut at = random.below(self.0.iter().sum());
         let drawn = Operation::ALL.into_iter().find(|operation| {
@@ -139,17 +139,17 @@ impl Mix {
     }
 }
 
-/// Frames from which on a plan may have large pages: some blocks, and small pages beside them.
+/// The fewest frames of a plan with folios: room for some, and for small pages.
 pub const LARGE_FRAMES_MIN: u64 = 4 * LARGE_PAGES as u64;
 
-/// Pages of more than one frame, where pages are reached by guards.
+/// The folios of a plan, used if the program uses guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FolioPlan {
     /// Their order.
     pub order: Order,
-    /// How many; 0: there are none.
+    /// Their number; 0: none.
     pub pages: u64,
-    /// Of 1000 steps of each user, before how many it uses one.
+    /// How often a user uses one, per 1000 steps.
     pub often: u64,
 }
 
@@ -157,8 +157,8 @@ impl FolioPlan {
     /// None.
     pub const NONE: FolioPlan = FolioPlan { order: Order(0), pages: 0, often: 0 };
 
-    /// In every second case, of a quarter of the frames at most: where slots are in use here and
-    /// there they may have to stay, and others need memory, too.
+    /// In every second plan, folios of up to a quarter of the frames: scattered used slots may keep
+    /// them in memory, and other pages need frames too.
     fn draw(seed: u64, frames: u64) -> FolioPlan {
         let mut random = Prng::new(seed ^ 0xf011);
         if random.percent(50) {
@@ -171,10 +171,10 @@ impl FolioPlan {
     }
 }
 
-/// What a trial is made of. Frames and devices are the platform's.
+/// The parameters of a trial. The platform determines frames and devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Users, 1 to [`THREADS_MAX`]; each may hold two frames, and some more in direct reclaim.
+    /// Users, 1 to [`THREADS_MAX`]; each may pin two frames, and isolate more in direct reclaim.
     pub threads: usize,
     /// The settings of the manager.
     pub config: Config,
@@ -182,34 +182,33 @@ pub struct Plan {
     pub pages: u64,
     /// Steps of each user.
     pub steps: usize,
-    /// What the users do.
+    /// The weights of the users' operations.
     pub mix: Mix,
-    /// Of 1000 steps of the first user, before how many it changes the number of kswapd threads.
+    /// How often the first user changes the number of kswapd threads, per 1000 steps.
     pub changes: u64,
-    /// Of 1000 steps of each user, before how many it moves the pages of some frames to others.
+    /// How often a user migrates the pages of some frames, per 1000 steps.
     pub migrations: u64,
-    /// Of 1000 steps of each user, before how many it asks for large pages in a space.
+    /// How often a user requests large pages in a space, per 1000 steps.
     pub collapses: u64,
     /// Pages of a stream in the file.
     pub file_stream: u64,
-    /// Of 1000 steps of the first user, before how many it cuts a page or more off the file.
+    /// How often the first user truncates the file, per 1000 steps.
     pub truncations: u64,
-    /// Of 1000 steps of a user, before how many it takes a run of frames, or gives one back.
+    /// How often a user allocates or frees a run of frames, per 1000 steps.
     pub runs: u64,
-    /// Frames in runs that all users together keep.
+    /// The most frames in runs, for all users together.
     pub run_frames: u64,
-    /// Of 1000 steps of a user, before how many it takes an object, or gives one back.
+    /// How often a user allocates or frees an object, per 1000 steps.
     pub objects: u64,
-    /// Pages of more than one frame.
+    /// The folios.
     pub folios: FolioPlan,
     /// Whether accesses may fail.
     pub failures: Failures,
-    /// The longest an access may take, and any other call for each page it goes over; `None`: no
-    /// limit.
+    /// Time limit of an access, and of other calls per page they cover; `None`: no limit.
     pub latency_max: Option<Nanos>,
 }
 
-/// Draws whether memory is compacted, and as which kernel.
+/// Draws whether memory is compacted, and by which kernel's algorithm.
 fn draw_compaction(config: &mut Config, random: &mut Prng) {
     let way = random.below(7) as usize;
     config.compact = way != 0;
@@ -217,15 +216,16 @@ fn draw_compaction(config: &mut Config, random: &mut Prng) {
 }
 
 impl Plan {
-    /// A plan for a platform of `frames` frames (at least 40): up to 16 users, an eighth of the
-    /// frames, and spaces of up to twice the frames each. The usual mix in every second case.
+    /// Draws a plan for a platform of `frames` frames (at least 40): up to 16 users, but at most an
+    /// eighth of the frames, and spaces of up to twice the frames. Half of the plans use the usual
+    /// mix.
     pub fn draw(seed: u64, frames: u64, steps: usize) -> Plan {
         let mut random = Prng::new(seed ^ 0x7121_a100);
         let threads = 1 + random.below((frames / 8).clamp(1, 16)) as usize;
         let pages = 20 + random.below(frames * 2);
         let mix = if random.percent(50) { Mix::usual() } else { Mix::draw(&mut random) };
         let mut config = draw_config(&mut random, frames);
-        // Drawn apart, so that what other seeds mean stays the same.
+        // A separate sequence, so that existing seeds keep their plans.
         if frames >= LARGE_FRAMES_MIN && Prng::new(seed ^ 0x1a46).percent(75) {
             config.large_pages = true;
         }
@@ -285,25 +285,24 @@ impl Plan {
         }
     }
 
-    /// Swap slots, in pages, with which accesses have no reason to fail: room for all spaces and as
-    /// many copies.
+    /// The swap slots with which no access fails: room for all spaces and as many copies.
     pub fn slots(&self) -> u64 {
-        // Runs of slots are aligned, and others lie between them.
+        // Runs of slots are aligned, and other slots lie between them.
         let folios = 4 * (self.folios.pages << self.folios.order.0);
         (3 * self.pages * self.spaces() as u64 + folios).max(256)
     }
 
-    /// Spaces that the trial adds, but for the file's.
+    /// The spaces that the trial adds, without the file's.
     pub(super) fn spaces(&self) -> usize {
         2 + 2 * self.threads
     }
 }
 
-/// Settings: often the defaults, and marks of at most about half of the frames.
+/// Draws settings: often the defaults, with watermarks of at most about half of the frames.
 fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let kswapd_threads = KswapdThreads::Fixed(1 + random.below(4) as usize);
     let mut usual = Config { kswapd_threads, ..Config::default() };
-    // Drawn apart, so that what seeds mean otherwise stays the same.
+    // A separate sequence, so that existing seeds keep their other settings.
     let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
     usual.history.reclaim.direct_reclaim = ReclaimHistory::draw_direct_reclaim(&mut apart);
     if random.percent(50) {
@@ -322,7 +321,7 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     Config { min_free, watermark_scale, window_max, swappiness, ..usual }
 }
 
-/// Parts of memory that may be dirty, of a stream of their own: what else older seeds draw stays.
+/// Draws the dirty ratios, from a separate sequence so that existing seeds keep their plans.
 fn draw_dirty_ratios(random: &Prng) -> [u32; 2] {
     let mut own = Prng::new(random.clone().next_u64() ^ 0xd127);
     [[10, 20], [0, 1], [100, 100], [own.below(101) as u32, own.below(101) as u32]]
@@ -335,7 +334,7 @@ mod tests {
     use highwater_mm::inspect::Watermarks;
 
     #[test]
-    fn drawn_plans_can_be_carried_out() {
+    fn drawn_plans_are_valid() {
         for seed in 0..2000 {
             let frames = 40 + seed % 500;
             let plan = Plan::draw(seed, frames, 1);
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_come_by_weight() {
+    fn operations_are_drawn_by_weight() {
         let mut mix = Mix(Default::default());
         mix.set(Operation::Private, 3);
         mix.set(Operation::Observe, 1);

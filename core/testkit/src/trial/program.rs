@@ -1,4 +1,4 @@
-//! How the users of a trial reach their pages.
+//! How the users of a trial access their pages.
 
 use highwater_mm::Access;
 use highwater_mm::Manager;
@@ -6,22 +6,22 @@ use highwater_mm::error::FaultError;
 use highwater_platform::Platform;
 use highwater_units::{SpaceId, Vpn};
 
-/// What holds between two accesses to one page.
+/// How a program reaches pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Pages are reached through guards: what is done under one guard is done at once, and more
-    /// than one page can be held ([`Manager::pin`]).
+    /// Through guards ([`Manager::pin`]): a page stays while its guard lives, and a thread can pin
+    /// several pages.
     Guards,
-    /// Pages are reached through page tables: they may come and go between any two accesses.
+    /// Through page tables: a page may be evicted between any two accesses.
     PageTables,
 }
 
-/// The program that uses the manager: single accesses, which fault as need be.
+/// The program that uses the manager: single accesses that may fault.
 pub trait Program<P: Platform>: Send + Sync + 'static {
-    /// How it reaches pages. Constant.
+    /// How it reaches pages; constant.
     fn reach(&self) -> Reach;
 
-    /// The `word`th 8-byte word of a page.
+    /// Loads the 8-byte word number `word` of a page.
     ///
     /// # Errors
     /// The fault's; see [`FaultError`].
@@ -33,10 +33,10 @@ pub trait Program<P: Platform>: Send + Sync + 'static {
         word: usize,
     ) -> Result<u64, FaultError>;
 
-    /// Sets a word of a page.
+    /// Stores a word of a page.
     ///
     /// # Errors
-    /// The fault's; the word is as it was.
+    /// The fault's; the word is unchanged.
     fn store(
         &self,
         manager: &Manager<P>,
@@ -47,7 +47,7 @@ pub trait Program<P: Platform>: Send + Sync + 'static {
     ) -> Result<(), FaultError>;
 }
 
-/// Guards: every access pins its page.
+/// A program with guards: every access pins its page.
 #[derive(Clone, Copy, Debug)]
 pub struct Pins;
 

@@ -1,13 +1,12 @@
-//! After the users have ended, before kswapd is stopped: does it do its work?
+//! Checks kswapd after the users have ended: zones must not stay below the low watermark.
 //!
 //! ```text
-//! settle(ByHand)    users may have left zones short, and kswapd without hope: it is rung for
-//! fill              frames are used until a fault finds the zones short
-//! settle(ByFaults)  that fault rang: kswapd brings every zone back to low, or nothing in it can
-//!                   be reclaimed
+//! settle(Thread)  users may have left zones short after kswapd gave up: this thread wakes it
+//! fill            uses frames until a fault finds the zones short and wakes kswapd
+//! settle(Faults)  kswapd must bring every zone back to low, unless nothing in it is reclaimable
 //! ```
-//! Where kswapd was just giving up it does not hear the fault that rang, only the next: there are
-//! some more, after it had its time.
+//! If kswapd is just giving up, it misses the wake-up of that fault. So more faults follow after
+//! some time.
 
 use super::model::words;
 use super::program::Program;
@@ -19,28 +18,28 @@ use highwater_mm::inspect::{Machine, Node};
 use highwater_platform::Platform;
 use highwater_units::{SpaceId, Vpn};
 
-/// Waits for kswapd before it is said to be lost; the later ones are the longest the platform has.
+/// Waits for kswapd before the check fails; the later waits are the platform's longest.
 const ATTEMPTS_MAX: u32 = 4000;
 
-/// After as many, a wait gets no longer.
+/// The wait grows up to this attempt.
 const RELAX_MAX: u32 = 16;
 
-/// How a zone stands.
+/// The state of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
-    /// At low, or above.
+    /// At or above the low watermark.
     Balanced,
-    /// Below, and kswapd can do nothing about it.
-    Hopeless,
-    /// Below.
+    /// Below low, but nothing is reclaimable.
+    Unreclaimable,
+    /// Below low, with reclaimable pages.
     Short,
 }
 
-/// Decides, from free frames and the low mark, pages on lists, and free slots.
+/// The state for the number of free frames, the low watermark, the listed pages and the free slots.
 fn stand(free: u32, low: u32, listed: u32, slots: u64) -> Stand {
     match (free >= low, listed > 0 && slots > 0) {
         (true, _) => Stand::Balanced,
-        (false, false) => Stand::Hopeless,
+        (false, false) => Stand::Unreclaimable,
         (false, true) => Stand::Short,
     }
 }
@@ -50,16 +49,16 @@ fn stand_of<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> Stand {
     stand(node.zone.free_frames(), node.zone.marks().low, listed, machine.swap.room())
 }
 
-/// What wakes kswapd.
+/// How the check wakes kswapd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waker {
-    /// This thread, at growing intervals.
+    /// This thread wakes it, at growing intervals.
     Thread,
-    /// Faults that allocate pages, from this page on.
+    /// Faults that allocate pages wake it; the first page to use.
     Faults(u64),
 }
 
-/// Checks that zones that are short do not stay so.
+/// Checks that zones do not stay short.
 pub(super) fn check<P: Platform, G: Program<P>>(world: &World<P, G>) {
     gather(world);
     settle(world, Waker::Thread);
@@ -68,7 +67,7 @@ pub(super) fn check<P: Platform, G: Program<P>>(world: &World<P, G>) {
     settle(world, Waker::Faults(unused));
 }
 
-/// Makes free frames count as free, and puts used ones where kswapd looks.
+/// Drains per-CPU caches: free frames to the free lists, used ones to the LRU lists.
 fn gather<P: Platform, G: Program<P>>(world: &World<P, G>) {
     let machine = world.manager.inspect();
     for node in &machine.nodes {
@@ -106,7 +105,7 @@ fn settle<P: Platform, G: Program<P>>(world: &World<P, G>, waker: Waker) {
     }
 }
 
-/// A zone, for a message.
+/// The figures of a zone, for a message.
 fn figures<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> String {
     let (zone, lru) = (&node.zone, &node.lru);
     let lists = List::ALL.map(|list| (list, lru.len(list)));
@@ -115,7 +114,8 @@ fn figures<P: Platform>(machine: &Machine<P>, node: &Node<P>) -> String {
     format!("{free} free, {marks:?}, {lists:?}, {used} of {all} slots")
 }
 
-/// Uses spare pages until a fault finds all zones at their low marks, and rings; returns how many.
+/// Uses spare pages until a fault finds all zones at the low watermark and wakes kswapd. Returns
+/// their number.
 fn fill<P: Platform, G: Program<P>>(world: &World<P, G>) -> u64 {
     let nodes = &world.manager.inspect().nodes;
     for page in 0..world.plan.pages {
@@ -140,13 +140,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_are_short_only_where_something_can_be_done() {
+    fn a_zone_is_short_only_if_it_has_reclaimable_pages() {
         let table = [
             ((10, 10, 0, 0), Stand::Balanced),
             ((11, 10, 5, 5), Stand::Balanced),
             ((9, 10, 1, 1), Stand::Short),
-            ((9, 10, 0, 1), Stand::Hopeless),
-            ((9, 10, 7, 0), Stand::Hopeless),
+            ((9, 10, 0, 1), Stand::Unreclaimable),
+            ((9, 10, 7, 0), Stand::Unreclaimable),
         ];
         for ((free, low, listed, slots), expected) in table {
             assert_eq!(stand(free, low, listed, slots), expected, "{free} {low} {listed} {slots}");

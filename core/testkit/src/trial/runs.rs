@@ -1,12 +1,12 @@
-//! Runs of frames that a user of the trial has, beside its pages: taken, marked, found as they
-//! were, and given back.
+//! Runs of frames that a user allocates besides its pages: it marks them, and checks the marks
+//! before freeing them.
 
 use highwater_mm::Manager;
 use highwater_mm::Mobility;
 use highwater_platform::{Platform, WORDS_PER_FRAME};
 use highwater_units::{Order, Pfn, Prng};
 
-/// A run that was taken.
+/// An allocated run.
 struct Run {
     first: Pfn,
     order: Order,
@@ -14,31 +14,31 @@ struct Run {
 }
 
 impl Run {
-    /// The frames that are marked: the first and the last.
+    /// The marked frames: the first and the last.
     fn marked(&self) -> [Pfn; 2] {
         [self.first, self.first.offset(self.order.frames() - 1)]
     }
 }
 
-/// What one user has.
+/// The runs of one user.
 pub(super) struct Runs {
     random: Prng,
     held: Vec<Run>,
-    /// Frames that it may keep.
+    /// The most frames it may keep.
     room: u32,
-    /// And keeps.
+    /// The frames it keeps.
     kept: u32,
     count: u64,
 }
 
 impl Runs {
-    /// None. Keeps `room` frames at most.
+    /// No runs yet; at most `room` frames.
     pub(super) fn new(seed: u64, thread: usize, room: u64) -> Runs {
         let random = Prng::new(seed << 8 ^ thread as u64 ^ 0x5002_0000);
         Runs { random, held: Vec::new(), room: room as u32, kept: 0, count: thread as u64 }
     }
 
-    /// Of 1000 calls, in so many: takes a run, or gives one back. `frames`: of the platform.
+    /// Allocates or frees a run in `often` of 1000 calls. `frames`: frames of the platform.
     pub(super) fn step<P: Platform>(&mut self, manager: &Manager<P>, often: u64, frames: u32) {
         if self.random.below(1000) >= often {
             return;
@@ -62,7 +62,7 @@ impl Runs {
         }
     }
 
-    /// Gives all back.
+    /// Frees all runs.
     pub(super) fn end<P: Platform>(&mut self, manager: &Manager<P>) {
         while !self.held.is_empty() {
             self.give(manager, 0);

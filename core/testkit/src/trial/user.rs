@@ -1,4 +1,4 @@
-//! A user of the manager: random operations, and what it expects to find.
+//! A user of the manager: a thread that performs random operations and checks the contents.
 
 use super::folios::Folios;
 use super::marked::Marked;
@@ -17,31 +17,31 @@ use highwater_units::{LARGE_PAGES, Pfn, Prng, RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Pages of a stream.
+/// Length of a stream in pages.
 const STREAM: u64 = 16;
 
-/// The longest range: more than two runs.
+/// The longest range in pages: more than two runs.
 const RANGE_MAX: u64 = 40;
 
-/// The least and the most that a copied word holds.
+/// The least and the greatest values of a copied word.
 type Limits = (Halves<u64>, Halves<u64>);
 
 pub(super) struct User<P: Platform, G> {
     world: Arc<World<P, G>>,
     thread: usize,
     random: Prng,
-    /// For changes of kswapd: drawn apart from all else.
+    /// Draws for changes of kswapd threads. A separate sequence, so that it does not affect others.
     changes: Prng,
-    /// For truncations, likewise.
+    /// Draws for truncations.
     cuts: Prng,
-    /// Beside the pages.
+    /// The user's runs of frames.
     runs: Runs,
-    /// For moves of pages between frames, likewise.
+    /// Draws for migrations.
     moves: Prng,
-    /// For large pages that are asked for, likewise.
+    /// Draws for collapses into large pages.
     collapses: Prng,
     marked: Marked,
-    /// Pages of more than one frame.
+    /// The user's view of the folios.
     folios: Option<Folios>,
     count: u64,
     known: Known,
@@ -75,7 +75,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
-    /// All steps; what is known afterwards goes to the world.
+    /// Performs all steps, then stores the expected contents in the world.
     pub(super) fn run(mut self) {
         for _ in 0..self.world.plan.steps {
             (self.world.beat)();
@@ -123,7 +123,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
-    /// Now and then, the first user changes the number of kswapd threads.
+    /// Sometimes: the first user changes the number of kswapd threads.
     fn change_kswapd(&mut self) {
         if self.thread == 0 && self.changes.below(1000) < self.world.plan.changes {
             let threads = match self.changes.below(6) {
@@ -141,7 +141,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
-    /// Now and then, the first user makes the file shorter, by a tenth at most.
+    /// Sometimes: the first user truncates the file by a tenth at most.
     fn truncate_file(&mut self) {
         if self.thread == 0 && self.cuts.below(1000) < self.world.plan.truncations {
             let Some(file) = &self.world.file else { return };
@@ -160,7 +160,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
-    /// Now and then, moves what is in a stretch of frames elsewhere.
+    /// Sometimes: migrates the pages of a range of frames.
     fn migrate(&mut self) {
         if self.moves.below(1000) >= self.world.plan.migrations {
             return;
@@ -174,7 +174,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         self.world.manager.migrate(Pfn(first), frames, mode);
     }
 
-    /// Now and then, asks for large pages in a space that is used.
+    /// Sometimes: requests large pages in a space in use.
     fn collapse(&mut self) {
         let (plan, world) = (&self.world.plan, &self.world);
         if self.collapses.below(1000) < plan.collapses {
@@ -211,7 +211,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         self.use_common(SHARED, &world.shared, page);
     }
 
-    /// A page that others use, too.
+    /// Checks, and perhaps writes, this thread's words of a page that all threads use.
     fn use_common(&mut self, space: SpaceId, known: &Shared, page: u64) {
         let thread = self.thread;
         let found = self.world.load(space, page, thread);
@@ -233,11 +233,11 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         self.look_beyond_end(page);
     }
 
-    /// A page that the file no longer has is an error, and one that it has is none.
+    /// An access beyond the end of the file fails; an access within it succeeds.
     fn look_beyond_end(&mut self, page: u64) {
         let world = self.world.clone();
         let Some(file) = world.file.as_ref().filter(|_| world.plan.truncations > 0) else { return };
-        // While it is truncated, pages that are in memory go one after the other.
+        // A truncation in progress drops resident pages one after the other.
         let was_there = page < file.cut.load(Relaxed);
         let found = world.load(file.space, page, self.thread);
         let is_there = page < world.manager.end_of(file.space).0;
@@ -257,7 +257,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         world.attempt("write back", pages.max(1), |m| m.write_back(file.space, range));
     }
 
-    /// What was written back is read from the device.
+    /// Writes a page back, drops it, and reads it from the device.
     fn drop_file(&mut self, page: u64) {
         let (world, thread) = (self.world.clone(), self.thread);
         let Some(file) = &world.file else { return };
@@ -284,7 +284,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
-    /// A page that others may drop holds what was stored last, or zeros from some time on.
+    /// A page that other threads may drop holds the last stored value, or zeros after a drop.
     fn use_volatile(&mut self, page: u64) {
         let found = self.world.load(VOLATILE, page, self.thread);
         let known = &mut self.known.volatile[page as usize];
@@ -327,7 +327,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         self.world.discard(space, target);
         self.known.private[to as usize..(to + pages) as usize].fill([0; 2]);
         if self.random.percent(30) {
-            // As a fault does that began when the page was another's, and ends late.
+            // Like a late fault that began before the range was moved.
             self.world.load(space, to + self.random.below(pages), self.thread);
         }
         self.world.call("move", pages, |m| m.relocate(space, from, Vpn(to)));
@@ -337,7 +337,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         }
     }
 
-    /// Two pages pinned at once, contents seen through both.
+    /// Pins two pages at once, and checks the contents of both.
     fn hold_two(&mut self, page: u64) {
         if self.world.program.reach() == Reach::PageTables {
             return;
@@ -371,8 +371,8 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         world.put_spare(spare);
     }
 
-    /// Copies a space to a spare one, and checks that the threads' words lie within limits, which
-    /// are asked for after the copy is made.
+    /// Copies a space to a spare one, and checks that the threads' words lie within `limits`,
+    /// computed after the copy.
     fn copy_to(
         &self,
         spare: SpaceId,
@@ -384,7 +384,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let Some(snapshot) = world.attempt("copy", pages, |m| m.snapshot(space)) else { return };
         let of_page = |page| threads.iter().map(|thread| limits(*thread, page)).collect();
         let limits: Vec<Vec<Limits>> = (0..pages).map(of_page).collect();
-        // The references are the restored space's from here on.
+        // The restored space now owns the snapshot's references.
         world.call("restore", pages, |m| m.restore_snapshot(spare, &snapshot));
         for (page, of_page) in (0..pages).zip(limits) {
             for (thread, limits) in threads.iter().zip(of_page) {
@@ -395,7 +395,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         world.discard(spare, world.all());
     }
 
-    /// What the manager says of itself, while others work.
+    /// Checks the manager's statistics while other threads work.
     fn observe(&self) {
         let manager = &self.world.manager;
         for node in &manager.inspect().nodes {
@@ -419,7 +419,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
     }
 }
 
-/// What was found is what was expected.
+/// Checks that the loaded values equal the expected ones.
 #[track_caller]
 fn assert_found(found: Halves<Option<u64>>, expected: Halves<u64>, what: impl Fn() -> String) {
     for (found, expected) in found.into_iter().zip(expected) {
@@ -428,7 +428,7 @@ fn assert_found(found: Halves<Option<u64>>, expected: Halves<u64>, what: impl Fn
     }
 }
 
-/// What was found in a copy lies within limits.
+/// Checks that the values of a copy lie within limits.
 #[track_caller]
 fn assert_within(found: Halves<Option<u64>>, (least, most): Limits, page: u64) {
     for (half, found) in found.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A manager, and what its users share: accesses that are counted, timed, and allowed to fail or
-//! not.
+//! The manager under test and the state that its users share. Accesses are counted, timed and
+//! checked for errors.
 
 use super::marked::Objects;
 use super::model::{Drops, Halves, Known, Shared, words};
@@ -15,25 +15,25 @@ use highwater_units::{Nanos, SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
-/// Every thread has words of its pages.
+/// The shared space: every thread owns words of each page.
 pub(super) const SHARED: SpaceId = SpaceId(0);
-/// Every thread has words of its pages, and any thread drops them.
+/// The volatile space: every thread owns words of each page, and any thread drops pages.
 pub(super) const VOLATILE: SpaceId = SpaceId(1);
 
-/// A file's space.
+/// The space of the file.
 pub(super) struct TheFile {
     pub(super) space: SpaceId,
     pub(super) device: u8,
     pub(super) pages: u64,
-    /// The first page that it surely does not have any more.
+    /// Pages from this number on are surely truncated.
     pub(super) cut: AtomicU64,
-    /// What was stored.
+    /// The stored values.
     pub(super) stored: Shared,
 }
 
 impl TheFile {
-    /// In the first device that is for files, of two pages at least, if there is one: it holds
-    /// zeros.
+    /// Adds a space over the first file device with at least two pages, if there is one. The
+    /// device holds zeros.
     fn add<P: Platform>(manager: &Manager<P>, plan: &Plan) -> Option<TheFile> {
         let devices = manager.platform().devices();
         let fits = |info: &DeviceInfo| info.role == DeviceRole::File && info.pages > 1;
@@ -45,13 +45,13 @@ impl TheFile {
         Some(TheFile { space, device, pages, cut: AtomicU64::new(pages), stored })
     }
 
-    /// A page that the thread may use: of the first half, or one that is its own.
+    /// A page that the thread may use: one of the first half, or one that it owns.
     pub(super) fn page(&self, page: u64, thread: usize, threads: usize) -> u64 {
         let (page, half) = (page % self.pages, self.pages / 2);
         if page < half { page } else { self.own_page(page, thread, threads).unwrap_or(page % half) }
     }
 
-    /// The page of the thread's own that is nearest; `None` at the end of the file.
+    /// The nearest page that the thread owns; `None` at the end of the file.
     pub(super) fn own_page(&self, page: u64, thread: usize, threads: usize) -> Option<u64> {
         let half = self.pages / 2;
         let group = (page % self.pages).saturating_sub(half) / threads as u64;
@@ -59,13 +59,13 @@ impl TheFile {
         (own < self.pages).then_some(own)
     }
 
-    /// All of it.
+    /// The whole file.
     pub(super) fn all(&self) -> Range {
         Range { first: Vpn(0), end: Vpn(self.pages) }
     }
 }
 
-/// The space of pages of more than one frame, if there is to be one, and can be.
+/// Adds the folios' space, if the plan has folios and the program can reach them.
 fn add_folios<P: Platform, G: Program<P>>(
     manager: &Manager<P>,
     program: &G,
@@ -77,7 +77,7 @@ fn add_folios<P: Platform, G: Program<P>>(
     (wanted && guarded).then(|| manager.add_space_of(pages, order).expect("a space of folios"))
 }
 
-/// What all users work on.
+/// The state that all users share.
 pub(super) struct World<P: Platform, G> {
     /// Dropped before the manager.
     pub(super) objects: Objects<P>,
@@ -87,7 +87,7 @@ pub(super) struct World<P: Platform, G> {
     pub(super) shared: Shared,
     pub(super) drops: Drops,
     pub(super) file: Option<TheFile>,
-    /// Of pages of more than one frame.
+    /// The folios' space.
     pub(super) folios: Option<SpaceId>,
     pub(super) beat: Beat,
     spare: Mutex<Vec<SpaceId>>,
@@ -132,12 +132,12 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         self.plan.failures == Failures::Allowed
     }
 
-    /// The space of a user's own.
+    /// The private space of a user.
     pub(super) fn own_space(&self, thread: usize) -> SpaceId {
         SpaceId(2 + thread as u16)
     }
 
-    /// A space nobody uses, to be given back by [`World::put_spare`].
+    /// Takes an unused space, to be returned by [`World::put_spare`].
     pub(super) fn take_spare(&self) -> Option<SpaceId> {
         self.spare.lock().expect("no panic").pop()
     }
@@ -146,7 +146,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         self.spare.lock().expect("no panic").push(spare);
     }
 
-    /// What users that have ended know.
+    /// The records of the users that have ended.
     pub(super) fn known(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().expect("no panic")
     }
@@ -165,7 +165,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         }
     }
 
-    /// Calls the manager, for something that goes over `pages` pages.
+    /// Times a call to the manager that covers `pages` pages, and checks its result.
     pub(super) fn call<'a, T>(
         &'a self,
         what: &str,
@@ -185,8 +185,8 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         result
     }
 
-    /// Times a call that may fail, as [`World::call`] does. Returns its result; `None` for an
-    /// expected error.
+    /// Like [`World::call`], for a call that may fail. Returns its result; `None` for an expected
+    /// error.
     pub(super) fn attempt<'a, T>(
         &'a self,
         what: &str,
@@ -207,7 +207,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         self.call(what, pages, call).map_err(failed).ok()
     }
 
-    /// A thread's words of a page; of one that is held, both at once.
+    /// Loads a thread's two words of a page; with guards, under one guard.
     pub(super) fn load(&self, space: SpaceId, page: u64, thread: usize) -> Halves<Option<u64>> {
         let (vpn, words) = (Vpn(page), words(thread));
         if self.program.reach() == Reach::PageTables {
@@ -223,7 +223,7 @@ impl<P: Platform, G: Program<P>> World<P, G> {
         found.map(Some)
     }
 
-    /// Sets a thread's words of a page; returns what they hold now, where they do.
+    /// Stores a thread's two words of a page. Returns the stored values; `None` for a failed store.
     pub(super) fn store(
         &self,
         space: SpaceId,

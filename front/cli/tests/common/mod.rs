@@ -1,4 +1,4 @@
-//! Shared by the tests of the real binary.
+//! Helpers of the tests that run the real binary.
 
 use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// The binary under test.
 pub(crate) fn highwater() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    // Not a run within a run.
+    // The test may run under `highwater run` itself.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }
@@ -27,8 +27,8 @@ pub(crate) fn idle_library(dir: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Whether this machine can run programs with `library` as the preload library; skips the test if
-/// not.
+/// Whether this machine can run programs with `library` as the preload library; skips the test
+/// otherwise.
 pub(crate) fn can_run(library: &Path) -> bool {
     let output = highwater().arg("doctor").env("HIGHWATER_PRELOAD", library).output().unwrap();
     if !output.status.success() {

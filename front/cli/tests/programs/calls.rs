@@ -1,4 +1,4 @@
-//! Memory calls: same results as the system's, and atomic for other threads.
+//! Memory system calls: same results as the kernel's, and atomic for other threads.
 
 use crate::place::{Limits, Place};
 use highwater_platform::testing::skip_or_fail;
@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// Ways to map pages (`--mapping`).
 const WAYS: [&str; 2] = ["auto", "copy"];
 
-/// Runs a program without limits, and within 4 MiB by each way of mapping: the same output.
+/// Runs a program without limits, and within 4 MiB with each way of mapping; compares the output.
 fn compare(place: &Place, name: &str, arguments: &[&str]) {
     let program = place.c_program(name, arguments);
     let unlimited = place.run(&program).expect_success(name);
@@ -20,23 +20,24 @@ fn compare(place: &Place, name: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn calls_on_memory_say_what_the_system_says() {
+fn memory_calls_return_the_kernels_results() {
     compare(&Place::new(), "calls", &[]);
 }
 
 #[test]
-fn pages_that_are_replaced_are_nobody_elses() {
+fn replaced_pages_are_not_visible_elsewhere() {
     compare(&Place::new(), "replaced", &["3"]);
 }
 
 #[test]
-fn pages_come_back_with_known_protections() {
+fn pages_are_swapped_in_with_their_protections() {
     compare(&Place::new(), "replaced", &["3", "past"]);
 }
 
-/// A core file contains what is in memory, but neither the range's holes nor the manager's memory.
+/// A core file contains the memory in use, but neither the holes of the managed range nor the
+/// manager's memory.
 #[test]
-fn core_files_are_of_the_size_of_what_was_used() {
+fn core_files_have_the_size_of_the_memory_in_use() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     if pattern.trim() != "core" {
         return skip_or_fail("this system does not write core files where programs are");
@@ -56,8 +57,8 @@ fn core_files_are_of_the_size_of_what_was_used() {
     assert!(!has(&core, "left out: 8bd1a6f2"), "what the program leaves out is not");
 }
 
-/// Whether a file contains a text. It is not read in this process, whose peak counts in that of
-/// every program a later test starts.
+/// Whether a file contains a text. Another process reads the file, because the peak of this process
+/// counts in the peak of every program that a later test starts.
 fn has(file: &Path, text: &str) -> bool {
     let found = Command::new("grep").args(["-q", "-a", "-F", text]).arg(file).status();
     found.expect("grep").success()

@@ -1,5 +1,5 @@
-//! Calls by which a program changes its own process, while the manager's threads are in another
-//! one.
+//! System calls that change the program's process, while the manager's threads run in another
+//! process.
 
 use crate::place::{Limits, Place, Swap};
 
@@ -30,7 +30,7 @@ fn credentials_may_change_in_every_thread() {
 }
 
 #[test]
-fn children_are_served_when_privileges_are_given_up() {
+fn children_are_served_after_dropping_privileges() {
     compare("privileges", Swap::Ram);
     compare("privileges", Swap::Dir);
 }
@@ -42,18 +42,18 @@ fn descriptors_may_be_closed_past_the_c_library() {
 }
 
 #[test]
-fn a_strict_filter_does_not_meet_the_manager() {
+fn a_strict_seccomp_filter_does_not_affect_the_manager() {
     compare("strict", Swap::Ram);
 }
 
 #[test]
-fn other_processes_read_what_is_swapped_out_and_never_zeros() {
+fn other_processes_read_swapped_out_contents_not_zeros() {
     compare("read", Swap::Ram);
 }
 
-/// Once, such a read made the kernel put zeros there if the pages were not registered yet.
+/// Regression: such a read made the kernel map zero pages if the range was not registered yet.
 #[test]
-fn a_child_that_is_read_early_keeps_its_contents() {
+fn reading_a_new_child_does_not_change_its_contents() {
     compare("early", Swap::Ram);
 }
 

@@ -1,6 +1,6 @@
 //! Text of random lines; equal seeds give equal text.
 //!
-//! Made as fast as it can be written: with 64 letters, a random byte is masked to a letter.
+//! Generation is as fast as writing: with 64 letters, masking a random byte gives a letter.
 
 use highwater_units::Prng;
 use std::io::{self, Write};

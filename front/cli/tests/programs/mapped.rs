@@ -1,4 +1,4 @@
-//! Programs that map files, with the files' pages in the budget.
+//! Programs that map files, with the file pages in the budget.
 
 use crate::place::{Limits, Place};
 use crate::python::python;
@@ -27,21 +27,21 @@ fn compare(place: &Place, what: &str, limits: Limits, program: &Program) {
 }
 
 #[test]
-fn mappings_of_files_are_in_the_budget() {
+fn file_mappings_count_in_the_budget() {
     let place = Place::new();
     let program = place.c_program("mapped", &[&["48"], &SERVED[..]].concat());
     compare(&place, "mapped", Limits::of(12 * MIB), &program);
 }
 
 #[test]
-fn mappings_of_files_are_in_the_budget_when_copied() {
+fn file_mappings_count_in_the_budget_when_copied() {
     let place = Place::new();
     let program = place.c_program("mapped", &[&["32"], &SERVED[..]].concat());
     compare(&place, "mapped, copied", Limits { mapping: "copy", ..Limits::of(8 * MIB) }, &program);
 }
 
 #[test]
-fn what_the_kernel_takes_over_shows_the_same() {
+fn mappings_left_to_the_kernel_have_the_same_contents() {
     let place = Place::new();
     let program = place.c_program("mapped", &[&["32"], &HANDED_OVER[..]].concat());
     let unlimited = place.run(&program).expect_success("mapped");

@@ -41,7 +41,7 @@ fn parents_and_children_keep_their_contents() {
 }
 
 #[test]
-fn children_inherit_what_is_theirs_and_no_more() {
+fn children_inherit_exactly_their_memory() {
     let place = Place::new();
     let program = place.c_program("inherits", &["24"]);
     let unlimited = place.run(&program).expect_success("inherits");
@@ -53,7 +53,7 @@ fn children_inherit_what_is_theirs_and_no_more() {
 
 /// `highwater run` makes no large pages, like a kernel without them.
 #[test]
-fn madvise_says_that_there_are_no_large_pages() {
+fn madvise_reports_no_large_pages() {
     let place = Place::new();
     let program = place.c_program("collapse", &["16"]);
     let run = place.run_within(&Limits::of(4 * MIB), &program).expect_success("collapse");
@@ -125,7 +125,7 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
 
 /// Allocates first in a constructor: the manager's threads start under the loader's lock.
 #[test]
-fn a_library_may_take_memory_while_it_is_loaded() {
+fn a_library_may_allocate_in_its_constructor() {
     let place = Place::new();
     let library = place.compile("loads", "libloads.so", &["-DLIBRARY", "-shared", "-fPIC"]);
     let library = library.to_str().expect("a path in UTF-8");
@@ -135,7 +135,7 @@ fn a_library_may_take_memory_while_it_is_loaded() {
 
 /// Registers fork handlers when it is loaded, before the program begins.
 #[test]
-fn a_library_may_look_at_memory_in_a_forked_child() {
+fn a_library_may_read_memory_in_its_fork_handlers() {
     let place = Place::new();
     let library = place.compile("handlers", "libhandlers.so", &["-DLIBRARY", "-shared", "-fPIC"]);
     let library = library.to_str().expect("a path in UTF-8");
@@ -144,14 +144,14 @@ fn a_library_may_look_at_memory_in_a_forked_child() {
 }
 
 #[test]
-fn a_hundred_thousand_regions_are_no_problem() {
+fn a_hundred_thousand_regions_work() {
     let place = Place::new();
     place.compare("100,000 regions", &place.c_program("regions", &["100000"]));
 }
 
 /// Has more mappings than the kernel allows; without Highwater only another order works.
 #[test]
-fn regions_are_no_kernel_mappings() {
+fn regions_need_no_kernel_mappings() {
     let place = Place::new();
     let unlimited = place.run(&place.c_program("regions", &["140000"])).expect_success("regions");
     let limits = Limits::quarter(&unlimited);

@@ -5,7 +5,7 @@ use crate::report::Report;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs sections of `objects`, which need MIB each, with far less memory.
+/// Runs sections of `objects`, which need MIB each, with much less memory.
 fn compare(limits: Limits, sections: &[&str]) {
     let place = Place::new();
     let program = place.c_program("objects", &[&["32"], sections].concat());
@@ -56,7 +56,7 @@ fn parents_and_children_have_small_blocks_of_their_own() {
 
 /// Objects cached by threads are not lost to a forked child.
 #[test]
-fn a_forked_child_has_what_other_threads_had_at_hand() {
+fn a_forked_child_keeps_objects_cached_by_other_threads() {
     let place = Place::new();
     let program = place.c_program("objects", &["8", "orphans"]);
     place.run_within(&Limits::of(8 * MIB), &program).expect_success("objects orphans");
@@ -71,9 +71,9 @@ fn threads_that_start_together_are_paged() {
     assert!(paged >= 28 * MIB, "{paged} bytes were paged of 32 MiB");
 }
 
-/// Strings come from the malloc whose free gets them.
+/// A string must be freed by the malloc that allocated it.
 #[test]
-fn a_program_with_a_malloc_of_its_own_keeps_it() {
+fn a_program_with_its_own_malloc_keeps_it() {
     let place = Place::new();
     place.compare("own malloc", &place.c_program("own_malloc", &["32"]));
 }
@@ -109,7 +109,7 @@ fn handlers_that_interrupted_malloc_may_fork_and_exit() {
 
 /// The report lists what a program never freed, by size, however the program ends.
 #[test]
-fn a_report_tells_what_was_never_freed() {
+fn the_report_lists_blocks_that_were_never_freed() {
     for arguments in
         [&["8", "leaks"][..], &["8", "abuse", "leaks_and_leaves"], &["8", "abuse", "killed"]]
     {
@@ -140,7 +140,7 @@ fn a_report_tells_what_was_never_freed() {
 }
 
 #[test]
-fn a_block_that_is_freed_wrongly_ends_the_program() {
+fn an_invalid_free_ends_the_program() {
     let place = Place::new();
     for (abuse, reason) in [
         ("twice", "a block was freed twice: 0x"),
@@ -149,10 +149,10 @@ fn a_block_that_is_freed_wrongly_ends_the_program() {
     ] {
         let arguments = ["8", "abuse", abuse];
         let run = place.run_within(&Limits::of(8 * MIB), &place.c_program("objects", &arguments));
-        let said = run.errors.trim_end();
-        note(&format!("{abuse}: {}, \"{said}\"", run.status));
-        assert_eq!(run.status.code(), Some(2), "{abuse}: {said}");
-        assert!(said.lines().count() == 1 && said.contains(reason), "{abuse}: {said}");
+        let errors = run.errors.trim_end();
+        note(&format!("{abuse}: {}, \"{errors}\"", run.status));
+        assert_eq!(run.status.code(), Some(2), "{abuse}: {errors}");
+        assert!(errors.lines().count() == 1 && errors.contains(reason), "{abuse}: {errors}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Programs of Debian packages that use many small objects, or put load on the fault handlers.
+//! Programs of Debian packages that use many small objects or stress the fault handlers.
 //!
-//! `.ci/tools` installs them where it can; the test of a missing one is skipped.
+//! `.ci/tools` installs them if possible; the test of a missing program is skipped.
 
 use crate::place::{Limits, Place, program, source};
 use crate::python::PYTHON;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// Whether a program is installed; skips the test if not.
+/// Whether a program is installed; skips the test otherwise.
 pub(crate) fn is_installed(name: &str) -> bool {
     let mut search = Command::new("sh");
     search.args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null());
@@ -44,14 +44,14 @@ fn python_keeps_objects_of_malloc() {
 }
 
 #[test]
-fn a_compiler_of_templates() {
+fn compiling_templates() {
     if is_installed("g++") {
         let line = ["-O0", "-S", "-o", "/dev/stdout", &script("templates.cc")];
         Place::new().compare("g++", &program("g++", &line));
     }
 }
 
-/// Compares what it wrote, and fails if it reads something else.
+/// stress-ng verifies its blocks itself.
 #[test]
 fn stress_ng_verifies_blocks_of_malloc() {
     if is_installed("stress-ng") {
@@ -67,7 +67,7 @@ fn stress_ng_verifies_blocks_of_malloc() {
 
 /// 320 processes that send each other messages and need little memory: they are not served.
 #[test]
-fn hackbench_is_left_alone() {
+fn hackbench_is_not_served() {
     if is_installed("hackbench") {
         let place = Place::new();
         let program = shell("hackbench --groups 8 --loops 100 | grep -v Time:");

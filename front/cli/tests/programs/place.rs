@@ -1,4 +1,5 @@
-//! A directory on a real disk and the right to run: compiles, runs, compares.
+//! A directory on a real disk, and the lock that serializes tests: compiles, runs and compares
+//! programs.
 //!
 //! Locking: `TURN` is held as long as a `Place` lives; nothing else is locked under it.
 
@@ -24,7 +25,7 @@ const PIECE: usize = 64 << 10;
 /// Time limit of a run without Highwater, which takes seconds.
 const PATIENCE_UNLIMITED: Duration = Duration::from_secs(120);
 /// Time limit of a run within a budget, far above the slowest seen.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIME_LIMIT: Duration = Duration::from_secs(240);
 
 /// The swap device.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,7 @@ pub(crate) struct Place {
 impl Place {
     /// Waits until no other test runs.
     pub(crate) fn new() -> Place {
-        // A failed test leaves nothing behind that matters to the next one.
+        // A failed test leaves no state that affects the next one.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         Place { dir, _turn: turn }
@@ -96,15 +97,15 @@ impl Place {
 
     /// Runs a program under Highwater, whatever its exit status.
     pub(crate) fn run_within(&self, limits: &Limits, program: &Program) -> Run {
-        self.run_patiently(limits, program, PATIENCE)
+        self.run_with_time_limit(limits, program, TIME_LIMIT)
     }
 
     /// Runs a program under Highwater with another time limit.
-    pub(crate) fn run_patiently(
+    pub(crate) fn run_with_time_limit(
         &self,
         limits: &Limits,
         program: &Program,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Run {
         let dir = format!("dir:{}:{}", self.dir.path().display(), limits.swap_size);
         let swap = match limits.swap {
@@ -119,7 +120,7 @@ impl Place {
         command.args(["--map-files", limits.map_files]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
         command.env("LC_ALL", "C");
-        Run::of(&mut command, self.dir.path(), "limited", patience)
+        Run::of(&mut command, self.dir.path(), "limited", time_limit)
     }
 
     /// The report of the last run within limits.
@@ -218,15 +219,14 @@ pub(crate) fn program(path: impl Into<OsString>, arguments: &[&str]) -> Program 
     [path.into()].into_iter().chain(arguments).collect()
 }
 
-/// Prints a line that the test runner does not capture: the runs are long, and their figures
-/// interesting.
+/// Prints a line that the test runner does not capture, to show progress and figures of long runs.
 pub(crate) fn note(line: &str) {
     // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "  {line}");
 }
 
-/// In chunks: children begin as copies of this process, so the kernel counts its peak as theirs.
-/// begin as copies of it.
+/// Compares in chunks: children start as copies of this process, so the kernel counts its peak as
+/// theirs.
 fn expect_equal(what: &str, expected: &Path, found: &Path) {
     let open = |path: &Path| BufReader::with_capacity(PIECE, File::open(path).expect("output"));
     let (mut expected, mut found) = (open(expected), open(found));

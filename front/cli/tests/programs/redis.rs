@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 /// Time limit for a server to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit of a server.
 const HOUR: Duration = Duration::from_secs(3600);
 /// Sets a key, and counts new ones.
@@ -37,33 +37,33 @@ struct Server {
 }
 
 impl Server {
-    /// Waits until it answers.
+    /// Waits until the server answers.
     fn at(socket: PathBuf) -> Server {
         let server = Server { socket };
         let started = Instant::now();
         while server.ask(&["ping"]) != "PONG" {
-            assert!(started.elapsed() < PATIENCE, "redis-server does not answer");
+            assert!(started.elapsed() < TIME_LIMIT, "redis-server does not answer");
             thread::sleep(Duration::from_millis(50));
         }
         server
     }
 
-    /// Its answer to a command; empty if there is none.
+    /// The answer to a command; empty if there is none.
     fn ask(&self, command: &[&str]) -> String {
         let output = Command::new("redis-cli").arg("-s").arg(&self.socket).args(command).output();
         let text = output.expect("redis-cli").stdout;
         String::from_utf8_lossy(&text).trim_end().to_owned()
     }
 
-    /// Runs a script so many times, each with a random number below `keys`.
+    /// Runs a script `requests` times, each with a random number below `keys`.
     fn load(&self, requests: u32, keys: u32, script: &str) {
         let mut benchmark = Command::new("redis-benchmark");
         benchmark.arg("-s").arg(&self.socket).args(["-q", "-P", "32", "-c", "8"]);
         benchmark.args(["-n", &requests.to_string(), "-r", &keys.to_string()]);
         let output = benchmark.args(["eval", script, "0", "__rand_int__"]).output();
         let output = output.expect("redis-benchmark");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{script}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{script}: {errors}");
     }
 }
 
@@ -76,7 +76,9 @@ impl Drop for Server {
 fn serve(place: &Place, limits: &Limits, socket: &Path) -> Report {
     let socket = socket.to_string_lossy();
     let line = ["--port", "0", "--unixsocket", &socket, "--save", "", "--appendonly", "no"];
-    place.run_patiently(limits, &program("redis-server", &line), HOUR).expect_success("redis");
+    place
+        .run_with_time_limit(limits, &program("redis-server", &line), HOUR)
+        .expect_success("redis");
     place.report()
 }
 
@@ -111,7 +113,7 @@ fn keep_keys(limits: &Limits, load: &Load) {
 
 /// 73 MB of keys in 24 MiB; with HIGHWATER_LARGE=1, 300 MB in 96 MiB, which takes minutes.
 #[test]
-fn redis_keeps_keys() {
+fn redis_keeps_its_keys() {
     let (memory, times) = match std::env::var_os("HIGHWATER_LARGE") {
         None => (24 * MIB, 1),
         Some(_) => (96 * MIB, 4),

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// MiB of incompressible bytes.
 const DATA: &str = "150";
 /// Time limit, far below that of waiting for a full device: 10 s for each of many allocations.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn limited(place: &Place, swap: &[&str]) -> Command {
     let mut command = highwater();
@@ -23,13 +23,13 @@ fn limited(place: &Place, swap: &[&str]) -> Command {
 }
 
 #[test]
-fn a_compressed_device_without_room_is_passed_over() {
+fn a_full_compressed_device_is_skipped() {
     let place = Place::new();
     let script = source("noise.py").to_string_lossy().into_owned();
     let unlimited = place.run(&program("python3", &[&script, DATA])).expect_success("noise.py");
     let dir = format!("dir:{}:512M", place.path(".").display());
     let run =
-        Run::of(&mut limited(&place, &["zram:24M", &dir]), &place.path("."), "limited", PATIENCE);
+        Run::of(&mut limited(&place, &["zram:24M", &dir]), &place.path("."), "limited", TIME_LIMIT);
     let run = run.expect_success("noise.py, zram before dir");
     assert_eq!(run.text(), unlimited.text());
     let report = Report::read(&place.path("report.json"));
@@ -40,12 +40,12 @@ fn a_compressed_device_without_room_is_passed_over() {
     assert!(run.errors.contains("a swap device ran out of room"), "{}", run.errors);
 }
 
-/// If all devices are full, the program ends at once, with the reason.
+/// If all devices are full, the program ends at once with a message.
 #[test]
-fn devices_without_room_end_the_program_at_once() {
+fn full_devices_end_the_program_at_once() {
     let place = Place::new();
     let mut command = limited(&place, &["zram:16M", "zram:8M:zstd"]);
-    let run = Run::of(&mut command, &place.path("."), "limited", PATIENCE);
+    let run = Run::of(&mut command, &place.path("."), "limited", TIME_LIMIT);
     assert!(!run.status.success(), "more than there was room for");
     assert_eq!(run.text(), "");
     let seconds = run.elapsed.as_secs_f64();

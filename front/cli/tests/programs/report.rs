@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 /// The manager's allowance: this, and a share of the paged memory.
 const OWN_BYTES: u64 = 32 * MIB;
 const OWN_PERCENT: u64 = 3;
-/// Memory that may become unpaged under Highwater, in addition to that without it.
+/// Additional unpaged memory that a program may use under Highwater.
 const ELSEWHERE_SLACK: u64 = 32 * MIB;
 
 /// The JSON of a run.
@@ -63,7 +63,7 @@ impl Report {
         assert!(ram > 0, "compressed memory is not counted: {}", self.0);
     }
 
-    /// Checks that many pages at a time moved to the slow level, and came back from there.
+    /// Checks that pages moved to the slow level in batches, and were read from there.
     pub(crate) fn expect_tiers(&self) {
         let part = |name: &str| self.number(&format!("/tiers/{name}"));
         for name in ["fast_bytes", "slow_bytes", "written_back_bytes", "slow_read_bytes"] {

@@ -32,7 +32,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Runs a command in `dir`, where its output goes to the file `name`.
-    pub(crate) fn of(command: &mut Command, dir: &Path, name: &str, patience: Duration) -> Run {
+    pub(crate) fn of(command: &mut Command, dir: &Path, name: &str, time_limit: Duration) -> Run {
         let [output, errors] = ["out", "err"].map(|end| dir.join(format!("{name}.{end}")));
         let create = |path: &Path| File::create(path).expect("a file for output");
         command.current_dir(dir).process_group(0).stdin(Stdio::null());
@@ -43,14 +43,14 @@ impl Run {
             Err(error) => panic!("{command:?}: {error}"),
         };
         let (ended, deadline) = channel();
-        let watch = thread::spawn(move || kill_at(&deadline, pid, patience));
+        let watch = thread::spawn(move || kill_at(&deadline, pid, time_limit));
         let (status, peak) = wait(pid);
         drop(ended);
         let elapsed = started.elapsed();
         let stuck = watch.join().expect("the watch does not panic");
         let errors = String::from_utf8_lossy(&std::fs::read(errors).unwrap()).into_owned();
         if let Some(stuck) = stuck {
-            panic!("still running after {patience:?}: {command:?}\n{errors}{stuck}");
+            panic!("still running after {time_limit:?}: {command:?}\n{errors}{stuck}");
         }
         Run { status, output, errors, peak, elapsed }
     }
@@ -67,9 +67,10 @@ impl Run {
     }
 }
 
-/// Kills the group unless the process ends before the deadline. Returns what it was doing then.
-fn kill_at(deadline: &Receiver<()>, group: Pid, patience: Duration) -> Option<String> {
-    match deadline.recv_timeout(patience) {
+/// Kills the group unless the process ends before the deadline. Returns a description of the stuck
+/// group.
+fn kill_at(deadline: &Receiver<()>, group: Pid, time_limit: Duration) -> Option<String> {
+    match deadline.recv_timeout(time_limit) {
         Err(RecvTimeoutError::Timeout) => {
             let stuck = stuck::describe(group);
             // Fails only if the group has just ended.

@@ -14,7 +14,7 @@ const LITTLE: Limits = Limits {
 };
 
 #[test]
-fn four_mebibytes_are_slow_but_enough() {
+fn four_mebibytes_are_enough() {
     let place = Place::new();
     let program = place.c_program("mixed", &["24"]);
     let unlimited = place.run(&program).expect_success("mixed");
@@ -24,9 +24,9 @@ fn four_mebibytes_are_slow_but_enough() {
     place.compare_with("heap in 4 MiB", &unlimited, &LITTLE, &program);
 }
 
-/// Message of Highwater when the program cannot print one.
+/// Highwater's message if the program cannot print one.
 const FULL: &str = "memory and swap are full";
-/// Message of the program when an allocation fails.
+/// The program's message if an allocation fails.
 const REFUSED: &str = "Cannot allocate memory";
 const TOO_LITTLE: Limits = Limits {
     memory: 8 * MIB,
@@ -36,23 +36,24 @@ const TOO_LITTLE: Limits = Limits {
     map_files: "off",
 };
 
-/// Ends with an error status and without checksum, but not like a program with a bug.
+/// Checks that a run ended with an error status and without a checksum, but not with a SIGSEGV or
+/// SIGBUS.
 fn expect_clear_end(what: &str, run: &Run) {
-    let said = run.errors.trim_end();
-    note(&format!("{what}: {}, \"{said}\"", run.status));
+    let errors = run.errors.trim_end();
+    note(&format!("{what}: {}, \"{errors}\"", run.status));
     assert!(!run.status.success(), "{what}: ended well");
     // A status over 128 is a signal that was passed on.
     let signal = run.status.signal().or(run.status.code().map(|code| code - 128));
-    assert!(![Some(libc::SIGSEGV), Some(libc::SIGBUS)].contains(&signal), "{what}: {said}");
+    assert!(![Some(libc::SIGSEGV), Some(libc::SIGBUS)].contains(&signal), "{what}: {errors}");
     assert_eq!(run.text(), "", "{what}: a checksum though memory was full");
 }
 
 fn expect_one_line(what: &str, run: &Run, reason: &str) {
-    let said = run.errors.trim_end();
-    assert!(said.lines().count() == 1 && said.contains(reason), "{what}: {said}");
+    let errors = run.errors.trim_end();
+    assert!(errors.lines().count() == 1 && errors.contains(reason), "{what}: {errors}");
 }
 
-/// The allocation fails in time, and the program reports it.
+/// The allocation fails, and the program reports it.
 #[test]
 fn more_than_memory_and_swap_is_refused() {
     let place = Place::new();
@@ -63,7 +64,7 @@ fn more_than_memory_and_swap_is_refused() {
     }
 }
 
-/// The program reserved nothing: only an access finds that memory is exhausted.
+/// The program reserved no memory, so only an access fails.
 #[test]
 fn full_swap_ends_the_program() {
     let place = Place::new();
@@ -78,10 +79,10 @@ fn full_swap_ends_the_program() {
 /// One process of 20 MiB fits, two do not: the fork is refused, or one process ends and the other
 /// reports that.
 #[test]
-fn a_fork_too_many_is_a_clear_end() {
+fn a_fork_beyond_memory_and_swap_fails_clearly() {
     let place = Place::new();
     let run = place.run_within(&TOO_LITTLE, &place.c_program("forks", &["20", "turns"]));
     expect_clear_end("forks", &run);
-    let told = [FULL, REFUSED].iter().any(|reason| run.errors.contains(reason));
-    assert!(told, "forks: {}", run.errors);
+    let explained = [FULL, REFUSED].iter().any(|reason| run.errors.contains(reason));
+    assert!(explained, "forks: {}", run.errors);
 }

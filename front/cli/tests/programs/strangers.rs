@@ -20,10 +20,10 @@ fn section(place: &Place, name: &str) -> Report {
     place.compare_output(name, &unlimited, &Limits::of(12 * MIB), &program)
 }
 
-/// PHP opens its extensions with RTLD_DEEPBIND: their free must be this library's, and names they
-/// open are searched relative to them.
+/// PHP opens its extensions with RTLD_DEEPBIND: they must call this library's free, and dlopen must
+/// resolve names relative to the extension.
 #[test]
-fn libraries_that_are_bound_deeply_free_our_blocks() {
+fn deep_bound_libraries_free_blocks_of_this_malloc() {
     let place = Place::new();
     std::fs::create_dir(place.path("lib")).expect("a directory");
     let outer = "#include <dlfcn.h>\n#include <stdlib.h>\n\
@@ -62,7 +62,7 @@ fn before(malloc: &str, inner: &Program) -> Program {
 }
 
 #[test]
-fn other_mallocs_may_be_there() {
+fn other_mallocs_can_be_preloaded() {
     for name in MALLOCS {
         let malloc = format!("{DIRECTORY}/{name}");
         if !Path::new(&malloc).exists() {
@@ -88,9 +88,9 @@ fn other_mallocs_may_be_there() {
     }
 }
 
-/// 20 MB in all, from threads that ask once for 20 KB each.
+/// 20 MB in total, from threads that allocate 20 KB once.
 #[test]
-fn many_threads_that_ask_for_little_are_counted() {
+fn small_allocations_of_many_threads_are_counted() {
     let report = section(&Place::new(), "many");
     let paged = report.number("/vmstat/pgzero") * 4096;
     assert!(paged > 16 * MIB, "{paged} bytes were paged");
@@ -112,9 +112,9 @@ fn memory_that_is_not_paged_is_shown_by_kind() {
     let mut command = highwater();
     command.args(["run", "--memory", "12M", "--swap", "ram:64M", "--"]);
     let run = command.args(place.c_program("strangers", &["kinds"])).output().expect("a run");
-    let said = String::from_utf8_lossy(&run.stderr);
-    let kinds = said.lines().last().unwrap_or_default();
-    assert!(kinds.contains("shared memory 49 MiB, generated code 20 MiB"), "{said}");
+    let errors = String::from_utf8_lossy(&run.stderr);
+    let kinds = errors.lines().last().unwrap_or_default();
+    assert!(kinds.contains("shared memory 49 MiB, generated code 20 MiB"), "{errors}");
 }
 
 /// The library's memory does not grow with the number of mappings.
@@ -135,7 +135,7 @@ fn children_of_a_program_that_cleared_its_environment_are_served() {
 }
 
 #[test]
-fn what_a_user_takes_out_of_the_environment_stays_out() {
+fn variables_that_the_user_unsets_stay_unset() {
     let place = Place::new();
     let inner = place.c_program("strangers", &["child", "x"]);
     for variable in ["LD_PRELOAD", "HIGHWATER_MEMORY"] {
@@ -145,9 +145,9 @@ fn what_a_user_takes_out_of_the_environment_stays_out() {
     }
 }
 
-/// Refused as the program of a run; not served as a child.
+/// A program with a sanitizer is refused by a run; as a child it runs unserved.
 #[test]
-fn sanitizers_run_alone() {
+fn programs_with_sanitizers_are_not_served() {
     let place = Place::new();
     let source = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
                   int main(void) { char *p = malloc(4 << 20); memset(p, 1, 4 << 20);\n\
@@ -161,14 +161,14 @@ fn sanitizers_run_alone() {
         compile(source, &path, &["-O1", option]);
         let path = path.display();
         let alone = program(path.to_string(), &[]);
-        let said = format!("'{path}' is built with {name}, which has a malloc of its own");
+        let reason = format!("'{path}' is built with {name}, which has a malloc of its own");
         let refused = place.run_within(&Limits::of(12 * MIB), &alone);
         assert_eq!(refused.status.code(), Some(2), "{name}: {}", refused.errors);
-        assert!(refused.errors.contains(&said), "{}", refused.errors);
+        assert!(refused.errors.contains(&reason), "{}", refused.errors);
         let child = program("sh", &["-c", &format!("{path}; {path}; echo $?")]);
         let run = place.run_within(&Limits::of(12 * MIB), &child).expect_success(name);
         assert_eq!(run.text(), "1\n1\n0\n", "{name}: {}", run.errors);
-        assert!(run.errors.starts_with(&format!("highwater: {said}: it is not paged\n")));
+        assert!(run.errors.starts_with(&format!("highwater: {reason}: it is not paged\n")));
         assert_eq!(run.errors.lines().count(), 2, "{}", run.errors);
     }
 }

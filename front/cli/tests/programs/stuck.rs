@@ -1,12 +1,11 @@
-//! Describes what the threads of a process group, and of its helpers, are doing when a run exceeds
-//! its time limit.
+//! Describes the state of all threads of a process group and of its helpers when a run exceeds its
+//! time limit.
 //!
 //! ```text
 //! Look --- a second ---> Look     a line per thread, its kernel stack; what --report would count
 //! ```
-//! Two looks distinguish a livelock from a deadlock: times and switches grow in the one and stand
-//! still in the other. What cannot be read (an ended thread, no permission) is left out. Locks:
-//! none.
+//! Two looks distinguish a livelock, in which CPU times and context switches grow, from a deadlock,
+//! in which they do not. Unreadable state (an ended thread, no permission) is omitted. Locks: none.
 
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{RUN_DIR, read_all};
@@ -59,14 +58,14 @@ pub(crate) fn describe(group: Pid) -> String {
     let mut text = String::from("ticks user, kernel; faults; switches waiting, preempted\n");
     for thread in &now.threads {
         let alike = |other: &&Thread| (other.pid, other.tid) == (thread.pid, thread.tid);
-        tell_thread(&mut text, before.threads.iter().find(alike), thread);
+        write_thread(&mut text, before.threads.iter().find(alike), thread);
     }
     for (pid, statistics) in &now.statistics {
         let earlier = before.statistics.iter().find(|(other, _)| other == pid);
-        tell_statistics(&mut text, *pid, earlier.map(|(_, before)| before), statistics);
+        write_statistics(&mut text, *pid, earlier.map(|(_, before)| before), statistics);
     }
     for name in MACHINE {
-        tell_file(&mut text, &Path::new("/proc").join(name), name);
+        write_file(&mut text, &Path::new("/proc").join(name), name);
     }
     text
 }
@@ -110,7 +109,7 @@ fn threads(process: &Process) -> Vec<Thread> {
 }
 
 /// A line, then the kernel stack, which only root can see.
-fn tell_thread(text: &mut String, before: Option<&Thread>, now: &Thread) {
+fn write_thread(text: &mut String, before: Option<&Thread>, now: &Thread) {
     let dir = PathBuf::from(format!("/proc/{}/task/{}", now.pid, now.tid));
     let file = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
     let Thread { pid, tid, name, state, cpu, moves } = now;
@@ -123,11 +122,11 @@ fn tell_thread(text: &mut String, before: Option<&Thread>, now: &Thread) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{pid}/{tid} {name}: {state} on CPU {cpu}, {moves:?}, {moved}");
     let _ = writeln!(text, "    in {wchan}, call {}", call.trim_end());
-    tell_lines(text, &file("stack"));
+    write_lines(text, &file("stack"));
 }
 
 /// The counters of a process that are not 0.
-fn tell_statistics(text: &mut String, pid: u32, before: Option<&Snapshot>, now: &Snapshot) {
+fn write_statistics(text: &mut String, pid: u32, before: Option<&Snapshot>, now: &Snapshot) {
     let _ = write!(text, "statistics of {pid}:");
     for counter in Counter::ALL.into_iter().filter(|counter| now.get(*counter) > 0) {
         let _ = write!(text, " {} {}", counter.name(), now.get(counter));
@@ -139,14 +138,14 @@ fn tell_statistics(text: &mut String, pid: u32, before: Option<&Snapshot>, now: 
     text.push('\n');
 }
 
-fn tell_file(text: &mut String, path: &Path, name: &str) {
+fn write_file(text: &mut String, path: &Path, name: &str) {
     if let Ok(contents) = std::fs::read_to_string(path) {
         let _ = writeln!(text, "{name}:");
-        tell_lines(text, &contents);
+        write_lines(text, &contents);
     }
 }
 
-fn tell_lines(text: &mut String, lines: &str) {
+fn write_lines(text: &mut String, lines: &str) {
     lines.lines().for_each(|line| text.extend(["    ", line, "\n"]));
 }
 
@@ -160,10 +159,10 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The message that a test of such a run would print.
-    fn told(run: impl FnOnce() -> Run) -> String {
+    /// The panic message of a run that exceeds its time limit.
+    fn timeout_message(run: impl FnOnce() -> Run) -> String {
         let ended = catch_unwind(AssertUnwindSafe(|| drop(run())));
-        *ended.expect_err("the run outlasts its patience").downcast().expect("a text")
+        *ended.expect_err("the run exceeds its time limit").downcast().expect("a text")
     }
 
     fn line<'a>(text: &'a str, part: &str) -> &'a str {
@@ -171,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_and_who_goes_round_in_circles_can_be_told() {
+    fn sleeping_and_spinning_threads_are_distinguished() {
         let place = Place::new();
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 300 & while :; do :; done"]);
-        let patience = Duration::from_millis(500);
-        let text = told(|| Run::of(&mut shell, &place.path(""), "stuck", patience));
+        let time_limit = Duration::from_millis(500);
+        let text = timeout_message(|| Run::of(&mut shell, &place.path(""), "stuck", time_limit));
         assert!(text.starts_with("still running after 500ms"), "{text}");
         let (sleeps, turns) = (line(&text, " sleep: "), line(&text, " sh: "));
         assert!(sleeps.contains(": S on CPU") && sleeps.ends_with("stands still"), "{text}");
@@ -184,12 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_tells_what_its_program_counts() {
+    fn a_stuck_run_shows_the_managers_statistics() {
         let place = Place::new();
         let script = "import time; x = bytearray(1 << 20); time.sleep(300)";
         let program = program("python3", &["-c", script]);
-        let patience = Duration::from_secs(5);
-        let text = told(|| place.run_patiently(&Limits::of(16 * MIB), &program, patience));
+        let time_limit = Duration::from_secs(5);
+        let text = timeout_message(|| {
+            place.run_with_time_limit(&Limits::of(16 * MIB), &program, time_limit)
+        });
         for part in [" highwater: ", " python3: S", " fault0: S", " kswapd0:0: S"] {
             line(&text, part);
         }

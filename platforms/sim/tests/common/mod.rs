@@ -5,8 +5,8 @@ use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{InjectedFaults, Limits, Policy, Setup, Sim, SimConfig, Traced, Vm};
 use std::sync::Arc;
 
-/// A machine of `sockets` sockets with `cores` cores of one thread each, and a node a socket.
-/// Round figures, so that closed forms are easy.
+/// A machine of `sockets` sockets with `cores` single-threaded cores each, and one node per socket.
+/// Its costs are round figures, so that closed forms are easy.
 pub(crate) fn machine(sockets: u16, cores: u16) -> Machine {
     let memory = vec!["64"; usize::from(sockets)].join(", ");
     let text = format!(
@@ -54,7 +54,7 @@ slab_records = { base = 20, item = 5 }
 test = { base = 200, item = 100 }
 ";
 
-/// A device with one channel and a bus too fast to matter.
+/// A device with one channel and a bus of negligible cost.
 pub(crate) fn device(answer: Answer) -> DeviceSpec {
     DeviceSpec {
         name: "device".into(),
@@ -74,13 +74,13 @@ pub(crate) fn device(answer: Answer) -> DeviceSpec {
     }
 }
 
-/// A run on `machine`, timed by its clocks.
+/// A setup that runs `machine` in time order.
 pub(crate) fn setup(machine: Machine, seed: u64) -> Setup {
     let (policy, limits) = (Policy::SmallestClock, Limits::default());
     Setup { machine, seed, policy, limits, holdups: 0, traced: Traced::Off }
 }
 
-/// A platform of `frames` frames on every node, with `devices` of `pages` pages, nothing wrong.
+/// A platform of `frames` frames on every node and `devices` of `pages` pages, without faults.
 pub(crate) fn platform(
     vm: &Vm,
     frames: Vec<u32>,
