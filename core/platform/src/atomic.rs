@@ -86,8 +86,8 @@ pub trait Atomic<T: Int>: Send + Sync + 'static {
 
 /// Names the platform's atomic word.
 ///
-/// Used by `core/mm/src/space/entry.rs` (page table entries), `core/mm/src/frame/mod.rs` (records of
-/// frames), and wherever core/mm has a lock-free count.
+/// Used by `core/mm/src/space/entry.rs` (page table entries), `core/mm/src/frame/mod.rs` (records
+/// of frames), and wherever core/mm has a lock-free count.
 pub trait Atomics {
     /// The platform's atomic word.
     type Atomic<T: Int>: Atomic<T>;
