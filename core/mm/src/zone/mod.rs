@@ -205,8 +205,8 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Number of pageblocks.
-    #[cfg(feature = "history")]
+    /// Number of pageblocks, for tests.
+    #[cfg(feature = "inspect")]
     pub fn pageblocks(&self) -> u32 {
         self.parts.pageblocks()
     }
