@@ -4,9 +4,9 @@
 use highwater_lab::swarm::{self, Summary};
 use highwater_testkit::seeds;
 
-/// Seeds of each of the tests, which run side by side: about two minutes. A few where assertions
+/// Seeds of each of the tests, which run side by side: about half a minute. A few where assertions
 /// are off, and much would go unseen.
-const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 20 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 20 };
 
 #[track_caller]
 fn run(seed: u64) -> Summary {
