@@ -12,7 +12,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 .PHONY: help build lab install test test-programs demo bench venv tools clean
 
 help:
-	@echo "make demo     sort 512 MiB of text in 128 MiB of memory, beside the kernel's swap"
+	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
 	@echo "make install  highwater and its library, below PREFIX=$(PREFIX)"
 	@echo "make test     every test, on real programs too"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
