@@ -9,6 +9,7 @@
 mod files;
 mod finding;
 mod modules;
+mod paths;
 mod rules;
 mod source;
 mod tokens;

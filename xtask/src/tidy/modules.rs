@@ -7,13 +7,10 @@
 //! ```
 
 use super::files::Tree;
+use super::paths::{Named, Place, leaves, named};
 use super::source::File;
-use super::tokens::{flatten, text};
-use proc_macro2::Span;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
-use syn::{Attribute, Item, Meta, UseTree};
+use syn::Item;
 
 /// Re-exports of re-exports are followed so many times.
 const FOLLOWED_MAX: usize = 8;
@@ -130,7 +127,10 @@ impl Module {
         };
         let rust = file.rust()?;
         module.declare(&rust.syntax.items);
-        Names { module: &mut module, inner: 0 }.visit_file(&rust.syntax);
+        let all = named(&rust.syntax).into_iter();
+        // A re-export alone is no dependency: its file depends on it only where it uses it.
+        let used = all.filter(|named| !named.for_tests && named.place == Place::Use);
+        module.named = used.map(|named| (from_file(&named), named.line)).collect();
         Some(module)
     }
 
@@ -141,11 +141,8 @@ impl Module {
                     self.modules.insert(item.ident.to_string());
                 }
                 Item::Use(item) => {
-                    let mut leaves = Vec::new();
-                    add_leaves(&item.tree, &mut Vec::new(), &mut leaves);
-                    for (name, path, _) in leaves {
-                        self.bound.insert(name, path);
-                    }
+                    let names = leaves(&item.tree).into_iter();
+                    self.bound.extend(names.map(|(name, path, _)| (name, path)));
                 }
                 _ => {}
             }
@@ -153,112 +150,8 @@ impl Module {
     }
 }
 
-/// A name that a `use` brings, what it names, and where.
-type Leaf = (String, Vec<String>, Span);
-
-fn add_leaves(tree: &UseTree, prefix: &mut Vec<String>, leaves: &mut Vec<Leaf>) {
-    let mut leaf = |name: String, last: &str, span: Span| {
-        let last = (last != "self").then(|| last.to_owned());
-        let path: Vec<String> = prefix.iter().cloned().chain(last).collect();
-        leaves.push((name, path, span));
-    };
-    match tree {
-        UseTree::Path(path) => {
-            prefix.push(path.ident.to_string());
-            add_leaves(&path.tree, prefix, leaves);
-            prefix.pop();
-        }
-        UseTree::Group(group) => {
-            group.items.iter().for_each(|tree| add_leaves(tree, prefix, leaves));
-        }
-        UseTree::Name(name) if name.ident == "self" => {
-            let own = prefix.last().cloned().unwrap_or_default();
-            leaf(own, "self", name.span());
-        }
-        UseTree::Name(name) => leaf(name.ident.to_string(), &name.ident.to_string(), name.span()),
-        UseTree::Rename(name) => {
-            leaf(name.rename.to_string(), &name.ident.to_string(), name.span());
-        }
-        UseTree::Glob(glob) => leaf("*".to_owned(), "*", glob.span()),
-    }
-}
-
-/// Collects the paths that code names, but for test code.
-struct Names<'a> {
-    module: &'a mut Module,
-    /// Inline modules around the place.
-    inner: usize,
-}
-
-impl Names<'_> {
-    /// What is relative to an inline module is in this file.
-    fn add(&mut self, mut path: Vec<String>, span: Span) {
-        let supers = path.iter().take_while(|part| *part == "super").count();
-        if self.inner > 0 && supers > 0 {
-            path.drain(..self.inner.min(supers));
-        }
-        self.module.named.push((path, span.start().line));
-    }
-}
-
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    let is_test = |attribute: &Attribute| match &attribute.meta {
-        Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
-        _ => false,
-    };
-    attributes.iter().any(is_test)
-}
-
-impl<'ast> Visit<'ast> for Names<'_> {
-    fn visit_item(&mut self, item: &'ast Item) {
-        let attributes: &[Attribute] = match item {
-            Item::Mod(item) => &item.attrs,
-            Item::Use(item) => &item.attrs,
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            _ => &[],
-        };
-        if !is_for_tests(attributes) {
-            visit::visit_item(self, item);
-        }
-    }
-
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        self.inner += 1;
-        visit::visit_item_mod(self, item);
-        self.inner -= 1;
-    }
-
-    /// An import that others may use is a re-export: its file depends on it only where it uses it.
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if matches!(item.vis, syn::Visibility::Inherited) {
-            let mut leaves = Vec::new();
-            add_leaves(&item.tree, &mut Vec::new(), &mut leaves);
-            leaves.into_iter().for_each(|(_, path, span)| self.add(path, span));
-        }
-    }
-
-    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names = path.segments.iter().map(|part| part.ident.to_string()).collect();
-        self.add(names, path.span());
-        visit::visit_path(self, path);
-    }
-
-    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        let tokens = flatten(mac.tokens.clone());
-        let mut index = 0;
-        while index < tokens.len() {
-            let mut path = vec![tokens[index].text.clone()];
-            let line = tokens[index].line;
-            while text(&tokens, index + 1) == ":" && text(&tokens, index + 2) == ":" {
-                path.push(text(&tokens, index + 3).to_owned());
-                index += 3;
-            }
-            index += 1;
-            self.module.named.push((path, line));
-        }
-        visit::visit_macro(self, mac);
-    }
+/// A path as the file itself would write it: an inline module is in the file.
+fn from_file(named: &Named) -> Vec<String> {
+    let supers = named.path.iter().take_while(|part| *part == "super").count();
+    named.path[supers.min(named.inside.len())..].to_vec()
 }

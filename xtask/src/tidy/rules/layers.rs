@@ -1,12 +1,8 @@
 //! `layers`: inside core/mm a module uses only modules further down the way of a fault.
 
 use crate::tidy::finding::Finding;
+use crate::tidy::paths::{Named, named};
 use crate::tidy::source::File;
-use crate::tidy::tokens::{flatten, text};
-use proc_macro2::Span;
-use syn::UseTree;
-use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
 
 const SOURCES: &str = "core/mm/src/";
 
@@ -40,10 +36,8 @@ pub(in crate::tidy) fn check(file: &File) -> Vec<Finding> {
         let what = format!("`{from}` is in no layer: give it a place in the table of this rule");
         return vec![file.finding(1, what)];
     }
-    let mut uses = Uses { here, found: Vec::new() };
-    uses.visit_file(&rust.syntax);
     let mut findings: Vec<Finding> =
-        uses.found.iter().filter_map(|used| judge(file, &from, used)).collect();
+        uses(&here, &rust.syntax).iter().filter_map(|used| judge(file, &from, used)).collect();
     findings.dedup();
     findings
 }
@@ -99,74 +93,15 @@ fn module_path(path: &str) -> Vec<String> {
     }
 }
 
-/// Collects the modules that a file names, in `use` trees, in paths and inside macros.
-struct Uses {
-    /// The module that is being read.
-    here: Vec<String>,
-    found: Vec<Use>,
-}
-
-impl Uses {
-    fn add(&mut self, path: &[String], span: Span) {
-        if let Some(to) = top_module(&self.here, path) {
-            self.found.push(Use { line: span.start().line, to });
-        }
-    }
-
-    fn add_tree(&mut self, tree: &UseTree, prefix: &mut Vec<String>) {
-        match tree {
-            UseTree::Path(path) => {
-                prefix.push(path.ident.to_string());
-                self.add_tree(&path.tree, prefix);
-                prefix.pop();
-            }
-            UseTree::Group(group) => {
-                group.items.iter().for_each(|tree| self.add_tree(tree, prefix))
-            }
-            leaf => {
-                let name = match leaf {
-                    UseTree::Name(name) => name.ident.to_string(),
-                    UseTree::Rename(rename) => rename.ident.to_string(),
-                    _ => "*".to_owned(),
-                };
-                let path: Vec<String> = prefix.iter().cloned().chain([name]).collect();
-                self.add(&path, leaf.span());
-            }
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Uses {
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        self.here.push(item.ident.to_string());
-        visit::visit_item_mod(self, item);
-        self.here.pop();
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.add_tree(&item.tree, &mut Vec::new());
-    }
-
-    /// `pub(crate)` is a path, but no use of the crate root.
-    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|part| part.ident.to_string()).collect();
-        self.add(&names, path.span());
-        visit::visit_path(self, path);
-    }
-
-    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        let tokens = flatten(mac.tokens.clone());
-        for (index, token) in tokens.iter().enumerate() {
-            let is_path = text(&tokens, index + 1) == ":" && text(&tokens, index + 2) == ":";
-            let path = [token.text.clone(), text(&tokens, index + 3).to_owned()];
-            if let Some(to) = top_module(&self.here, &path).filter(|_| is_path) {
-                self.found.push(Use { line: token.line, to });
-            }
-        }
-        visit::visit_macro(self, mac);
-    }
+/// The modules that the file of module `here` names, in tests too.
+fn uses(here: &[String], syntax: &syn::File) -> Vec<Use> {
+    let module_of = |named: Named| {
+        let to = top_module(&[here, &named.inside].concat(), &named.path)?;
+        Some(Use { line: named.line, to })
+    };
+    // A lone `crate` in a macro is a visibility.
+    let paths = named(syntax).into_iter().filter(|named| named.path.len() > 1);
+    paths.filter_map(module_of).collect()
 }
 
 /// The module at the top of the crate that `path`, read in the module `here`, leads to; `None` if
