@@ -27,6 +27,10 @@ macro_rules! counters {
             /// All counters, in the order of their values.
             pub const ALL: [Counter; COUNTERS] = [$(Counter::$variant,)*];
 
+            /// A hash of the names in their order: differs whenever counters are added, removed,
+            /// renamed or moved. For layouts that are made of counters.
+            pub const NAMES_HASH: u64 = hash(&[$($name,)*]);
+
             /// The name in reports.
             pub fn name(self) -> &'static str {
                 match self { $(Counter::$variant => $name,)* }
@@ -40,10 +44,6 @@ macro_rules! counters {
 
         /// Number of counters.
         pub const COUNTERS: usize = [$($name,)*].len();
-
-        /// A hash of the names in their order: it changes when counters are added, removed, renamed
-        /// or moved.
-        pub(super) const NAMES_HASH: u64 = hash(&[$($name,)*]);
     };
 }
 
@@ -204,6 +204,7 @@ mod tests {
             hash(&["c", "ab"]),
             hash(&["a", "bc"]),
             hash(&["ab"]),
+            hash(&["abc"]),
             hash(&["ab", "c", "d"]),
         ];
         assert_eq!(hashes.iter().collect::<BTreeSet<_>>().len(), hashes.len());

@@ -18,7 +18,6 @@ mod histogram;
 mod pressure;
 mod shortage;
 
-use counter::NAMES_HASH;
 pub use counter::{COUNTERS, Counter};
 use histogram::Histogram;
 pub use histogram::HistogramSnapshot;
@@ -32,7 +31,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The first word of a snapshot; it differs between layouts.
-const MAGIC: u64 = 0x4857_5354_4154_0002 ^ NAMES_HASH;
+const MAGIC: u64 = 0x4857_5354_4154_0002 ^ Counter::NAMES_HASH;
 
 /// The counters of one CPU, on cache lines of their own.
 #[repr(align(128))]
