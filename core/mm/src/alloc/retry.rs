@@ -64,7 +64,7 @@ enum Refusing {
     TriedAtOnce,
 }
 
-/// What the decision depends on.
+/// The state of one allocation, from which [`decide`] decides.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     rounds: u32,

@@ -45,7 +45,7 @@ pub(super) struct Control<'a, P: Platform> {
     pub(super) free: Pfn,
     /// Free blocks that the pass holds, for pages to move to.
     pub(super) targets: Targets,
-    /// What the pass is emptying: no target comes from there.
+    /// The frames that the pass empties: it takes no target from them.
     pub(super) region: Range<u32>,
     /// By scanner: whether it has isolated something, and so leaves its cached position alone.
     pub(super) found: [bool; 2],

@@ -94,7 +94,7 @@ impl Survey {
     }
 }
 
-/// What it takes to empty a region; the least is best.
+/// The cost of emptying a region. The region with the least cost is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Estimate {
     /// The number of frames whose pages have to move.

@@ -111,7 +111,7 @@ fn has_room<P: Platform>(node: &Node<P>, order: Order) -> bool {
     node.zone.allows(Level::Low, 2 * order.frames())
 }
 
-/// What kcompactd does at its checks.
+/// The action of kcompactd at a periodic check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing: the score is low enough.

@@ -22,7 +22,7 @@ use highwater_units::{BATCH_PAGES_MAX, Order, Pfn};
 /// (SWAP_CLUSTER_MAX, COMPACT_CLUSTER_MAX).
 pub(super) const STRETCH: u32 = BATCH_PAGES_MAX as u32;
 
-/// What starts at a frame.
+/// The kind of block or page that starts at a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// A free block.
@@ -39,7 +39,7 @@ pub(super) enum Seen {
     Other,
 }
 
-/// What the scanner does with a frame.
+/// The scanner's action on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Skips this many frames.
@@ -60,7 +60,7 @@ pub(super) fn decide(seen: Seen, wanted: Order) -> Step {
     }
 }
 
-/// What starts at a frame. Racy: no lock is held.
+/// Classifies what starts at a frame. Racy: no lock is held.
 pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> Seen {
     if let Some(order) = zone.free_at(pfn) {
         return Seen::Free(order);

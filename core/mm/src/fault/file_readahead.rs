@@ -31,7 +31,7 @@ pub(super) fn is_on<P: Platform>(m: &Machine<P>, device: Option<&DeviceInfo>) ->
     m.config.file_readahead > 0 && device.is_some_and(|info| info.is_for_files() && waits(info))
 }
 
-/// What a fault reads itself.
+/// The pages that the faulting thread reads itself.
 pub(super) struct OwnRead {
     /// Pages to read.
     pub(super) pages: usize,

@@ -30,7 +30,7 @@ pub(super) fn list_file<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames:
     m.add_to_lru(&missed, List::ActiveFile);
 }
 
-/// What a file's page is that was just read.
+/// The history of a file page that was just read.
 enum Refault {
     /// It was never in memory, or was evicted long ago.
     New,

@@ -85,7 +85,7 @@ impl<P: Platform> Drop for ShardHold<'_, P> {
     }
 }
 
-/// What a thread does about a contended shard.
+/// A thread's action when a shard is contended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contended {
     /// It skips the shard.

@@ -4,7 +4,7 @@ use crate::lru::Kind;
 use crate::space::Entry;
 use highwater_platform::Recency;
 
-/// What happens to the page.
+/// The outcome of the scan for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It was used since it was probed: to the active list.

@@ -34,7 +34,7 @@ fn is_below_low<P: Platform>(node: &Node<P>) -> bool {
     !node.zone.allows(Level::Low, 1)
 }
 
-/// What a kswapd thread shares with the pool that started it.
+/// State shared by a kswapd thread and the pool that started it.
 pub(super) struct Control<P: Platform> {
     stopped: P::Atomic<u8>,
     /// Time slept, without the present sleep.
@@ -80,7 +80,7 @@ impl<P: Platform> Control<P> {
     }
 }
 
-/// What a kswapd thread needs of its pool.
+/// The pool as a kswapd thread uses it.
 pub(super) trait Pool {
     /// How long the thread sleeps if nothing wakes it.
     fn sleep_max(&self) -> Option<Nanos>;

@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What sets the number of threads.
+/// The source of the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// The user.

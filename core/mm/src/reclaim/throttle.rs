@@ -119,7 +119,7 @@ fn admission_of<P: Platform>(m: &Machine<P>) -> Admission {
     admission(free, min, if working { Kswapd::Working } else { Kswapd::Failing })
 }
 
-/// What a thread did before its direct reclaim.
+/// How a thread was throttled before its direct reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttled {
     /// It starts at once.

@@ -76,7 +76,7 @@ pub(super) struct Chain {
     pub(super) count: u16,
 }
 
-/// What becomes of a slab when a chain is freed into it.
+/// The transition of a slab when a chain of objects is freed into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
     /// It stays where it is.
