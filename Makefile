@@ -36,8 +36,9 @@ install: build
 	install -D -m 755 $(CARGO_TARGET_DIR)/release/libhighwater_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/highwater/libhighwater_preload.so
 
-# Programs are tested as they are shipped, alone on the machine, since some compare durations;
-# everything else with assertions. A test that cannot run fails with HIGHWATER_REQUIRE=all, as in CI.
+# Programs are tested as they are shipped, alone on the machine, since some tests compare durations;
+# everything else with assertions. With HIGHWATER_REQUIRE=all, as in CI, a test that cannot run
+# fails.
 SHIPPED = highwater-cli highwater-command highwater-preload highwater-session
 test: tools venv build
 	$(CARGO) test --release $(addprefix --package ,$(SHIPPED))
