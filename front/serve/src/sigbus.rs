@@ -3,9 +3,9 @@
 //! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread), whose owners make no
 //! system calls that reach into them. The kernel raises SIGBUS where it would have sent a message;
 //! the signal handler serves the fault and returns to the access, past the kernel where it can
-//! (`resume.rs`). There is no context switch and no wake-up, so a fault costs about half. The handler may run the whole fault path, because the
-//! thread was at an access to paged memory: it holds no lock, and is inside no function that the
-//! manager uses.
+//! (`resume.rs`). There is no context switch and no wake-up, so a fault costs about half. The
+//! handler may run the whole fault path, because the thread was at an access to paged memory: it
+//! holds no lock, and is inside no function that the manager uses.
 //!
 //! A signal's disposition belongs to the process, so all managers of a process share the table of
 //! served spaces. A SIGBUS at any other address goes to the handler that was installed before.
@@ -72,9 +72,9 @@ impl Drop for Service {
 }
 
 fn install() -> libc::sigaction {
-    // SA_NODEFER and an empty mask: the program's signal handlers may fault as well, and there is no
-    // mask to restore (`resume`). Not SA_ONSTACK: alternate stacks are sized for the few frames of a
-    // signal handler, not for reclaim.
+    // SA_NODEFER and an empty mask: the program's signal handlers may fault as well, and there is
+    // no mask to restore (`resume`). Not SA_ONSTACK: alternate stacks are sized for the few frames
+    // of a signal handler, not for reclaim.
     // SAFETY: zeros are valid sigaction structures; the handler takes the three arguments of
     // SA_SIGINFO.
     unsafe {

@@ -59,6 +59,9 @@ impl General {
 
 /// Loads all registers from `General` and fills the red zone, stores a byte to a page, and notes
 /// what is there then. Everything between is instructions that change no flags.
+///
+/// # Safety
+/// The page is one of a served space.
 #[unsafe(naked)]
 unsafe extern "C" fn store_with_general(page: *mut u8, put: &General, found: &mut General) {
     naked_asm!(
@@ -124,6 +127,10 @@ struct Vectors {
     masks: [u64; 8],
 }
 
+/// As [`store_with_general`], with the registers of AVX.
+///
+/// # Safety
+/// The page is one of a served space, and the processor has AVX.
 #[unsafe(naked)]
 unsafe extern "C" fn store_with_ymm(page: *mut u8, put: &Vectors, found: &mut Vectors) {
     naked_asm!(
@@ -139,6 +146,10 @@ unsafe extern "C" fn store_with_ymm(page: *mut u8, put: &Vectors, found: &mut Ve
     )
 }
 
+/// As [`store_with_general`], with the registers of AVX-512.
+///
+/// # Safety
+/// The page is one of a served space, and the processor has AVX-512 F and BW.
 #[unsafe(naked)]
 unsafe extern "C" fn store_with_zmm(page: *mut u8, put: &Vectors, found: &mut Vectors) {
     naked_asm!(
