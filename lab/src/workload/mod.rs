@@ -37,6 +37,7 @@ pub mod usemem;
 pub mod walk;
 mod workers;
 pub mod world;
+mod zipf;
 
 use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
@@ -144,6 +145,11 @@ pub trait Service {
 
     /// What its locks have cost since it began; `None` where locks are not measured.
     fn locks(&self) -> Option<LockStatistics>;
+
+    /// Requests to userfaultfd since it began; `None` where it makes none, or does not count them.
+    fn ioctls(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Memory whose owner gives out adjacent frames too, and takes pages back.

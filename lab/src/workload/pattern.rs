@@ -3,8 +3,10 @@
 //! ```text
 //! Pattern::Uniform      rnd % n            Pattern::Normal   mean of 12 uniforms (Irwin-Hall)
 //! Pattern::Sequential   stride 1 from a start of the thread's own, wrapping
+//! Pattern::Zipf         few pages often, most seldom (zipf.rs); not one of pmbench's
 //! ```
 
+use super::zipf::Zipf;
 use highwater_units::Prng;
 
 /// Knuth's linear congruential generator, as pmbench draws from it: the upper 31 bits.
@@ -44,6 +46,8 @@ pub enum Pattern {
     Normal,
     /// One after the other.
     Sequential,
+    /// By popularity, as YCSB: Zipf's law with exponent 0.99, popular pages all over the set.
+    Zipf,
 }
 
 /// One thread's stream of pages.
@@ -51,6 +55,7 @@ pub enum Pattern {
 pub struct Pages {
     pattern: Pattern,
     pages: u64,
+    zipf: Zipf,
     random: Lcg,
     next: u64,
 }
@@ -60,7 +65,7 @@ impl Pages {
     pub fn new(pattern: Pattern, pages: u64, random: Lcg, index: u64, threads: u64) -> Pages {
         assert!((1..=1 << 31).contains(&pages), "a draw has 31 bits");
         let next = (u128::from(pages) * u128::from(index) / u128::from(threads)) as u64;
-        Pages { pattern, pages, random, next }
+        Pages { pattern, pages, zipf: Zipf::new(pages), random, next }
     }
 
     /// The next page.
@@ -73,6 +78,7 @@ impl Pages {
                 self.next = if page + 1 == self.pages { 0 } else { page + 1 };
                 page
             }
+            Pattern::Zipf => self.zipf.draw(&mut self.random),
         }
     }
 }
