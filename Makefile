@@ -53,8 +53,8 @@ demo:
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	@demo/sort.sh run
 
-# Faults of pmbench, beside the kernel's swap on zram: needs root, 10 minutes, and a machine that does
-# nothing else.
+# Faults of pmbench, beside the kernel's swap on zram: needs root, 10 minutes, and a machine that
+# does nothing else.
 bench: lab
 	$(HIGHWATER_LAB) bench faults
 

@@ -214,8 +214,8 @@ impl Disk {
         let run = Duration::from_nanos(Host.now().since(began).0);
         let cpu = Host.cpu_use().since(&cpu);
         let kernel = Host.kernel_counts().since(&kernel);
-        let (after, ioctls, nanos_per_tick, locks) = (self.counters.clone(), None, 1.0, None);
-        Ok(Measured { run, cpu, kernel, ioctls, nanos_per_tick, before, after, locks })
+        let (after, calls, nanos_per_tick, locks) = (self.counters.clone(), None, 1.0, None);
+        Ok(Measured { run, cpu, kernel, calls, nanos_per_tick, before, after, locks })
     }
 
     fn submit(&mut self, index: usize, transfer: Transfer) {

@@ -48,8 +48,8 @@ pub struct Figures {
     pub tlb_interrupts_per_major_fault: Option<f64>,
     /// Context switches of the process, of all its threads / major faults.
     pub context_switches_per_major_fault: Option<f64>,
-    /// Requests to userfaultfd / major faults; none where they are not counted.
-    pub ioctls_per_major_fault: Option<f64>,
+    /// System calls for pages (userfaultfd, madvise) / major faults; none where there are none.
+    pub calls_per_major_fault: Option<f64>,
     /// By how much the second half of the run was faster than the first, as a share; none where
     /// halves are not measured.
     pub drift: Option<f64>,
@@ -101,7 +101,7 @@ pub struct Figures {
 impl Figures {
     /// The figures of a run.
     pub fn of(outcome: &Outcome) -> Figures {
-        let Measured { run, cpu, kernel, ioctls, nanos_per_tick, before, after, locks } =
+        let Measured { run, cpu, kernel, calls, nanos_per_tick, before, after, locks } =
             &outcome.measured;
         let Tally { loads, stores, latency, first_half } = &outcome.tally;
         let seconds = run.as_secs_f64();
@@ -139,7 +139,7 @@ impl Figures {
             cpu_ns_per_major_fault: per_major_fault(cpu.total().0),
             tlb_interrupts_per_major_fault: kernel.tlb_interrupts.and_then(per_major_fault),
             context_switches_per_major_fault: kernel.context_switches.and_then(per_major_fault),
-            ioctls_per_major_fault: ioctls.and_then(per_major_fault),
+            calls_per_major_fault: calls.and_then(per_major_fault),
             drift: first_half.and_then(drift),
             fault_p50_ns: fault_ns(0.5),
             fault_p99_ns: fault_ns(0.99),
@@ -390,7 +390,7 @@ mod tests {
             run: Duration::from_secs(2),
             cpu: CpuUse { roles: vec![process], phases: Vec::new() },
             kernel: KernelCounts { tlb_interrupts: Some(20), context_switches: None },
-            ioctls: Some(1500),
+            calls: Some(1500),
             nanos_per_tick: 0.5,
             before,
             after: stats.snapshot(),
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(figures.cpu_ns_per_major_fault, Some(5e5));
         assert_eq!(figures.tlb_interrupts_per_major_fault, Some(0.02));
         assert_eq!(figures.context_switches_per_major_fault, None);
-        assert_eq!(figures.ioctls_per_major_fault, Some(1.5));
+        assert_eq!(figures.calls_per_major_fault, Some(1.5));
         assert_eq!(figures.drift, Some(0.5));
         assert_eq!(figures.major_faults_per_access, Some(0.125));
         assert!((245..=260).contains(&figures.access_p50_ns), "{}", figures.access_p50_ns);

@@ -26,6 +26,7 @@ mod heap;
 pub mod highalloc;
 pub mod history;
 pub mod host;
+pub mod lcg;
 pub mod objects;
 pub mod outcome;
 pub mod pattern;
@@ -146,8 +147,8 @@ pub trait Service {
     /// What its locks have cost since it began; `None` where locks are not measured.
     fn locks(&self) -> Option<LockStatistics>;
 
-    /// Requests to userfaultfd since it began; `None` where it makes none, or does not count them.
-    fn ioctls(&self) -> Option<u64> {
+    /// System calls for pages (userfaultfd, madvise) since it began; `None` where it makes none.
+    fn calls(&self) -> Option<u64> {
         None
     }
 }

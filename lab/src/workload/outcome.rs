@@ -85,8 +85,8 @@ pub struct Measured {
     pub cpu: CpuUse,
     /// What the kernel counted.
     pub kernel: KernelCounts,
-    /// Requests to userfaultfd, where they are counted.
-    pub ioctls: Option<u64>,
+    /// System calls for pages, where there are some.
+    pub calls: Option<u64>,
     /// Nanoseconds per tick of latencies.
     pub nanos_per_tick: f64,
     /// Counters when the threads started.

@@ -3,11 +3,11 @@
 //! ```text
 //! 53 random bits ──> rank (0 is the most popular) ──> page, by a permutation of all pages
 //! ```
-//! Ranks are drawn as in Gray et al., "Quickly generating billion-record synthetic databases" (1994),
-//! with the exponent of YCSB. Ranks 0 and 1 have their exact probabilities; from there on the
-//! distribution is the integral of x^-0.99, up to 0.02 above the sum (measured in the tests).
+//! Ranks are drawn as in Gray et al., "Quickly generating billion-record synthetic databases"
+//! (1994), with the exponent of YCSB. Ranks 0 and 1 have their exact probabilities; from there on
+//! the distribution is the integral of x^-0.99, up to 0.02 above the sum (measured in the tests).
 
-use super::pattern::Lcg;
+use super::lcg::Lcg;
 
 /// The exponent.
 const THETA: f64 = 0.99;

@@ -1,48 +1,32 @@
-//! `highwater-lab bench faults`: what a page fault costs in the running program, beside the kernel's
+//! `highwater-lab bench faults`: what a page fault of a running program costs, beside the kernel's
 //! swap on zram.
 //!
 //! ```text
-//! each pattern, each number of threads:  kernel      a child in a memory cgroup   \
-//!                                        in-thread   a child on uffd              > figures, ratios
-//!                                        handlers    a child on uffd              /
+//! each pattern, each number of threads:  kernel      a child in a cgroup   \
+//!                                        in-thread   a child on uffd       > figures, ratios
+//!                                        handlers    a child on uffd      /
 //!                                        zram, os    children, up to 2 threads
 //! ```
 //! Each is a run of pmbench, so contents are checked. Runs of a case follow each other directly,
 //! because a machine's speed changes over minutes.
 
+mod figures;
 mod table;
 
 use super::common::{BenchError, Common, Mapping, Peer, Platform, json, name_of, size};
-use super::job::{Pmbench, Visits};
+use super::job::{Job, Pmbench, Visits};
 use super::rounds;
 use super::subject::Run;
-use clap::{Args, ValueEnum};
-use highwater_command::{Unit, counted, say};
-use highwater_lab::workload::figures::Figures;
+use clap::Args;
+use figures::{Case, Matrix, Subject};
+use highwater_command::say;
 use highwater_mm::Config;
 use highwater_units::Bytes;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What only says where the time goes is run with few threads, to keep all below 12 minutes.
 const FEW_THREADS: u32 = 2;
-
-/// What serves the faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Subject {
-    /// The kernel, with swap on zram in a memory cgroup (needs root)
-    Kernel,
-    /// Highwater, in the thread that faults
-    InThread,
-    /// Highwater, by handler threads
-    Handlers,
-    /// As in-thread, but compressed with lz4 as by the kernel, not in plain memory (1, 2 threads)
-    Zram,
-    /// Highwater, behind guards: no page faults at all (1, 2 threads)
-    Os,
-}
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Faults {
@@ -94,37 +78,6 @@ pub(super) struct Faults {
     json: bool,
 }
 
-/// All cases.
-#[derive(Debug, Serialize)]
-struct Matrix {
-    memory_bytes: u64,
-    set_bytes: u64,
-    read_percent: u32,
-    rounds: u32,
-    seed: u64,
-    /// What the subjects ran under, a line each.
-    conditions: Vec<String>,
-    cases: Vec<Case>,
-}
-
-/// One pattern with one number of threads.
-#[derive(Debug, Serialize)]
-struct Case {
-    pattern: String,
-    threads: u32,
-    runs: BTreeMap<Subject, CaseRun>,
-}
-
-/// A subject's median run.
-#[derive(Debug, Serialize)]
-struct CaseRun {
-    figures: Figures,
-    /// accesses/s, to the kernel's.
-    accesses_ratio: Option<f64>,
-    /// CPU time of the process per major fault, to the kernel's.
-    cpu_per_major_fault_ratio: Option<f64>,
-}
-
 impl Faults {
     /// Runs all cases, and gives what there is to print.
     pub(super) fn run(&self) -> Result<String, BenchError> {
@@ -140,11 +93,12 @@ impl Faults {
                 cases.push(case);
             }
         }
-        let Faults { read, rounds, seed, .. } = *self;
+        let Faults { read, warm_up, rounds, seed, .. } = *self;
         let matrix = Matrix {
             memory_bytes: self.memory.0,
             set_bytes: self.set.0,
             read_percent: read,
+            warm_up_seconds: warm_up,
             rounds,
             seed,
             conditions,
@@ -153,7 +107,7 @@ impl Faults {
         Ok(if self.json { json(&matrix) } else { table::table(&matrix) })
     }
 
-    /// Runs all subjects in turn, `--rounds` times. A kernel that cannot be asked leaves `subjects`.
+    /// Runs all subjects in turn, `--rounds` times. A kernel without such swap leaves `subjects`.
     fn case(
         &self,
         pattern: Visits,
@@ -166,22 +120,14 @@ impl Faults {
             for subject in subjects.clone() {
                 let job = self.job(subject, pattern, threads);
                 let run = match subject {
-                    Subject::Kernel => match rounds::peer_run(&job, Peer::KernelSwap) {
-                        Ok((run, under)) => {
-                            note_once(conditions, format!("{under}, at T = {threads}"));
-                            run
-                        }
-                        Err(BenchError::Setup(reason)) => {
-                            note_once(conditions, format!("not compared: {reason}"));
-                            subjects.retain(|other| *other != Subject::Kernel);
-                            continue;
-                        }
-                        Err(error) => return Err(error),
-                    },
+                    Subject::Kernel => kernel(&job, conditions)?,
                     Subject::Zram | Subject::Os if threads > FEW_THREADS => continue,
-                    _ => rounds::own_run(&job)?,
+                    _ => Some(rounds::own_run(&job)?),
                 };
-                runs.entry(subject).or_default().push(run);
+                match run {
+                    Some(run) => runs.entry(subject).or_default().push(run),
+                    None => subjects.retain(|other| *other != subject),
+                }
             }
         }
         let figures = |(subject, runs)| (subject, rounds::median(runs).figures);
@@ -228,39 +174,27 @@ impl Faults {
     }
 }
 
+/// A run on the kernel's swap; none where that is not allowed. `conditions` has how, or why not.
+fn kernel(job: &Pmbench, conditions: &mut Vec<String>) -> Result<Option<Run>, BenchError> {
+    let threads = job.common().threads;
+    match rounds::peer_run(job, Peer::KernelSwap) {
+        Ok((run, under)) => {
+            note_once(conditions, format!("{under}, at T = {threads}"));
+            Ok(Some(run))
+        }
+        Err(BenchError::Setup(reason)) => {
+            note_once(conditions, format!("not compared: {reason}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Keeps each line once: devices are numbered anew for each run.
 fn note_once(conditions: &mut Vec<String>, line: String) {
     let text = |line: &str| line.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
     if conditions.iter().all(|known| text(known) != text(&line)) {
         conditions.push(line);
-    }
-}
-
-impl Case {
-    fn new(pattern: String, threads: u32, figures: BTreeMap<Subject, Figures>) -> Case {
-        let kernel = figures.get(&Subject::Kernel).cloned();
-        let beside = |own: Option<f64>, figure: fn(&Figures) -> Option<f64>| {
-            let kernel = kernel.as_ref().and_then(figure).filter(|figure| *figure > 0.0);
-            own.zip(kernel).map(|(own, kernel)| own / kernel)
-        };
-        let run = |(subject, figures): (Subject, Figures)| {
-            let accesses_ratio = beside(Some(figures.accesses_per_s), |f| Some(f.accesses_per_s));
-            let cpu_per_major_fault_ratio =
-                beside(figures.cpu_ns_per_major_fault, |f| f.cpu_ns_per_major_fault);
-            (subject, CaseRun { figures, accesses_ratio, cpu_per_major_fault_ratio })
-        };
-        Case { pattern, threads, runs: figures.clone().into_iter().map(run).collect() }
-    }
-
-    /// A line while the others run.
-    fn progress(&self) -> String {
-        let rate = |(subject, run): (&Subject, &CaseRun)| {
-            let rate = Unit::Rate.show(Some(run.figures.accesses_per_s));
-            format!("{} {rate}", name_of(subject))
-        };
-        let rates: Vec<_> = self.runs.iter().map(rate).collect();
-        let threads = counted(self.threads.into(), "thread", "threads");
-        format!("{}, {threads}: {} accesses/s", self.pattern, rates.join(", "))
     }
 }
 

@@ -25,7 +25,7 @@ const ROWS: &[Row] = &[
     ("threads x time / all faults", Unit::Time, |f| f.ns_per_fault_and_thread),
     ("CPU time / major faults", Unit::Time, |f| f.cpu_ns_per_major_fault),
     ("TLB interrupts / major faults", Unit::Rate, |f| f.tlb_interrupts_per_major_fault),
-    ("ioctls / major faults", Unit::Rate, |f| f.ioctls_per_major_fault),
+    ("calls for pages / major faults", Unit::Rate, |f| f.calls_per_major_fault),
     ("switches / major faults", Unit::Rate, |f| f.context_switches_per_major_fault),
     ("fault latency p50", Unit::Time, |f| f.fault_p50_ns.map(|ns| ns as f64)),
     ("fault latency p99", Unit::Time, |f| f.fault_p99_ns.map(|ns| ns as f64)),

@@ -70,7 +70,7 @@ fn measure<S: SlabPages, W: World>(
         run: time,
         cpu: after.cpu.since(&before.cpu),
         kernel: KernelCounts::default(),
-        ioctls: None,
+        calls: None,
         nanos_per_tick: watch.scale(),
         before: Snapshot::empty(),
         after: Snapshot::empty(),

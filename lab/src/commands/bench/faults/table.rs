@@ -1,6 +1,6 @@
 //! All cases as tables: a row each, a group of columns for each subject; then what they mean.
 
-use super::{Case, CaseRun, Matrix, Subject};
+use super::figures::{Case, CaseRun, Matrix, Subject};
 use crate::commands::bench::common::name_of;
 use highwater_command::{Unit, count, counted};
 use highwater_units::Bytes;
@@ -13,14 +13,14 @@ const STEADY: f64 = 0.1;
 const MEANING: &str = "
 
 rate: accesses/s of all threads; ratio: to the kernel's; miss: major faults per access
-per major fault: CPU time of the process, TLB interrupts (of the whole machine), requests to
-userfaultfd, context switches of the process; fault: threads x time / major faults";
+per major fault: CPU time of the process, TLB interrupts (of the whole machine), system calls for
+pages (userfaultfd, madvise), context switches of the process; fault: threads x time / faults";
 
 /// What other programs publish about this.
 const PUBLISHED: &str = "\
 published: nothing to put beside. The repository of fltrace (eden-farmem/fltrace), which pages by
-userfaultfd too, gives no fault rates; \"Eden: Developer-Friendly Application-Integrated Far Memory\"
-(NSDI 2025), of the same authors, compares whole programs with Fastswap.";
+userfaultfd too, gives no rates or times of faults; the authors' paper, \"Eden: Developer-Friendly
+Application-Integrated Far Memory\" (NSDI 2025), compares whole programs with Fastswap.";
 
 /// A column of a subject's group: its head, its width, and what it shows.
 struct Column {
@@ -47,10 +47,10 @@ const SWITCHES: Column = Column {
     width: 8,
     show: |run| Unit::Rate.show(run.figures.context_switches_per_major_fault),
 };
-const IOCTLS: Column = Column {
-    head: "ioctl",
+const CALLS: Column = Column {
+    head: "calls",
     width: 7,
-    show: |run| Unit::Rate.show(run.figures.ioctls_per_major_fault),
+    show: |run| Unit::Rate.show(run.figures.calls_per_major_fault),
 };
 const RATE_RATIO: Column =
     Column { head: "ratio", width: 6, show: |run| ratio(run.accesses_ratio) };
@@ -67,7 +67,7 @@ fn columns(subject: Subject) -> &'static [Column] {
     match subject {
         Subject::Kernel => &[RATE, MISS, CPU, TLB, SWITCHES],
         Subject::InThread | Subject::Handlers | Subject::Zram => {
-            &[RATE, RATE_RATIO, MISS, CPU, CPU_RATIO, TLB, IOCTLS, SWITCHES]
+            &[RATE, RATE_RATIO, MISS, CPU, CPU_RATIO, TLB, CALLS, SWITCHES]
         }
         Subject::Os => &[RATE, RATE_RATIO, MISS, CPU, CPU_RATIO, TLB, SWITCHES, TIME],
     }
@@ -123,7 +123,8 @@ fn heading(matrix: &Matrix) -> String {
     let [set, memory] = [matrix.set_bytes, matrix.memory_bytes].map(Bytes);
     let rounds = counted((*rounds).into(), "round", "rounds");
     format!(
-        "faults: pmbench, set {set}, memory {memory}, {read_percent}% reads, seed {seed}, median of {rounds}"
+        "faults: pmbench, set {set}, memory {memory}, {read_percent}% reads, seed {seed}, \
+         median of {rounds}"
     )
 }
 
@@ -165,7 +166,7 @@ mod tests {
             accesses_per_s: rate,
             cpu_ns_per_major_fault: Some(cpu_us * 1e3),
             tlb_interrupts_per_major_fault: Some(0.02),
-            ioctls_per_major_fault: Some(1.1),
+            calls_per_major_fault: Some(1.1),
             major_faults_per_access: Some(0.4),
             drift: Some(drift),
             checked_reads: 500,
@@ -178,6 +179,7 @@ mod tests {
             memory_bytes: 1 << 20,
             set_bytes: 4 << 20,
             read_percent: 80,
+            warm_up_seconds: 0,
             rounds: 1,
             seed: 1,
             conditions: vec!["kernel: as it is".into()],
