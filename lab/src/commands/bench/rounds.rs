@@ -195,7 +195,7 @@ pub(super) fn figures_of<T: DeserializeOwned>(
     if !status.success() {
         return Err(match status.code().and_then(|code| u8::try_from(code).ok()) {
             Some(code) => BenchError::Reported(code),
-            None => BenchError::Run(format!("a run ended by {status}")),
+            None => BenchError::Killed(format!("a run ended by {status}")),
         });
     }
     // It fits a pipe, so that the child could end before it was read.
