@@ -5,7 +5,6 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 HIGHWATER ?= $(CARGO_TARGET_DIR)/release/highwater
 PYTHON_REQUIREMENTS = front/cli/tests/programs/requirements.txt
 HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
-BENCH = $(HIGHWATER_LAB) bench pmbench --memory 256M --set 1G --read 80 --time 5
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
@@ -16,7 +15,7 @@ help:
 	@echo "make install  highwater and its library, below PREFIX=$(PREFIX)"
 	@echo "make test     every test, on real programs too"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
-	@echo "make bench    random and sequential accesses, beside the same without Highwater"
+	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
 	@echo "make clean    remove what was built"
@@ -54,14 +53,10 @@ demo:
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	@demo/sort.sh run
 
+# Faults of pmbench, beside the kernel's swap on zram: needs root, 10 minutes, and a machine that
+# does nothing else.
 bench: lab
-	for threads in 1 2 8; do \
-	    $(BENCH) --platform os --pattern uniform --threads $$threads || exit; \
-	    $(BENCH) --platform uffd --pattern uniform --threads $$threads || exit; \
-	done
-	$(BENCH) --platform uffd --pattern normal --threads 2
-	$(BENCH) --platform uffd --pattern sequential --threads 1
-	$(BENCH) --platform uffd --pattern uniform --threads 2 --peer none
+	$(HIGHWATER_LAB) bench faults
 
 venv: .venv/ready
 

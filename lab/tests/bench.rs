@@ -83,12 +83,49 @@ fn every_kind_is_a_table() {
             "swapin sequential, at most 5 s",
         ),
         (&["pmbench", "--time", "1", "--warm-up", "1"], "80% reads, uniform, 1 s"),
+        (&["pmbench", "--time", "1", "--pattern", "zipf"], "80% reads, zipf, 1 s"),
     ] {
         let text = bench(args);
         for part in [expected, "tasks' KB/s, sum", "swap out", "lock.phase", "contents checked"] {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }
+}
+
+/// `bench faults` in small, without the kernel: its swap is the machine's.
+fn faults(subject: &str, more: &[&str]) -> (Option<i32>, String) {
+    let small = ["--memory", "4M", "--set", "16M", "--time", "1", "--warm-up", "0"];
+    run("faults", &[&["--subject", subject][..], &small, more].concat())
+}
+
+#[test]
+fn a_matrix_has_a_row_for_each_case() {
+    let (status, text) = faults("os", &["--pattern", "uniform,zipf", "--threads", "1,2,3"]);
+    assert_eq!(status, Some(0), "{text}");
+    for (pattern, threads, rows) in [("uniform", "1", 1), ("zipf", "2", 1), ("zipf", "3", 0)] {
+        let of_case = |line: &&str| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(pattern) && words.next() == Some(threads)
+        };
+        assert_eq!(text.lines().filter(of_case).count(), rows, "{pattern} {threads}\n{text}");
+    }
+    assert!(text.contains("contents checked: 4 runs"), "{text}");
+}
+
+#[test]
+fn popular_pages_are_missed_less() {
+    let (status, text) = faults("os", &["--pattern", "uniform,zipf", "--threads", "1", "--json"]);
+    assert_eq!(status, Some(0), "{text}");
+    // The progress of the cases goes to standard error.
+    let json = &text[..text.rfind('}').expect("an object") + 1];
+    let matrix: Value = serde_json::from_str(json).unwrap();
+    let missed = |case: usize| {
+        let figures = &matrix["cases"][case]["runs"]["os"]["figures"];
+        figures["major_faults_per_access"].as_f64().unwrap()
+    };
+    // A quarter of the set is in memory; by popularity that is most of all accesses.
+    assert!((0.7..0.9).contains(&missed(0)), "{text}");
+    assert!((0.1..0.4).contains(&missed(1)), "{text}");
 }
 
 #[test]

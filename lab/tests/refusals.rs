@@ -80,7 +80,7 @@ fn settings_that_do_not_exist_or_fit() {
         ("kswapd=2", "use kswapd_threads, "),
         ("kswapd_threads", "KEY=VALUE"),
         ("kswapd_threads=17", "1 to 16"),
-        ("pattern=zigzag", "uniform, normal or sequential"),
+        ("pattern=zigzag", "uniform, normal, sequential or zipf"),
         ("set=9", "--set set="),
         ("devices=sda", "it has pmem0, pmem1"),
         ("scale=0", "auto or 1 to"),

@@ -5,6 +5,7 @@
 //! job: pmbench, usemem, streams   what runs, on whatever memory
 //! highalloc   an arena with compaction beside one without, in this process
 //! malloc      a child for each allocator, in turn
+//! faults      pmbench with several patterns and numbers of threads, a child for each subject
 //! walk        an arena in huge pages beside one in small ones, in this process
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
 //! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
@@ -13,6 +14,7 @@
 //! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it could not be set up.
 
 mod common;
+mod faults;
 mod highalloc;
 mod job;
 mod malloc;
@@ -23,6 +25,7 @@ mod walk;
 
 use clap::{Args, Subcommand};
 use common::{BenchError, json};
+use faults::Faults;
 use highalloc::Highalloc;
 use highwater_command::print;
 use highwater_lab::peer::keeper::{self, Plan, Ready};
@@ -45,6 +48,8 @@ pub(crate) struct BenchArgs {
 enum Workload {
     /// Threads that read and write random words of a set larger than memory
     Pmbench(Pmbench),
+    /// What a page fault costs beside the kernel's swap, by pattern and number of threads
+    Faults(Faults),
     /// Tasks that write memory once, or read back what was swapped out
     Usemem(Usemem),
     /// Tasks that read a file from end to end in blocks of 4 MiB, as dd does (os)
@@ -77,6 +82,7 @@ struct Keep {
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let done = match args.workload {
         Workload::Pmbench(job) => bench(&job),
+        Workload::Faults(job) => job.run(),
         Workload::Usemem(job) => bench(&job),
         Workload::Streams(job) => bench(&job),
         Workload::Highalloc(job) => job.run(),

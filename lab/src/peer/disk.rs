@@ -191,7 +191,8 @@ impl Disk {
 
     /// Makes the transfers of a plan.
     fn measure(&mut self, plan: &mut impl Plan) -> Result<Measured, DiskError> {
-        let (before, began, cpu) = (self.counters.clone(), Host.now(), Host.cpu_use());
+        let (before, kernel) = (self.counters.clone(), Host.kernel_counts());
+        let (began, cpu) = (Host.now(), Host.cpu_use());
         let mut free: Vec<usize> = (0..DEPTH).collect();
         loop {
             while let Some(request) = free.pop() {
@@ -212,8 +213,9 @@ impl Disk {
         }
         let run = Duration::from_nanos(Host.now().since(began).0);
         let cpu = Host.cpu_use().since(&cpu);
-        let after = self.counters.clone();
-        Ok(Measured { run, cpu, nanos_per_tick: 1.0, before, after, locks: None })
+        let kernel = Host.kernel_counts().since(&kernel);
+        let (after, calls, nanos_per_tick, locks) = (self.counters.clone(), None, 1.0, None);
+        Ok(Measured { run, cpu, kernel, calls, nanos_per_tick, before, after, locks })
     }
 
     fn submit(&mut self, index: usize, transfer: Transfer) {

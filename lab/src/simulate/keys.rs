@@ -531,7 +531,7 @@ mod tests {
             ("set=NaN", "0.01 to 16"),
             ("scan_base=own", "none, shared or per_cpu"),
             ("warm_up=-1", "0 to 60"),
-            ("pattern=zigzag", "uniform, normal or sequential"),
+            ("pattern=zigzag", "uniform, normal, sequential or zipf"),
             ("scale=0", "auto or 1 to"),
             ("devices=", "names of the machine's devices"),
             ("=1", "use kswapd_threads"),

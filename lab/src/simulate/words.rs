@@ -16,6 +16,7 @@ pub(super) const PATTERNS: Words<Pattern> = Words(&[
     ("uniform", Pattern::Uniform),
     ("normal", Pattern::Normal),
     ("sequential", Pattern::Sequential),
+    ("zipf", Pattern::Zipf),
 ]);
 /// Whether memory is compacted, and as which kernel of the past.
 pub(super) const COMPACTS: Words<(bool, Option<CompactHistory>)> = Words(&[

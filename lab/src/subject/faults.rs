@@ -106,6 +106,10 @@ impl Service for Faults {
     fn locks(&self) -> Option<LockStatistics> {
         Some(self.manager.lock_statistics())
     }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.manager.platform().calls().total())
+    }
 }
 
 /// All pages but the server's own are one region.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Times and counts of one run. "Major" faults waited for a device read; the others are "soft".
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Threads that ran.
     pub threads: usize,
@@ -31,6 +31,8 @@ pub struct Figures {
     pub major_faults: u64,
     /// All other faults.
     pub soft_faults: u64,
+    /// Major faults / accesses: the miss ratio; none without accesses.
+    pub major_faults_per_access: Option<f64>,
     /// Major faults per second.
     pub major_faults_per_s: f64,
     /// Soft faults per second.
@@ -42,6 +44,15 @@ pub struct Figures {
     /// CPU time of the process / major faults: what noise of other programs disturbs least. The
     /// kernel's own kswapd is not in it, Highwater's is.
     pub cpu_ns_per_major_fault: Option<f64>,
+    /// Interrupts that flush TLBs / major faults: of the whole machine, other programs' too.
+    pub tlb_interrupts_per_major_fault: Option<f64>,
+    /// Context switches of the process, of all its threads / major faults.
+    pub context_switches_per_major_fault: Option<f64>,
+    /// System calls for pages (userfaultfd, madvise) / major faults; none where there are none.
+    pub calls_per_major_fault: Option<f64>,
+    /// By how much the second half of the run was faster than the first, as a share; none where
+    /// halves are not measured.
+    pub drift: Option<f64>,
     /// Half of all faults were served within this; none where the server does not time them.
     pub fault_p50_ns: Option<u64>,
     /// 99% of all faults were served within this.
@@ -90,8 +101,9 @@ pub struct Figures {
 impl Figures {
     /// The figures of a run.
     pub fn of(outcome: &Outcome) -> Figures {
-        let Measured { run, cpu, nanos_per_tick, before, after, locks } = &outcome.measured;
-        let Tally { loads, stores, latency } = &outcome.tally;
+        let Measured { run, cpu, kernel, calls, nanos_per_tick, before, after, locks } =
+            &outcome.measured;
+        let Tally { loads, stores, latency, first_half } = &outcome.tally;
         let seconds = run.as_secs_f64();
         let gained = Gained { before, after };
         let set = Bytes::of_pages(outcome.pages).0;
@@ -100,6 +112,10 @@ impl Figures {
         let soft_faults = gained.count(Counter::PgFault).saturating_sub(major_faults);
         let thread_ns = outcome.threads as f64 * seconds * 1e9;
         let per_fault = |faults| (faults > 0).then(|| thread_ns / faults as f64);
+        let per_major_fault =
+            |count: u64| (major_faults > 0).then(|| count as f64 / major_faults as f64);
+        let drift =
+            |first: u64| (first > 0).then(|| (accesses - first) as f64 / first as f64 - 1.0);
         let faults = gained.faults();
         let fault_ns = |share| (faults.count() > 0).then(|| faults.quantile(share).0);
         let access_ns = |share| (latency.value_at_quantile(share) as f64 * nanos_per_tick) as u64;
@@ -115,12 +131,16 @@ impl Figures {
             accesses_per_s: accesses as f64 / seconds,
             major_faults,
             soft_faults,
+            major_faults_per_access: (accesses > 0).then(|| major_faults as f64 / accesses as f64),
             major_faults_per_s: major_faults as f64 / seconds,
             soft_faults_per_s: soft_faults as f64 / seconds,
             ns_per_major_fault_and_thread: per_fault(major_faults),
             ns_per_fault_and_thread: per_fault(major_faults + soft_faults),
-            cpu_ns_per_major_fault: (major_faults > 0)
-                .then(|| cpu.total().0 as f64 / major_faults as f64),
+            cpu_ns_per_major_fault: per_major_fault(cpu.total().0),
+            tlb_interrupts_per_major_fault: kernel.tlb_interrupts.and_then(per_major_fault),
+            context_switches_per_major_fault: kernel.context_switches.and_then(per_major_fault),
+            calls_per_major_fault: calls.and_then(per_major_fault),
+            drift: first_half.and_then(drift),
             fault_p50_ns: fault_ns(0.5),
             fault_p99_ns: fault_ns(0.99),
             access_p50_ns: access_ns(0.5),
@@ -342,7 +362,7 @@ impl Gained<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::world::{CpuUse, RoleTime};
+    use crate::workload::world::{CpuUse, KernelCounts, RoleTime};
     use hdrhistogram::Histogram;
     use highwater_mm::stats::Stats;
     use highwater_mm::{lock_class, phase};
@@ -369,23 +389,31 @@ mod tests {
         let measured = Measured {
             run: Duration::from_secs(2),
             cpu: CpuUse { roles: vec![process], phases: Vec::new() },
+            kernel: KernelCounts { tlb_interrupts: Some(20), context_switches: None },
+            calls: Some(1500),
             nanos_per_tick: 0.5,
             before,
             after: stats.snapshot(),
             locks: Some(locks),
         };
+        let tally = Tally { loads: 6000, stores: 2000, latency, first_half: Some(3200) };
         let figures = Figures::of(&Outcome {
             pages: 1000,
             threads: 4,
             fill: Some(Duration::from_secs(1)),
             sweep: Duration::from_secs(1),
             swept: 1000,
-            ..Outcome::new(Tally { loads: 6000, stores: 2000, latency }, measured)
+            ..Outcome::new(tally, measured)
         });
         assert_eq!(figures.accesses_per_s, 4000.0);
         assert_eq!((figures.major_faults, figures.soft_faults), (1000, 2000));
         assert_eq!(figures.ns_per_major_fault_and_thread, Some(8e6));
         assert_eq!(figures.cpu_ns_per_major_fault, Some(5e5));
+        assert_eq!(figures.tlb_interrupts_per_major_fault, Some(0.02));
+        assert_eq!(figures.context_switches_per_major_fault, None);
+        assert_eq!(figures.calls_per_major_fault, Some(1.5));
+        assert_eq!(figures.drift, Some(0.5));
+        assert_eq!(figures.major_faults_per_access, Some(0.125));
         assert!((245..=260).contains(&figures.access_p50_ns), "{}", figures.access_p50_ns);
         assert!((1000..=1130).contains(&figures.fault_p50_ns.expect("timed")));
         assert_eq!(figures.swap_in_gb_per_s, 4096e3 / 1e9 / 2.0);

@@ -1,8 +1,10 @@
 //! This machine as the world of a workload.
 
-use super::world::{CpuUse, RoleTime, World};
+use super::world::{CpuUse, KernelCounts, RoleTime, World};
 use highwater_units::Nanos;
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::fs;
+use std::mem::MaybeUninit;
 use std::thread;
 use std::time::Duration;
 
@@ -56,6 +58,31 @@ impl World for Host {
         let process = RoleTime { name: "process".into(), threads: 1, busy };
         CpuUse { roles: vec![process], phases: Vec::new() }
     }
+
+    fn kernel_counts(&self) -> KernelCounts {
+        let interrupts = fs::read_to_string("/proc/interrupts").ok();
+        KernelCounts {
+            tlb_interrupts: interrupts.and_then(|text| tlb_interrupts(&text)),
+            context_switches: context_switches(),
+        }
+    }
+}
+
+/// The sum over all CPUs of row `TLB` of /proc/interrupts. Machines without such interrupts have no
+/// such row.
+fn tlb_interrupts(text: &str) -> Option<u64> {
+    let row = text.lines().find_map(|line| line.trim_start().strip_prefix("TLB:"))?;
+    Some(row.split_whitespace().map_while(|word| word.parse::<u64>().ok()).sum())
+}
+
+/// Of all threads of this process, voluntary or not.
+fn context_switches() -> Option<u64> {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the structure is writable and of the type that the call fills.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: the call has filled the structure.
+    let usage = (done == 0).then(|| unsafe { usage.assume_init() })?;
+    Some((usage.ru_nvcsw + usage.ru_nivcsw) as u64)
 }
 
 fn nanos(time: Timespec) -> Nanos {
@@ -78,5 +105,21 @@ mod tests {
         let squares: Vec<_> = results.iter().map(|(square, _)| *square).collect();
         assert_eq!(squares, [0, 1, 4, 9]);
         assert!(results.iter().all(|(_, name)| name.as_deref() == Some("task")));
+    }
+
+    #[test]
+    fn interrupts_of_all_cpus_are_summed() {
+        let text = "           CPU0       CPU1\n  0:   7   8  IO-APIC  timer\n\
+                    RES:   5   6   Rescheduling interrupts\nTLB:  30  12   TLB shootdowns\n";
+        assert_eq!(tlb_interrupts(text), Some(42));
+        assert_eq!(tlb_interrupts("           CPU0\nIPI0:  3  Rescheduling\n"), None);
+    }
+
+    #[test]
+    fn switches_of_threads_that_have_ended_count() {
+        let before = Host.kernel_counts();
+        Host.on_threads(2, "task", &|_| (0..50).for_each(|_| Host.sleep(Duration::from_micros(1))));
+        let gained = Host.kernel_counts().since(&before);
+        assert!(gained.context_switches >= Some(100), "{gained:?}");
     }
 }

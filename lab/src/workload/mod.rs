@@ -26,6 +26,7 @@ mod heap;
 pub mod highalloc;
 pub mod history;
 pub mod host;
+pub mod lcg;
 pub mod objects;
 pub mod outcome;
 pub mod pattern;
@@ -37,6 +38,7 @@ pub mod usemem;
 pub mod walk;
 mod workers;
 pub mod world;
+mod zipf;
 
 use highwater_mm::Mobility;
 use highwater_mm::stats::Snapshot;
@@ -144,6 +146,11 @@ pub trait Service {
 
     /// What its locks have cost since it began; `None` where locks are not measured.
     fn locks(&self) -> Option<LockStatistics>;
+
+    /// System calls for pages (userfaultfd, madvise) since it began; `None` where it makes none.
+    fn calls(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Memory whose owner gives out adjacent frames too, and takes pages back.

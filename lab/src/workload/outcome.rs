@@ -4,7 +4,7 @@ use super::Denied;
 use super::content::Mismatch;
 use super::highalloc::Pass as HighallocPass;
 use super::tally::Tally;
-use super::world::CpuUse;
+use super::world::{CpuUse, KernelCounts};
 use hdrhistogram::Histogram;
 use highwater_mm::slab::CacheReport;
 use highwater_mm::stats::Snapshot;
@@ -83,6 +83,10 @@ pub struct Measured {
     pub run: Duration,
     /// CPU time: of workers, handlers, kswapd, and on this machine the kernel.
     pub cpu: CpuUse,
+    /// What the kernel counted.
+    pub kernel: KernelCounts,
+    /// System calls for pages, where there are some.
+    pub calls: Option<u64>,
     /// Nanoseconds per tick of latencies.
     pub nanos_per_tick: f64,
     /// Counters when the threads started.

@@ -3,37 +3,12 @@
 //! ```text
 //! Pattern::Uniform      rnd % n            Pattern::Normal   mean of 12 uniforms (Irwin-Hall)
 //! Pattern::Sequential   stride 1 from a start of the thread's own, wrapping
+//! Pattern::Zipf         few pages often, most seldom (zipf.rs); not one of pmbench's
 //! ```
 
+use super::lcg::Lcg;
+use super::zipf::Zipf;
 use highwater_units::Prng;
-
-/// Knuth's linear congruential generator, as pmbench draws from it: the upper 31 bits.
-#[derive(Clone, Debug)]
-pub struct Lcg(u64);
-
-impl Lcg {
-    /// A stream that repeats exactly for the same seed.
-    pub fn new(seed: u64) -> Lcg {
-        Lcg(seed)
-    }
-
-    /// The next 31 bits.
-    pub fn draw(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    /// Below `bound`, which is at most 2^31. The bias is under `bound` / 2^31, as pmbench's.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.draw() % bound
-    }
-
-    /// True for about `percent` of 100 draws: pmbench's dice of 1024 sides.
-    pub fn dice(&mut self, percent: u32) -> bool {
-        self.draw() % 1024 < u64::from(percent) * 1024 / 100
-    }
-}
 
 /// The order in which pages are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +19,8 @@ pub enum Pattern {
     Normal,
     /// One after the other.
     Sequential,
+    /// By popularity, as YCSB: Zipf's law with exponent 0.99, popular pages all over the set.
+    Zipf,
 }
 
 /// One thread's stream of pages.
@@ -51,6 +28,7 @@ pub enum Pattern {
 pub struct Pages {
     pattern: Pattern,
     pages: u64,
+    zipf: Zipf,
     random: Lcg,
     next: u64,
 }
@@ -60,7 +38,7 @@ impl Pages {
     pub fn new(pattern: Pattern, pages: u64, random: Lcg, index: u64, threads: u64) -> Pages {
         assert!((1..=1 << 31).contains(&pages), "a draw has 31 bits");
         let next = (u128::from(pages) * u128::from(index) / u128::from(threads)) as u64;
-        Pages { pattern, pages, random, next }
+        Pages { pattern, pages, zipf: Zipf::new(pages), random, next }
     }
 
     /// The next page.
@@ -73,6 +51,7 @@ impl Pages {
                 self.next = if page + 1 == self.pages { 0 } else { page + 1 };
                 page
             }
+            Pattern::Zipf => self.zipf.draw(&mut self.random),
         }
     }
 }

@@ -167,15 +167,27 @@ impl<'a, 'w, T: Target, W: World> Worker<'a, 'w, T, W> {
 
     /// Accesses until `time` is up or any thread has failed.
     fn work(mut self, time: Duration) -> Result<Tally, Failure> {
-        while self.watch.elapsed() < time && !self.bench.workers.failed() {
-            for _ in 0..TIMED_PER_BURST {
-                self.step::<Timed>()?;
-                for _ in 1..TIMED_EVERY {
-                    self.step::<Untimed>()?;
-                }
+        loop {
+            let elapsed = self.watch.elapsed();
+            if elapsed >= time / 2 && self.tally.first_half.is_none() {
+                self.tally.first_half = Some(self.tally.loads + self.tally.stores);
+            }
+            if elapsed >= time || self.bench.workers.failed() {
+                return Ok(self.tally);
+            }
+            self.burst()?;
+        }
+    }
+
+    /// Accesses between two looks at the clock.
+    fn burst(&mut self) -> Result<(), Failure> {
+        for _ in 0..TIMED_PER_BURST {
+            self.step::<Timed>()?;
+            for _ in 1..TIMED_EVERY {
+                self.step::<Untimed>()?;
             }
         }
-        Ok(self.tally)
+        Ok(())
     }
 
     /// One access.

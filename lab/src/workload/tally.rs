@@ -21,12 +21,14 @@ pub struct Tally {
     pub stores: u64,
     /// Latency of the timed accesses, in ticks.
     pub latency: Histogram<u64>,
+    /// Loads and stores in the first half of the time, where the time is fixed.
+    pub first_half: Option<u64>,
 }
 
 impl Tally {
     pub(crate) fn new() -> Tally {
         let latency = Histogram::new_with_bounds(1, TICKS_MAX, 2).expect("bounds in order");
-        Tally { loads: 0, stores: 0, latency }
+        Tally { loads: 0, stores: 0, latency, first_half: None }
     }
 
     /// What all threads did.
@@ -35,6 +37,8 @@ impl Tally {
             all.loads += one.loads;
             all.stores += one.stores;
             all.latency.add(&one.latency).expect("equal bounds");
+            let so_far = all.first_half.unwrap_or(0);
+            all.first_half = one.first_half.map(|accesses| so_far + accesses);
             all
         })
     }

@@ -15,8 +15,9 @@
 //! of the pass; in sequence, the words of a page are one access to it; freeing is not timed,
 //! because contents are checked before.
 
+use super::lcg::Lcg;
 use super::outcome::{Failure, Outcome, Pass};
-use super::pattern::{Lcg, Pages, Pattern};
+use super::pattern::{Pages, Pattern};
 use super::tally::{Probe, TIMED_EVERY, TIMED_PER_BURST, Tally, Timed, Untimed};
 use super::ticks::Stopwatch;
 use super::workers::Workers;

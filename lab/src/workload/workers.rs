@@ -111,13 +111,16 @@ impl<'a, T: Target, W: World> Workers<'a, T, W> {
         S: Service<Target = T, World = W>,
     {
         let (before, locks_before) = (service.counters(), service.locks());
+        let (calls_before, kernel_before) = (service.calls(), self.world.kernel_counts());
         let (watch, cpu_before) = (Stopwatch::start(self.world), self.world.cpu_use());
         let results = self.on_all_threads(TASK, |thread| task(thread, &watch))?;
         let (run, nanos_per_tick) = (watch.elapsed(), watch.scale());
         let cpu = self.world.cpu_use().since(&cpu_before);
+        let kernel = self.world.kernel_counts().since(&kernel_before);
+        let calls = service.calls().zip(calls_before).map(|(after, before)| after - before);
         let (after, locks_after) = (service.counters(), service.locks());
         let locks = locks_after.zip(locks_before).map(|(after, before)| after.since(&before));
-        Ok((results, Measured { run, cpu, nanos_per_tick, before, after, locks }))
+        Ok((results, Measured { run, cpu, kernel, calls, nanos_per_tick, before, after, locks }))
     }
 
     /// Checks that `found` is a value of this word and of one of `versions`.

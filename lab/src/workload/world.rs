@@ -57,6 +57,31 @@ pub trait World: Sync {
 
     /// CPU time so far.
     fn cpu_use(&self) -> CpuUse;
+
+    /// What the kernel has counted so far; nothing where there is none, as on a virtual machine.
+    fn kernel_counts(&self) -> KernelCounts {
+        KernelCounts::default()
+    }
+}
+
+/// Events in the kernel of this machine, from the start or between two points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Interrupts that make a CPU flush its TLB: on all CPUs, whatever program caused them.
+    pub tlb_interrupts: Option<u64>,
+    /// Context switches of all threads of this process, also of those that have ended.
+    pub context_switches: Option<u64>,
+}
+
+impl KernelCounts {
+    /// Events since `earlier`, a point of the same world.
+    pub fn since(&self, earlier: &KernelCounts) -> KernelCounts {
+        let gained = |now: Option<u64>, then| Some(now?.saturating_sub(then?));
+        KernelCounts {
+            tlb_interrupts: gained(self.tlb_interrupts, earlier.tlb_interrupts),
+            context_switches: gained(self.context_switches, earlier.context_switches),
+        }
+    }
 }
 
 /// Where CPU time went, from the start or between two points.

@@ -11,7 +11,7 @@
 use crate::Sim;
 use crate::page_tables::{Flush, PageTable};
 use highwater_platform::{AttachError, Departure, Mmu, Progress, Protection, Recency, Stop};
-use highwater_units::{BATCH_PAGES_MAX, Pfn, SpaceId, Vpn};
+use highwater_units::{BATCH_PAGES_MAX, LARGE_PAGES, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The result of a program's access.
@@ -114,6 +114,25 @@ impl Sim {
         }
     }
 
+    /// Makes the mapped pages around a batch read-only, as userfaultfd's write protection does that
+    /// spans them: from the first to the last of each block that may change.
+    fn protect_between(&self, pages: &[Departure]) {
+        let place = |page: &Departure| (page.space, page.vpn.0 / LARGE_PAGES as u64);
+        let mut changing: Vec<&Departure> =
+            pages.iter().filter(|page| page.mapped == Protection::ReadWrite).collect();
+        changing.sort_unstable_by_key(|page| (page.space, page.vpn));
+        for block in changing.chunk_by(|a, b| place(a) == place(b)) {
+            let (first, last) = (block[0].vpn.0, block[block.len() - 1].vpn.0);
+            self.spaces().with(|spaces| {
+                for vpn in (first..=last).map(Vpn) {
+                    if let Some((_, protection)) = spaces.page(block[0].space, vpn) {
+                        *protection = Protection::ReadOnly;
+                    }
+                }
+            });
+        }
+    }
+
     /// Unmaps one page.
     fn unmap_one(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) -> Result<(), Stop> {
         let faults = self.injected_faults();
@@ -198,6 +217,7 @@ impl Mmu for Sim {
     fn unmap_batch(&self, pages: &mut [Departure]) {
         let engine = self.engine();
         engine.sync();
+        self.protect_between(pages);
         for page in pages.iter_mut() {
             page.result = self.unmap_one(page.space, page.vpn, page.pfn);
             if page.result.is_ok() {

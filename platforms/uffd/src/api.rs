@@ -149,8 +149,10 @@ pub type Partial = Result<(), (usize, i32)>;
 pub struct Calls {
     /// UFFDIO_COPY.
     pub copies: u64,
-    /// UFFDIO_WRITEPROTECT.
+    /// UFFDIO_WRITEPROTECT that protects.
     pub protects: u64,
+    /// UFFDIO_WRITEPROTECT that allows writes again.
+    pub allows: u64,
     /// UFFDIO_MOVE.
     pub moves: u64,
     /// UFFDIO_WAKE.
@@ -162,23 +164,40 @@ pub struct Calls {
 impl Calls {
     /// All together.
     pub fn total(&self) -> u64 {
-        self.copies + self.protects + self.moves + self.wakes + self.drops
+        self.copies + self.protects + self.allows + self.moves + self.wakes + self.drops
+    }
+
+    /// System calls that make other CPUs flush their TLBs.
+    pub fn flushing(&self) -> u64 {
+        self.protects + self.moves + self.drops
     }
 
     pub(crate) fn add(&mut self, uffd: &Userfaultfd) {
-        let [copies, protects, moves, wakes] = uffd.counts.each_ref().map(|n| n.load(Relaxed));
+        let counts = uffd.counts.each_ref().map(|count| count.load(Relaxed));
+        let [copies, protects, allows, moves, wakes] = counts;
         self.copies += copies;
+        self.allows += allows;
         self.protects += protects;
         self.moves += moves;
         self.wakes += wakes;
     }
 }
 
+/// A kind of counted call.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    Copy,
+    Protect,
+    Allow,
+    Move,
+    Wake,
+}
+
 /// A userfaultfd whose features are negotiated.
 pub struct Userfaultfd {
     fd: OwnedFd,
-    /// COPY, WRITEPROTECT, MOVE and WAKE.
-    counts: [AtomicU64; 4],
+    /// By [`Count`].
+    counts: [AtomicU64; 5],
 }
 
 /// Where userfaultfds come from: /dev/userfaultfd, kept open so that it still works when the
@@ -253,16 +272,16 @@ impl Userfaultfd {
     }
 
     fn call<T>(&self, request: u64, args: &mut T) -> io::Result<()> {
-        let counted = [IO_COPY, IO_WRITEPROTECT, IO_MOVE, IO_WAKE];
-        if let Some(index) = counted.iter().position(|counted| *counted == request) {
-            self.counts[index].fetch_add(1, Relaxed);
-        }
         // SAFETY: `args` is the structure of `request`, alive for the call. The callers below vouch
         // for the memory that it names.
         match unsafe { libc::ioctl(self.raw(), request as _, std::ptr::from_mut(args)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    fn count(&self, count: Count) {
+        self.counts[count as usize].fetch_add(1, Relaxed);
     }
 
     /// Registers a range: the kernel reports its missing pages, and writes to protected ones.
@@ -277,6 +296,7 @@ impl Userfaultfd {
 
     /// Wakes the threads that wait for pages of a range; they retry their accesses.
     pub fn wake(&self, address: u64, len: usize) {
+        self.count(Count::Wake);
         // Fails only for ranges that are not registered any more: no thread waits there.
         let _ = self.call(IO_WAKE, &mut RangeArgs { start: address, len: len as u64 });
     }
@@ -308,6 +328,7 @@ impl Userfaultfd {
     /// The caller controls the contents of both ranges.
     pub unsafe fn move_pages(&self, to: u64, from: u64, len: usize, wake: Wake) -> Partial {
         let mode = if wake == Wake::Now { 0 } else { MOVE_DONTWAKE };
+        self.count(Count::Move);
         self.transfer(IO_MOVE, to, from, len, mode)
     }
 
@@ -328,6 +349,7 @@ impl Userfaultfd {
     ) -> Partial {
         let protect = if access == Writes::Allowed { 0 } else { COPY_WP };
         let wait = if wake == Wake::Now { 0 } else { COPY_DONTWAKE };
+        self.count(Count::Copy);
         self.transfer(IO_COPY, to, from, len, protect | wait)
     }
 
@@ -354,6 +376,7 @@ impl Userfaultfd {
     /// The system's refusal: the range is not registered.
     pub fn protect(&self, address: u64, len: usize, access: Writes, wake: Wake) -> io::Result<()> {
         let protect = if access == Writes::Allowed { 0 } else { WRITEPROTECT_WP };
+        self.count(if access == Writes::Allowed { Count::Allow } else { Count::Protect });
         // The kernel refuses DONTWAKE together with WP, which wakes no thread anyway.
         let wait = match (access, wake) {
             (Writes::Allowed, Wake::Later) => WRITEPROTECT_DONTWAKE,

@@ -23,6 +23,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Most pages in a CPU's cache.
 const CACHE_MAX: usize = 64;
 
+/// The part of the pages that may have memory and no contents: all caches together, and the warm
+/// pages.
+const SPARE: usize = 64;
+
 /// Pages that get memory at a time: 128 KiB.
 const CHUNK: u32 = 32;
 
@@ -56,18 +60,23 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// The pages 1 to `pages` from `base` on, for `cpus` CPUs.
+    /// How many pages a pool has of which `pages` are taken at most: others lie in caches of CPUs
+    /// that do not take any.
+    pub(crate) fn size(pages: u32, cpus: usize) -> u32 {
+        pages + (cpus * cache_max(pages, cpus)) as u32
+    }
+
+    /// The pages from 1 to [`Pool::size`], counted from `base` on.
     pub(crate) fn new(base: *mut u8, pages: u32, cpus: usize) -> Pool {
-        let spare = (pages / 64) as usize;
-        let cache_max = (spare / cpus).clamp(4, CACHE_MAX);
+        let cache_max = cache_max(pages, cpus);
         let cache = |_| Cache(Mutex::new(Vec::with_capacity(cache_max + 1)));
         Pool {
             base,
-            end: pages + 1,
+            end: Pool::size(pages, cpus) + 1,
             caches: (0..cpus).map(cache).collect(),
             cache_max,
             rest: Mutex::new(Rest { warm: Vec::new(), cold: Vec::new(), next: 1 }),
-            warm_max: spare.clamp(16, 1024),
+            warm_max: (pages as usize / SPARE).clamp(16, 1024),
             backed: AtomicU32::new(0),
         }
     }
@@ -157,6 +166,39 @@ impl Pool {
     }
 }
 
+/// Pages that a CPU's cache has at most.
+fn cache_max(pages: u32, cpus: usize) -> usize {
+    (pages as usize / SPARE / cpus).clamp(4, CACHE_MAX)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drops::Batching;
+
+    /// One CPU gives back what another took: no page is lost, and few keep memory for nothing.
+    #[test]
+    fn pages_given_back_elsewhere_are_found_again() {
+        const PAGES: u32 = 2048;
+        let len = (Pool::size(PAGES, 2) as usize + 1) * PAGE_SIZE;
+        let base = sys::map_anonymous(len).expect("memory");
+        let (pool, drops) = (Pool::new(base, PAGES, 2), Drops::new(Batching::Probed).unwrap());
+        for round in 0..4 {
+            let (here, there) = (CpuId(round % 2), CpuId((round + 1) % 2));
+            let taken: Vec<u32> = (0..PAGES).map(|_| pool.take(here).expect("memory")).collect();
+            let mut sorted = taken.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), PAGES as usize, "every page is taken once");
+            assert!(sorted[0] > 0);
+            taken.iter().for_each(|page| pool.give(there, *page, &drops));
+            assert!(pool.backed() <= 2 * PAGES / SPARE as u32 + 64, "{}", pool.backed());
+        }
+        // SAFETY: mapped above, and not used any more.
+        unsafe { sys::unmap(base, len) };
+    }
 }

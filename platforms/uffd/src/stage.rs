@@ -29,6 +29,7 @@ const ZEROS: usize = 512;
 /// The stage.
 pub(crate) struct Stage {
     base: *mut u8,
+    len: usize,
     /// The page of each frame; 0: none.
     table: Vec<AtomicU32>,
     zeros: *mut u8,
@@ -44,7 +45,7 @@ unsafe impl Sync for Stage {}
 
 impl Stage {
     pub(crate) fn new(frames: u32, cpus: usize) -> io::Result<Stage> {
-        let len = (frames as usize + 1) * PAGE_SIZE;
+        let len = (Pool::size(frames, cpus) as usize + 1) * PAGE_SIZE;
         let base = sys::map_anonymous(len)?;
         // A forked child has a stage of its own. Kernels without huge pages refuse the second
         // advice, and do not need it. Page 0 and the zeros are only read, so that the kernel's zero
@@ -60,6 +61,7 @@ impl Stage {
         let _ = unsafe { sys::advise(zeros, ZEROS * PAGE_SIZE, Advice::LinuxNoHugepage) };
         Ok(Stage {
             base,
+            len,
             table: (0..frames).map(|_| AtomicU32::new(0)).collect(),
             zeros,
             pool: Pool::new(base, frames, cpus),
@@ -75,7 +77,7 @@ impl Stage {
 
     /// Address and length.
     pub(crate) fn range(&self) -> (u64, usize) {
-        (self.base as u64, (self.table.len() + 1) * PAGE_SIZE)
+        (self.base as u64, self.len)
     }
 
     /// The frames as devices see them.

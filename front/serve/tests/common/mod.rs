@@ -45,7 +45,11 @@ pub(crate) fn fail(vpn: Vpn, error: FaultError) {
 }
 
 pub(crate) fn memory() -> Box<dyn Device> {
-    open(&Spec::Ram { size: Bytes(64 << 20) }).expect("memory for the device")
+    memory_of(64)
+}
+
+pub(crate) fn memory_of(mib: u64) -> Box<dyn Device> {
+    open(&Spec::Ram { size: Bytes(mib << 20) }).expect("memory for the device")
 }
 
 pub(crate) fn file(dir: &Path) -> Box<dyn Device> {

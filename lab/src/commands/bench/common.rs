@@ -125,6 +125,8 @@ pub(in crate::commands::bench) enum BenchError {
     Setup(String),
     /// It ran and failed: contents were wrong, or it did not come to its end.
     Run(String),
+    /// A signal ended it: contents were not wrong, but memory may have been short.
+    Killed(String),
     /// A child has printed the reason; its exit status.
     Reported(u8),
 }
@@ -134,7 +136,7 @@ impl BenchError {
     pub(in crate::commands::bench) fn report(self) -> ExitCode {
         let (status, text) = match self {
             BenchError::Setup(text) => (2, text),
-            BenchError::Run(text) => (1, text),
+            BenchError::Run(text) | BenchError::Killed(text) => (1, text),
             BenchError::Reported(status) => return status.into(),
         };
         say(text);

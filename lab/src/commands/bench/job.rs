@@ -60,13 +60,15 @@ pub(super) enum Data {
 
 /// The order in which pages are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Visits {
+pub(super) enum Visits {
     /// All pages alike
     Uniform,
     /// Around the middle, deviation a twelfth of the set
     Normal,
     /// Each thread in ascending order from a start of its own
     Sequential,
+    /// By popularity: Zipf's law with exponent 0.99, popular pages all over the set
+    Zipf,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -126,14 +128,27 @@ impl Visits {
             Visits::Uniform => Pattern::Uniform,
             Visits::Normal => Pattern::Normal,
             Visits::Sequential => Pattern::Sequential,
+            Visits::Zipf => Pattern::Zipf,
         }
     }
 
     fn order(self) -> Order {
         match self {
-            Visits::Uniform | Visits::Normal => Order::Random,
+            Visits::Uniform | Visits::Normal | Visits::Zipf => Order::Random,
             Visits::Sequential => Order::Ascending,
         }
+    }
+}
+
+impl Pmbench {
+    /// With that percentage of reads, and times in seconds.
+    pub(super) fn new(
+        common: Common,
+        (read, pattern): (u32, Visits),
+        time: u64,
+        warm_up: u64,
+    ) -> Pmbench {
+        Pmbench { common, read, pattern, time, ahead: 0, warm_up }
     }
 }
 

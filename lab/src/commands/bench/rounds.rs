@@ -16,8 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Beside pages of the set: code, stacks, histograms of the process under the peer's limit.
-const PROCESS_ALLOWANCE: u64 = 16 << 20;
+/// Beside pages of the set: data and heap of the process under the peer's limit, as measured; more
+/// would be memory for the set that ours does not have.
+const PROCESS_ALLOWANCE: u64 = 1 << 20;
+/// Stacks and histograms of each of its threads.
+const THREAD_ALLOWANCE: u64 = 64 << 10;
 /// A slower pass over the set than this many bytes per second counts as hung.
 const SLOWEST: u64 = 16 << 20;
 /// What a run may take beyond its time and its passes over the set.
@@ -45,6 +48,8 @@ pub(super) struct PeerRun {
     pub(super) conditions: String,
     /// accesses/s, ours / peer.
     accesses_ratio: f64,
+    /// CPU time of the process per major fault, ours / peer; none if one had none.
+    cpu_per_major_fault_ratio: Option<f64>,
     /// Pages read per second, ours / peer; none if the peer read none.
     pages_in_ratio: Option<f64>,
     /// Bytes written per second, ours / peer; none if the peer wrote none.
@@ -55,8 +60,10 @@ impl PeerRun {
     fn new(ours: &Run, run: Run, conditions: String) -> PeerRun {
         let (our, their) = (&ours.figures, &run.figures);
         let ratio = |ours: f64, theirs: f64| (theirs > 0.0).then(|| ours / theirs);
+        let cpu = our.cpu_ns_per_major_fault.zip(their.cpu_ns_per_major_fault);
         PeerRun {
             accesses_ratio: our.accesses_per_s / their.accesses_per_s,
+            cpu_per_major_fault_ratio: cpu.and_then(|(ours, theirs)| ratio(ours, theirs)),
             pages_in_ratio: ratio(our.pages_in_per_s, their.pages_in_per_s),
             swap_out_ratio: ratio(our.swap_out_gb_per_s, their.swap_out_gb_per_s),
             run,
@@ -71,21 +78,32 @@ pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, BenchErr
     let mut conditions = Vec::new();
     for round in 0..job.common().rounds {
         for (index, peer) in peers.iter().enumerate() {
-            let stage = Stage::set_up(job, *peer)?;
+            let (run, under) = peer_run(job, *peer)?;
             if round == 0 {
-                conditions.push(stage.conditions(*peer));
+                conditions.push(under);
             }
-            let line = peer_arguments(job, *peer, stage.ready());
-            let ran = child_run(line, time_limit(job));
-            let run = stage.take_down().and(ran)?;
-            rounds.peers[index].push(Run { subject: name_of(peer), ..run });
+            rounds.peers[index].push(run);
         }
-        rounds.ours.push(child_run(arguments(job, job.common().platform), time_limit(job))?);
+        rounds.ours.push(own_run(job)?);
     }
     let ours = median(rounds.ours);
     let medians = rounds.peers.into_iter().map(median).zip(conditions);
     let peers = medians.map(|(run, conditions)| PeerRun::new(&ours, run, conditions)).collect();
     Ok(Comparison { peers, ours, rounds: job.common().rounds })
+}
+
+/// One run on the platform of the command line.
+pub(super) fn own_run(job: &impl Job) -> Result<Run, BenchError> {
+    child_run(arguments(job, job.common().platform), time_limit(job))
+}
+
+/// One run of a peer, and what it ran under, in a line.
+pub(super) fn peer_run(job: &impl Job, peer: Peer) -> Result<(Run, String), BenchError> {
+    let stage = Stage::set_up(job, peer)?;
+    let conditions = stage.conditions(peer);
+    let ran = child_run(peer_arguments(job, peer, stage.ready()), time_limit(job));
+    let run = stage.take_down().and(ran)?;
+    Ok((Run { subject: name_of(&peer), ..run }, conditions))
 }
 
 /// What has run so far.
@@ -95,7 +113,7 @@ struct Rounds {
 }
 
 /// The run in the middle by accesses/s; there is at least one.
-fn median(mut runs: Vec<Run>) -> Run {
+pub(super) fn median(mut runs: Vec<Run>) -> Run {
     let rate = |run: &Run| run.figures.accesses_per_s;
     runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     runs.swap_remove(runs.len() / 2)
@@ -177,7 +195,7 @@ pub(super) fn figures_of<T: DeserializeOwned>(
     if !status.success() {
         return Err(match status.code().and_then(|code| u8::try_from(code).ok()) {
             Some(code) => BenchError::Reported(code),
-            None => BenchError::Run(format!("a run ended by {status}")),
+            None => BenchError::Killed(format!("a run ended by {status}")),
         });
     }
     // It fits a pipe, so that the child could end before it was read.
@@ -270,7 +288,8 @@ impl Stage {
 fn limit(job: &impl Job) -> Bytes {
     let args = job.common();
     let page_tables = args.set.0 / 512;
-    Bytes(args.memory.0 + job.bookkeeping().0 + page_tables + PROCESS_ALLOWANCE)
+    let process = PROCESS_ALLOWANCE + u64::from(args.threads) * THREAD_ALLOWANCE;
+    Bytes(args.memory.0 + job.bookkeeping().0 + page_tables + process)
 }
 
 /// The process that holds the set-up. It undoes all when `wanted` closes, also by our death.

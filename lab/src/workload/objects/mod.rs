@@ -14,7 +14,7 @@ pub mod mmap1;
 use super::outcome::{Measured, Outcome};
 use super::tally::Tally;
 use super::ticks::Stopwatch;
-use super::world::{CpuUse, TASK, World};
+use super::world::{CpuUse, KernelCounts, TASK, World};
 use highwater_mm::slab::{SlabPages, Slabs};
 use highwater_mm::stats::Snapshot;
 use highwater_platform::{LockStatistics, Locks};
@@ -69,6 +69,8 @@ fn measure<S: SlabPages, W: World>(
     let measured = Measured {
         run: time,
         cpu: after.cpu.since(&before.cpu),
+        kernel: KernelCounts::default(),
+        calls: None,
         nanos_per_tick: watch.scale(),
         before: Snapshot::empty(),
         after: Snapshot::empty(),

@@ -27,16 +27,17 @@ fn mismatch(threads: usize, fault: Fault) -> Mismatch {
 
 #[test]
 fn sound_memory_passes_with_any_pattern_and_many_threads() {
-    for pattern in [Pattern::Uniform, Pattern::Normal, Pattern::Sequential] {
+    for pattern in [Pattern::Uniform, Pattern::Normal, Pattern::Sequential, Pattern::Zipf] {
         for threads in [1, 2, 7] {
             let heap = Heap::new(PAGES, Fault::None);
             let outcome = run(&heap, &config(threads, pattern)).expect("sound");
-            let Tally { loads, stores, latency } = outcome.tally;
+            let Tally { loads, stores, latency, first_half } = outcome.tally;
             let accesses = loads + stores;
             assert!(accesses >= 252 * threads as u64, "{accesses}");
             assert_eq!(latency.len() * u64::from(TIMED_EVERY), accesses);
             let share = loads as f64 / accesses as f64;
             assert!((0.3..0.7).contains(&share), "{share} loads");
+            assert!(first_half.expect("it ran for a time") <= accesses);
         }
     }
 }
