@@ -41,6 +41,13 @@ const FAILED: *mut c_void = usize::MAX as *mut c_void;
 /// As for the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
+    // SAFETY: as the caller says.
+    unsafe { move_break(increment) }
+}
+
+/// # Safety
+/// As for sbrk.
+unsafe fn move_break(increment: intptr_t) -> *mut c_void {
     let Some(process) = served() else {
         // SAFETY: as the caller says.
         return unsafe { (native().sbrk)(increment) };
@@ -54,14 +61,15 @@ unsafe extern "C" fn sbrk(increment: intptr_t) -> *mut c_void {
     }
 }
 
-/// sbrk, under the name that some mallocs use.
+/// sbrk, under the name by which a malloc with a sbrk of its own calls it: so this must not call
+/// `sbrk`.
 ///
 /// # Safety
 /// As for the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn __sbrk(increment: intptr_t) -> *mut c_void {
     // SAFETY: as the caller says.
-    unsafe { sbrk(increment) }
+    unsafe { move_break(increment) }
 }
 
 /// brk(2).
