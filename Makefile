@@ -9,7 +9,7 @@ BENCH = $(HIGHWATER_LAB) bench pmbench --memory 256M --set 1G --read 80 --time 5
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
-.PHONY: help build lab install test test-programs demo bench venv tools clean
+.PHONY: help build lab install test test-programs demo bench bench-programs venv tools clean
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -17,6 +17,9 @@ help:
 	@echo "make test     every test, on real programs too"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
 	@echo "make bench    random and sequential accesses, beside the same without Highwater"
+	@echo "make bench-programs"
+	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
+	@echo "              swap (10 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
 	@echo "make clean    remove what was built"
@@ -62,6 +65,11 @@ bench: lab
 	$(BENCH) --platform uffd --pattern normal --threads 2
 	$(BENCH) --platform uffd --pattern sequential --threads 1
 	$(BENCH) --platform uffd --pattern uniform --threads 2 --peer none
+
+# HIGHWATER names another build; OPTIONS as in demo/real_work.py.
+bench-programs: build venv
+	$(CARGO) build --release --package highwater-cli --example random_lines
+	HIGHWATER=$(HIGHWATER) demo/real_work.py $(OPTIONS)
 
 venv: .venv/ready
 
