@@ -2,15 +2,20 @@
 
 use highwater_units::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
-/// The memory of all frames: base address and number of frames.
+use std::sync::atomic::{AtomicU32, Ordering::Acquire};
+
+/// The memory of frames: a base address, and for each frame the number of its page from there on.
+/// Either frame n has page n, or a table names the page of each frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     base: *mut u8,
     frames: u32,
+    /// A page number for each frame; null: the frame's own.
+    table: *const AtomicU32,
 }
 
-// SAFETY: an address and a count. The unsafe callers of `Device::read` and `Device::write` vouch
-// for accesses to the address, on any thread.
+// SAFETY: addresses and a count. The unsafe callers of `Device::read` and `Device::write` vouch for
+// accesses to them, on any thread.
 unsafe impl Send for Arena {}
 // SAFETY: as above; the handle itself never changes.
 unsafe impl Sync for Arena {}
@@ -23,7 +28,18 @@ impl Arena {
     /// of this is used.
     pub unsafe fn new(base: *mut u8, frames: u32) -> Arena {
         assert!(base.addr().is_multiple_of(PAGE_SIZE), "frames are aligned to pages");
-        Arena { base, frames }
+        Arena { base, frames, table: std::ptr::null() }
+    }
+
+    /// Frames whose pages, counted from `base` on, are in a table. The page of a frame changes only
+    /// while no transfer names the frame.
+    ///
+    /// # Safety
+    /// As for [`Arena::new`], of all pages that the table names; and the table stays where it is
+    /// while a copy of this is used.
+    pub unsafe fn with_table(base: *mut u8, table: &[AtomicU32]) -> Arena {
+        assert!(base.addr().is_multiple_of(PAGE_SIZE), "frames are aligned to pages");
+        Arena { base, frames: table.len() as u32, table: table.as_ptr() }
     }
 
     /// The number of frames.
@@ -39,7 +55,30 @@ impl Arena {
     /// The first byte of a frame, which exists.
     pub fn address(self, pfn: Pfn) -> *mut u8 {
         assert!(self.contains(pfn), "frame {} of {}", pfn.0, self.frames);
-        // SAFETY: the frame lies within the memory that `new` was promised.
-        unsafe { self.base.add(pfn.index() << PAGE_SHIFT) }
+        let page = if self.table.is_null() {
+            pfn.index()
+        } else {
+            // SAFETY: an entry of the table, which `with_table` was promised.
+            unsafe { (*self.table.add(pfn.index())).load(Acquire) as usize }
+        };
+        // SAFETY: the page lies within the memory that was promised.
+        unsafe { self.base.add(page << PAGE_SHIFT) }
+    }
+
+    /// The memory of frames in stretches of adjacent pages: offset in the list, address, pages.
+    pub fn stretches(
+        self,
+        frames: impl ExactSizeIterator<Item = Pfn>,
+    ) -> impl Iterator<Item = (usize, *mut u8, usize)> {
+        let mut pages = frames.map(move |pfn| self.address(pfn)).enumerate().peekable();
+        std::iter::from_fn(move || {
+            let (offset, first) = pages.next()?;
+            let mut count = 1;
+            let adjacent = |count: usize| first.wrapping_add(count << PAGE_SHIFT);
+            while pages.next_if(|(_, next)| *next == adjacent(count)).is_some() {
+                count += 1;
+            }
+            Some((offset, first, count))
+        })
     }
 }

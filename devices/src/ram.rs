@@ -82,9 +82,9 @@ impl Ram {
     /// # Safety
     /// As for [`Device::read`], and the transfer was admitted.
     unsafe fn copy(&self, direction: Direction, arena: Arena, io: &Io) {
-        for (offset, first, pages) in io.frames.adjacent() {
+        for (offset, frames, pages) in arena.stretches(io.frames.iter()) {
             let slots = self.store.slots.at((io.slot as usize + offset) << PAGE_SHIFT);
-            let (frames, len) = (arena.address(first), pages * PAGE_SIZE);
+            let len = pages * PAGE_SIZE;
             // SAFETY: an admitted transfer lies within slots and arena, which do not overlap; no
             // other thread touches the frames and slots meanwhile.
             unsafe {

@@ -50,14 +50,18 @@ pub(crate) fn offset(io: &Io, done: usize) -> u64 {
 }
 
 /// Fills vectors with the frames of an admitted transfer without the first `done` bytes, one for
-/// each stretch of adjacent frames; returns the number of vectors.
+/// each stretch of adjacent pages; returns the number of vectors. Of a block that has more
+/// stretches, the rest is transferred by further attempts.
 pub(crate) fn fill_vectors(arena: Arena, io: &Io, done: usize, vectors: &mut Vectors) -> usize {
     let mut count = 0;
     let mut skip = done;
-    for (_, first, pages) in io.frames.adjacent() {
+    for (_, first, pages) in arena.stretches(io.frames.iter()) {
         let len = pages * PAGE_SIZE;
+        if count == vectors.len() {
+            break;
+        }
         if skip < len {
-            let address = arena.address(first).wrapping_add(skip);
+            let address = first.wrapping_add(skip);
             vectors[count] = iovec { iov_base: address.cast(), iov_len: len - skip };
             count += 1;
         }

@@ -50,7 +50,7 @@ use crate::alloc::OutOfMemory;
 use crate::error::FaultError;
 use crate::machine::Machine;
 use crate::phase;
-use crate::space::{Backing, Claim, Entry, Held, Page, Space};
+use crate::space::{Access, Backing, Claim, Entry, Held, Page, Space};
 use crate::stats::Counter;
 use access::window_max;
 use highwater_platform::{Platform, Recency, Ticket};
@@ -91,7 +91,12 @@ pub fn resolve<P: Platform>(
     }
     loop {
         match space.claim(fault.vpn, fault.access) {
-            Claim::Mapped if is_present(m, space, fault.vpn) => return Ok(Served::Again),
+            Claim::Mapped if is_present(m, space, fault.vpn) => {
+                if fault.access == Access::Write {
+                    resident::allow_write_again(m, space, fault.vpn);
+                }
+                return Ok(Served::Again);
+            }
             Claim::Mapped => resident::forget_vanished(m, space, fault.vpn),
             Claim::Busy(ticket) => wait(m, space, fault.vpn, ticket),
             Claim::Held(held) => return serve(m, held, fault),

@@ -47,7 +47,7 @@ use crate::zone::{Mobility, Watermarks, Zone};
 use highwater_platform::{
     Atomic, DeviceInfo, DeviceRole, Event, FrameRange, IdleTime, Phase, Platform, Ticket,
 };
-use highwater_units::{CpuId, Nanos, NodeId, Order, Pfn, Slot, SpaceId};
+use highwater_units::{CpuId, IoFrames, Nanos, NodeId, Order, Pfn, Slot, SpaceId};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{OnceLock, Weak};
 
@@ -409,6 +409,7 @@ impl<P: Platform> Machine<P> {
     pub fn free_run(&self, first: Pfn, order: Order, mobility: Mobility) {
         let _phase = self.enter(phase::ALLOC);
         let cpu = self.cpu();
+        self.release_contents(first, order);
         self.stats.subtract(cpu, Counter::Resident, order.frames().into());
         self.node_of(first).zone.free_block(cpu, first, order, mobility);
     }
@@ -416,8 +417,14 @@ impl<P: Platform> Machine<P> {
     /// Frees 2^order frames of a node that were allocated for pages, to the buddy allocator.
     pub fn release_block(&self, node: &Node<P>, first: Pfn, order: Order) {
         let _phase = self.enter(phase::ALLOC);
+        self.release_contents(first, order);
         self.stats.subtract(self.cpu(), Counter::Resident, order.frames().into());
         node.zone.release_block(first, order);
+    }
+
+    fn release_contents(&self, first: Pfn, order: Order) {
+        let frames = IoFrames::Block(first, order);
+        frames.lists().for_each(|(_, frames)| self.platform.release(&frames));
     }
 
     fn give_back(&self, frames: &[Pfn], to: impl Fn(&Node<P>, &[Pfn])) {
@@ -427,6 +434,7 @@ impl<P: Platform> Machine<P> {
         debug_assert!(frames.iter().all(|pfn| self.frames.owner(*pfn).is_none()));
         debug_assert!(frames.iter().all(|pfn| self.frames.slot(*pfn).is_none()));
         let _phase = self.enter(phase::ALLOC);
+        self.platform.release(frames);
         self.stats.subtract(self.cpu(), Counter::Resident, frames.len() as u64);
         self.by_node(frames, to);
     }

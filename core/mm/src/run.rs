@@ -130,10 +130,15 @@ impl<P: Platform> Run<'_, P> {
 
     /// Makes the frame of a vanished page an orphan, which putback frees.
     pub(crate) fn disown(&self, m: &Machine<P>, index: usize) {
-        let pfn = self.frames[index];
-        m.frames.set_owner(pfn, None);
-        m.forget_slot(pfn);
-        let orphaned = m.frames.place(pfn).change(Place::Isolated, Place::Orphan);
-        debug_assert_eq!(orphaned, Ok(()), "an isolated frame changes place under its entry only");
+        orphan(m, self.frames[index]);
     }
+}
+
+/// Makes the isolated frame of a vanished page an orphan, which putback frees. The caller holds the
+/// page's entry.
+pub(crate) fn orphan<P: Platform>(m: &Machine<P>, pfn: Pfn) {
+    m.frames.set_owner(pfn, None);
+    m.forget_slot(pfn);
+    let orphaned = m.frames.place(pfn).change(Place::Isolated, Place::Orphan);
+    debug_assert_eq!(orphaned, Ok(()), "an isolated frame changes place under its entry only");
 }

@@ -25,19 +25,24 @@ pub struct FrameRange {
 /// Cost: the caller may hold entries, but no locks. A first touch costs one `populate` and one
 /// `zero` for up to 16 frames.
 ///
-/// Used by `core/mm/src/alloc/mod.rs` (`populate`), `core/mm/src/fault/zero.rs` (`zero`),
-/// `core/mm/src/compact/migrate.rs` (`copy_frame`) and `core/mm/src/reclaim/large.rs` (`is_zero`).
+/// Used by `core/mm/src/alloc/mod.rs` (`populate`), `core/mm/src/machine.rs` (`release`),
+/// `core/mm/src/fault/zero.rs` (`zero`), `core/mm/src/compact/migrate.rs` (`copy_frame`) and
+/// `core/mm/src/reclaim/large.rs` (`is_zero`).
 pub trait Memory {
     /// The frames of every node: one range per node, ascending, the first from frame 0 on, without
     /// gaps. Node numbers are indices of this list. Constant.
     fn ranges(&self) -> Vec<FrameRange>;
 
     /// Backs frames with memory; frames that have memory keep it, at no cost. The contents are then
-    /// undefined. A frame keeps its memory when the manager frees it.
+    /// undefined, until [`Memory::release`].
     ///
     /// # Errors
     /// The system has no memory left. The manager frees all frames of the call again.
     fn populate(&self, frames: &[Pfn]) -> Result<(), OutOfHostMemory>;
+
+    /// Drops the contents of frames that the manager frees. A platform whose frames keep their
+    /// memory does nothing; one that gives memory only to frames with contents takes it back.
+    fn release(&self, _frames: &[Pfn]) {}
 
     /// Fills frames with zeros.
     fn zero(&self, frames: &[Pfn]);

@@ -54,6 +54,24 @@ impl Progress {
     }
 }
 
+/// A page of a batch that is unmapped together.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure {
+    /// Its space.
+    pub space: SpaceId,
+    /// Its number there.
+    pub vpn: Vpn,
+    /// Its frame.
+    pub pfn: Pfn,
+    /// How it is mapped: a page mapped read-only cannot change.
+    pub mapped: Protection,
+    /// The outcome, set by the platform.
+    pub result: Result<(), Stop>,
+}
+
+/// Most pages of a batch that is unmapped together.
+pub const DEPARTURES_MAX: usize = 128;
+
 /// The operating system refused to create a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachError(
@@ -86,7 +104,8 @@ pub struct AttachError(
 /// Used by `core/mm/src/fault/map.rs` (`map`), `core/mm/src/run.rs` (`unmap`),
 /// `core/mm/src/range.rs` (`discard`), `core/mm/src/snapshot.rs` (`copy`),
 /// `core/mm/src/khugepaged/mod.rs` (`coalesce`), `core/mm/src/fault/resident.rs` (`allow_write`,
-/// `holds`) and `core/mm/src/reclaim/aging.rs` (`recency`).
+/// `holds`), `core/mm/src/reclaim/aging.rs` (`recency`) and `core/mm/src/reclaim/region.rs`
+/// (`unmap_batch`).
 pub trait Mmu {
     /// How the manager finds out whether a page was used. Constant.
     fn recency(&self) -> Recency;
@@ -109,6 +128,16 @@ pub trait Mmu {
     /// populated again, with undefined contents.
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress;
 
+    /// Unmaps up to [`DEPARTURES_MAX`] pages, of any spaces, each as by [`Mmu::unmap`] and with a
+    /// result of its own. The caller holds their entries. They are mostly pages of few blocks of
+    /// 2 MiB, in any order: a platform whose TLB flushes are dear should flush once for many.
+    fn unmap_batch(&self, pages: &mut [Departure]) {
+        for page in pages {
+            let stop = self.unmap(page.space, page.vpn, &[page.pfn]).stop;
+            page.result = stop.map_or(Ok(()), Err);
+        }
+    }
+
     /// Unmaps a page for which [`Mmu::unmap`] returned [`Stop::Busy`], and drops its contents. The
     /// frame is then populated, with undefined contents.
     fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn);
@@ -123,8 +152,9 @@ pub trait Mmu {
     /// same time; accesses go on, and no contents change.
     fn coalesce(&self, space: SpaceId, first: Vpn, head: Pfn);
 
-    /// Allows writes to a page that was mapped [`Protection::ReadOnly`], and wakes the threads that
-    /// wait to write to it. Does nothing if the page is not mapped any more.
+    /// Allows writes to a page that was mapped [`Protection::ReadOnly`] or that
+    /// [`Mmu::unmap_batch`] made read-only while it unmapped the pages around it, and wakes the
+    /// threads that wait to write to it. Does nothing if the page is not mapped any more.
     fn allow_write(&self, space: SpaceId, vpn: Vpn);
 
     /// Whether a page is mapped. Slow; the manager calls it only when the program faults on a page

@@ -108,7 +108,7 @@ impl IoFrames {
     }
 
     /// The frames in page order.
-    pub fn iter(&self) -> impl Iterator<Item = Pfn> + '_ {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Pfn> + '_ {
         (0..self.len()).map(|index| self.at(index))
     }
 

@@ -68,12 +68,12 @@ impl Reporter {
     ) -> Reporter {
         let file = settings.run_dir.as_ref();
         let file = file.and_then(|dir| StatsFile::create(dir, pid.cast_unsigned()).ok());
-        let (arena, arena_len) = manager.platform().arena_range();
+        let (stage, stage_len) = manager.platform().stage_range();
         let range = (base, base + pages * PAGE_SIZE as u64);
         Reporter {
             manager,
             file,
-            paged: [range, (arena, arena + arena_len as u64)],
+            paged: [range, (stage, stage + stage_len as u64)],
             stage: AtomicU32::new(RUNNING),
             elsewhere: Mutex::default(),
             paged_peak: AtomicU64::new(0),
@@ -158,7 +158,7 @@ impl Reporter {
             (Counter::PagedPeak, peak),
             (Counter::MetaBytes, memory::mapped() as u64),
             (Counter::HighWaterBytes, high_water()),
-            (Counter::ArenaBytes, platform.arena_used().0),
+            (Counter::ArenaBytes, platform.frames_peak().0),
             (Counter::RamDeviceBytes, ram_device),
             (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
             (Counter::HelperNanos, cpu_time()),

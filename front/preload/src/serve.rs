@@ -78,8 +78,8 @@ impl Process {
         let files = Arc::new(Files::new(settings.map_files, program.pid));
         let parts = read(&regions).own_parts(Vpn(pages));
         let dump = Arc::new(Dump::new(base, pages, &parts));
-        let (arena, arena_len) = manager.platform().arena_range();
-        dump::leave_out(arena, arena_len);
+        let (stage, stage_len) = manager.platform().stage_range();
+        dump::leave_out(stage, stage_len);
         let owner = Arc::new(Program {
             regions: regions.clone(),
             files: files.clone(),

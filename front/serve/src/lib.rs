@@ -4,12 +4,15 @@
 //! Server  (handler.rs)  threads that read fault messages and take them to the manager
 //!         (readers.rs)  how many threads read, and on which CPUs
 //! Service (sigbus.rs)   the faulting thread serves its own fault, in a SIGBUS handler
+//!         (resume.rs)   and returns to the access without a system call
 //! ```
 //! The manager does not know its callers, and the platform does not know the manager: this crate
 //! joins them.
 
 mod handler;
 mod readers;
+#[cfg(target_arch = "x86_64")]
+mod resume;
 mod sigbus;
 
 pub use handler::{Owner, Part, Server};

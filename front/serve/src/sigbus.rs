@@ -2,14 +2,16 @@
 //!
 //! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread), whose owners make no
 //! system calls that reach into them. The kernel raises SIGBUS where it would have sent a message;
-//! the signal handler serves the fault and returns to the access. There is no context switch and no
-//! wake-up, so a fault costs about half. The handler may run the whole fault path, because the
-//! thread was at an access to paged memory: it holds no lock, and is inside no function that the
-//! manager uses.
+//! the signal handler serves the fault and returns to the access, past the kernel where it can
+//! (`resume.rs`). There is no context switch and no wake-up, so a fault costs about half. The
+//! handler may run the whole fault path, because the thread was at an access to paged memory: it
+//! holds no lock, and is inside no function that the manager uses.
 //!
 //! A signal's disposition belongs to the process, so all managers of a process share the table of
 //! served spaces. A SIGBUS at any other address goes to the handler that was installed before.
 
+#[cfg(target_arch = "x86_64")]
+use crate::resume::resume;
 use highwater_mm::{Access, Fault, FaultError, Manager};
 use highwater_uffd::Uffd;
 use highwater_units::{SpaceId, Vpn};
@@ -70,8 +72,9 @@ impl Drop for Service {
 }
 
 fn install() -> libc::sigaction {
-    // SA_NODEFER: the program's signal handlers may fault as well. Not SA_ONSTACK: alternate stacks
-    // are sized for the few frames of a signal handler, not for reclaim.
+    // SA_NODEFER and an empty mask: the program's signal handlers may fault as well, and there is
+    // no mask to restore (`resume`). Not SA_ONSTACK: alternate stacks are sized for the few frames
+    // of a signal handler, not for reclaim.
     // SAFETY: zeros are valid sigaction structures; the handler takes the three arguments of
     // SA_SIGINFO.
     unsafe {
@@ -94,11 +97,18 @@ extern "C" fn on_sigbus(
     // The interrupted code must find errno unchanged.
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    if !serve(address, write) {
+    let served = serve(address, write);
+    if !served {
         pass_on(signal, info, context);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+    #[cfg(target_arch = "x86_64")]
+    if served {
+        // SAFETY: this handler's context; it was installed as `resume` requires (`install`), and
+        // serving a fault changes neither the signal mask nor the alternate stack.
+        unsafe { resume(context) };
+    }
 }
 
 /// Whether the access was a store: bit 1 of the page fault's error code.

@@ -8,3 +8,5 @@ mod files;
 mod migrate;
 mod paging;
 mod ranges;
+#[cfg(target_arch = "x86_64")]
+mod resume;

@@ -26,7 +26,7 @@ fn use_all(paged: &Paged, threads: usize, steps: usize) {
 fn check(mapping: Mapping, delivery: Delivery, threads: usize) {
     let paged = Paged::new(setup(512, 2048, mapping, delivery), memory());
     use_all(&paged, threads, 20_000);
-    let used = paged.manager.platform().arena_used();
+    let used = paged.manager.platform().frames_peak();
     assert!(used.0 <= (512 * PAGE_SIZE) as u64);
     paged.finish();
 }

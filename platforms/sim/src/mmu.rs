@@ -5,12 +5,12 @@
 //! ```
 //! Unmapping marks a TLB flush as pending. One flush covers up to 32 pages and is paid before the
 //! frames are reused: when the thread starts a transfer, waits, or leaves reclaim (the kernel's
-//! try_to_unmap_flush). With [`Recency::Unmapping`] (userfaultfd) every call flushes. Only the cost
-//! is deferred: no CPU sees a page after it was unmapped.
+//! try_to_unmap_flush). With [`Recency::Unmapping`] (userfaultfd) every call flushes, once for each
+//! space. Only the cost is deferred: no CPU sees a page after it was unmapped.
 
 use crate::Sim;
 use crate::page_tables::{Flush, PageTable};
-use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
+use highwater_platform::{AttachError, Departure, Mmu, Progress, Protection, Recency, Stop};
 use highwater_units::{BATCH_PAGES_MAX, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -193,6 +193,23 @@ impl Mmu for Sim {
             self.owe_flush(space, progress.done);
         }
         progress
+    }
+
+    fn unmap_batch(&self, pages: &mut [Departure]) {
+        let engine = self.engine();
+        engine.sync();
+        for page in pages.iter_mut() {
+            page.result = self.unmap_one(page.space, page.vpn, page.pfn);
+            if page.result.is_ok() {
+                engine.charge(engine.machine.costs.unmap_page);
+            }
+        }
+        for pages in pages.chunk_by(|a, b| a.space == b.space) {
+            let done = pages.iter().filter(|page| page.result.is_ok()).count();
+            if done > 0 {
+                self.owe_flush(pages[0].space, done);
+            }
+        }
     }
 
     fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) {

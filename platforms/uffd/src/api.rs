@@ -9,13 +9,15 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How pages are mapped into programs and unmapped.
+/// What the kernel offers for pages that leave programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// UFFDIO_MOVE: nothing is copied. Linux 6.8.
+    /// UFFDIO_MOVE (Linux 6.8): pages that are pinned for I/O can be told from others. Scattered
+    /// pages are dropped together, if the kernel can (6.13).
     Move,
-    /// UFFDIO_COPY in; write protection, a copy and MADV_DONTNEED out. Linux 5.7.
+    /// Neither: Linux 5.7 to 6.7.
     Copy,
 }
 
@@ -142,9 +144,41 @@ impl Message {
 /// The result of a transfer; an error comes with the bytes done before it.
 pub type Partial = Result<(), (usize, i32)>;
 
+/// System calls for pages, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// UFFDIO_COPY.
+    pub copies: u64,
+    /// UFFDIO_WRITEPROTECT.
+    pub protects: u64,
+    /// UFFDIO_MOVE.
+    pub moves: u64,
+    /// UFFDIO_WAKE.
+    pub wakes: u64,
+    /// Dropped pages: process_madvise or madvise.
+    pub drops: u64,
+}
+
+impl Calls {
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.copies + self.protects + self.moves + self.wakes + self.drops
+    }
+
+    pub(crate) fn add(&mut self, uffd: &Userfaultfd) {
+        let [copies, protects, moves, wakes] = uffd.counts.each_ref().map(|n| n.load(Relaxed));
+        self.copies += copies;
+        self.protects += protects;
+        self.moves += moves;
+        self.wakes += wakes;
+    }
+}
+
 /// A userfaultfd whose features are negotiated.
 pub struct Userfaultfd {
     fd: OwnedFd,
+    /// COPY, WRITEPROTECT, MOVE and WAKE.
+    counts: [AtomicU64; 4],
 }
 
 /// Where userfaultfds come from: /dev/userfaultfd, kept open so that it still works when the
@@ -192,7 +226,7 @@ impl Source {
             Ok(Some(fd)) => fd,
             Ok(None) | Err(_) => Source::open_call()?,
         };
-        let uffd = Userfaultfd { fd };
+        let uffd = Userfaultfd { fd, counts: Default::default() };
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
         uffd.call(IO_API, &mut args)?;
         Ok(uffd)
@@ -219,6 +253,10 @@ impl Userfaultfd {
     }
 
     fn call<T>(&self, request: u64, args: &mut T) -> io::Result<()> {
+        let counted = [IO_COPY, IO_WRITEPROTECT, IO_MOVE, IO_WAKE];
+        if let Some(index) = counted.iter().position(|counted| *counted == request) {
+            self.counts[index].fetch_add(1, Relaxed);
+        }
         // SAFETY: `args` is the structure of `request`, alive for the call. The callers below vouch
         // for the memory that it names.
         match unsafe { libc::ioctl(self.raw(), request as _, std::ptr::from_mut(args)) } {

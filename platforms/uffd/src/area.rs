@@ -205,6 +205,16 @@ impl Areas {
         self.areas[usize::from(space.0)].get().expect("the space is attached")
     }
 
+    /// The descriptors that faults come through.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &Userfaultfd> {
+        [&self.messages, &self.signals].into_iter().filter_map(OnceLock::get)
+    }
+
+    /// How the faults of a space are delivered.
+    pub(crate) fn delivery(&self, space: SpaceId) -> Delivery {
+        self.area(space).delivery
+    }
+
     /// The descriptor that the faults of a space come through.
     pub(crate) fn uffd(&self, space: SpaceId) -> &Userfaultfd {
         let cell = match self.area(space).delivery {

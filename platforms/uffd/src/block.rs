@@ -12,15 +12,15 @@ impl Block for Uffd {
     }
 
     fn read(&self, device: u8, batch: &mut [Io]) {
-        self.devices.read(self.memory.arena(), device, batch);
+        self.devices.read(self.stage.arena(), device, batch);
     }
 
     fn write(&self, device: u8, batch: &mut [Io]) {
-        self.devices.write(self.memory.arena(), device, batch);
+        self.devices.write(self.stage.arena(), device, batch);
     }
 
     fn start(&self, device: u8, direction: Direction, batch: &mut [Io]) -> Transfer {
-        self.devices.start(self.memory.arena(), device, direction, batch)
+        self.devices.start(self.stage.arena(), device, direction, batch)
     }
 
     fn is_over(&self, transfer: &Transfer) -> bool {
@@ -28,7 +28,7 @@ impl Block for Uffd {
     }
 
     fn finish(&self, transfer: Transfer, batch: &mut [Io]) {
-        self.devices.finish(self.memory.arena(), transfer, batch);
+        self.devices.finish(self.stage.arena(), transfer, batch);
     }
 
     fn sync(&self, device: u8) -> Result<(), IoError> {

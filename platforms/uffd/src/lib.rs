@@ -1,34 +1,44 @@
 //! The platform of unmodified programs: real page faults, by userfaultfd.
 //!
 //! ```text
-//! Uffd           uffd.rs      CPUs, locks, clocks, threads and devices are those of platform os
-//!  |- UffdArena  arena.rs     a frame that is mapped is a hole in the arena (MOVE), or has no
-//!  |                          memory there (COPY)
-//!  |- Areas      area.rs      where spaces lie, and how their faults are delivered
-//!  |             protect.rs   ranges whose protection the program changed
-//!  |             mmu.rs       map, unmap: MOVE, or COPY and write protection
-//!  \- Source     api.rs       the ioctls of userfaultfd
+//! Uffd           uffd.rs       CPUs, locks, clocks, threads, devices are those of platform os
+//!  |- Areas      area.rs       where spaces lie, and how their faults are delivered
+//!  |             protect.rs    ranges whose protection the program changed
+//!  |             mmu.rs        map: UFFDIO_COPY
+//!  |             departure.rs  unmap: write protection, copies, one drop for a batch
+//!  |- Stage      stage.rs      memory of frames whose page is not in the program
+//!  |             pool.rs       the pages of the stage
+//!  |- Transit    transit.rs    the way out of pages that may be pinned: MOVE
+//!  |- Drops      drops.rs      process_madvise
+//!  |- Residency  residency.rs  which pages are there
+//!  \- Source     api.rs        the ioctls of userfaultfd
 //! ```
-//! There are three descriptors: one for the arena (MOVE out needs a registered destination; no
+//! There are three descriptors: one for the transit area (MOVE needs a registered destination; no
 //! thread faults there), one for the spaces whose faults are messages, and one for those whose
 //! faults are signals. Crate highwater-serve takes the faults to the manager.
 
 pub mod api;
 mod area;
-mod arena;
 mod atomic;
 mod block;
 mod clock;
 mod cpu;
+mod departure;
+mod drops;
 mod files;
 mod lock;
 mod memory;
 mod mmu;
+mod pool;
 mod protect;
+mod residency;
+mod stage;
 mod thread;
+mod transit;
 mod uffd;
 
-pub use api::Mapping;
+pub use api::{Calls, Mapping};
 pub use area::{Delivery, Placement, Site};
+pub use departure::is_copying_out;
 pub use files::FileAt;
 pub use uffd::Uffd;

@@ -1,36 +1,42 @@
-//! The platform's frames are those of the arena.
+//! The platform's frames have memory on the stage while they have contents.
 
 use crate::uffd::Uffd;
-use highwater_platform::{FrameRange, Memory, OutOfHostMemory};
-use highwater_units::Pfn;
+use highwater_platform::{Cpu, FrameRange, Memory, OutOfHostMemory};
+use highwater_units::{NodeId, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Memory for Uffd {
     fn ranges(&self) -> Vec<FrameRange> {
-        self.memory.mapping.ranges()
+        vec![FrameRange { node: NodeId(0), first: Pfn(0), frames: self.stage.frames() }]
     }
 
     fn populate(&self, frames: &[Pfn]) -> Result<(), OutOfHostMemory> {
-        frames.iter().try_for_each(|pfn| self.memory.populate(*pfn))
+        let cpu = self.cpu();
+        frames.iter().try_for_each(|pfn| self.stage.populate(cpu, *pfn))
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        self.stage.release(self.cpu(), frames, &self.drops);
     }
 
     fn zero(&self, frames: &[Pfn]) {
-        self.memory.mapping.zero(frames);
+        self.release(frames);
     }
 
     fn copy_frame(&self, from: Pfn, to: Pfn) {
-        self.memory.mapping.copy(from, to);
+        self.stage.copy(from, to);
     }
 
     fn is_zero(&self, pfn: Pfn) -> bool {
-        self.memory.mapping.is_zero(pfn)
+        self.stage.is_zero(pfn)
     }
 
     fn load(&self, pfn: Pfn, word: usize) -> u64 {
-        self.memory.mapping.word(pfn, word).load(Relaxed)
+        self.stage.word(pfn, word).load(Relaxed)
     }
 
     fn store(&self, pfn: Pfn, word: usize, value: u64) {
-        self.memory.mapping.word(pfn, word).store(value, Relaxed);
+        self.stage.populate(self.cpu(), pfn).expect("memory for a page that a test stores to");
+        self.stage.word(pfn, word).store(value, Relaxed);
     }
 }

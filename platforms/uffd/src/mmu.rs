@@ -1,52 +1,24 @@
-//! Maps pages into programs and unmaps them.
+//! Maps pages into programs and unmaps them. Pages live in the program alone (`stage.rs`).
 //!
 //! ```text
-//!            MOVE                                  COPY (before Linux 6.8)
-//! map        MOVE arena -> space                   COPY arena -> space, drop the arena's memory
-//!            (read-only: as with COPY)             (read-only: protected by the same call)
-//! unmap      MOVE space -> arena                   write-protect, copy, MADV_DONTNEED, wake
+//! map           UFFDIO_COPY from the stage, read-only pages write-protected by the same call
+//! unmap_batch   departure.rs
+//! unmap         the same for consecutive pages, up to the first that cannot be unmapped
 //! ```
-//! A page that is moved in is writable at once; protecting it afterwards would miss a write in
-//! between, by another thread or by a signal handler of the waiting one. So read-only pages are
-//! copied in. Adjacent frames go with one call and one TLB flush. Ranges that the program protected
-//! are copied with either mapping (`protect.rs`); ranges that are executable and writable are never
-//! unmapped. COPY cannot see pages pinned for I/O; ARCHITECTURE.md says what `run` does about that.
+//! Mapping flushes no TLB. Unmapping flushes twice for a batch: one write protection for each block
+//! of 2 MiB with pages that may change meanwhile, and one drop of all pages.
 
-use crate::api::{Mapping, Partial, Userfaultfd, Wake, Writes};
-use crate::protect::Access;
+use crate::api::{Partial, Wake, Writes};
+use crate::area::Delivery;
+use crate::departure::Failure;
+use crate::residency::PAGES_MAX;
 use crate::uffd::Uffd;
 use highwater_os::huge;
 use highwater_os::sys::{self, Advice};
-use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop};
-use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn, adjacent};
-use rustix::io::pread;
-use std::slice;
-
-/// Adjacent pages of a space with adjacent frames.
-#[derive(Clone, Copy)]
-struct Stretch {
-    space: SpaceId,
-    vpn: Vpn,
-    pfn: Pfn,
-    pages: usize,
-}
-
-impl Stretch {
-    fn bytes(self) -> usize {
-        self.pages * PAGE_SIZE
-    }
-
-    /// The rest from page `done` on.
-    fn rest(self, done: usize) -> Stretch {
-        let (vpn, pfn) = (self.vpn.offset(done as u64), self.pfn.offset(done as u32));
-        Stretch { vpn, pfn, pages: self.pages - done, ..self }
-    }
-
-    /// Page `index` alone.
-    fn page(self, index: usize) -> Stretch {
-        Stretch { pages: 1, ..self.rest(index) }
-    }
-}
+use highwater_platform::{
+    AttachError, DEPARTURES_MAX, Departure, Mmu, Progress, Protection, Recency, Stop,
+};
+use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn};
 
 impl Mmu for Uffd {
     fn recency(&self) -> Recency {
@@ -59,42 +31,48 @@ impl Mmu for Uffd {
     }
 
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {
-        let access = match protection {
+        let writes = match protection {
             Protection::ReadOnly => Writes::Reported,
             Protection::ReadWrite => Writes::Allowed,
         };
-        each_stretch(space, first, frames, |stretch| {
-            over_borders(stretch, |part| match (self.mapping, access) {
-                (Mapping::Move, Writes::Allowed) => self.move_in(part),
-                (Mapping::Move, Writes::Reported) | (Mapping::Copy, _) => {
-                    self.copy_in(part, access)
-                }
-            })
-        })
+        let progress = self.copy_in(space, first, frames, writes);
+        self.stage.count_mapped(progress.done);
+        self.stage.release(self.topology.current(), &frames[..progress.done], &self.drops);
+        progress
     }
 
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
-        each_stretch(space, first, frames, |stretch| match self.mapping {
-            Mapping::Move => over_borders(stretch, |part| self.move_out(part)),
-            Mapping::Copy => each_page(stretch, |page| self.copy_out(page)),
-        })
+        // A page that was moved cannot be left where it was.
+        let step = if self.pins_are_expected() { 1 } else { DEPARTURES_MAX };
+        let mut done = 0;
+        for chunk in frames.chunks(step) {
+            let progress = self.unmap_run(space, first.offset(done as u64), chunk);
+            done += progress.done;
+            if let Some(stop) = progress.stop {
+                return Progress::until(done, stop);
+            }
+        }
+        Progress::all(done)
     }
 
-    fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn) {
-        self.drop_page(Stretch { space, vpn, pfn, pages: 1 });
-        if self.mapping == Mapping::Move {
-            self.memory.refill(pfn);
-        }
+    fn unmap_batch(&self, pages: &mut [Departure]) {
+        self.take_out(pages, Failure::Skipped);
+    }
+
+    fn discard(&self, space: SpaceId, vpn: Vpn, _: Pfn) {
+        let address = self.areas.address(space, vpn);
+        // SAFETY: a page of a space whose contents are not needed.
+        let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
+        self.stage.count_dropped(1);
     }
 
     fn copy(&self, space: SpaceId, vpn: Vpn, _: Pfn, to: Pfn) {
         let from = self.areas.address(space, vpn) as u64;
-        let read = self.read_program(from, self.memory.arena().address(to));
+        let read = self.read_program(from, self.stage.address(to));
         assert!(read, "a mapped page can be read");
     }
 
     fn coalesce(&self, space: SpaceId, first: Vpn, _: Pfn) {
-        // While pages are mapped, their memory is in the program, not in the arena.
         let block = self.areas.address(space, first);
         if block.addr().is_multiple_of(huge::SIZE) {
             // The kernel refuses if a page is missing; it sends no fault for it.
@@ -111,246 +89,84 @@ impl Mmu for Uffd {
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
-        is_present(self.areas.address(space, vpn) as u64)
+        self.residency.has(self.areas.address(space, vpn) as u64)
     }
 }
 
 impl Uffd {
-    fn program(&self, stretch: Stretch) -> u64 {
-        self.areas.address(stretch.space, stretch.vpn) as u64
-    }
-
-    fn frame(&self, stretch: Stretch) -> u64 {
-        self.memory.arena().address(stretch.pfn) as u64
-    }
-
-    fn move_in(&self, stretch: Stretch) -> Progress {
-        let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
-        // SAFETY: frames the caller holds, into pages that the manager says are absent.
-        let moved = unsafe { move_all(uffd, to, self.frame(stretch), stretch.bytes(), Wake::Now) };
-        let done = done_of(moved, stretch);
-        match moved {
-            Ok(()) => Progress::all(stretch.pages),
-            // The range is protected, or the page is shared or pinned: copy.
-            Err((_, libc::EINVAL | libc::EBUSY)) => {
-                after(done, self.copy_in(stretch.rest(done), Writes::Allowed))
-            }
-            Err((_, error)) => Progress::until(done, stop_of(error)),
-        }
-    }
-
-    fn copy_in(&self, stretch: Stretch, access: Writes) -> Progress {
-        let (uffd, to) = (self.areas.uffd(stretch.space), self.program(stretch));
-        let from = self.frame(stretch);
-        // SAFETY: as in `move_in`; frames are readable while unmapped.
-        let copied = unsafe { uffd.copy(to, from, stretch.bytes(), access, Wake::Now) };
-        let done = done_of(copied, stretch);
-        if done > 0 {
-            self.memory.release(stretch.pfn, done);
-        }
-        match copied {
-            Ok(()) => Progress::all(stretch.pages),
-            Err((_, error)) => Progress::until(done, stop_of(error)),
-        }
-    }
-
-    fn move_out(&self, stretch: Stretch) -> Progress {
-        let (to, from) = (self.frame(stretch), self.program(stretch));
-        let uffd = self.memory.uffd();
-        // SAFETY: pages of the space, into the holes of their frames in the arena.
-        let moved = unsafe { move_all(uffd, to, from, stretch.bytes(), Wake::Later) };
-        let done = done_of(moved, stretch);
-        match moved {
-            Ok(()) => Progress::all(stretch.pages),
-            Err((_, libc::ENOENT)) => {
-                if stretch.pages == 1 {
-                    self.memory.refill(stretch.pfn);
+    /// Copies frames to consecutive pages, adjacent ones with one call.
+    fn copy_in(&self, space: SpaceId, first: Vpn, frames: &[Pfn], writes: Writes) -> Progress {
+        for (offset, from, pages) in self.stage.stretches(frames) {
+            let to = self.areas.address(space, first.offset(offset as u64)) as u64;
+            let progress = match self.copy_stretch(space, to, from, pages, writes) {
+                // A stretch that crosses a change of protection lies in two mappings of the
+                // kernel's, which is ENOENT for the whole stretch.
+                Progress { done, stop: Some(Stop::Vanished) } if pages > 1 => {
+                    self.copy_each(space, to, (from, done..pages), writes)
                 }
-                Progress::until(done, Stop::Vanished)
+                progress => progress,
+            };
+            if let Some(stop) = progress.stop {
+                return Progress::until(offset + progress.done, stop);
             }
-            Err((_, libc::EINVAL)) => {
-                let rest = stretch.rest(done);
-                after(done, each_page(rest, |page| self.copy_out_protected(page)))
+        }
+        Progress::all(frames.len())
+    }
+
+    fn copy_each(
+        &self,
+        space: SpaceId,
+        to: u64,
+        (from, pages): (u64, std::ops::Range<usize>),
+        writes: Writes,
+    ) -> Progress {
+        for page in pages.clone() {
+            let at = (page * PAGE_SIZE) as u64;
+            let progress = self.copy_stretch(space, to + at, from + at, 1, writes);
+            if let Some(stop) = progress.stop {
+                return Progress::until(page, stop);
             }
-            Err((_, error)) => Progress::until(done, stop_of(error)),
         }
+        Progress::all(pages.end)
     }
 
-    /// Copies one page of a read-only range out, while the range stays read-only.
-    fn copy_out_protected(&self, page: Stretch) -> Progress {
-        let from = self.program(page);
-        let fixed = self.areas.protections().fix();
-        match fixed.at(from) {
-            Access::Write | Access::WriteExecute => return Progress::until(0, Stop::Busy),
-            Access::Read | Access::None => {}
-        }
-        if self.mapping == Mapping::Move {
-            self.memory.refill(page.pfn);
-        }
-        self.copy_and_drop(page)
-    }
-
-    /// Copies one page out, without MOVE.
-    fn copy_out(&self, page: Stretch) -> Progress {
-        let (uffd, from) = (self.areas.uffd(page.space), self.program(page));
-        let fixed = self.areas.protections().fix();
-        if fixed.at(from) == Access::WriteExecute {
-            return Progress::until(0, Stop::Busy);
-        }
-        // A thread that writes from here on waits, and then finds the page missing.
-        if uffd.protect(from, PAGE_SIZE, Writes::Reported, Wake::Later).is_err() {
-            return Progress::until(0, Stop::Vanished);
-        }
-        let progress = self.copy_and_drop(page);
-        uffd.wake(from, PAGE_SIZE);
-        progress
-    }
-
-    /// Copies a write-protected page into its frame, and drops it from the program.
-    fn copy_and_drop(&self, page: Stretch) -> Progress {
-        if !self.holds(page.space, page.vpn) {
-            return Progress::until(0, Stop::Vanished);
-        }
-        let frame = self.memory.arena().address(page.pfn);
-        if !self.read_program(self.program(page), frame) {
-            return Progress::until(0, Stop::Busy);
-        }
-        self.drop_page(page);
-        Progress::all(1)
-    }
-
-    /// Reads a page of the program into `to`: through /proc/self/mem, which ignores the protection
-    /// of the range, and returns an error where a load would raise a signal. If the system denies
-    /// that file, by process_vm_readv, which respects the protection.
-    fn read_program(&self, from: u64, to: *mut u8) -> bool {
-        let got = match &self.own_memory {
-            Some(memory) => {
-                // SAFETY: a frame the caller holds, a page long; any bytes are a value.
-                let to = unsafe { slice::from_raw_parts_mut(to, PAGE_SIZE) };
-                pread(memory, to, from).unwrap_or(0)
-            }
-            None => read_own(from, to),
+    fn copy_stretch(
+        &self,
+        space: SpaceId,
+        to: u64,
+        from: u64,
+        pages: usize,
+        writes: Writes,
+    ) -> Progress {
+        let wake = match self.areas.delivery(space) {
+            Delivery::Handler => Wake::Now,
+            // No thread waits: each serves itself.
+            Delivery::InThread => Wake::Later,
         };
-        got == PAGE_SIZE || self.read_closed(from, to)
+        // SAFETY: frames that the caller holds, into pages that the manager says are absent.
+        let copied: Partial =
+            unsafe { self.areas.uffd(space).copy(to, from, pages * PAGE_SIZE, writes, wake) };
+        match copied {
+            Ok(()) => Progress::all(pages),
+            Err((bytes, error)) => Progress::until(bytes / PAGE_SIZE, stop_of(error)),
+        }
     }
 
-    /// Reads a page of an inaccessible range by making it readable for a moment.
-    fn read_closed(&self, from: u64, to: *mut u8) -> bool {
-        let fixed = self.areas.protections().fix();
-        if self.own_memory.is_some() || fixed.at(from) != Access::None {
-            return false;
-        }
-        let page: *mut u8 = std::ptr::with_exposed_provenance_mut(from as usize);
-        let protect = |bits| {
-            // SAFETY: a page of the program; `fixed` keeps other threads from changing its
-            // protection.
-            unsafe { sys::protect(page, PAGE_SIZE, bits) }.is_ok()
+    /// Unmaps up to 128 consecutive pages. Pages behind the first that cannot be unmapped stay.
+    fn unmap_run(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
+        let page = |index: usize| Departure {
+            space,
+            vpn: first.offset(index as u64),
+            pfn: frames[index.min(frames.len() - 1)],
+            mapped: Protection::ReadWrite,
+            result: Ok(()),
         };
-        let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE;
-        protect(libc::PROT_NONE) && read
+        let mut pages: [Departure; DEPARTURES_MAX] = std::array::from_fn(page);
+        let pages = &mut pages[..frames.len()];
+        self.take_out(pages, Failure::Ends);
+        let done = pages.iter().take_while(|page| page.result.is_ok()).count();
+        Progress { done, stop: pages.get(done).and_then(|page| page.result.err()) }
     }
-
-    fn drop_page(&self, page: Stretch) {
-        let address = self.areas.address(page.space, page.vpn);
-        // SAFETY: a page of a space whose contents were saved, or are not needed.
-        let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
-    }
-}
-
-/// Moves as many pages as possible.
-///
-/// Linux 6.18 miscounts a page that its own compaction is migrating: it waits, moves the page, then
-/// tries again and reports that the destination exists. Nothing else fills or empties these
-/// addresses meanwhile, so a page that is missing at the source and present at the destination was
-/// moved. Its waiters were not woken.
-///
-/// # Safety
-/// As for [`Userfaultfd::move_pages`].
-unsafe fn move_all(uffd: &Userfaultfd, to: u64, from: u64, len: usize, wake: Wake) -> Partial {
-    let mut done = 0;
-    while done < len {
-        let at = done as u64;
-        // SAFETY: a part of the ranges that the caller vouches for.
-        let moved = unsafe { uffd.move_pages(to + at, from + at, len - done, wake) };
-        let Err((bytes, error)) = moved else { break };
-        done += bytes;
-        let (page, left) = (to + done as u64, from + done as u64);
-        let uncounted = matches!(error, libc::EEXIST | libc::ENOENT);
-        if !uncounted || is_present(left) || !is_present(page) {
-            return Err((done, error));
-        }
-        if wake == Wake::Now {
-            uffd.wake(page, PAGE_SIZE);
-        }
-        done += PAGE_SIZE;
-    }
-    Ok(())
-}
-
-/// Reads a page of this process by process_vm_readv, which each process may call on itself.
-fn read_own(from: u64, to: *mut u8) -> usize {
-    let piece = |address: *mut u8| libc::iovec { iov_base: address.cast(), iov_len: PAGE_SIZE };
-    let from = piece(std::ptr::with_exposed_provenance_mut(from as usize));
-    let to = piece(to);
-    let own = rustix::process::getpid().as_raw_pid();
-    // SAFETY: `to` is a frame that the caller holds; the other address is only looked up.
-    let got = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
-    usize::try_from(got).unwrap_or(0)
-}
-
-/// Whether there is a page at an address; also while the kernel migrates it.
-fn is_present(address: u64) -> bool {
-    let mut there = 0u8;
-    // SAFETY: mincore writes one byte for one page.
-    let asked = unsafe { libc::syscall(libc::SYS_mincore, address, PAGE_SIZE, &mut there) };
-    asked == 0 && there & 1 == 1
-}
-
-/// Calls `act` with each stretch of adjacent frames, until one stops early.
-fn each_stretch(
-    space: SpaceId,
-    first: Vpn,
-    frames: &[Pfn],
-    act: impl Fn(Stretch) -> Progress,
-) -> Progress {
-    for (at, pfn, pages) in adjacent(frames) {
-        let progress = act(Stretch { space, vpn: first.offset(at as u64), pfn, pages });
-        if let Some(stop) = progress.stop {
-            return Progress::until(at + progress.done, stop);
-        }
-    }
-    Progress::all(frames.len())
-}
-
-/// Acts on a stretch; if the kernel returns ENOENT, page by page. A stretch that crosses a change
-/// of protection lies in two mappings of the kernel's, which is ENOENT for the whole stretch.
-fn over_borders(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
-    let progress = act(stretch);
-    match progress.stop {
-        Some(Stop::Vanished) if stretch.pages > 1 => {
-            after(progress.done, each_page(stretch.rest(progress.done), act))
-        }
-        _ => progress,
-    }
-}
-
-fn done_of(result: Partial, stretch: Stretch) -> usize {
-    result.map_or_else(|(bytes, _)| bytes / PAGE_SIZE, |()| stretch.pages)
-}
-
-/// The progress of `done` pages and the rest.
-fn after(done: usize, rest: Progress) -> Progress {
-    Progress { done: done + rest.done, stop: rest.stop }
-}
-
-/// Calls `act` with each page of a stretch, until one stops early.
-fn each_page(stretch: Stretch, act: impl Fn(Stretch) -> Progress) -> Progress {
-    for done in 0..stretch.pages {
-        if let Some(stop) = act(stretch.page(done)).stop {
-            return Progress::until(done, stop);
-        }
-    }
-    Progress::all(stretch.pages)
 }
 
 fn stop_of(error: i32) -> Stop {
@@ -358,116 +174,173 @@ fn stop_of(error: i32) -> Stop {
         libc::EBUSY => Stop::Busy,
         libc::ENOENT => Stop::Vanished,
         libc::EEXIST => Stop::Occupied,
-        other => Stop::Failed(other),
+        error => Stop::Failed(error),
     }
 }
 
-/// Imitates the kernel's miscounted moves: a page is moved without the manager.
+const _: () = assert!(DEPARTURES_MAX <= PAGES_MAX);
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Message;
-    use crate::{Delivery, Placement, Site};
+    use crate::api::Mapping;
+    use crate::{Placement, Site};
     use highwater_devices::{Spec, open};
-    use highwater_mm::inspect::Page;
-    use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
     use highwater_platform::Memory;
-    use highwater_testkit::Watchdog;
     use highwater_units::Bytes;
-    use std::time::Duration;
 
     const SPACE: SpaceId = SpaceId(0);
+    const PAGES: u64 = 512;
 
-    /// `None`, with a message, where pages cannot be moved.
-    fn platform() -> Option<Uffd> {
-        if !matches!(Uffd::probe(), Ok(Mapping::Move)) {
-            highwater_testkit::skip_or_fail("this kernel does not move pages");
+    /// All pages mapped, writable, page n with the word 100 + n. `None` where the kernel has no
+    /// userfaultfd for this process.
+    fn platform(mapping: Mapping) -> Option<Uffd> {
+        if let Err(reason) = Uffd::probe() {
+            highwater_testkit::skip_or_fail(reason);
             return None;
         }
         let device = open(&Spec::Ram { size: Bytes(1 << 20) }).expect("memory");
-        let platform = Uffd::new(Bytes::of_pages(64), vec![device], Mapping::Move);
+        let platform = Uffd::new(Bytes::of_pages(PAGES), vec![device], mapping);
         let platform = platform.expect("userfaultfd");
         platform.place(SPACE, Placement { site: Site::Anywhere, delivery: Delivery::Handler });
+        platform.attach(SPACE, PAGES).expect("address space");
+        for pfn in (0..PAGES as u32).map(Pfn) {
+            platform.store(pfn, 0, 100 + u64::from(pfn.0));
+            let mapped = platform.map(SPACE, Vpn(pfn.0.into()), &[pfn], Protection::ReadWrite);
+            assert_eq!(mapped, Progress::all(1));
+        }
         Some(platform)
     }
 
-    fn move_out_uncounted(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
-        let page = Stretch { space: SPACE, vpn, pfn, pages: 1 };
-        let (to, from) = (platform.frame(page), platform.program(page));
-        // SAFETY: a mapped page and the hole of its frame; no thread is at either.
-        let moved = unsafe { platform.memory.uffd().move_pages(to, from, PAGE_SIZE, Wake::Later) };
-        assert_eq!(moved, Ok(()));
+    fn departure(page: u64) -> Departure {
+        let (vpn, pfn) = (Vpn(page), Pfn(page as u32));
+        Departure { space: SPACE, vpn, pfn, mapped: Protection::ReadWrite, result: Ok(()) }
     }
 
-    fn move_in_uncounted(platform: &Uffd, vpn: Vpn, pfn: Pfn) {
-        let page = Stretch { space: SPACE, vpn, pfn, pages: 1 };
-        let (to, from) = (platform.program(page), platform.frame(page));
-        // SAFETY: an unmapped page and its frame; no thread is at the frame.
-        let moved =
-            unsafe { platform.areas.uffd(SPACE).move_pages(to, from, PAGE_SIZE, Wake::Later) };
-        assert_eq!(moved, Ok(()));
-    }
-
-    fn word(platform: &Uffd, vpn: Vpn) -> u64 {
+    fn word(platform: &Uffd, page: u64) -> u64 {
         // SAFETY: a mapped page of the space.
-        unsafe { platform.address(SPACE, vpn).cast::<u64>().read_volatile() }
+        unsafe { platform.address(SPACE, Vpn(page)).cast::<u64>().read_volatile() }
+    }
+
+    fn drop_unseen(platform: &Uffd, page: u64) {
+        // SAFETY: a page of the space.
+        let dropped = unsafe {
+            sys::advise(platform.address(SPACE, Vpn(page)), PAGE_SIZE, Advice::LinuxDontNeed)
+        };
+        assert!(dropped.is_ok());
     }
 
     #[test]
-    fn pages_that_the_kernel_moved_but_did_not_count_are_moved() {
-        let _watchdog = Watchdog::new("uncounted moves", Duration::from_secs(30));
-        let Some(platform) = platform() else { return };
-        platform.attach(SPACE, 8).expect("address space");
-        let frames: Vec<Pfn> = (0..4).map(Pfn).collect();
-        platform.populate(&frames).expect("memory");
-        frames.iter().for_each(|pfn| platform.store(*pfn, 0, 100 + u64::from(pfn.0)));
-        for lost in 1..1u32 << frames.len() {
-            let lost = || (0..frames.len()).filter(|i| lost >> i & 1 == 1);
-            lost().for_each(|i| move_in_uncounted(&platform, Vpn(i as u64), frames[i]));
-            let mapped = platform.map(SPACE, Vpn(0), &frames, Protection::ReadWrite);
-            assert_eq!(mapped, Progress::all(frames.len()));
-            (0..4).for_each(|i| assert_eq!(word(&platform, Vpn(i)), 100 + i));
-            lost().for_each(|i| move_out_uncounted(&platform, Vpn(i as u64), frames[i]));
-            let unmapped = platform.unmap(SPACE, Vpn(0), &frames);
-            assert_eq!(unmapped, Progress::all(frames.len()));
-            frames.iter().for_each(|p| assert_eq!(platform.load(*p, 0), 100 + u64::from(p.0)));
+    fn a_scattered_batch_takes_two_calls_and_leaves_the_pages_between() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        let before = platform.calls();
+        let mut pages: Vec<Departure> = (0..128).map(|n| departure((n * 36 + 5) % 512)).collect();
+        drop_unseen(&platform, pages[7].vpn.0);
+        platform.unmap_batch(&mut pages);
+        for (index, page) in pages.iter().enumerate() {
+            let expected = if index == 7 { Err(Stop::Vanished) } else { Ok(()) };
+            assert_eq!(page.result, expected, "{page:?}");
+            assert!(!platform.holds(SPACE, page.vpn));
+            if index != 7 {
+                assert_eq!(platform.load(page.pfn, 0), 100 + page.vpn.0);
+            }
+        }
+        let left: Vec<u64> = (0..PAGES).filter(|n| pages.iter().all(|p| p.vpn.0 != *n)).collect();
+        left.iter().for_each(|page| assert_eq!(word(&platform, *page), 100 + page));
+        let calls = platform.calls();
+        assert_eq!(calls.protects - before.protects, 1);
+        if platform.drops.are_batched() {
+            assert_eq!(calls.drops - before.drops, 1);
         }
     }
 
     #[test]
-    fn a_waiter_for_a_page_that_was_moved_uncounted_is_woken() {
-        let _watchdog = Watchdog::new("uncounted and waited for", Duration::from_secs(30));
-        let Some(platform) = platform() else { return };
-        platform.attach(SPACE, 8).expect("address space");
-        platform.populate(&[Pfn(0)]).expect("memory");
-        platform.store(Pfn(0), 0, 7);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| word(&platform, Vpn(0)));
-            let mut messages = [Message::default()];
-            assert_eq!(platform.uffd(SPACE).read(&mut messages).expect("a message"), 1);
-            move_in_uncounted(&platform, Vpn(0), Pfn(0));
-            let mapped = platform.map(SPACE, Vpn(0), &[Pfn(0)], Protection::ReadWrite);
+    fn pages_that_cannot_change_are_not_protected() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        let mut pages = [3, 9].map(departure);
+        platform.unmap_batch(&mut pages);
+        for page in pages {
+            let mapped = platform.map(SPACE, page.vpn, &[page.pfn], Protection::ReadOnly);
             assert_eq!(mapped, Progress::all(1));
-            assert_eq!(waits.join().expect("the thread goes on"), 7);
-        });
+        }
+        let before = platform.calls().protects;
+        let mut pages = pages.map(|page| Departure { mapped: Protection::ReadOnly, ..page });
+        platform.unmap_batch(&mut pages);
+        assert_eq!(platform.calls().protects, before);
+        pages.iter().for_each(|page| assert_eq!(platform.load(page.pfn, 0), 100 + page.vpn.0));
+    }
+
+    /// With COPY, with MOVE, and with MOVE for pages that may be pinned.
+    #[test]
+    fn unmapping_ends_at_a_page_that_vanished() {
+        for (mapping, pins) in [(Mapping::Copy, 0), (Mapping::Move, 0), (Mapping::Move, 1)] {
+            let Some(platform) = platform(mapping) else { return };
+            (0..pins).for_each(|_| platform.expect_pins());
+            drop_unseen(&platform, 150);
+            let frames: Vec<Pfn> = (0..200).map(Pfn).collect();
+            let progress = platform.unmap(SPACE, Vpn(0), &frames);
+            assert_eq!(progress, Progress::until(150, Stop::Vanished), "{mapping:?} {pins}");
+            (0..150)
+                .for_each(|page| assert_eq!(platform.load(Pfn(page), 0), 100 + u64::from(page)));
+            (151..200).for_each(|page| assert_eq!(word(&platform, page), 100 + page));
+            assert_eq!(platform.calls().moves > 0, pins == 1);
+        }
     }
 
     #[test]
-    fn a_fault_on_a_page_that_was_moved_out_uncounted_ends() {
-        let _watchdog = Watchdog::new("a mapped page that is not there", Duration::from_secs(30));
-        let Some(platform) = platform() else { return };
-        let manager = Manager::start(platform, Config::default()).expect("threads");
-        manager.add_space(8).expect("address space");
-        let within = Range { first: Vpn(3), end: Vpn(4) };
-        let fault = Fault { vpn: Vpn(3), access: Access::Write, within };
-        assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));
-        let platform = manager.platform();
-        // SAFETY: the page was just mapped, and a budget of 64 pages keeps it so.
-        unsafe { platform.address(SPACE, Vpn(3)).cast::<u64>().write_volatile(9) };
-        let page = manager.inspect().space(SPACE).entry(Vpn(3)).page();
-        let Page::Resident(pfn) = page else { panic!("a page that was just mapped: {page:?}") };
-        move_out_uncounted(platform, Vpn(3), pfn);
-        assert_eq!(manager.fault(SPACE, fault), Ok(Served::Minor));
-        assert_eq!(word(platform, Vpn(3)), 9);
+    fn a_program_that_may_pin_pages_has_them_moved() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        platform.expect_pins();
+        let mut pages: Vec<Departure> = (0..100).map(|n| departure(n + n / 10)).collect();
+        platform.unmap_batch(&mut pages);
+        for page in &pages {
+            assert_eq!(page.result, Ok(()));
+            assert_eq!(platform.load(page.pfn, 0), 100 + page.vpn.0);
+        }
+        let calls = platform.calls();
+        assert_eq!((calls.moves, calls.protects), (10, 0), "a move for each run");
+    }
+
+    /// The stage keeps no memory for pages that are in the program.
+    #[test]
+    fn memory_in_use_stays_within_the_budget() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        for round in 0..20 {
+            let mut pages: Vec<Departure> =
+                (0..128).map(|n| departure(n * 4 + round % 4)).collect();
+            platform.unmap_batch(&mut pages);
+            pages.iter().for_each(|page| assert_eq!(page.result, Ok(())));
+            for page in &pages {
+                platform.map(SPACE, page.vpn, &[page.pfn], Protection::ReadWrite);
+            }
+        }
+        assert!(platform.stage.backed() <= 128 + 64, "{} pages", platform.stage.backed());
+        assert!(platform.frames_peak() <= Bytes::of_pages(PAGES));
+        (0..PAGES).for_each(|page| assert_eq!(word(&platform, page), 100 + page));
+    }
+
+    /// Imitates the kernel's miscounted moves: some pages are in the area already.
+    #[test]
+    fn pages_that_the_kernel_moved_but_did_not_count_are_moved() {
+        for uncounted in 1u64..16 {
+            let Some(platform) = platform(Mapping::Move) else { return };
+            let place = |page: u64| (platform.address(SPACE, Vpn(page)) as u64, page as usize);
+            let run: Vec<(u64, usize)> = (0..4).map(place).collect();
+            let transit = platform.transit_of_all().expect("MOVE");
+            for page in (0..4).filter(|page| uncounted >> page & 1 == 1) {
+                let to = transit.base() as u64 + (page as usize * PAGE_SIZE) as u64;
+                // SAFETY: a mapped page and a hole of the area; no thread is at either.
+                let moved = unsafe {
+                    transit.uffd().move_pages(to, run[page as usize].0, PAGE_SIZE, Wake::Later)
+                };
+                assert_eq!(moved, Ok(()));
+            }
+            assert_eq!(transit.move_out(0, &run, &platform.residency), (4, None), "{uncounted:b}");
+            for page in 0..4 {
+                let word = transit.base().wrapping_add(page * PAGE_SIZE).cast::<u64>();
+                // SAFETY: a page of the area.
+                assert_eq!(unsafe { word.read_volatile() }, 100 + page as u64);
+            }
+        }
     }
 }

@@ -50,6 +50,11 @@ impl Protections {
         Fixed(self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Waits until no copy is under way that began before.
+    pub(crate) fn exclude(&self) -> impl Drop + '_ {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records a change and makes it by `act`, under the exclusive lock.
     pub(crate) fn change<R>(&self, from: u64, to: u64, bits: i32, act: impl FnOnce() -> R) -> R {
         let mut ranges = self.0.write().unwrap_or_else(PoisonError::into_inner);

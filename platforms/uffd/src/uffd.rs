@@ -1,14 +1,18 @@
 //! The platform: what it consists of, and how it is made.
 
-use crate::api::{Mapping, Source, Userfaultfd};
+use crate::api::{Calls, Mapping, Source, Userfaultfd};
 use crate::area::{Areas, Placement};
-use crate::arena::UffdArena;
+use crate::drops::{Batching, Drops};
+use crate::residency::Residency;
+use crate::stage::Stage;
+use crate::transit::Transit;
 use highwater_devices::Device;
 use highwater_os::{Devices, IdleTimes, LockTable, Topology, sys};
-use highwater_units::{Bytes, PAGE_SIZE, Pfn, SpaceId, Vpn};
+use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// The platform of real faults.
 pub struct Uffd {
@@ -16,7 +20,13 @@ pub struct Uffd {
     pub(crate) idle: Option<IdleTimes>,
     pub(crate) locks: LockTable,
     pub(crate) mapping: Mapping,
-    pub(crate) memory: UffdArena,
+    pub(crate) stage: Stage,
+    pub(crate) drops: Drops,
+    pub(crate) residency: Residency,
+    /// With MOVE: where pages that may be pinned are moved to.
+    transit: Option<Transit>,
+    /// Whether the program may pin pages for I/O.
+    pins: AtomicBool,
     pub(crate) areas: Areas,
     pub(crate) devices: Devices,
     /// /proc/self/mem, to read pages whatever their protection. `None` where the system denies it,
@@ -54,14 +64,22 @@ impl Uffd {
         mapping: Mapping,
         source: Source,
     ) -> io::Result<Uffd> {
-        let frames = memory.pages() as u32;
         let topology = Topology::of_host();
+        let batching = match mapping {
+            Mapping::Move => Batching::Probed,
+            Mapping::Copy => Batching::Never,
+        };
+        let transit = (mapping == Mapping::Move).then(|| Transit::new(&source)).transpose()?;
         Ok(Uffd {
             locks: LockTable::new(topology.clone()),
+            stage: Stage::new(memory.pages() as u32, topology.count())?,
+            drops: Drops::new(batching)?,
+            residency: Residency::new(),
+            transit,
+            pins: AtomicBool::new(false),
             topology,
             idle: IdleTimes::open().ok(),
             mapping,
-            memory: UffdArena::new(frames, mapping, &source)?,
             areas: Areas::new(mapping, source),
             devices: Devices::new(devices, places)?,
             own_memory: Uffd::own_memory(),
@@ -169,14 +187,46 @@ impl Uffd {
         self.mapping
     }
 
-    /// Memory of the arena that was populated so far.
-    pub fn arena_used(&self) -> Bytes {
-        self.memory.used()
+    /// From now on the program may pin pages for I/O: pages that a device writes to must not be
+    /// copied. The caller makes the system call that can pin pages after this returns.
+    pub fn expect_pins(&self) {
+        self.pins.store(true, SeqCst);
+        // Batches that did not see the change are over when this lock was free.
+        drop(self.areas.protections().exclude());
     }
 
-    /// Address and length of the arena.
-    pub fn arena_range(&self) -> (u64, usize) {
-        (self.memory.arena().address(Pfn(0)) as u64, self.memory.bytes())
+    /// Whether the program may pin pages and the kernel can tell which.
+    pub(crate) fn pins_are_expected(&self) -> bool {
+        self.transit.is_some() && self.pins.load(SeqCst)
+    }
+
+    /// The way out of pages that may be pinned, whether or not any may.
+    #[cfg(test)]
+    pub(crate) fn transit_of_all(&self) -> Option<&Transit> {
+        self.transit.as_ref()
+    }
+
+    /// The way out of pages that may be pinned.
+    pub(crate) fn transit_of_pins(&self) -> Option<&Transit> {
+        self.transit.as_ref().filter(|_| self.pins.load(SeqCst))
+    }
+
+    /// The userfaultfd and madvise calls made so far.
+    pub fn calls(&self) -> Calls {
+        let mut calls = Calls { drops: self.drops.calls(), ..Calls::default() };
+        self.areas.descriptors().for_each(|uffd| calls.add(uffd));
+        self.transit.iter().for_each(|transit| calls.add(transit.uffd()));
+        calls
+    }
+
+    /// The most memory that was in use at once for frames, in the program and on the stage.
+    pub fn frames_peak(&self) -> Bytes {
+        self.stage.peak()
+    }
+
+    /// Address and length of the stage.
+    pub fn stage_range(&self) -> (u64, usize) {
+        self.stage.range()
     }
 
     /// The swap devices.

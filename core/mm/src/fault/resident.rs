@@ -10,8 +10,8 @@ use crate::machine::Machine;
 use crate::space::{Access, Backing, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use crate::swap::Source;
-use highwater_platform::{Platform, Protection, Stop};
-use highwater_units::{FrameList, RUN_PAGES_MAX, Vpn};
+use highwater_platform::{Platform, Protection, Recency, Stop};
+use highwater_units::{FrameList, Order, RUN_PAGES_MAX, Vpn};
 
 /// Maps a page that was unmapped to see whether it is used, or was read ahead, and like pages after
 /// it.
@@ -99,6 +99,20 @@ pub(super) fn allow_write<P: Platform>(
     }
     held.release(|_, was| was.dirty());
     Served::Minor
+}
+
+/// A store faulted on a page that its entry calls writable: the page may have been mapped while the
+/// block around it was unmapped, and protected with it. The entry is held: a page that is being
+/// copied out must not become writable. Without this the store would fault forever.
+pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+    if m.platform.recency() == Recency::AccessedBit || space.order() > Order(0) {
+        return;
+    }
+    let held = space.hold(vpn);
+    let entry = held.entries()[0];
+    if entry.is_mapped() && entry.is_dirty() {
+        m.platform.allow_write(space.id(), vpn);
+    }
 }
 
 /// Updates the entry of a page that is mapped by its entry but not there. If the program dropped

@@ -1,12 +1,11 @@
 //! Moves pages from active to inactive lists, and probes whether they are used: clears the accessed
-//! bit, or unmaps the page.
+//! bit, or unmaps the page with its neighbours (`region.rs`).
 
 use super::large::{self, split_batch};
+use super::region;
 use crate::frame::History;
 use crate::lru::{Kind, List, Lru};
 use crate::machine::{Machine, Node};
-use crate::run::{Run, Unmapped, each_run};
-use crate::space::Entry;
 use crate::stats::Counter;
 use highwater_platform::{Platform, Recency};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch};
@@ -62,15 +61,20 @@ fn inactive_ratio(pages: u32) -> u32 {
 
 /// Moves a batch of the oldest active pages of a kind to its inactive list and probes them.
 fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
+    match m.platform.recency() {
+        Recency::AccessedBit => clear_oldest(m, node, kind),
+        Recency::Unmapping => region::age(m, node, kind),
+    }
+}
+
+/// Ages the oldest active pages by their accessed bits.
+fn clear_oldest<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
     let batch = node.lru.isolate(&m.frames, m.cpu(), List::active(kind), BATCH_PAGES_MAX);
     if kind == Kind::File {
         batch.iter().for_each(|pfn| m.frames.set_history(*pfn, History::Active));
     }
     let (batch, heads) = split_batch(m, batch);
-    let (mut probed, mut rotated) = match m.platform.recency() {
-        Recency::AccessedBit => (clear_accessed_bits(m, batch), FrameBatch::default()),
-        Recency::Unmapping => unmap(m, batch),
-    };
+    let (mut probed, mut rotated) = (clear_accessed_bits(m, batch), FrameBatch::default());
     for head in heads.iter() {
         match large::probe(m, *head) {
             large::Probe::Done => probed.push(*head),
@@ -90,32 +94,6 @@ fn clear_accessed_bits<P: Platform>(m: &Machine<P>, batch: FrameBatch) -> FrameB
         }
     }
     batch
-}
-
-/// Unmaps pages: a used one is mapped again by a minor fault. Returns the unmapped pages, and those
-/// that could not be unmapped.
-fn unmap<P: Platform>(m: &Machine<P>, batch: FrameBatch) -> (FrameBatch, FrameBatch) {
-    let (mut probed, mut busy) = (FrameBatch::default(), FrameBatch::default());
-    let locked_by_others = each_run(m, batch, |run: Run<'_, P>| {
-        let outcome = run.unmap(m, |_, _| true);
-        for (index, pfn) in run.frames.iter().enumerate() {
-            match outcome[index] {
-                Unmapped::Done => probed.push(*pfn),
-                Unmapped::Busy => busy.push(*pfn),
-                Unmapped::Vanished => {
-                    run.disown(m, index);
-                    busy.push(*pfn);
-                }
-            }
-        }
-        run.held.release(|index, was| match outcome[index] {
-            Unmapped::Done => was.unmapped().referenced(),
-            Unmapped::Busy => was,
-            Unmapped::Vanished => Entry::ABSENT,
-        });
-    });
-    locked_by_others.iter().for_each(|pfn| busy.push(*pfn));
-    (probed, busy)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! shrink      which pages go next: a kind, then the oldest of its inactive list
 //!  |- balance   which kinds, and how many pages: pure
 //!  |- aging     active -> inactive, probing whether pages are used
+//!  |   \- region  pages unmapped together with those around them
 //!  |- throttle  direct reclaims wait: for isolated pages, for kswapd
 //!  \- evict     a batch: each page's fate (fate: pure), slots, writes, free frames
 //!      |- in_place  files' pages: written to their places
@@ -31,6 +32,7 @@ mod kswapd;
 mod kswapd_pool;
 mod large;
 mod reclaimer;
+mod region;
 mod shrink;
 mod sizing;
 mod throttle;

@@ -1,4 +1,4 @@
-//! Entries that a thread has locked: a run of up to 16 consecutive pages.
+//! Entries that a thread has locked: a run of up to 16 consecutive pages, or pages anywhere.
 //!
 //! A thread holds entries while it waits for a device; other threads wait for the space's event or
 //! skip the page. A thread that holds entries only *tries* to lock more, or waits for a bounded
@@ -7,7 +7,7 @@
 use super::entry::{Entry, LOCKED, PIN, PINS, Page, WAITERS};
 use super::page_table::Space;
 use crate::frame::Owner;
-use highwater_platform::{Atomic, Platform};
+use highwater_platform::{Atomic, DEPARTURES_MAX, Platform};
 use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 
@@ -70,20 +70,12 @@ impl<'a, P: Platform> Held<'a, P> {
         if self.len == RUN_PAGES_MAX || vpn.0 >= self.space.pages {
             return false;
         }
-        let cell = self.space.table.entry(vpn);
-        let seen = Entry(cell.load(Acquire));
-        let barred = match pinned {
-            Pinned::Refuse => LOCKED | PINS,
-            Pinned::Accept => LOCKED,
-        };
-        let free = seen.0 & barred == 0 && wanted(seen);
-        let locks = || cell.compare_exchange(seen.0, seen.0 | LOCKED, AcqRel, Relaxed).is_ok();
-        if free && locks() {
-            self.was[self.len] = seen.settled();
+        let locked = self.space.try_lock(vpn, pinned, wanted);
+        if let Some(was) = locked {
+            self.was[self.len] = was;
             self.len += 1;
-            return true;
         }
-        false
+        locked.is_some()
     }
 
     /// Leaves the entries locked, without a holder.
@@ -163,24 +155,110 @@ impl<'a, P: Platform> Held<'a, P> {
         self.len = 0;
     }
 
-    /// Unlocks an entry, keeps its pins, and wakes its waiters.
     fn set(&self, index: usize, value: Entry) {
-        let vpn = self.first.offset(index as u64);
-        let cell = self.space.table.entry(vpn);
-        // Still locked: the next thread that cleans the page must find it counted.
-        self.space.note_dirty(Entry(cell.load(Relaxed)), value);
-        let unlock = |now: u64| Some(value.settled().0 | now & PINS);
-        let before = cell.fetch_update(AcqRel, Acquire, unlock).expect("always some");
-        debug_assert!(before & LOCKED != 0, "{vpn:?} was not locked");
-        if before & WAITERS != 0 {
-            self.space.notify(vpn);
-        }
+        self.space.unlock(self.first.offset(index as u64), value);
     }
 }
 
 impl<P: Platform> Drop for Held<'_, P> {
     fn drop(&mut self) {
         self.truncate(0);
+    }
+}
+
+impl<P: Platform> Space<P> {
+    /// Tries to lock an entry that `wanted` accepts; returns its value.
+    fn try_lock(
+        &self,
+        vpn: Vpn,
+        pinned: Pinned,
+        wanted: impl FnOnce(Entry) -> bool,
+    ) -> Option<Entry> {
+        let cell = self.table.entry(vpn);
+        let seen = Entry(cell.load(Acquire));
+        let barred = match pinned {
+            Pinned::Refuse => LOCKED | PINS,
+            Pinned::Accept => LOCKED,
+        };
+        let free = seen.0 & barred == 0 && wanted(seen);
+        let locks = || cell.compare_exchange(seen.0, seen.0 | LOCKED, AcqRel, Relaxed).is_ok();
+        (free && locks()).then(|| seen.settled())
+    }
+
+    /// Unlocks an entry with a new value, keeps its pins, and wakes its waiters.
+    fn unlock(&self, vpn: Vpn, value: Entry) {
+        let cell = self.table.entry(vpn);
+        // Still locked: the next thread that cleans the page must find it counted.
+        self.note_dirty(Entry(cell.load(Relaxed)), value);
+        let unlock = |now: u64| Some(value.settled().0 | now & PINS);
+        let before = cell.fetch_update(AcqRel, Acquire, unlock).expect("always some");
+        debug_assert!(before & LOCKED != 0, "{vpn:?} was not locked");
+        if before & WAITERS != 0 {
+            self.notify(vpn);
+        }
+    }
+}
+
+/// A locked entry, with the value that it had.
+struct Locked<'a, P: Platform> {
+    space: &'a Space<P>,
+    vpn: Vpn,
+    was: Entry,
+}
+
+/// Locked entries of pages anywhere, up to [`DEPARTURES_MAX`]. Dropping it unlocks them as they
+/// were.
+pub struct Scattered<'a, P: Platform> {
+    pages: [Option<Locked<'a, P>>; DEPARTURES_MAX],
+    len: usize,
+}
+
+impl<'a, P: Platform> Scattered<'a, P> {
+    /// No entries.
+    pub fn none() -> Scattered<'a, P> {
+        Scattered { pages: [const { None }; DEPARTURES_MAX], len: 0 }
+    }
+
+    /// Entries held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tries to lock an entry of an unpinned page that `wanted` accepts; returns its value.
+    pub fn lock(
+        &mut self,
+        space: &'a Space<P>,
+        vpn: Vpn,
+        wanted: impl FnOnce(Entry) -> bool,
+    ) -> Option<Entry> {
+        let was = space.try_lock(vpn, Pinned::Refuse, wanted)?;
+        self.pages[self.len] = Some(Locked { space, vpn, was });
+        self.len += 1;
+        Some(was)
+    }
+
+    /// Unlocks an entry as it was. The last entry takes its place.
+    pub fn unlock(&mut self, index: usize) {
+        self.len -= 1;
+        self.pages.swap(index, self.len);
+        if let Some(Locked { space, vpn, was }) = self.pages[self.len].take() {
+            space.unlock(vpn, was);
+        }
+    }
+
+    /// Unlocks all entries with new values, made from what they were.
+    pub fn release(mut self, value: impl Fn(usize, Entry) -> Entry) {
+        for index in 0..std::mem::take(&mut self.len) {
+            if let Some(Locked { space, vpn, was }) = self.pages[index].take() {
+                space.unlock(vpn, value(index, was));
+            }
+        }
+    }
+}
+
+impl<P: Platform> Drop for Scattered<'_, P> {
+    fn drop(&mut self) {
+        (0..self.len).rev().for_each(|index| self.unlock(index));
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! Space -- Table: leaves of 512 entries, one atomic word each    page_table.rs, table.rs, entry.rs
 //!      \- Event x 64: waiters for a locked entry, by page number
-//! Held, HeldBlock: entries that a thread has locked              held.rs, block.rs
+//! Held, Scattered, HeldBlock: entries that a thread has locked   held.rs, block.rs
 //! claim, hold: how a thread locks an entry, and waits for it     claim.rs
 //! ```
 //! Locking: an entry is its page's lock ([`Held`]) and comes first in the lock order. The pages of
@@ -23,5 +23,5 @@ pub use crate::frame::Owner;
 pub use block::{HeldBlock, block_of};
 pub use claim::Claim;
 pub use entry::{Entry, Page};
-pub use held::{Held, Left, Pinned};
+pub use held::{Held, Left, Pinned, Scattered};
 pub use page_table::{Access, Backing, FirstUse, Range, Space};

@@ -25,7 +25,7 @@ use super::usage::Usage;
 use crate::config::{Config, Readahead};
 use crate::lock_class;
 use highwater_platform::{
-    Atomic, DeviceInfo, DeviceRole, Direction, Guard, Io, Latency, Lock, Medium, Platform,
+    Atomic, DeviceInfo, DeviceRole, Direction, Guard, Io, Latency, Lock, Medium, Platform, Recency,
 };
 use highwater_units::{CpuId, Order, Pfn, Slot};
 
@@ -116,10 +116,12 @@ impl<P: Platform> Device<P> {
         self.standing.room(self.info.pages.saturating_sub(self.in_use()))
     }
 
-    /// Whether a clean page should keep its slot: a write costs more than the slot, and slots are
-    /// not scarce.
-    pub(super) fn keeps_clean(&self) -> bool {
-        self.info.latency == Latency::Asynchronous && !self.is_scarce()
+    /// Whether a clean page should keep its slot, while slots are not scarce: a write to a device
+    /// costs more than the slot, and unmapping a page that cannot have changed needs no write
+    /// protection, whose flush costs more than a copy.
+    pub(super) fn keeps_clean(&self, recency: Recency) -> bool {
+        let saves = self.info.latency == Latency::Asynchronous || recency == Recency::Unmapping;
+        saves && !self.is_scarce()
     }
 
     /// Whether a readahead thread can spare faults the wait for the device.

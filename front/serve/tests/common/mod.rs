@@ -86,11 +86,15 @@ impl Paged {
         Paged { manager, space, pages, watchdog, server, service }
     }
 
+    pub(crate) fn address(&self, page: u64) -> *mut u8 {
+        assert!(page < self.pages);
+        self.manager.platform().address(self.space, Vpn(page))
+    }
+
     fn word(&self, page: u64, word: usize) -> *mut u64 {
-        assert!(page < self.pages && word < 512);
-        let address = self.manager.platform().address(self.space, Vpn(page));
+        assert!(word < 512);
         // SAFETY: inside a page of the space.
-        unsafe { address.cast::<u64>().add(word) }
+        unsafe { self.address(page).cast::<u64>().add(word) }
     }
 
     pub(crate) fn load(&self, page: u64, word: usize) -> u64 {

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::config::history::{CacheSplit, DeviceLock, ScanBase, SwapHistory, SwapIn};
 use crate::lock_class;
 use highwater_platform::{
-    Atomic, DeviceInfo, DeviceRole, Guard, Io, Lock, Locks, Medium, Platform,
+    Atomic, DeviceInfo, DeviceRole, Guard, Io, Lock, Locks, Medium, Platform, Recency,
 };
 use highwater_units::{CpuId, IoFrames, Order, Pfn, RUN_PAGES_MAX, Slot};
 use std::ops::Deref;
@@ -122,8 +122,8 @@ impl<P: Platform> Device<P> {
     }
 
     /// Whether a clean page should keep its slot: with reads through the swap cache, on any device.
-    pub(in crate::swap) fn keeps_clean(&self) -> bool {
-        if self.reads_cached() { !self.is_scarce() } else { self.today.keeps_clean() }
+    pub(in crate::swap) fn keeps_clean(&self, recency: Recency) -> bool {
+        if self.reads_cached() { !self.is_scarce() } else { self.today.keeps_clean(recency) }
     }
 
     /// Whether readahead threads help: they read past the swap cache.

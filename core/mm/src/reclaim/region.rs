@@ -1,0 +1,197 @@
+//! Ageing where pages are probed by unmapping them: the pages around the oldest one go together.
+//!
+//! ```text
+//! oldest active page -> its block of 2 MiB: entries locked, frames isolated
+//!   -> more blocks until the batch is worth a flush -> Mmu::unmap_batch
+//!   -> inactive list, unmapped: a page in use faults and is mapped again
+//! ```
+//! A flush of other CPUs' TLBs costs as much for one page as for a hundred, so pages are taken from
+//! the active list by block, not one by one in the order of their faults. A block is unmapped as
+//! often as its oldest page would be. Pages of the inactive list that were used again stay mapped.
+//!
+//! Locking: entries are only tried; then the locks of the LRU.
+
+use super::large::{self, Probe};
+use crate::frame::History;
+use crate::lru::{Kind, List, Mode, ShardHold};
+use crate::machine::{Machine, Node};
+use crate::run::orphan;
+use crate::space::{Entry, Page, Scattered, Space, block_of};
+use crate::stats::Counter;
+use highwater_platform::{DEPARTURES_MAX, Departure, Platform, Protection, Stop};
+use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, SpaceId, Vpn};
+
+/// Pages that make a batch worth its flush.
+const PAGES_MIN: usize = 64;
+
+/// Blocks that a batch takes pages from at most.
+const BLOCKS_MAX: usize = 16;
+
+/// Part of memory that a batch takes at most: a small budget needs its pages.
+const PART_MAX: usize = 64;
+
+/// A batch: locked entries, and as many isolated pages.
+struct Batch<'a, P: Platform> {
+    held: Scattered<'a, P>,
+    pages: [Departure; DEPARTURES_MAX],
+    most: usize,
+}
+
+/// Moves the oldest active pages of a kind, with their neighbours, to its inactive list, unmapped.
+pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
+    let most = (m.frames.len() / PART_MAX).clamp(1, DEPARTURES_MAX);
+    let mut batch = Batch { held: Scattered::none(), pages: [NONE; DEPARTURES_MAX], most };
+    let (mut probed, mut rotated) = (FrameBatch::default(), FrameBatch::default());
+    for _ in 0..BLOCKS_MAX {
+        if batch.held.len() >= PAGES_MIN.min(most) {
+            break;
+        }
+        let oldest = node.lru.isolate(&m.frames, m.cpu(), List::active(kind), 1);
+        let Some(oldest) = oldest.first() else { break };
+        match gather(m, node, kind, *oldest, &mut batch) {
+            Gathered::Batched => {}
+            Gathered::Probed => probed.push(*oldest),
+            Gathered::Refused => rotated.push(*oldest),
+        }
+    }
+    m.count(Counter::PgDeactivate, probed.len() as u64);
+    m.count(Counter::PgRotated, rotated.len() as u64);
+    m.free(&node.lru.putback(&m.frames, &probed, List::inactive(kind)));
+    m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));
+    unmap(m, node, kind, batch);
+}
+
+const NONE: Departure = Departure {
+    space: SpaceId(0),
+    vpn: Vpn(0),
+    pfn: Pfn(0),
+    mapped: Protection::ReadWrite,
+    result: Ok(()),
+};
+
+/// What becomes of the oldest page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gathered {
+    /// It is in the batch, with its neighbours.
+    Batched,
+    /// It goes to the inactive list at once: it is not mapped, or is a large page.
+    Probed,
+    /// It stays: another thread has locked it, or it has no owner any more.
+    Refused,
+}
+
+/// Adds an isolated page and the mapped pages of its block to the batch.
+fn gather<'a, P: Platform>(
+    m: &'a Machine<P>,
+    node: &Node<P>,
+    kind: Kind,
+    oldest: Pfn,
+    batch: &mut Batch<'a, P>,
+) -> Gathered {
+    let Some(owner) = m.frames.owner(oldest) else { return Gathered::Refused };
+    let space = m.space(owner.space);
+    let entry = space.entry(owner.vpn);
+    if space.order() > Order(0) || entry.page() != Page::Resident(oldest) {
+        return Gathered::Refused;
+    }
+    if entry.is_large() {
+        return match large::probe(m, oldest) {
+            Probe::Done => Gathered::Probed,
+            Probe::Busy => Gathered::Refused,
+        };
+    }
+    if !entry.is_mapped() && !entry.is_locked() {
+        return Gathered::Probed;
+    }
+    match batch.lock(space, owner.vpn) {
+        Some(pfn) if pfn == oldest => {}
+        Some(_) => {
+            batch.held.unlock(batch.held.len() - 1);
+            return Gathered::Refused;
+        }
+        None => return Gathered::Refused,
+    }
+    let first = batch.held.len();
+    let block = block_of(owner.vpn);
+    let end = Vpn((block.0 + LARGE_PAGES as u64).min(space.pages()));
+    let after = owner.vpn.0 + 1..end.0;
+    for vpn in after.chain(block.0..owner.vpn.0).map(Vpn) {
+        if batch.held.len() == batch.most {
+            break;
+        }
+        batch.lock(space, vpn);
+    }
+    batch.isolate(m, node, kind, first);
+    Gathered::Batched
+}
+
+impl<'a, P: Platform> Batch<'a, P> {
+    /// Adds a mapped page whose entry can be locked; returns its frame.
+    fn lock(&mut self, space: &'a Space<P>, vpn: Vpn) -> Option<Pfn> {
+        let was = self.held.lock(space, vpn, |entry| entry.is_mapped() && !entry.is_large())?;
+        let Page::Resident(pfn) = was.page() else {
+            unreachable!("only resident pages are mapped")
+        };
+        let mapped = if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
+        let page = Departure { space: space.id(), vpn, pfn, mapped, result: Ok(()) };
+        self.pages[self.held.len() - 1] = page;
+        Some(pfn)
+    }
+
+    /// Isolates the pages from `first` on that are on the active list of a kind; drops the others.
+    fn isolate(&mut self, m: &Machine<P>, node: &Node<P>, kind: Kind, first: usize) {
+        let mut hold: Option<ShardHold<'_, P>> = None;
+        let mut index = first;
+        while index < self.held.len() {
+            let pfn = self.pages[index].pfn;
+            if !hold.as_ref().is_some_and(|hold| hold.covers(pfn)) {
+                drop(hold.take());
+                hold = holds(node, pfn).then(|| node.lru.hold_shard(pfn, Mode::Sync)).flatten();
+            }
+            let listed = m.frames.place(pfn).get() == List::active(kind).place();
+            let hold = hold.as_mut().filter(|_| listed);
+            if hold.and_then(|hold| hold.isolate(&m.frames, pfn)).is_some() {
+                index += 1;
+            } else {
+                self.held.unlock(index);
+                self.pages[index] = self.pages[self.held.len()];
+            }
+        }
+    }
+}
+
+/// Whether a frame lies on a node.
+fn holds<P: Platform>(node: &Node<P>, pfn: Pfn) -> bool {
+    let range = node.zone.range();
+    (range.first.0..range.first.0 + range.frames).contains(&pfn.0)
+}
+
+/// Unmaps the pages of a batch, and puts them on the lists.
+fn unmap<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, mut batch: Batch<'_, P>) {
+    let pages = &mut batch.pages[..batch.held.len()];
+    m.platform.unmap_batch(pages);
+    for page in pages.iter() {
+        if kind == Kind::File {
+            m.frames.set_history(page.pfn, History::Active);
+        }
+        if page.result == Err(Stop::Vanished) {
+            orphan(m, page.pfn);
+        }
+    }
+    batch.held.release(|index, was| match pages[index].result {
+        Ok(()) => was.unmapped().referenced(),
+        Err(Stop::Vanished) => Entry::ABSENT,
+        Err(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => was,
+    });
+    for chunk in pages.chunks(BATCH_PAGES_MAX) {
+        let (mut probed, mut rotated) = (FrameBatch::default(), FrameBatch::default());
+        for page in chunk {
+            let to = if page.result.is_ok() { &mut probed } else { &mut rotated };
+            to.push(page.pfn);
+        }
+        m.count(Counter::PgDeactivate, probed.len() as u64);
+        m.count(Counter::PgRotated, rotated.len() as u64);
+        m.free(&node.lru.putback(&m.frames, &probed, List::inactive(kind)));
+        m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));
+    }
+}

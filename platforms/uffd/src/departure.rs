@@ -1,0 +1,199 @@
+//! Takes pages out of programs: a batch of scattered pages with two flushes of the TLB.
+//!
+//! ```text
+//! of each block of 2 MiB   which pages are there (residency.rs)
+//!                          pages that may change: one write protection around them
+//!                          copied to the stage
+//! of the batch             dropped with one call (drops.rs)
+//! ```
+//! The protection covers pages between those of the batch, too: a store to one of them faults, and
+//! the manager allows it again ([`highwater_platform::Mmu::allow_write`]).
+//!
+//! A copy would lose what a device writes to a page that is pinned for I/O. A program that may pin
+//! pages ([`Uffd::expect_pins`]) has pages that may change moved out instead: UFFDIO_MOVE returns
+//! EBUSY for pinned ones (`transit.rs`). Without MOVE (before Linux 6.8) pins cannot be seen.
+//!
+//! Ranges that are executable and writable are never taken out. Of other ranges that the program
+//! protected, pages are read past their protection; no protection changes meanwhile.
+
+use crate::api::{Wake, Writes};
+use crate::protect::{Access, Fixed};
+use crate::transit::{Place, changes};
+use crate::uffd::Uffd;
+use highwater_os::sys;
+use highwater_platform::{DEPARTURES_MAX, Departure, Stop};
+use highwater_units::{LARGE_PAGES, PAGE_SIZE};
+use rustix::io::pread;
+use std::cell::Cell;
+use std::slice;
+
+/// What a page that cannot be taken out means to those after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// They are taken out.
+    Skipped,
+    /// They stay in the program.
+    Ends,
+}
+
+thread_local! {
+    static COPYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is reading pages of a program to take them out. A fault of it then is on a
+/// page that vanished in this moment, and that reads as zeros.
+pub fn is_copying_out() -> bool {
+    COPYING.get()
+}
+
+impl Uffd {
+    /// Takes pages out of the program, to the stage; sets the result of each.
+    pub(crate) fn take_out(&self, pages: &mut [Departure], failure: Failure) {
+        let mut places = [(0, 0); DEPARTURES_MAX];
+        let places = &mut places[..pages.len()];
+        for (index, (place, page)) in places.iter_mut().zip(pages.iter()).enumerate() {
+            *place = (self.areas.address(page.space, page.vpn) as u64, index);
+        }
+        places.sort_unstable();
+        let fixed = self.areas.protections().fix();
+        let block = |place: &Place| place.0 / (LARGE_PAGES * PAGE_SIZE) as u64;
+        for places in places.chunk_by(|a, b| block(a) == block(b)) {
+            self.save(pages, places, &fixed);
+        }
+        if failure == Failure::Ends {
+            let good = pages.iter().take_while(|page| page.result.is_ok()).count();
+            let rest = pages[good..].iter_mut().skip(1);
+            rest.for_each(|page| page.result = Err(Stop::Failed(libc::ECANCELED)));
+        }
+        let saved = places.iter().filter(|(_, index)| pages[*index].result.is_ok());
+        // SAFETY: pages whose contents are on the stage; their entries are held.
+        unsafe {
+            self.drops.drop_all(
+                saved.map(|(address, _)| std::ptr::with_exposed_provenance_mut(*address as usize)),
+            );
+        }
+        let left = |page: &&Departure| matches!(page.result, Ok(()) | Err(Stop::Vanished));
+        self.stage.count_dropped(pages.iter().filter(left).count());
+        let cpu = self.topology.current();
+        for page in pages.iter().filter(|page| page.result.is_err()) {
+            self.stage.release(cpu, &[page.pfn], &self.drops);
+        }
+    }
+
+    /// Copies pages of one block to the stage. They cannot change afterwards.
+    fn save(&self, pages: &mut [Departure], places: &[Place], fixed: &Fixed<'_>) {
+        let (first, last) = (places[0].0, places[places.len() - 1].0);
+        let end = last + PAGE_SIZE as u64;
+        let present = self.residency.of(first, (end - first) as usize / PAGE_SIZE);
+        for (address, index) in places {
+            let there = present[(address - first) as usize / PAGE_SIZE];
+            pages[*index].result = match fixed.at(*address) {
+                _ if !there => Err(Stop::Vanished),
+                Access::WriteExecute => Err(Stop::Busy),
+                Access::None | Access::Read | Access::Write => Ok(()),
+            };
+        }
+        if let Some(transit) = self.transit_of_pins() {
+            let cpu = self.topology.current();
+            let moved = transit.take(pages, places, fixed, cpu, &self.stage, &self.residency);
+            self.copy_all(pages, places, fixed, |index| !moved.contains(index));
+            return;
+        }
+        self.hold_still(pages, places);
+        self.copy_all(pages, places, fixed, |_| true);
+    }
+
+    /// Write-protects the pages of a block that may change. A thread that stores to one from here
+    /// on waits for its entry, and then finds it missing.
+    fn hold_still(&self, pages: &mut [Departure], places: &[Place]) {
+        let mut changing = places.iter().filter(|(_, index)| changes(&pages[*index]));
+        let Some((first, index)) = changing.next() else { return };
+        let last = changing.next_back().map_or(*first, |(address, _)| *address);
+        let uffd = self.areas.uffd(pages[*index].space);
+        let protect = |address, len| uffd.protect(address, len, Writes::Reported, Wake::Later);
+        if protect(*first, (last - first) as usize + PAGE_SIZE).is_ok() {
+            return;
+        }
+        // The program has mapped something else between them.
+        for (address, index) in places {
+            let page = &mut pages[*index];
+            if changes(page) && protect(*address, PAGE_SIZE).is_err() {
+                page.result = Err(Stop::Vanished);
+            }
+        }
+    }
+
+    /// Copies pages that cannot change to the stage.
+    fn copy_all(
+        &self,
+        pages: &mut [Departure],
+        places: &[Place],
+        fixed: &Fixed<'_>,
+        wanted: impl Fn(usize) -> bool,
+    ) {
+        for (address, index) in places.iter().filter(|(_, index)| wanted(*index)) {
+            let page = &mut pages[*index];
+            if page.result.is_ok() {
+                page.result = self.save_page(page, *address, fixed.at(*address));
+            }
+        }
+    }
+
+    /// Copies one page to the stage.
+    fn save_page(&self, page: &Departure, address: u64, access: Access) -> Result<(), Stop> {
+        let cpu = self.topology.current();
+        self.stage.populate(cpu, page.pfn).map_err(|_| Stop::Busy)?;
+        let to = self.stage.address(page.pfn);
+        if access != Access::None {
+            COPYING.set(true);
+            let from: *const u8 = std::ptr::with_exposed_provenance(address as usize);
+            // SAFETY: a readable page of the program that cannot change, to a page of the stage.
+            unsafe { to.copy_from_nonoverlapping(from, PAGE_SIZE) };
+            COPYING.set(false);
+            return Ok(());
+        }
+        if self.read_program(address, to) { Ok(()) } else { Err(Stop::Busy) }
+    }
+
+    /// Reads a page of the program into `to`: through /proc/self/mem, which ignores the protection
+    /// of the range, and returns an error where a load would raise a signal. If the system denies
+    /// that file, by process_vm_readv, which respects the protection.
+    pub(crate) fn read_program(&self, from: u64, to: *mut u8) -> bool {
+        let got = match &self.own_memory {
+            Some(memory) => {
+                // SAFETY: a frame the caller holds, a page long; any bytes are a value.
+                let to = unsafe { slice::from_raw_parts_mut(to, PAGE_SIZE) };
+                pread(memory, to, from).unwrap_or(0)
+            }
+            None => read_own(from, to),
+        };
+        got == PAGE_SIZE || self.read_closed(from, to)
+    }
+
+    /// Reads a page of an inaccessible range by making it readable for a moment.
+    fn read_closed(&self, from: u64, to: *mut u8) -> bool {
+        let fixed = self.areas.protections().fix();
+        if self.own_memory.is_some() || fixed.at(from) != Access::None {
+            return false;
+        }
+        let page: *mut u8 = std::ptr::with_exposed_provenance_mut(from as usize);
+        let protect = |bits| {
+            // SAFETY: a page of the program; `fixed` keeps other threads from changing its
+            // protection.
+            unsafe { sys::protect(page, PAGE_SIZE, bits) }.is_ok()
+        };
+        let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE;
+        protect(libc::PROT_NONE) && read
+    }
+}
+
+/// Reads a page of this process by process_vm_readv, which each process may call on itself.
+fn read_own(from: u64, to: *mut u8) -> usize {
+    let piece = |address: *mut u8| libc::iovec { iov_base: address.cast(), iov_len: PAGE_SIZE };
+    let from = piece(std::ptr::with_exposed_provenance_mut(from as usize));
+    let to = piece(to);
+    let own = rustix::process::getpid().as_raw_pid();
+    // SAFETY: `to` is a frame that the caller holds; the other address is only looked up.
+    let got = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
+    usize::try_from(got).unwrap_or(0)
+}

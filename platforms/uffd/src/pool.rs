@@ -1,0 +1,162 @@
+//! Pages for the stage: memory that is taken and given back without a system call.
+//!
+//! ```text
+//! Pool -- Cache x CPUs   pages with memory, last in first out: they are in the CPU's cache
+//!     |- warm            pages with memory, in excess of the caches
+//!     |- cold            pages whose memory was dropped
+//!     \- next            pages from here on were never used
+//! ```
+//! At most `warm_max` pages have memory and no contents, besides the caches: beyond that their
+//! memory is dropped, many pages with one system call.
+//!
+//! Conservation: every page is taken, or in exactly one of the four.
+//! Locking: a cache, then the rest. Nothing under a lock waits or touches paged memory, except that
+//! new pages get their memory under the second.
+
+use crate::drops::Drops;
+use highwater_os::sys::{self, Advice};
+use highwater_platform::OutOfHostMemory;
+use highwater_units::{CpuId, PAGE_SIZE};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most pages in a CPU's cache.
+const CACHE_MAX: usize = 64;
+
+/// Pages that get memory at a time: 128 KiB.
+const CHUNK: u32 = 32;
+
+/// A CPU's pages, alone on its cache lines.
+#[repr(align(128))]
+struct Cache(Mutex<Vec<u32>>);
+
+/// Pages outside the caches.
+struct Rest {
+    warm: Vec<u32>,
+    cold: Vec<u32>,
+    next: u32,
+}
+
+/// Page numbers from 1 to a maximum. Page 0 is never given out.
+pub(crate) struct Pool {
+    base: *mut u8,
+    end: u32,
+    caches: Vec<Cache>,
+    /// Pages that a cache has at most.
+    cache_max: usize,
+    rest: Mutex<Rest>,
+    warm_max: usize,
+    /// Pages with memory: taken, in caches, or warm.
+    backed: AtomicU32,
+}
+
+// SAFETY: the address is only given to system calls; the pages belong to their takers.
+unsafe impl Send for Pool {}
+// SAFETY: as above; the rest is Sync.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// The pages 1 to `pages` from `base` on, for `cpus` CPUs.
+    pub(crate) fn new(base: *mut u8, pages: u32, cpus: usize) -> Pool {
+        let spare = (pages / 64) as usize;
+        let cache_max = (spare / cpus).clamp(4, CACHE_MAX);
+        let cache = |_| Cache(Mutex::new(Vec::with_capacity(cache_max + 1)));
+        Pool {
+            base,
+            end: pages + 1,
+            caches: (0..cpus).map(cache).collect(),
+            cache_max,
+            rest: Mutex::new(Rest { warm: Vec::new(), cold: Vec::new(), next: 1 }),
+            warm_max: spare.clamp(16, 1024),
+            backed: AtomicU32::new(0),
+        }
+    }
+
+    /// Pages with memory.
+    pub(crate) fn backed(&self) -> u32 {
+        self.backed.load(Relaxed)
+    }
+
+    /// Takes a page. Its contents are undefined.
+    pub(crate) fn take(&self, cpu: CpuId) -> Result<u32, OutOfHostMemory> {
+        let mut cache = self.cache(cpu);
+        if let Some(page) = cache.pop() {
+            return Ok(page);
+        }
+        let mut rest = lock(&self.rest);
+        let kept = rest.warm.len().saturating_sub(self.cache_max.div_ceil(2));
+        cache.extend(rest.warm.drain(kept..));
+        match cache.pop() {
+            Some(page) => Ok(page),
+            None => self.back(&mut rest, &mut cache),
+        }
+    }
+
+    /// Gives a page back.
+    pub(crate) fn give(&self, cpu: CpuId, page: u32, drops: &Drops) {
+        let mut cache = self.cache(cpu);
+        if cache.len() >= self.cache_max {
+            let mut rest = lock(&self.rest);
+            // The oldest ones: they are the least likely to be in the processor's cache.
+            rest.warm.extend(cache.drain(..self.cache_max.div_ceil(2)));
+            if rest.warm.len() > self.warm_max {
+                self.cool(&mut rest, drops);
+            }
+        }
+        cache.push(page);
+    }
+
+    /// Drops the memory of half the warm pages.
+    fn cool(&self, rest: &mut Rest, drops: &Drops) {
+        let half = rest.warm.len() / 2;
+        rest.warm.sort_unstable();
+        let Rest { warm, cold, .. } = rest;
+        let pages = warm.drain(half..).inspect(|page| cold.push(*page));
+        let mut count = 0;
+        let addresses = pages.map(|page| self.address(page)).inspect(|_| count += 1);
+        // SAFETY: pages without contents, which no thread uses while the lock is held.
+        unsafe { drops.drop_all(addresses) };
+        self.backed.fetch_sub(count, Relaxed);
+    }
+
+    /// Gives memory to pages that have none; returns one and puts the others into `cache`.
+    fn back(&self, rest: &mut Rest, cache: &mut Vec<u32>) -> Result<u32, OutOfHostMemory> {
+        if let Some(page) = rest.cold.pop() {
+            self.populate(page, 1).inspect_err(|_| rest.cold.push(page))?;
+            return Ok(page);
+        }
+        assert!(rest.next < self.end, "no more pages are taken than there are frames");
+        let count = CHUNK.min(self.cache_max as u32).min(self.end - rest.next);
+        self.populate(rest.next, count)?;
+        cache.extend(rest.next + 1..rest.next + count);
+        rest.next += count;
+        Ok(rest.next - count)
+    }
+
+    fn populate(&self, first: u32, count: u32) -> Result<(), OutOfHostMemory> {
+        let len = count as usize * PAGE_SIZE;
+        // SAFETY: pages of the pool without contents.
+        let populated =
+            unsafe { sys::advise(self.address(first), len, Advice::LinuxPopulateWrite) };
+        match populated.map_err(|error| error.raw_os_error()) {
+            // Before Linux 5.14 the first touch populates.
+            Ok(()) | Err(Some(libc::EINVAL)) => {
+                self.backed.fetch_add(count, Relaxed);
+                Ok(())
+            }
+            Err(_) => Err(OutOfHostMemory),
+        }
+    }
+
+    fn cache(&self, cpu: CpuId) -> MutexGuard<'_, Vec<u32>> {
+        lock(&self.caches[usize::from(cpu.0) % self.caches.len()].0)
+    }
+
+    fn address(&self, page: u32) -> *mut u8 {
+        self.base.wrapping_add(page as usize * PAGE_SIZE)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
