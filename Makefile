@@ -8,7 +8,7 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
-.PHONY: help build lab install test test-programs demo bench venv tools clean
+.PHONY: help build lab install test test-programs demo bench bench-programs venv tools clean
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -16,6 +16,9 @@ help:
 	@echo "make test     every test, on real programs too"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
+	@echo "make bench-programs"
+	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
+	@echo "              swap (10 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
 	@echo "make clean    remove what was built"
@@ -57,6 +60,11 @@ demo:
 # does nothing else.
 bench: lab
 	$(HIGHWATER_LAB) bench faults
+
+# HIGHWATER names another build; OPTIONS as in demo/real_work.py.
+bench-programs: build venv
+	$(CARGO) build --release --package highwater-cli --example random_lines
+	HIGHWATER=$(HIGHWATER) demo/real_work.py $(OPTIONS)
 
 venv: .venv/ready
 

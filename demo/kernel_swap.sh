@@ -3,9 +3,10 @@
 #
 #   demo/kernel_swap.sh disk|zram LIMIT_MIB SWAP_MIB DIRECTORY COMMAND...
 #
-# disk: a swap file in DIRECTORY. zram: compressed memory, which the limit does not count.
+# disk: a swap file in DIRECTORY. zram: compressed memory (lz4), which the limit does not count.
 # Needs root, a memory cgroup and permission to swapon. Exit status 77, with a reason on stderr,
-# where the machine does not allow it. Whatever happens, swap is off and the cgroup gone at the end.
+# where the machine does not allow it; 124 if the command takes longer than KERNEL_SWAP_SECONDS
+# (900). Whatever happens, swap is off and the cgroup gone at the end.
 set -euo pipefail
 
 unavailable() {
@@ -15,9 +16,21 @@ unavailable() {
 
 kind=$1 limit=$(($2 << 20)) swap_mib=$3 directory=$4
 shift 4
-file= swap= zram= cgroup=
+file= swap= zram= cgroup= reader=
+
+# Kills what the command left, by process id, and waits for its end.
+empty_cgroup() {
+    local pid tries
+    for ((tries = 0; tries < 100; tries++)); do
+        pid=$(head -n 1 "$cgroup/cgroup.procs") && [ -n "$pid" ] || return 0
+        kill -KILL "$pid" 2>/dev/null || true
+        sleep 0.1
+    done
+}
 
 cleanup() {
+    [ -z "$reader" ] || kill "$reader" || true
+    [ -z "$cgroup" ] || empty_cgroup
     # swapoff reads back what is left, which is nothing once the command has ended.
     [ -z "$swap" ] || timeout 120 swapoff "$swap" || true
     [ -z "$zram" ] || {
@@ -35,6 +48,16 @@ for program in mkswap swapon swapoff; do
     command -v "$program" >/dev/null || unavailable "needs $program"
 done
 
+# Two devices of the highest priority would share the pages: waits for another run's to go.
+wait_for_others() {
+    local tries
+    for ((tries = 0; tries < 300; tries++)); do
+        awk '$5 == 32767 { found = 1 } END { exit found }' /proc/swaps && return 0
+        sleep 1
+    done
+    unavailable "another run's swap is on: $(awk '$5 == 32767 { print $1 }' /proc/swaps)"
+}
+
 limit_memory() { # makes the cgroup
     local root limit_file
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -47,6 +70,18 @@ limit_memory() { # makes the cgroup
     cgroup=$root/highwater-demo.$$
     [ -e "$cgroup/$limit_file" ] || unavailable "$root has no memory controller"
     echo "$limit" >"$cgroup/$limit_file"
+}
+
+# Reads the cgroup's statistics a hundred times a second, which makes the kernel sum them up. By
+# itself it does so every two seconds, and reclaim decides by them whether to age the active list:
+# without this, programs that swap fast are killed with all of their memory on that list (seen with
+# Linux 6.18).
+keep_statistics_fresh() {
+    local never
+    exec {never}<> <(:)
+    while mapfile -t _ <"$cgroup/memory.stat"; do
+        read -rt 0.01 <&"$never" || true
+    done 2>/dev/null
 }
 
 swap_on_disk() {
@@ -62,6 +97,8 @@ swap_on_zram() {
     modprobe zram num_devices=0 2>/dev/null || true
     [ -e /sys/class/zram-control/hot_add ] || unavailable "the kernel has no zram"
     zram=$(cat /sys/class/zram-control/hot_add)
+    # What Highwater's zram uses by default.
+    echo lz4 2>/dev/null >"/sys/block/zram$zram/comp_algorithm" || true
     echo "${swap_mib}M" >"/sys/block/zram$zram/disksize"
     mkswap "/dev/zram$zram" >/dev/null || unavailable "no swap can be made on zram"
     timeout 60 swapon -p 32767 "/dev/zram$zram" 2>/dev/null ||
@@ -69,13 +106,18 @@ swap_on_zram() {
     swap=/dev/zram$zram
 }
 
+wait_for_others
 limit_memory
 case $kind in
 disk) swap_on_disk ;;
 zram) swap_on_zram ;;
 *) unavailable "disk or zram" ;;
 esac
-# The shell joins the cgroup before it becomes the command.
+keep_statistics_fresh </dev/null >/dev/null &
+reader=$!
+# The shell joins the cgroup before it becomes the command. In the foreground, it is interrupted
+# together with this script.
 status=0
-timeout 900 sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup" "$@" || status=$?
+timeout --foreground -k 10 "${KERNEL_SWAP_SECONDS:-900}" \
+    sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup" "$@" || status=$?
 exit "$status"

@@ -35,6 +35,8 @@ mod memory;
 mod objects;
 #[path = "programs/packages.rs"]
 mod packages;
+#[path = "programs/pins.rs"]
+mod pins;
 #[path = "programs/python.rs"]
 mod python;
 #[path = "programs/redis.rs"]

@@ -12,6 +12,7 @@
 //! brk, sbrk ------- brk.rs
 //! exec, spawn ----- exec.rs       children are served, too                         environment.rs
 //! dlopen ---------- loading.rs    no second malloc
+//! open, ioctl ----- pinning.rs    pages that devices may write to: pins.rs
 //! ```
 //! Blocks of malloc and anonymous private mappings come from one reserved range of addresses that
 //! the manager pages; all other memory stays the kernel's. The manager starts at the first request
@@ -52,6 +53,8 @@ mod mapped;
 mod mapping;
 mod memory;
 mod native;
+mod pinning;
+mod pins;
 mod process;
 mod program;
 mod protect;

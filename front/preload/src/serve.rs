@@ -68,7 +68,9 @@ impl Process {
         let platform = Uffd::with_places(settings.memory, devices, places, mapping, source);
         let platform = platform.map_err(refused)?;
         platform.place(SPACE, Placement { site, delivery: Delivery::Handler });
-        let config = Config { kswapd_threads: settings.kswapd, ..Config::default() };
+        // Pages in the program have no frames that lie side by side: the kernel compacts its own.
+        let kswapd_threads = settings.kswapd;
+        let config = Config { kswapd_threads, compact: false, ..Config::default() };
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;

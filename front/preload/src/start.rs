@@ -12,7 +12,7 @@
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
-use crate::{environment, heap, helper};
+use crate::{environment, heap, helper, pins};
 use highwater_session::{Malloc, MapFiles};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering::*};
@@ -102,6 +102,7 @@ fn start() -> Option<&'static Process> {
     let started = match environment::settings() {
         Ok(None) => None,
         Ok(Some(settings)) => {
+            pins::look_at_inherited();
             Some(helper::start(&blocked, &[], 3, move |program| Process::start(settings, program)))
         }
         Err(error) => Some(Err(error)),
@@ -121,6 +122,7 @@ fn start() -> Option<&'static Process> {
 /// Serves a process from now on; its heap serves from the first request on.
 fn begin(process: &'static Process) {
     set_running(Some(process));
+    pins::carry_over(process);
     if process.settings.malloc == Malloc::All {
         if let Err(error) = heap::start(process) {
             end(&format!("this program cannot be served: {error}"));
@@ -132,6 +134,7 @@ fn begin(process: &'static Process) {
 /// Makes a process the served one; in a forked child it replaces the parent's.
 pub(crate) fn publish(process: &'static Process) {
     set_running(Some(process));
+    pins::carry_over(process);
     STATE.store(RUNNING, Release);
     STARTS.set(false);
 }

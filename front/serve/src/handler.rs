@@ -2,22 +2,18 @@
 //!
 //! ```text
 //! Server -- Readers: counts, threads        a reader: read messages -> serve them -> again
-//!       |                                     \-> a page on a slow device: let another thread
-//!       |                                         read first, then wait for the device
-//!       \-- FaultSources: does one thread of the program fault, or many? (readers.rs)
+//!                                             \-> a page on a slow device: let another thread
+//!                                                 read first, then wait for the device
 //! ```
-//! The threads are leader and followers. If many threads of the program fault, one reader reads
-//! and serves batches; before it waits for a device or for memory it hands reading over to a
-//! follower. If a single thread faults, a reader is pinned to each CPU (up to four), so that the
-//! CPU of the fault serves it by a context switch. The kernel migrates the woken program thread;
-//! with one reader a fault would often cost a wake-up across CPUs, there and back: 22 us instead
-//! of 12 on a small virtual machine.
+//! The threads are leaders and followers: a leader reads and serves messages; before it waits for a
+//! device or for memory it hands reading over to a follower. How many lead, and on which CPUs:
+//! `readers.rs`.
 
-use crate::readers::{AllowedCpus, FaultSources, Placement};
+use crate::readers::{AllowedCpus, readers_for};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served as How};
 use highwater_os::{OsThread, spawn};
-use highwater_platform::{Clock, Cpu, Thread};
+use highwater_platform::{Clock, Thread};
 use highwater_uffd::Uffd;
 use highwater_uffd::api::{Event, Message};
 use highwater_units::{Nanos, PAGE_SIZE, SpaceId, Vpn};
@@ -95,7 +91,8 @@ struct Shared {
     readers: Mutex<Readers>,
     changed: Condvar,
     stop: AtomicBool,
-    sources: FaultSources,
+    /// Threads that should read at a time.
+    wanted: usize,
     cpus: AllowedCpus,
     /// Messages read at a time.
     batch: usize,
@@ -136,15 +133,15 @@ impl Server {
         let readers = Readers { reading: 0, waiting: 0, threads: Vec::new() };
         // A reader that waits for a slow device would delay all other messages of its batch.
         let slow = manager.swaps_slowly();
-        let sources = FaultSources::new(manager.platform().cpus());
+        let cpus = AllowedCpus::of_this_thread();
         let shared = Arc::new(Shared {
             manager,
             owner,
             readers: Mutex::new(readers),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            sources,
-            cpus: AllowedCpus::of_this_thread(),
+            wanted: readers_for(cpus.count()),
+            cpus,
             batch: if slow { 1 } else { BATCH },
             stop_page,
         });
@@ -188,20 +185,19 @@ impl Shared {
         true
     }
 
-    /// Starts threads until there are as many readers as [`FaultSources`] wants.
+    /// Starts threads until there are as many readers as wanted.
     fn add_readers(shared: &Arc<Shared>, readers: &mut Readers) -> io::Result<()> {
         if shared.stop.load(Acquire) {
             return Ok(());
         }
-        let missing = shared.sources.readers().saturating_sub(readers.reading + readers.waiting);
+        let missing = shared.wanted.saturating_sub(readers.reading + readers.waiting);
         let room = THREADS_MAX - readers.threads.len();
         (0..missing.min(room)).try_for_each(|_| Shared::add_thread(shared, readers))
     }
 
     fn add_thread(shared: &Arc<Shared>, readers: &mut Readers) -> io::Result<()> {
         let (body, index) = (shared.clone(), readers.threads.len());
-        let placement = Placement::new(shared.cpus, index);
-        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(placement)))?;
+        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(index)))?;
         readers.threads.push(thread);
         // Counted now, so that no other thread is started in its place.
         readers.waiting += 1;
@@ -209,25 +205,20 @@ impl Shared {
     }
 
     /// The body of a thread.
-    fn run(self: Arc<Shared>, mut placement: Placement) {
+    fn run(self: Arc<Shared>, index: usize) {
+        self.cpus.apply(index);
         let mut messages = [Message::default(); BATCH];
         let mut meter = CpuMeter::default();
         let batch = self.batch;
         while self.become_reader() {
-            self.clone().read_and_serve(&mut messages[..batch], &mut meter, &mut placement);
+            self.clone().read_and_serve(&mut messages[..batch], &mut meter);
             self.readers().waiting += 1;
         }
     }
 
     /// Reads and serves until another thread takes reading over, or there are too many readers.
-    fn read_and_serve(
-        self: Arc<Shared>,
-        messages: &mut [Message],
-        meter: &mut CpuMeter,
-        placement: &mut Placement,
-    ) {
+    fn read_and_serve(self: Arc<Shared>, messages: &mut [Message], meter: &mut CpuMeter) {
         loop {
-            placement.apply(self.sources.found());
             let uffd = self.manager.platform().uffd(self.stop_page.0);
             let Ok(read) = uffd.read(messages) else { break };
             let (mut reading, mut stopped) = (true, false);
@@ -239,45 +230,21 @@ impl Shared {
                 stopped |= self.serve(message) == Origin::StopPage;
             }
             meter.tick(&self.manager);
-            let changed = self.note_sources(&messages[..read]);
             if !reading {
                 return;
             }
             if stopped {
                 break;
             }
-            if changed {
-                // If the system refuses threads, faults are served one after the other.
-                drop(Shared::add_readers(&self, &mut self.readers()));
-            }
-            if self.leaves_reading() {
-                return;
-            }
         }
         self.readers().reading -= 1;
         self.changed.notify_all();
     }
 
-    /// Notes the threads that faulted; returns whether the number of readers is to change.
-    fn note_sources(&self, messages: &[Message]) -> bool {
-        messages.iter().filter(|message| self.sources.note(message.thread())).count() > 0
-    }
-
-    /// Whether this reader stops reading because one reader is enough.
-    fn leaves_reading(&self) -> bool {
-        if self.sources.readers() > 1 {
-            return false;
-        }
-        let mut readers = self.readers();
-        let leaves = readers.reading > 1;
-        readers.reading -= usize::from(leaves);
-        leaves
-    }
-
     /// Waits until this thread is to read; `false` if the server stops.
     fn become_reader(&self) -> bool {
         let mut readers = self.readers();
-        while readers.reading >= self.sources.readers() && !self.stop.load(Acquire) {
+        while readers.reading >= self.wanted && !self.stop.load(Acquire) {
             readers = self.changed.wait(readers).unwrap_or_else(PoisonError::into_inner);
         }
         readers.waiting -= 1;

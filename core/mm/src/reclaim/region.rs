@@ -144,12 +144,13 @@ impl<'a, P: Platform> Batch<'a, P> {
         let mut index = first;
         while index < self.held.len() {
             let pfn = self.pages[index].pfn;
-            if !hold.as_ref().is_some_and(|hold| hold.covers(pfn)) {
+            let own = holds(node, pfn);
+            if own && !hold.as_ref().is_some_and(|hold| hold.covers(pfn)) {
                 drop(hold.take());
-                hold = holds(node, pfn).then(|| node.lru.hold_shard(pfn, Mode::Sync)).flatten();
+                hold = node.lru.hold_shard(pfn, Mode::Sync);
             }
             let listed = m.frames.place(pfn).get() == List::active(kind).place();
-            let hold = hold.as_mut().filter(|_| listed);
+            let hold = hold.as_mut().filter(|_| own && listed);
             if hold.and_then(|hold| hold.isolate(&m.frames, pfn)).is_some() {
                 index += 1;
             } else {

@@ -19,19 +19,6 @@
 static const char FILE_NAME[] = "buffers.data";
 static struct region region;
 
-/* The file of known bytes, made with small writes so that it costs no memory. */
-static void make_file(void)
-{
-    static unsigned char bytes[16 * PAGE];
-    int file = open(FILE_NAME, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    MUST(file >= 0);
-    for (size_t at = 0; at < FILE_BYTES; at += sizeof bytes) {
-        expect_bytes(bytes, FILE_ID, 1, at, sizeof bytes);
-        MUST(write(file, bytes, sizeof bytes) == (ssize_t)sizeof bytes);
-    }
-    MUST(close(file) == 0);
-}
-
 static int open_file(int flags)
 {
     int file = open(FILE_NAME, flags | O_CLOEXEC);
@@ -419,7 +406,7 @@ static const struct section SECTIONS[] = {
 
 int main(int count, char **arguments)
 {
-    make_file();
+    make_file(FILE_NAME);
     int status = run_sections(SECTIONS, count, arguments);
     MUST(unlink(FILE_NAME) == 0);
     region_unmap(&region);

@@ -10,6 +10,8 @@
 
 #include "check.h"
 
+#include <fcntl.h>
+
 #define SLOT (128ul << 10)
 #define SLOT_PAGES (SLOT / PAGE)
 #define FILE_ID (1ull << 32)
@@ -63,6 +65,20 @@ static struct span span_of(const struct region *region, size_t slot, size_t grai
     span.file_offset = next_random(&random) % (FILE_BYTES - SLOT) / grain * grain;
     span.at = region->base + slot * SLOT + span.skew;
     return span;
+}
+
+/* The file of known bytes, made with small writes so that it costs no memory. */
+__attribute__((unused))
+static void make_file(const char *name)
+{
+    static unsigned char bytes[16 * PAGE];
+    int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    MUST(file >= 0);
+    for (size_t at = 0; at < FILE_BYTES; at += sizeof bytes) {
+        expect_bytes(bytes, FILE_ID, 1, at, sizeof bytes);
+        MUST(write(file, bytes, sizeof bytes) == (ssize_t)sizeof bytes);
+    }
+    MUST(close(file) == 0);
 }
 
 /* Both are of one slot at most, and outside of what is managed. */
