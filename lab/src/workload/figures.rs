@@ -65,6 +65,9 @@ pub struct Figures {
     pub pages_in_per_s: f64,
     /// CPUs that the process kept busy. The kernel's own threads are not in it.
     pub cpus: f64,
+    /// CPUs that other programs, and the kernel's own threads, kept busy meanwhile: such a run was
+    /// disturbed.
+    pub other_cpus: Option<f64>,
     /// 10^9 bytes read from swap per second.
     pub swap_in_gb_per_s: f64,
     /// 10^9 bytes written to swap per second.
@@ -147,6 +150,7 @@ impl Figures {
             access_p99_ns: access_ns(0.99),
             pages_in_per_s: read as f64 / seconds,
             cpus: cpu.total().0 as f64 / 1e9 / seconds,
+            other_cpus: kernel.busy.map(|all| all.since(cpu.total()).0 as f64 / 1e9 / seconds),
             swap_in_gb_per_s: gb_per_s(Bytes::of_pages(pages_in).0, seconds),
             swap_out_gb_per_s: gb_per_s(Bytes::of_pages(gained.count(Counter::PswpOut)).0, seconds),
             direct_reclaims_per_s: ours(gained.count(Counter::AllocStall) as f64 / seconds),
@@ -389,7 +393,11 @@ mod tests {
         let measured = Measured {
             run: Duration::from_secs(2),
             cpu: CpuUse { roles: vec![process], phases: Vec::new() },
-            kernel: KernelCounts { tlb_interrupts: Some(20), context_switches: None },
+            kernel: KernelCounts {
+                tlb_interrupts: Some(20),
+                context_switches: None,
+                busy: Some(Nanos(1_500_000_000)),
+            },
             calls: Some(1500),
             nanos_per_tick: 0.5,
             before,
@@ -420,6 +428,7 @@ mod tests {
         assert_eq!(figures.fill_gb_per_s, Some(4096e3 / 1e9));
         assert_eq!(figures.tasks, None);
         assert_eq!(figures.cpu_ns, 500_000_000);
+        assert_eq!((figures.cpus, figures.other_cpus), (0.25, Some(0.5)));
         let locks = figures.locks.expect("they were asked");
         assert_eq!(locks.iter().map(|row| row.acquisitions).collect::<Vec<_>>(), [77]);
     }

@@ -2,6 +2,7 @@
 
 use super::world::{CpuUse, KernelCounts, RoleTime, World};
 use highwater_units::Nanos;
+use procfs::{CpuTime, CurrentSI, KernelStats};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::fs;
 use std::mem::MaybeUninit;
@@ -64,8 +65,17 @@ impl World for Host {
         KernelCounts {
             tlb_interrupts: interrupts.and_then(|text| tlb_interrupts(&text)),
             context_switches: context_switches(),
+            busy: KernelStats::current().ok().map(|stats| busy(&stats.total)),
         }
     }
+}
+
+/// CPU time of which no CPU was idle or waiting for a device.
+fn busy(cpus: &CpuTime) -> Nanos {
+    let interrupts = [cpus.irq_duration(), cpus.softirq_duration(), cpus.steal_duration()];
+    let programs = [cpus.user_duration(), cpus.nice_duration(), cpus.system_duration()];
+    let all = programs.into_iter().chain(interrupts.into_iter().flatten());
+    Nanos(all.sum::<Duration>().as_nanos() as u64)
 }
 
 /// The sum over all CPUs of row `TLB` of /proc/interrupts. Machines without such interrupts have no
@@ -121,5 +131,16 @@ mod tests {
         Host.on_threads(2, "task", &|_| (0..50).for_each(|_| Host.sleep(Duration::from_micros(1))));
         let gained = Host.kernel_counts().since(&before);
         assert!(gained.context_switches >= Some(100), "{gained:?}");
+    }
+
+    #[test]
+    fn busy_time_is_that_of_all_programs() {
+        let before = Host.kernel_counts().busy.expect("/proc/stat");
+        let own = Host.cpu_use();
+        Host.work(Nanos(300_000_000));
+        let own = Host.cpu_use().since(&own).total();
+        let all = Host.kernel_counts().busy.expect("/proc/stat").since(before);
+        // Ticks of 10 ms.
+        assert!(all.0 + 100_000_000 > own.0 && own.0 > 0, "{all:?} {own:?}");
     }
 }

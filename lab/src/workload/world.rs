@@ -71,6 +71,8 @@ pub struct KernelCounts {
     pub tlb_interrupts: Option<u64>,
     /// Context switches of all threads of this process, also of those that have ended.
     pub context_switches: Option<u64>,
+    /// CPU time of all programs, and what a hypervisor took.
+    pub busy: Option<Nanos>,
 }
 
 impl KernelCounts {
@@ -80,6 +82,7 @@ impl KernelCounts {
         KernelCounts {
             tlb_interrupts: gained(self.tlb_interrupts, earlier.tlb_interrupts),
             context_switches: gained(self.context_switches, earlier.context_switches),
+            busy: self.busy.zip(earlier.busy).map(|(now, then)| now.since(then)),
         }
     }
 }

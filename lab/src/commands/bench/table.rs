@@ -33,6 +33,7 @@ const ROWS: &[Row] = &[
     ("access latency p99", Unit::Time, |f| Some(f.access_p99_ns as f64)),
     ("second half to first, faster by", Unit::Share, |f| f.drift),
     ("CPUs kept busy", Unit::Share, |f| Some(f.cpus)),
+    ("CPUs busy with other programs", Unit::Share, |f| f.other_cpus),
     ("pages in/s", Unit::Rate, |f| Some(f.pages_in_per_s)),
     ("swap in", Unit::Speed, |f| Some(f.swap_in_gb_per_s)),
     ("swap out", Unit::Speed, |f| Some(f.swap_out_gb_per_s)),

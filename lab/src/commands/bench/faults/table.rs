@@ -12,9 +12,9 @@ const STEADY: f64 = 0.1;
 /// What the columns are.
 const MEANING: &str = "
 
-rate: accesses/s of all threads; ratio: to the kernel's; miss: major faults per access
-per major fault: CPU time of the process, TLB interrupts (of the whole machine), system calls for
-pages (userfaultfd, madvise), context switches of the process; fault: threads x time / faults";
+rate: accesses/s of all threads; ratio: to the kernel's; miss: major faults / accesses; fault:
+threads x time / major faults; and per major fault: CPU time of the process, TLB interrupts (of the
+whole machine), system calls for pages (userfaultfd, madvise), context switches of the process";
 
 /// What other programs publish about this.
 const PUBLISHED: &str = "\
@@ -83,6 +83,9 @@ pub(super) fn table(matrix: &Matrix) -> String {
         let percent = STEADY * 100.0;
         let _ = write!(text, "\n*: halves of the run differ by more than {percent} %");
     }
+    if let Some(others) = others(matrix) {
+        let _ = write!(text, "\n{others}");
+    }
     matrix.conditions.iter().for_each(|line| text += &format!("\n{line}"));
     let _ = write!(text, "\n{PUBLISHED}\n{}", checked(matrix));
     text
@@ -142,6 +145,14 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"))
 }
 
+/// How much the machine had to do beside; TLB interrupts are its too.
+fn others(matrix: &Matrix) -> Option<String> {
+    let busy: Vec<f64> = matrix.runs().filter_map(|run| run.figures.other_cpus).collect();
+    let most = busy.iter().copied().max_by(f64::total_cmp)?;
+    let mean = busy.iter().sum::<f64>() / busy.len() as f64;
+    Some(format!("CPUs busy with other programs: {mean:.2}, at most {most:.2} in one run"))
+}
+
 fn checked(matrix: &Matrix) -> String {
     let reads = matrix.runs().map(|run| run.figures.checked_reads).sum();
     let words = matrix.runs().map(|run| run.figures.swept_words).sum();
@@ -169,6 +180,7 @@ mod tests {
             calls_per_major_fault: Some(1.1),
             major_faults_per_access: Some(0.4),
             drift: Some(drift),
+            other_cpus: Some(cpu_us / 100.0),
             checked_reads: 500,
             ..Figures::default()
         }
@@ -200,9 +212,13 @@ mod tests {
         let text = table(&matrix(vec![case]));
         let row = "zipf 8 250 k* 2.50 0.40 10.0 us 0.50 0.02 1.10 - 100 k 0.40 20.0 us 0.02 -";
         assert_eq!(words_of(&text, "zipf"), row.split(' ').collect::<Vec<_>>(), "{text}");
-        for part in
-            ["in-thread", "halves of the run differ", "kernel: as it is", "2 runs, 1,000 reads"]
-        {
+        for part in [
+            "in-thread",
+            "halves of the run differ",
+            "other programs: 0.15, at most 0.20",
+            "kernel: as it is",
+            "2 runs, 1,000 reads",
+        ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(!text.contains("handlers -"), "{text}");
