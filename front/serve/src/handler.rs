@@ -9,7 +9,7 @@
 //! device or for memory it hands reading over to a follower. How many lead, and on which CPUs:
 //! `readers.rs`.
 
-use crate::readers::{AllowedCpus, readers_for};
+use crate::readers::{AllowedCpus, raise_priority, readers_for};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served as How};
 use highwater_os::{OsThread, spawn};
@@ -207,6 +207,7 @@ impl Shared {
     /// The body of a thread.
     fn run(self: Arc<Shared>, index: usize) {
         self.cpus.apply(index);
+        raise_priority();
         let mut messages = [Message::default(); BATCH];
         let mut meter = CpuMeter::default();
         let batch = self.batch;

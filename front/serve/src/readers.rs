@@ -5,10 +5,22 @@
 //! continues there. A wake-up across CPUs, there and back, costs more than the fault itself: on two
 //! CPUs, one unpinned reader served 54,000 faults/s of 32 threads, two pinned ones 86,000.
 
+use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// On machines with more CPUs, a reader on each would wake too many threads for every fault.
 const CPUS_MAX: usize = 4;
+
+/// Nice value of readers, where the system permits it. Threads of the program wait for a reader,
+/// and one that loses its CPU to them in the middle of a fault delays all: on two CPUs, 32 threads
+/// make 1.15 times as many accesses as with 0.
+const NICE: i32 = -10;
+
+/// Puts this thread, a reader, before the threads that it serves. Without the privilege it stays
+/// their equal.
+pub(crate) fn raise_priority() {
+    let _ = setpriority_process(None, NICE);
+}
 
 /// How many threads should read messages.
 pub(crate) fn readers_for(cpus: usize) -> usize {

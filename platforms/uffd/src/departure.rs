@@ -24,7 +24,6 @@ use highwater_os::sys;
 use highwater_platform::{DEPARTURES_MAX, Departure, Stop};
 use highwater_units::{LARGE_PAGES, PAGE_SIZE};
 use rustix::io::pread;
-use std::cell::Cell;
 use std::slice;
 
 /// What a page that cannot be taken out means to those after it.
@@ -34,16 +33,6 @@ pub(crate) enum Failure {
     Skipped,
     /// They stay in the program.
     Ends,
-}
-
-thread_local! {
-    static COPYING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is reading pages of a program to take them out. A fault of it then is on a
-/// page that vanished in this moment, and that reads as zeros.
-pub fn is_copying_out() -> bool {
-    COPYING.get()
 }
 
 impl Uffd {
@@ -145,11 +134,9 @@ impl Uffd {
         self.stage.populate(cpu, page.pfn).map_err(|_| Stop::Busy)?;
         let to = self.stage.address(page.pfn);
         if access != Access::None {
-            COPYING.set(true);
             let from: *const u8 = std::ptr::with_exposed_provenance(address as usize);
             // SAFETY: a readable page of the program that cannot change, to a page of the stage.
             unsafe { to.copy_from_nonoverlapping(from, PAGE_SIZE) };
-            COPYING.set(false);
             return Ok(());
         }
         if self.read_program(address, to) { Ok(()) } else { Err(Stop::Busy) }

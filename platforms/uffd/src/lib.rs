@@ -39,6 +39,5 @@ mod uffd;
 
 pub use api::{Calls, Mapping};
 pub use area::{Delivery, Placement, Site};
-pub use departure::is_copying_out;
 pub use files::FileAt;
 pub use uffd::Uffd;
