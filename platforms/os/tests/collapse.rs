@@ -97,6 +97,29 @@ fn press(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     panic!("four times the memory was used, and large pages of {space:?} stay");
 }
 
+/// Touches blocks of another space on all CPUs, while any large page of a space is in memory. A
+/// page in the LRU batch of an idle CPU is on no list, and would stay.
+fn press_on_all_cpus(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
+    let other = manager.add_space(4 * FRAMES).expect("a space");
+    let resident = || (0..blocks * BLOCK).any(|page| is_large(manager, space, page));
+    for round in 0..16 * FRAMES / BLOCK {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    for page in (0..BLOCK).map(|page| (round * 4 + thread) * BLOCK + page) {
+                        let page = page % (4 * FRAMES);
+                        Pins.store(manager, other, Vpn(page), 0, page + 1).expect("room");
+                    }
+                });
+            }
+        });
+        if !resident() {
+            return;
+        }
+    }
+    panic!("64 times the memory was used, and large pages of {space:?} stay");
+}
+
 fn asked(large: usize, failed: CollapseError) -> Asked {
     Asked { large, failed: Some(failed) }
 }
@@ -245,11 +268,12 @@ fn khugepaged_collapses_under_threads_and_memory_pressure_loses_nothing() {
         end.store(true, SeqCst);
     });
     assert!(count(&manager, Counter::KhugepagedFullScans) > 0);
-    press(&manager, space, BLOCKS);
+    // Otherwise khugepaged makes large pages again of those that leave.
+    manager.stop_kswapd();
+    press_on_all_cpus(&manager, space, BLOCKS);
     let gone = [Counter::ThpSwpOut, Counter::ThpSplitPage].map(|counter| count(&manager, counter));
     assert!(gone.iter().sum::<u64>() > 0, "large pages went, or came apart");
     check(&manager, space, 0..BLOCKS * BLOCK);
-    manager.stop_kswapd();
     manager.verify(&[]);
 }
 
