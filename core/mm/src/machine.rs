@@ -375,10 +375,7 @@ impl<P: Platform> Machine<P> {
 
     /// The node of a frame.
     pub fn node_of(&self, pfn: Pfn) -> &Node<P> {
-        let holds = |node: &&Node<P>| {
-            let range = node.zone.range();
-            (range.first.0..range.first.0 + range.frames).contains(&pfn.0)
-        };
+        let holds = |node: &&Node<P>| node.zone.range().contains(pfn);
         self.nodes.iter().find(holds).expect("ranges cover all frames")
     }
 

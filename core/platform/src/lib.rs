@@ -51,7 +51,7 @@ pub use cpu::{Cpu, IdleTime};
 pub use files::{FileAccess, FileInfo, Files};
 pub use lock::{Event, Guard, Lock, Locks, Ticket};
 pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
-pub use mmu::{AttachError, DEPARTURES_MAX, Departure, Mmu, Progress, Protection, Recency, Stop};
+pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop, UNMAP_PAGES_MAX, UnmapPage};
 pub use profile::{LockClass, LockRecord, LockStatistics, Phase, PhaseKind};
 pub use thread::{Thread, Threads};
 

@@ -13,6 +13,13 @@ pub struct FrameRange {
     pub frames: u32,
 }
 
+impl FrameRange {
+    /// Whether a frame lies in the range.
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        (self.first.0..self.first.0 + self.frames).contains(&pfn.0)
+    }
+}
+
 /// Contents of frames.
 ///
 /// Purpose: the manager itself never touches a page; it zeroes, copies and inspects frames through

@@ -56,7 +56,7 @@ impl Progress {
 
 /// A page of a batch that is unmapped together.
 #[derive(Clone, Copy, Debug)]
-pub struct Departure {
+pub struct UnmapPage {
     /// Its space.
     pub space: SpaceId,
     /// Its number there.
@@ -70,7 +70,7 @@ pub struct Departure {
 }
 
 /// Most pages of a batch that is unmapped together.
-pub const DEPARTURES_MAX: usize = 128;
+pub const UNMAP_PAGES_MAX: usize = 128;
 
 /// The operating system refused to create a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,10 +128,10 @@ pub trait Mmu {
     /// populated again, with undefined contents.
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress;
 
-    /// Unmaps up to [`DEPARTURES_MAX`] pages, of any spaces, each as by [`Mmu::unmap`] and with a
+    /// Unmaps up to [`UNMAP_PAGES_MAX`] pages, of any spaces, each as by [`Mmu::unmap`] and with a
     /// result of its own. The caller holds their entries. They are mostly pages of few blocks of
     /// 2 MiB, in any order: a platform whose TLB flushes are dear should flush once for many.
-    fn unmap_batch(&self, pages: &mut [Departure]) {
+    fn unmap_batch(&self, pages: &mut [UnmapPage]) {
         for page in pages {
             let stop = self.unmap(page.space, page.vpn, &[page.pfn]).stop;
             page.result = stop.map_or(Ok(()), Err);

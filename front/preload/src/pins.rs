@@ -7,7 +7,7 @@
 //! ```
 //! Pages leave the program as copies, and a copy loses what a device writes to the page afterwards.
 //! Once the program may pin pages, they are moved instead, which the kernel refuses for pinned ones
-//! (`platforms/uffd/src/departure.rs`). That is slower, so it begins with the first reason for it,
+//! (`platforms/uffd/src/take_out.rs`). That is slower, so it begins with the first reason for it,
 //! and does not end. Before the manager runs, only the flag is set.
 
 use crate::process::{Process, running};

@@ -10,7 +10,7 @@
 
 use crate::Sim;
 use crate::page_tables::{Flush, PageTable};
-use highwater_platform::{AttachError, Departure, Mmu, Progress, Protection, Recency, Stop};
+use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency, Stop, UnmapPage};
 use highwater_units::{BATCH_PAGES_MAX, LARGE_PAGES, Pfn, SpaceId, Vpn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -116,9 +116,9 @@ impl Sim {
 
     /// Makes the mapped pages around a batch read-only, as userfaultfd's write protection does that
     /// spans them: from the first to the last of each block that may change.
-    fn protect_between(&self, pages: &[Departure]) {
-        let place = |page: &Departure| (page.space, page.vpn.0 / LARGE_PAGES as u64);
-        let mut changing: Vec<&Departure> =
+    fn protect_between(&self, pages: &[UnmapPage]) {
+        let place = |page: &UnmapPage| (page.space, page.vpn.0 / LARGE_PAGES as u64);
+        let mut changing: Vec<&UnmapPage> =
             pages.iter().filter(|page| page.mapped == Protection::ReadWrite).collect();
         changing.sort_unstable_by_key(|page| (page.space, page.vpn));
         for block in changing.chunk_by(|a, b| place(a) == place(b)) {
@@ -214,7 +214,7 @@ impl Mmu for Sim {
         progress
     }
 
-    fn unmap_batch(&self, pages: &mut [Departure]) {
+    fn unmap_batch(&self, pages: &mut [UnmapPage]) {
         let engine = self.engine();
         engine.sync();
         self.protect_between(pages);

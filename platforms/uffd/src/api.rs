@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the kernel offers for pages that leave programs.
+/// The ways that the kernel has for pages to leave a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// UFFDIO_MOVE (Linux 6.8): pages that are pinned for I/O can be told from others. Scattered
@@ -27,8 +27,6 @@ pub mod feature {
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
     /// A missing page raises SIGBUS in the thread instead of a message.
     pub const SIGBUS: u64 = 1 << 7;
-    /// Messages say which thread faulted.
-    pub const THREAD_ID: u64 = 1 << 8;
     /// UFFDIO_MOVE exists.
     pub const MOVE: u64 = 1 << 16;
 }
@@ -124,11 +122,6 @@ pub enum Event {
 }
 
 impl Message {
-    /// The thread that faulted.
-    pub fn thread(&self) -> u32 {
-        self.thread as u32
-    }
-
     /// The event.
     pub fn event(&self) -> Event {
         match self.event {

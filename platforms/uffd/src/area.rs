@@ -95,7 +95,7 @@ impl Areas {
         let moves = if mapping == Mapping::Move { feature::MOVE } else { 0 };
         Areas {
             source,
-            features: feature::PAGEFAULT_FLAG_WP | feature::THREAD_ID | moves,
+            features: feature::PAGEFAULT_FLAG_WP | moves,
             placements: Mutex::new(Vec::new()),
             areas: (0..AREAS_MAX).map(|_| OnceLock::new()).collect(),
             protections: Protections::default(),

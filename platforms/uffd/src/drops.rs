@@ -3,6 +3,7 @@
 //! process_madvise may drop pages of the own process from Linux 6.13 on. Before that each stretch
 //! of neighbours takes a call.
 
+use crate::api::Mapping;
 use highwater_os::sys::{self, Advice};
 use highwater_units::PAGE_SIZE;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -21,20 +22,11 @@ pub(crate) struct Drops {
     calls: AtomicU64,
 }
 
-/// Whether to drop pages by process_madvise where the kernel can.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Batching {
-    /// If the kernel can.
-    Probed,
-    /// Not: as on Linux before 6.13.
-    Never,
-}
-
 impl Drops {
-    /// Finds out what the kernel can do.
-    pub(crate) fn new(batching: Batching) -> io::Result<Drops> {
+    /// Finds out what the kernel can do, unless it is to be used as an old one.
+    pub(crate) fn new(mapping: Mapping) -> io::Result<Drops> {
         let mut drops = Drops { own: None, calls: AtomicU64::new(0) };
-        if batching == Batching::Probed {
+        if mapping == Mapping::Move {
             drops.own = pidfd_open(getpid(), PidfdFlags::empty()).ok();
             let scratch = sys::map_anonymous(PAGE_SIZE)?;
             let page = libc::iovec { iov_base: scratch.cast(), iov_len: PAGE_SIZE };
@@ -142,8 +134,8 @@ mod tests {
     #[test]
     fn scattered_pages_are_dropped_and_no_others() {
         const PAGES: usize = 600;
-        for batching in [Batching::Probed, Batching::Never] {
-            let drops = Drops::new(batching).expect("a page");
+        for mapping in [Mapping::Move, Mapping::Copy] {
+            let drops = Drops::new(mapping).expect("a page");
             let base = sys::map_anonymous(PAGES * PAGE_SIZE).expect("memory");
             let page = |index: usize| base.wrapping_add(index * PAGE_SIZE);
             // SAFETY: pages of the mapping.
@@ -157,9 +149,9 @@ mod tests {
             for index in 0..PAGES {
                 let expected = if chosen.contains(&index) { 0 } else { 7 };
                 // SAFETY: pages of the mapping.
-                assert_eq!(unsafe { page(index).read() }, expected, "{batching:?} {index}");
+                assert_eq!(unsafe { page(index).read() }, expected, "{mapping:?} {index}");
             }
-            if batching == Batching::Probed && drops.own.is_some() {
+            if mapping == Mapping::Move && drops.own.is_some() {
                 assert!(drops.calls() < 5, "{} calls", drops.calls());
             }
             // SAFETY: mapped above.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! map           UFFDIO_COPY from the stage, read-only pages write-protected by the same call
-//! unmap_batch   departure.rs
+//! unmap_batch   take_out.rs
 //! unmap         the same for consecutive pages, up to the first that cannot be unmapped
 //! ```
 //! Mapping flushes no TLB. Unmapping flushes twice for a batch: one write protection for each block
@@ -10,13 +10,13 @@
 
 use crate::api::{Partial, Wake, Writes};
 use crate::area::Delivery;
-use crate::departure::Failure;
 use crate::residency::PAGES_MAX;
+use crate::take_out::Failure;
 use crate::uffd::Uffd;
 use highwater_os::huge;
 use highwater_os::sys::{self, Advice};
 use highwater_platform::{
-    AttachError, DEPARTURES_MAX, Departure, Mmu, Progress, Protection, Recency, Stop,
+    AttachError, Mmu, Progress, Protection, Recency, Stop, UNMAP_PAGES_MAX, UnmapPage,
 };
 use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn};
 
@@ -43,7 +43,7 @@ impl Mmu for Uffd {
 
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
         // A page that was moved cannot be left where it was.
-        let step = if self.pins_are_expected() { 1 } else { DEPARTURES_MAX };
+        let step = if self.pins_are_expected() { 1 } else { UNMAP_PAGES_MAX };
         let mut done = 0;
         for chunk in frames.chunks(step) {
             let progress = self.unmap_run(space, first.offset(done as u64), chunk);
@@ -55,7 +55,7 @@ impl Mmu for Uffd {
         Progress::all(done)
     }
 
-    fn unmap_batch(&self, pages: &mut [Departure]) {
+    fn unmap_batch(&self, pages: &mut [UnmapPage]) {
         self.take_out(pages, Failure::Skipped);
     }
 
@@ -68,7 +68,8 @@ impl Mmu for Uffd {
 
     fn copy(&self, space: SpaceId, vpn: Vpn, _: Pfn, to: Pfn) {
         let from = self.areas.address(space, vpn) as u64;
-        let read = self.read_program(from, self.stage.address(to));
+        let fixed = self.areas.protections().fix();
+        let read = self.read_program(from, self.stage.address(to), &fixed);
         assert!(read, "a mapped page can be read");
     }
 
@@ -154,14 +155,14 @@ impl Uffd {
 
     /// Unmaps up to 128 consecutive pages. Pages behind the first that cannot be unmapped stay.
     fn unmap_run(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
-        let page = |index: usize| Departure {
+        let page = |index: usize| UnmapPage {
             space,
             vpn: first.offset(index as u64),
             pfn: frames[index.min(frames.len() - 1)],
             mapped: Protection::ReadWrite,
             result: Ok(()),
         };
-        let mut pages: [Departure; DEPARTURES_MAX] = std::array::from_fn(page);
+        let mut pages: [UnmapPage; UNMAP_PAGES_MAX] = std::array::from_fn(page);
         let pages = &mut pages[..frames.len()];
         self.take_out(pages, Failure::Ends);
         let done = pages.iter().take_while(|page| page.result.is_ok()).count();
@@ -178,7 +179,7 @@ fn stop_of(error: i32) -> Stop {
     }
 }
 
-const _: () = assert!(DEPARTURES_MAX <= PAGES_MAX);
+const _: () = assert!(UNMAP_PAGES_MAX <= PAGES_MAX);
 
 #[cfg(test)]
 mod tests {
@@ -212,9 +213,9 @@ mod tests {
         Some(platform)
     }
 
-    fn departure(page: u64) -> Departure {
+    fn page_of(page: u64) -> UnmapPage {
         let (vpn, pfn) = (Vpn(page), Pfn(page as u32));
-        Departure { space: SPACE, vpn, pfn, mapped: Protection::ReadWrite, result: Ok(()) }
+        UnmapPage { space: SPACE, vpn, pfn, mapped: Protection::ReadWrite, result: Ok(()) }
     }
 
     fn word(platform: &Uffd, page: u64) -> u64 {
@@ -234,7 +235,7 @@ mod tests {
     fn a_scattered_batch_takes_two_calls_and_leaves_the_pages_between() {
         let Some(platform) = platform(Mapping::Move) else { return };
         let before = platform.calls();
-        let mut pages: Vec<Departure> = (0..128).map(|n| departure((n * 36 + 5) % 512)).collect();
+        let mut pages: Vec<UnmapPage> = (0..128).map(|n| page_of((n * 36 + 5) % 512)).collect();
         drop_unseen(&platform, pages[7].vpn.0);
         platform.unmap_batch(&mut pages);
         for (index, page) in pages.iter().enumerate() {
@@ -257,14 +258,14 @@ mod tests {
     #[test]
     fn pages_that_cannot_change_are_not_protected() {
         let Some(platform) = platform(Mapping::Move) else { return };
-        let mut pages = [3, 9].map(departure);
+        let mut pages = [3, 9].map(page_of);
         platform.unmap_batch(&mut pages);
         for page in pages {
             let mapped = platform.map(SPACE, page.vpn, &[page.pfn], Protection::ReadOnly);
             assert_eq!(mapped, Progress::all(1));
         }
         let before = platform.calls().protects;
-        let mut pages = pages.map(|page| Departure { mapped: Protection::ReadOnly, ..page });
+        let mut pages = pages.map(|page| UnmapPage { mapped: Protection::ReadOnly, ..page });
         platform.unmap_batch(&mut pages);
         assert_eq!(platform.calls().protects, before);
         pages.iter().for_each(|page| assert_eq!(platform.load(page.pfn, 0), 100 + page.vpn.0));
@@ -291,7 +292,7 @@ mod tests {
     fn a_program_that_may_pin_pages_has_them_moved() {
         let Some(platform) = platform(Mapping::Move) else { return };
         platform.expect_pins();
-        let mut pages: Vec<Departure> = (0..100).map(|n| departure(n + n / 10)).collect();
+        let mut pages: Vec<UnmapPage> = (0..100).map(|n| page_of(n + n / 10)).collect();
         platform.unmap_batch(&mut pages);
         for page in &pages {
             assert_eq!(page.result, Ok(()));
@@ -306,8 +307,7 @@ mod tests {
     fn memory_in_use_stays_within_the_budget() {
         let Some(platform) = platform(Mapping::Move) else { return };
         for round in 0..20 {
-            let mut pages: Vec<Departure> =
-                (0..128).map(|n| departure(n * 4 + round % 4)).collect();
+            let mut pages: Vec<UnmapPage> = (0..128).map(|n| page_of(n * 4 + round % 4)).collect();
             platform.unmap_batch(&mut pages);
             pages.iter().for_each(|page| assert_eq!(page.result, Ok(())));
             for page in &pages {

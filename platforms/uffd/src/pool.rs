@@ -178,7 +178,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drops::Batching;
+    use crate::api::Mapping;
 
     /// One CPU gives back what another took: no page is lost, and few keep memory for nothing.
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         const PAGES: u32 = 2048;
         let len = (Pool::size(PAGES, 2) as usize + 1) * PAGE_SIZE;
         let base = sys::map_anonymous(len).expect("memory");
-        let (pool, drops) = (Pool::new(base, PAGES, 2), Drops::new(Batching::Probed).unwrap());
+        let (pool, drops) = (Pool::new(base, PAGES, 2), Drops::new(Mapping::Move).unwrap());
         for round in 0..4 {
             let (here, there) = (CpuId(round % 2), CpuId((round + 1) % 2));
             let taken: Vec<u32> = (0..PAGES).map(|_| pool.take(here).expect("memory")).collect();

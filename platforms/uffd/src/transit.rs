@@ -15,7 +15,7 @@ use crate::protect::{Access, Fixed};
 use crate::residency::Residency;
 use crate::stage::Stage;
 use highwater_os::sys::{self, Advice};
-use highwater_platform::{DEPARTURES_MAX, Departure, Protection, Stop};
+use highwater_platform::{Protection, Stop, UNMAP_PAGES_MAX, UnmapPage};
 use highwater_units::{CpuId, PAGE_SIZE};
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) type Place = (u64, usize);
 
 /// Whether a page may change while it is copied.
-pub(crate) fn changes(page: &Departure) -> bool {
+pub(crate) fn changes(page: &UnmapPage) -> bool {
     page.result.is_ok() && page.mapped == Protection::ReadWrite
 }
 
@@ -41,7 +41,7 @@ unsafe impl Send for Transit {}
 unsafe impl Sync for Transit {}
 
 /// Bytes of the area.
-const LEN: usize = DEPARTURES_MAX * PAGE_SIZE;
+const LEN: usize = UNMAP_PAGES_MAX * PAGE_SIZE;
 
 /// Pages of a batch that were moved, by index.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +53,7 @@ impl Moved {
     }
 }
 
-const _: () = assert!(DEPARTURES_MAX <= 128, "a bit for each page of a batch");
+const _: () = assert!(UNMAP_PAGES_MAX <= 128, "a bit for each page of a batch");
 
 impl Transit {
     pub(crate) fn new(source: &Source) -> io::Result<Transit> {
@@ -84,7 +84,7 @@ impl Transit {
     /// Returns those that were moved. A page that is pinned gets the result Busy.
     pub(crate) fn take(
         &self,
-        pages: &mut [Departure],
+        pages: &mut [UnmapPage],
         places: &[Place],
         fixed: &Fixed<'_>,
         cpu: CpuId,
@@ -151,7 +151,7 @@ impl Transit {
 }
 
 /// The neighbours at the front of `places` that may change; none if the first may not.
-fn run_from<'a>(pages: &[Departure], places: &'a [Place]) -> &'a [Place] {
+fn run_from<'a>(pages: &[UnmapPage], places: &'a [Place]) -> &'a [Place] {
     let first = places[0].0;
     let follows = |(offset, (address, index)): &(usize, &Place)| {
         *address == first + (offset * PAGE_SIZE) as u64 && changes(&pages[*index])

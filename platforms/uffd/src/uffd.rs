@@ -2,7 +2,7 @@
 
 use crate::api::{Calls, Mapping, Source, Userfaultfd};
 use crate::area::{Areas, Placement};
-use crate::drops::{Batching, Drops};
+use crate::drops::Drops;
 use crate::residency::Residency;
 use crate::stage::Stage;
 use crate::transit::Transit;
@@ -19,7 +19,6 @@ pub struct Uffd {
     pub(crate) topology: Topology,
     pub(crate) idle: Option<IdleTimes>,
     pub(crate) locks: LockTable,
-    pub(crate) mapping: Mapping,
     pub(crate) stage: Stage,
     pub(crate) drops: Drops,
     pub(crate) residency: Residency,
@@ -47,7 +46,7 @@ impl Uffd {
     /// A platform with a budget of `memory`, swapping to `devices`.
     ///
     /// # Errors
-    /// As for [`Uffd::probe`], and no address space for the arena.
+    /// As for [`Uffd::probe`], and no address space for the stage.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
         Uffd::with_places(memory, devices, 0, mapping, Source::find())
     }
@@ -65,21 +64,16 @@ impl Uffd {
         source: Source,
     ) -> io::Result<Uffd> {
         let topology = Topology::of_host();
-        let batching = match mapping {
-            Mapping::Move => Batching::Probed,
-            Mapping::Copy => Batching::Never,
-        };
         let transit = (mapping == Mapping::Move).then(|| Transit::new(&source)).transpose()?;
         Ok(Uffd {
             locks: LockTable::new(topology.clone()),
             stage: Stage::new(memory.pages() as u32, topology.count())?,
-            drops: Drops::new(batching)?,
+            drops: Drops::new(mapping)?,
             residency: Residency::new(),
             transit,
             pins: AtomicBool::new(false),
             topology,
             idle: IdleTimes::open().ok(),
-            mapping,
             areas: Areas::new(mapping, source),
             devices: Devices::new(devices, places)?,
             own_memory: Uffd::own_memory(),
@@ -180,11 +174,6 @@ impl Uffd {
     /// Where this platform's userfaultfds come from.
     pub fn source(&self) -> &Source {
         self.areas.source()
-    }
-
-    /// How pages are mapped.
-    pub fn mapping(&self) -> Mapping {
-        self.mapping
     }
 
     /// From now on the program may pin pages for I/O: pages that a device writes to must not be

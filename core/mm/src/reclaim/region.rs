@@ -18,7 +18,7 @@ use crate::machine::{Machine, Node};
 use crate::run::orphan;
 use crate::space::{Entry, Page, Scattered, Space, block_of};
 use crate::stats::Counter;
-use highwater_platform::{DEPARTURES_MAX, Departure, Platform, Protection, Stop};
+use highwater_platform::{Platform, Protection, Stop, UNMAP_PAGES_MAX, UnmapPage};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, SpaceId, Vpn};
 
 /// Pages that make a batch worth its flush.
@@ -33,14 +33,14 @@ const PART_MAX: usize = 64;
 /// A batch: locked entries, and as many isolated pages.
 struct Batch<'a, P: Platform> {
     held: Scattered<'a, P>,
-    pages: [Departure; DEPARTURES_MAX],
+    pages: [UnmapPage; UNMAP_PAGES_MAX],
     most: usize,
 }
 
 /// Moves the oldest active pages of a kind, with their neighbours, to its inactive list, unmapped.
 pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
-    let most = (m.frames.len() / PART_MAX).clamp(1, DEPARTURES_MAX);
-    let mut batch = Batch { held: Scattered::none(), pages: [NONE; DEPARTURES_MAX], most };
+    let most = (m.frames.len() / PART_MAX).clamp(1, UNMAP_PAGES_MAX);
+    let mut batch = Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most };
     let (mut probed, mut rotated) = (FrameBatch::default(), FrameBatch::default());
     for _ in 0..BLOCKS_MAX {
         if batch.held.len() >= PAGES_MIN.min(most) {
@@ -61,7 +61,7 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
     unmap(m, node, kind, batch);
 }
 
-const NONE: Departure = Departure {
+const NONE: UnmapPage = UnmapPage {
     space: SpaceId(0),
     vpn: Vpn(0),
     pfn: Pfn(0),
@@ -69,7 +69,7 @@ const NONE: Departure = Departure {
     result: Ok(()),
 };
 
-/// What becomes of the oldest page.
+/// Where the oldest page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gathered {
     /// It is in the batch, with its neighbours.
@@ -133,7 +133,7 @@ impl<'a, P: Platform> Batch<'a, P> {
             unreachable!("only resident pages are mapped")
         };
         let mapped = if was.is_dirty() { Protection::ReadWrite } else { Protection::ReadOnly };
-        let page = Departure { space: space.id(), vpn, pfn, mapped, result: Ok(()) };
+        let page = UnmapPage { space: space.id(), vpn, pfn, mapped, result: Ok(()) };
         self.pages[self.held.len() - 1] = page;
         Some(pfn)
     }
@@ -144,7 +144,7 @@ impl<'a, P: Platform> Batch<'a, P> {
         let mut index = first;
         while index < self.held.len() {
             let pfn = self.pages[index].pfn;
-            let own = holds(node, pfn);
+            let own = node.zone.range().contains(pfn);
             if own && !hold.as_ref().is_some_and(|hold| hold.covers(pfn)) {
                 drop(hold.take());
                 hold = node.lru.hold_shard(pfn, Mode::Sync);
@@ -159,12 +159,6 @@ impl<'a, P: Platform> Batch<'a, P> {
             }
         }
     }
-}
-
-/// Whether a frame lies on a node.
-fn holds<P: Platform>(node: &Node<P>, pfn: Pfn) -> bool {
-    let range = node.zone.range();
-    (range.first.0..range.first.0 + range.frames).contains(&pfn.0)
 }
 
 /// Unmaps the pages of a batch, and puts them on the lists.

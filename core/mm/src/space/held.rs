@@ -7,7 +7,7 @@
 use super::entry::{Entry, LOCKED, PIN, PINS, Page, WAITERS};
 use super::page_table::Space;
 use crate::frame::Owner;
-use highwater_platform::{Atomic, DEPARTURES_MAX, Platform};
+use highwater_platform::{Atomic, Platform, UNMAP_PAGES_MAX};
 use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 
@@ -206,17 +206,17 @@ struct Locked<'a, P: Platform> {
     was: Entry,
 }
 
-/// Locked entries of pages anywhere, up to [`DEPARTURES_MAX`]. Dropping it unlocks them as they
+/// Locked entries of pages anywhere, up to [`UNMAP_PAGES_MAX`]. Dropping it unlocks them as they
 /// were.
 pub struct Scattered<'a, P: Platform> {
-    pages: [Option<Locked<'a, P>>; DEPARTURES_MAX],
+    pages: [Option<Locked<'a, P>>; UNMAP_PAGES_MAX],
     len: usize,
 }
 
 impl<'a, P: Platform> Scattered<'a, P> {
     /// No entries.
     pub fn none() -> Scattered<'a, P> {
-        Scattered { pages: [const { None }; DEPARTURES_MAX], len: 0 }
+        Scattered { pages: [const { None }; UNMAP_PAGES_MAX], len: 0 }
     }
 
     /// Entries held.

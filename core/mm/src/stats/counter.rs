@@ -165,7 +165,7 @@ counters! {
     ElsewhereExecutable "elsewhere_executable_bytes" peak "Elsewhere: anonymous and executable."
     ElsewhereOther "elsewhere_other_bytes" peak "Elsewhere: all other anonymous memory."
     HighWaterBytes "vm_hwm_bytes" peak "Peak resident set (VmHWM) of one process."
-    ArenaBytes "arena_bytes" peak "Memory of the arena that was ever populated, in one process."
+    ArenaBytes "arena_bytes" peak "Memory of the frames that was in use at once, in one process."
     RamDeviceBytes "ram_device_bytes" peak "Memory of RAM swap devices, in one process."
     ZramPages "zram_pages" sum "Most pages held compressed, by each process."
     ZramSameFilled "zram_same_filled" sum "Pages of zram_pages that repeated one word."

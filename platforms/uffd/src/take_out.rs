@@ -21,15 +21,15 @@ use crate::protect::{Access, Fixed};
 use crate::transit::{Place, changes};
 use crate::uffd::Uffd;
 use highwater_os::sys;
-use highwater_platform::{DEPARTURES_MAX, Departure, Stop};
-use highwater_units::{LARGE_PAGES, PAGE_SIZE};
+use highwater_platform::{Stop, UNMAP_PAGES_MAX, UnmapPage};
+use highwater_units::{CpuId, LARGE_PAGES, PAGE_SIZE};
 use rustix::io::pread;
 use std::slice;
 
-/// What a page that cannot be taken out means to those after it.
+/// Whether the pages after one that cannot be taken out are taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// They are taken out.
+    /// They are.
     Skipped,
     /// They stay in the program.
     Ends,
@@ -37,8 +37,8 @@ pub(crate) enum Failure {
 
 impl Uffd {
     /// Takes pages out of the program, to the stage; sets the result of each.
-    pub(crate) fn take_out(&self, pages: &mut [Departure], failure: Failure) {
-        let mut places = [(0, 0); DEPARTURES_MAX];
+    pub(crate) fn take_out(&self, pages: &mut [UnmapPage], failure: Failure) {
+        let mut places = [(0, 0); UNMAP_PAGES_MAX];
         let places = &mut places[..pages.len()];
         for (index, (place, page)) in places.iter_mut().zip(pages.iter()).enumerate() {
             *place = (self.areas.address(page.space, page.vpn) as u64, index);
@@ -61,7 +61,7 @@ impl Uffd {
                 saved.map(|(address, _)| std::ptr::with_exposed_provenance_mut(*address as usize)),
             );
         }
-        let left = |page: &&Departure| matches!(page.result, Ok(()) | Err(Stop::Vanished));
+        let left = |page: &&UnmapPage| matches!(page.result, Ok(()) | Err(Stop::Vanished));
         self.stage.count_dropped(pages.iter().filter(left).count());
         let cpu = self.topology.current();
         for page in pages.iter().filter(|page| page.result.is_err()) {
@@ -70,7 +70,7 @@ impl Uffd {
     }
 
     /// Copies pages of one block to the stage. They cannot change afterwards.
-    fn save(&self, pages: &mut [Departure], places: &[Place], fixed: &Fixed<'_>) {
+    fn save(&self, pages: &mut [UnmapPage], places: &[Place], fixed: &Fixed<'_>) {
         let (first, last) = (places[0].0, places[places.len() - 1].0);
         let end = last + PAGE_SIZE as u64;
         let present = self.residency.of(first, (end - first) as usize / PAGE_SIZE);
@@ -94,7 +94,7 @@ impl Uffd {
 
     /// Write-protects the pages of a block that may change. A thread that stores to one from here
     /// on waits for its entry, and then finds it missing.
-    fn hold_still(&self, pages: &mut [Departure], places: &[Place]) {
+    fn hold_still(&self, pages: &mut [UnmapPage], places: &[Place]) {
         let mut changing = places.iter().filter(|(_, index)| changes(&pages[*index]));
         let Some((first, index)) = changing.next() else { return };
         let last = changing.next_back().map_or(*first, |(address, _)| *address);
@@ -115,37 +115,43 @@ impl Uffd {
     /// Copies pages that cannot change to the stage.
     fn copy_all(
         &self,
-        pages: &mut [Departure],
+        pages: &mut [UnmapPage],
         places: &[Place],
         fixed: &Fixed<'_>,
         wanted: impl Fn(usize) -> bool,
     ) {
+        let cpu = self.topology.current();
         for (address, index) in places.iter().filter(|(_, index)| wanted(*index)) {
             let page = &mut pages[*index];
             if page.result.is_ok() {
-                page.result = self.save_page(page, *address, fixed.at(*address));
+                page.result = self.save_page(page, *address, fixed, cpu);
             }
         }
     }
 
     /// Copies one page to the stage.
-    fn save_page(&self, page: &Departure, address: u64, access: Access) -> Result<(), Stop> {
-        let cpu = self.topology.current();
+    fn save_page(
+        &self,
+        page: &UnmapPage,
+        address: u64,
+        fixed: &Fixed<'_>,
+        cpu: CpuId,
+    ) -> Result<(), Stop> {
         self.stage.populate(cpu, page.pfn).map_err(|_| Stop::Busy)?;
         let to = self.stage.address(page.pfn);
-        if access != Access::None {
+        if fixed.at(address) != Access::None {
             let from: *const u8 = std::ptr::with_exposed_provenance(address as usize);
             // SAFETY: a readable page of the program that cannot change, to a page of the stage.
             unsafe { to.copy_from_nonoverlapping(from, PAGE_SIZE) };
             return Ok(());
         }
-        if self.read_program(address, to) { Ok(()) } else { Err(Stop::Busy) }
+        if self.read_program(address, to, fixed) { Ok(()) } else { Err(Stop::Busy) }
     }
 
     /// Reads a page of the program into `to`: through /proc/self/mem, which ignores the protection
     /// of the range, and returns an error where a load would raise a signal. If the system denies
     /// that file, by process_vm_readv, which respects the protection.
-    pub(crate) fn read_program(&self, from: u64, to: *mut u8) -> bool {
+    pub(crate) fn read_program(&self, from: u64, to: *mut u8, fixed: &Fixed<'_>) -> bool {
         let got = match &self.own_memory {
             Some(memory) => {
                 // SAFETY: a frame the caller holds, a page long; any bytes are a value.
@@ -154,12 +160,11 @@ impl Uffd {
             }
             None => read_own(from, to),
         };
-        got == PAGE_SIZE || self.read_closed(from, to)
+        got == PAGE_SIZE || self.read_closed(from, to, fixed)
     }
 
     /// Reads a page of an inaccessible range by making it readable for a moment.
-    fn read_closed(&self, from: u64, to: *mut u8) -> bool {
-        let fixed = self.areas.protections().fix();
+    fn read_closed(&self, from: u64, to: *mut u8, fixed: &Fixed<'_>) -> bool {
         if self.own_memory.is_some() || fixed.at(from) != Access::None {
             return false;
         }
