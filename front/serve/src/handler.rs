@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// Reads and serves until another thread takes reading over, or there are too many readers.
+    /// Reads and serves until another thread takes reading over, or the server stops.
     fn read_and_serve(self: Arc<Shared>, messages: &mut [Message], meter: &mut CpuMeter) {
         loop {
             let uffd = self.manager.platform().uffd(self.stop_page.0);

@@ -5,9 +5,9 @@
 //!                        iretq: rip, cs, flags, rsp, ss at once --> interrupted code
 //! ```
 //! sigreturn(2) enters and leaves the kernel, which reads the whole frame and checks it: a fifth of
-//! the time of an empty handler. What it restores and this does not is the signal mask and the
-//! alternate stack, so [`resume`] is for handlers that changed neither, and it leaves to
-//! sigreturn(2) every frame that is not an ordinary one:
+//! the time of an empty handler. [`resume`] does not restore the signal mask and the alternate
+//! stack, so it is for handlers that changed neither. Frames of these kinds are left to
+//! sigreturn(2):
 //!
 //! - Shadow stacks are on: a return to the interrupted code has to take the kernel's token off.
 //! - The frame has no XSAVE area, or its code and stack segments are not those of 64-bit programs.
@@ -60,8 +60,8 @@ pub(crate) unsafe fn resume(context: *const libc::c_void) {
     // SAFETY: by contract of this function, a live ucontext.
     let Some(frame) = (unsafe { ordinary(&*context.cast::<libc::ucontext_t>()) }) else { return };
     // SAFETY: the kernel wrote the frame on this signal's delivery; mask and alternate stack are as
-    // they were, by contract. What is pushed here lies below the frame, and the frame below the red
-    // zone of the interrupted code, so nothing of the program's is written.
+    // they were, by contract. The pushes write below the frame, which lies below the red zone of
+    // the interrupted code.
     unsafe { leave(frame) }
 }
 

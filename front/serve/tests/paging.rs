@@ -32,9 +32,8 @@ fn check(mapping: Mapping, delivery: Delivery, threads: usize) {
     paged.finish();
 }
 
-/// What the way in and out costs, however the machine is loaded: of 2 threads that read four times
-/// the budget at random, a fault flushes other CPUs' TLBs less than 0.1 times and makes less than
-/// 1.2 system calls for pages.
+/// Two threads read four times the budget at random. A fault flushes other CPUs' TLBs less than 0.1
+/// times and makes less than 1.2 system calls for pages, however loaded the machine is.
 #[test]
 fn a_fault_flushes_rarely() {
     let paged = Paged::new(setup(8192, 32768, Mapping::Move, Delivery::InThread), memory_of(256));

@@ -83,7 +83,7 @@ pub struct Measured {
     pub run: Duration,
     /// CPU time: of workers, handlers, kswapd, and on this machine the kernel.
     pub cpu: CpuUse,
-    /// What the kernel counted.
+    /// Counts of the kernel.
     pub kernel: KernelCounts,
     /// System calls for pages, where there are some.
     pub calls: Option<u64>,

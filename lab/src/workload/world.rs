@@ -58,7 +58,7 @@ pub trait World: Sync {
     /// CPU time so far.
     fn cpu_use(&self) -> CpuUse;
 
-    /// What the kernel has counted so far; nothing where there is none, as on a virtual machine.
+    /// Counts of the kernel so far; none on a simulated machine, which has no kernel.
     fn kernel_counts(&self) -> KernelCounts {
         KernelCounts::default()
     }

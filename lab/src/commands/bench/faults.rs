@@ -25,7 +25,7 @@ use highwater_units::Bytes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What only says where the time goes is run with few threads, to keep all below 12 minutes.
+/// Most threads of the subjects zram and os, so that all cases take less than 12 minutes.
 const FEW_THREADS: u32 = 2;
 /// The kernel's OOM killer ends some runs in a cgroup although swap is free (Linux 6.18: one in six
 /// on a busy machine of 2 CPUs). So often a run is tried.
@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 5;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Faults {
-    /// What serves the faults
+    /// Server of the faults
     #[arg(
         long,
         value_enum,

@@ -7,7 +7,7 @@ use highwater_lab::workload::figures::Figures;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What serves the faults.
+/// A server of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Subject {
@@ -32,7 +32,7 @@ pub(super) struct Matrix {
     pub(super) warm_up_seconds: u64,
     pub(super) rounds: u32,
     pub(super) seed: u64,
-    /// What the subjects ran under, a line each.
+    /// The conditions of the subjects' runs, a line each.
     pub(super) conditions: Vec<String>,
     pub(super) cases: Vec<Case>,
 }

@@ -9,14 +9,14 @@ use std::fmt::Write;
 /// A rate that changes by more than this from one half of a run to the other is marked.
 const STEADY: f64 = 0.1;
 
-/// What the columns are.
+/// The meaning of the columns.
 const MEANING: &str = "
 
 rate: accesses/s of all threads; ratio: to the kernel's; miss: major faults / accesses; fault:
 threads x time / major faults; and per major fault: CPU time of the process, TLB interrupts (of the
 whole machine), system calls for pages (userfaultfd, madvise), context switches of the process";
 
-/// What other programs publish about this.
+/// Figures that others have published.
 const PUBLISHED: &str = "\
 published: nothing to put beside. The repository of fltrace (eden-farmem/fltrace), which pages by
 userfaultfd too, gives no rates or times of faults; the authors' paper, \"Eden: Developer-Friendly
