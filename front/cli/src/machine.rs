@@ -95,7 +95,7 @@ fn kernel() -> Item {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     match Version::current() {
         Ok(version) if version < Version::new(6, 8, 0) => {
-            Item::warn("kernel", release, "Linux 6.8 or later moves pages without a copy")
+            Item::warn("kernel", release, "Linux 6.8 or later shows which pages direct I/O uses")
         }
         _ => Item::ok("kernel", release),
     }
@@ -148,11 +148,11 @@ fn page_move(granted: Userfaultfd, mapping: Mapping) -> Item {
     const NAME: &str = "page move";
     const CHANGE: &str = "use Linux 6.8 or later";
     match (granted.can_move(), mapping) {
-        (true, _) => Item::ok(NAME, "UFFDIO_MOVE: pages are mapped without a copy"),
+        (true, _) => Item::ok(NAME, "UFFDIO_MOVE: pages that direct I/O uses stay in memory"),
         (false, Mapping::Move) => Item::fail(NAME, "no UFFDIO_MOVE in this kernel", CHANGE),
         (false, _) => {
             // A limit that is not visible there cannot be checked: the user must know it.
-            let copied = "no UFFDIO_MOVE: pages are copied; no direct I/O into paged buffers";
+            let copied = "no UFFDIO_MOVE: no direct I/O into paged buffers";
             Item::warn(NAME, copied, CHANGE)
         }
     }
