@@ -109,6 +109,15 @@ enum Origin {
     StopPage,
 }
 
+/// Whether a thread is to read on after it has served its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It is.
+    Reads,
+    /// Others read instead, until it becomes a reader again.
+    HandedOver,
+}
+
 /// The threads of a server.
 struct Readers {
     /// Threads that read messages now.
@@ -222,16 +231,12 @@ impl Shared {
         loop {
             let uffd = self.manager.platform().uffd(self.stop_page.0);
             let Ok(read) = uffd.read(messages) else { break };
-            let (mut reading, mut stopped) = (true, false);
+            let (mut turn, mut stopped) = (Turn::Reads, false);
             for message in &messages[..read] {
-                if reading && self.may_wait(message) {
-                    Shared::hand_over(&self);
-                    reading = false;
-                }
-                stopped |= self.serve(message) == Origin::StopPage;
+                stopped |= self.serve(message, &mut turn) == Origin::StopPage;
             }
             meter.tick(&self.manager);
-            if !reading {
+            if turn == Turn::HandedOver {
                 return;
             }
             if stopped {
@@ -254,24 +259,23 @@ impl Shared {
         goes_on
     }
 
-    /// Lets another thread read in this one's place, and starts it if none waits.
-    fn hand_over(shared: &Arc<Shared>) {
-        let mut readers = shared.readers();
+    /// Lets other threads read in this one's place. If this was the last reader, a thread that
+    /// waits is woken, or one is started.
+    fn hand_over(self: &Arc<Shared>) {
+        let mut readers = self.readers();
         readers.reading -= 1;
-        // If the system refuses a thread, faults are served one after the other.
-        let _ = Shared::add_readers(shared, &mut readers);
-        shared.changed.notify_one();
+        if readers.reading > 0 {
+            return;
+        }
+        match readers.waiting {
+            // If the system refuses a thread, faults are served one after the other.
+            0 => drop(Shared::add_readers(self, &mut readers)),
+            _ => self.changed.notify_one(),
+        }
     }
 
-    /// Whether serving a message may wait for a device.
-    fn may_wait(&self, message: &Message) -> bool {
-        let Event::Fault { address, .. } = message.event() else { return false };
-        let part = self.manager.platform().locate(address);
-        let part = part.and_then(|(space, vpn)| self.owner.find(space, vpn));
-        part.is_some_and(|part| self.manager.may_wait(part.space, part.vpn))
-    }
-
-    fn serve(&self, message: &Message) -> Origin {
+    /// Serves a message. A reader that may have to wait for a device hands its turn over before.
+    fn serve(self: &Arc<Shared>, message: &Message, turn: &mut Turn) -> Origin {
         let Event::Fault { address, write } = message.event() else { return Origin::Program };
         let Some((space, vpn)) = self.manager.platform().locate(address) else {
             return Origin::Program;
@@ -284,6 +288,10 @@ impl Shared {
         }
         let mut failed = None;
         let found = self.owner.keep(space, vpn, &mut |part| {
+            if *turn == Turn::Reads && self.manager.may_wait(part.space, part.vpn) {
+                self.hand_over();
+                *turn = Turn::HandedOver;
+            }
             failed = self.fault(part, access, address).map(|error| (part, error));
         });
         match (found, failed) {
