@@ -112,7 +112,14 @@ def parse():
     parser.add_argument("--beside", help="another build, in columns of its own")
     parser.add_argument("--seconds", type=int, default=150, help="time limit of each run")
     parser.add_argument("--json", action="store_true", help="all figures, as JSON")
-    return parser.parse_args(), target
+    options = parser.parse_args()
+    for name in ["ours", "beside"]:
+        binary = getattr(options, name)
+        if binary and not os.access(binary, os.X_OK):
+            parser.error(f"--{name}: {binary} is no program: build it, or name another")
+        # The programs run in a directory of their own.
+        setattr(options, name, binary and os.path.abspath(binary))
+    return options, target
 
 
 def main():
