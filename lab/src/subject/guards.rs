@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn pmbench_keeps_its_contents_at_a_quarter_of_the_set() {
         for (threads, pattern) in [(1, Pattern::Sequential), (4, Pattern::Uniform)] {
-            let guards = Guards::start(&Setup {
+            let mut guards = Guards::start(&Setup {
                 memory: Bytes(4 << 20),
                 set: Bytes(16 << 20),
                 swap: vec![Area::new(Spec::Ram { size: Bytes(24 << 20) })],
@@ -331,6 +331,7 @@ mod tests {
             );
             let locks = outcome.measured.locks.expect("a manager can be asked");
             assert!(locks.class(lock_class::ZONE).acquisitions > 0, "frames came from nowhere");
+            guards.manager.stop_kswapd();
             guards.manager.verify(&[]);
         }
     }
