@@ -1,4 +1,4 @@
-//! Which pages of this process are there.
+//! Which pages of this process are there, and writable.
 //!
 //! A page may have vanished: the program dropped it by a call that the manager did not see. A page
 //! that the host has swapped out is there: /proc/self/pagemap tells, mincore does not. mincore is
@@ -12,14 +12,25 @@ use std::os::fd::OwnedFd;
 /// Most pages of a question: a block of 2 MiB.
 pub(crate) const PAGES_MAX: usize = 512;
 
+/// By userfaultfd.
+const WRITE_PROTECTED: u64 = 1 << 57;
 const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
 /// The pages of this process.
 pub(crate) struct Residency(Option<OwnedFd>);
 
-/// Pages that are there, by number from the first that was asked for.
-pub(crate) type Present = [bool; PAGES_MAX];
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Residence {
+    /// It is there.
+    pub(crate) is_there: bool,
+    /// It is there, and a store to it does not fault; false where that cannot be seen.
+    pub(crate) is_writable: bool,
+}
+
+/// Pages by number from the first that was asked for.
+pub(crate) type Residences = [Residence; PAGES_MAX];
 
 impl Residency {
     /// Opens /proc/self/pagemap, if the system permits it.
@@ -28,33 +39,34 @@ impl Residency {
     }
 
     /// Which of `pages` pages from an address on are there; also while the kernel migrates them.
-    pub(crate) fn of(&self, address: u64, pages: usize) -> Present {
+    pub(crate) fn of(&self, address: u64, pages: usize) -> Residences {
         self.by_pagemap(address, pages).unwrap_or_else(|| by_mincore(address, pages))
     }
 
     /// Whether the page at an address is there.
     pub(crate) fn has(&self, address: u64) -> bool {
-        self.of(address, 1)[0]
+        self.of(address, 1)[0].is_there
     }
 
-    fn by_pagemap(&self, address: u64, pages: usize) -> Option<Present> {
+    fn by_pagemap(&self, address: u64, pages: usize) -> Option<Residences> {
         let mut words = [0u8; 8 * PAGES_MAX];
         let words = &mut words[..8 * pages];
         let offset = address / PAGE_SIZE as u64 * 8;
         let got = pread(self.0.as_ref()?, &mut *words, offset).ok()?;
-        let mut present = [false; PAGES_MAX];
-        for (present, word) in present.iter_mut().zip(words[..got].chunks_exact(8)) {
+        let mut found = [Residence::default(); PAGES_MAX];
+        for (found, word) in found.iter_mut().zip(words[..got].chunks_exact(8)) {
             let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
-            *present = word & (PRESENT | SWAPPED) != 0;
+            let is_there = word & (PRESENT | SWAPPED) != 0;
+            *found = Residence { is_there, is_writable: is_there && word & WRITE_PROTECTED == 0 };
         }
-        (got == words.len()).then_some(present)
+        (got == words.len()).then_some(found)
     }
 }
 
-fn by_mincore(address: u64, pages: usize) -> Present {
+fn by_mincore(address: u64, pages: usize) -> Residences {
     let mut there = [0u8; PAGES_MAX];
     // SAFETY: mincore writes one byte for each page.
     let asked =
         unsafe { libc::syscall(libc::SYS_mincore, address, pages * PAGE_SIZE, there.as_mut_ptr()) };
-    there.map(|there| asked == 0 && there & 1 == 1)
+    there.map(|there| Residence { is_there: asked == 0 && there & 1 == 1, is_writable: false })
 }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! of each block of 2 MiB   which pages are there (residency.rs)
-//!                          pages that may change: one write protection around them
+//!                          pages that may change: one write protection around them, or a few
 //!                          copied to the stage
 //! of the batch             dropped with one call (drops.rs)
 //! ```
 //! The protection covers pages between those of the batch, too: a store to one of them faults, and
-//! the manager allows it again ([`highwater_platform::Mmu::allow_write`]).
+//! the manager allows it again ([`highwater_platform::Mmu::allow_write`]). Where many of them are
+//! writable, the protection leaves a gap.
 //!
 //! A copy would lose what a device writes to a page that is pinned for I/O. A program that may pin
 //! pages ([`Uffd::expect_pins`]) has pages that may change moved out instead: UFFDIO_MOVE returns
@@ -18,6 +19,7 @@
 
 use crate::api::{Wake, Writes};
 use crate::protect::{Access, Fixed};
+use crate::residency::Residences;
 use crate::transit::{Place, changes};
 use crate::uffd::Uffd;
 use highwater_os::sys;
@@ -34,6 +36,10 @@ pub(crate) enum Failure {
     /// They stay in the program.
     Ends,
 }
+
+/// Writable pages that are protected together with those around them. Each that is stored to soon
+/// costs a fault and a flush; to leave all of them out costs one flush.
+const BETWEEN_MAX: usize = 8;
 
 impl Uffd {
     /// Takes pages out of the program, to the stage; sets the result of each.
@@ -73,11 +79,11 @@ impl Uffd {
     fn save(&self, pages: &mut [UnmapPage], places: &[Place], fixed: &Fixed<'_>) {
         let (first, last) = (places[0].0, places[places.len() - 1].0);
         let end = last + PAGE_SIZE as u64;
-        let present = self.residency.of(first, (end - first) as usize / PAGE_SIZE);
+        let found = self.residency.of(first, (end - first) as usize / PAGE_SIZE);
         for (address, index) in places {
-            let there = present[(address - first) as usize / PAGE_SIZE];
+            let found = found[(address - first) as usize / PAGE_SIZE];
             pages[*index].result = match fixed.at(*address) {
-                _ if !there => Err(Stop::Vanished),
+                _ if !found.is_there => Err(Stop::Vanished),
                 Access::WriteExecute => Err(Stop::Busy),
                 Access::None | Access::Read | Access::Write => Ok(()),
             };
@@ -88,26 +94,42 @@ impl Uffd {
             self.copy_all(pages, places, fixed, |index| !moved.contains(index));
             return;
         }
-        self.hold_still(pages, places);
+        self.hold_still(pages, places, &found);
         self.copy_all(pages, places, fixed, |_| true);
     }
 
     /// Write-protects the pages of a block that may change. A thread that stores to one from here
-    /// on waits for its entry, and then finds it missing.
-    fn hold_still(&self, pages: &mut [UnmapPage], places: &[Place]) {
-        let mut changing = places.iter().filter(|(_, index)| changes(&pages[*index]));
-        let Some((first, index)) = changing.next() else { return };
-        let last = changing.next_back().map_or(*first, |(address, _)| *address);
-        let uffd = self.areas.uffd(pages[*index].space);
+    /// on waits for its entry, and then finds it missing. `found` is for the pages from the first
+    /// place on.
+    fn hold_still(&self, pages: &mut [UnmapPage], places: &[Place], found: &Residences) {
+        let page_at = |place: &Place| (place.0 - places[0].0) as usize / PAGE_SIZE;
+        let mut changing = [(0, 0); UNMAP_PAGES_MAX];
+        let mut count = 0;
+        for place in places.iter().filter(|place| changes(&pages[place.1])) {
+            changing[count] = *place;
+            count += 1;
+        }
+        let near = |a: &Place, b: &Place| {
+            let between = &found[page_at(a) + 1..page_at(b)];
+            between.iter().filter(|page| page.is_writable).count() <= BETWEEN_MAX
+        };
+        for stretch in changing[..count].chunk_by(near) {
+            self.protect_stretch(pages, stretch);
+        }
+    }
+
+    /// Write-protects the pages of a stretch, and those between them.
+    fn protect_stretch(&self, pages: &mut [UnmapPage], stretch: &[Place]) {
+        let ((first, index), (last, _)) = (stretch[0], stretch[stretch.len() - 1]);
+        let uffd = self.areas.uffd(pages[index].space);
         let protect = |address, len| uffd.protect(address, len, Writes::Reported, Wake::Later);
-        if protect(*first, (last - first) as usize + PAGE_SIZE).is_ok() {
+        if protect(first, (last - first) as usize + PAGE_SIZE).is_ok() {
             return;
         }
         // The program has mapped something else between them.
-        for (address, index) in places {
-            let page = &mut pages[*index];
-            if changes(page) && protect(*address, PAGE_SIZE).is_err() {
-                page.result = Err(Stop::Vanished);
+        for (address, index) in stretch {
+            if protect(*address, PAGE_SIZE).is_err() {
+                pages[*index].result = Err(Stop::Vanished);
             }
         }
     }
