@@ -52,7 +52,8 @@ use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Access, Backing, Claim, Entry, Held, Page, Space};
 use crate::stats::Counter;
-use access::window_max;
+use crate::swap::Trust;
+use access::{Window, window_max};
 use highwater_platform::{Platform, Recency, Ticket};
 use highwater_units::{Order, Slot, Vpn};
 
@@ -126,8 +127,8 @@ fn serve<P: Platform>(
 ) -> Result<Served, FaultError> {
     let outcome = decide(held.entries()[0], held.space().order(), held.space().backing());
     let window = match outcome {
-        Outcome::Folio => 1,
-        _ => stream_window(m, &held, fault),
+        Outcome::Folio => Window::ALONE,
+        _ => stream_window(m, &held, fault, outcome),
     };
     m.count(Counter::PgFault, 1);
     match outcome {
@@ -155,14 +156,28 @@ fn decide(entry: Entry, order: Order, backing: Backing) -> Outcome {
 }
 
 /// Pages that the fault may bring along: more than one if it continues a sequential stream.
-fn stream_window<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, fault: Fault) -> usize {
-    let stream = m.swap.streams.window(held.space().id(), fault.vpn);
+fn stream_window<P: Platform>(
+    m: &Machine<P>,
+    held: &Held<'_, P>,
+    fault: Fault,
+    outcome: Outcome,
+) -> Window {
+    let (space, streams) = (held.space().id(), &m.swap.streams);
+    let stream = streams.window(space, fault.vpn);
     if m.platform.recency() == Recency::Unmapping {
         // Uses of mapped pages cannot be seen here; the stream's continuation can.
         m.count(Counter::SwapRaHit, stream.read_ahead as u64);
     }
-    stream.pages.min(m.config.window_max).min(fault.room()).min(window_max(m))
+    let pages = match (stream.pages, outcome) {
+        (2, Outcome::Swapped(_)) if streams.trust(space, fault.vpn) == Trust::Full => BEGIN_PAGES,
+        (pages, _) => pages,
+    };
+    let most = m.config.window_max.min(fault.room(stream.direction)).min(window_max(m));
+    Window { pages: pages.min(most), direction: stream.direction }
 }
+
+/// Pages that the second fault of a stream reads where streams nearly always go on.
+const BEGIN_PAGES: usize = 8;
 
 impl From<OutOfMemory> for FaultError {
     fn from(_: OutOfMemory) -> FaultError {

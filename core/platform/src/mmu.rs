@@ -152,10 +152,10 @@ pub trait Mmu {
     /// same time; accesses go on, and no contents change.
     fn coalesce(&self, space: SpaceId, first: Vpn, head: Pfn);
 
-    /// Allows writes to a page that was mapped [`Protection::ReadOnly`] or that
-    /// [`Mmu::unmap_batch`] made read-only while it unmapped the pages around it, and wakes the
-    /// threads that wait to write to it. Does nothing if the page is not mapped any more.
-    fn allow_write(&self, space: SpaceId, vpn: Vpn);
+    /// Allows writes to consecutive pages that were mapped [`Protection::ReadOnly`] or that
+    /// [`Mmu::unmap_batch`] made read-only while it unmapped the pages around them, and wakes the
+    /// threads that wait to write to them. Does nothing to a page that is not mapped any more.
+    fn allow_write(&self, space: SpaceId, first: Vpn, pages: usize);
 
     /// Whether a page is mapped. Slow; the manager calls it only when the program faults on a page
     /// that is mapped by its entry. The caller may hold no entry, so the answer is a hint.

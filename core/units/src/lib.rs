@@ -13,7 +13,7 @@ mod prng;
 mod run;
 
 pub use lists::IndexLists;
-pub use page::{LARGE_PAGES, Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Vpn};
+pub use page::{Direction, LARGE_PAGES, Order, PAGE_SHIFT, PAGE_SIZE, Pfn, Vpn};
 pub use prng::Prng;
 pub use run::{
     BATCH_PAGES_MAX, FrameArray, FrameBatch, FrameList, IoFrames, RUN_PAGES_MAX, adjacent,

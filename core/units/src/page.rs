@@ -33,6 +33,23 @@ impl Vpn {
     pub fn offset(self, pages: u64) -> Vpn {
         Vpn(self.0 + pages)
     }
+
+    /// The page beside this one; `None` before page 0.
+    pub fn beside(self, direction: Direction) -> Option<Vpn> {
+        match direction {
+            Direction::Up => self.0.checked_add(1).map(Vpn),
+            Direction::Down => self.0.checked_sub(1).map(Vpn),
+        }
+    }
+}
+
+/// The way a sequence of pages goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To higher addresses.
+    Up,
+    /// To lower addresses.
+    Down,
 }
 
 /// log2 of the number of frames in a block, 0 to [`Order::MAX`].

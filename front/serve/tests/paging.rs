@@ -63,6 +63,54 @@ fn a_fault_flushes_rarely() {
     paged.finish();
 }
 
+/// What a partition of a quicksort does: two scans towards each other that read pages and then
+/// store to them. Windows are read, and made writable, in both directions.
+#[test]
+fn scans_in_both_directions_are_served_in_windows() {
+    let paged = Paged::new(setup(1024, 4096, Mapping::Move, Delivery::InThread), memory());
+    (0..paged.pages).for_each(|page| paged.store(page, 3, page));
+    let faults = || paged.manager.statistics().get(Counter::PgFault);
+    let before = faults();
+    let exchange = |page: u64| {
+        assert_eq!(paged.load(page, 3), page);
+        paged.store(page, 4, page + 1);
+    };
+    for page in 0..paged.pages / 2 {
+        exchange(page);
+        exchange(paged.pages - 1 - page);
+    }
+    let faults = faults() - before;
+    assert!(faults * 5 <= paged.pages, "{faults} faults for {} pages", paged.pages);
+    (0..paged.pages).for_each(|page| assert_eq!(paged.load(page, 4), page + 1));
+    paged.finish();
+}
+
+/// A page of a program that reads it and then stores to it, again and again.
+#[test]
+fn a_page_that_was_stored_to_is_read_in_for_a_store() {
+    let paged = Paged::new(setup(2048, 16384, Mapping::Move, Delivery::InThread), memory_of(128));
+    (0..paged.pages).for_each(|page| paged.store(page, 3, page));
+    // Far apart, so that there is hardly a stream.
+    let pages: Vec<u64> = (0..paged.pages).map(|index| index * 6151 % paged.pages).collect();
+    let mut minor = [0; 4];
+    for minor in &mut minor {
+        let count = || {
+            let now = paged.manager.statistics();
+            now.get(Counter::PgFault) - now.get(Counter::PgMajFault)
+        };
+        let before = count();
+        for page in &pages {
+            assert_eq!(paged.load(*page, 3), *page);
+            paged.store(*page, 4, page + 1);
+        }
+        *minor = count() - before;
+    }
+    assert!(minor[0] * 5 >= paged.pages * 4, "{minor:?}: the first stores fault");
+    assert!(minor[1..].iter().all(|minor| minor * 5 <= paged.pages), "{minor:?}");
+    (0..paged.pages).for_each(|page| assert_eq!(paged.load(page, 4), page + 1));
+    paged.finish();
+}
+
 #[test]
 fn moved_by_handlers() {
     check(Mapping::Move, Delivery::Handler, 1);

@@ -35,7 +35,7 @@ impl Mmu for Os {
         self.memory.coalesce(head);
     }
 
-    fn allow_write(&self, _: SpaceId, _: Vpn) {}
+    fn allow_write(&self, _: SpaceId, _: Vpn, _: usize) {}
 
     fn holds(&self, _: SpaceId, _: Vpn) -> bool {
         true

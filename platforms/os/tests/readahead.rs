@@ -64,6 +64,19 @@ fn with(readahead: Readahead) -> Config {
 }
 
 #[test]
+fn a_stream_to_lower_addresses_is_read_in_windows() {
+    let _watchdog = Watchdog::new("descending", Duration::from_secs(60));
+    let manager = manager(Medium::SolidState, with(Readahead::Virtual), &Arc::default());
+    let all: Vec<u64> = (0..PAGES).collect();
+    write(&manager, &all);
+    let descending: Vec<u64> = (0..PAGES).rev().collect();
+    let [major, ahead, hits, wasted] = read(&manager, &descending);
+    assert!(major * 15 <= PAGES && ahead > PAGES / 2, "{major} major, {ahead} ahead");
+    assert!(hits * 100 >= ahead * 98 && wasted * 100 <= ahead, "{hits}, {wasted} of {ahead}");
+    manager.verify(&[]);
+}
+
+#[test]
 fn a_stream_uses_what_is_read_ahead() {
     let _watchdog = Watchdog::new("stream", Duration::from_secs(60));
     let all: Vec<u64> = (0..PAGES).collect();

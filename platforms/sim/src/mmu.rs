@@ -254,16 +254,17 @@ impl Mmu for Sim {
         // The simulator charges nothing for translations.
     }
 
-    fn allow_write(&self, space: SpaceId, vpn: Vpn) {
+    fn allow_write(&self, space: SpaceId, first: Vpn, pages: usize) {
         let engine = self.engine();
         engine.sync();
         self.spaces().with(|spaces| {
-            let page = spaces.page(space, vpn);
-            if let Some((_, protection)) = page {
-                *protection = Protection::ReadWrite;
+            for vpn in (first.0..first.0 + pages as u64).map(Vpn) {
+                if let Some((_, protection)) = spaces.page(space, vpn) {
+                    *protection = Protection::ReadWrite;
+                }
             }
         });
-        engine.charge(engine.machine.costs.map_page);
+        engine.charge(engine.machine.costs.map_page * pages as u64);
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {

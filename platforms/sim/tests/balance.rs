@@ -114,8 +114,8 @@ fn refaults_shift_reclaim_to_the_idle_kind() {
             (0..2).for_each(|_| world.pass(idle, 0..1000));
             let [file, anon] = world.grows([Counter::PgFileIn, Counter::PswpIn], || {
                 for index in 0..40 * 1601 {
-                    // Every third page, so that no stream is detected; twice, to reference it.
-                    (0..2).for_each(|_| world.look(used, index * 3 % 1601));
+                    // Too far apart for a stream to be detected; twice, to reference the page.
+                    (0..2).for_each(|_| world.look(used, index * 101 % 1601));
                 }
             });
             file + anon

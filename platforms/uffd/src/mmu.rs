@@ -82,11 +82,12 @@ impl Mmu for Uffd {
         }
     }
 
-    fn allow_write(&self, space: SpaceId, vpn: Vpn) {
-        let address = self.areas.address(space, vpn) as u64;
+    fn allow_write(&self, space: SpaceId, first: Vpn, pages: usize) {
+        let address = self.areas.address(space, first) as u64;
         let uffd = self.areas.uffd(space);
-        // Fails only if the program unmapped the range itself: then there is nothing to do.
-        let _ = uffd.protect(address, PAGE_SIZE, Writes::Allowed, Wake::Now);
+        // Fails only if the program unmapped some of the pages itself. A store to one that is left
+        // faults again, and is allowed alone.
+        let _ = uffd.protect(address, pages * PAGE_SIZE, Writes::Allowed, Wake::Now);
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
@@ -253,6 +254,19 @@ mod tests {
         if platform.drops.are_batched() {
             assert_eq!(calls.drops - before.drops, 1);
         }
+    }
+
+    /// Writable pages between two groups stay writable: a store to them must not fault.
+    #[test]
+    fn groups_far_apart_are_protected_apart() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        let before = platform.calls();
+        let mut pages: Vec<UnmapPage> = (0..20).chain(400..420).map(page_of).collect();
+        platform.unmap_batch(&mut pages);
+        pages.iter().for_each(|page| assert_eq!(page.result, Ok(())));
+        assert_eq!(platform.calls().protects - before.protects, 2);
+        let between = platform.residency.of(platform.address(SPACE, Vpn(20)) as u64, 380);
+        assert!(between[..380].iter().all(|page| page.is_writable));
     }
 
     #[test]

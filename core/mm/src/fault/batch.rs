@@ -1,17 +1,16 @@
 //! Submission and completion of a readahead batch. On completion its pages become resident and
 //! their entries are released.
 
-use super::map::adopt;
+use super::map::{adopt, list_of_ahead};
 use super::read::keep_or_free_slots;
 use super::refault::{list_file, note_anon};
-use crate::lru::{Kind, List};
+use crate::lru::Kind;
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::phase;
 use crate::space::{Access, Backing, Entry, Held};
 use crate::stats::Counter;
-use crate::swap::Source;
 use highwater_platform::{Platform, Protection, Recency};
-use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX};
+use highwater_units::{Direction, FrameList, Pfn, RUN_PAGES_MAX};
 
 /// Submits the reads of a batch.
 pub(super) fn submit<P: Platform>(m: &Machine<P>, batch: &mut ReadBatch<P>) {
@@ -40,7 +39,7 @@ fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
             m.count(Counter::SwapRa, good as u64);
             let protection = keep_or_free_slots(m, &slots[..good], &frames, Access::Read);
             adopt(m, &held, &frames);
-            m.add_to_lru(&frames, List::ActiveAnon);
+            m.add_to_lru(&frames, list_of_ahead(m, &held));
             note_anon(m, &frames);
             protection
         }
@@ -72,7 +71,7 @@ fn leave_unmapped<P: Platform>(
     frames: &FrameList,
     protection: Protection,
 ) {
-    m.swap.streams.expect(held.space().id(), held.first(), RUN_PAGES_MAX, Source::Memory);
+    m.swap.streams.expect(held.space().id(), held.first(), Direction::Up, RUN_PAGES_MAX, 0);
     held.release(|index, _| entry_of(frames[index], protection).ahead());
 }
 
@@ -84,7 +83,7 @@ fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, prote
         let entry = entry_of(frames[index], protection);
         match (index < progress.done, recency, kind) {
             (true, Recency::AccessedBit, _) => entry.mapped().ahead(),
-            (true, Recency::Unmapping, Kind::Anon) => entry.mapped().accessed(),
+            (true, Recency::Unmapping, Kind::Anon) => entry.mapped().ahead(),
             (true, Recency::Unmapping, Kind::File) => entry.mapped(),
             (false, ..) => entry.ahead(),
         }

@@ -52,9 +52,7 @@ fn remap<P: Platform>(m: &Machine<P>, held: Held<'_, P>, head: Pfn, access: Acce
         folio::forget_slots(m, &folio);
     }
     if was.is_mapped() {
-        let first = space.mapping(held.first());
-        let each = (0..folio.len() as u64).map(|index| first.offset(index));
-        each.for_each(|mapping| m.platform.allow_write(space.id(), mapping));
+        m.platform.allow_write(space.id(), space.mapping(held.first()), folio.len());
     } else {
         m.count(Counter::PgRefault, folio.len() as u64);
         folio::map(m, space, held.owner(0), &folio, protection(writable));

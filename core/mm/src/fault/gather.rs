@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::space::{Backing, Held, Page, Pinned};
 use crate::swap::{Ahead, ReadaheadRequest};
 use highwater_platform::{Latency, Platform};
-use highwater_units::{RUN_PAGES_MAX, Slot};
+use highwater_units::{Direction, RUN_PAGES_MAX, Slot};
 
 /// Holds the first pages of a request, up to 16; `None` if the first page is locked, in memory, or
 /// on a device that is memory itself.
@@ -39,7 +39,7 @@ pub(super) fn hold<'a, P: Platform>(
         Ahead::Off | Ahead::Slot => 1,
     };
     while held.len() < most
-        && let Some(next) = extend_swapped(m, &mut held, slot.device)
+        && let Some(next) = extend_swapped(m, &mut held, Direction::Up, slot.device)
     {
         slots[held.len() - 1] = next;
     }

@@ -10,9 +10,8 @@ use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Backing, Entry, HeldBlock, Page, Pinned, Space, block_of};
 use crate::stats::Counter;
-use crate::swap::Source;
 use highwater_platform::{Io, Platform};
-use highwater_units::{LARGE_PAGES, Order, Pfn, Slot, Vpn};
+use highwater_units::{Direction, LARGE_PAGES, Order, Pfn, Slot, Vpn};
 
 /// Blocks that a budget must have for large pages.
 const BLOCKS_MIN: usize = 4;
@@ -140,7 +139,7 @@ fn map<P: Platform>(
     let (owner, frames) = (block.owner(0), block_frames(head));
     let mapped = map_all(m, &block, &frames);
     let next = owner.vpn.offset(LARGE_PAGES as u64);
-    m.swap.streams.expect(owner.space, next, 1, Source::Memory);
+    m.swap.streams.expect(owner.space, next, Direction::Up, 1, 0);
     release(m, block, |index, _| {
         let entry = Entry::resident(frames[index]).dirty().large();
         if index < mapped { entry.mapped().accessed() } else { entry }

@@ -12,7 +12,7 @@ use crate::lru::{Kind, List};
 use crate::machine::Machine;
 use crate::space::{Entry, Held};
 use crate::stats::Counter;
-use crate::swap::Source;
+use crate::swap::Trust;
 use highwater_platform::{Platform, Protection, Recency, Stop};
 use highwater_units::FrameList;
 
@@ -26,11 +26,28 @@ pub(super) fn install<P: Platform>(
 ) -> Served {
     adopt(m, &held, frames);
     // On the LRU before the entries are released: a thread that then drops a page finds its frame.
-    m.add_to_lru(frames, List::ActiveAnon);
-    if served == Served::Major {
-        note_anon(m, frames);
+    match served {
+        Served::Major => {
+            let (wanted, list) = (held.origin(), list_of_ahead(m, &held));
+            m.add_to_lru(&frames[wanted..=wanted], List::ActiveAnon);
+            m.add_to_lru(&frames[..wanted], list);
+            m.add_to_lru(&frames[wanted + 1..], list);
+            note_anon(m, frames);
+        }
+        Served::Minor | Served::Again => m.add_to_lru(frames, List::ActiveAnon),
     }
     map(m, held, frames, protection, served)
+}
+
+/// The list of anonymous pages that are read along with the one that faulted. Where a use of a
+/// mapped page cannot be seen and streams often end early, many of them are never used: they must
+/// not displace pages that are, and go to the inactive list.
+pub(super) fn list_of_ahead<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) -> List {
+    let trusted = || m.swap.streams.trust(held.space().id(), held.first()) == Trust::Full;
+    match m.platform.recency() {
+        Recency::Unmapping if !trusted() => List::InactiveAnon,
+        Recency::Unmapping | Recency::AccessedBit => List::ActiveAnon,
+    }
 }
 
 /// Sets the owners of frames: the held pages.
@@ -41,7 +58,7 @@ pub(super) fn adopt<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &Fr
 }
 
 /// Maps the frames of held pages. A page that cannot be mapped now stays in memory, and its next
-/// access faults again. Returns `served`, or [`Served::Again`] if the first page is not mapped.
+/// access faults again. Returns `served`, or [`Served::Again`] if the wanted page is not mapped.
 pub(super) fn map<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
@@ -68,13 +85,16 @@ pub(super) fn map_first<P: Platform>(
         m.count(Counter::MapRefused, 1);
     }
     let kind = held.space().backing().kind();
-    let source = match (served, kind) {
-        (Served::Major, Kind::Anon) => Source::Device,
-        _ => Source::Memory,
+    let ahead = match (served, kind) {
+        (Served::Major, Kind::Anon) => count - 1,
+        _ => 0,
     };
-    m.swap.streams.expect(space, first.offset(count as u64), count, source);
+    let brought = first..first.offset(count as u64);
+    let is_mapped = |vpn| held.space().is_mapped(vpn);
+    m.swap.streams.advance(space, held.wanted(), brought, ahead, is_mapped);
     // With accessed bits the first use of each page is seen, and the mark tells a readahead hit.
-    let marks = m.platform.recency() == Recency::AccessedBit;
+    let marks = m.platform.recency() == Recency::AccessedBit || kind == Kind::Anon;
+    let wanted = held.origin();
     held.release(|index, was| {
         let entry = match protection {
             Protection::ReadWrite if index < count => Entry::resident(frames[index]).dirty(),
@@ -83,14 +103,15 @@ pub(super) fn map_first<P: Platform>(
         // One page of a large page stays part of it.
         let entry = if was.is_large_resident() { entry.large() } else { entry };
         let entry = if was.is_referenced() { entry.referenced() } else { entry };
+        let entry = entry.with_writes_of(was);
         let entry = match (index < progress.done, kind) {
             (true, Kind::Anon) => entry.mapped().accessed(),
             // A file's page is accessed when its reader uses it, not when it is read ahead.
             (true, Kind::File) => entry.mapped(),
             (false, _) => entry,
         };
-        let unused = index > 0 && marks && (served == Served::Major || was.is_ahead());
+        let unused = index != wanted && marks && (served == Served::Major || was.is_ahead());
         if unused || index >= count { entry.ahead() } else { entry }
     });
-    if progress.done == 0 { Served::Again } else { served }
+    if progress.done <= wanted { Served::Again } else { served }
 }

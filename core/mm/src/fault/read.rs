@@ -4,7 +4,7 @@
 //! ```text
 //! extend_swapped, within_end   which held pages to read
 //! read_run -- read             one transfer for each stretch of adjacent slots, all in flight
-//! keep_or_free_slots           afterwards
+//! slots_of, keep_or_free_slots afterwards
 //! ```
 
 use crate::error::FaultError;
@@ -12,12 +12,14 @@ use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Access, Held, Page, Pinned};
 use highwater_platform::{Io, IoError, Platform, Protection};
-use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot};
+use highwater_units::{Direction, FrameList, Pfn, RUN_PAGES_MAX, Slot};
+use std::ops::Range;
 
 /// Holds the next page too, if it is swapped to the device and not in the swap cache.
 pub(super) fn extend_swapped<P: Platform>(
     m: &Machine<P>,
     held: &mut Held<'_, P>,
+    direction: Direction,
     device: u8,
 ) -> Option<Slot> {
     let on_device = |page| match page {
@@ -25,17 +27,32 @@ pub(super) fn extend_swapped<P: Platform>(
         _ => None,
     };
     let len = held.len();
-    if !held.extend(Pinned::Refuse, |entry| on_device(entry.page()).is_some()) {
+    if !held.extend_to(direction, Pinned::Refuse, |entry| on_device(entry.page()).is_some()) {
         return None;
     }
-    let slot = on_device(held.entries()[len].page()).expect("just seen");
+    let (new, others) = match direction {
+        Direction::Up => (len, 0..len),
+        Direction::Down => (0, 1..len + 1),
+    };
+    let slot = on_device(held.entries()[new].page()).expect("just seen");
     // Checked while the entry is held: before that, the page could be read and swapped out again,
     // to the same slot.
     if m.swap.is_cached(slot) {
-        held.truncate(len);
+        held.keep(others);
         return None;
     }
     Some(slot)
+}
+
+/// The slots of held pages that are swapped.
+pub(super) fn slots_of<P: Platform>(held: &Held<'_, P>) -> [Slot; RUN_PAGES_MAX] {
+    let mut slots = [Slot { device: 0, index: 0 }; RUN_PAGES_MAX];
+    for (slot, entry) in slots.iter_mut().zip(held.entries()) {
+        if let Page::Swapped(of_page) = entry.page() {
+            *slot = of_page;
+        }
+    }
+    slots
 }
 
 /// Releases held pages that lie beyond the end of their file.
@@ -52,36 +69,39 @@ pub(super) fn within_end<P: Platform>(held: &mut Held<'_, P>) -> Result<(), Faul
     }
 }
 
-/// Reads the slots of held pages into frames: the first page, and as many after it as have frames
-/// and can be read. Keeps and returns only these.
+/// Reads the slots of held pages into frames: the wanted page, and the pages next to it that can be
+/// read. Keeps and returns only these.
 pub(super) fn read_run<P: Platform>(
     m: &Machine<P>,
     held: &mut Held<'_, P>,
-    slots: &[Slot; RUN_PAGES_MAX],
-    mut frames: FrameList,
+    slots: &[Slot],
+    frames: FrameList,
 ) -> Result<FrameList, FaultError> {
-    loop {
-        held.truncate(frames.len());
-        let results = read(m, &slots[..frames.len()], &frames);
-        match results[0] {
-            Err(error) if frames.len() == 1 => {
-                m.free(&frames);
-                return Err(FaultError::Read(error));
-            }
-            // The unreadable page may be a neighbour: retry with this page alone.
-            Err(_) => {
-                m.free(&frames[1..]);
-                frames.truncate(1);
-            }
-            Ok(()) => {
-                let good = results[..frames.len()].iter().take_while(|r| r.is_ok()).count();
-                m.free(&frames[good..]);
-                frames.truncate(good);
-                held.truncate(good);
-                return Ok(frames);
-            }
+    let (results, wanted) = (read(m, slots, &frames), held.origin());
+    let read_pages = match results[wanted] {
+        Ok(()) => stretch_around(wanted, frames.len(), |index| results[index].is_ok()),
+        Err(error) if frames.len() == 1 => {
+            m.free(&frames);
+            return Err(FaultError::Read(error));
         }
+        Err(_) => wanted..wanted + 1,
+    };
+    m.free(&frames[..read_pages.start]);
+    m.free(&frames[read_pages.end..]);
+    held.keep(read_pages.clone());
+    let frames: FrameList = frames[read_pages].iter().copied().collect();
+    match results[wanted] {
+        Ok(()) => Ok(frames),
+        // The unreadable page may be a neighbour: retry with this page alone.
+        Err(_) => read_run(m, held, &slots[wanted..=wanted], frames),
     }
+}
+
+/// The indices around `wanted` for which `good` is true without a gap.
+fn stretch_around(wanted: usize, len: usize, good: impl Fn(usize) -> bool) -> Range<usize> {
+    let before = (0..wanted).rev().take_while(|index| good(*index)).count();
+    let after = (wanted + 1..len).take_while(|index| good(*index)).count();
+    wanted - before..wanted + after + 1
 }
 
 /// The result for each page.

@@ -1,17 +1,16 @@
 //! Faults on pages that are in memory: unmapped ones, stores to clean ones, and vanished ones.
 
-use super::access::{Fault, Served};
+use super::access::{Fault, Served, Window};
 use super::file_readahead;
 use super::map::map;
 use super::request;
 use crate::large::split;
 use crate::lru::Kind;
 use crate::machine::Machine;
-use crate::space::{Access, Backing, Entry, Held, Page, Pinned, Space};
+use crate::space::{Access, Backing, Entry, Held, Page, Space};
 use crate::stats::Counter;
-use crate::swap::Source;
 use highwater_platform::{Platform, Protection, Recency, Stop};
-use highwater_units::{FrameList, Order, RUN_PAGES_MAX, Vpn};
+use highwater_units::{Direction, FrameList, Order, RUN_PAGES_MAX, Vpn};
 
 /// Maps a page that was unmapped to see whether it is used, or was read ahead, and like pages after
 /// it.
@@ -19,7 +18,7 @@ pub(super) fn remap<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
     fault: Fault,
-    window: usize,
+    window: Window,
 ) -> Served {
     let window = first_use(m, &held, fault, window);
     let dirty = held.entries()[0].is_dirty();
@@ -27,7 +26,7 @@ pub(super) fn remap<P: Platform>(
         let unmapped = matches!(entry.page(), Page::Resident(_)) && !entry.is_mapped();
         unmapped && entry.is_dirty() == dirty
     };
-    while held.len() < window && held.extend(Pinned::Refuse, alike) {}
+    window.hold(&mut held, alike);
     let frame = |entry: &Entry| match entry.page() {
         Page::Resident(pfn) => pfn,
         Page::Absent | Page::Swapped(_) => unreachable!("only resident pages were held"),
@@ -50,14 +49,14 @@ fn first_use<P: Platform>(
     m: &Machine<P>,
     held: &Held<'_, P>,
     fault: Fault,
-    window: usize,
-) -> usize {
+    window: Window,
+) -> Window {
     match held.space().backing() {
         _ if !held.entries()[0].is_ahead() => window,
         Backing::Anonymous => {
             m.count(Counter::SwapRaHit, 1);
             m.swap.slot_windows.hit(m.cpu());
-            if window == RUN_PAGES_MAX {
+            if window.pages == RUN_PAGES_MAX && window.direction == Direction::Up {
                 request::continue_from_marker(m, held.space().id(), fault);
             }
             window
@@ -65,39 +64,43 @@ fn first_use<P: Platform>(
         Backing::File { device } => {
             file_readahead::at_marker(m, held.space(), fault, device);
             // All pages that were left unmapped with it, so that none is taken for a marker.
-            RUN_PAGES_MAX.min(fault.room())
+            let pages = RUN_PAGES_MAX.min(fault.room(Direction::Up));
+            Window { pages, direction: Direction::Up }
         }
     }
 }
 
 /// Makes a clean page writable: it will differ from its slot or its place in the file. A sequential
-/// writer of a file also gets the pages after it, which were mapped for reading.
+/// writer also gets the pages after it, which were mapped for reading.
 pub(super) fn allow_write<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
-    window: usize,
+    window: Window,
 ) -> Served {
     let clean = |entry: Entry| {
         let there = matches!(entry.page(), Page::Resident(_)) && entry.is_mapped();
         there && !entry.is_dirty()
     };
-    let window = match held.space().backing().kind() {
-        Kind::Anon => 1,
-        Kind::File => window,
+    let window = match (held.space().backing().kind(), m.platform.recency()) {
+        // Here the first write costs little, and a page that stays clean needs no write.
+        (Kind::Anon, Recency::AccessedBit) => Window::ALONE,
+        (Kind::Anon, Recency::Unmapping) | (Kind::File, _) => window,
     };
-    while held.len() < window && held.extend(Pinned::Refuse, clean) {}
-    let space = held.space().id();
-    for (index, entry) in held.entries().iter().enumerate() {
+    window.hold(&mut held, clean);
+    for entry in held.entries() {
         if let Page::Resident(pfn) = entry.page() {
             m.forget_slot(pfn);
         }
-        m.platform.allow_write(space, held.first().offset(index as u64));
     }
-    if held.space().backing().kind() == Kind::File {
-        let next = held.first().offset(held.len() as u64);
-        m.swap.streams.expect(space, next, held.len(), Source::Memory);
-    }
-    held.release(|_, was| was.dirty());
+    let (space, first, pages) = (held.space().id(), held.first(), held.len());
+    m.platform.allow_write(space, first, pages);
+    let allowed = first..first.offset(pages as u64);
+    m.swap.streams.advance(space, held.wanted(), allowed, 0, |_| false);
+    let wanted = held.origin();
+    held.release(|index, was| {
+        let was = was.dirty().written();
+        if index == wanted { was.used() } else { was }
+    });
     Served::Minor
 }
 
@@ -111,7 +114,7 @@ pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, v
     let held = space.hold(vpn);
     let entry = held.entries()[0];
     if entry.is_mapped() && entry.is_dirty() {
-        m.platform.allow_write(space.id(), vpn);
+        m.platform.allow_write(space.id(), vpn, 1);
     }
 }
 

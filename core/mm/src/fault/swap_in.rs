@@ -1,24 +1,24 @@
 //! A fault on a swapped page: reads it, and pages beside it.
 //!
 //! ```text
-//! fetch -- Virtual  the pages after it that are on its device, while a stream continues
+//! fetch -- Virtual  the pages next to it that are on its device, while a stream continues
 //!       |- Slot     the slots around it (around.rs)
 //!       \- Off      the page alone
 //! ```
 //! The entries of all pages are held during the read.
 
-use super::access::{Fault, Served};
+use super::access::{Fault, Served, Window};
 use super::map::install;
-use super::read::{extend_swapped, keep_or_free_slots, read_run};
+use super::read::{extend_swapped, keep_or_free_slots, read_run, slots_of};
 use super::{around, request};
 use crate::alloc;
 use crate::error::FaultError;
 use crate::machine::Machine;
-use crate::space::Held;
+use crate::space::{Access, Held};
 use crate::stats::Counter;
 use crate::swap::Ahead;
-use highwater_platform::Platform;
-use highwater_units::{RUN_PAGES_MAX, Slot};
+use highwater_platform::{Latency, Platform, Recency};
+use highwater_units::{Direction, RUN_PAGES_MAX, Slot};
 
 /// Reads and maps a swapped page.
 pub(super) fn fetch<P: Platform>(
@@ -26,28 +26,53 @@ pub(super) fn fetch<P: Platform>(
     mut held: Held<'_, P>,
     slot: Slot,
     fault: Fault,
-    window: usize,
+    window: Window,
 ) -> Result<Served, FaultError> {
     let access = fault.access;
     let window = match m.swap.ahead(slot) {
         Ahead::Slot => return around::fetch(m, held, slot, access),
-        Ahead::Off => 1,
+        Ahead::Off => Window::ALONE,
         Ahead::Virtual => window,
     };
-    let mut slots = [slot; RUN_PAGES_MAX];
-    while held.len() < window
-        && let Some(next) = extend_swapped(m, &mut held, slot.device)
-    {
-        slots[held.len() - 1] = next;
-    }
+    let extend =
+        |held: &mut Held<'_, P>| extend_swapped(m, held, window.direction, slot.device).is_some();
+    while held.len() < window.pages && extend(&mut held) {}
     let frames = alloc::frames(m, held.len())?;
-    let frames = read_run(m, &mut held, &slots, frames)?;
+    held.keep_nearest(frames.len());
+    let slots = slots_of(&held);
+    let frames = read_run(m, &mut held, &slots[..frames.len()], frames)?;
     m.count(Counter::PgMajFault, 1);
     m.count(Counter::SwapRa, frames.len() as u64 - 1);
-    if frames.len() == RUN_PAGES_MAX {
+    if frames.len() == RUN_PAGES_MAX && window.direction == Direction::Up {
         let end = held.first().offset(RUN_PAGES_MAX as u64);
         request::continue_stream(m, held.space().id(), fault, end);
     }
+    let slots = slots_of(&held);
+    let access = access_to_expect(m, &mut held, slot, access);
     let protection = keep_or_free_slots(m, &slots[..frames.len()], &frames, access);
     Ok(install(m, held, &frames, protection, Served::Major))
+}
+
+/// The access for which a page is mapped: a store, if the page was stored to before when it was
+/// read in. Its slot is then freed at once, and the store does not fault. Should there be no store,
+/// the page is written to a device in vain: not worth it where that takes long.
+fn access_to_expect<P: Platform>(
+    m: &Machine<P>,
+    held: &mut Held<'_, P>,
+    slot: Slot,
+    access: Access,
+) -> Access {
+    let alone = held.len() == 1 && m.swap.latency(slot) == Latency::Synchronous;
+    if m.platform.recency() == Recency::AccessedBit {
+        return access;
+    }
+    let wanted = held.origin();
+    let entry = held.entries()[wanted];
+    let (access, entry) = match (access, entry.taken_for_written()) {
+        (Access::Write, _) => (Access::Write, entry.written()),
+        (Access::Read, Some(less)) if alone => (Access::Write, less),
+        (Access::Read, _) => (Access::Read, entry),
+    };
+    held.change(wanted, entry);
+    access
 }

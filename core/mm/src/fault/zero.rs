@@ -4,7 +4,7 @@
 //! never be used must not displace pages that are. It takes frames above the high watermark only,
 //! neither reclaims nor wakes kswapd, and skips pages that are not absent or that are locked.
 
-use super::access::Served;
+use super::access::{Served, Window};
 use super::map::{adopt, install};
 use crate::alloc;
 use crate::error::FaultError;
@@ -17,15 +17,15 @@ use crate::zone::Level;
 use highwater_platform::{Platform, Protection};
 use highwater_units::{FrameList, Order, RUN_PAGES_MAX, Vpn};
 
-/// Maps zeroed frames for an absent page, and for absent pages after it up to `window`.
+/// Maps zeroed frames for an absent page, and for absent pages of its window.
 pub(super) fn serve<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
-    window: usize,
+    window: Window,
 ) -> Result<Served, FaultError> {
-    while held.len() < window && held.extend(Pinned::Refuse, is_absent) {}
+    window.hold(&mut held, is_absent);
     let frames = alloc::frames(m, held.len())?;
-    held.truncate(frames.len());
+    held.keep_nearest(frames.len());
     zero(m, &frames);
     Ok(install(m, held, &frames, Protection::ReadWrite, Served::Minor))
 }

@@ -21,6 +21,7 @@ use super::folio;
 use super::in_place::{InPlace, sort_file, write_in_place};
 use super::large;
 use super::reclaimer::Reclaimer;
+use super::region;
 use super::transfers::Transfers;
 use crate::frame::Writeback;
 use crate::lru::Kind;
@@ -86,6 +87,7 @@ pub(super) fn evict<P: Platform>(
         Reclaimer::Direct => m.free(&to.freed),
     }
     put_back(m, node, kind, to);
+    region::probe_ahead(m, node, &to.ahead);
     let freed = freed + of_folios.freed + to.freed.len() as u32;
     Evicted { freed, written: written + of_folios.written, in_flight }
 }
@@ -146,7 +148,10 @@ fn sort_run<'a, P: Platform>(
         };
         fates[index] = decide(backing.kind(), *entry, has_copy, recency);
     }
-    let unmapped = run.unmap(m, |index, _| fates[index] != Fate::Activate);
+    let unmapped = run.unmap(m, |index, _| match (fates[index], backing) {
+        (Fate::Activate, _) | (Fate::Probe, Backing::Anonymous) => false,
+        (Fate::Probe | Fate::Drop | Fate::Write, _) => true,
+    });
     match backing {
         Backing::Anonymous => swap_out(m, run, &fates, &unmapped, sorted),
         Backing::File { device } => {
@@ -176,15 +181,15 @@ fn swap_out<P: Platform>(
                 run.disown(m, index);
                 (&mut to.kept, Entry::ABSENT)
             }
-            (Fate::Probe, Unmapped::Done, _) => (&mut to.probed, was.unmapped().referenced()),
+            (Fate::Probe, Unmapped::Done, _) => (&mut to.ahead, was),
             (Fate::Drop, Unmapped::Done, _) => {
                 m.count(Counter::PgDropClean, 1);
                 let slot = m.frames.take_slot(*pfn).expect("only pages with a slot are dropped");
-                (&mut to.freed, Entry::swapped(slot))
+                (&mut to.freed, Entry::swapped(slot).with_writes_of(was))
             }
             (Fate::Write, Unmapped::Done, None) => (&mut to.kept, was.unmapped()),
             (Fate::Write, Unmapped::Done, Some(slot)) => {
-                entries[index] = Entry::swapped(slot);
+                entries[index] = Entry::swapped(slot).with_writes_of(was);
                 continue;
             }
         };

@@ -25,7 +25,7 @@ pub(super) fn decide(kind: Kind, entry: Entry, has_copy: bool, recency: Recency)
     let (used, probed) = match (recency, kind) {
         (Recency::AccessedBit, Kind::Anon) => (entry.is_accessed(), true),
         (Recency::AccessedBit, Kind::File) => (entry.is_referenced(), true),
-        (Recency::Unmapping, Kind::Anon) => (entry.is_mapped(), true),
+        (Recency::Unmapping, Kind::Anon) => (entry.is_mapped(), !entry.is_ahead()),
         (Recency::Unmapping, Kind::File) => (entry.is_mapped(), entry.is_referenced()),
     };
     match (used, probed, has_copy && !entry.is_dirty()) {

@@ -24,6 +24,10 @@ use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, Spac
 /// Pages that make a batch worth its flush.
 const PAGES_MIN: usize = 64;
 
+/// Pages that were read ahead for which a batch of their own is worth its flush. Fewer wait for
+/// their block on the active list.
+const AHEAD_MIN: usize = PAGES_MIN / 4;
+
 /// Blocks that a batch takes pages from at most.
 const BLOCKS_MAX: usize = 16;
 
@@ -103,7 +107,7 @@ fn gather<'a, P: Platform>(
     if !entry.is_mapped() && !entry.is_locked() {
         return Gathered::Probed;
     }
-    match batch.lock(space, owner.vpn) {
+    match batch.lock(space, owner.vpn, |_| true) {
         Some(pfn) if pfn == oldest => {}
         Some(_) => {
             batch.held.unlock(batch.held.len() - 1);
@@ -111,24 +115,52 @@ fn gather<'a, P: Platform>(
         }
         None => return Gathered::Refused,
     }
-    let first = batch.held.len();
-    let block = block_of(owner.vpn);
-    let end = Vpn((block.0 + LARGE_PAGES as u64).min(space.pages()));
-    let after = owner.vpn.0 + 1..end.0;
-    for vpn in after.chain(block.0..owner.vpn.0).map(Vpn) {
-        if batch.held.len() == batch.most {
-            break;
-        }
-        batch.lock(space, vpn);
-    }
-    batch.isolate(m, node, kind, first);
+    batch.add_neighbours(m, node, List::active(kind), (space, owner.vpn), |_| true);
     Gathered::Batched
 }
 
+/// Unmaps isolated inactive pages that were read ahead and are mapped, with such neighbours of
+/// theirs, and sends them once more round the inactive list of anonymous pages.
+pub(super) fn probe_ahead<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[Pfn]) {
+    let most = (m.frames.len() / PART_MAX).clamp(BATCH_PAGES_MAX, UNMAP_PAGES_MAX);
+    let mut batch = Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most };
+    let mut busy = FrameBatch::default();
+    for pfn in pages {
+        let owner = m.frames.owner(*pfn);
+        let ours = |entry: Entry| entry.is_ahead() && entry.page() == Page::Resident(*pfn);
+        match owner.and_then(|owner| batch.lock(m.space(owner.space), owner.vpn, ours)) {
+            Some(_) => {}
+            None => busy.push(*pfn),
+        }
+    }
+    for index in 0..batch.held.len() {
+        let UnmapPage { space, vpn, .. } = batch.pages[index];
+        batch.add_neighbours(m, node, List::InactiveAnon, (m.space(space), vpn), Entry::is_ahead);
+    }
+    m.free(&node.lru.putback(&m.frames, &busy, List::InactiveAnon));
+    if batch.held.len() < AHEAD_MIN {
+        return batch.give_up(m, node);
+    }
+    unmap(m, node, Kind::Anon, batch);
+}
+
 impl<'a, P: Platform> Batch<'a, P> {
+    /// Puts all pages on the active list, as they are.
+    fn give_up(self, m: &Machine<P>, node: &Node<P>) {
+        for page in &self.pages[..self.held.len()] {
+            m.free(&node.lru.putback(&m.frames, &[page.pfn], List::ActiveAnon));
+        }
+    }
+
     /// Adds a mapped page whose entry can be locked; returns its frame.
-    fn lock(&mut self, space: &'a Space<P>, vpn: Vpn) -> Option<Pfn> {
-        let was = self.held.lock(space, vpn, |entry| entry.is_mapped() && !entry.is_large())?;
+    fn lock(
+        &mut self,
+        space: &'a Space<P>,
+        vpn: Vpn,
+        wanted: impl Fn(Entry) -> bool,
+    ) -> Option<Pfn> {
+        let small = |entry: Entry| entry.is_mapped() && !entry.is_large();
+        let was = self.held.lock(space, vpn, |entry| small(entry) && wanted(entry))?;
         let Page::Resident(pfn) = was.page() else {
             unreachable!("only resident pages are mapped")
         };
@@ -138,8 +170,29 @@ impl<'a, P: Platform> Batch<'a, P> {
         Some(pfn)
     }
 
-    /// Isolates the pages from `first` on that are on the active list of a kind; drops the others.
-    fn isolate(&mut self, m: &Machine<P>, node: &Node<P>, kind: Kind, first: usize) {
+    /// Adds the pages of a list that are in the block of a page, those after it first.
+    fn add_neighbours(
+        &mut self,
+        m: &Machine<P>,
+        node: &Node<P>,
+        list: List,
+        (space, vpn): (&'a Space<P>, Vpn),
+        wanted: impl Fn(Entry) -> bool,
+    ) {
+        let first = self.held.len();
+        let block = block_of(vpn);
+        let end = Vpn((block.0 + LARGE_PAGES as u64).min(space.pages()));
+        for vpn in (vpn.0 + 1..end.0).chain(block.0..vpn.0).map(Vpn) {
+            if self.held.len() >= self.most {
+                break;
+            }
+            self.lock(space, vpn, &wanted);
+        }
+        self.isolate(m, node, list, first);
+    }
+
+    /// Isolates the pages from `first` on that are on a list; drops the others.
+    fn isolate(&mut self, m: &Machine<P>, node: &Node<P>, list: List, first: usize) {
         let mut hold: Option<ShardHold<'_, P>> = None;
         let mut index = first;
         while index < self.held.len() {
@@ -149,7 +202,7 @@ impl<'a, P: Platform> Batch<'a, P> {
                 drop(hold.take());
                 hold = node.lru.hold_shard(pfn, Mode::Sync);
             }
-            let listed = m.frames.place(pfn).get() == List::active(kind).place();
+            let listed = m.frames.place(pfn).get() == list.place();
             let hold = hold.as_mut().filter(|_| own && listed);
             if hold.and_then(|hold| hold.isolate(&m.frames, pfn)).is_some() {
                 index += 1;
@@ -174,7 +227,7 @@ fn unmap<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, mut batch: Bat
         }
     }
     batch.held.release(|index, was| match pages[index].result {
-        Ok(()) => was.unmapped().referenced(),
+        Ok(()) => was.unmapped().used().referenced(),
         Err(Stop::Vanished) => Entry::ABSENT,
         Err(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => was,
     });

@@ -1,9 +1,9 @@
 //! A page-table entry: one word with the whole state of a page.
 //!
 //! ```text
-//! 63 .... 24 | 23 . 9 |     8      |   7   |   6   |    5     |   4    |    3    |   2    | 1  0
-//!   payload  |  pins  | REFERENCED | LARGE | DIRTY | ACCESSED | MAPPED | WAITERS | LOCKED | kind
-//! 63: AHEAD, of a resident page
+//! 63 . 24 | 23 22  | 21 9 |   8  |   7   |   6   |   5  |    4   |    3    |    2   | 1  0
+//! payload | writes | pins | REF. | LARGE | DIRTY | ACC. | MAPPED | WAITERS | LOCKED | kind
+//! REF.: REFERENCED. ACC.: ACCESSED. 63: AHEAD, of a resident page
 //! ```
 //! Kind: Absent (zeros, or the contents of the file), Resident (in a frame), Swapped (in a slot).
 //! Payload: a frame, a slot, or the shadow of an absent page.
@@ -19,6 +19,9 @@
 //! - AHEAD: read along with another page, and no use of it was seen yet.
 //! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use,
 //!   the page was unmapped for that.
+//!
+//! Writes: how many more times the page is taken for one that is written, after a store to it
+//! faulted: it is then mapped writable when it is read in, without a fault for the store.
 
 use crate::frame::Shadow;
 use highwater_units::{Pfn, Slot};
@@ -36,7 +39,9 @@ const LARGE: u64 = 1 << 7;
 pub(super) const AHEAD: u64 = 1 << 63;
 pub(super) const REFERENCED: u64 = 1 << 8;
 pub(super) const PIN: u64 = 1 << 9;
-pub(super) const PINS: u64 = 0x7fff << 9;
+pub(super) const PINS: u64 = 0x1fff << 9;
+const WRITES_SHIFT: u32 = 22;
+const WRITES: u64 = 0b11 << WRITES_SHIFT;
 const PAYLOAD_SHIFT: u32 = 24;
 
 /// The state of a page.
@@ -118,6 +123,26 @@ impl Entry {
     /// Sets AHEAD, of a resident page that was not used yet.
     pub fn ahead(self) -> Entry {
         Entry(self.0 & !ACCESSED | AHEAD)
+    }
+
+    /// Clears AHEAD.
+    pub fn used(self) -> Entry {
+        Entry(self.0 & !AHEAD)
+    }
+
+    /// A store to the page faulted.
+    pub fn written(self) -> Entry {
+        Entry(self.0 | WRITES)
+    }
+
+    /// Takes the page for one that is written once less. `None` if it is not to be taken for one.
+    pub fn taken_for_written(self) -> Option<Entry> {
+        (self.0 & WRITES != 0).then(|| Entry(self.0 - (1 << WRITES_SHIFT)))
+    }
+
+    /// With the writes of an earlier state of the page.
+    pub fn with_writes_of(self, before: Entry) -> Entry {
+        Entry(self.0 & !WRITES | before.0 & WRITES)
     }
 
     /// Sets DIRTY.
@@ -208,14 +233,28 @@ mod tests {
     use highwater_units::NodeId;
 
     #[test]
+    fn a_stored_page_is_taken_for_written_three_times() {
+        let mut entry = Entry::resident(Pfn(u32::MAX)).mapped().written();
+        for _ in 0..3 {
+            entry = entry.taken_for_written().expect("stored to");
+            let swapped = Entry::swapped(Slot { device: 255, index: 7 }).with_writes_of(entry);
+            assert_eq!(swapped.page(), Page::Swapped(Slot { device: 255, index: 7 }));
+            entry = Entry::resident(Pfn(1)).with_writes_of(swapped);
+        }
+        assert_eq!(entry.taken_for_written(), None);
+        assert_eq!(entry, Entry::resident(Pfn(1)));
+    }
+
+    #[test]
     fn payloads_do_not_meet_the_flags() {
         let slot = Slot { device: 255, index: u32::MAX };
         let pfn = Pfn(u32::MAX);
         assert_eq!(Entry::swapped(slot).page(), Page::Swapped(slot));
-        let marked = Entry::resident(pfn).mapped().accessed().referenced().dirty().large();
+        let marked =
+            Entry::resident(pfn).mapped().accessed().referenced().dirty().large().written();
         let full = Entry(marked.0 | LOCKED | WAITERS | PINS);
         assert_eq!(full.page(), Page::Resident(pfn));
-        assert_eq!(full.pins(), 0x7fff);
+        assert_eq!(full.pins(), 0x1fff);
         assert_eq!(full.settled(), marked);
         assert!(full.is_large_resident() && !full.small().is_large());
         let ahead = Entry(marked.0 | AHEAD);

@@ -8,7 +8,8 @@ use super::entry::{Entry, LOCKED, PIN, PINS, Page, WAITERS};
 use super::page_table::Space;
 use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform, UNMAP_PAGES_MAX};
-use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
+use highwater_units::{Direction, RUN_PAGES_MAX, SpaceId, Vpn};
+use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
 /// Whether pinned pages may be locked.
@@ -55,12 +56,15 @@ pub struct Held<'a, P: Platform> {
     first: Vpn,
     was: [Entry; RUN_PAGES_MAX],
     len: usize,
+    /// The index of the page that was locked first.
+    origin: usize,
 }
 
 impl<'a, P: Platform> Held<'a, P> {
     /// Tries to lock one entry. `None` if it is locked, or pinned and `pinned` refuses.
     pub fn lock(space: &'a Space<P>, vpn: Vpn, pinned: Pinned) -> Option<Held<'a, P>> {
-        let mut held = Held { space, first: vpn, was: [Entry::ABSENT; RUN_PAGES_MAX], len: 0 };
+        let was = [Entry::ABSENT; RUN_PAGES_MAX];
+        let mut held = Held { space, first: vpn, was, len: 0, origin: 0 };
         held.extend(pinned, |_| true).then_some(held)
     }
 
@@ -78,9 +82,37 @@ impl<'a, P: Platform> Held<'a, P> {
         locked.is_some()
     }
 
+    /// Tries to lock the entry before the first one, if `wanted` accepts it.
+    fn extend_down(&mut self, pinned: Pinned, wanted: impl Fn(Entry) -> bool) -> bool {
+        let Some(vpn) = self.first.beside(Direction::Down) else { return false };
+        if self.len == RUN_PAGES_MAX {
+            return false;
+        }
+        let locked = self.space.try_lock(vpn, pinned, wanted);
+        if let Some(was) = locked {
+            self.was.copy_within(..self.len, 1);
+            self.was[0] = was;
+            (self.first, self.len, self.origin) = (vpn, self.len + 1, self.origin + 1);
+        }
+        locked.is_some()
+    }
+
+    /// Tries to lock the next entry in a direction, if `wanted` accepts it.
+    pub fn extend_to(
+        &mut self,
+        direction: Direction,
+        pinned: Pinned,
+        wanted: impl Fn(Entry) -> bool,
+    ) -> bool {
+        match direction {
+            Direction::Up => self.extend(pinned, wanted),
+            Direction::Down => self.extend_down(pinned, wanted),
+        }
+    }
+
     /// Leaves the entries locked, without a holder.
     pub fn leave(mut self) -> Left {
-        let Held { space, first, was, len } = self;
+        let Held { space, first, was, len, .. } = self;
         self.len = 0;
         Left { space: space.id, first, was, len }
     }
@@ -89,7 +121,7 @@ impl<'a, P: Platform> Held<'a, P> {
     pub fn back(space: &'a Space<P>, left: Left) -> Held<'a, P> {
         let Left { space: id, first, was, len } = left;
         debug_assert_eq!(space.id, id, "entries of another space");
-        Held { space, first, was, len }
+        Held { space, first, was, len, origin: 0 }
     }
 
     /// The space.
@@ -100,6 +132,16 @@ impl<'a, P: Platform> Held<'a, P> {
     /// The first page.
     pub fn first(&self) -> Vpn {
         self.first
+    }
+
+    /// The index of the page that was locked first, which a fault wants.
+    pub fn origin(&self) -> usize {
+        self.origin
+    }
+
+    /// The page that was locked first.
+    pub fn wanted(&self) -> Vpn {
+        self.first.offset(self.origin as u64)
     }
 
     /// The page `index` pages after the first.
@@ -145,6 +187,25 @@ impl<'a, P: Platform> Held<'a, P> {
             self.set(index, self.was[index]);
         }
         self.len = self.len.min(len);
+    }
+
+    /// Keeps the entries of a range of indices, with the one that was locked first; unlocks the
+    /// others as they were.
+    pub fn keep(&mut self, range: Range<usize>) {
+        debug_assert!(range.contains(&self.origin), "the wanted page is kept");
+        self.truncate(range.end);
+        for index in 0..range.start {
+            self.set(index, self.was[index]);
+        }
+        self.was.copy_within(range.clone(), 0);
+        self.first = self.first.offset(range.start as u64);
+        (self.len, self.origin) = (range.len(), self.origin - range.start);
+    }
+
+    /// Keeps `len` entries: those on the side of the one that was locked first.
+    pub fn keep_nearest(&mut self, len: usize) {
+        let start = if self.origin == 0 { 0 } else { self.len.saturating_sub(len) };
+        self.keep(start..(start + len).min(self.len));
     }
 
     /// Unlocks all entries with new values, made from what they were.
@@ -262,4 +323,4 @@ impl<P: Platform> Drop for Scattered<'_, P> {
     }
 }
 
-const _: () = assert!(PINS / PIN == 0x7fff, "fifteen bits of pins");
+const _: () = assert!(PINS / PIN == 0x1fff, "thirteen bits of pins");

@@ -207,6 +207,11 @@ impl<P: Platform> Space<P> {
         }
     }
 
+    /// Whether a page is mapped now; a page beyond the end is not.
+    pub fn is_mapped(&self, vpn: Vpn) -> bool {
+        vpn.0 < self.pages() && self.entry(vpn).is_mapped()
+    }
+
     /// Clears the accessed bits of a page that is still in `pfn`.
     pub fn clear_accessed(&self, vpn: Vpn, pfn: Pfn) {
         let clear = |now: u64| {

@@ -43,7 +43,7 @@ pub use device::Device;
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 #[cfg(feature = "history")]
 pub use history::device::Device;
-pub use readahead::{Ahead, SlotWindows, Source, Streams};
+pub use readahead::{Ahead, SlotWindows, Streams, Trust};
 pub use readahead_queue::{Queued, ReadaheadQueue, ReadaheadRequest};
 
 use crate::config::Config;

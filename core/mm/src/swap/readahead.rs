@@ -6,12 +6,17 @@
 //! Owners       by slot: the page that it was allocated for               Ahead::Slot
 //! ```
 //! **Streams** are expectations: after a fault that brought in pages up to `v`, the next fault is
-//! expected at `v`. A fault exactly there continues the stream and doubles the window, up to 64
-//! KiB; any other fault starts with one page. There is no lock and no state of threads: any thread
-//! can have any number of streams in any space, at one load and one store for each fault. Two
-//! streams that hash to one place reset each other. This differs from the kernel's VMA readahead,
-//! which has one window for each mapping and learns from hits on single pages. Windows here are
-//! mapped whole, so the next fault is at their end.
+//! expected at `v`, or at the first page after it that is not mapped. A fault exactly there
+//! continues the stream and doubles the window, up to 64 KiB; any other fault starts with one page,
+//! and may begin a stream to higher or to lower addresses (a quicksort has one of each). There is
+//! no lock and no state of threads: any thread can have any number of streams in any space, at one
+//! load and one or two stores for each fault. Two streams that hash to one place reset each other.
+//! This differs from the kernel's VMA readahead, which has one window for each mapping and learns
+//! from hits on single pages. Windows here are mapped whole, so the next fault is at their end.
+//!
+//! **Trust**: a stream that goes on has used what it read ahead. How many windows are continued is
+//! averaged for each region of 16 MiB. Where they often are not, cold pages lie among those that
+//! are used, and what is read ahead must not displace pages that are in use.
 //!
 //! **Slot windows** follow the kernel (swapin_nr_pages). A window is the number of pages read ahead
 //! and used since the last one, plus two, rounded up to a power of two. Without any such hit it is
@@ -20,7 +25,8 @@
 
 use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
-use highwater_units::{CpuId, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use highwater_units::{CpuId, Direction, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -35,22 +41,24 @@ pub enum Ahead {
     Slot,
 }
 
-/// Where the pages of a fault came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// They were zeroed, or in memory already.
-    Memory,
-    /// They were read.
-    Device,
-}
-
 /// What the expectations say about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Pages to bring in: 1, or more if the fault was expected.
     pub pages: usize,
+    /// The way the stream goes.
+    pub direction: Direction,
     /// Pages that the stream read ahead and has now used.
     pub read_ahead: usize,
+}
+
+/// How often streams go on, which is how many of the pages they read ahead are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Nearly always.
+    Full,
+    /// Not always: pages are read that nobody wants.
+    Limited,
 }
 
 /// Expectations for each CPU, and in all at least. With fewer, the streams of 224 writing CPUs
@@ -58,54 +66,158 @@ pub struct Stream {
 const STREAMS_PER_CPU: usize = 64;
 const STREAMS_MIN: usize = 1024;
 
-/// An expectation's word: 7 bits of window, 1 bit of source, 40 bits of page, 16 bits of space.
-const WINDOW_BITS: u32 = 8;
-const WINDOW: u64 = (1 << 7) - 1;
-const FROM_DEVICE: u64 = 1 << 7;
-const _: () = assert!(RUN_PAGES_MAX as u64 <= WINDOW, "windows fit their bits");
-const VPN_BITS: u32 = 40;
+/// An expectation's word: 16 bits of space, 39 bits of page, 1 bit of direction, 3 bits of window
+/// (its binary logarithm), 5 bits of pages read ahead whose use is not counted yet.
+const VPN_BITS: u32 = 39;
+const KEY_SHIFT: u32 = 9;
+const DOWN: u64 = 1 << 8;
+/// No expectation: the key of no page.
+const NONE: u64 = u64::MAX;
+const WINDOW_SHIFT: u32 = 5;
+const WINDOW: u64 = 0b111;
+const AHEAD: u64 = 0b1_1111;
+const _: () = assert!(RUN_PAGES_MAX.ilog2() as u64 <= WINDOW, "windows fit their bits");
+const _: () = assert!(RUN_PAGES_MAX as u64 <= AHEAD, "pages read ahead fit their bits");
+
+/// Pages of a region whose streams are judged together: 16 MiB.
+const REGION_PAGES: u64 = 1 << 12;
+/// Judgements; regions that hash to one place share it.
+const REGIONS: usize = 256;
+/// Windows that a judgement remembers.
+const MEMORY: u32 = 64;
+/// The judgement if all streams go on.
+const ALL: u32 = 1 << 16;
+/// Under 7/8 of all, trust is limited. Windows whose streams have yet to go on are missing in the
+/// judgement, so that it is never quite `ALL`.
+const FULL_MIN: u32 = ALL / 8 * 7;
 
 /// Expectations of sequential faults.
-pub struct Streams<P: Platform>(Vec<P::Atomic<u64>>);
+pub struct Streams<P: Platform> {
+    expected: Vec<P::Atomic<u64>>,
+    /// Of each region, the part of windows read from devices after which the stream went on: an
+    /// average that forgets.
+    went_on: Vec<P::Atomic<u32>>,
+}
 
 impl<P: Platform> Streams<P> {
     /// No expectations; room for so many CPUs.
     pub fn new(cpus: usize) -> Streams<P> {
         let places = (STREAMS_PER_CPU * cpus).next_power_of_two().max(STREAMS_MIN);
-        Streams((0..places).map(|_| Atomic::new(0)).collect())
+        Streams {
+            expected: (0..places).map(|_| Atomic::new(NONE)).collect(),
+            went_on: (0..REGIONS).map(|_| Atomic::new(ALL)).collect(),
+        }
     }
 
     /// Looks up a fault at `vpn`.
     pub fn window(&self, space: SpaceId, vpn: Vpn) -> Stream {
         let place = self.place(space, vpn);
-        let expected = place.load(Relaxed);
-        if expected >> WINDOW_BITS != key(space, vpn) {
-            return Stream { pages: 1, read_ahead: 0 };
+        let word = place.load(Relaxed);
+        if word >> KEY_SHIFT != key(space, vpn) {
+            return Stream { pages: 1, direction: Direction::Up, read_ahead: 0 };
         }
-        let window = (expected & WINDOW) as usize;
-        let pages = (2 * window).clamp(1, RUN_PAGES_MAX);
-        if expected & FROM_DEVICE == 0 {
-            return Stream { pages, read_ahead: 0 };
+        let pages = (2 << (word >> WINDOW_SHIFT & WINDOW)).min(RUN_PAGES_MAX);
+        let direction = if word & DOWN == 0 { Direction::Up } else { Direction::Down };
+        let read_ahead = (word & AHEAD) as usize;
+        if read_ahead > 0 {
+            // The hits are counted once.
+            place.store(word & !AHEAD, Relaxed);
+            let went_on = self.went_on(space, vpn);
+            went_on.store((went_on.load(Relaxed) + ALL / MEMORY).min(ALL), Relaxed);
         }
-        // The hits are counted once.
-        place.store(expected & !FROM_DEVICE, Relaxed);
-        Stream { pages, read_ahead: window.saturating_sub(1) }
+        Stream { pages, direction, read_ahead }
     }
 
-    /// Expects a fault at `next`, after one that brought in `pages` pages.
-    pub fn expect(&self, space: SpaceId, next: Vpn, pages: usize, source: Source) {
-        let from = match source {
-            Source::Device if pages > 1 => FROM_DEVICE,
-            Source::Device | Source::Memory => 0,
+    /// Expects the fault after one at `wanted`, which brought in `pages` and read `ahead` of them
+    /// ahead: at the first page beyond them for which `is_mapped` is false. A fault that continues
+    /// no stream may begin one in either direction. If pages were passed over, the stream keeps its
+    /// window.
+    pub fn advance(
+        &self,
+        space: SpaceId,
+        wanted: Vpn,
+        pages: Range<Vpn>,
+        ahead: usize,
+        is_mapped: impl Fn(Vpn) -> bool,
+    ) {
+        let stream = self.window(space, wanted);
+        let count = (pages.end.0 - pages.start.0) as usize;
+        let expect = |direction, window, ahead| {
+            let beside = match direction {
+                Direction::Up => Some(pages.end),
+                Direction::Down => pages.start.beside(Direction::Down),
+            };
+            let Some(beside) = beside else { return };
+            let next = first_unmapped(beside, direction, &is_mapped).unwrap_or(beside);
+            let window = if next == beside { count } else { window };
+            self.expect(space, next, direction, window, ahead);
         };
-        let expected = key(space, next) << WINDOW_BITS | from | pages as u64;
-        self.place(space, next).store(expected, Relaxed);
+        match stream.pages {
+            1 => {
+                expect(Direction::Up, 1, ahead);
+                expect(Direction::Down, 1, 0);
+            }
+            window => expect(stream.direction, window, ahead),
+        }
+    }
+
+    /// Expects a fault at `next`, after one that brought in `pages` pages and read `ahead` of them
+    /// ahead.
+    pub fn expect(
+        &self,
+        space: SpaceId,
+        next: Vpn,
+        direction: Direction,
+        pages: usize,
+        ahead: usize,
+    ) {
+        let place = self.place(space, next);
+        let before = place.load(Relaxed);
+        let ahead = match ahead {
+            // Stores of a stream follow its loads, and expect the same page.
+            0 if before >> KEY_SHIFT == key(space, next) => before & AHEAD,
+            0 => 0,
+            ahead => {
+                let went_on = self.went_on(space, next);
+                let part = went_on.load(Relaxed);
+                went_on.store(part - part / MEMORY, Relaxed);
+                ahead as u64
+            }
+        };
+        let window = u64::from(pages.clamp(1, RUN_PAGES_MAX).ilog2()) << WINDOW_SHIFT;
+        let down = if direction == Direction::Down { DOWN } else { 0 };
+        place.store(key(space, next) << KEY_SHIFT | down | window | ahead, Relaxed);
+    }
+
+    /// How often the streams in the region of a page go on.
+    pub fn trust(&self, space: SpaceId, vpn: Vpn) -> Trust {
+        match self.went_on(space, vpn).load(Relaxed) {
+            FULL_MIN.. => Trust::Full,
+            _ => Trust::Limited,
+        }
     }
 
     fn place(&self, space: SpaceId, vpn: Vpn) -> &P::Atomic<u64> {
-        let hash = key(space, vpn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.0[hash as usize % self.0.len()]
+        &self.expected[hash(key(space, vpn)) % self.expected.len()]
     }
+
+    fn went_on(&self, space: SpaceId, vpn: Vpn) -> &P::Atomic<u32> {
+        &self.went_on[hash(key(space, Vpn(vpn.0 / REGION_PAGES))) % REGIONS]
+    }
+}
+
+/// Pages that a stream passes over if they are mapped already.
+const PASSED_MAX: usize = 64;
+
+/// The first page from one on that is not mapped.
+fn first_unmapped(from: Vpn, direction: Direction, is_mapped: impl Fn(Vpn) -> bool) -> Option<Vpn> {
+    let beside = |vpn: &Vpn| vpn.beside(direction);
+    let mut pages = std::iter::successors(Some(from), beside).take(PASSED_MAX);
+    pages.find(|vpn| !is_mapped(*vpn))
+}
+
+fn hash(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
 fn key(space: SpaceId, vpn: Vpn) -> u64 {
@@ -205,7 +317,7 @@ mod tests {
     fn step(streams: &Streams<TestPlatform>, space: SpaceId, at: Vpn) -> (usize, Vpn) {
         let window = streams.window(space, at).pages;
         let next = at.offset(window as u64);
-        streams.expect(space, next, window, Source::Device);
+        streams.expect(space, next, Direction::Up, window, window - 1);
         (window, next)
     }
 
@@ -229,6 +341,69 @@ mod tests {
     fn a_stream_doubles_its_window() {
         let streams: Streams<TestPlatform> = Streams::new(2);
         assert_eq!(sequential(&streams, SpaceId(3), 500, 7), [1, 2, 4, 8, 16, 16, 16]);
+    }
+
+    /// Advances a stream from a fault at `at` with the pages of its window, none of them mapped
+    /// before; returns the window.
+    fn fault(streams: &Streams<TestPlatform>, at: u64, is_mapped: impl Fn(Vpn) -> bool) -> Stream {
+        let stream = streams.window(SpaceId(4), Vpn(at));
+        let pages = match stream.direction {
+            Direction::Up => Vpn(at)..Vpn(at + stream.pages as u64),
+            Direction::Down => Vpn(at + 1 - stream.pages as u64)..Vpn(at + 1),
+        };
+        streams.advance(SpaceId(4), Vpn(at), pages, stream.pages - 1, is_mapped);
+        stream
+    }
+
+    #[test]
+    fn a_stream_to_lower_addresses_doubles_its_window() {
+        let streams: Streams<TestPlatform> = Streams::new(2);
+        let mut at = 1000;
+        for pages in [1, 2, 4, 8, 16, 16] {
+            let stream = fault(&streams, at, |_| false);
+            assert_eq!(stream.pages, pages, "at {at}");
+            assert!(pages == 1 || stream.direction == Direction::Down);
+            at -= pages as u64;
+        }
+        fault(&streams, 0, |_| false);
+    }
+
+    #[test]
+    fn a_stream_passes_over_mapped_pages_and_keeps_its_window() {
+        for direction in [Direction::Up, Direction::Down] {
+            let streams: Streams<TestPlatform> = Streams::new(2);
+            let mapped = |vpn: Vpn| (500..540).contains(&vpn.0);
+            let (first, beyond) = match direction {
+                Direction::Up => (499, 540),
+                Direction::Down => (540, 499),
+            };
+            let next = Vpn(first);
+            streams.expect(SpaceId(4), next, direction, 4, 3);
+            // The window of 8 is cut short by the mapped pages.
+            let stream = streams.window(SpaceId(4), next);
+            assert_eq!((stream.pages, stream.direction), (8, direction));
+            streams.advance(SpaceId(4), next, next..next.offset(1), 0, mapped);
+            assert_eq!(streams.window(SpaceId(4), Vpn(beyond)).pages, 16);
+        }
+    }
+
+    #[test]
+    fn trust_follows_how_many_streams_go_on() {
+        let streams: Streams<TestPlatform> = Streams::new(2);
+        let (space, mut random) = (SpaceId(4), Prng::new(3));
+        let mut run = |percent, windows: u64| {
+            for at in (0..windows).map(|window| Vpn(window * 16 % 4000)) {
+                streams.expect(space, at, Direction::Up, 16, 15);
+                if random.percent(percent) {
+                    streams.window(space, at);
+                }
+            }
+            streams.trust(space, Vpn(5))
+        };
+        assert_eq!(run(100, 1000), Trust::Full);
+        assert_eq!(run(75, 1000), Trust::Limited);
+        assert_eq!(run(100, 1000), Trust::Full);
+        assert_eq!(streams.trust(space, Vpn(1 << 20)), Trust::Full, "another region");
     }
 
     #[test]
@@ -260,10 +435,10 @@ mod tests {
     fn readahead_hits_count_once_when_the_stream_continues() {
         let streams: Streams<TestPlatform> = Streams::new(2);
         let space = SpaceId(0);
-        streams.expect(space, Vpn(8), 8, Source::Device);
-        assert_eq!(streams.window(space, Vpn(8)), Stream { pages: 16, read_ahead: 7 });
-        assert_eq!(streams.window(space, Vpn(8)), Stream { pages: 16, read_ahead: 0 });
-        streams.expect(space, Vpn(30), 8, Source::Memory);
+        streams.expect(space, Vpn(8), Direction::Up, 8, 7);
+        assert_eq!(streams.window(space, Vpn(8)).read_ahead, 7);
+        assert_eq!(streams.window(space, Vpn(8)).read_ahead, 0);
+        streams.expect(space, Vpn(30), Direction::Up, 8, 0);
         assert_eq!(streams.window(space, Vpn(30)).read_ahead, 0);
     }
 

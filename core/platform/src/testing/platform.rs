@@ -242,7 +242,7 @@ impl Mmu for TestPlatform {
 
     fn coalesce(&self, _: SpaceId, _: Vpn, _: Pfn) {}
 
-    fn allow_write(&self, _: SpaceId, _: Vpn) {}
+    fn allow_write(&self, _: SpaceId, _: Vpn, _: usize) {}
 
     fn holds(&self, _: SpaceId, _: Vpn) -> bool {
         true

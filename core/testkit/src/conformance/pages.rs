@@ -63,7 +63,7 @@ fn written_after_permission<W: World>(world: &W) {
     assert_eq!(mapped, Progress::all(frames.len()));
     let second = page(SPACE, first, 1, frames[1]);
     assert_eq!(world.load(second, 9), pattern(3, 2, 9));
-    platform.allow_write(SPACE, second.vpn);
+    platform.allow_write(SPACE, second.vpn, 1);
     world.store(second, 9, 77);
     assert_eq!(world.load(second, 9), 77);
     assert_eq!(platform.unmap(SPACE, first, &frames), Progress::all(frames.len()));
@@ -187,7 +187,7 @@ impl<W: World> Model<'_, W> {
         assert_eq!(self.world.load(page, word), self.values[pfn.index()], "{page:?}");
         if random.percent(50) {
             if protection == Protection::ReadOnly {
-                self.world.platform().allow_write(page.space, page.vpn);
+                self.world.platform().allow_write(page.space, page.vpn, 1);
                 self.mapped[space][at] = Some((pfn, Protection::ReadWrite));
             }
             self.world.store(page, word, value);
