@@ -17,7 +17,7 @@ use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
 use highwater_session::{
-    Malloc, MapFiles, Mapping, OtherBuild, Published, Settings, read_published,
+    LargePages, Malloc, MapFiles, Mapping, OtherBuild, Published, Settings, read_published,
 };
 use std::ffi::OsString;
 use std::fs::File;
@@ -85,6 +85,9 @@ pub(crate) struct Run {
     /// Which blocks of malloc count towards the budget: all, or large for blocks of 64 KiB and more
     #[arg(long, value_name = "all|large", default_value_t = Malloc::default())]
     malloc: Malloc,
+    /// Whether blocks of 2 MiB come and go as a whole: on, or off
+    #[arg(long, value_name = "on|off", default_value_t = LargePages::Off)]
+    large_pages: LargePages,
     /// Write all figures as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,
@@ -155,9 +158,10 @@ impl Run {
         let requirements = machine::requirements(self.mapping);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
-        let Run { kswapd, mapping, map_files, malloc, .. } = *self;
+        let Run { kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
-        let settings = Settings { memory, swap, kswapd, mapping, map_files, malloc, run_dir };
+        let settings =
+            Settings { memory, swap, kswapd, mapping, map_files, malloc, large_pages, run_dir };
         Ok(Plan { settings, program, library, report })
     }
 

@@ -103,6 +103,7 @@ fn invalid_file_mappings() {
         refuses(&["--map-files", value, "--", "true"], "see 'highwater help'");
     }
     refuses(&["--map-files", "all", "--", "true"], "neither off nor read");
+    refuses(&["--large-pages", "huge", "--", "true"], "neither on nor off");
 }
 
 #[test]

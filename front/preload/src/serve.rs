@@ -15,7 +15,7 @@ use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Owner, Part, Server};
-use highwater_session::{MapFiles, Mapping as Wanted, Settings};
+use highwater_session::{LargePages, MapFiles, Mapping as Wanted, Settings};
 use highwater_uffd::api::Source;
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
@@ -68,9 +68,10 @@ impl Process {
         let platform = Uffd::with_places(settings.memory, devices, places, mapping, source);
         let platform = platform.map_err(refused)?;
         platform.place(SPACE, Placement { site, delivery: Delivery::Handler });
-        // Pages in the program have no frames that lie side by side: the kernel compacts its own.
-        let kswapd_threads = settings.kswapd;
-        let config = Config { kswapd_threads, compact: false, ..Config::default() };
+        let large_pages = settings.large_pages == LargePages::On;
+        // Single pages need no frames side by side: the kernel compacts its own.
+        let (kswapd_threads, compact) = (settings.kswapd, large_pages);
+        let config = Config { kswapd_threads, compact, large_pages, ..Config::default() };
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;

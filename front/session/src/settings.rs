@@ -19,6 +19,7 @@ const KSWAPD: &str = "HIGHWATER_KSWAPD";
 const MAPPING: &str = "HIGHWATER_MAPPING";
 const MAP_FILES: &str = "HIGHWATER_MAP_FILES";
 const MALLOC: &str = "HIGHWATER_MALLOC";
+const LARGE_PAGES: &str = "HIGHWATER_LARGE_PAGES";
 /// The directory where the processes of a run publish their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
@@ -121,6 +122,37 @@ impl FromStr for Malloc {
     }
 }
 
+/// Whether aligned blocks of 2 MiB are brought in, collapsed and swapped out as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LargePages {
+    /// Pages come and go one by one, or in windows of up to 16.
+    #[default]
+    Off,
+    /// Blocks are large pages where possible, and kcompactd makes room for them.
+    On,
+}
+
+impl fmt::Display for LargePages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LargePages::Off => "off",
+            LargePages::On => "on",
+        })
+    }
+}
+
+impl FromStr for LargePages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LargePages, String> {
+        match text {
+            "off" => Ok(LargePages::Off),
+            "on" => Ok(LargePages::On),
+            _ => Err(format!("'{text}' is neither on nor off")),
+        }
+    }
+}
+
 /// How the processes of a run are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -136,6 +168,8 @@ pub struct Settings {
     pub map_files: MapFiles,
     /// Which blocks of malloc are served.
     pub malloc: Malloc,
+    /// Whether there are large pages.
+    pub large_pages: LargePages,
     /// Where processes publish their statistics; `None`: they do not.
     pub run_dir: Option<PathBuf>,
 }
@@ -151,6 +185,7 @@ impl Settings {
             (MAPPING, self.mapping.to_string().into()),
             (MAP_FILES, self.map_files.to_string().into()),
             (MALLOC, self.malloc.to_string().into()),
+            (LARGE_PAGES, self.large_pages.to_string().into()),
         ];
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
@@ -180,6 +215,9 @@ impl Settings {
             })?,
             malloc: text(MALLOC)?.map_or(Ok(Malloc::default()), |text| {
                 text.parse().map_err(|error| format!("{MALLOC}: {error}"))
+            })?,
+            large_pages: text(LARGE_PAGES)?.map_or(Ok(LargePages::default()), |text| {
+                text.parse().map_err(|error| format!("{LARGE_PAGES}: {error}"))
             })?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))
@@ -214,6 +252,7 @@ mod tests {
             mapping: Mapping::Copy,
             map_files: MapFiles::Read,
             malloc: Malloc::Large,
+            large_pages: LargePages::On,
             run_dir: run_dir.map(PathBuf::from),
         }
     }
@@ -239,6 +278,7 @@ mod tests {
         );
         assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
         assert_eq!((found.map_files, found.malloc), (MapFiles::Off, Malloc::All));
+        assert_eq!(found.large_pages, LargePages::Off);
     }
 
     #[test]
@@ -249,6 +289,7 @@ mod tests {
             (KSWAPD, "17"),
             (MAPPING, "fly"),
             (MAP_FILES, "write"),
+            (LARGE_PAGES, "huge"),
             (SWAP, "tape:1G"),
         ] {
             let mut vars = settings(None).to_env();

@@ -34,6 +34,20 @@ fn memory_calls_keep_contents_when_copied() {
     place.compare_with("mixed, copied", &unlimited, &limits, &program);
 }
 
+/// Blocks of 2 MiB come and go as a whole, and are split by what the program does with parts of
+/// them: unmaps, protects, moves, forks.
+#[test]
+fn memory_calls_keep_contents_with_large_pages() {
+    let place = Place::new();
+    for (name, need) in [("mixed", NEED), ("forks", "64")] {
+        let program = place.c_program(name, &[need]);
+        let unlimited = place.run(&program).expect_success(name);
+        let limits = Limits { large_pages: "on", ..Limits::quarter(&unlimited) };
+        let report = place.compare_with(&format!("{name}, large"), &unlimited, &limits, &program);
+        assert!(report.number("/vmstat/thp_swpout") > 0, "{name}: no block went out as a whole");
+    }
+}
+
 #[test]
 fn parents_and_children_keep_their_contents() {
     let place = Place::new();

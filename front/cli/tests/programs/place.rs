@@ -51,6 +51,8 @@ pub(crate) struct Limits {
     pub(crate) mapping: &'static str,
     /// The value of `--map-files`.
     pub(crate) map_files: &'static str,
+    /// The value of `--large-pages`.
+    pub(crate) large_pages: &'static str,
 }
 
 /// A directory, and the lock.
@@ -118,6 +120,7 @@ impl Place {
         command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
         command.args(["--map-files", limits.map_files]);
+        command.args(["--large-pages", limits.large_pages]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
         command.env("LC_ALL", "C");
         Run::of(&mut command, self.dir.path(), "limited", time_limit)
@@ -204,6 +207,7 @@ impl Limits {
             swap_size: 16 * memory,
             mapping: "auto",
             map_files: "off",
+            large_pages: "off",
         }
     }
 }

@@ -11,6 +11,7 @@ const LITTLE: Limits = Limits {
     swap_size: 256 * MIB,
     mapping: "auto",
     map_files: "off",
+    large_pages: "off",
 };
 
 #[test]
@@ -34,6 +35,7 @@ const TOO_LITTLE: Limits = Limits {
     swap_size: 16 * MIB,
     mapping: "auto",
     map_files: "off",
+    large_pages: "off",
 };
 
 /// Checks that a run ended with an error status and without a checksum, but not with a SIGSEGV or
