@@ -40,7 +40,12 @@ pub(super) fn continue_from_marker<P: Platform>(m: &Machine<P>, space: SpaceId, 
     let stretch = stretch(m);
     if m.platform.recency() == Recency::Unmapping {
         // Uses of mapped pages cannot be seen here; the stream's continuation can.
-        m.count(Counter::SwapRaHit, stretch.saturating_sub(1));
+        let space = m.space(space);
+        let end = space.pages().min(fault.vpn.0 + stretch);
+        let pages = (fault.vpn.0 + 1..end).map(|vpn| space.entry(Vpn(vpn)));
+        // Locked pages are in flight.
+        let ahead = pages.filter(|entry| entry.is_ahead() || entry.is_locked()).count();
+        m.count(Counter::SwapRaHit, ahead as u64);
     }
     continue_stream(m, space, fault, fault.vpn.offset(stretch));
 }
