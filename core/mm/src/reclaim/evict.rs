@@ -87,7 +87,9 @@ pub(super) fn evict<P: Platform>(
         Reclaimer::Direct => m.free(&to.freed),
     }
     put_back(m, node, kind, to);
-    region::probe_ahead(m, node, &to.ahead);
+    if !to.ahead.is_empty() {
+        region::probe_ahead(m, node, &to.ahead);
+    }
     let freed = freed + of_folios.freed + to.freed.len() as u32;
     Evicted { freed, written: written + of_folios.written, in_flight }
 }
