@@ -1,6 +1,7 @@
 //! The balance of reclaim between anonymous and file pages, by counters.
 
 use crate::common::{device, machine, setup};
+use highwater_mm::config::Readahead;
 use highwater_mm::config::history::{History, ReclaimHistory};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};
@@ -108,14 +109,15 @@ fn refaults_shift_reclaim_to_the_idle_kind() {
         // No readahead: its reads would be counted too.
         let reclaim = ReclaimHistory { shadows, ..ReclaimHistory::default() };
         let history = History { reclaim, ..History::default() };
-        let config = Config { history, swappiness, file_readahead: 0, ..Config::default() };
+        let (readahead, file_readahead) = (Readahead::Off, 0);
+        let config = Config { history, swappiness, readahead, file_readahead, ..Config::default() };
         run(&config, move |world| {
             world.pass(used, 0..1601);
             (0..2).for_each(|_| world.pass(idle, 0..1000));
             let [file, anon] = world.grows([Counter::PgFileIn, Counter::PswpIn], || {
                 for index in 0..40 * 1601 {
-                    // Too far apart for a stream to be detected; twice, to reference the page.
-                    (0..2).for_each(|_| world.look(used, index * 101 % 1601));
+                    // Twice, to reference the page.
+                    (0..2).for_each(|_| world.look(used, index * 3 % 1601));
                 }
             });
             file + anon
