@@ -63,8 +63,8 @@ fn a_fault_flushes_rarely() {
     paged.finish();
 }
 
-/// What a partition of a quicksort does: two scans towards each other that read pages and then
-/// store to them. Windows are read, and made writable, in both directions.
+/// The partition of a quicksort: two scans move towards each other, load from pages and store to
+/// them. Windows are read, and made writable, in both directions.
 #[test]
 fn scans_in_both_directions_are_served_in_windows() {
     let paged = Paged::new(setup(1024, 4096, Mapping::Move, Delivery::InThread), memory());

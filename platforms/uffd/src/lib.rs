@@ -5,7 +5,7 @@
 //!  |- Areas      area.rs       where spaces lie, and how their faults are delivered
 //!  |             protect.rs    ranges whose protection the program changed
 //!  |             mmu.rs        map: UFFDIO_COPY
-//!  |             take_out.rs  unmap: write protection, copies, one drop for a batch
+//!  |             take_out.rs   unmap: write protection, copies, one drop for a batch
 //!  |- Stage      stage.rs      memory of frames whose page is not in the program
 //!  |             pool.rs       the pages of the stage
 //!  |- Transit    transit.rs    the way out of pages that may be pinned: MOVE

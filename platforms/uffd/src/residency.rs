@@ -20,7 +20,7 @@ const PRESENT: u64 = 1 << 63;
 /// The pages of this process.
 pub(crate) struct Residency(Option<OwnedFd>);
 
-/// What is known of a page.
+/// The state of a page, as far as the kernel shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Residence {
     /// It is there.

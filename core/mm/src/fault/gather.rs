@@ -1,7 +1,7 @@
 //! Which pages of a readahead request are read next: held, with their slots.
 
 use super::access::window_max;
-use super::read::{extend_swapped, within_end};
+use super::read::{extend_swapped, slots_of, within_end};
 use crate::machine::Machine;
 use crate::space::{Backing, Held, Page, Pinned};
 use crate::swap::{Ahead, ReadaheadRequest};
@@ -25,8 +25,8 @@ pub(super) fn hold<'a, P: Platform>(
         Some(_) | None => request.end,
     };
     let wanted = ((wanted.0 - request.first.0) as usize).min(RUN_PAGES_MAX);
-    let mut slots = [slot; RUN_PAGES_MAX];
     if let Backing::File { .. } = space.backing() {
+        let mut slots = [slot; RUN_PAGES_MAX];
         while held.len() < wanted && held.extend(Pinned::Refuse, |e| e.page() == Page::Absent) {
             let at = held.len() - 1;
             slots[at].index += at as u32;
@@ -38,11 +38,8 @@ pub(super) fn hold<'a, P: Platform>(
         Ahead::Virtual => wanted.min(window_max(m)),
         Ahead::Off | Ahead::Slot => 1,
     };
-    while held.len() < most
-        && let Some(next) = extend_swapped(m, &mut held, Direction::Up, slot.device)
-    {
-        slots[held.len() - 1] = next;
-    }
+    while held.len() < most && extend_swapped(m, &mut held, Direction::Up, slot.device) {}
+    let slots = slots_of(&held);
     Some((held, slots))
 }
 

@@ -28,15 +28,24 @@ pub(super) fn install<P: Platform>(
     // On the LRU before the entries are released: a thread that then drops a page finds its frame.
     match served {
         Served::Major => {
-            let (wanted, list) = (held.origin(), list_of_ahead(m, &held));
-            m.add_to_lru(&frames[wanted..=wanted], List::ActiveAnon);
-            m.add_to_lru(&frames[..wanted], list);
-            m.add_to_lru(&frames[wanted + 1..], list);
+            list_read(m, &held, frames);
             note_anon(m, frames);
         }
         Served::Minor | Served::Again => m.add_to_lru(frames, List::ActiveAnon),
     }
     map(m, held, frames, protection, served)
+}
+
+/// Adds anonymous pages that were read to the LRU: the wanted one to the active list.
+fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList) {
+    let list = list_of_ahead(m, held);
+    if frames.len() == 1 || list == List::ActiveAnon {
+        return m.add_to_lru(frames, List::ActiveAnon);
+    }
+    let wanted = held.origin();
+    m.add_to_lru(&frames[wanted..=wanted], List::ActiveAnon);
+    m.add_to_lru(&frames[..wanted], list);
+    m.add_to_lru(&frames[wanted + 1..], list);
 }
 
 /// The list of anonymous pages that are read along with the one that faulted. Where a use of a

@@ -10,38 +10,39 @@
 use crate::error::FaultError;
 use crate::machine::Machine;
 use crate::phase;
-use crate::space::{Access, Held, Page, Pinned};
+use crate::space::{Access, Entry, Held, Page, Pinned};
 use highwater_platform::{Io, IoError, Platform, Protection};
 use highwater_units::{Direction, FrameList, Pfn, RUN_PAGES_MAX, Slot};
 use std::ops::Range;
 
-/// Holds the next page too, if it is swapped to the device and not in the swap cache.
+/// Holds the next page too, if it is swapped to the device and not in the swap cache. Returns
+/// whether it did.
 pub(super) fn extend_swapped<P: Platform>(
     m: &Machine<P>,
     held: &mut Held<'_, P>,
     direction: Direction,
     device: u8,
-) -> Option<Slot> {
-    let on_device = |page| match page {
-        Page::Swapped(slot) if slot.device == device => Some(slot),
-        _ => None,
+) -> bool {
+    let on_device = |entry: Entry| match entry.page() {
+        Page::Swapped(slot) => slot.device == device,
+        Page::Absent | Page::Resident(_) => false,
     };
     let len = held.len();
-    if !held.extend_to(direction, Pinned::Refuse, |entry| on_device(entry.page()).is_some()) {
-        return None;
+    if !held.extend_to(direction, Pinned::Refuse, on_device) {
+        return false;
     }
     let (new, others) = match direction {
         Direction::Up => (len, 0..len),
         Direction::Down => (0, 1..len + 1),
     };
-    let slot = on_device(held.entries()[new].page()).expect("just seen");
     // Checked while the entry is held: before that, the page could be read and swapped out again,
     // to the same slot.
-    if m.swap.is_cached(slot) {
+    let page = held.entries()[new].page();
+    let cached = matches!(page, Page::Swapped(slot) if m.swap.is_cached(slot));
+    if cached {
         held.keep(others);
-        return None;
     }
-    Some(slot)
+    !cached
 }
 
 /// The slots of held pages that are swapped.

@@ -71,7 +71,7 @@ fn first_use<P: Platform>(
 }
 
 /// Makes a clean page writable: it will differ from its slot or its place in the file. A sequential
-/// writer also gets the pages after it, which were mapped for reading.
+/// writer also gets the pages that it will reach next, which were mapped for reading.
 pub(super) fn allow_write<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
@@ -98,7 +98,7 @@ pub(super) fn allow_write<P: Platform>(
     m.swap.streams.advance(space, held.wanted(), allowed, 0, |_| false);
     let wanted = held.origin();
     held.release(|index, was| {
-        let was = was.dirty().written();
+        let was = was.dirty().expect_writes();
         if index == wanted { was.used() } else { was }
     });
     Served::Minor

@@ -34,9 +34,8 @@ pub(super) fn fetch<P: Platform>(
         Ahead::Off => Window::ALONE,
         Ahead::Virtual => window,
     };
-    let extend =
-        |held: &mut Held<'_, P>| extend_swapped(m, held, window.direction, slot.device).is_some();
-    while held.len() < window.pages && extend(&mut held) {}
+    while held.len() < window.pages && extend_swapped(m, &mut held, window.direction, slot.device) {
+    }
     let frames = alloc::frames(m, held.len())?;
     held.keep_nearest(frames.len());
     let slots = slots_of(&held);
@@ -62,15 +61,15 @@ fn access_to_expect<P: Platform>(
     slot: Slot,
     access: Access,
 ) -> Access {
-    let alone = held.len() == 1 && m.swap.latency(slot) == Latency::Synchronous;
     if m.platform.recency() == Recency::AccessedBit {
         return access;
     }
+    let may_expect = held.len() == 1 && m.swap.latency(slot) == Latency::Synchronous;
     let wanted = held.origin();
     let entry = held.entries()[wanted];
-    let (access, entry) = match (access, entry.taken_for_written()) {
-        (Access::Write, _) => (Access::Write, entry.written()),
-        (Access::Read, Some(less)) if alone => (Access::Write, less),
+    let (access, entry) = match (access, entry.use_expected_write()) {
+        (Access::Write, _) => (Access::Write, entry.expect_writes()),
+        (Access::Read, Some(less)) if may_expect => (Access::Write, less),
         (Access::Read, _) => (Access::Read, entry),
     };
     held.change(wanted, entry);

@@ -28,6 +28,8 @@ const PAGES_MIN: usize = 64;
 /// their block on the active list.
 const AHEAD_MIN: usize = PAGES_MIN / 4;
 
+const _: () = assert!(AHEAD_MIN <= BATCH_PAGES_MAX, "put back together");
+
 /// Blocks that a batch takes pages from at most.
 const BLOCKS_MAX: usize = 16;
 
@@ -44,7 +46,7 @@ struct Batch<'a, P: Platform> {
 /// Moves the oldest active pages of a kind, with their neighbours, to its inactive list, unmapped.
 pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
     let most = (m.frames.len() / PART_MAX).clamp(1, UNMAP_PAGES_MAX);
-    let mut batch = Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most };
+    let mut batch = Batch::up_to(most);
     let (mut probed, mut rotated) = (FrameBatch::default(), FrameBatch::default());
     for _ in 0..BLOCKS_MAX {
         if batch.held.len() >= PAGES_MIN.min(most) {
@@ -123,14 +125,13 @@ fn gather<'a, P: Platform>(
 /// theirs, and sends them once more round the inactive list of anonymous pages.
 pub(super) fn probe_ahead<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[Pfn]) {
     let most = (m.frames.len() / PART_MAX).clamp(BATCH_PAGES_MAX, UNMAP_PAGES_MAX);
-    let mut batch = Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most };
+    let mut batch = Batch::up_to(most);
     let mut busy = FrameBatch::default();
     for pfn in pages {
         let owner = m.frames.owner(*pfn);
         let ours = |entry: Entry| entry.is_ahead() && entry.page() == Page::Resident(*pfn);
-        match owner.and_then(|owner| batch.lock(m.space(owner.space), owner.vpn, ours)) {
-            Some(_) => {}
-            None => busy.push(*pfn),
+        if owner.and_then(|owner| batch.lock(m.space(owner.space), owner.vpn, ours)).is_none() {
+            busy.push(*pfn);
         }
     }
     for index in 0..batch.held.len() {
@@ -145,11 +146,15 @@ pub(super) fn probe_ahead<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[
 }
 
 impl<'a, P: Platform> Batch<'a, P> {
-    /// Puts all pages on the active list, as they are.
+    /// No pages; room for `most`.
+    fn up_to(most: usize) -> Self {
+        Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most }
+    }
+
+    /// Puts all pages, fewer than [`AHEAD_MIN`], on the active list as they are.
     fn give_up(self, m: &Machine<P>, node: &Node<P>) {
-        for page in &self.pages[..self.held.len()] {
-            m.free(&node.lru.putback(&m.frames, &[page.pfn], List::ActiveAnon));
-        }
+        let pages: FrameBatch = self.pages[..self.held.len()].iter().map(|page| page.pfn).collect();
+        m.free(&node.lru.putback(&m.frames, &pages, List::ActiveAnon));
     }
 
     /// Adds a mapped page whose entry can be locked; returns its frame.

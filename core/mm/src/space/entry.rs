@@ -20,8 +20,9 @@
 //! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use,
 //!   the page was unmapped for that.
 //!
-//! Writes: how many more times the page is taken for one that is written, after a store to it
-//! faulted: it is then mapped writable when it is read in, without a fault for the store.
+//! Writes: writes that are expected, 0 to 3. A store that faults sets it to 3. While it is above 0,
+//! a page that is read in for a load may be mapped writable, which uses up one: the store that is
+//! expected then does not fault.
 
 use crate::frame::Shadow;
 use highwater_units::{Pfn, Slot};
@@ -130,17 +131,17 @@ impl Entry {
         Entry(self.0 & !AHEAD)
     }
 
-    /// A store to the page faulted.
-    pub fn written(self) -> Entry {
+    /// Expects three writes, after a store that faulted.
+    pub fn expect_writes(self) -> Entry {
         Entry(self.0 | WRITES)
     }
 
-    /// Takes the page for one that is written once less. `None` if it is not to be taken for one.
-    pub fn taken_for_written(self) -> Option<Entry> {
+    /// Uses up an expected write; `None` if none is expected.
+    pub fn use_expected_write(self) -> Option<Entry> {
         (self.0 & WRITES != 0).then(|| Entry(self.0 - (1 << WRITES_SHIFT)))
     }
 
-    /// With the writes of an earlier state of the page.
+    /// With the writes expected in an earlier state of the page.
     pub fn with_writes_of(self, before: Entry) -> Entry {
         Entry(self.0 & !WRITES | before.0 & WRITES)
     }
@@ -233,15 +234,15 @@ mod tests {
     use highwater_units::NodeId;
 
     #[test]
-    fn a_stored_page_is_taken_for_written_three_times() {
-        let mut entry = Entry::resident(Pfn(u32::MAX)).mapped().written();
+    fn a_store_that_faults_lets_three_writes_be_expected() {
+        let mut entry = Entry::resident(Pfn(u32::MAX)).mapped().expect_writes();
         for _ in 0..3 {
-            entry = entry.taken_for_written().expect("stored to");
+            entry = entry.use_expected_write().expect("stored to");
             let swapped = Entry::swapped(Slot { device: 255, index: 7 }).with_writes_of(entry);
             assert_eq!(swapped.page(), Page::Swapped(Slot { device: 255, index: 7 }));
             entry = Entry::resident(Pfn(1)).with_writes_of(swapped);
         }
-        assert_eq!(entry.taken_for_written(), None);
+        assert_eq!(entry.use_expected_write(), None);
         assert_eq!(entry, Entry::resident(Pfn(1)));
     }
 
@@ -251,7 +252,7 @@ mod tests {
         let pfn = Pfn(u32::MAX);
         assert_eq!(Entry::swapped(slot).page(), Page::Swapped(slot));
         let marked =
-            Entry::resident(pfn).mapped().accessed().referenced().dirty().large().written();
+            Entry::resident(pfn).mapped().accessed().referenced().dirty().large().expect_writes();
         let full = Entry(marked.0 | LOCKED | WAITERS | PINS);
         assert_eq!(full.page(), Page::Resident(pfn));
         assert_eq!(full.pins(), 0x1fff);
