@@ -26,7 +26,7 @@ pub(crate) struct Doctor {
 impl Doctor {
     /// Prints the items.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
-        let mut items = machine::requirements(Mapping::Auto);
+        let mut items = machine::requirements(Mapping::Auto, machine::best_for_system_calls());
         items.extend(machine::advice());
         items.extend(swap_items(&self.swap)?);
         items.push(library());

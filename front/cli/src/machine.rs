@@ -8,7 +8,7 @@
 
 use crate::Refusal;
 use crate::probe::{self, Denied, Userfaultfd, Way};
-use highwater_session::{CgroupVersion, HostMemory, Mapping};
+use highwater_session::{CgroupVersion, HostMemory, Mapping, SystemCalls};
 use highwater_units::Bytes;
 use procfs::sys::kernel::Version;
 use rustix::process::{Resource, getrlimit};
@@ -69,11 +69,24 @@ impl Item {
 }
 
 /// Items without which no program can be served.
-pub(crate) fn requirements(mapping: Mapping) -> Vec<Item> {
-    let mut items = userfaultfd(probe::userfaultfd(), mapping);
+pub(crate) fn requirements(mapping: Mapping, system_calls: SystemCalls) -> Vec<Item> {
+    let probed = match system_calls {
+        SystemCalls::Faults => probe::userfaultfd(),
+        SystemCalls::Copies => probe::userfaultfd_of_user_mode(),
+    };
+    let mut items = userfaultfd(probed, mapping);
     items.push(overcommit(&read_line("/proc/sys/vm/overcommit_memory")));
     items.push(address_space(getrlimit(Resource::As).current.map(Bytes)));
     items
+}
+
+/// How system calls reach paged memory, if the user leaves it open: as the kernel's faults, where
+/// these can be served.
+pub(crate) fn best_for_system_calls() -> SystemCalls {
+    match (probe::userfaultfd(), probe::userfaultfd_of_user_mode()) {
+        (Err(_), Ok(_)) => SystemCalls::Copies,
+        _ => SystemCalls::Faults,
+    }
 }
 
 /// Items that affect speed and room only.
@@ -108,11 +121,15 @@ fn userfaultfd(probed: Result<Userfaultfd, Denied>, mapping: Mapping) -> Vec<Ite
             let way = match granted.way {
                 Way::Device => "permitted, by /dev/userfaultfd",
                 Way::SystemCall => "permitted, by the system call",
+                Way::UserMode => "permitted for faults of user mode",
             };
-            let kernel_mode = "served: system calls may use paged buffers";
+            let calls = match granted.way {
+                Way::Device | Way::SystemCall => "paged buffers are read by faults of the kernel",
+                Way::UserMode => "get copies of paged buffers (--system-calls copies)",
+            };
             vec![
                 Item::ok(NAME, way),
-                Item::ok("kernel-mode faults", kernel_mode),
+                Item::ok("system calls", calls),
                 page_move(granted, mapping),
                 write_protection(granted),
             ]
@@ -122,14 +139,19 @@ fn userfaultfd(probed: Result<Userfaultfd, Denied>, mapping: Mapping) -> Vec<Ite
 }
 
 fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
-    const PERMIT: &str = "run as root, or 'sysctl vm.unprivileged_userfaultfd=1', or get access to \
-        /dev/userfaultfd; in docker also --security-opt seccomp=unconfined";
+    const PERMIT: &str = "use --system-calls copies, or run as root, or \
+        'sysctl vm.unprivileged_userfaultfd=1', or get access to /dev/userfaultfd; in docker also \
+        --security-opt seccomp=unconfined";
     const FILTER: &str = "in docker add --security-opt seccomp=unconfined (or a profile that \
         allows userfaultfd), and run as root or 'sysctl vm.unprivileged_userfaultfd=1' on the host";
     match denied {
         Denied::NotInKernel => {
             let change = "use a kernel built with CONFIG_USERFAULTFD";
             Item::fail(name, "not in this kernel", change)
+        }
+        Denied::UserModeUnknown => {
+            let found = "not for faults of user mode alone: this kernel is older than 5.11";
+            Item::fail(name, found, PERMIT)
         }
         Denied::UserModeOnly => {
             let found = "not permitted for kernel-mode faults, so that system calls into paged \
@@ -261,8 +283,9 @@ mod tests {
     }
 
     #[test]
-    fn user_mode_faults_are_not_enough() {
+    fn user_mode_faults_are_not_enough_without_copies() {
         let refusal = userfaultfd(Err(Denied::UserModeOnly), Mapping::Auto)[0].refusal().unwrap();
+        assert!(refusal.remedy().starts_with("use --system-calls copies"));
         for remedy in ["root", "vm.unprivileged_userfaultfd=1", "/dev/userfaultfd", "seccomp"] {
             assert!(refusal.remedy().contains(remedy), "{refusal}");
         }

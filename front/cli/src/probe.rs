@@ -18,16 +18,18 @@ const UFFD_USER_MODE_ONLY: i32 = 1;
 pub(crate) const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
 
-/// How a descriptor that serves kernel-mode faults was opened.
+/// How a descriptor was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By /dev/userfaultfd, which its permissions allow.
     Device,
     /// By the system call: as root, or with vm.unprivileged_userfaultfd=1.
     SystemCall,
+    /// By the system call, for faults of user mode only (Linux 5.11).
+    UserMode,
 }
 
-/// A userfaultfd that serves kernel-mode faults is available.
+/// A userfaultfd is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Userfaultfd {
     pub(crate) way: Way,
@@ -58,10 +60,25 @@ pub(crate) enum Denied {
     NotInKernel,
     /// This user may only serve user-mode faults.
     UserModeOnly,
+    /// The kernel does not know faults of user mode alone: it is older than 5.11.
+    UserModeUnknown,
     /// Refused altogether, for instance by a container's seccomp filter.
     Filtered,
     /// Another error number.
     Error(i32),
+}
+
+/// A userfaultfd for faults of user mode, which the kernel gives to everybody.
+pub(crate) fn userfaultfd_of_user_mode() -> Result<Userfaultfd, Denied> {
+    let fd = from_system_call(UFFD_USER_MODE_ONLY).map_err(|error| match number(&error) {
+        libc::ENOSYS => Denied::NotInKernel,
+        libc::EPERM => Denied::Filtered,
+        // Kernels before 5.11 do not know the flag.
+        libc::EINVAL => Denied::UserModeUnknown,
+        number => Denied::Error(number),
+    })?;
+    let features = features(&fd).map_err(|error| Denied::Error(number(&error)))?;
+    Ok(Userfaultfd { way: Way::UserMode, features })
 }
 
 /// Tries the device first: it may be allowed where the system call is not.

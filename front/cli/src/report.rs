@@ -354,7 +354,7 @@ pub(crate) mod tests {
     use super::*;
     use highwater_mm::config::KswapdThreads;
     use highwater_mm::stats::Stats;
-    use highwater_session::{LargePages, Malloc, MapFiles, Mapping};
+    use highwater_session::{LargePages, Malloc, MapFiles, Mapping, SystemCalls};
     use highwater_units::{CpuId, Nanos};
     use std::process::ExitStatus;
 
@@ -382,6 +382,7 @@ pub(crate) mod tests {
             map_files: MapFiles::Off,
             malloc: Malloc::All,
             large_pages: LargePages::Off,
+            system_calls: SystemCalls::Faults,
             run_dir: None,
         };
         let ended = Ended {

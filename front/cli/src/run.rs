@@ -17,7 +17,8 @@ use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
 use highwater_session::{
-    LargePages, Malloc, MapFiles, Mapping, OtherBuild, Published, Settings, read_published,
+    LargePages, Malloc, MapFiles, Mapping, OtherBuild, Published, Settings, SystemCalls,
+    read_published,
 };
 use std::ffi::OsString;
 use std::fs::File;
@@ -88,6 +89,10 @@ pub(crate) struct Run {
     /// Whether blocks of 2 MiB come and go as a whole: on, or off
     #[arg(long, value_name = "on|off", default_value_t = LargePages::Off)]
     large_pages: LargePages,
+    /// How system calls reach paged memory: by faults of the kernel, which need privileges, or by
+    /// copies of what their arguments point to, which need none [default: faults, where permitted]
+    #[arg(long, value_name = "faults|copies")]
+    system_calls: Option<SystemCalls>,
     /// Write all figures as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,
@@ -155,13 +160,23 @@ impl Run {
         program::check(&program)?;
         swap.iter().try_for_each(swap::try_open)?;
         let library = preload::find()?;
-        let requirements = machine::requirements(self.mapping);
+        let system_calls = self.system_calls.unwrap_or_else(machine::best_for_system_calls);
+        let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
         let Run { kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
-        let settings =
-            Settings { memory, swap, kswapd, mapping, map_files, malloc, large_pages, run_dir };
+        let settings = Settings {
+            memory,
+            swap,
+            kswapd,
+            mapping,
+            map_files,
+            malloc,
+            large_pages,
+            system_calls,
+            run_dir,
+        };
         Ok(Plan { settings, program, library, report })
     }
 

@@ -262,7 +262,7 @@ fn programs_that_raise_privileges() {
 }
 
 #[test]
-fn userfaultfd_not_permitted() {
+fn faults_of_the_kernel_not_permitted() {
     let sysctl = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     if !is_root("become another user") {
         return;
@@ -271,8 +271,15 @@ fn userfaultfd_not_permitted() {
         return skip_or_fail("every user may use userfaultfd here, or none");
     }
     let dir = open_dir();
-    let errors = refused(run_as_nobody(&dir).args(["--", "/bin/true"]));
-    for remedy in ["run as root", "vm.unprivileged_userfaultfd=1", "/dev/userfaultfd", "seccomp"] {
+    let mut run = run_as_nobody(&dir);
+    let errors = refused(run.args(["--system-calls", "faults", "--", "/bin/true"]));
+    for remedy in [
+        "--system-calls copies",
+        "run as root",
+        "vm.unprivileged_userfaultfd=1",
+        "/dev/userfaultfd",
+        "seccomp",
+    ] {
         assert!(errors.contains(remedy), "{errors}");
     }
 }

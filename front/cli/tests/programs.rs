@@ -25,6 +25,8 @@ mod stuck;
 
 #[path = "programs/calls.rs"]
 mod calls;
+#[path = "programs/gate.rs"]
+mod gate;
 #[path = "programs/helper.rs"]
 mod helper;
 #[path = "programs/mapped.rs"]

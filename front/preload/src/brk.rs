@@ -10,7 +10,7 @@
 //! Locking: none, as in the C library: the program's threads must not change the break
 //! concurrently.
 
-use crate::malloc::set_errno;
+use crate::errno::set_errno;
 use crate::native::native;
 use crate::process::{Process, SPACE};
 use crate::regions::Use;

@@ -3,7 +3,7 @@
 //! It is read when the library is loaded, because a program may clear its environment, or write a
 //! title over it, before it asks for memory. Its children are to be paged all the same (exec.rs).
 
-use highwater_session::{Malloc, MapFiles, Settings};
+use highwater_session::{Malloc, MapFiles, Settings, SystemCalls};
 use libc::c_char;
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -90,6 +90,11 @@ fn sound() -> Option<&'static Settings> {
 /// Which mappings of files are served.
 pub(crate) fn map_files() -> MapFiles {
     sound().map_or(MapFiles::Off, |settings| settings.map_files)
+}
+
+/// How system calls reach paged memory.
+pub(crate) fn system_calls() -> SystemCalls {
+    sound().map_or(SystemCalls::Faults, |settings| settings.system_calls)
 }
 
 /// Which blocks of malloc are served.

@@ -363,7 +363,7 @@ fn make_child(
         program,
         devices,
         inherited,
-        source: Source::of(source),
+        source: Source::of(source, platform.source().faults()),
         site: Site::At { address: base, parts },
         pages,
         regions,

@@ -33,15 +33,19 @@ mod brk;
 mod caller;
 mod calls;
 mod changes;
+mod child_environment;
 mod children;
 mod demand;
 mod descriptors;
 mod dump;
 mod end;
 mod environment;
+mod errno;
 mod exec;
 mod files;
 mod fork;
+#[cfg(target_arch = "x86_64")]
+mod gate;
 mod heap;
 mod helper;
 mod hints;
@@ -53,6 +57,9 @@ mod mapped;
 mod mapping;
 mod memory;
 mod native;
+mod next;
+#[cfg(not(target_arch = "x86_64"))]
+mod no_gate;
 mod pinning;
 mod pins;
 mod process;
@@ -72,3 +79,6 @@ mod tls;
 mod units;
 mod unserved;
 mod watch;
+
+#[cfg(not(target_arch = "x86_64"))]
+use no_gate as gate;

@@ -9,6 +9,7 @@
 //! asprintf stays the C library's: its variable arguments cannot be passed on.
 
 use crate::caller;
+use crate::errno::set_errno;
 use crate::malloc::{self, with_caller};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 use std::arch::naked_asm;
@@ -113,7 +114,7 @@ unsafe extern "C" fn getdelim_for(
         return unsafe { next_getdelim()(line, len, delimiter, stream) };
     };
     if line.is_null() || len.is_null() {
-        malloc::set_errno(libc::EINVAL);
+        set_errno(libc::EINVAL);
         return -1;
     }
     // SAFETY: `line` and `len` are the caller's variables; the buffer has at least the length it

@@ -10,6 +10,7 @@
 //! their return address, which identifies the caller (caller.rs).
 
 use crate::caller;
+use crate::errno::set_errno;
 use crate::heap::{self, Heap};
 use crate::native::native;
 use crate::process::{self, Process};
@@ -45,11 +46,6 @@ macro_rules! with_caller {
 }
 
 pub(crate) use with_caller;
-
-pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: errno is the thread's own.
-    unsafe { *libc::__errno_location() = errno };
-}
 
 fn no_memory() -> *mut c_void {
     set_errno(libc::ENOMEM);

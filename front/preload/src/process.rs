@@ -8,7 +8,7 @@ use crate::changes::Changes;
 use crate::dump::Dump;
 use crate::hints::Hints;
 use crate::mapped::Files;
-use crate::regions::Regions;
+use crate::regions::{Regions, Use};
 use crate::report::Reporter;
 use crate::signals::Blocked;
 use highwater_mm::Asked;
@@ -86,6 +86,12 @@ impl Process {
     pub(crate) fn covers(&self, range: Range) -> bool {
         let _blocked = Blocked::now();
         self.regions().covers(range)
+    }
+
+    /// What a page is used as; `None`: it is free.
+    pub(crate) fn use_of(&self, vpn: Vpn) -> Option<Use> {
+        let _blocked = Blocked::now();
+        self.regions().find(vpn).map(|region| region.used_as)
     }
 
     /// Whether an address is in the range: one comparison.

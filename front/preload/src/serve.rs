@@ -9,14 +9,14 @@ use crate::mapped::{Files, PLACES};
 use crate::process::{Process, SPACE, running};
 use crate::regions::{Regions, Use};
 use crate::report::Reporter;
-use crate::{dump, heap, ranges};
+use crate::{dump, gate, heap, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Owner, Part, Server};
-use highwater_session::{LargePages, MapFiles, Mapping as Wanted, Settings};
-use highwater_uffd::api::Source;
+use highwater_session::{LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls};
+use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
 use std::os::fd::RawFd;
@@ -43,7 +43,10 @@ impl Process {
         let devices = open_devices(&settings)?;
         let pages = ranges::pages_for(&settings);
         let regions = Regions::new(pages - 1);
-        let (site, source) = (Site::Anywhere, Source::find());
+        let (site, source) = match settings.system_calls {
+            SystemCalls::Faults => (Site::Anywhere, Source::find(Faults::All)),
+            SystemCalls::Copies => (site_of_gate(pages)?, Source::find(Faults::UserMode)),
+        };
         let (inherited, holds) = (0, Vec::new());
         let plan =
             Plan { settings, program, devices, inherited, source, site, pages, regions, holds };
@@ -115,6 +118,13 @@ impl Process {
             _server,
         })
     }
+}
+
+/// The place of a range whose pointers the filter knows.
+fn site_of_gate(pages: u64) -> Result<Site, String> {
+    gate::reserve(pages)
+        .map_err(|error| format!("its place for paged memory is taken: {error}"))?;
+    Ok(Site::At { address: gate::RANGE.start as u64, parts: vec![(Vpn(0), Vpn(pages))] })
 }
 
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {

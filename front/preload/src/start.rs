@@ -12,8 +12,8 @@
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
-use crate::{environment, heap, helper, pins};
-use highwater_session::{Malloc, MapFiles};
+use crate::{environment, gate, heap, helper, pins};
+use highwater_session::{Malloc, MapFiles, Settings, SystemCalls};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
@@ -103,7 +103,9 @@ fn start() -> Option<&'static Process> {
         Ok(None) => None,
         Ok(Some(settings)) => {
             pins::look_at_inherited();
-            Some(helper::start(&blocked, &[], 3, move |program| Process::start(settings, program)))
+            Some(prepare(&settings).and_then(|()| {
+                helper::start(&blocked, &[], 3, move |program| Process::start(settings, program))
+            }))
         }
         Err(error) => Some(Err(error)),
     };
@@ -119,8 +121,28 @@ fn start() -> Option<&'static Process> {
     running()
 }
 
+/// What precedes the helper, which may inherit it.
+fn prepare(settings: &Settings) -> Result<(), String> {
+    match settings.system_calls {
+        SystemCalls::Faults => Ok(()),
+        SystemCalls::Copies => gate::prepare(),
+    }
+}
+
+/// Before the program has paged memory: system calls reach it.
+fn close_gate(settings: &Settings) {
+    let closed = match settings.system_calls {
+        SystemCalls::Faults => Ok(()),
+        SystemCalls::Copies => gate::close(),
+    };
+    if let Err(error) = closed {
+        end(&format!("this program cannot be served: {error}"));
+    }
+}
+
 /// Serves a process from now on; its heap serves from the first request on.
 fn begin(process: &'static Process) {
+    close_gate(&process.settings);
     set_running(Some(process));
     pins::carry_over(process);
     if process.settings.malloc == Malloc::All {

@@ -11,7 +11,7 @@ use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, StartError};
 use highwater_serve::{Owner, Part, Server};
 use highwater_testkit::Watchdog;
-use highwater_uffd::api::Source;
+use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{FileAt, Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::fs;
@@ -75,7 +75,8 @@ impl World {
         let file = open_file(path, access).expect("the file");
         let pages = u64::from(file.info().pages);
         let swap: Box<dyn Device> = open(&Spec::Ram { size: MEMORY }).expect("a RAM device");
-        let platform = Uffd::with_places(MEMORY, vec![swap, file], 2, mapping, Source::find());
+        let platform =
+            Uffd::with_places(MEMORY, vec![swap, file], 2, mapping, Source::find(Faults::All));
         let platform = platform.expect("userfaultfd");
         let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
         let stop_page = manager.add_space(1).expect("a space");

@@ -20,6 +20,7 @@ const MAPPING: &str = "HIGHWATER_MAPPING";
 const MAP_FILES: &str = "HIGHWATER_MAP_FILES";
 const MALLOC: &str = "HIGHWATER_MALLOC";
 const LARGE_PAGES: &str = "HIGHWATER_LARGE_PAGES";
+const SYSTEM_CALLS: &str = "HIGHWATER_SYSTEM_CALLS";
 /// The directory where the processes of a run publish their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
@@ -153,6 +154,37 @@ impl FromStr for LargePages {
     }
 }
 
+/// How system calls reach paged memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SystemCalls {
+    /// The kernel faults, as programs do. Needs a userfaultfd for faults of the kernel.
+    #[default]
+    Faults,
+    /// They get copies of what their arguments point to: a filter traps them. Needs no privileges.
+    Copies,
+}
+
+impl fmt::Display for SystemCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SystemCalls::Faults => "faults",
+            SystemCalls::Copies => "copies",
+        })
+    }
+}
+
+impl FromStr for SystemCalls {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SystemCalls, String> {
+        match text {
+            "faults" => Ok(SystemCalls::Faults),
+            "copies" => Ok(SystemCalls::Copies),
+            _ => Err(format!("'{text}' is neither faults nor copies")),
+        }
+    }
+}
+
 /// How the processes of a run are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -170,6 +202,8 @@ pub struct Settings {
     pub malloc: Malloc,
     /// Whether there are large pages.
     pub large_pages: LargePages,
+    /// How system calls reach paged memory.
+    pub system_calls: SystemCalls,
     /// Where processes publish their statistics; `None`: they do not.
     pub run_dir: Option<PathBuf>,
 }
@@ -186,6 +220,7 @@ impl Settings {
             (MAP_FILES, self.map_files.to_string().into()),
             (MALLOC, self.malloc.to_string().into()),
             (LARGE_PAGES, self.large_pages.to_string().into()),
+            (SYSTEM_CALLS, self.system_calls.to_string().into()),
         ];
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
@@ -218,6 +253,9 @@ impl Settings {
             })?,
             large_pages: text(LARGE_PAGES)?.map_or(Ok(LargePages::default()), |text| {
                 text.parse().map_err(|error| format!("{LARGE_PAGES}: {error}"))
+            })?,
+            system_calls: text(SYSTEM_CALLS)?.map_or(Ok(SystemCalls::default()), |text| {
+                text.parse().map_err(|error| format!("{SYSTEM_CALLS}: {error}"))
             })?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))
@@ -253,6 +291,7 @@ mod tests {
             map_files: MapFiles::Read,
             malloc: Malloc::Large,
             large_pages: LargePages::On,
+            system_calls: SystemCalls::Copies,
             run_dir: run_dir.map(PathBuf::from),
         }
     }
@@ -279,6 +318,7 @@ mod tests {
         assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
         assert_eq!((found.map_files, found.malloc), (MapFiles::Off, Malloc::All));
         assert_eq!(found.large_pages, LargePages::Off);
+        assert_eq!(found.system_calls, SystemCalls::Faults);
     }
 
     #[test]
@@ -290,6 +330,7 @@ mod tests {
             (MAPPING, "fly"),
             (MAP_FILES, "write"),
             (LARGE_PAGES, "huge"),
+            (SYSTEM_CALLS, "magic"),
             (SWAP, "tape:1G"),
         ] {
             let mut vars = settings(None).to_env();

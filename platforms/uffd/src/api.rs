@@ -31,6 +31,9 @@ pub mod feature {
     pub const MOVE: u64 = 1 << 16;
 }
 
+/// Of userfaultfd(2).
+const USER_MODE_ONLY: u32 = 1;
+
 const API: u64 = 0xaa;
 const REGISTER_MISSING: u64 = 1 << 0;
 const REGISTER_WP: u64 = 1 << 1;
@@ -193,25 +196,47 @@ pub struct Userfaultfd {
     counts: [AtomicU64; 5],
 }
 
+/// Whose faults a userfaultfd serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Faults {
+    /// The program's, and those of the kernel in system calls. Needs privileges.
+    #[default]
+    All,
+    /// The program's. System calls that meet a missing page fail with EFAULT (Linux 5.11).
+    UserMode,
+}
+
 /// Where userfaultfds come from: /dev/userfaultfd, kept open so that it still works when the
 /// process has dropped its privileges, or the system call.
-pub struct Source(Option<OwnedFd>);
+pub struct Source {
+    device: Option<OwnedFd>,
+    faults: Faults,
+}
 
 impl Source {
-    /// Opens /dev/userfaultfd; falls back to the system call.
-    pub fn find() -> Source {
+    /// For all faults, opens /dev/userfaultfd; falls back to the system call.
+    pub fn find(faults: Faults) -> Source {
         let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
-        Source(options.open("/dev/userfaultfd").ok().map(OwnedFd::from))
+        let device = match faults {
+            Faults::All => options.open("/dev/userfaultfd").ok().map(OwnedFd::from),
+            Faults::UserMode => None,
+        };
+        Source { device, faults }
     }
 
     /// A source with a device that is open already.
-    pub fn of(device: Option<OwnedFd>) -> Source {
-        Source(device)
+    pub fn of(device: Option<OwnedFd>, faults: Faults) -> Source {
+        Source { device, faults }
+    }
+
+    /// Whose faults are served.
+    pub fn faults(&self) -> Faults {
+        self.faults
     }
 
     /// The device's descriptor.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.0.as_ref().map(AsRawFd::as_raw_fd)
+        self.device.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// What this kernel can do for this process.
@@ -228,7 +253,7 @@ impl Source {
         }
     }
 
-    /// Opens one for faults of user and kernel mode in the memory of this process.
+    /// Opens one for faults in the memory of this process.
     ///
     /// # Errors
     /// EPERM: not permitted; ENOSYS: the kernel has none; EINVAL: it lacks a feature.
@@ -236,7 +261,7 @@ impl Source {
         let by_device = self.descriptor().map(Source::open_device).transpose();
         let fd = match by_device {
             Ok(Some(fd)) => fd,
-            Ok(None) | Err(_) => Source::open_call()?,
+            Ok(None) | Err(_) => self.open_call()?,
         };
         let uffd = Userfaultfd { fd, counts: Default::default() };
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
@@ -253,9 +278,13 @@ impl Source {
         }
     }
 
-    fn open_call() -> io::Result<OwnedFd> {
+    fn open_call(&self) -> io::Result<OwnedFd> {
+        let user_mode = match self.faults {
+            Faults::All => UserfaultfdFlags::empty(),
+            Faults::UserMode => UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY),
+        };
         // SAFETY: a userfaultfd has no effect before memory is registered with it.
-        Ok(unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }?)
+        Ok(unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | user_mode) }?)
     }
 }
 

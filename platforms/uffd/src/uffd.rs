@@ -1,6 +1,6 @@
 //! The platform: what it consists of, and how it is made.
 
-use crate::api::{Calls, Mapping, Source, Userfaultfd};
+use crate::api::{Calls, Faults, Mapping, Source, Userfaultfd};
 use crate::area::{Areas, Placement};
 use crate::drops::Drops;
 use crate::residency::Residency;
@@ -40,7 +40,7 @@ impl Uffd {
     /// userfaultfd is not permitted (EPERM), missing (ENOSYS), or without write protection
     /// (EINVAL).
     pub fn probe() -> io::Result<Mapping> {
-        Source::find().probe()
+        Source::find(Faults::All).probe()
     }
 
     /// A platform with a budget of `memory`, swapping to `devices`.
@@ -48,7 +48,7 @@ impl Uffd {
     /// # Errors
     /// As for [`Uffd::probe`], and no address space for the stage.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
-        Uffd::with_places(memory, devices, 0, mapping, Source::find())
+        Uffd::with_places(memory, devices, 0, mapping, Source::find(Faults::All))
     }
 
     /// A platform with places for files that are opened later (`Manager::open_file`). Devices and

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -53,6 +53,16 @@ pub(crate) struct Limits {
     pub(crate) map_files: &'static str,
     /// The value of `--large-pages`.
     pub(crate) large_pages: &'static str,
+    /// The value of `--system-calls`; `None`: [`system_calls`].
+    pub(crate) system_calls: Option<&'static str>,
+}
+
+/// How system calls reach paged memory where a test does not say it: with
+/// HIGHWATER_TEST_SYSTEM_CALLS=copies all programs run with the gate.
+fn system_calls() -> &'static str {
+    static VALUE: OnceLock<String> = OnceLock::new();
+    let given = || std::env::var("HIGHWATER_TEST_SYSTEM_CALLS");
+    VALUE.get_or_init(|| given().unwrap_or_else(|_| "faults".to_owned()))
 }
 
 /// A directory, and the lock.
@@ -119,6 +129,7 @@ impl Place {
         let mut command = highwater();
         command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
+        command.args(["--system-calls", limits.system_calls.unwrap_or_else(system_calls)]);
         command.args(["--map-files", limits.map_files]);
         command.args(["--large-pages", limits.large_pages]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
@@ -206,6 +217,7 @@ impl Limits {
             swap: Swap::Ram,
             swap_size: 16 * memory,
             mapping: "auto",
+            system_calls: None,
             map_files: "off",
             large_pages: "off",
         }

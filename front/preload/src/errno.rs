@@ -1,0 +1,8 @@
+//! errno, as the functions of this library set it.
+
+use libc::c_int;
+
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: errno is the thread's own.
+    unsafe { *libc::__errno_location() = errno };
+}

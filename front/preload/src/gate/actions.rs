@@ -1,0 +1,155 @@
+//! SIGSYS belongs to the gate: no mask blocks it, and the program's action for it is only kept.
+//!
+//! A trapped call in a thread that blocks SIGSYS would end the process. So the functions that set
+//! masks leave SIGSYS out; what the program sees differs in that signal only.
+
+use super::copied::{self, Arguments};
+use super::mask::{Mask, without};
+use super::table::Argument::{In, Number, Out};
+use super::table::Len::Bytes;
+use super::{access, stacks};
+use crate::next::Next;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+pub(super) static SIGACTION: Next = Next::new(b"sigaction\0");
+
+pub(super) type ActionFn =
+    unsafe extern "C" fn(libc::c_int, *const libc::sigaction, *mut libc::sigaction) -> libc::c_int;
+
+/// The C library's sigaction.
+pub(super) fn set_action(signal: libc::c_int, action: &libc::sigaction) {
+    // SAFETY: the function of that name has this type, and gets a valid action.
+    unsafe {
+        let next = std::mem::transmute::<usize, ActionFn>(SIGACTION.get());
+        next(signal, action, std::ptr::null_mut());
+    }
+}
+
+/// `struct sigaction` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: Mask,
+}
+
+/// The program's action for SIGSYS: handler and flags.
+static PROGRAMS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Exchanges the program's action for SIGSYS.
+pub(super) fn exchange(new: Option<(usize, usize)>) -> (usize, usize) {
+    let [handler, flags] = &PROGRAMS;
+    match new {
+        Some(new) => (handler.swap(new.0, Relaxed), flags.swap(new.1, Relaxed)),
+        None => (handler.load(Relaxed), flags.load(Relaxed)),
+    }
+}
+
+/// Passes a SIGSYS that no filter of ours sent to the program's handler, or ends the process.
+pub(super) fn pass_on(
+    signal: libc::c_int,
+    info: &mut libc::siginfo_t,
+    context: &mut libc::ucontext_t,
+) {
+    let (handler, flags) = exchange(None);
+    match handler {
+        libc::SIG_IGN => {}
+        // SAFETY: the default action ends the process when the signal is delivered again.
+        libc::SIG_DFL => unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            set_action(signal, &action);
+            libc::raise(signal);
+        },
+        handler if flags & libc::SA_SIGINFO as usize != 0 => {
+            type Three = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::ucontext_t);
+            // SAFETY: a handler with SA_SIGINFO has this form.
+            let handler = unsafe { std::mem::transmute::<usize, Three>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: a handler without SA_SIGINFO takes the number of the signal.
+            let handler =
+                unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// rt_sigprocmask, rt_sigaction and sigaltstack.
+pub(super) fn make(
+    number: libc::c_long,
+    arguments: Arguments,
+    context: Option<&mut libc::ucontext_t>,
+) -> isize {
+    let result = match (number, context) {
+        (libc::SYS_rt_sigprocmask, Some(context)) => change_interrupted(arguments, context),
+        (libc::SYS_rt_sigprocmask, None) => change(arguments),
+        (libc::SYS_rt_sigaction, _) => act(arguments),
+        (_, context) => {
+            let pointer = context.map(|it| it.uc_mcontext.gregs[libc::REG_RSP as usize] as usize);
+            stacks::exchange(arguments[0], arguments[1], pointer)
+        }
+    };
+    result.map_or_else(|error| -(error as isize), |()| 0)
+}
+
+/// Changes the mask of the interrupted code: the kernel takes it from the context.
+fn change_interrupted(
+    [how, set, old, size, ..]: Arguments,
+    context: &mut libc::ucontext_t,
+) -> Result<(), i32> {
+    if size != size_of::<Mask>() {
+        return Err(libc::EINVAL);
+    }
+    let mask = (&raw mut context.uc_sigmask).cast::<Mask>();
+    // SAFETY: the kernel's mask is the first word of the C library's.
+    let before = unsafe { mask.read() };
+    if set != 0 {
+        let given = access::read::<Mask>(set).ok_or(libc::EFAULT)?;
+        let after = match how as i32 {
+            libc::SIG_BLOCK => before | given,
+            libc::SIG_UNBLOCK => before & !given,
+            libc::SIG_SETMASK => given,
+            _ => return Err(libc::EINVAL),
+        };
+        // SAFETY: as above.
+        unsafe { mask.write(without(after)) };
+    }
+    (old == 0 || access::write(old, &before)).then_some(()).ok_or(libc::EFAULT)
+}
+
+fn change([how, set, old, size, ..]: Arguments) -> Result<(), i32> {
+    let kinds = [Number, In(Bytes(8)), Out(Bytes(8)), Number];
+    let given = match set {
+        0 => None,
+        set => Some(access::read::<Mask>(set).ok_or(libc::EFAULT)?),
+    };
+    let given =
+        given.map(|mask| if how as i32 == libc::SIG_UNBLOCK { mask } else { without(mask) });
+    let set = given.as_ref().map_or(0, |mask| (&raw const *mask) as usize);
+    result(copied::once(libc::SYS_rt_sigprocmask as usize, &kinds, [how, set, old, size, 0, 0]))
+}
+
+fn act([signal, new, old, size, ..]: Arguments) -> Result<(), i32> {
+    let kinds = [Number, In(Bytes(32)), Out(Bytes(32)), Number];
+    let mut given = match new {
+        0 => None,
+        new => Some(access::read::<Action>(new).ok_or(libc::EFAULT)?),
+    };
+    if signal == libc::SIGSYS as usize {
+        let new = given.map(|action| (action.handler, action.flags as usize));
+        let (handler, flags) = exchange(new);
+        let before = Action { handler, flags: flags as u64, restorer: 0, mask: 0 };
+        return (old == 0 || access::write(old, &before)).then_some(()).ok_or(libc::EFAULT);
+    }
+    given.iter_mut().for_each(|action| action.mask = without(action.mask));
+    let new = given.as_ref().map_or(0, |action| (&raw const *action) as usize);
+    result(copied::once(libc::SYS_rt_sigaction as usize, &kinds, [signal, new, old, size, 0, 0]))
+}
+
+fn result(result: isize) -> Result<(), i32> {
+    if result < 0 { Err(-result as i32) } else { Ok(()) }
+}

@@ -1,0 +1,148 @@
+//! The strings of a new program: copies outside the range.
+//!
+//! ```text
+//! path, arguments, environment ---> [pointers ... | strings ...], in the thread's scratch memory
+//! ```
+//! A child of vfork uses its parent's thread-local variables, and its memory, which therefore must
+//! not leak when the child becomes another program: a thread keeps its scratch memory, and uses it
+//! again.
+
+use super::access;
+use super::copied::{Arguments, PATH_MAX};
+use super::page;
+use highwater_os::sys;
+use highwater_units::PAGE_SIZE;
+use std::cell::Cell;
+use std::ptr;
+
+/// The longest string that the kernel takes (MAX_ARG_STRLEN).
+const STRING_MAX: usize = 32 * PAGE_SIZE;
+/// The most strings: with their pointers they fill what the kernel takes.
+const STRINGS_MAX: usize = 1 << 20;
+
+thread_local! {
+    static SCRATCH: Cell<(*mut u8, usize)> = const { Cell::new((ptr::null_mut(), 0)) };
+}
+
+/// Memory of this thread for copies.
+pub(crate) struct Scratch {
+    base: *mut u8,
+    used: usize,
+}
+
+impl Scratch {
+    /// Room for `len` bytes.
+    fn new(len: usize) -> Result<Scratch, i32> {
+        let (mut base, has) = SCRATCH.get();
+        if len > has {
+            let len = len.next_multiple_of(PAGE_SIZE);
+            if has > 0 {
+                // SAFETY: mapped below, and no longer used.
+                unsafe { sys::unmap(base, has) };
+            }
+            SCRATCH.set((ptr::null_mut(), 0));
+            base = sys::map_anonymous(len).map_err(|_| libc::ENOMEM)?;
+            SCRATCH.set((base, len));
+        }
+        Ok(Scratch { base, used: 0 })
+    }
+
+    fn take(&mut self, len: usize) -> *mut u8 {
+        let at = self.used;
+        self.used += len.next_multiple_of(8);
+        // SAFETY: `new` was asked for the sum of all pieces.
+        unsafe { self.base.add(at) }
+    }
+
+    /// Copies a string of `len` bytes.
+    fn string(&mut self, from: usize, len: usize) -> usize {
+        let to = self.take(len + 1);
+        // SAFETY: a piece of that length.
+        unsafe {
+            access::copy_in(to, from, len);
+            to.add(len).write(0);
+        }
+        to as usize
+    }
+
+    /// Copies strings and their pointers.
+    fn strings(&mut self, from: &Strings) -> usize {
+        if from.array == 0 {
+            return 0;
+        }
+        let pointers = self.take((from.count + 1) * size_of::<usize>()).cast::<usize>();
+        for index in 0..from.count {
+            let copy = from.at(index).and_then(|at| Some(self.string(at, len_of(at)?)));
+            // SAFETY: a piece for all pointers and a null.
+            unsafe { pointers.add(index).write(copy.unwrap_or(0)) };
+        }
+        // SAFETY: as above.
+        unsafe { pointers.add(from.count).write(0) };
+        pointers as usize
+    }
+}
+
+fn len_of(string: usize) -> Option<usize> {
+    access::string_len(string, STRING_MAX)
+}
+
+/// Strings, ended by a null pointer.
+struct Strings {
+    array: usize,
+    count: usize,
+    /// Bytes for copies of them.
+    len: usize,
+}
+
+impl Strings {
+    fn at(&self, index: usize) -> Option<usize> {
+        access::read(self.array + index * size_of::<usize>())
+    }
+
+    fn of(array: usize) -> Option<Strings> {
+        let mut strings = Strings { array, count: 0, len: size_of::<usize>() };
+        while array != 0 && strings.count < STRINGS_MAX {
+            match strings.at(strings.count)? {
+                0 => break,
+                string => {
+                    strings.len += size_of::<usize>() + len_of(string)? + 8;
+                    strings.count += 1;
+                }
+            }
+        }
+        Some(strings)
+    }
+}
+
+/// Calls `act` with copies of a path, arguments and environment.
+///
+/// # Errors
+/// EFAULT: they cannot be read; ENOMEM.
+pub(crate) fn with_copies<R>(
+    [path, arguments, environment]: [usize; 3],
+    act: impl FnOnce([usize; 3]) -> R,
+) -> Result<R, i32> {
+    let path_len = match path {
+        0 => 0,
+        path => access::string_len(path, PATH_MAX).ok_or(libc::EFAULT)?,
+    };
+    let arguments = Strings::of(arguments).ok_or(libc::EFAULT)?;
+    let environment = Strings::of(environment).ok_or(libc::EFAULT)?;
+    let mut scratch = Scratch::new(path_len + 16 + arguments.len + environment.len)?;
+    let path = if path == 0 { 0 } else { scratch.string(path, path_len) };
+    let arguments = scratch.strings(&arguments);
+    let environment = scratch.strings(&environment);
+    Ok(act([path, arguments, environment]))
+}
+
+/// execve(2) and execveat(2).
+pub(super) fn make(number: usize, mut arguments: Arguments) -> isize {
+    let first = usize::from(number != libc::SYS_execve as usize);
+    let strings = [arguments[first], arguments[first + 1], arguments[first + 2]];
+    let made = with_copies(strings, |copies| {
+        arguments[first..first + 3].copy_from_slice(&copies);
+        // SAFETY: the program's call, with copies.
+        unsafe { page::call(number, arguments) }
+    });
+    made.unwrap_or_else(|error| -(error as isize))
+}

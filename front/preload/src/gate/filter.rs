@@ -1,0 +1,200 @@
+//! The seccomp filter: traps system calls with a pointer into the range.
+//!
+//! ```text
+//! architecture, number --- tree of comparisons ---> which arguments are pointers
+//!   none ----------------------------------------------------------> allow
+//!   a set: is the upper half of one of them in the range? -- no ----> allow
+//!     yes: is the instruction the one of page.rs? -- yes -----------> allow
+//!                                                    no ------------> SIGSYS
+//! ```
+//! The kernel remembers which numbers are always allowed, so that they cost nothing. The others
+//! take about 15 instructions.
+
+use super::calls::TABLE;
+use super::page::PAGE;
+use super::range::RANGE;
+use super::table::{Argument, Call, Way};
+use highwater_units::PAGE_SIZE;
+use libc::{c_long, c_ulong, sock_filter, sock_fprog};
+use std::io;
+use std::mem::offset_of;
+
+/// Arguments that may be pointers: a bit each; and [`REFUSED`].
+type Pointers = u8;
+
+const ALL: Pointers = 0b11_1111;
+/// The call fails with ENOSYS, without a signal: the C library makes it while signals are blocked.
+const REFUSED: Pointers = 0b100_0000;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+
+/// Length of [`Program::trap`].
+const TRAP_LEN: u8 = 7;
+
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+
+/// The pointers that the filter has to look at.
+fn pointers(call: &Call) -> Pointers {
+    match call.way {
+        Way::Passed => 0,
+        Way::Copied => {
+            let is_pointer = |(at, argument): (usize, &Argument)| {
+                u8::from(!matches!(argument, Argument::Number | Argument::Int)) << at
+            };
+            call.arguments.iter().enumerate().map(is_pointer).sum()
+        }
+        Way::Absent => ALL | REFUSED,
+        Way::InPlace | Way::Unknown | Way::Special => ALL,
+    }
+}
+
+/// The numbers from which on another set of arguments counts, with that set.
+fn steps() -> Vec<(u32, Pointers)> {
+    let mut steps = vec![(0, ALL)];
+    let mut next = 0;
+    for call in TABLE {
+        let number = u32::from(call.number);
+        if number > next {
+            steps.push((next, ALL));
+        }
+        steps.push((number, pointers(call)));
+        next = number + 1;
+    }
+    steps.push((next, ALL));
+    steps.dedup_by(|later, earlier| {
+        if later.0 == earlier.0 {
+            earlier.1 = later.1;
+        }
+        later.0 == earlier.0 || later.1 == earlier.1
+    });
+    steps
+}
+
+fn op(code: u16, value: u32) -> sock_filter {
+    sock_filter { code, jt: 0, jf: 0, k: value }
+}
+
+fn branch(code: u16, value: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code, jt, jf, k: value }
+}
+
+/// A program under construction. Jumps to leaves are resolved at the end.
+#[derive(Default)]
+struct Program {
+    code: Vec<sock_filter>,
+    /// Jumps, and the set whose leaf they lead to.
+    open: Vec<(usize, Pointers)>,
+}
+
+impl Program {
+    /// Finds the step of the loaded number.
+    fn tree(&mut self, steps: &[(u32, Pointers)]) {
+        if let [(_, pointers)] = steps {
+            self.open.push((self.code.len(), *pointers));
+            return self.code.push(op(JUMP, 0));
+        }
+        let (left, right) = steps.split_at(steps.len() / 2);
+        // At least: the jump that follows; else past it.
+        self.code.push(branch(AT_LEAST, right[0].0, 0, 1));
+        let jump = self.code.len();
+        self.code.push(op(JUMP, 0));
+        self.tree(left);
+        self.code[jump].k = (self.code.len() - jump - 1) as u32;
+        self.tree(right);
+    }
+
+    /// Checks the arguments of a set; jumps lead here.
+    fn leaf(&mut self, pointers: Pointers) {
+        let here = self.code.len();
+        for (jump, _) in self.open.iter().filter(|(_, of)| *of == pointers) {
+            self.code[*jump].k = (here - jump - 1) as u32;
+        }
+        let (first, end) = ((RANGE.start >> 32) as u32, (RANGE.end >> 32) as u32);
+        for argument in (0..6).filter(|at| pointers >> at & 1 != 0) {
+            let upper = offset_of!(libc::seccomp_data, args) + argument * 8 + 4;
+            self.code.push(op(LOAD, upper as u32));
+            // Below the range, or past it: the next argument.
+            self.code.push(branch(AT_LEAST, first, 0, TRAP_LEN + 1));
+            self.code.push(branch(AT_LEAST, end, TRAP_LEN, 0));
+            self.trap(pointers & REFUSED != 0);
+        }
+        self.code.push(op(RETURN, libc::SECCOMP_RET_ALLOW));
+    }
+
+    /// Traps, unless the instruction is the one of page.rs: [`TRAP_LEN`] instructions.
+    fn trap(&mut self, refused: bool) {
+        let pointer = offset_of!(libc::seccomp_data, instruction_pointer) as u32;
+        let (upper, lower) = ((PAGE >> 32) as u32, PAGE as u32);
+        self.code.push(op(LOAD, pointer + 4));
+        self.code.push(branch(EQUALS, upper, 0, 4));
+        self.code.push(op(LOAD, pointer));
+        self.code.push(branch(AT_LEAST, lower, 0, 2));
+        self.code.push(branch(AT_LEAST, lower + PAGE_SIZE as u32, 1, 0));
+        self.code.push(op(RETURN, libc::SECCOMP_RET_ALLOW));
+        self.code.push(op(RETURN, if refused { ENOSYS } else { libc::SECCOMP_RET_TRAP }));
+    }
+}
+
+/// Calls after which the kernel would use memory on its own. They fail with ENOSYS, as in
+/// containers: programs do without.
+const ABSENT: [c_long; 2] = [libc::SYS_io_setup, libc::SYS_io_uring_setup];
+
+fn program() -> Vec<sock_filter> {
+    let steps = steps();
+    let mut program = Program::default();
+    program.code.push(op(LOAD, offset_of!(libc::seccomp_data, arch) as u32));
+    // Programs of 32 bits have no pointers into the range.
+    program.code.push(branch(EQUALS, AUDIT_ARCH_X86_64, 1, 0));
+    program.code.push(op(RETURN, libc::SECCOMP_RET_ALLOW));
+    program.code.push(op(LOAD, offset_of!(libc::seccomp_data, nr) as u32));
+    for number in ABSENT {
+        program.code.push(branch(EQUALS, number as u32, 0, 1));
+        program.code.push(op(RETURN, ENOSYS));
+    }
+    program.tree(&steps);
+    let mut sets: Vec<Pointers> = steps.iter().map(|(_, pointers)| *pointers).collect();
+    sets.sort_unstable();
+    sets.dedup();
+    sets.into_iter().for_each(|pointers| program.leaf(pointers));
+    program.code
+}
+
+/// Loads the filter for all threads of this process, and for what it executes.
+///
+/// # Errors
+/// The system's refusal.
+pub(super) fn load() -> io::Result<()> {
+    let mut code = program();
+    let program = sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+    let load = || {
+        // SAFETY: a program that lives for the call; it allows whatever this process does until it
+        // has paged memory.
+        match unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_TSYNC,
+                &raw const program,
+            )
+        } {
+            0 => Ok(()),
+            -1 => Err(io::Error::last_os_error()),
+            thread => Err(io::Error::other(format!("thread {thread} has a filter of its own"))),
+        }
+    };
+    load().or_else(|error| {
+        if error.raw_os_error() != Some(libc::EACCES) {
+            return Err(error);
+        }
+        let (on, none): (c_ulong, c_ulong) = (1, 0);
+        // SAFETY: numbers.
+        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, on, none, none, none) };
+        load()
+    })
+}

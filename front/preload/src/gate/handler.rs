@@ -1,0 +1,61 @@
+//! SIGSYS: makes the trapped call, and returns its result to the program.
+
+use super::range::RANGE;
+use super::{actions, make, stacks};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Of `si_code`: the signal comes from a filter.
+const SYS_SECCOMP: i32 = 1;
+
+/// Whether the call of [`is_trapped`] was trapped.
+static TRAPPED: AtomicBool = AtomicBool::new(false);
+
+/// An address that no process maps: the last byte before the end of the range.
+const PROBE: usize = RANGE.end - 1;
+
+/// Installs the handler. It runs on the thread's signal stack: a coroutine's stack may be paged,
+/// and the kernel could not write the frame there.
+pub(super) fn install() {
+    // SAFETY: zeros are a valid sigaction; the handler takes the three arguments of SA_SIGINFO.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigsys as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+        actions::set_action(libc::SIGSYS, &action);
+    }
+}
+
+/// Whether a filter traps calls of this process already.
+pub(super) fn is_trapped() -> bool {
+    // SAFETY: fails: there is no path at this address. Not by page.rs, which the filter lets
+    // through.
+    unsafe { libc::syscall(libc::SYS_access, PROBE, 0) };
+    TRAPPED.load(Relaxed)
+}
+
+extern "C" fn on_sigsys(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
+    let (info, context) = unsafe { (&mut *info, &mut *context.cast::<libc::ucontext_t>()) };
+    if info.si_code != SYS_SECCOMP {
+        return actions::pass_on(signal, info, context);
+    }
+    stacks::add();
+    // SAFETY: errno is the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let registers = &context.uc_mcontext.gregs;
+    let number = registers[libc::REG_RAX as usize] as usize;
+    let arguments =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
+            .map(|register| registers[register as usize] as usize);
+    if arguments[0] == PROBE {
+        TRAPPED.store(true, Relaxed);
+    }
+    let result = make::make(number, arguments, Some(&mut *context));
+    context.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}

@@ -1,0 +1,88 @@
+//! The gate: system calls of a process whose paged memory the kernel cannot reach.
+//!
+//! ```text
+//! program --- system call ---> filter.rs   no argument points into the range --> the kernel
+//!                                 |  SIGSYS
+//!                                 v
+//!   handler.rs
+//!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
+//!     copied.rs    copies in (access.rs), bounce buffer (bounce.rs), call, copies out
+//!     special.rs   vectors.rs  exec.rs     calls with pointers in structures
+//!     page.rs      the one instruction whose system calls the filter lets through
+//! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
+//! actions.rs  --- no signal mask blocks SIGSYS (mask.rs); the program's own SIGSYS
+//! stacks.rs   --- a signal stack per thread, which is not paged
+//! ```
+//! A userfaultfd for faults of user mode only needs no privileges, but a system call that meets a
+//! missing page fails with EFAULT. So the handler makes the call with copies outside the range. It
+//! copies as ordinary code, whose faults are served.
+//!
+//! The filter outlives exec. It compares addresses with a fixed range (range.rs), which programs
+//! that are not served do not use, so it does not affect them. That is why it does not trap calls
+//! for what their structures contain: a program without this library would be killed.
+//!
+//! Locks: none. The handler runs in any thread, on a signal stack, and may be interrupted.
+
+mod access;
+mod actions;
+mod bounce;
+mod calls;
+mod copied;
+mod exec;
+mod filter;
+mod handler;
+mod make;
+mod mask;
+mod page;
+mod range;
+mod special;
+mod stacks;
+mod state;
+mod table;
+mod vectors;
+mod wrappers;
+
+use highwater_units::PAGE_SIZE;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use std::io;
+
+pub(crate) use exec::with_copies;
+pub(crate) use range::RANGE;
+pub(crate) use state::is_on;
+pub(crate) use wrappers::{function_for, learn};
+
+/// Prepares the process for the filter: the helper may inherit it.
+///
+/// # Errors
+/// Why there can be no gate, in one line.
+pub(crate) fn prepare() -> Result<(), String> {
+    page::map().map_err(|error| format!("the gate for system calls cannot be mapped: {error}"))?;
+    handler::install();
+    stacks::begin();
+    state::turn_on();
+    Ok(())
+}
+
+/// Reserves the addresses of so many pages. In a process that is served they are free.
+///
+/// # Errors
+/// The system's refusal.
+pub(crate) fn reserve(pages: u64) -> io::Result<()> {
+    let at = std::ptr::with_exposed_provenance_mut(RANGE.start);
+    let len = (pages as usize * PAGE_SIZE).min(RANGE.len());
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: replaces nothing.
+    unsafe { mmap_anonymous(at, len, ProtFlags::empty(), flags)? };
+    Ok(())
+}
+
+/// Loads the filter, unless an ancestor has.
+///
+/// # Errors
+/// Why there can be no gate, in one line.
+pub(crate) fn close() -> Result<(), String> {
+    if handler::is_trapped() {
+        return Ok(());
+    }
+    filter::load().map_err(|error| format!("no filter for system calls: {error}"))
+}

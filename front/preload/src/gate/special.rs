@@ -1,0 +1,207 @@
+//! Calls that the table cannot describe: what an argument is depends on another one.
+//!
+//! Calls whose structures contain pointers are in vectors.rs and exec.rs.
+
+use super::access;
+use super::copied::{Arguments, in_place as touched, once};
+use super::mask;
+use super::page;
+use super::range::is_paged;
+use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
+use super::table::Len::{Bits, Bytes, Of};
+use super::vectors;
+
+const FAULT: isize = -(libc::EFAULT as isize);
+
+/// Makes a call; `None`: nothing is known about its pointers.
+pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
+    if let Some(result) = vectors::make(number, arguments) {
+        return Some(result);
+    }
+    let kinds = match number as libc::c_long {
+        libc::SYS_fcntl => fcntl(arguments[1] as i32),
+        libc::SYS_ioctl => return ioctl(arguments).map(|len| asked(number, arguments, len)),
+        libc::SYS_prctl => prctl(arguments[0] as i32)?,
+        libc::SYS_arch_prctl => arch_prctl(arguments[0]),
+        libc::SYS_shmctl | libc::SYS_msgctl => ipc(arguments[1] as i32),
+        libc::SYS_semctl => return semctl(arguments),
+        libc::SYS_pselect6 => return Some(pselect(arguments)),
+        libc::SYS_rt_sigsuspend => return Some(suspend(arguments)),
+        // The C library falls back to clone, whose arguments are in registers.
+        libc::SYS_clone3 => return Some(-(libc::ENOSYS as isize)),
+        // The kernel does not access the stack, and copes with missing words for thread numbers.
+        // SAFETY: the program's call.
+        libc::SYS_clone => return Some(unsafe { page::call(number, arguments) }),
+        libc::SYS_mq_notify => [Number, In(Bytes(64)), NONE, NONE, NONE, NONE],
+        _ => return None,
+    };
+    Some(once(number, &kinds, arguments))
+}
+
+/// futex: the kernel needs the word at its place, but a time can be copied.
+pub(super) fn in_place(number: usize, mut arguments: Arguments) -> isize {
+    const WAKE: usize = libc::FUTEX_WAKE as usize;
+    const REQUEUE: usize = libc::FUTEX_REQUEUE as usize;
+    const CMP_REQUEUE: usize = libc::FUTEX_CMP_REQUEUE as usize;
+    const WAKE_OP: usize = libc::FUTEX_WAKE_OP as usize;
+    let has_time = match number as libc::c_long {
+        libc::SYS_futex => {
+            let operation = arguments[1] & libc::FUTEX_CMD_MASK as usize;
+            !matches!(operation, WAKE | REQUEUE | CMP_REQUEUE | WAKE_OP)
+        }
+        _ => false,
+    };
+    let time;
+    if has_time && is_paged(arguments[3]) {
+        let Some(given) = access::read::<[u64; 2]>(arguments[3]) else { return FAULT };
+        time = given;
+        arguments[3] = (&raw const time) as usize;
+    }
+    touched(number, arguments)
+}
+
+/// The kinds of six arguments.
+type Kinds = [Argument; 6];
+const NONE: Argument = Number;
+
+const fn third(kind: Argument) -> Kinds {
+    [NONE, NONE, kind, NONE, NONE, NONE]
+}
+
+fn fcntl(command: i32) -> Kinds {
+    const GET_RW_HINT: i32 = 1035;
+    const SET_FILE_RW_HINT: i32 = 1038;
+    third(match command {
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => InOut(Bytes(32)),
+        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => InOut(Bytes(32)),
+        // F_SETOWN_EX, F_GETOWN_EX.
+        15 | 16 => InOut(Bytes(8)),
+        GET_RW_HINT..=SET_FILE_RW_HINT => InOut(Bytes(8)),
+        _ => Number,
+    })
+}
+
+/// How many bytes an ioctl reads and writes; `None`: not known, or it has pointers.
+fn ioctl([_, request, ..]: Arguments) -> Option<u32> {
+    let request = request as u32;
+    let (kind, number, len) = (request >> 8 & 0xff, request & 0xff, request >> 16 & 0x3fff);
+    match (kind as u8, len) {
+        // Devices: their structures have pointers.
+        (b'N' | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b, _) => None,
+        (_, len) if len > 0 => Some(len),
+        // Terminals: struct termios, struct winsize, numbers.
+        (b'T', 0) => Some(match number {
+            0x01..=0x04 => 36,
+            0x05..=0x08 => 18,
+            0x13 | 0x14 => 8,
+            0x12 => 1,
+            _ => 4,
+        }),
+        // SIOCGIFCONF has a pointer; the others have a struct ifreq, or a number.
+        (0x89, 0) => match number {
+            0x12 | 0x46 => None,
+            0x01..=0x05 => Some(4),
+            0x06 | 0x07 => Some(16),
+            0x0b | 0x0c => Some(120),
+            _ => Some(40),
+        },
+        // Block devices: numbers.
+        (0x12, 0) => Some(8),
+        _ => None,
+    }
+}
+
+/// An ioctl with a structure of `len` bytes.
+fn asked(number: usize, arguments: Arguments, len: u32) -> isize {
+    once(number, &third(InOut(Bytes(len))), arguments)
+}
+
+fn prctl(option: i32) -> Option<Kinds> {
+    const SET_VMA: i32 = 0x5356_4d41;
+    let second = |kind| [NONE, kind, NONE, NONE, NONE, NONE];
+    Some(match option {
+        libc::PR_SET_NAME => second(String),
+        libc::PR_GET_NAME => second(Out(Bytes(16))),
+        libc::PR_GET_PDEATHSIG | libc::PR_GET_UNALIGN | libc::PR_GET_FPEMU => second(Out(Bytes(4))),
+        libc::PR_GET_TSC | libc::PR_GET_ENDIAN | libc::PR_GET_FPEXC => second(Out(Bytes(4))),
+        libc::PR_GET_CHILD_SUBREAPER => second(Out(Bytes(4))),
+        libc::PR_GET_TID_ADDRESS => second(Out(Bytes(8))),
+        // Names a range; the name is a string.
+        SET_VMA => [NONE, NONE, NONE, NONE, String, NONE],
+        libc::PR_SET_SECCOMP | libc::PR_SET_MM => return None,
+        // Numbers, some of which may look like an address.
+        _ => [NONE; 6],
+    })
+}
+
+fn arch_prctl(code: usize) -> Kinds {
+    const GET_FS: usize = 0x1003;
+    const GET_GS: usize = 0x1004;
+    let kind = if matches!(code, GET_FS | GET_GS) { Out(Bytes(8)) } else { Number };
+    [NONE, kind, NONE, NONE, NONE, NONE]
+}
+
+/// shmctl and msgctl: structures of at most 120 bytes.
+fn ipc(command: i32) -> Kinds {
+    third(match command & 0xff {
+        libc::IPC_RMID => Number,
+        libc::IPC_SET => In(Bytes(120)),
+        _ => InOut(Bytes(120)),
+    })
+}
+
+/// semctl: the fourth argument.
+fn semctl(arguments: Arguments) -> Option<isize> {
+    let number = libc::SYS_semctl as usize;
+    let fourth = |kind| [NONE, NONE, NONE, kind, NONE, NONE];
+    let kind = match arguments[2] as i32 & 0xff {
+        libc::IPC_STAT | libc::IPC_SET => InOut(Bytes(104)),
+        libc::IPC_INFO | libc::SEM_INFO => Out(Bytes(40)),
+        libc::SEM_STAT => Out(Bytes(104)),
+        // Of as many semaphores as the set has.
+        libc::GETALL | libc::SETALL => InOut(Bytes(2 * semaphores(arguments[0])?)),
+        _ => Number,
+    };
+    Some(once(number, &fourth(kind), arguments))
+}
+
+/// How many semaphores a set has.
+fn semaphores(set: usize) -> Option<u32> {
+    const COUNT_AT: usize = 80;
+    let mut found = [0u8; 104];
+    let arguments = [set, 0, libc::IPC_STAT as usize, found.as_mut_ptr() as usize, 0, 0];
+    let kinds = [NONE, NONE, NONE, Out(Bytes(104)), NONE, NONE];
+    let result = once(libc::SYS_semctl as usize, &kinds, arguments);
+    let count = u64::from_ne_bytes(found[COUNT_AT..COUNT_AT + 8].try_into().ok()?);
+    (result >= 0).then_some(count as u32)
+}
+
+/// pselect6: the last argument is a structure of a mask's address and its length.
+pub(super) fn pselect(mut arguments: Arguments) -> isize {
+    let sets = InOut(Bits(0));
+    let kinds = [Int, sets, sets, sets, InOut(Bytes(16)), In(Bytes(16))];
+    let mut mask = 0;
+    let mut place = [0usize; 2];
+    if arguments[5] != 0 {
+        let Some(given) = access::read::<[usize; 2]>(arguments[5]) else { return FAULT };
+        place = given;
+        if given[0] != 0 {
+            let Some(wanted) = mask::read(given[0]) else { return FAULT };
+            mask = wanted;
+        }
+    }
+    if place[0] != 0 {
+        place[0] = (&raw const mask) as usize;
+    }
+    if arguments[5] != 0 {
+        arguments[5] = (&raw const place) as usize;
+    }
+    once(libc::SYS_pselect6 as usize, &kinds, arguments)
+}
+
+pub(super) fn suspend(arguments: Arguments) -> isize {
+    let Some(mask) = mask::read(arguments[0]) else { return FAULT };
+    let kinds = [In(Of(1)), Number, NONE, NONE, NONE, NONE];
+    let arguments = [(&raw const mask) as usize, arguments[1], 0, 0, 0, 0];
+    once(libc::SYS_rt_sigsuspend as usize, &kinds, arguments)
+}

@@ -1,0 +1,328 @@
+//! Calls with an array of buffers: readv and writev, messages, process_vm_readv and its relatives.
+//!
+//! ```text
+//! iovec[] of the program --- Vectors: a copy of each paged buffer ---> iovec[] of ours --- call
+//! ```
+//! What is longer than [`LEN_MAX`] is done in part, as the kernel may always do.
+
+use super::access::{self, Access, accessible, copy_in, copy_out};
+use super::bounce::Bounce;
+use super::copied::Arguments;
+use super::page;
+use super::range::is_paged;
+use std::time::{Duration, Instant};
+
+/// The most bytes of one call.
+const LEN_MAX: usize = 64 << 20;
+/// The most buffers of a call.
+const BUFFERS_MAX: usize = libc::UIO_MAXIOV as usize;
+/// The longest name and control data of a message.
+const NAME_MAX: usize = 128;
+const CONTROL_MAX: usize = 64 << 10;
+
+const FAULT: isize = -(libc::EFAULT as isize);
+
+/// `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Buffer {
+    base: usize,
+    len: usize,
+}
+
+/// What the kernel does with buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// It reads them.
+    Out,
+    /// It writes them.
+    In,
+}
+
+impl Direction {
+    fn access(self) -> Access {
+        match self {
+            Direction::Out => Access::Read,
+            Direction::In => Access::Write,
+        }
+    }
+}
+
+/// Makes a call; `None`: it is not of this kind.
+pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
+    use Direction::*;
+    let made = match number as libc::c_long {
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => array(number, arguments, In),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_vmsplice => {
+            array(number, arguments, Out)
+        }
+        libc::SYS_process_vm_readv => array(number, arguments, In),
+        libc::SYS_process_vm_writev => array(number, arguments, Out),
+        libc::SYS_sendmsg => message(number, arguments, Out),
+        libc::SYS_recvmsg => message(number, arguments, In),
+        libc::SYS_sendmmsg => Ok(send_all(arguments)),
+        libc::SYS_recvmmsg => Ok(receive_all(arguments)),
+        _ => return None,
+    };
+    Some(match made {
+        Ok(result) => result,
+        // The kernel finds out what is wrong, in its own order of checks.
+        // SAFETY: the program's call.
+        Err(libc::EFAULT) => unsafe { page::call(number, arguments) },
+        Err(error) => -(error as isize),
+    })
+}
+
+/// The buffers of a call, with copies of those that are paged.
+struct Vectors {
+    bounce: Bounce,
+    direction: Direction,
+    /// The kernel's array.
+    given: *mut Buffer,
+    /// The program's, in memory of ours.
+    theirs: *mut Buffer,
+    count: usize,
+}
+
+impl Vectors {
+    /// Copies. `room`: bytes of the bounce buffer for the caller, in at most 4 pieces.
+    fn new(
+        address: usize,
+        count: usize,
+        room: usize,
+        direction: Direction,
+    ) -> Result<Vectors, i32> {
+        if count > BUFFERS_MAX {
+            return Err(libc::EINVAL);
+        }
+        let at = |index: usize| access::read::<Buffer>(address + index * size_of::<Buffer>());
+        let mut copied = 0;
+        for index in 0..count {
+            let Buffer { base, len } = at(index).ok_or(libc::EFAULT)?;
+            copied += if is_paged(base) { len.min(LEN_MAX) } else { 0 };
+        }
+        let arrays = 2 * count * size_of::<Buffer>();
+        let total = copied.min(LEN_MAX) + arrays + room;
+        let bounce = Bounce::new(total, count + 6).ok_or(libc::ENOMEM)?;
+        let null = std::ptr::null_mut();
+        let mut vectors = Vectors { bounce, direction, given: null, theirs: null, count: 0 };
+        let array = |bounce: &mut Bounce| bounce.take_for::<Buffer>(count);
+        vectors.given = array(&mut vectors.bounce);
+        vectors.theirs = array(&mut vectors.bounce);
+        let mut left = LEN_MAX;
+        for index in 0..count {
+            let buffer = at(index).ok_or(libc::EFAULT)?;
+            if !vectors.add(buffer, &mut left) {
+                break;
+            }
+        }
+        Ok(vectors)
+    }
+
+    /// Adds a buffer; `false`: it is the last, because it is cut.
+    fn add(&mut self, buffer: Buffer, left: &mut usize) -> bool {
+        let (mut whole, mut given) = (true, buffer);
+        if is_paged(buffer.base) && buffer.len > 0 {
+            let len = buffer.len.min(*left);
+            whole = len == buffer.len;
+            let access = self.direction.access();
+            let there = accessible(buffer.base, len, access);
+            if there < len {
+                // The kernel finds the error, or does less.
+                access::touch_all(buffer.base, there, access);
+            } else if len > 0 {
+                let copy = self.bounce.take(buffer.base, len);
+                if self.direction == Direction::Out {
+                    // SAFETY: a piece of that length.
+                    unsafe { copy_in(copy, buffer.base, len) };
+                }
+                *left -= len;
+                given = Buffer { base: copy as usize, len };
+            }
+        }
+        // SAFETY: arrays with room for all buffers of the program.
+        unsafe {
+            self.given.add(self.count).write(given);
+            self.theirs.add(self.count).write(buffer);
+        }
+        self.count += 1;
+        whole
+    }
+
+    /// Copies what the kernel has written, `done` bytes in all.
+    fn finish(&self, done: isize) {
+        if self.direction == Direction::Out {
+            return;
+        }
+        let mut left = done.max(0) as usize;
+        for index in 0..self.count {
+            // SAFETY: written by `add`.
+            let (given, theirs) = unsafe { (*self.given.add(index), *self.theirs.add(index)) };
+            let len = given.len.min(left);
+            if given.base != theirs.base {
+                // SAFETY: a piece of the buffer.
+                unsafe {
+                    copy_out(theirs.base, std::ptr::with_exposed_provenance(given.base), len);
+                }
+            }
+            left -= len;
+        }
+    }
+}
+
+/// readv and its relatives: arguments 1 and 2 are an array and its length.
+fn array(number: usize, arguments: Arguments, direction: Direction) -> Result<isize, i32> {
+    let is_remote =
+        matches!(number as libc::c_long, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
+    let remote = if is_remote { arguments[4].min(BUFFERS_MAX) * size_of::<Buffer>() } else { 0 };
+    let mut vectors = Vectors::new(arguments[1], arguments[2], remote, direction)?;
+    let mut given = arguments;
+    (given[1], given[2]) = (vectors.given as usize, vectors.count);
+    if remote > 0 {
+        let copy = vectors.bounce.take_for::<u8>(remote);
+        // SAFETY: a piece of that length.
+        if unsafe { copy_in(copy, arguments[3], remote) } < remote {
+            return Err(libc::EFAULT);
+        }
+        given[3] = copy as usize;
+    }
+    // SAFETY: the program's call, with buffers of ours.
+    let done = unsafe { page::call(number, given) };
+    vectors.finish(done);
+    Ok(done)
+}
+
+/// `struct msghdr` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Header {
+    name: usize,
+    name_len: u32,
+    buffers: usize,
+    count: usize,
+    control: usize,
+    control_len: usize,
+    flags: u32,
+}
+
+/// sendmsg and recvmsg.
+fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<isize, i32> {
+    let theirs = access::read::<Header>(arguments[1]).ok_or(libc::EFAULT)?;
+    if theirs.control_len > CONTROL_MAX {
+        return Err(libc::ENOBUFS);
+    }
+    let room = NAME_MAX + theirs.control_len + size_of::<Header>();
+    let mut vectors = Vectors::new(theirs.buffers, theirs.count, room, direction)?;
+    let bounce = &mut vectors.bounce;
+    let header = bounce.take_for::<Header>(1);
+    let mut given = theirs;
+    let name_len = (theirs.name_len as usize).min(NAME_MAX);
+    if theirs.name != 0 {
+        given.name = copied(bounce.take_for(name_len), theirs.name, name_len, direction)?;
+        given.name_len = name_len as u32;
+    }
+    if theirs.control != 0 {
+        let len = theirs.control_len;
+        given.control = copied(bounce.take_for(len), theirs.control, len, direction)?;
+    }
+    (given.buffers, given.count) = (vectors.given as usize, vectors.count);
+    // SAFETY: a piece for it.
+    unsafe { header.write(given) };
+    let call = [arguments[0], header as usize, arguments[2], 0, 0, 0];
+    // SAFETY: the program's call, with memory of ours.
+    let done = unsafe { page::call(number, call) };
+    vectors.finish(done);
+    if direction == Direction::In && done >= 0 {
+        // SAFETY: the kernel has changed it.
+        let after = unsafe { header.read() };
+        report(arguments[1], theirs, given, after)?;
+    }
+    Ok(done)
+}
+
+/// A copy of a name or of control data.
+fn copied(copy: *mut u8, from: usize, len: usize, direction: Direction) -> Result<usize, i32> {
+    let got = match direction {
+        // SAFETY: a piece of that length.
+        Direction::Out => unsafe { copy_in(copy, from, len) },
+        Direction::In => accessible(from, len, Access::Write),
+    };
+    if got == len { Ok(copy as usize) } else { Err(libc::EFAULT) }
+}
+
+/// Copies what a received message has besides its data.
+fn report(address: usize, theirs: Header, given: Header, after: Header) -> Result<(), i32> {
+    let out = |to: usize, from: usize, len: usize| {
+        // SAFETY: pieces of the bounce buffer, of at least that length.
+        let _ = unsafe { copy_out(to, std::ptr::with_exposed_provenance(from), len) };
+    };
+    if theirs.name != 0 {
+        out(theirs.name, given.name, (after.name_len.min(given.name_len)) as usize);
+    }
+    if theirs.control != 0 {
+        out(theirs.control, given.control, after.control_len.min(given.control_len));
+    }
+    let changed = Header {
+        name_len: if theirs.name == 0 { theirs.name_len } else { after.name_len },
+        control_len: after.control_len,
+        flags: after.flags,
+        ..theirs
+    };
+    access::write(address, &changed).then_some(()).ok_or(libc::EFAULT)
+}
+
+/// `struct mmsghdr`: a header, and the length of its message.
+const ENTRY_LEN: usize = size_of::<Header>() + 8;
+
+/// Stores the length of a message that was sent or received.
+fn note(entry: usize, done: isize) -> bool {
+    access::write(entry + size_of::<Header>(), &(done as u32))
+}
+
+/// sendmmsg: one message after the other, until one fails.
+fn send_all([file, entries, count, flags, ..]: Arguments) -> isize {
+    let number = libc::SYS_sendmsg as usize;
+    let count = (count as u32 as usize).min(BUFFERS_MAX);
+    for index in 0..count {
+        let entry = entries + index * ENTRY_LEN;
+        let sent = message(number, [file, entry, flags, 0, 0, 0], Direction::Out);
+        let sent = sent.unwrap_or_else(|error| -(error as isize));
+        if sent < 0 || !note(entry, sent) {
+            let failed = if sent < 0 { sent } else { FAULT };
+            return if index > 0 { index as isize } else { failed };
+        }
+    }
+    count as isize
+}
+
+/// recvmmsg: the time is looked at after each message, as the kernel does.
+fn receive_all([file, entries, count, flags, time, ..]: Arguments) -> isize {
+    const ONE: usize = libc::MSG_WAITFORONE as usize;
+    let number = libc::SYS_recvmsg as usize;
+    let until = match time {
+        0 => None,
+        time => match access::read::<[u64; 2]>(time) {
+            Some([seconds, nanos]) => {
+                Some(Instant::now() + Duration::new(seconds.min(1 << 32), nanos as u32))
+            }
+            None => return FAULT,
+        },
+    };
+    let mut flags = flags;
+    for index in 0..(count as u32 as usize).min(BUFFERS_MAX) {
+        let entry = entries + index * ENTRY_LEN;
+        let got = message(number, [file, entry, flags & !ONE, 0, 0, 0], Direction::In);
+        let got = got.unwrap_or_else(|error| -(error as isize));
+        if got < 0 || !note(entry, got) {
+            let failed = if got < 0 { got } else { FAULT };
+            return if index > 0 { index as isize } else { failed };
+        }
+        if flags & ONE != 0 {
+            flags |= libc::MSG_DONTWAIT as usize;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return index as isize + 1;
+        }
+    }
+    (count as u32 as usize).min(BUFFERS_MAX) as isize
+}

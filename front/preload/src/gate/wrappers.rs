@@ -1,0 +1,449 @@
+//! C library functions that the gate makes itself.
+//!
+//! - Calls with pointers in structures: the filter sees only the structure's address.
+//! - What sets signal masks and actions: SIGSYS stays unblocked, and the gate's.
+//! - pthread_create: each thread has a signal stack.
+//! - system and popen: the C library blocks signals around their exec.
+//!
+//! Without the gate they jump to the next functions of their names.
+
+use super::actions::{self, ActionFn, SIGACTION};
+use super::copied;
+use super::range::is_paged;
+use super::state::{is_on, is_wanted};
+use super::table::Argument::{InOut, Int, Mask, Number, Out};
+use super::table::Len::{Bytes, Items, ResultItems};
+use super::{exec, make, mask, special, stacks};
+use crate::errno::set_errno;
+use crate::next::{Next, looks};
+use highwater_os::helper;
+use libc::{c_int, c_long, c_void, sigset_t};
+use std::mem::transmute;
+
+/// The result of a C library function.
+fn returned(result: isize) -> isize {
+    match result {
+        -4095..=-1 => {
+            set_errno(-result as c_int);
+            -1
+        }
+        result => result,
+    }
+}
+
+/// The system call of a C library function that passes its arguments on.
+extern "C" fn passed<const NUMBER: usize>(
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    returned(make::make(NUMBER, [a, b, c, d, e, f], None))
+}
+
+/// preadv2 and pwritev2: the kernel takes the position in two halves, of which the second is not
+/// used here.
+extern "C" fn at_position<const NUMBER: usize>(
+    a: usize,
+    b: usize,
+    c: usize,
+    position: usize,
+    flags: usize,
+) -> isize {
+    // Position -1, the file's own, is -1 in both halves.
+    let upper = if position == usize::MAX { usize::MAX } else { 0 };
+    returned(make::make(NUMBER, [a, b, c, position, upper, flags], None))
+}
+
+/// Defines functions which are those of the gate, while it is on.
+macro_rules! diverted {
+    ($($name:ident => $ours:expr;)*) => {
+        /// Looks the next functions up when the library is loaded.
+        fn learn_diverted() {
+            $($name::NEXT.learn();)*
+        }
+
+        $(pub(super) mod $name {
+            use super::*;
+
+            pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
+
+            extern "C" fn look() -> usize {
+                if is_on() { $ours as *const () as usize } else { NEXT.get() }
+            }
+
+            looks!($name, look);
+        })*
+    };
+}
+
+diverted! {
+    readv => passed::<{ libc::SYS_readv as usize }>;
+    writev => passed::<{ libc::SYS_writev as usize }>;
+    preadv => passed::<{ libc::SYS_preadv as usize }>;
+    preadv64 => passed::<{ libc::SYS_preadv as usize }>;
+    pwritev => passed::<{ libc::SYS_pwritev as usize }>;
+    pwritev64 => passed::<{ libc::SYS_pwritev as usize }>;
+    preadv2 => at_position::<{ libc::SYS_preadv2 as usize }>;
+    preadv64v2 => at_position::<{ libc::SYS_preadv2 as usize }>;
+    pwritev2 => at_position::<{ libc::SYS_pwritev2 as usize }>;
+    pwritev64v2 => at_position::<{ libc::SYS_pwritev2 as usize }>;
+    sendmsg => passed::<{ libc::SYS_sendmsg as usize }>;
+    recvmsg => passed::<{ libc::SYS_recvmsg as usize }>;
+    sendmmsg => passed::<{ libc::SYS_sendmmsg as usize }>;
+    recvmmsg => passed::<{ libc::SYS_recvmmsg as usize }>;
+    vmsplice => passed::<{ libc::SYS_vmsplice as usize }>;
+    process_vm_readv => passed::<{ libc::SYS_process_vm_readv as usize }>;
+    process_vm_writev => passed::<{ libc::SYS_process_vm_writev as usize }>;
+    sigaltstack => passed::<{ libc::SYS_sigaltstack as usize }>;
+    ppoll => wait_for_files;
+    pselect => wait_for_sets;
+    epoll_pwait => wait_for_events;
+    sigsuspend => suspend;
+    system => run_command;
+    popen => open_command;
+}
+
+/// The gate's function for a number that is given to syscall(2), if it has pointers in structures.
+pub(crate) fn function_for(number: c_long) -> Option<usize> {
+    let hides = matches!(
+        number,
+        libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_preadv
+            | libc::SYS_pwritev
+            | libc::SYS_preadv2
+            | libc::SYS_pwritev2
+            | libc::SYS_sendmsg
+            | libc::SYS_recvmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_vmsplice
+            | libc::SYS_process_vm_readv
+            | libc::SYS_process_vm_writev
+            | libc::SYS_rt_sigprocmask
+            | libc::SYS_rt_sigaction
+            | libc::SYS_sigaltstack
+    );
+    (hides && is_on()).then_some(by_number as *const () as usize)
+}
+
+/// syscall(2).
+extern "C" fn by_number(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    returned(make::make(number, [a, b, c, d, e, f], None))
+}
+
+/// A time, which the kernel changes and these functions do not.
+type Time = [u64; 2];
+
+/// # Safety
+/// `time` is null, or the caller's structure.
+unsafe fn time_of(time: *const Time) -> Time {
+    // SAFETY: as the caller says.
+    if time.is_null() { [0; 2] } else { unsafe { time.read() } }
+}
+
+fn address_if<T>(given: bool, value: &T) -> usize {
+    if given { (&raw const *value) as usize } else { 0 }
+}
+
+/// A mask without SIGSYS. The kernel's is the first word of the C library's.
+///
+/// # Safety
+/// `mask` is null, or the caller's.
+unsafe fn mask_of(mask: *const mask::Mask) -> mask::Mask {
+    // SAFETY: as the caller says.
+    if mask.is_null() { 0 } else { mask::without(unsafe { mask.read() }) }
+}
+
+/// ppoll(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn wait_for_files(
+    files: usize,
+    count: usize,
+    time: *const Time,
+    mask: *const mask::Mask,
+) -> isize {
+    // SAFETY: the caller's structures.
+    let (copy, set) = unsafe { (time_of(time), mask_of(mask)) };
+    let (time, mask) = (address_if(!time.is_null(), &copy), address_if(!mask.is_null(), &set));
+    let kinds = [InOut(Items(8, 1)), Int, InOut(Bytes(16)), Mask, Number];
+    let arguments = [files, count, time, mask, 8, 0];
+    returned(copied::once(libc::SYS_ppoll as usize, &kinds, arguments))
+}
+
+/// pselect(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn wait_for_sets(
+    count: usize,
+    read: usize,
+    write: usize,
+    except: usize,
+    time: *const Time,
+    mask: *const mask::Mask,
+) -> isize {
+    // SAFETY: the caller's structure.
+    let copy = unsafe { time_of(time) };
+    let place = [mask as usize, 8];
+    let (time, place) = (address_if(!time.is_null(), &copy), address_if(true, &place));
+    returned(special::pselect([count, read, write, except, time, place]))
+}
+
+/// epoll_pwait(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn wait_for_events(
+    file: usize,
+    events: usize,
+    count: usize,
+    milliseconds: usize,
+    mask: *const mask::Mask,
+) -> isize {
+    // SAFETY: the caller's structure.
+    let set = unsafe { mask_of(mask) };
+    let kinds = [Number, Out(ResultItems(12, 2)), Int, Number, Mask, Number];
+    let mask = address_if(!mask.is_null(), &set);
+    let arguments = [file, events, count, milliseconds, mask, 8];
+    returned(copied::once(libc::SYS_epoll_pwait as usize, &kinds, arguments))
+}
+
+/// sigsuspend(2).
+extern "C" fn suspend(mask: usize) -> isize {
+    returned(special::suspend([mask, 8, 0, 0, 0, 0]))
+}
+
+/// system(3).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn run_command(command: usize) -> c_int {
+    // SAFETY: the C library's function of that name has this type.
+    let next = unsafe { transmute::<usize, extern "C" fn(usize) -> c_int>(system::NEXT.get()) };
+    exec::with_copies([command, 0, 0], |[command, ..]| next(command)).unwrap_or(-1)
+}
+
+/// popen(3).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn open_command(command: usize, mode: usize) -> usize {
+    type Popen = extern "C" fn(usize, usize) -> usize;
+    // SAFETY: the C library's function of that name has this type.
+    let next = unsafe { transmute::<usize, Popen>(popen::NEXT.get()) };
+    exec::with_copies([command, 0, 0], |[command, ..]| next(command, mode)).unwrap_or(0)
+}
+
+static SIGNAL: Next = Next::new(b"signal\0");
+static PTHREAD_SIGMASK: Next = Next::new(b"pthread_sigmask\0");
+static SIGPROCMASK: Next = Next::new(b"sigprocmask\0");
+static PTHREAD_CREATE: Next = Next::new(b"pthread_create\0");
+
+/// Looks the next functions up when the library is loaded.
+pub(crate) fn learn() {
+    learn_diverted();
+    for next in [&SIGACTION, &SIGNAL, &PTHREAD_SIGMASK, &SIGPROCMASK, &PTHREAD_CREATE] {
+        next.learn();
+    }
+    stacks::learn();
+    // SAFETY: the thread's own.
+    unsafe { libc::dlerror() };
+}
+
+/// sigaction(2).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the function of that name has this type.
+    let next = unsafe { transmute::<usize, ActionFn>(SIGACTION.get()) };
+    // SAFETY: the caller's structures.
+    unsafe {
+        if !is_wanted() {
+            return next(signal, new, old);
+        }
+        if signal == libc::SIGSYS {
+            let given = new.as_ref().map(|it| (it.sa_sigaction, it.sa_flags as usize));
+            let (handler, flags) = actions::exchange(given);
+            if let Some(old) = old.as_mut() {
+                *old = std::mem::zeroed();
+                (old.sa_sigaction, old.sa_flags) = (handler, flags as c_int);
+            }
+            return 0;
+        }
+        let Some(new) = new.as_ref() else { return next(signal, new, old) };
+        let mut given = *new;
+        libc::sigdelset(&mut given.sa_mask, libc::SIGSYS);
+        next(signal, &given, old)
+    }
+}
+
+type SignalFn = unsafe extern "C" fn(c_int, usize) -> usize;
+
+/// signal(2).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
+    if is_wanted() && signal == libc::SIGSYS {
+        return actions::exchange(Some((handler, 0))).0;
+    }
+    // SAFETY: the function of that name has this type.
+    unsafe { transmute::<usize, SignalFn>(SIGNAL.get())(signal, handler) }
+}
+
+type MaskFn = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+
+/// # Safety
+/// As for pthread_sigmask(3); `next` is the address of such a function.
+unsafe fn set_mask(next: usize, how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe {
+        let next = transmute::<usize, MaskFn>(next);
+        if !is_wanted() || set.is_null() || how == libc::SIG_UNBLOCK {
+            return next(how, set, old);
+        }
+        let mut given = *set;
+        libc::sigdelset(&mut given, libc::SIGSYS);
+        next(how, &given, old)
+    }
+}
+
+/// pthread_sigmask(3).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { set_mask(PTHREAD_SIGMASK.get(), how, set, old) }
+}
+
+/// sigprocmask(2).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { set_mask(SIGPROCMASK.get(), how, set, old) }
+}
+
+/// The body of a thread, and its argument.
+#[repr(C)]
+struct Body {
+    run: usize,
+    argument: usize,
+}
+
+type CreateFn =
+    unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, usize, usize) -> c_int;
+
+/// pthread_create(3).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    run: usize,
+    argument: usize,
+) -> c_int {
+    // SAFETY: the function of that name has this type; the record is the new thread's.
+    unsafe {
+        let next = transmute::<usize, CreateFn>(PTHREAD_CREATE.get());
+        if !is_wanted() || helper::is_inside() {
+            return next(thread, attributes, run, argument);
+        }
+        let body = Box::into_raw(Box::new(Body { run, argument }));
+        let begin: unsafe extern "C" fn(*mut Body) -> *mut c_void = begin;
+        let other = other_stack(attributes);
+        let attributes = other.as_ref().map_or(attributes, |other| &raw const *other);
+        let error = next(thread, attributes, begin as usize, body as usize);
+        if error != 0 {
+            drop(Box::from_raw(body));
+        }
+        error
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getdetachstate(
+        attributes: *const libc::pthread_attr_t,
+        state: *mut c_int,
+    ) -> c_int;
+}
+
+/// Attributes for a stack of the C library's, if the program's is paged: at its upper end are words
+/// that the kernel writes when the thread is interrupted and when it ends.
+///
+/// # Safety
+/// `attributes` is null, or the program's.
+unsafe fn other_stack(attributes: *const libc::pthread_attr_t) -> Option<libc::pthread_attr_t> {
+    let (mut base, mut len, mut detached) = (std::ptr::null_mut(), 0, 0);
+    // SAFETY: as the caller says; the new attributes are valid once they are initialised.
+    unsafe {
+        let given = attributes.as_ref()?;
+        libc::pthread_attr_getstack(given, &mut base, &mut len);
+        if !is_paged(base as usize) {
+            return None;
+        }
+        let mut other = std::mem::zeroed();
+        libc::pthread_attr_init(&mut other);
+        libc::pthread_attr_setstacksize(&mut other, len.max(libc::PTHREAD_STACK_MIN));
+        pthread_attr_getdetachstate(given, &mut detached);
+        libc::pthread_attr_setdetachstate(&mut other, detached);
+        Some(other)
+    }
+}
+
+/// Jumps to a thread's body, so that no frame of this library is on its stack.
+///
+/// # Safety
+/// The record is one of `pthread_create`.
+#[unsafe(naked)]
+unsafe extern "C" fn begin(_: *mut Body) -> *mut c_void {
+    std::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {prepare}",
+        "add rsp, 8",
+        "mov rdi, rdx",
+        "jmp rax",
+        prepare = sym prepare,
+    );
+}
+
+/// # Safety
+/// The record is one of `pthread_create`, and is not used again.
+unsafe extern "C" fn prepare(body: *mut Body) -> Body {
+    if is_on() {
+        stacks::begin();
+    }
+    // SAFETY: as the caller says.
+    *unsafe { Box::from_raw(body) }
+}
