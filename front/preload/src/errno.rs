@@ -6,3 +6,9 @@ pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: errno is the thread's own.
     unsafe { *libc::__errno_location() = errno };
 }
+
+/// The thread's.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: errno is the thread's own.
+    unsafe { *libc::__errno_location() }
+}

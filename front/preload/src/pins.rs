@@ -10,6 +10,7 @@
 //! (`platforms/uffd/src/take_out.rs`). That is slower, so it begins with the first reason for it,
 //! and does not end. Before the manager runs, only the flag is set.
 
+use crate::gate;
 use crate::process::{Process, running};
 use crate::signals::Blocked;
 use highwater_os::helper;
@@ -27,7 +28,8 @@ static NOTIFIED: AtomicBool = AtomicBool::new(false);
 #[cold]
 pub(crate) fn expect() {
     // The manager's own devices use O_DIRECT and io_uring, but not on the program's pages.
-    if NOTIFIED.load(Acquire) || helper::is_inside() {
+    // With the gate, the kernel gets copies: it has no page of the program to pin.
+    if NOTIFIED.load(Acquire) || helper::is_inside() || gate::is_on() {
         return;
     }
     EXPECTED.store(true, Relaxed);

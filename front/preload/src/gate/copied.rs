@@ -9,7 +9,7 @@
 //! What the kernel writes is copied in as well, because it may leave bytes alone, and copied out
 //! even if the call fails: some calls report with EINTR.
 
-use super::access::{self, Access, accessible, copy_in, copy_out};
+use super::access::{self, Access, accessible};
 use super::bounce::Bounce;
 use super::range::is_paged;
 use super::table::{Argument, Call, Len};
@@ -46,54 +46,92 @@ struct Part {
 /// Makes a call with copies.
 pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
     let number = usize::from(call.number);
-    match call.number as libc::c_long {
-        libc::SYS_read | libc::SYS_write if arguments[2] > PART_LEN => {
-            in_parts(arguments, |part| once(number, call.arguments, part))
+    // SAFETY: the program's call, on copies of what it points to.
+    let one = |given| unsafe { page::call(number, given) };
+    let transfer = match call.number as libc::c_long {
+        libc::SYS_read => Transfer::Read,
+        libc::SYS_write => Transfer::Write,
+        libc::SYS_pread64 => Transfer::ReadAt,
+        libc::SYS_pwrite64 => Transfer::WriteAt,
+        _ => Transfer::Other,
+    };
+    transfer.make(call.arguments, arguments, one)
+}
+
+/// How a call may be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    Read,
+    ReadAt,
+    Write,
+    WriteAt,
+    /// Not at all.
+    Other,
+}
+
+impl Transfer {
+    /// Makes a call by `one`, a long one in parts. After a part that was done in full, a regular
+    /// file has more, and each file but a socket takes more; of others, the kernel would have
+    /// waited for the first part only.
+    pub(super) fn make(
+        self,
+        kinds: &[Argument],
+        arguments: Arguments,
+        one: impl Fn(Arguments) -> isize,
+    ) -> isize {
+        let [file, buffer, len, place, ..] = arguments;
+        if self == Transfer::Other || len <= PART_LEN || !self.is_divisible(file) {
+            return once_by(kinds, arguments, one);
         }
-        libc::SYS_pread64 | libc::SYS_pwrite64 if arguments[2] > PART_LEN => {
-            in_parts(arguments, |mut part| {
-                part[3] += part[1] - arguments[1];
-                once(number, call.arguments, part)
-            })
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(PART_LEN);
+            let mut now = arguments;
+            (now[1], now[2]) = (buffer + done, part);
+            if matches!(self, Transfer::ReadAt | Transfer::WriteAt) {
+                now[3] = place + done;
+            }
+            let result = once_by(kinds, now, &one);
+            if result < 0 {
+                return if done > 0 { done as isize } else { result };
+            }
+            done += result as usize;
+            if (result as usize) < part {
+                break;
+            }
         }
-        _ => once(number, call.arguments, arguments),
+        done as isize
+    }
+
+    /// Whether parts of a call on a file are as good as the whole. A message is not divisible.
+    fn is_divisible(self, file: usize) -> bool {
+        let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+        let arguments = [file, found.as_mut_ptr() as usize, 0, 0, 0, 0];
+        let kinds = [Argument::Number, Argument::Out(Len::Bytes(144))];
+        if once(libc::SYS_fstat as usize, &kinds, arguments) < 0 {
+            return false;
+        }
+        // SAFETY: the kernel has filled it.
+        match (self, unsafe { found.assume_init() }.st_mode & libc::S_IFMT) {
+            (_, libc::S_IFREG | libc::S_IFBLK) => true,
+            (Transfer::Write | Transfer::WriteAt, kind) => kind != libc::S_IFSOCK,
+            (Transfer::Read | Transfer::ReadAt | Transfer::Other, _) => false,
+        }
     }
 }
 
-/// A long read or write. After a part that was done in full, a regular file has more, or takes
-/// more; of others, the kernel would have waited for the first part only.
-fn in_parts(arguments: Arguments, mut one: impl FnMut(Arguments) -> isize) -> isize {
-    let [file, buffer, len, ..] = arguments;
-    let mut done = 0;
-    while done < len {
-        let part = (len - done).min(PART_LEN);
-        let mut now = arguments;
-        (now[1], now[2]) = (buffer + done, part);
-        let result = one(now);
-        if result < 0 {
-            return if done > 0 { done as isize } else { result };
-        }
-        done += result as usize;
-        if (result as usize) < part || !takes_more(file) {
-            break;
-        }
-    }
-    done as isize
+/// Makes a system call with copies, once.
+pub(super) fn once(number: usize, kinds: &[Argument], arguments: Arguments) -> isize {
+    // SAFETY: the program's call, on copies of what it points to.
+    once_by(kinds, arguments, |given| unsafe { page::call(number, given) })
 }
 
-/// Whether a file takes or gives all that is asked for, without waiting for others.
-fn takes_more(file: usize) -> bool {
-    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-    let arguments = [file, found.as_mut_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: the kernel fills the structure if it succeeds.
-    unsafe {
-        let known = page::call(libc::SYS_fstat as usize, arguments) == 0;
-        known && matches!(found.assume_init().st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
-    }
-}
-
-/// Makes a call once; for calls whose arguments are known only when they are made.
-pub(super) fn once(number: usize, kinds: &[Argument], mut arguments: Arguments) -> isize {
+/// Makes a call by `call`, with copies. It returns minus the error number if it fails.
+fn once_by(
+    kinds: &[Argument],
+    mut arguments: Arguments,
+    call: impl FnOnce(Arguments) -> isize,
+) -> isize {
     for (at, _) in kinds.iter().enumerate().filter(|(_, kind)| **kind == Argument::Int) {
         arguments[at] &= 0xffff_ffff;
     }
@@ -107,34 +145,44 @@ pub(super) fn once(number: usize, kinds: &[Argument], mut arguments: Arguments) 
     let Some(mut bounce) = Bounce::new(total, 6) else { return -(libc::ENOMEM as isize) };
     let mut given = arguments;
     for part in parts.iter_mut().flatten() {
-        let from = arguments[part.argument];
-        part.copy = bounce.take(from, part.room);
-        // SAFETY: a piece of that length. Memory whose end is not accessible any more was changed
-        // by another thread.
-        unsafe { copy_in(part.copy, from, part.len) };
-        match part.kind {
-            // SAFETY: as above; `part` made room for it.
-            Argument::String => unsafe { part.copy.add(part.len).write(0) },
-            // SAFETY: as above; a piece begins with a multiple of 64.
-            Argument::Mask => unsafe {
-                let mask = part.copy.cast::<mask::Mask>();
-                mask.write(mask::without(mask.read()));
-            },
-            _ => {}
-        }
+        part.copy = bounce.take(arguments[part.argument], part.room);
+        part.fill(arguments[part.argument]);
         given[part.argument] = part.copy as usize;
     }
-    // SAFETY: the program's call, on copies of what it points to.
-    let mut result = unsafe { page::call(number, given) };
+    let mut result = call(given);
     for part in parts.iter().flatten() {
         let len = written(part, result, &given);
-        // SAFETY: the piece.
-        let copied = unsafe { copy_out(arguments[part.argument], part.copy, len.min(part.len)) };
-        if copied < len {
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(arguments[part.argument]);
+        // SAFETY: a piece, to memory that was accessible; if another thread has unmapped it since,
+        // the program ends as by a store of its own.
+        unsafe { to.copy_from_nonoverlapping(part.copy, len.min(part.len)) };
+        if len > part.len {
             result = -(libc::EFAULT as isize);
         }
     }
     result
+}
+
+impl Part {
+    /// Copies what the kernel reads, or may leave alone.
+    fn fill(&self, from: usize) {
+        if let Argument::Out(Len::Result(_) | Len::ResultItems(..)) = self.kind {
+            return;
+        }
+        let from = std::ptr::with_exposed_provenance::<u8>(from);
+        // SAFETY: accessible memory, to a piece of that length; a string has room for its 0.
+        unsafe {
+            self.copy.copy_from_nonoverlapping(from, self.len);
+            match self.kind {
+                Argument::String => self.copy.add(self.len).write(0),
+                Argument::Mask => {
+                    let mask = self.copy.cast::<mask::Mask>();
+                    mask.write_unaligned(mask::without(mask.read_unaligned()));
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// What an argument points to, if all of it can be accessed.

@@ -9,6 +9,7 @@
 //!     copied.rs    copies in (access.rs), bounce buffer (bounce.rs), call, copies out
 //!     special.rs   vectors.rs  exec.rs     calls with pointers in structures
 //!     page.rs      the one instruction whose system calls the filter lets through
+//! hot.rs      --- read, write and their like: copies without the signal
 //! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
 //! actions.rs  --- no signal mask blocks SIGSYS (mask.rs); the program's own SIGSYS
 //! stacks.rs   --- a signal stack per thread, which is not paged
@@ -31,6 +32,7 @@ mod copied;
 mod exec;
 mod filter;
 mod handler;
+mod hot;
 mod make;
 mod mask;
 mod page;

@@ -73,6 +73,42 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     })
 }
 
+/// The most buffers that are read at once.
+const FEW: usize = 16;
+
+/// The program's array of buffers: a few are read at once, because each read asks the kernel.
+struct List {
+    address: usize,
+    count: usize,
+    few: [Buffer; FEW],
+}
+
+impl List {
+    fn read(address: usize, count: usize) -> Result<List, i32> {
+        if count > BUFFERS_MAX {
+            return Err(libc::EINVAL);
+        }
+        let mut list = List { address, count, few: [Buffer { base: 0, len: 0 }; FEW] };
+        let len = count.min(FEW) * size_of::<Buffer>();
+        // SAFETY: the array has room.
+        let got = unsafe { copy_in(list.few.as_mut_ptr().cast(), address, len) };
+        if got == len { Ok(list) } else { Err(libc::EFAULT) }
+    }
+
+    fn at(&self, index: usize) -> Result<Buffer, i32> {
+        match self.few.get(index) {
+            Some(buffer) => Ok(*buffer),
+            None => access::read(self.address + index * size_of::<Buffer>()).ok_or(libc::EFAULT),
+        }
+    }
+
+    /// Whether the kernel can use the program's array.
+    fn is_unpaged(&self) -> bool {
+        let mut few = self.few.iter().take(self.count);
+        self.count <= FEW && !is_paged(self.address) && !few.any(|buffer| is_paged(buffer.base))
+    }
+}
+
 /// The buffers of a call, with copies of those that are paged.
 struct Vectors {
     bounce: Bounce,
@@ -86,19 +122,11 @@ struct Vectors {
 
 impl Vectors {
     /// Copies. `room`: bytes of the bounce buffer for the caller, in at most 4 pieces.
-    fn new(
-        address: usize,
-        count: usize,
-        room: usize,
-        direction: Direction,
-    ) -> Result<Vectors, i32> {
-        if count > BUFFERS_MAX {
-            return Err(libc::EINVAL);
-        }
-        let at = |index: usize| access::read::<Buffer>(address + index * size_of::<Buffer>());
+    fn new(list: &List, room: usize, direction: Direction) -> Result<Vectors, i32> {
+        let count = list.count;
         let mut copied = 0;
         for index in 0..count {
-            let Buffer { base, len } = at(index).ok_or(libc::EFAULT)?;
+            let Buffer { base, len } = list.at(index)?;
             copied += if is_paged(base) { len.min(LEN_MAX) } else { 0 };
         }
         let arrays = 2 * count * size_of::<Buffer>();
@@ -111,7 +139,7 @@ impl Vectors {
         vectors.theirs = array(&mut vectors.bounce);
         let mut left = LEN_MAX;
         for index in 0..count {
-            let buffer = at(index).ok_or(libc::EFAULT)?;
+            let buffer = list.at(index)?;
             if !vectors.add(buffer, &mut left) {
                 break;
             }
@@ -175,7 +203,12 @@ fn array(number: usize, arguments: Arguments, direction: Direction) -> Result<is
     let is_remote =
         matches!(number as libc::c_long, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
     let remote = if is_remote { arguments[4].min(BUFFERS_MAX) * size_of::<Buffer>() } else { 0 };
-    let mut vectors = Vectors::new(arguments[1], arguments[2], remote, direction)?;
+    let list = List::read(arguments[1], arguments[2])?;
+    if list.is_unpaged() && !(is_remote && is_paged(arguments[3])) {
+        // SAFETY: the program's call, on memory that is not paged.
+        return Ok(unsafe { page::call(number, arguments) });
+    }
+    let mut vectors = Vectors::new(&list, remote, direction)?;
     let mut given = arguments;
     (given[1], given[2]) = (vectors.given as usize, vectors.count);
     if remote > 0 {
@@ -211,8 +244,14 @@ fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<
     if theirs.control_len > CONTROL_MAX {
         return Err(libc::ENOBUFS);
     }
+    let list = List::read(theirs.buffers, theirs.count)?;
+    let others = [arguments[1], theirs.name, theirs.control];
+    if list.is_unpaged() && !others.into_iter().any(is_paged) {
+        // SAFETY: the program's call, on memory that is not paged.
+        return Ok(unsafe { page::call(number, arguments) });
+    }
     let room = NAME_MAX + theirs.control_len + size_of::<Header>();
-    let mut vectors = Vectors::new(theirs.buffers, theirs.count, room, direction)?;
+    let mut vectors = Vectors::new(&list, room, direction)?;
     let bounce = &mut vectors.bounce;
     let header = bounce.take_for::<Header>(1);
     let mut given = theirs;

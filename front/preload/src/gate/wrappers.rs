@@ -11,9 +11,9 @@ use super::actions::{self, ActionFn, SIGACTION};
 use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
-use super::table::Argument::{InOut, Int, Mask, Number, Out};
+use super::table::Argument::{In, InOut, Int, Mask, Number, Out};
 use super::table::Len::{Bytes, Items, ResultItems};
-use super::{exec, make, mask, special, stacks};
+use super::{exec, hot, make, mask, special, stacks};
 use crate::errno::set_errno;
 use crate::next::{Next, looks};
 use highwater_os::helper;
@@ -101,7 +101,17 @@ diverted! {
     ppoll => wait_for_files;
     pselect => wait_for_sets;
     epoll_pwait => wait_for_events;
+    epoll_pwait2 => wait_for_events_precisely;
     sigsuspend => suspend;
+    aio_read => refuse;
+    aio_read64 => refuse;
+    aio_write => refuse;
+    aio_write64 => refuse;
+    aio_fsync => refuse;
+    aio_fsync64 => refuse;
+    lio_listio => refuse;
+    lio_listio64 => refuse;
+    getaddrinfo_a => refuse_lookup;
     system => run_command;
     popen => open_command;
 }
@@ -128,6 +138,18 @@ pub(crate) fn function_for(number: c_long) -> Option<usize> {
             | libc::SYS_sigaltstack
     );
     (hides && is_on()).then_some(by_number as *const () as usize)
+}
+
+/// Functions whose threads block all signals, and therefore cannot be served.
+extern "C" fn refuse() -> c_int {
+    set_errno(libc::ENOSYS);
+    -1
+}
+
+/// getaddrinfo_a(3), for the same reason.
+extern "C" fn refuse_lookup() -> c_int {
+    set_errno(libc::ENOSYS);
+    libc::EAI_SYSTEM
 }
 
 /// syscall(2).
@@ -222,6 +244,25 @@ unsafe extern "C" fn wait_for_events(
     returned(copied::once(libc::SYS_epoll_pwait as usize, &kinds, arguments))
 }
 
+/// epoll_pwait2(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn wait_for_events_precisely(
+    file: usize,
+    events: usize,
+    count: usize,
+    time: usize,
+    mask: *const mask::Mask,
+) -> isize {
+    // SAFETY: the caller's structure.
+    let set = unsafe { mask_of(mask) };
+    let kinds = [Number, Out(ResultItems(12, 2)), Int, In(Bytes(16)), Mask, Number];
+    let mask = address_if(!mask.is_null(), &set);
+    let arguments = [file, events, count, time, mask, 8];
+    returned(copied::once(libc::SYS_epoll_pwait2 as usize, &kinds, arguments))
+}
+
 /// sigsuspend(2).
 extern "C" fn suspend(mask: usize) -> isize {
     returned(special::suspend([mask, 8, 0, 0, 0, 0]))
@@ -256,6 +297,7 @@ static PTHREAD_CREATE: Next = Next::new(b"pthread_create\0");
 /// Looks the next functions up when the library is loaded.
 pub(crate) fn learn() {
     learn_diverted();
+    hot::learn();
     for next in [&SIGACTION, &SIGNAL, &PTHREAD_SIGMASK, &SIGPROCMASK, &PTHREAD_CREATE] {
         next.learn();
     }
