@@ -376,6 +376,48 @@ static void coroutines(void)
     printf("coroutines: %d rounds: ok\n", rounds);
 }
 
+struct cancelled {
+    int socket;
+    unsigned char *at;
+    int receives, cleaned;
+};
+
+static void clean(void *cancelled)
+{
+    ((struct cancelled *)cancelled)->cleaned = 1;
+}
+
+static void *wait_for_bytes(void *argument)
+{
+    struct cancelled *cancelled = argument;
+    pthread_cleanup_push(clean, cancelled);
+    if (cancelled->receives)
+        (void)!recv(cancelled->socket, cancelled->at, 5000, 0);
+    else
+        (void)!read(cancelled->socket, cancelled->at, 5000);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+/* A thread that waits in a call with a paged buffer can be cancelled, and its handlers run. */
+static void cancelled_threads(unsigned char *at)
+{
+    int ends[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    for (int receives = 0; receives < 2; receives++) {
+        struct cancelled cancelled = {ends[0], at + 7, receives, 0};
+        pthread_t thread;
+        void *result;
+        evict(at, 5000);
+        MUST(pthread_create(&thread, NULL, wait_for_bytes, &cancelled) == 0);
+        MUST(usleep(50000) == 0 && pthread_cancel(thread) == 0);
+        MUST(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+        MUST(cancelled.cleaned == 1);
+    }
+    MUST(close(ends[0]) == 0 && close(ends[1]) == 0);
+    printf("cancelled threads: ok\n");
+}
+
 static void signals_and_threads(void)
 {
     current = NULL;
@@ -385,6 +427,7 @@ static void signals_and_threads(void)
     jumps(arena);
     alternate_stack();
     waits();
+    cancelled_threads(arena);
     coroutines();
     workers();
 }

@@ -21,7 +21,7 @@ pub(super) type Arguments = [usize; 6];
 /// The longest buffer that is copied. The kernel refuses longer ones, or does less.
 const LEN_MAX: usize = 1 << 30;
 /// Reads and writes of files go in parts of this length: a buffer is memory beyond the budget.
-const PART_LEN: usize = 1 << 20;
+pub(super) const PART_LEN: usize = 1 << 20;
 /// The longest address or option of a socket.
 const AT_MAX: usize = 64 << 10;
 /// The kernel looks at as many bits of a set as the process can have files.
@@ -48,19 +48,12 @@ pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
     let number = usize::from(call.number);
     // SAFETY: the program's call, on copies of what it points to.
     let one = |given| unsafe { page::call(number, given) };
-    let transfer = match call.number as libc::c_long {
-        libc::SYS_read => Transfer::Read,
-        libc::SYS_write => Transfer::Write,
-        libc::SYS_pread64 => Transfer::ReadAt,
-        libc::SYS_pwrite64 => Transfer::WriteAt,
-        _ => Transfer::Other,
-    };
-    transfer.make(call.arguments, arguments, one)
+    Transfer::of(number).make(call.arguments, arguments, one)
 }
 
 /// How a call may be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transfer {
+enum Transfer {
     Read,
     ReadAt,
     Write,
@@ -70,10 +63,20 @@ pub(super) enum Transfer {
 }
 
 impl Transfer {
+    fn of(number: usize) -> Transfer {
+        match number as libc::c_long {
+            libc::SYS_read => Transfer::Read,
+            libc::SYS_write => Transfer::Write,
+            libc::SYS_pread64 => Transfer::ReadAt,
+            libc::SYS_pwrite64 => Transfer::WriteAt,
+            _ => Transfer::Other,
+        }
+    }
+
     /// Makes a call by `one`, a long one in parts. After a part that was done in full, a regular
     /// file has more, and each file but a socket takes more; of others, the kernel would have
     /// waited for the first part only.
-    pub(super) fn make(
+    fn make(
         self,
         kinds: &[Argument],
         arguments: Arguments,
@@ -129,38 +132,68 @@ pub(super) fn once(number: usize, kinds: &[Argument], arguments: Arguments) -> i
 /// Makes a call by `call`, with copies. It returns minus the error number if it fails.
 fn once_by(
     kinds: &[Argument],
-    mut arguments: Arguments,
+    arguments: Arguments,
     call: impl FnOnce(Arguments) -> isize,
 ) -> isize {
-    for (at, _) in kinds.iter().enumerate().filter(|(_, kind)| **kind == Argument::Int) {
-        arguments[at] &= 0xffff_ffff;
-    }
-    let mut parts = [const { None }; 6];
-    for (at, kind) in kinds.iter().enumerate() {
-        if is_paged(arguments[at]) {
-            parts[at] = part(*kind, at, &arguments);
+    match Pending::new(kinds, arguments) {
+        Ok(pending) => {
+            let result = call(pending.given);
+            pending.finish(result)
         }
+        Err(error) => -(error as isize),
     }
-    let total = parts.iter().flatten().map(|part: &Part| part.room).sum();
-    let Some(mut bounce) = Bounce::new(total, 6) else { return -(libc::ENOMEM as isize) };
-    let mut given = arguments;
-    for part in parts.iter_mut().flatten() {
-        part.copy = bounce.take(arguments[part.argument], part.room);
-        part.fill(arguments[part.argument]);
-        given[part.argument] = part.copy as usize;
-    }
-    let mut result = call(given);
-    for part in parts.iter().flatten() {
-        let len = written(part, result, &given);
-        let to = std::ptr::with_exposed_provenance_mut::<u8>(arguments[part.argument]);
-        // SAFETY: a piece, to memory that was accessible; if another thread has unmapped it since,
-        // the program ends as by a store of its own.
-        unsafe { to.copy_from_nonoverlapping(part.copy, len.min(part.len)) };
-        if len > part.len {
-            result = -(libc::EFAULT as isize);
+}
+
+/// A call that has its copies, and is about to be made.
+pub(super) struct Pending {
+    parts: [Option<Part>; 6],
+    arguments: Arguments,
+    /// The arguments, with the copies in place of paged pointers.
+    pub(super) given: Arguments,
+    _bounce: Bounce,
+}
+
+impl Pending {
+    /// Copies what the kernel is to read.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(super) fn new(kinds: &[Argument], mut arguments: Arguments) -> Result<Pending, i32> {
+        for (at, _) in kinds.iter().enumerate().filter(|(_, kind)| **kind == Argument::Int) {
+            arguments[at] &= 0xffff_ffff;
         }
+        let mut parts = [const { None }; 6];
+        for (at, kind) in kinds.iter().enumerate() {
+            if is_paged(arguments[at]) {
+                parts[at] = part(*kind, at, &arguments);
+            }
+        }
+        let total = parts.iter().flatten().map(|part: &Part| part.room).sum();
+        let mut bounce = Bounce::new(total, 6).ok_or(libc::ENOMEM)?;
+        let mut given = arguments;
+        for part in parts.iter_mut().flatten() {
+            part.copy = bounce.take(arguments[part.argument], part.room);
+            part.fill(arguments[part.argument]);
+            given[part.argument] = part.copy as usize;
+        }
+        Ok(Pending { parts, arguments, given, _bounce: bounce })
     }
-    result
+
+    /// Copies what the kernel has written. Takes the result of the call, or minus the error number.
+    pub(super) fn finish(self, mut result: isize) -> isize {
+        for part in self.parts.iter().flatten() {
+            let len = written(part, result, &self.given);
+            let to = self.arguments[part.argument];
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
+            // SAFETY: a piece, to memory that was accessible; if another thread has unmapped it
+            // since, the program ends as by a store of its own.
+            unsafe { to.copy_from_nonoverlapping(part.copy, len.min(part.len)) };
+            if len > part.len {
+                result = -(libc::EFAULT as isize);
+            }
+        }
+        result
+    }
 }
 
 impl Part {

@@ -1,10 +1,18 @@
 //! C library functions that programs call often: with paged buffers they get copies without a
 //! signal.
 //!
-//! They go on in the C library, so that a thread can be cancelled in them. Other buffers do not
-//! come here: the functions jump to the next ones of their names.
+//! ```text
+//! read --- buffer not paged ---------------------------------> the C library's read
+//!      |-- up to 1 MiB: prepare --> the C library's, with the copy --> finish
+//!      \-- longer: as if it had been trapped, in parts
+//! ```
+//! A thread may be cancelled in the C library's function. The unwinding passes `copied`, which is
+//! assembler code with unwind information, but cannot pass Rust code, which would end the process.
+//! So `prepare` and `finish` have returned, or not begun, while the function runs. A cancelled
+//! thread leaves its bounce buffer behind.
 
-use super::copied::Transfer;
+use super::copied::{PART_LEN, Pending};
+use super::make;
 use super::range::is_paged;
 use super::state::is_on;
 use super::table::Argument::{self, In, InOut, Int, Number, Out};
@@ -12,15 +20,118 @@ use super::table::Len::{At, Bytes, Items, Of, Result, ResultItems};
 use crate::errno::{errno, set_errno};
 use crate::next::{Next, looks};
 use highwater_os::helper;
-use std::mem::transmute;
+use std::mem::{MaybeUninit, offset_of};
 
-/// A function of the C library; it ignores arguments that it does not have.
-type Function = extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> isize;
+/// What `copied` has on its stack.
+#[repr(C)]
+struct Frame {
+    next: usize,
+    /// The arguments, and after `prepare` those for the next function, or the result.
+    given: [usize; 6],
+    pending: MaybeUninit<Pending>,
+}
 
-/// Defines functions: which argument is the pointer that decides, how a call may be split, what its
-/// arguments are, and the type of its result.
+const FRAME_LEN: usize = 1024;
+const _: () = assert!(size_of::<Frame>() <= FRAME_LEN && align_of::<Frame>() <= 16);
+const _: () = assert!(offset_of!(Frame, next) == 0 && offset_of!(Frame, given) == 8);
+
+/// Makes the copies; 0 if that fails.
+fn prepare(frame: &mut Frame, next: &Next, kinds: &[Argument]) -> usize {
+    frame.next = next.get();
+    match Pending::new(kinds, frame.given) {
+        Ok(pending) => {
+            frame.given = pending.given;
+            frame.pending.write(pending);
+            1
+        }
+        Err(error) => {
+            set_errno(error);
+            frame.given[0] = usize::MAX;
+            0
+        }
+    }
+}
+
+/// Copies what was written, and returns what the function returns.
+///
+/// # Safety
+/// `prepare` has succeeded with this frame.
+unsafe fn finish(frame: &mut Frame, result: isize) -> isize {
+    let saved = errno();
+    // SAFETY: as the caller says; not used again.
+    let pending = unsafe { frame.pending.assume_init_read() };
+    let result = pending.finish(if result == -1 { -(saved as isize) } else { result });
+    returned(result, saved)
+}
+
+fn returned(result: isize, errno: i32) -> isize {
+    match result {
+        error @ -4095..=-1 => {
+            set_errno(-error as i32);
+            -1
+        }
+        done => {
+            set_errno(errno);
+            done
+        }
+    }
+}
+
+/// Calls the next function with copies.
+macro_rules! copied {
+    ($prepare:ident, $finish:ident) => {
+        /// # Safety
+        /// As for the C library's function.
+        #[unsafe(naked)]
+        unsafe extern "C" fn copied() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "sub rsp, {len}",
+                "mov [rsp + 8], rdi",
+                "mov [rsp + 16], rsi",
+                "mov [rsp + 24], rdx",
+                "mov [rsp + 32], rcx",
+                "mov [rsp + 40], r8",
+                "mov [rsp + 48], r9",
+                "mov rdi, rsp",
+                "call {prepare}",
+                "test rax, rax",
+                "jz 2f",
+                "mov rdi, [rsp + 8]",
+                "mov rsi, [rsp + 16]",
+                "mov rdx, [rsp + 24]",
+                "mov rcx, [rsp + 32]",
+                "mov r8, [rsp + 40]",
+                "mov r9, [rsp + 48]",
+                "call [rsp]",
+                "mov rdi, rsp",
+                "mov rsi, rax",
+                "call {finish}",
+                "jmp 3f",
+                "2:",
+                "mov rax, [rsp + 8]",
+                "3:",
+                "leave",
+                ".cfi_def_cfa rsp, 8",
+                "ret",
+                ".cfi_endproc",
+                len = const FRAME_LEN,
+                prepare = sym $prepare,
+                finish = sym $finish,
+            );
+        }
+    };
+}
+
+/// Defines functions: which argument is the pointer that decides, the system call for long buffers,
+/// the arguments, and the type of the result.
 macro_rules! hot {
-    ($($name:ident: $at:literal, $way:ident, [$($kind:expr),*] -> $result:ty;)*) => {
+    ($($name:ident: $at:literal, $number:expr, [$($kind:expr),*] -> $result:ty;)*) => {
         /// Looks the next functions up when the library is loaded.
         pub(super) fn learn() {
             $($name::NEXT.learn();)*
@@ -31,65 +142,52 @@ macro_rules! hot {
 
             pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
 
-            const KINDS: &[Argument] = &[$($kind),*];
+            const NUMBER: Option<libc::c_long> = $number;
 
-            extern "C" fn look(
-                a: usize,
-                b: usize,
-                c: usize,
-                d: usize,
-                e: usize,
-                f: usize,
-            ) -> usize {
-                let pointer = [a, b, c, d, e, f][$at];
-                if is_paged(pointer) && is_on() && !helper::is_inside() {
-                    copied as *const () as usize
-                } else {
+            extern "C" fn look(a: usize, b: usize, c: usize) -> usize {
+                if !is_paged([a, b][$at]) || !is_on() || helper::is_inside() {
                     NEXT.get()
+                } else if NUMBER.is_some() && c > PART_LEN {
+                    long as *const () as usize
+                } else {
+                    copied as *const () as usize
                 }
             }
 
-            extern "C-unwind" fn copied(
-                a: usize,
-                b: usize,
-                c: usize,
-                d: usize,
-                e: usize,
-                f: usize,
-            ) -> isize {
-                // SAFETY: the function of that name has these arguments, and perhaps fewer.
-                let next = unsafe { transmute::<usize, Function>(NEXT.get()) };
-                let arguments = [a, b, c, d, e, f];
-                let call = |[a, b, c, d, e, f]: [usize; 6]| {
-                    let done = next(a, b, c, d, e, f) as $result as isize;
-                    if done == -1 { -(errno() as isize) } else { done }
-                };
-                match Transfer::$way.make(KINDS, arguments, call) {
-                    error @ -4095..=-1 => {
-                        set_errno(-error as i32);
-                        -1
-                    }
-                    done => done,
-                }
+            extern "C" fn long(a: usize, b: usize, c: usize, d: usize) -> isize {
+                let number = NUMBER.unwrap_or(-1) as usize;
+                returned(make::make(number, [a, b, c, d, 0, 0], None), errno())
             }
 
+            extern "C" fn prepare_this(frame: &mut Frame) -> usize {
+                prepare(frame, &NEXT, &[$($kind),*])
+            }
+
+            /// # Safety
+            /// As of `finish`.
+            unsafe extern "C" fn finish_this(frame: &mut Frame, result: usize) -> isize {
+                // SAFETY: as the caller says.
+                unsafe { finish(frame, result as $result as isize) }
+            }
+
+            copied!(prepare_this, finish_this);
             looks!($name, look);
         })*
     };
 }
 
 hot! {
-    read: 1, Read, [Number, Out(Result(2)), Number] -> isize;
-    write: 1, Write, [Number, In(Of(2)), Number] -> isize;
-    pread: 1, ReadAt, [Number, Out(Result(2)), Number, Number] -> isize;
-    pread64: 1, ReadAt, [Number, Out(Result(2)), Number, Number] -> isize;
-    pwrite: 1, WriteAt, [Number, In(Of(2)), Number, Number] -> isize;
-    pwrite64: 1, WriteAt, [Number, In(Of(2)), Number, Number] -> isize;
-    recv: 1, Other, [Number, Out(Result(2)), Number, Number] -> isize;
-    send: 1, Other, [Number, In(Of(2)), Number, Number] -> isize;
-    recvfrom: 1, Other,
+    read: 1, Some(libc::SYS_read), [Number, Out(Result(2)), Number] -> isize;
+    write: 1, Some(libc::SYS_write), [Number, In(Of(2)), Number] -> isize;
+    pread: 1, Some(libc::SYS_pread64), [Number, Out(Result(2)), Number, Number] -> isize;
+    pread64: 1, Some(libc::SYS_pread64), [Number, Out(Result(2)), Number, Number] -> isize;
+    pwrite: 1, Some(libc::SYS_pwrite64), [Number, In(Of(2)), Number, Number] -> isize;
+    pwrite64: 1, Some(libc::SYS_pwrite64), [Number, In(Of(2)), Number, Number] -> isize;
+    recv: 1, None, [Number, Out(Result(2)), Number, Number] -> isize;
+    send: 1, None, [Number, In(Of(2)), Number, Number] -> isize;
+    recvfrom: 1, None,
         [Number, Out(Result(2)), Number, Number, Out(At(5)), InOut(Bytes(4))] -> isize;
-    sendto: 1, Other, [Number, In(Of(2)), Number, Number, In(Of(5)), Number] -> isize;
-    poll: 0, Other, [InOut(Items(8, 1)), Int, Number] -> i32;
-    epoll_wait: 1, Other, [Number, Out(ResultItems(12, 2)), Int, Number] -> i32;
+    sendto: 1, None, [Number, In(Of(2)), Number, Number, In(Of(5)), Number] -> isize;
+    poll: 0, None, [InOut(Items(8, 1)), Int, Number] -> i32;
+    epoll_wait: 1, None, [Number, Out(ResultItems(12, 2)), Int, Number] -> i32;
 }
