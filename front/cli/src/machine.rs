@@ -142,8 +142,8 @@ fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
     const PERMIT: &str = "use --system-calls copies, or run as root, or \
         'sysctl vm.unprivileged_userfaultfd=1', or get access to /dev/userfaultfd; in docker also \
         --security-opt seccomp=unconfined";
-    const FILTER: &str = "in docker add --security-opt seccomp=unconfined (or a profile that \
-        allows userfaultfd), and run as root or 'sysctl vm.unprivileged_userfaultfd=1' on the host";
+    const FILTER: &str =
+        "in docker add --security-opt seccomp=unconfined, or a profile that allows userfaultfd";
     match denied {
         Denied::NotInKernel => {
             let change = "use a kernel built with CONFIG_USERFAULTFD";

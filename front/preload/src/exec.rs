@@ -85,6 +85,16 @@ fn outside(
     made.unwrap_or_else(|error| error)
 }
 
+/// A copy of attributes: the C library passes parts of them to the kernel while it blocks signals.
+///
+/// # Safety
+/// `attributes` is null, or a posix_spawnattr_t.
+unsafe fn attributes_outside(attributes: *const c_void) -> Option<libc::posix_spawnattr_t> {
+    let copied = gate::is_on() && !attributes.is_null();
+    // SAFETY: as the caller says.
+    copied.then(|| unsafe { attributes.cast::<libc::posix_spawnattr_t>().read() })
+}
+
 /// The result of a function that sets errno.
 fn failed(result: c_int) -> c_int {
     if result > 0 { fail(result) } else { result }
@@ -201,6 +211,9 @@ unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    // SAFETY: the caller's attributes.
+    let copy = unsafe { attributes_outside(attributes) };
+    let attributes = copy.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
     outside(path, arguments, environment, |path, arguments, environment| {
         call_next!(
             SPAWN as SpawnFn,
@@ -225,6 +238,9 @@ unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    // SAFETY: the caller's attributes.
+    let copy = unsafe { attributes_outside(attributes) };
+    let attributes = copy.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
     outside(file, arguments, environment, |file, arguments, environment| {
         call_next!(
             SPAWNP as SpawnFn,

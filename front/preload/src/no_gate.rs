@@ -40,6 +40,10 @@ pub(crate) fn with_copies<R>(
     Ok(act(strings))
 }
 
+pub(crate) fn function_for_request(_: libc::c_ulong) -> Option<usize> {
+    None
+}
+
 pub(crate) fn function_for(_: libc::c_long) -> Option<usize> {
     None
 }

@@ -50,6 +50,22 @@ pub(crate) mod system_call {
     looks!(syscall, look);
 }
 
+/// ioctl(2), and requests that the gate makes.
+pub(crate) mod control {
+    use super::*;
+
+    pub(super) static NEXT: Next = Next::new(b"ioctl\0");
+
+    extern "C" fn look(_: Any, request: c_ulong) -> usize {
+        if is_of_pinning_driver(request) {
+            expect();
+        }
+        gate::function_for_request(request).unwrap_or_else(|| NEXT.get())
+    }
+
+    looks!(ioctl, look);
+}
+
 /// Defines functions, each with a condition on its first arguments under which it may lead to pins.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $kind:ty),*) $may:block)*) => {
@@ -58,6 +74,7 @@ macro_rules! functions {
         pub(crate) fn learn() {
             $($name::NEXT.learn();)*
             system_call::NEXT.learn();
+            control::NEXT.learn();
             // Functions that no library has are no error of the program.
             // SAFETY: the thread's own.
             unsafe { libc::dlerror() };
@@ -100,7 +117,6 @@ functions! {
     mkostemps64(_template: Any, _suffix: Any, flags: c_int) { is_direct(flags) }
     fcntl(_file: Any, command: c_int, flags: c_int) { sets_direct(command, flags) }
     fcntl64(_file: Any, command: c_int, flags: c_int) { sets_direct(command, flags) }
-    ioctl(_file: Any, request: c_ulong) { is_of_pinning_driver(request) }
     socket(family: c_int) { has_pinned_buffers(family) }
     io_uring_setup(_entries: Any, parameters: *const u32) {
         // SAFETY: the caller's structure.

@@ -2,11 +2,13 @@
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
 use crate::place::{Limits, Place};
+use highwater_platform::testing::skip_or_fail;
 use std::fs::{Permissions, copy, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
+use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
@@ -35,7 +37,8 @@ fn programs_keep_contents_with_copies() {
     let place = Place::new();
     let limits = Limits { system_calls: Some("copies"), ..Limits::of(8 * MIB) };
     for (name, arguments) in [
-        ("mixed", &["24"][..]),
+        ("gate_found", &[][..]),
+        ("mixed", &["24"]),
         ("forks", &["24"]),
         ("structs", &["24"]),
         (
@@ -52,38 +55,68 @@ fn programs_keep_contents_with_copies() {
 /// The user and group `nobody`.
 const NOBODY: u32 = 65534;
 
-/// A process without any right of the superuser's.
-fn unprivileged(directory: &Path, name: &str) -> Command {
-    let mut command = Command::new(directory.join(name));
-    command.current_dir(directory);
-    if rustix::process::geteuid().is_root() {
-        command.uid(NOBODY).gid(NOBODY);
+/// Highwater and a program, in a directory that everybody may enter and write to.
+struct Open(TempDir);
+
+impl Open {
+    fn new(program: &Path) -> Open {
+        // Others may not enter the directory of the tests.
+        let open = Open(tempfile::tempdir().expect("a directory"));
+        let allow = |path: &Path| set_permissions(path, Permissions::from_mode(0o777));
+        allow(open.0.path()).expect("a mode");
+        let highwater = Path::new(env!("CARGO_BIN_EXE_highwater"));
+        let library = highwater.with_file_name("libhighwater_preload.so");
+        for file in [highwater, &library, program] {
+            let to = open.0.path().join(file.file_name().expect("a name"));
+            copy(file, &to).and_then(|_| allow(&to)).expect("a copy");
+        }
+        open
     }
-    command
+
+    /// Runs a command by a user without any right.
+    fn run(&self, command: &[&str]) -> Output {
+        let mut process = Command::new(command[0]);
+        process.args(&command[1..]).current_dir(self.0.path());
+        if rustix::process::geteuid().is_root() {
+            process.uid(NOBODY).gid(NOBODY);
+        }
+        process.output().expect("a run")
+    }
 }
 
-/// `highwater run` with default settings, by a user who may not serve faults of the kernel.
+const RUN: [&str; 7] = ["./highwater", "run", "--memory", "8M", "--swap", "ram:256M", "--"];
+
+/// `highwater run` with default settings, by a user who may not serve faults of the kernel; and by
+/// the superuser of an unprivileged container.
 #[test]
 fn an_ordinary_user_needs_no_rights() {
     let place = Place::new();
-    let [program, ..] = &place.c_program("gate", &[])[..] else { panic!("a program") };
-    // Others may not enter the directory of the tests.
-    let directory = tempfile::tempdir().expect("a directory");
-    let open = |path: &Path| set_permissions(path, Permissions::from_mode(0o777)).expect("a mode");
-    open(directory.path());
-    let highwater = Path::new(env!("CARGO_BIN_EXE_highwater"));
-    let library = highwater.with_file_name("libhighwater_preload.so");
-    for file in [highwater, &library, Path::new(program)] {
-        let to = directory.path().join(file.file_name().expect("a name"));
-        copy(file, &to).expect("a copy");
-        open(&to);
+    let program = place.c_program("gate", &[]);
+    let open = Open::new(Path::new(&program[0]));
+    let alone = open.run(&["./gate"]);
+    assert!(alone.status.success());
+    let container = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork"];
+    for before in [&[][..], &container] {
+        if !before.is_empty() && !open.run(&[before, &["true"]].concat()).status.success() {
+            skip_or_fail("this system has no user namespaces for everybody");
+            continue;
+        }
+        let served = open.run(&[before, &RUN, &["./gate"]].concat());
+        let summary = String::from_utf8_lossy(&served.stderr);
+        assert!(served.status.success(), "{}: {summary}", served.status);
+        assert!(served.stdout == alone.stdout, "{summary}");
+        assert!(summary.contains("swapped in"), "{summary}");
     }
-    let alone = unprivileged(directory.path(), "gate").output().expect("a run");
-    let mut served = unprivileged(directory.path(), "highwater");
-    served.args(["run", "--memory", "8M", "--swap", "ram:256M", "--", "./gate"]);
-    let served = served.output().expect("a run");
-    let summary = String::from_utf8_lossy(&served.stderr);
-    assert!(served.status.success(), "{}: {summary}", served.status);
-    assert!(alone.status.success() && served.stdout == alone.stdout, "{summary}");
-    assert!(summary.contains("swapped in"), "{summary}");
+}
+
+/// As in Docker's default profile: userfaultfd is refused altogether.
+#[test]
+fn a_container_that_refuses_userfaultfd_is_told_which_flag_helps() {
+    let place = Place::new();
+    let filter = place.compile("docker", "docker", &[]);
+    let open = Open::new(&filter);
+    let refused = open.run(&[&["./docker"], &RUN[..], &["/bin/true"]].concat());
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("seccomp=unconfined") && errors.lines().count() == 1, "{errors}");
 }

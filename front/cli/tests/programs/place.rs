@@ -209,6 +209,12 @@ impl Limits {
         Limits::of((unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB))
     }
 
+    /// For programs that do what is not possible with copies: io_uring, filters of their own, other
+    /// processes that read their memory.
+    pub(crate) fn by_faults(self) -> Limits {
+        Limits { system_calls: Some("faults"), ..self }
+    }
+
     /// A budget of `memory` bytes and 16 times as much swap, because forked children need their
     /// own.
     pub(crate) fn of(memory: u64) -> Limits {

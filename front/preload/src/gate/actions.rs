@@ -9,20 +9,52 @@ use super::table::Argument::{In, Number, Out};
 use super::table::Len::Bytes;
 use super::{access, stacks};
 use crate::next::Next;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use libc::c_int;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 pub(super) static SIGACTION: Next = Next::new(b"sigaction\0");
 
 pub(super) type ActionFn =
-    unsafe extern "C" fn(libc::c_int, *const libc::sigaction, *mut libc::sigaction) -> libc::c_int;
+    unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// The C library's sigaction.
-pub(super) fn set_action(signal: libc::c_int, action: &libc::sigaction) {
+pub(super) fn set_action(signal: c_int, action: &libc::sigaction) {
     // SAFETY: the function of that name has this type, and gets a valid action.
     unsafe {
         let next = std::mem::transmute::<usize, ActionFn>(SIGACTION.get());
         next(signal, action, std::ptr::null_mut());
     }
+}
+
+/// Whether the program has coroutines with paged stacks.
+static COROUTINES: AtomicBool = AtomicBool::new(false);
+
+/// Handlers run on the signal stack from now on, whatever the program has said: the kernel could
+/// not write their frames below the stack pointer of a coroutine. In other programs they stay where
+/// they are, because a collector of garbage may look at its stack from there.
+#[cold]
+pub(super) fn expect_coroutines() {
+    if COROUTINES.swap(true, Relaxed) {
+        return;
+    }
+    for signal in (1..=SIGNALS).filter(|signal| *signal != libc::SIGSYS as usize) {
+        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        let place = (&raw mut action) as usize;
+        let kinds = [Number, In(Bytes(32)), Out(Bytes(32)), Number];
+        let number = libc::SYS_rt_sigaction as usize;
+        let known = copied::once(number, &kinds, [signal, 0, place, 8, 0, 0]) == 0;
+        if known && !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
+            let again = Action { flags: action.flags | libc::SA_ONSTACK as u64, ..action };
+            copied::once(number, &kinds, [signal, (&raw const again) as usize, 0, 8, 0, 0]);
+        }
+    }
+}
+
+const SIGNALS: usize = 64;
+
+/// The flags of an action, with those that we add.
+pub(super) fn flags(given: c_int) -> c_int {
+    if COROUTINES.load(Relaxed) { given | libc::SA_ONSTACK } else { given }
 }
 
 /// `struct sigaction` of the kernel.
@@ -48,11 +80,7 @@ pub(super) fn exchange(new: Option<(usize, usize)>) -> (usize, usize) {
 }
 
 /// Passes a SIGSYS that no filter of ours sent to the program's handler, or ends the process.
-pub(super) fn pass_on(
-    signal: libc::c_int,
-    info: &mut libc::siginfo_t,
-    context: &mut libc::ucontext_t,
-) {
+pub(super) fn pass_on(signal: c_int, info: &mut libc::siginfo_t, context: &mut libc::ucontext_t) {
     let (handler, flags) = exchange(None);
     match handler {
         libc::SIG_IGN => {}
@@ -64,15 +92,14 @@ pub(super) fn pass_on(
             libc::raise(signal);
         },
         handler if flags & libc::SA_SIGINFO as usize != 0 => {
-            type Three = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::ucontext_t);
+            type Three = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::ucontext_t);
             // SAFETY: a handler with SA_SIGINFO has this form.
             let handler = unsafe { std::mem::transmute::<usize, Three>(handler) };
             handler(signal, info, context);
         }
         handler => {
             // SAFETY: a handler without SA_SIGINFO takes the number of the signal.
-            let handler =
-                unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
             handler(signal);
         }
     }
@@ -145,7 +172,10 @@ fn act([signal, new, old, size, ..]: Arguments) -> Result<(), i32> {
         let before = Action { handler, flags: flags as u64, restorer: 0, mask: 0 };
         return (old == 0 || access::write(old, &before)).then_some(()).ok_or(libc::EFAULT);
     }
-    given.iter_mut().for_each(|action| action.mask = without(action.mask));
+    given.iter_mut().for_each(|action| {
+        action.mask = without(action.mask);
+        action.flags |= flags(0) as u64;
+    });
     let new = given.as_ref().map_or(0, |action| (&raw const *action) as usize);
     result(copied::once(libc::SYS_rt_sigaction as usize, &kinds, [signal, new, old, size, 0, 0]))
 }

@@ -1,7 +1,7 @@
 //! Buffers outside the range, for what the arguments of a call point to.
 //!
 //! Each thread keeps one of [`KEPT`] bytes. A call that needs more, or that interrupts the use of
-//! it, maps its own. So does a thread that has left a handler by longjmp while it used the buffer.
+//! it, maps its own.
 
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
@@ -17,7 +17,49 @@ const SECTOR: usize = 512;
 thread_local! {
     /// This thread's buffer, if it has one.
     static BUFFER: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
-    static IN_USE: Cell<bool> = const { Cell::new(false) };
+    /// A stack address of the call that uses it; 0: none does.
+    static USER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The most stack between a call and the frames around it.
+const NEAR: usize = 256 << 10;
+
+/// Whether the frame at `user` was left when one at `here` runs: it was below, on the same stack.
+pub(super) fn is_left(user: usize, here: usize) -> bool {
+    here > user && here - user < NEAR
+}
+
+/// Takes this thread's buffer, if no call uses it. A call that was left by longjmp does not.
+fn claim() -> bool {
+    let here = 0u8;
+    let (here, user) = ((&raw const here) as usize, USER.get());
+    if user != 0 && !is_left(user, here) {
+        return false;
+    }
+    USER.set(here);
+    true
+}
+
+/// What happens to a buffer after the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// The thread uses it again.
+    Used,
+    /// It is unmapped: the kernel may still read the pages.
+    Unmapped,
+}
+
+impl Keep {
+    /// Of a system call: zero-copy transfers go on after it.
+    pub(super) fn of(number: usize, arguments: &[usize; 6]) -> Keep {
+        let flags = match number as libc::c_long {
+            libc::SYS_vmsplice => return Keep::Unmapped,
+            libc::SYS_sendto | libc::SYS_sendmmsg => arguments[3],
+            libc::SYS_sendmsg => arguments[2],
+            _ => 0,
+        };
+        if flags & libc::MSG_ZEROCOPY as usize != 0 { Keep::Unmapped } else { Keep::Used }
+    }
 }
 
 /// Memory for the copies of one call.
@@ -32,15 +74,15 @@ pub(super) struct Bounce {
 
 impl Bounce {
     /// A buffer with room for `len` bytes in `pieces` pieces. `None`: there is no memory.
-    pub(super) fn new(len: usize, pieces: usize) -> Option<Bounce> {
+    pub(super) fn new(len: usize, pieces: usize, keep: Keep) -> Option<Bounce> {
         let len = len.checked_add(pieces * 2 * SECTOR)?.checked_next_multiple_of(PAGE_SIZE)?;
-        if len > KEPT || IN_USE.replace(true) {
+        if len > KEPT || keep == Keep::Unmapped || !claim() {
             let base = sys::map_anonymous(len).ok()?;
             return Some(Bounce { base, len, used: 0, adjacent: 0, kept: false });
         }
         if BUFFER.get().is_null() {
             let Ok(made) = sys::map_anonymous(KEPT) else {
-                IN_USE.set(false);
+                USER.set(0);
                 return None;
             };
             BUFFER.set(made);
@@ -73,7 +115,7 @@ impl Bounce {
 impl Drop for Bounce {
     fn drop(&mut self) {
         if self.kept {
-            IN_USE.set(false);
+            USER.set(0);
         } else {
             // SAFETY: mapped by `new`, and no longer used.
             unsafe { sys::unmap(self.base, self.len) };
@@ -84,7 +126,7 @@ impl Drop for Bounce {
 /// Frees the buffer of a thread that ends.
 pub(super) fn forget() {
     let buffer = BUFFER.replace(ptr::null_mut());
-    if !buffer.is_null() && !IN_USE.get() {
+    if !buffer.is_null() && USER.get() == 0 {
         // SAFETY: mapped by `new`, and not in use.
         unsafe { sys::unmap(buffer, KEPT) };
     }

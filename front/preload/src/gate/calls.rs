@@ -89,7 +89,7 @@ pub(crate) static TABLE: &[Call] = &[
     call(53, "socketpair", Copied, &[N, N, N, Out(Bytes(8))]),
     call(54, "setsockopt", Copied, &[N, N, N, In(Of(4)), Int]),
     call(55, "getsockopt", Copied, &[N, N, N, InOut(At(4)), InOut(Bytes(4))]),
-    call(56, "clone", Special, &[]),
+    call(56, "clone", Passed, &[]),
     call(57, "fork", Passed, &[]),
     call(58, "vfork", Passed, &[]),
     call(59, "execve", Special, &[]),
@@ -521,7 +521,7 @@ mod tests {
             Of(index) | After(_, index) | Items(_, index) | Result(index) => Some(index.into()),
             ResultItems(_, index) | At(index) | Bits(index) => Some(index.into()),
             Pages(index) | Nodes(index) => Some(index.into()),
-            Bytes(_) | Own | AfterOwn(_) => None,
+            Bytes(_) | Own | AfterOwn(_) | Len::Window(_) => None,
         }
     }
 

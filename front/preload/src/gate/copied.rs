@@ -10,7 +10,7 @@
 //! even if the call fails: some calls report with EINTR.
 
 use super::access::{self, Access, accessible};
-use super::bounce::Bounce;
+use super::bounce::{Bounce, Keep};
 use super::range::is_paged;
 use super::table::{Argument, Call, Len};
 use super::{mask, page};
@@ -41,6 +41,8 @@ struct Part {
     /// Bytes that the kernel may write.
     room: usize,
     copy: *mut u8,
+    /// The contents before the call, if only changes are copied back.
+    before: *mut u8,
 }
 
 /// Makes a call with copies.
@@ -48,7 +50,8 @@ pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
     let number = usize::from(call.number);
     // SAFETY: the program's call, on copies of what it points to.
     let one = |given| unsafe { page::call(number, given) };
-    Transfer::of(number).make(call.arguments, arguments, one)
+    let keep = Keep::of(number, &arguments);
+    Transfer::of(number).make(call.arguments, arguments, keep, one)
 }
 
 /// How a call may be split.
@@ -60,6 +63,11 @@ enum Transfer {
     WriteAt,
     /// Not at all.
     Other,
+}
+
+/// Whether long buffers of a system call go in parts.
+pub(super) fn is_split(number: libc::c_long) -> bool {
+    Transfer::of(number as usize) != Transfer::Other
 }
 
 impl Transfer {
@@ -80,11 +88,12 @@ impl Transfer {
         self,
         kinds: &[Argument],
         arguments: Arguments,
+        keep: Keep,
         one: impl Fn(Arguments) -> isize,
     ) -> isize {
         let [file, buffer, len, place, ..] = arguments;
         if self == Transfer::Other || len <= PART_LEN || !self.is_divisible(file) {
-            return once_by(kinds, arguments, one);
+            return once_by(kinds, arguments, keep, one);
         }
         let mut done = 0;
         while done < len {
@@ -94,7 +103,7 @@ impl Transfer {
             if matches!(self, Transfer::ReadAt | Transfer::WriteAt) {
                 now[3] = place + done;
             }
-            let result = once_by(kinds, now, &one);
+            let result = once_by(kinds, now, keep, &one);
             if result < 0 {
                 return if done > 0 { done as isize } else { result };
             }
@@ -126,16 +135,19 @@ impl Transfer {
 /// Makes a system call with copies, once.
 pub(super) fn once(number: usize, kinds: &[Argument], arguments: Arguments) -> isize {
     // SAFETY: the program's call, on copies of what it points to.
-    once_by(kinds, arguments, |given| unsafe { page::call(number, given) })
+    once_by(kinds, arguments, Keep::of(number, &arguments), |given| unsafe {
+        page::call(number, given)
+    })
 }
 
 /// Makes a call by `call`, with copies. It returns minus the error number if it fails.
 fn once_by(
     kinds: &[Argument],
     arguments: Arguments,
+    keep: Keep,
     call: impl FnOnce(Arguments) -> isize,
 ) -> isize {
-    match Pending::new(kinds, arguments) {
+    match Pending::new(kinds, arguments, keep) {
         Ok(pending) => {
             let result = call(pending.given);
             pending.finish(result)
@@ -158,7 +170,11 @@ impl Pending {
     ///
     /// # Errors
     /// ENOMEM.
-    pub(super) fn new(kinds: &[Argument], mut arguments: Arguments) -> Result<Pending, i32> {
+    pub(super) fn new(
+        kinds: &[Argument],
+        mut arguments: Arguments,
+        keep: Keep,
+    ) -> Result<Pending, i32> {
         for (at, _) in kinds.iter().enumerate().filter(|(_, kind)| **kind == Argument::Int) {
             arguments[at] &= 0xffff_ffff;
         }
@@ -168,11 +184,14 @@ impl Pending {
                 parts[at] = part(*kind, at, &arguments);
             }
         }
-        let total = parts.iter().flatten().map(|part: &Part| part.room).sum();
-        let mut bounce = Bounce::new(total, 6).ok_or(libc::ENOMEM)?;
+        let total = parts.iter().flatten().map(|part: &Part| 2 * part.room).sum();
+        let mut bounce = Bounce::new(total, 12, keep).ok_or(libc::ENOMEM)?;
         let mut given = arguments;
         for part in parts.iter_mut().flatten() {
             part.copy = bounce.take(arguments[part.argument], part.room);
+            if part.is_compared() {
+                part.before = bounce.take_for(part.len);
+            }
             part.fill(arguments[part.argument]);
             given[part.argument] = part.copy as usize;
         }
@@ -187,7 +206,7 @@ impl Pending {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
             // SAFETY: a piece, to memory that was accessible; if another thread has unmapped it
             // since, the program ends as by a store of its own.
-            unsafe { to.copy_from_nonoverlapping(part.copy, len.min(part.len)) };
+            unsafe { part.copy_back(to, len.min(part.len)) };
             if len > part.len {
                 result = -(libc::EFAULT as isize);
             }
@@ -197,6 +216,32 @@ impl Pending {
 }
 
 impl Part {
+    /// Whether bytes that the kernel leaves alone must stay as other threads make them meanwhile:
+    /// in structures. A buffer's result tells how much was written.
+    fn is_compared(&self) -> bool {
+        match self.kind {
+            Argument::Out(Len::Result(_) | Len::ResultItems(..) | Len::Of(_)) => false,
+            Argument::Out(_) | Argument::InOut(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Copies what the kernel has written.
+    ///
+    /// # Safety
+    /// The program may write `len` bytes at `to`; the part has as many.
+    unsafe fn copy_back(&self, to: *mut u8, len: usize) {
+        // SAFETY: as the caller says; `fill` has filled `before`, if there is one.
+        unsafe {
+            if self.before.is_null() {
+                return to.copy_from_nonoverlapping(self.copy, len);
+            }
+            for at in (0..len).filter(|at| *self.copy.add(*at) != *self.before.add(*at)) {
+                to.add(at).write_volatile(*self.copy.add(at));
+            }
+        }
+    }
+
     /// Copies what the kernel reads, or may leave alone.
     fn fill(&self, from: usize) {
         if let Argument::Out(Len::Result(_) | Len::ResultItems(..)) = self.kind {
@@ -206,6 +251,9 @@ impl Part {
         // SAFETY: accessible memory, to a piece of that length; a string has room for its 0.
         unsafe {
             self.copy.copy_from_nonoverlapping(from, self.len);
+            if !self.before.is_null() {
+                self.before.copy_from_nonoverlapping(self.copy, self.len);
+            }
             match self.kind {
                 Argument::String => self.copy.add(self.len).write(0),
                 Argument::Mask => {
@@ -223,7 +271,7 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
     let address = arguments[at];
     let new = |len, room| {
         let copy = std::ptr::null_mut();
-        Some(Part { argument: at, kind, len, room, copy })
+        Some(Part { argument: at, kind, len, room, copy, before: copy })
     };
     let (len, access) = match kind {
         Argument::Number | Argument::Int => return None,
@@ -242,7 +290,7 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
     }
     match len {
         // The kernel accesses as much as there is.
-        Len::At(_) | Len::Bits(_) if there > 0 => new(there, whole),
+        Len::At(_) | Len::Bits(_) | Len::Window(_) if there > 0 => new(there, whole),
         _ => {
             access::touch_all(address, there, access);
             None
@@ -254,7 +302,7 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
 fn bytes(len: Len, address: usize, arguments: &Arguments) -> Option<usize> {
     let of = |argument: u8| arguments[usize::from(argument)];
     let len = match len {
-        Len::Bytes(bytes) => bytes as usize,
+        Len::Bytes(bytes) | Len::Window(bytes) => bytes as usize,
         Len::Of(argument) | Len::Result(argument) => of(argument),
         Len::After(bytes, argument) => of(argument).checked_add(bytes as usize)?,
         Len::Items(size, argument) | Len::ResultItems(size, argument) => {

@@ -8,6 +8,7 @@
 //! again.
 
 use super::access;
+use super::bounce::is_left;
 use super::copied::{Arguments, PATH_MAX};
 use super::page;
 use highwater_os::sys;
@@ -21,30 +22,32 @@ const STRING_MAX: usize = 32 * PAGE_SIZE;
 const STRINGS_MAX: usize = 1 << 20;
 
 thread_local! {
-    static SCRATCH: Cell<(*mut u8, usize)> = const { Cell::new((ptr::null_mut(), 0)) };
+    /// The scratch memory of this thread, and of a call within another one's: address and length.
+    static SCRATCH: [Cell<(*mut u8, usize)>; 2] =
+        const { [const { Cell::new((ptr::null_mut(), 0)) }; 2] };
+    /// A stack address of the call that uses the first; 0: none does. A child of vfork leaves it.
+    static USER: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Memory of this thread for copies.
-pub(crate) struct Scratch {
+struct Scratch {
     base: *mut u8,
     used: usize,
 }
 
 impl Scratch {
     /// Room for `len` bytes.
-    fn new(len: usize) -> Result<Scratch, i32> {
-        let (mut base, has) = SCRATCH.get();
-        if len > has {
-            let len = len.next_multiple_of(PAGE_SIZE);
-            if has > 0 {
-                // SAFETY: mapped below, and no longer used.
-                unsafe { sys::unmap(base, has) };
+    fn new(len: usize, index: usize) -> Result<Scratch, i32> {
+        SCRATCH.with(|scratch| {
+            let (mut base, has) = scratch[index].get();
+            if len > has {
+                let len = len.next_multiple_of(PAGE_SIZE);
+                free(&scratch[index]);
+                base = sys::map_anonymous(len).map_err(|_| libc::ENOMEM)?;
+                scratch[index].set((base, len));
             }
-            SCRATCH.set((ptr::null_mut(), 0));
-            base = sys::map_anonymous(len).map_err(|_| libc::ENOMEM)?;
-            SCRATCH.set((base, len));
-        }
-        Ok(Scratch { base, used: 0 })
+            Ok(Scratch { base, used: 0 })
+        })
     }
 
     fn take(&mut self, len: usize) -> *mut u8 {
@@ -114,6 +117,19 @@ impl Strings {
     }
 }
 
+fn free(scratch: &Cell<(*mut u8, usize)>) {
+    let (base, has) = scratch.replace((ptr::null_mut(), 0));
+    if has > 0 {
+        // SAFETY: mapped by `Scratch::new`, and no longer used.
+        unsafe { sys::unmap(base, has) };
+    }
+}
+
+/// Frees the memory of a thread that ends.
+pub(super) fn forget() {
+    SCRATCH.with(|scratch| scratch.iter().for_each(free));
+}
+
 /// Calls `act` with copies of a path, arguments and environment.
 ///
 /// # Errors
@@ -128,11 +144,22 @@ pub(crate) fn with_copies<R>(
     };
     let arguments = Strings::of(arguments).ok_or(libc::EFAULT)?;
     let environment = Strings::of(environment).ok_or(libc::EFAULT)?;
-    let mut scratch = Scratch::new(path_len + 16 + arguments.len + environment.len)?;
+    let len = path_len + 16 + arguments.len + environment.len;
+    let (here, user) = ((&raw const len) as usize, USER.get());
+    // A call within another one is further down the stack, and may copy what that one has made.
+    let is_first = user == 0 || is_left(user, here);
+    let mut scratch = Scratch::new(len, usize::from(!is_first))?;
     let path = if path == 0 { 0 } else { scratch.string(path, path_len) };
     let arguments = scratch.strings(&arguments);
     let environment = scratch.strings(&environment);
-    Ok(act([path, arguments, environment]))
+    if is_first {
+        USER.set(here);
+    }
+    let made = act([path, arguments, environment]);
+    if is_first {
+        USER.set(0);
+    }
+    Ok(made)
 }
 
 /// execve(2) and execveat(2).

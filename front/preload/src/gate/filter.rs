@@ -49,9 +49,43 @@ fn pointers(call: &Call) -> Pointers {
             };
             call.arguments.iter().enumerate().map(is_pointer).sum()
         }
+        Way::Absent if c_long::from(call.number) == libc::SYS_rseq => 1 | REFUSED,
         Way::Absent => ALL | REFUSED,
-        Way::InPlace | Way::Unknown | Way::Special => ALL,
+        Way::Unknown => ALL,
+        Way::InPlace | Way::Special => of_special(call),
     }
+}
+
+/// The pointers of a call that the table does not describe. Registers of arguments that a call does
+/// not have contain anything: they must not be looked at.
+fn of_special(call: &Call) -> Pointers {
+    let pointers: &[u8] = match c_long::from(call.number) {
+        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => &[1, 2],
+        libc::SYS_ioctl | libc::SYS_fcntl | libc::SYS_shmctl | libc::SYS_msgctl => &[2],
+        libc::SYS_seccomp => &[2],
+        libc::SYS_semctl => &[3],
+        libc::SYS_readv | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev => &[1],
+        libc::SYS_preadv2 | libc::SYS_pwritev2 | libc::SYS_vmsplice => &[1],
+        libc::SYS_sendmsg | libc::SYS_recvmsg | libc::SYS_sendmmsg => &[1],
+        libc::SYS_mq_notify | libc::SYS_arch_prctl | libc::SYS_process_madvise => &[1],
+        libc::SYS_recvmmsg => &[1, 4],
+        libc::SYS_execve => &[0, 1, 2],
+        libc::SYS_execveat => &[1, 2, 3],
+        libc::SYS_ptrace | libc::SYS_fsconfig => &[2, 3],
+        libc::SYS_rt_sigsuspend | libc::SYS_perf_event_open | libc::SYS_clone3 => &[0],
+        libc::SYS_sigaltstack => &[0, 1],
+        libc::SYS_prctl => &[1, 4],
+        libc::SYS_pselect6 => &[1, 2, 3, 4, 5],
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => &[1, 3],
+        libc::SYS_futex | libc::SYS_futex_waitv => &[0, 3],
+        // futex_wait, futex_wake, futex_requeue.
+        454 | 456 => &[0],
+        455 => &[0, 4],
+        // setxattrat, getxattrat.
+        463 | 464 => &[1, 3, 4],
+        _ => &[0, 1, 2, 3, 4, 5],
+    };
+    pointers.iter().map(|at| 1 << at).sum()
 }
 
 /// The numbers from which on another set of arguments counts, with that set.

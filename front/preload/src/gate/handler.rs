@@ -1,7 +1,9 @@
 //! SIGSYS: makes the trapped call, and returns its result to the program.
 
-use super::range::RANGE;
+use super::page::PAGE;
+use super::range::{RANGE, is_paged};
 use super::{actions, make, stacks};
+use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Of `si_code`: the signal comes from a filter.
@@ -33,6 +35,16 @@ pub(super) fn is_trapped() -> bool {
     TRAPPED.load(Relaxed)
 }
 
+/// Whether a signal comes from our filter, and not from one of the program's: a call from the page
+/// of the gate passes ours.
+fn info_is_ours(info: &libc::siginfo_t) -> bool {
+    /// Where siginfo_t has `si_call_addr`.
+    const CALL_AT: usize = 16;
+    // SAFETY: the signal is of a filter: there is the address behind the instruction.
+    let address = unsafe { (&raw const *info).byte_add(CALL_AT).cast::<usize>().read() };
+    !(PAGE..=PAGE + PAGE_SIZE).contains(&address)
+}
+
 extern "C" fn on_sigsys(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -43,7 +55,13 @@ extern "C" fn on_sigsys(
     if info.si_code != SYS_SECCOMP {
         return actions::pass_on(signal, info, context);
     }
-    stacks::add();
+    if !info_is_ours(info) {
+        return actions::pass_on(signal, info, context);
+    }
+    if stacks::add() {
+        // The kernel takes it from here when the handler returns.
+        context.uc_stack = stacks::ours();
+    }
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     let registers = &context.uc_mcontext.gregs;
@@ -51,8 +69,16 @@ extern "C" fn on_sigsys(
     let arguments =
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
             .map(|register| registers[register as usize] as usize);
+    if !arguments.into_iter().any(is_paged) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        return actions::pass_on(signal, info, context);
+    }
     if arguments[0] == PROBE {
         TRAPPED.store(true, Relaxed);
+    }
+    if is_paged(registers[libc::REG_RSP as usize] as usize) {
+        actions::expect_coroutines();
     }
     let result = make::make(number, arguments, Some(&mut *context));
     context.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;

@@ -11,7 +11,8 @@
 //! So `prepare` and `finish` have returned, or not begun, while the function runs. A cancelled
 //! thread leaves its bounce buffer behind.
 
-use super::copied::{PART_LEN, Pending};
+use super::bounce::Keep;
+use super::copied::{PART_LEN, Pending, is_split};
 use super::make;
 use super::range::is_paged;
 use super::state::is_on;
@@ -36,9 +37,9 @@ const _: () = assert!(size_of::<Frame>() <= FRAME_LEN && align_of::<Frame>() <= 
 const _: () = assert!(offset_of!(Frame, next) == 0 && offset_of!(Frame, given) == 8);
 
 /// Makes the copies; 0 if that fails.
-fn prepare(frame: &mut Frame, next: &Next, kinds: &[Argument]) -> usize {
+fn prepare(frame: &mut Frame, next: &Next, number: usize, kinds: &[Argument]) -> usize {
     frame.next = next.get();
-    match Pending::new(kinds, frame.given) {
+    match Pending::new(kinds, frame.given, Keep::of(number, &frame.given)) {
         Ok(pending) => {
             frame.given = pending.given;
             frame.pending.write(pending);
@@ -128,8 +129,8 @@ macro_rules! copied {
     };
 }
 
-/// Defines functions: which argument is the pointer that decides, the system call for long buffers,
-/// the arguments, and the type of the result.
+/// Defines functions: which argument is the pointer that decides, the system call, the
+/// arguments, and the type of the result.
 macro_rules! hot {
     ($($name:ident: $at:literal, $number:expr, [$($kind:expr),*] -> $result:ty;)*) => {
         /// Looks the next functions up when the library is loaded.
@@ -142,12 +143,12 @@ macro_rules! hot {
 
             pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
 
-            const NUMBER: Option<libc::c_long> = $number;
+            const NUMBER: libc::c_long = $number;
 
             extern "C" fn look(a: usize, b: usize, c: usize) -> usize {
                 if !is_paged([a, b][$at]) || !is_on() || helper::is_inside() {
                     NEXT.get()
-                } else if NUMBER.is_some() && c > PART_LEN {
+                } else if c > PART_LEN && is_split(NUMBER) {
                     long as *const () as usize
                 } else {
                     copied as *const () as usize
@@ -155,12 +156,11 @@ macro_rules! hot {
             }
 
             extern "C" fn long(a: usize, b: usize, c: usize, d: usize) -> isize {
-                let number = NUMBER.unwrap_or(-1) as usize;
-                returned(make::make(number, [a, b, c, d, 0, 0], None), errno())
+                returned(make::make(NUMBER as usize, [a, b, c, d, 0, 0], None), errno())
             }
 
             extern "C" fn prepare_this(frame: &mut Frame) -> usize {
-                prepare(frame, &NEXT, &[$($kind),*])
+                prepare(frame, &NEXT, NUMBER as usize, &[$($kind),*])
             }
 
             /// # Safety
@@ -177,17 +177,17 @@ macro_rules! hot {
 }
 
 hot! {
-    read: 1, Some(libc::SYS_read), [Number, Out(Result(2)), Number] -> isize;
-    write: 1, Some(libc::SYS_write), [Number, In(Of(2)), Number] -> isize;
-    pread: 1, Some(libc::SYS_pread64), [Number, Out(Result(2)), Number, Number] -> isize;
-    pread64: 1, Some(libc::SYS_pread64), [Number, Out(Result(2)), Number, Number] -> isize;
-    pwrite: 1, Some(libc::SYS_pwrite64), [Number, In(Of(2)), Number, Number] -> isize;
-    pwrite64: 1, Some(libc::SYS_pwrite64), [Number, In(Of(2)), Number, Number] -> isize;
-    recv: 1, None, [Number, Out(Result(2)), Number, Number] -> isize;
-    send: 1, None, [Number, In(Of(2)), Number, Number] -> isize;
-    recvfrom: 1, None,
+    read: 1, libc::SYS_read, [Number, Out(Result(2)), Number] -> isize;
+    write: 1, libc::SYS_write, [Number, In(Of(2)), Number] -> isize;
+    pread: 1, libc::SYS_pread64, [Number, Out(Result(2)), Number, Number] -> isize;
+    pread64: 1, libc::SYS_pread64, [Number, Out(Result(2)), Number, Number] -> isize;
+    pwrite: 1, libc::SYS_pwrite64, [Number, In(Of(2)), Number, Number] -> isize;
+    pwrite64: 1, libc::SYS_pwrite64, [Number, In(Of(2)), Number, Number] -> isize;
+    recv: 1, libc::SYS_recvfrom, [Number, Out(Result(2)), Number, Number] -> isize;
+    send: 1, libc::SYS_sendto, [Number, In(Of(2)), Number, Number] -> isize;
+    recvfrom: 1, libc::SYS_recvfrom,
         [Number, Out(Result(2)), Number, Number, Out(At(5)), InOut(Bytes(4))] -> isize;
-    sendto: 1, None, [Number, In(Of(2)), Number, Number, In(Of(5)), Number] -> isize;
-    poll: 0, None, [InOut(Items(8, 1)), Int, Number] -> i32;
-    epoll_wait: 1, None, [Number, Out(ResultItems(12, 2)), Int, Number] -> i32;
+    sendto: 1, libc::SYS_sendto, [Number, In(Of(2)), Number, Number, In(Of(5)), Number] -> isize;
+    poll: 0, libc::SYS_poll, [InOut(Items(8, 1)), Int, Number] -> i32;
+    epoll_wait: 1, libc::SYS_epoll_wait, [Number, Out(ResultItems(12, 2)), Int, Number] -> i32;
 }

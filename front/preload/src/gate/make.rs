@@ -5,6 +5,7 @@ use super::table::{Call, Way};
 use super::{actions, calls, exec, page, special};
 use crate::end::say;
 use highwater_os::helper;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Makes a call for the program. `context`: of the signal, if the call was trapped.
 pub(super) fn make(
@@ -42,6 +43,12 @@ fn by_function(call: &Call, arguments: Arguments, context: Option<&mut libc::uco
 
 /// Refuses a call about whose pointers nothing is known: it could not be made right.
 fn refuse(number: usize, name: &str) -> isize {
+    /// The most messages: a program may repeat the call.
+    const MESSAGES_MAX: usize = 10;
+    static MESSAGES: AtomicUsize = AtomicUsize::new(0);
+    if MESSAGES.fetch_add(1, Relaxed) >= MESSAGES_MAX {
+        return -(libc::EFAULT as isize);
+    }
     say(&format!(
         "system call {number} ({name}) with an address in paged memory is refused: use \
          --system-calls faults"

@@ -11,6 +11,7 @@
 //!     page.rs      the one instruction whose system calls the filter lets through
 //! hot.rs      --- read, write and their like: copies without the signal
 //! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
+//! signals.rs
 //! actions.rs  --- no signal mask blocks SIGSYS (mask.rs); the program's own SIGSYS
 //! stacks.rs   --- a signal stack per thread, which is not paged
 //! ```
@@ -37,6 +38,7 @@ mod make;
 mod mask;
 mod page;
 mod range;
+mod signals;
 mod special;
 mod stacks;
 mod state;
@@ -51,7 +53,7 @@ use std::io;
 pub(crate) use exec::with_copies;
 pub(crate) use range::RANGE;
 pub(crate) use state::is_on;
-pub(crate) use wrappers::{function_for, learn};
+pub(crate) use wrappers::{function_for, function_for_request, learn};
 
 /// Prepares the process for the filter: the helper may inherit it.
 ///

@@ -2,13 +2,12 @@
 //!
 //! Calls whose structures contain pointers are in vectors.rs and exec.rs.
 
-use super::access;
+use super::access::{self, Access, accessible};
 use super::copied::{Arguments, in_place as touched, once};
 use super::mask;
-use super::page;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
-use super::table::Len::{Bits, Bytes, Of};
+use super::table::Len::{Bits, Bytes, Of, Window};
 use super::vectors;
 
 const FAULT: isize = -(libc::EFAULT as isize);
@@ -20,7 +19,7 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     }
     let kinds = match number as libc::c_long {
         libc::SYS_fcntl => fcntl(arguments[1] as i32),
-        libc::SYS_ioctl => return ioctl(arguments).map(|len| asked(number, arguments, len)),
+        libc::SYS_ioctl => return ioctl(number, arguments),
         libc::SYS_prctl => prctl(arguments[0] as i32)?,
         libc::SYS_arch_prctl => arch_prctl(arguments[0]),
         libc::SYS_shmctl | libc::SYS_msgctl => ipc(arguments[1] as i32),
@@ -29,9 +28,6 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
         libc::SYS_rt_sigsuspend => return Some(suspend(arguments)),
         // The C library falls back to clone, whose arguments are in registers.
         libc::SYS_clone3 => return Some(-(libc::ENOSYS as isize)),
-        // The kernel does not access the stack, and copes with missing words for thread numbers.
-        // SAFETY: the program's call.
-        libc::SYS_clone => return Some(unsafe { page::call(number, arguments) }),
         libc::SYS_mq_notify => [Number, In(Bytes(64)), NONE, NONE, NONE, NONE],
         _ => return None,
     };
@@ -72,8 +68,8 @@ fn fcntl(command: i32) -> Kinds {
     const GET_RW_HINT: i32 = 1035;
     const SET_FILE_RW_HINT: i32 = 1038;
     third(match command {
-        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => InOut(Bytes(32)),
-        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => InOut(Bytes(32)),
+        libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => In(Bytes(32)),
+        libc::F_GETLK | libc::F_OFD_GETLK => InOut(Bytes(32)),
         // F_SETOWN_EX, F_GETOWN_EX.
         15 | 16 => InOut(Bytes(8)),
         GET_RW_HINT..=SET_FILE_RW_HINT => InOut(Bytes(8)),
@@ -81,40 +77,48 @@ fn fcntl(command: i32) -> Kinds {
     })
 }
 
-/// How many bytes an ioctl reads and writes; `None`: not known, or it has pointers.
-fn ioctl([_, request, ..]: Arguments) -> Option<u32> {
-    let request = request as u32;
-    let (kind, number, len) = (request >> 8 & 0xff, request & 0xff, request >> 16 & 0x3fff);
-    match (kind as u8, len) {
-        // Devices: their structures have pointers.
-        (b'N' | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b, _) => None,
-        (_, len) if len > 0 => Some(len),
-        // Terminals: struct termios, struct winsize, numbers.
-        (b'T', 0) => Some(match number {
-            0x01..=0x04 => 36,
-            0x05..=0x08 => 18,
-            0x13 | 0x14 => 8,
-            0x12 => 1,
-            _ => 4,
-        }),
-        // SIOCGIFCONF has a pointer; the others have a struct ifreq, or a number.
-        (0x89, 0) => match number {
-            0x12 | 0x46 => None,
-            0x01..=0x05 => Some(4),
-            0x06 | 0x07 => Some(16),
-            0x0b | 0x0c => Some(120),
-            _ => Some(40),
-        },
-        // Block devices: numbers.
-        (0x12, 0) => Some(8),
-        _ => None,
+/// Lists network interfaces.
+pub(super) const SIOCGIFCONF: u32 = 0x8912;
+
+/// ioctl: the number of a request does not always tell how long its structure is, so as much is
+/// copied as most have, and back what the kernel has changed. `None`: the structure has pointers.
+fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
+    const WINDOW: u32 = 4096;
+    const SIOCETHTOOL: u32 = 0x8946;
+    let request = arguments[1] as u32;
+    if request == SIOCGIFCONF {
+        return Some(interfaces(number, arguments));
     }
+    match (request >> 8) as u8 {
+        // Disks, graphics, cameras, virtual machines, RDMA.
+        b'N' | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b => return None,
+        _ if request == SIOCETHTOOL => return None,
+        _ => {}
+    }
+    let least = (request >> 16 & 0x3fff).max(size_of::<i32>() as u32);
+    let whole = accessible(arguments[2], least as usize, Access::Write) == least as usize;
+    let kind = if whole { InOut(Window(WINDOW.max(least))) } else { InOut(Bytes(least)) };
+    Some(once(number, &third(kind), arguments))
 }
 
-/// An ioctl with a structure of `len` bytes.
-fn asked(number: usize, arguments: Arguments, len: u32) -> isize {
-    once(number, &third(InOut(Bytes(len))), arguments)
+/// SIOCGIFCONF: `struct ifconf` has the length and the address of a buffer.
+fn interfaces(number: usize, arguments: Arguments) -> isize {
+    let Some([len, buffer]) = access::read::<[usize; 2]>(arguments[2]) else { return FAULT };
+    let mut list = vec![0u8; (len & 0xffff_ffff).min(INTERFACES_LEN)];
+    let to = if buffer == 0 { 0 } else { list.as_mut_ptr() as usize };
+    let mut configuration = [list.len(), to];
+    let mut given = arguments;
+    given[2] = (&raw mut configuration) as usize;
+    let result = once(number, &third(InOut(Bytes(16))), given);
+    let [len, _] = configuration;
+    let len = len & 0xffff_ffff;
+    // SAFETY: the list has as many bytes.
+    let copied = buffer == 0 || unsafe { access::copy_out(buffer, list.as_ptr(), len) } == len;
+    if result < 0 || copied && access::write(arguments[2], &(len as u32)) { result } else { FAULT }
 }
+
+/// The longest list of network interfaces.
+const INTERFACES_LEN: usize = 256 << 10;
 
 fn prctl(option: i32) -> Option<Kinds> {
     const SET_VMA: i32 = 0x5356_4d41;

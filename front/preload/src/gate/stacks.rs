@@ -6,7 +6,7 @@
 //! and, if the program has set a signal stack, the program's handlers; the program's own stays
 //! unused. Its pages are taken when they are used.
 
-use super::{access, bounce, mask, page};
+use super::{access, bounce, exec, mask, page};
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
 use std::cell::Cell;
@@ -46,12 +46,12 @@ pub(super) fn learn() {
     }
 }
 
-/// Gives this thread a stack, if it has none. Without memory for it the thread has none.
-pub(super) fn add() {
+/// Gives this thread a stack; `false` if it has one. Without memory for it the thread has none.
+pub(super) fn add() -> bool {
     if !OURS.get().is_null() {
-        return;
+        return false;
     }
-    let Ok(base) = sys::map_anonymous(LEN) else { return };
+    let Ok(base) = sys::map_anonymous(LEN) else { return false };
     // SAFETY: the mapping just made.
     let _ = unsafe { sys::protect(base, PAGE_SIZE, libc::PROT_NONE) };
     let mut before = NONE;
@@ -61,7 +61,8 @@ pub(super) fn add() {
     if unsafe { page::call(libc::SYS_sigaltstack as usize, arguments) } < 0 {
         // This thread runs on the program's signal stack now.
         // SAFETY: mapped above.
-        return unsafe { sys::unmap(base, LEN) };
+        unsafe { sys::unmap(base, LEN) };
+        return false;
     }
     OURS.set(base);
     THEIRS.set(before);
@@ -70,6 +71,13 @@ pub(super) fn add() {
         // SAFETY: a key that was made; its value only has to differ from null.
         unsafe { libc::pthread_setspecific(key - 1, base.cast()) };
     }
+    true
+}
+
+/// The stack of this thread, as a context has it.
+pub(super) fn ours() -> libc::stack_t {
+    let ss_sp = OURS.get().wrapping_add(PAGE_SIZE).cast();
+    libc::stack_t { ss_sp, ss_flags: 0, ss_size: LEN - PAGE_SIZE }
 }
 
 /// Frees the stack of a thread that ends.
@@ -86,6 +94,7 @@ unsafe extern "C" fn remove(base: *mut libc::c_void) {
         unsafe { sys::unmap(base.cast(), LEN) };
     }
     bounce::forget();
+    exec::forget();
 }
 
 /// sigaltstack(2) for the program. `pointer`: the interrupted code's stack pointer.

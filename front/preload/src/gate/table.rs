@@ -26,6 +26,8 @@ pub(crate) enum Len {
     ResultItems(u32, u8),
     /// As many bytes as the `u32` says that an argument points to (`getsockname`).
     At(u8),
+    /// So many bytes, or as many as can be accessed (`ioctl`).
+    Window(u32),
     /// A bit for each descriptor below an argument, in whole words of 64 bits (`select`).
     Bits(u8),
     /// As many bytes as its own first `u32` says, 48 if 0 (`sched_setattr`).

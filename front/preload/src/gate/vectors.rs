@@ -6,14 +6,14 @@
 //! What is longer than [`LEN_MAX`] is done in part, as the kernel may always do.
 
 use super::access::{self, Access, accessible, copy_in, copy_out};
-use super::bounce::Bounce;
+use super::bounce::{Bounce, Keep};
 use super::copied::Arguments;
 use super::page;
 use super::range::is_paged;
 use std::time::{Duration, Instant};
 
 /// The most bytes of one call.
-const LEN_MAX: usize = 64 << 20;
+const LEN_MAX: usize = 1 << 30;
 /// The most buffers of a call.
 const BUFFERS_MAX: usize = libc::UIO_MAXIOV as usize;
 /// The longest name and control data of a message.
@@ -122,7 +122,7 @@ struct Vectors {
 
 impl Vectors {
     /// Copies. `room`: bytes of the bounce buffer for the caller, in at most 4 pieces.
-    fn new(list: &List, room: usize, direction: Direction) -> Result<Vectors, i32> {
+    fn new(list: &List, room: usize, direction: Direction, keep: Keep) -> Result<Vectors, i32> {
         let count = list.count;
         let mut copied = 0;
         for index in 0..count {
@@ -131,7 +131,7 @@ impl Vectors {
         }
         let arrays = 2 * count * size_of::<Buffer>();
         let total = copied.min(LEN_MAX) + arrays + room;
-        let bounce = Bounce::new(total, count + 6).ok_or(libc::ENOMEM)?;
+        let bounce = Bounce::new(total, count + 6, keep).ok_or(libc::ENOMEM)?;
         let null = std::ptr::null_mut();
         let mut vectors = Vectors { bounce, direction, given: null, theirs: null, count: 0 };
         let array = |bounce: &mut Bounce| bounce.take_for::<Buffer>(count);
@@ -208,7 +208,7 @@ fn array(number: usize, arguments: Arguments, direction: Direction) -> Result<is
         // SAFETY: the program's call, on memory that is not paged.
         return Ok(unsafe { page::call(number, arguments) });
     }
-    let mut vectors = Vectors::new(&list, remote, direction)?;
+    let mut vectors = Vectors::new(&list, remote, direction, Keep::of(number, &arguments))?;
     let mut given = arguments;
     (given[1], given[2]) = (vectors.given as usize, vectors.count);
     if remote > 0 {
@@ -251,7 +251,7 @@ fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<
         return Ok(unsafe { page::call(number, arguments) });
     }
     let room = NAME_MAX + theirs.control_len + size_of::<Header>();
-    let mut vectors = Vectors::new(&list, room, direction)?;
+    let mut vectors = Vectors::new(&list, room, direction, Keep::of(number, &arguments))?;
     let bounce = &mut vectors.bounce;
     let header = bounce.take_for::<Header>(1);
     let mut given = theirs;

@@ -1,23 +1,22 @@
 //! C library functions that the gate makes itself.
 //!
 //! - Calls with pointers in structures: the filter sees only the structure's address.
-//! - What sets signal masks and actions: SIGSYS stays unblocked, and the gate's.
 //! - pthread_create: each thread has a signal stack.
 //! - system and popen: the C library blocks signals around their exec.
 //!
 //! Without the gate they jump to the next functions of their names.
 
-use super::actions::{self, ActionFn, SIGACTION};
 use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::Argument::{In, InOut, Int, Mask, Number, Out};
 use super::table::Len::{Bytes, Items, ResultItems};
-use super::{exec, hot, make, mask, special, stacks};
+use super::{exec, hot, make, mask, signals, special, stacks};
 use crate::errno::set_errno;
+use crate::native::native;
 use crate::next::{Next, looks};
 use highwater_os::helper;
-use libc::{c_int, c_long, c_void, sigset_t};
+use libc::{c_int, c_long, c_ulong, c_void};
 use std::mem::transmute;
 
 /// The result of a C library function.
@@ -99,6 +98,7 @@ diverted! {
     process_vm_writev => passed::<{ libc::SYS_process_vm_writev as usize }>;
     sigaltstack => passed::<{ libc::SYS_sigaltstack as usize }>;
     ppoll => wait_for_files;
+    __ppoll_chk => wait_for_files;
     pselect => wait_for_sets;
     epoll_pwait => wait_for_events;
     epoll_pwait2 => wait_for_events_precisely;
@@ -150,6 +150,17 @@ extern "C" fn refuse() -> c_int {
 extern "C" fn refuse_lookup() -> c_int {
     set_errno(libc::ENOSYS);
     libc::EAI_SYSTEM
+}
+
+/// The gate's function for a request that is given to ioctl(2), if its structure has a pointer.
+pub(crate) fn function_for_request(request: c_ulong) -> Option<usize> {
+    let hides = request as u32 == special::SIOCGIFCONF;
+    (hides && is_on()).then_some(control as *const () as usize)
+}
+
+/// ioctl(2).
+extern "C" fn control(file: usize, request: usize, argument: usize) -> isize {
+    returned(make::make(libc::SYS_ioctl as usize, [file, request, argument, 0, 0, 0], None))
 }
 
 /// syscall(2).
@@ -268,6 +279,46 @@ extern "C" fn suspend(mask: usize) -> isize {
     returned(special::suspend([mask, 8, 0, 0, 0, 0]))
 }
 
+unsafe extern "C" {
+    static mut environ: *mut *mut libc::c_char;
+}
+
+/// Moves the environment out of paged memory: the C library passes it to the child itself. What
+/// putenv(3) was given is no longer the variable then.
+fn unpage_environment() {
+    // SAFETY: the program's variable, which must not change while it is read. Strings and array are
+    // replaced by copies that are never freed.
+    unsafe {
+        let mut count = 0;
+        while !environ.is_null() && !(*environ.add(count)).is_null() {
+            let entry = environ.add(count);
+            if is_paged(*entry as usize) {
+                *entry = outside((*entry).cast(), libc::strlen(*entry) + 1).cast();
+            }
+            count += 1;
+        }
+        if is_paged(environ as usize) {
+            environ = outside(environ.cast(), (count + 1) * size_of::<usize>()).cast();
+        }
+    }
+}
+
+/// A copy in the C library's memory, or the original if there is no room.
+///
+/// # Safety
+/// There are `len` bytes.
+unsafe fn outside(from: *mut u8, len: usize) -> *mut u8 {
+    // SAFETY: as the caller says; a new block of that length.
+    unsafe {
+        let to = (native().malloc)(len).cast::<u8>();
+        if to.is_null() {
+            return from;
+        }
+        to.copy_from_nonoverlapping(from, len);
+        to
+    }
+}
+
 /// system(3).
 ///
 /// # Safety
@@ -275,7 +326,11 @@ extern "C" fn suspend(mask: usize) -> isize {
 unsafe extern "C" fn run_command(command: usize) -> c_int {
     // SAFETY: the C library's function of that name has this type.
     let next = unsafe { transmute::<usize, extern "C" fn(usize) -> c_int>(system::NEXT.get()) };
-    exec::with_copies([command, 0, 0], |[command, ..]| next(command)).unwrap_or(-1)
+    unpage_environment();
+    exec::with_copies([command, 0, 0], |[command, ..]| next(command)).unwrap_or_else(|error| {
+        set_errno(error);
+        -1
+    })
 }
 
 /// popen(3).
@@ -286,113 +341,26 @@ unsafe extern "C" fn open_command(command: usize, mode: usize) -> usize {
     type Popen = extern "C" fn(usize, usize) -> usize;
     // SAFETY: the C library's function of that name has this type.
     let next = unsafe { transmute::<usize, Popen>(popen::NEXT.get()) };
-    exec::with_copies([command, 0, 0], |[command, ..]| next(command, mode)).unwrap_or(0)
+    unpage_environment();
+    exec::with_copies([command, 0, 0], |[command, ..]| next(command, mode)).unwrap_or_else(
+        |error| {
+            set_errno(error);
+            0
+        },
+    )
 }
 
-static SIGNAL: Next = Next::new(b"signal\0");
-static PTHREAD_SIGMASK: Next = Next::new(b"pthread_sigmask\0");
-static SIGPROCMASK: Next = Next::new(b"sigprocmask\0");
 static PTHREAD_CREATE: Next = Next::new(b"pthread_create\0");
 
 /// Looks the next functions up when the library is loaded.
 pub(crate) fn learn() {
     learn_diverted();
+    PTHREAD_CREATE.learn();
     hot::learn();
-    for next in [&SIGACTION, &SIGNAL, &PTHREAD_SIGMASK, &SIGPROCMASK, &PTHREAD_CREATE] {
-        next.learn();
-    }
+    signals::learn();
     stacks::learn();
     // SAFETY: the thread's own.
     unsafe { libc::dlerror() };
-}
-
-/// sigaction(2).
-///
-/// # Safety
-/// As for the C library's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    // SAFETY: the function of that name has this type.
-    let next = unsafe { transmute::<usize, ActionFn>(SIGACTION.get()) };
-    // SAFETY: the caller's structures.
-    unsafe {
-        if !is_wanted() {
-            return next(signal, new, old);
-        }
-        if signal == libc::SIGSYS {
-            let given = new.as_ref().map(|it| (it.sa_sigaction, it.sa_flags as usize));
-            let (handler, flags) = actions::exchange(given);
-            if let Some(old) = old.as_mut() {
-                *old = std::mem::zeroed();
-                (old.sa_sigaction, old.sa_flags) = (handler, flags as c_int);
-            }
-            return 0;
-        }
-        let Some(new) = new.as_ref() else { return next(signal, new, old) };
-        let mut given = *new;
-        libc::sigdelset(&mut given.sa_mask, libc::SIGSYS);
-        next(signal, &given, old)
-    }
-}
-
-type SignalFn = unsafe extern "C" fn(c_int, usize) -> usize;
-
-/// signal(2).
-///
-/// # Safety
-/// As for the C library's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
-    if is_wanted() && signal == libc::SIGSYS {
-        return actions::exchange(Some((handler, 0))).0;
-    }
-    // SAFETY: the function of that name has this type.
-    unsafe { transmute::<usize, SignalFn>(SIGNAL.get())(signal, handler) }
-}
-
-type MaskFn = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
-
-/// # Safety
-/// As for pthread_sigmask(3); `next` is the address of such a function.
-unsafe fn set_mask(next: usize, how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe {
-        let next = transmute::<usize, MaskFn>(next);
-        if !is_wanted() || set.is_null() || how == libc::SIG_UNBLOCK {
-            return next(how, set, old);
-        }
-        let mut given = *set;
-        libc::sigdelset(&mut given, libc::SIGSYS);
-        next(how, &given, old)
-    }
-}
-
-/// pthread_sigmask(3).
-///
-/// # Safety
-/// As for the C library's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_sigmask(
-    how: c_int,
-    set: *const sigset_t,
-    old: *mut sigset_t,
-) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { set_mask(PTHREAD_SIGMASK.get(), how, set, old) }
-}
-
-/// sigprocmask(2).
-///
-/// # Safety
-/// As for the C library's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { set_mask(SIGPROCMASK.get(), how, set, old) }
 }
 
 /// The body of a thread, and its argument.

@@ -1,0 +1,175 @@
+//! C library functions that set signal masks and actions: SIGSYS stays unblocked, and the gate's.
+
+use super::actions::{self, ActionFn, SIGACTION};
+use super::mask;
+use super::range::is_paged;
+use super::state::is_wanted;
+use crate::next::{Next, looks};
+use libc::{c_int, sigset_t};
+use std::mem::transmute;
+
+/// Looks the next functions up when the library is loaded.
+pub(super) fn learn() {
+    learn_masks();
+    learn_contexts();
+    for next in [&SIGACTION, &SIGNAL, &PTHREAD_SIGMASK, &SIGPROCMASK] {
+        next.learn();
+    }
+}
+
+/// sigblock(3) and sigsetmask(3): a mask of 32 bits.
+macro_rules! masks {
+    ($($name:ident)*) => {
+        fn learn_masks() {
+            $($name::NEXT.learn();)*
+        }
+
+        $(pub(super) mod $name {
+            use super::*;
+
+            pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
+
+            /// # Safety
+            /// As for the C library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            unsafe extern "C" fn $name(mask: u32) -> u32 {
+                let given = if is_wanted() { mask::without(mask.into()) as u32 } else { mask };
+                // SAFETY: the function of that name has this type.
+                unsafe { transmute::<usize, extern "C" fn(u32) -> u32>(NEXT.get())(given) }
+            }
+        })*
+    };
+}
+
+masks! { sigblock sigsetmask }
+
+/// setcontext(3) and swapcontext(3): the mask of a context that may have been made before there was
+/// a gate, or by hand.
+macro_rules! contexts {
+    ($($name:ident: $at:literal;)*) => {
+        fn learn_contexts() {
+            $($name::NEXT.learn();)*
+        }
+
+        $(mod $name {
+            use super::*;
+
+            pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
+
+            extern "C" fn look(a: *mut libc::ucontext_t, b: *mut libc::ucontext_t) -> usize {
+                if is_wanted() {
+                    // SAFETY: the program's context.
+                    let context = unsafe { &mut *[a, b][$at] };
+                    // SAFETY: its mask.
+                    unsafe { libc::sigdelset(&mut context.uc_sigmask, libc::SIGSYS) };
+                    let pointer = context.uc_mcontext.gregs[libc::REG_RSP as usize];
+                    if is_paged(pointer as usize) {
+                        actions::expect_coroutines();
+                    }
+                }
+                NEXT.get()
+            }
+
+            looks!($name, look);
+        })*
+    };
+}
+
+contexts! {
+    setcontext: 0;
+    swapcontext: 1;
+}
+
+static SIGNAL: Next = Next::new(b"signal\0");
+static PTHREAD_SIGMASK: Next = Next::new(b"pthread_sigmask\0");
+static SIGPROCMASK: Next = Next::new(b"sigprocmask\0");
+
+/// sigaction(2).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the function of that name has this type.
+    let next = unsafe { transmute::<usize, ActionFn>(SIGACTION.get()) };
+    // SAFETY: the caller's structures.
+    unsafe {
+        if !is_wanted() {
+            return next(signal, new, old);
+        }
+        if signal == libc::SIGSYS {
+            let given = new.as_ref().map(|it| (it.sa_sigaction, it.sa_flags as usize));
+            let (handler, flags) = actions::exchange(given);
+            if let Some(old) = old.as_mut() {
+                *old = std::mem::zeroed();
+                (old.sa_sigaction, old.sa_flags) = (handler, flags as c_int);
+            }
+            return 0;
+        }
+        let Some(new) = new.as_ref() else { return next(signal, new, old) };
+        let mut given = *new;
+        libc::sigdelset(&mut given.sa_mask, libc::SIGSYS);
+        given.sa_flags = actions::flags(given.sa_flags);
+        next(signal, &given, old)
+    }
+}
+
+type SignalFn = unsafe extern "C" fn(c_int, usize) -> usize;
+
+/// signal(2).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
+    if is_wanted() && signal == libc::SIGSYS {
+        return actions::exchange(Some((handler, 0))).0;
+    }
+    // SAFETY: the function of that name has this type.
+    unsafe { transmute::<usize, SignalFn>(SIGNAL.get())(signal, handler) }
+}
+
+type MaskFn = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+
+/// # Safety
+/// As for pthread_sigmask(3); `next` is the address of such a function.
+unsafe fn set_mask(next: usize, how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe {
+        let next = transmute::<usize, MaskFn>(next);
+        if !is_wanted() || set.is_null() || how == libc::SIG_UNBLOCK {
+            return next(how, set, old);
+        }
+        let mut given = *set;
+        libc::sigdelset(&mut given, libc::SIGSYS);
+        next(how, &given, old)
+    }
+}
+
+/// pthread_sigmask(3).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { set_mask(PTHREAD_SIGMASK.get(), how, set, old) }
+}
+
+/// sigprocmask(2).
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { set_mask(SIGPROCMASK.get(), how, set, old) }
+}
