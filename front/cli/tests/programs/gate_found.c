@@ -109,7 +109,7 @@ static void environment(void)
     MUST(strcmp(answer, "seen\n") == 0);
 }
 
-/* The same holds for the attributes of a spawned process. */
+/* Attributes of a spawned process were passed on while all signals were blocked. */
 static void spawn_attributes(void)
 {
     posix_spawnattr_t *attributes = block(1 << 16);
