@@ -24,9 +24,10 @@ thread_local! {
 /// The most stack between a call and the frames around it.
 const NEAR: usize = 256 << 10;
 
-/// Whether the frame at `user` was left when one at `here` runs: it was below, on the same stack.
+/// Whether the frame at `user` was left when one at `here` runs: it was below or there, on the same
+/// stack.
 pub(super) fn is_left(user: usize, here: usize) -> bool {
-    here > user && here - user < NEAR
+    here >= user && here - user < NEAR
 }
 
 /// Takes this thread's buffer, if no call uses it. A call that was left by longjmp does not.

@@ -9,7 +9,7 @@
 use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
-use super::table::Argument::{In, InOut, Int, Mask, Number, Out};
+use super::table::Argument::{self, In, InOut, Int, Mask, Number, Out};
 use super::table::Len::{Bytes, Items, ResultItems};
 use super::{exec, hot, make, mask, signals, special, stacks};
 use crate::errno::set_errno;
@@ -247,12 +247,9 @@ unsafe extern "C" fn wait_for_events(
     milliseconds: usize,
     mask: *const mask::Mask,
 ) -> isize {
-    // SAFETY: the caller's structure.
-    let set = unsafe { mask_of(mask) };
-    let kinds = [Number, Out(ResultItems(12, 2)), Int, Number, Mask, Number];
-    let mask = address_if(!mask.is_null(), &set);
-    let arguments = [file, events, count, milliseconds, mask, 8];
-    returned(copied::once(libc::SYS_epoll_pwait as usize, &kinds, arguments))
+    let arguments = [file, events, count, milliseconds];
+    // SAFETY: as the caller says.
+    unsafe { wait_by(libc::SYS_epoll_pwait, Number, arguments, mask) }
 }
 
 /// epoll_pwait2(2).
@@ -266,12 +263,24 @@ unsafe extern "C" fn wait_for_events_precisely(
     time: usize,
     mask: *const mask::Mask,
 ) -> isize {
-    // SAFETY: the caller's structure.
+    let arguments = [file, events, count, time];
+    // SAFETY: as the caller says.
+    unsafe { wait_by(libc::SYS_epoll_pwait2, In(Bytes(16)), arguments, mask) }
+}
+
+/// # Safety
+/// `mask` is null, or the caller's.
+unsafe fn wait_by(
+    number: c_long,
+    time_kind: Argument,
+    [file, events, count, time]: [usize; 4],
+    mask: *const mask::Mask,
+) -> isize {
+    // SAFETY: as the caller says.
     let set = unsafe { mask_of(mask) };
-    let kinds = [Number, Out(ResultItems(12, 2)), Int, In(Bytes(16)), Mask, Number];
+    let kinds = [Number, Out(ResultItems(12, 2)), Int, time_kind, Mask, Number];
     let mask = address_if(!mask.is_null(), &set);
-    let arguments = [file, events, count, time, mask, 8];
-    returned(copied::once(libc::SYS_epoll_pwait2 as usize, &kinds, arguments))
+    returned(copied::once(number as usize, &kinds, [file, events, count, time, mask, 8]))
 }
 
 /// sigsuspend(2).
