@@ -12,3 +12,15 @@ pub(crate) fn errno() -> c_int {
     // SAFETY: errno is the thread's own.
     unsafe { *libc::__errno_location() }
 }
+
+/// The result of a C library function, for that of a system call: minus the error number if it
+/// failed.
+pub(crate) fn returned(result: isize) -> isize {
+    match result {
+        error @ -4095..=-1 => {
+            set_errno(-error as c_int);
+            -1
+        }
+        done => done,
+    }
+}

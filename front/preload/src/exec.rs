@@ -198,6 +198,32 @@ unsafe extern "C" fn execveat(
     }))
 }
 
+/// posix_spawn or posix_spawnp, as the address of the next function says.
+///
+/// # Safety
+/// As for these functions.
+unsafe fn spawn(
+    next_spawn: &AtomicUsize,
+    pid: *mut pid_t,
+    program: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    [arguments, environment]: [Strings; 2],
+) -> c_int {
+    // SAFETY: the caller's attributes.
+    let copy = unsafe { attributes_outside(attributes) };
+    let attributes = copy.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
+    outside(program, arguments, environment, |program, arguments, environment| {
+        call_next!(
+            next_spawn as SpawnFn,
+            program,
+            environment,
+            |all| (pid, program, actions, attributes, arguments, all),
+            libc::ENOSYS
+        )
+    })
+}
+
 /// posix_spawn(3).
 ///
 /// # Safety
@@ -211,18 +237,8 @@ unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's attributes.
-    let copy = unsafe { attributes_outside(attributes) };
-    let attributes = copy.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
-    outside(path, arguments, environment, |path, arguments, environment| {
-        call_next!(
-            SPAWN as SpawnFn,
-            path,
-            environment,
-            |all| (pid, path, actions, attributes, arguments, all),
-            libc::ENOSYS
-        )
-    })
+    // SAFETY: as the caller says.
+    unsafe { spawn(&SPAWN, pid, path, actions, attributes, [arguments, environment]) }
 }
 
 /// posix_spawnp(3).
@@ -238,18 +254,8 @@ unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's attributes.
-    let copy = unsafe { attributes_outside(attributes) };
-    let attributes = copy.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
-    outside(file, arguments, environment, |file, arguments, environment| {
-        call_next!(
-            SPAWNP as SpawnFn,
-            file,
-            environment,
-            |all| (pid, file, actions, attributes, arguments, all),
-            libc::ENOSYS
-        )
-    })
+    // SAFETY: as the caller says.
+    unsafe { spawn(&SPAWNP, pid, file, actions, attributes, [arguments, environment]) }
 }
 
 unsafe extern "C" {

@@ -88,7 +88,7 @@ impl Process {
         self.regions().covers(range)
     }
 
-    /// What a page is used as; `None`: it is free.
+    /// The use of a page; `None`: it is free.
     pub(crate) fn use_of(&self, vpn: Vpn) -> Option<Use> {
         let _blocked = Blocked::now();
         self.regions().find(vpn).map(|region| region.used_as)

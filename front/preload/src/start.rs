@@ -121,7 +121,7 @@ fn start() -> Option<&'static Process> {
     running()
 }
 
-/// What precedes the helper, which may inherit it.
+/// Prepares the gate, before a helper that may inherit the filter.
 fn prepare(settings: &Settings) -> Result<(), String> {
     match settings.system_calls {
         SystemCalls::Faults => Ok(()),

@@ -197,10 +197,9 @@ pub struct Userfaultfd {
 }
 
 /// Whose faults a userfaultfd serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     /// The program's, and those of the kernel in system calls. Needs privileges.
-    #[default]
     All,
     /// The program's. System calls that meet a missing page fail with EFAULT (Linux 5.11).
     UserMode,

@@ -3,8 +3,7 @@
 //! Ordinary loads and stores serve missing pages. Whether a page may be accessed at all is asked
 //! of the kernel before: MADV_POPULATE reports EFAULT for a page that is only missing, and another
 //! error for one that is not mapped, or not permitted; and the regions say which missing pages the
-//! program has unmapped. Memory outside the range is checked in the
-//! same way.
+//! program has unmapped. Memory outside the range is checked in the same way.
 
 use super::page;
 use crate::process::{self, SPACE};
@@ -13,7 +12,7 @@ use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What is done with memory.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,

@@ -39,15 +39,19 @@ pub(super) fn expect_coroutines() {
     }
     for signal in (1..=SIGNALS).filter(|signal| *signal != libc::SIGSYS as usize) {
         let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
-        let place = (&raw mut action) as usize;
-        let kinds = [Number, In(Bytes(32)), Out(Bytes(32)), Number];
-        let number = libc::SYS_rt_sigaction as usize;
-        let known = copied::once(number, &kinds, [signal, 0, place, 8, 0, 0]) == 0;
+        let known = exchange_action(signal, 0, (&raw mut action) as usize) == 0;
         if known && !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
             let again = Action { flags: action.flags | libc::SA_ONSTACK as u64, ..action };
-            copied::once(number, &kinds, [signal, (&raw const again) as usize, 0, 8, 0, 0]);
+            exchange_action(signal, (&raw const again) as usize, 0);
         }
     }
+}
+
+/// rt_sigaction, with the addresses of two actions of the kernel's kind, or 0.
+fn exchange_action(signal: usize, new: usize, old: usize) -> isize {
+    let kinds = [Number, In(Bytes(32)), Out(Bytes(32)), Number];
+    let arguments = [signal, new, old, size_of::<Mask>(), 0, 0];
+    copied::once(libc::SYS_rt_sigaction as usize, &kinds, arguments)
 }
 
 const SIGNALS: usize = 64;
@@ -161,7 +165,9 @@ fn change([how, set, old, size, ..]: Arguments) -> Result<(), i32> {
 }
 
 fn act([signal, new, old, size, ..]: Arguments) -> Result<(), i32> {
-    let kinds = [Number, In(Bytes(32)), Out(Bytes(32)), Number];
+    if size != size_of::<Mask>() {
+        return Err(libc::EINVAL);
+    }
     let mut given = match new {
         0 => None,
         new => Some(access::read::<Action>(new).ok_or(libc::EFAULT)?),
@@ -177,7 +183,7 @@ fn act([signal, new, old, size, ..]: Arguments) -> Result<(), i32> {
         action.flags |= flags(0) as u64;
     });
     let new = given.as_ref().map_or(0, |action| (&raw const *action) as usize);
-    result(copied::once(libc::SYS_rt_sigaction as usize, &kinds, [signal, new, old, size, 0, 0]))
+    result(exchange_action(signal, new, old))
 }
 
 fn result(result: isize) -> Result<(), i32> {

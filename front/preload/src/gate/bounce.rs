@@ -41,7 +41,7 @@ fn claim() -> bool {
     true
 }
 
-/// What happens to a buffer after the call.
+/// Whether a buffer stays mapped after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// The thread uses it again.

@@ -1,5 +1,5 @@
-//! What each system call of x86-64 does with its arguments: a line per call of Linux 6.18, in the
-//! order of numbers, arguments in the order of the kernel, sizes as in its structures.
+//! The system calls of x86-64 in Linux 6.18 and their arguments: a line per call, in the order of
+//! numbers, arguments in the order of the kernel, sizes as in its structures.
 //!
 //! ```text
 //! number ---> find ---> TABLE: Call { way, arguments }

@@ -6,8 +6,8 @@
 //! ```
 //! A pointer to memory that the program may access only in part, or not at all, is left as it is,
 //! with that part present: the kernel finds the error, in its own order of checks, or does less.
-//! What the kernel writes is copied in as well, because it may leave bytes alone, and copied out
-//! even if the call fails: some calls report with EINTR.
+//! Memory that the kernel writes is copied in as well, because the kernel may leave bytes alone. It
+//! is copied out even if the call fails: some calls report with EINTR.
 
 use super::access::{self, Access, accessible};
 use super::bounce::{Bounce, Keep};
@@ -48,10 +48,13 @@ struct Part {
 /// Makes a call with copies.
 pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
     let number = usize::from(call.number);
-    // SAFETY: the program's call, on copies of what it points to.
-    let one = |given| unsafe { page::call(number, given) };
-    let keep = Keep::of(number, &arguments);
-    Transfer::of(number).make(call.arguments, arguments, keep, one)
+    let [file, _, len, ..] = arguments;
+    let transfer = Transfer::of(number);
+    if len > PART_LEN && transfer.is_divisible(file) {
+        transfer.in_parts(number, call.arguments, arguments)
+    } else {
+        once(number, call.arguments, arguments)
+    }
 }
 
 /// How a call may be split.
@@ -81,20 +84,9 @@ impl Transfer {
         }
     }
 
-    /// Makes a call by `one`, a long one in parts. After a part that was done in full, a regular
-    /// file has more, and each file but a socket takes more; of others, the kernel would have
-    /// waited for the first part only.
-    fn make(
-        self,
-        kinds: &[Argument],
-        arguments: Arguments,
-        keep: Keep,
-        one: impl Fn(Arguments) -> isize,
-    ) -> isize {
-        let [file, buffer, len, place, ..] = arguments;
-        if self == Transfer::Other || len <= PART_LEN || !self.is_divisible(file) {
-            return once_by(kinds, arguments, keep, one);
-        }
+    /// Makes a call in parts, until one does less than asked.
+    fn in_parts(self, number: usize, kinds: &[Argument], arguments: Arguments) -> isize {
+        let [_, buffer, len, place, ..] = arguments;
         let mut done = 0;
         while done < len {
             let part = (len - done).min(PART_LEN);
@@ -103,7 +95,7 @@ impl Transfer {
             if matches!(self, Transfer::ReadAt | Transfer::WriteAt) {
                 now[3] = place + done;
             }
-            let result = once_by(kinds, now, keep, &one);
+            let result = once(number, kinds, now);
             if result < 0 {
                 return if done > 0 { done as isize } else { result };
             }
@@ -115,8 +107,13 @@ impl Transfer {
         done as isize
     }
 
-    /// Whether parts of a call on a file are as good as the whole. A message is not divisible.
+    /// Whether parts of a call on a file are as good as the whole. After a part that was done in
+    /// full, a regular file has more, and each file but a socket takes more: a message is not
+    /// divisible. Of others, the kernel would have waited for the first part only.
     fn is_divisible(self, file: usize) -> bool {
+        if self == Transfer::Other {
+            return false;
+        }
         let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
         let arguments = [file, found.as_mut_ptr() as usize, 0, 0, 0, 0];
         let kinds = [Argument::Number, Argument::Out(Len::Bytes(144))];
@@ -134,22 +131,10 @@ impl Transfer {
 
 /// Makes a system call with copies, once.
 pub(super) fn once(number: usize, kinds: &[Argument], arguments: Arguments) -> isize {
-    // SAFETY: the program's call, on copies of what it points to.
-    once_by(kinds, arguments, Keep::of(number, &arguments), |given| unsafe {
-        page::call(number, given)
-    })
-}
-
-/// Makes a call by `call`, with copies. It returns minus the error number if it fails.
-fn once_by(
-    kinds: &[Argument],
-    arguments: Arguments,
-    keep: Keep,
-    call: impl FnOnce(Arguments) -> isize,
-) -> isize {
-    match Pending::new(kinds, arguments, keep) {
+    match Pending::new(number, kinds, arguments) {
         Ok(pending) => {
-            let result = call(pending.given);
+            // SAFETY: the program's call, on copies of what it points to.
+            let result = unsafe { page::call(number, pending.given) };
             pending.finish(result)
         }
         Err(error) => -(error as isize),
@@ -166,14 +151,14 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Copies what the kernel is to read.
+    /// Makes the copies for a system call, or for the C library's function around it.
     ///
     /// # Errors
     /// ENOMEM.
     pub(super) fn new(
+        number: usize,
         kinds: &[Argument],
         mut arguments: Arguments,
-        keep: Keep,
     ) -> Result<Pending, i32> {
         for (at, _) in kinds.iter().enumerate().filter(|(_, kind)| **kind == Argument::Int) {
             arguments[at] &= 0xffff_ffff;
@@ -185,6 +170,7 @@ impl Pending {
             }
         }
         let total = parts.iter().flatten().map(|part: &Part| 2 * part.room).sum();
+        let keep = Keep::of(number, &arguments);
         let mut bounce = Bounce::new(total, 12, keep).ok_or(libc::ENOMEM)?;
         let mut given = arguments;
         for part in parts.iter_mut().flatten() {
@@ -266,7 +252,7 @@ impl Part {
     }
 }
 
-/// What an argument points to, if all of it can be accessed.
+/// The part for an argument; `None` if the kernel gets the program's own pointer.
 fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
     let address = arguments[at];
     let new = |len, room| {

@@ -1,8 +1,10 @@
 //! SIGSYS: makes the trapped call, and returns its result to the program.
 
+use super::copied::Arguments;
 use super::page::PAGE;
 use super::range::{RANGE, is_paged};
 use super::{actions, make, stacks};
+use crate::errno::{errno, set_errno};
 use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -35,14 +37,17 @@ pub(super) fn is_trapped() -> bool {
     TRAPPED.load(Relaxed)
 }
 
-/// Whether a signal comes from our filter, and not from one of the program's: a call from the page
-/// of the gate passes ours.
-fn info_is_ours(info: &libc::siginfo_t) -> bool {
+/// Whether a signal comes from our filter, and not from one of the program's. Ours lets calls from
+/// the page of the gate through, and calls without a paged pointer.
+fn is_ours(info: &libc::siginfo_t, arguments: &Arguments) -> bool {
     /// Where siginfo_t has `si_call_addr`.
     const CALL_AT: usize = 16;
+    if info.si_code != SYS_SECCOMP {
+        return false;
+    }
     // SAFETY: the signal is of a filter: there is the address behind the instruction.
     let address = unsafe { (&raw const *info).byte_add(CALL_AT).cast::<usize>().read() };
-    !(PAGE..=PAGE + PAGE_SIZE).contains(&address)
+    !(PAGE..=PAGE + PAGE_SIZE).contains(&address) && arguments.iter().any(|at| is_paged(*at))
 }
 
 extern "C" fn on_sigsys(
@@ -52,36 +57,26 @@ extern "C" fn on_sigsys(
 ) {
     // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
     let (info, context) = unsafe { (&mut *info, &mut *context.cast::<libc::ucontext_t>()) };
-    if info.si_code != SYS_SECCOMP {
+    let register = |at: i32| context.uc_mcontext.gregs[at as usize] as usize;
+    let arguments =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
+            .map(register);
+    let (number, stack) = (register(libc::REG_RAX), register(libc::REG_RSP));
+    if !is_ours(info, &arguments) {
         return actions::pass_on(signal, info, context);
     }
-    if !info_is_ours(info) {
-        return actions::pass_on(signal, info, context);
-    }
+    let saved = errno();
     if stacks::add() {
         // The kernel takes it from here when the handler returns.
         context.uc_stack = stacks::ours();
     }
-    // SAFETY: errno is the thread's own.
-    let errno = unsafe { *libc::__errno_location() };
-    let registers = &context.uc_mcontext.gregs;
-    let number = registers[libc::REG_RAX as usize] as usize;
-    let arguments =
-        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
-            .map(|register| registers[register as usize] as usize);
-    if !arguments.into_iter().any(is_paged) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = errno };
-        return actions::pass_on(signal, info, context);
-    }
     if arguments[0] == PROBE {
         TRAPPED.store(true, Relaxed);
     }
-    if is_paged(registers[libc::REG_RSP as usize] as usize) {
+    if is_paged(stack) {
         actions::expect_coroutines();
     }
     let result = make::make(number, arguments, Some(&mut *context));
     context.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    set_errno(saved);
 }

@@ -11,16 +11,16 @@
 //! So `prepare` and `finish` have returned, or not begun, while the function runs. A cancelled
 //! thread leaves its bounce buffer behind.
 
-use super::bounce::Keep;
+use super::calls::TABLE;
 use super::copied::{PART_LEN, Pending, is_split};
 use super::make;
 use super::range::is_paged;
 use super::state::is_on;
-use super::table::Argument::{self, In, InOut, Int, Number, Out};
-use super::table::Len::{At, Bytes, Items, Of, Result, ResultItems};
-use crate::errno::{errno, set_errno};
+use super::table::{Argument, arguments_of};
+use crate::errno::{errno, returned, set_errno};
 use crate::next::{Next, looks};
 use highwater_os::helper;
+use libc::c_long;
 use std::mem::{MaybeUninit, offset_of};
 
 /// What `copied` has on its stack.
@@ -37,9 +37,9 @@ const _: () = assert!(size_of::<Frame>() <= FRAME_LEN && align_of::<Frame>() <= 
 const _: () = assert!(offset_of!(Frame, next) == 0 && offset_of!(Frame, given) == 8);
 
 /// Makes the copies; 0 if that fails.
-fn prepare(frame: &mut Frame, next: &Next, number: usize, kinds: &[Argument]) -> usize {
+fn prepare(frame: &mut Frame, next: &Next, number: c_long, kinds: &[Argument]) -> usize {
     frame.next = next.get();
-    match Pending::new(kinds, frame.given, Keep::of(number, &frame.given)) {
+    match Pending::new(number as usize, kinds, frame.given) {
         Ok(pending) => {
             frame.given = pending.given;
             frame.pending.write(pending);
@@ -58,24 +58,12 @@ fn prepare(frame: &mut Frame, next: &Next, number: usize, kinds: &[Argument]) ->
 /// # Safety
 /// `prepare` has succeeded with this frame.
 unsafe fn finish(frame: &mut Frame, result: isize) -> isize {
-    let saved = errno();
+    let error = errno();
     // SAFETY: as the caller says; not used again.
     let pending = unsafe { frame.pending.assume_init_read() };
-    let result = pending.finish(if result == -1 { -(saved as isize) } else { result });
-    returned(result, saved)
-}
-
-fn returned(result: isize, errno: i32) -> isize {
-    match result {
-        error @ -4095..=-1 => {
-            set_errno(-error as i32);
-            -1
-        }
-        done => {
-            set_errno(errno);
-            done
-        }
-    }
+    let result = pending.finish(if result == -1 { -(error as isize) } else { result });
+    set_errno(error);
+    returned(result)
 }
 
 /// Calls the next function with copies.
@@ -129,10 +117,10 @@ macro_rules! copied {
     };
 }
 
-/// Defines functions: which argument is the pointer that decides, the system call, the
-/// arguments, and the type of the result.
+/// Defines functions: which argument is the pointer that decides, the system call, how many of its
+/// arguments the function has, and the type of the result.
 macro_rules! hot {
-    ($($name:ident: $at:literal, $number:expr, [$($kind:expr),*] -> $result:ty;)*) => {
+    ($($name:ident: $at:literal, $number:ident, $count:literal -> $result:ty;)*) => {
         /// Looks the next functions up when the library is loaded.
         pub(super) fn learn() {
             $($name::NEXT.learn();)*
@@ -143,7 +131,8 @@ macro_rules! hot {
 
             pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
 
-            const NUMBER: libc::c_long = $number;
+            const NUMBER: c_long = libc::$number;
+            const KINDS: &[Argument] = arguments_of(TABLE, NUMBER, $count);
 
             extern "C" fn look(a: usize, b: usize, c: usize) -> usize {
                 if !is_paged([a, b][$at]) || !is_on() || helper::is_inside() {
@@ -156,11 +145,11 @@ macro_rules! hot {
             }
 
             extern "C" fn long(a: usize, b: usize, c: usize, d: usize) -> isize {
-                returned(make::make(NUMBER as usize, [a, b, c, d, 0, 0], None), errno())
+                returned(make::make(NUMBER as usize, [a, b, c, d, 0, 0], None))
             }
 
             extern "C" fn prepare_this(frame: &mut Frame) -> usize {
-                prepare(frame, &NEXT, NUMBER as usize, &[$($kind),*])
+                prepare(frame, &NEXT, NUMBER, KINDS)
             }
 
             /// # Safety
@@ -177,17 +166,16 @@ macro_rules! hot {
 }
 
 hot! {
-    read: 1, libc::SYS_read, [Number, Out(Result(2)), Number] -> isize;
-    write: 1, libc::SYS_write, [Number, In(Of(2)), Number] -> isize;
-    pread: 1, libc::SYS_pread64, [Number, Out(Result(2)), Number, Number] -> isize;
-    pread64: 1, libc::SYS_pread64, [Number, Out(Result(2)), Number, Number] -> isize;
-    pwrite: 1, libc::SYS_pwrite64, [Number, In(Of(2)), Number, Number] -> isize;
-    pwrite64: 1, libc::SYS_pwrite64, [Number, In(Of(2)), Number, Number] -> isize;
-    recv: 1, libc::SYS_recvfrom, [Number, Out(Result(2)), Number, Number] -> isize;
-    send: 1, libc::SYS_sendto, [Number, In(Of(2)), Number, Number] -> isize;
-    recvfrom: 1, libc::SYS_recvfrom,
-        [Number, Out(Result(2)), Number, Number, Out(At(5)), InOut(Bytes(4))] -> isize;
-    sendto: 1, libc::SYS_sendto, [Number, In(Of(2)), Number, Number, In(Of(5)), Number] -> isize;
-    poll: 0, libc::SYS_poll, [InOut(Items(8, 1)), Int, Number] -> i32;
-    epoll_wait: 1, libc::SYS_epoll_wait, [Number, Out(ResultItems(12, 2)), Int, Number] -> i32;
+    read: 1, SYS_read, 3 -> isize;
+    write: 1, SYS_write, 3 -> isize;
+    pread: 1, SYS_pread64, 4 -> isize;
+    pread64: 1, SYS_pread64, 4 -> isize;
+    pwrite: 1, SYS_pwrite64, 4 -> isize;
+    pwrite64: 1, SYS_pwrite64, 4 -> isize;
+    recv: 1, SYS_recvfrom, 4 -> isize;
+    send: 1, SYS_sendto, 4 -> isize;
+    recvfrom: 1, SYS_recvfrom, 6 -> isize;
+    sendto: 1, SYS_sendto, 6 -> isize;
+    poll: 0, SYS_poll, 3 -> i32;
+    epoll_wait: 1, SYS_epoll_wait, 4 -> i32;
 }

@@ -4,7 +4,7 @@
 
 use super::access::{self, Access, accessible};
 use super::copied::{Arguments, in_place as touched, once};
-use super::mask;
+use super::mask::{self, Mask};
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
 use super::table::Len::{Bits, Bytes, Of, Window};
@@ -24,7 +24,7 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
         libc::SYS_arch_prctl => arch_prctl(arguments[0]),
         libc::SYS_shmctl | libc::SYS_msgctl => ipc(arguments[1] as i32),
         libc::SYS_semctl => return semctl(arguments),
-        libc::SYS_pselect6 => return Some(pselect(arguments)),
+        libc::SYS_pselect6 => return Some(pselect6(arguments)),
         libc::SYS_rt_sigsuspend => return Some(suspend(arguments)),
         // The C library falls back to clone, whose arguments are in registers.
         libc::SYS_clone3 => return Some(-(libc::ENOSYS as isize)),
@@ -181,25 +181,28 @@ fn semaphores(set: usize) -> Option<u32> {
 }
 
 /// pselect6: the last argument is a structure of a mask's address and its length.
-pub(super) fn pselect(mut arguments: Arguments) -> isize {
+fn pselect6(arguments: Arguments) -> isize {
+    let mask = match arguments[5] {
+        0 => None,
+        place => match access::read::<[usize; 2]>(place) {
+            Some([0, _]) => None,
+            Some([_, len]) if len != size_of::<Mask>() => return -(libc::EINVAL as isize),
+            Some([mask, _]) => match mask::read(mask) {
+                Some(mask) => Some(mask),
+                None => return FAULT,
+            },
+            None => return FAULT,
+        },
+    };
+    pselect(arguments, mask)
+}
+
+/// pselect6 with a mask of ours in place of the last argument.
+pub(super) fn pselect(mut arguments: Arguments, mask: Option<Mask>) -> isize {
     let sets = InOut(Bits(0));
     let kinds = [Int, sets, sets, sets, InOut(Bytes(16)), In(Bytes(16))];
-    let mut mask = 0;
-    let mut place = [0usize; 2];
-    if arguments[5] != 0 {
-        let Some(given) = access::read::<[usize; 2]>(arguments[5]) else { return FAULT };
-        place = given;
-        if given[0] != 0 {
-            let Some(wanted) = mask::read(given[0]) else { return FAULT };
-            mask = wanted;
-        }
-    }
-    if place[0] != 0 {
-        place[0] = (&raw const mask) as usize;
-    }
-    if arguments[5] != 0 {
-        arguments[5] = (&raw const place) as usize;
-    }
+    let place = mask.as_ref().map(|mask| [(&raw const *mask) as usize, size_of::<Mask>()]);
+    arguments[5] = place.as_ref().map_or(0, |place| (&raw const *place) as usize);
     once(libc::SYS_pselect6 as usize, &kinds, arguments)
 }
 

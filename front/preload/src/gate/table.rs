@@ -1,8 +1,8 @@
-//! What system calls do with their arguments.
+//! Descriptions of system calls: how each uses its arguments.
 //!
 //! ```text
 //! calls.rs: TABLE, a line per system call ---> Call { number, name, way, arguments }
-//! Len: how many bytes an argument points to ---> from the other arguments (bounds.rs)
+//! Len: how many bytes an argument points to ---> from the other arguments (copied.rs)
 //! ```
 //! The source is one line per call, in the order of the numbers of x86-64. A test compares numbers
 //! and names with the kernel's list.
@@ -42,7 +42,7 @@ pub(crate) enum Len {
     Nodes(u8),
 }
 
-/// What a system call does with an argument.
+/// How a system call uses an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     /// A number, a descriptor, or an address that is only named (`madvise`).
@@ -88,4 +88,18 @@ pub(crate) struct Call {
     pub(crate) way: Way,
     /// At most six; none for calls that are not [`Way::Copied`].
     pub(crate) arguments: &'static [Argument],
+}
+
+/// The first `count` arguments of a call in a table that has it, for the C library's functions of
+/// that call. Evaluated by the compiler.
+pub(super) const fn arguments_of(
+    table: &[Call],
+    number: libc::c_long,
+    count: usize,
+) -> &'static [Argument] {
+    let mut at = 0;
+    while table[at].number as libc::c_long != number {
+        at += 1;
+    }
+    table[at].arguments.split_at(count).0
 }

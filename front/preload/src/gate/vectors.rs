@@ -3,7 +3,7 @@
 //! ```text
 //! iovec[] of the program --- Vectors: a copy of each paged buffer ---> iovec[] of ours --- call
 //! ```
-//! What is longer than [`LEN_MAX`] is done in part, as the kernel may always do.
+//! A call of more than [`LEN_MAX`] bytes does less than asked, as the kernel may, too.
 
 use super::access::{self, Access, accessible, copy_in, copy_out};
 use super::bounce::{Bounce, Keep};
@@ -30,7 +30,7 @@ struct Buffer {
     len: usize,
 }
 
-/// What the kernel does with buffers.
+/// Whether the kernel reads buffers or writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     /// It reads them.

@@ -6,29 +6,18 @@
 //!
 //! Without the gate they jump to the next functions of their names.
 
+use super::calls::TABLE;
 use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
-use super::table::Argument::{self, In, InOut, Int, Mask, Number, Out};
-use super::table::Len::{Bytes, Items, ResultItems};
+use super::table::{Argument, arguments_of};
 use super::{exec, hot, make, mask, signals, special, stacks};
-use crate::errno::set_errno;
+use crate::errno::{returned, set_errno};
 use crate::native::native;
 use crate::next::{Next, looks};
 use highwater_os::helper;
 use libc::{c_int, c_long, c_ulong, c_void};
 use std::mem::transmute;
-
-/// The result of a C library function.
-fn returned(result: isize) -> isize {
-    match result {
-        -4095..=-1 => {
-            set_errno(-result as c_int);
-            -1
-        }
-        result => result,
-    }
-}
 
 /// The system call of a C library function that passes its arguments on.
 extern "C" fn passed<const NUMBER: usize>(
@@ -100,8 +89,8 @@ diverted! {
     ppoll => wait_for_files;
     __ppoll_chk => wait_for_files;
     pselect => wait_for_sets;
-    epoll_pwait => wait_for_events;
-    epoll_pwait2 => wait_for_events_precisely;
+    epoll_pwait => wait_for_events::<{ libc::SYS_epoll_pwait as usize }>;
+    epoll_pwait2 => wait_for_events::<{ libc::SYS_epoll_pwait2 as usize }>;
     sigsuspend => suspend;
     aio_read => refuse;
     aio_read64 => refuse;
@@ -212,9 +201,9 @@ unsafe extern "C" fn wait_for_files(
     // SAFETY: the caller's structures.
     let (copy, set) = unsafe { (time_of(time), mask_of(mask)) };
     let (time, mask) = (address_if(!time.is_null(), &copy), address_if(!mask.is_null(), &set));
-    let kinds = [InOut(Items(8, 1)), Int, InOut(Bytes(16)), Mask, Number];
+    const KINDS: &[Argument] = arguments_of(TABLE, libc::SYS_ppoll, 5);
     let arguments = [files, count, time, mask, 8, 0];
-    returned(copied::once(libc::SYS_ppoll as usize, &kinds, arguments))
+    returned(copied::once(libc::SYS_ppoll as usize, KINDS, arguments))
 }
 
 /// pselect(2).
@@ -229,58 +218,29 @@ unsafe extern "C" fn wait_for_sets(
     time: *const Time,
     mask: *const mask::Mask,
 ) -> isize {
-    // SAFETY: the caller's structure.
-    let copy = unsafe { time_of(time) };
-    let place = [mask as usize, 8];
-    let (time, place) = (address_if(!time.is_null(), &copy), address_if(true, &place));
-    returned(special::pselect([count, read, write, except, time, place]))
+    // SAFETY: the caller's structures.
+    let (copy, set) = unsafe { (time_of(time), mask_of(mask)) };
+    let time = address_if(!time.is_null(), &copy);
+    let arguments = [count, read, write, except, time, 0];
+    returned(special::pselect(arguments, (!mask.is_null()).then_some(set)))
 }
 
-/// epoll_pwait(2).
+/// epoll_pwait(2) and epoll_pwait2(2), whose time is a number or a structure.
 ///
 /// # Safety
 /// As for the C library's function.
-unsafe extern "C" fn wait_for_events(
-    file: usize,
-    events: usize,
-    count: usize,
-    milliseconds: usize,
-    mask: *const mask::Mask,
-) -> isize {
-    let arguments = [file, events, count, milliseconds];
-    // SAFETY: as the caller says.
-    unsafe { wait_by(libc::SYS_epoll_pwait, Number, arguments, mask) }
-}
-
-/// epoll_pwait2(2).
-///
-/// # Safety
-/// As for the C library's function.
-unsafe extern "C" fn wait_for_events_precisely(
+unsafe extern "C" fn wait_for_events<const NUMBER: usize>(
     file: usize,
     events: usize,
     count: usize,
     time: usize,
     mask: *const mask::Mask,
 ) -> isize {
-    let arguments = [file, events, count, time];
-    // SAFETY: as the caller says.
-    unsafe { wait_by(libc::SYS_epoll_pwait2, In(Bytes(16)), arguments, mask) }
-}
-
-/// # Safety
-/// `mask` is null, or the caller's.
-unsafe fn wait_by(
-    number: c_long,
-    time_kind: Argument,
-    [file, events, count, time]: [usize; 4],
-    mask: *const mask::Mask,
-) -> isize {
-    // SAFETY: as the caller says.
+    let kinds = const { arguments_of(TABLE, NUMBER as c_long, 6) };
+    // SAFETY: the caller's structure.
     let set = unsafe { mask_of(mask) };
-    let kinds = [Number, Out(ResultItems(12, 2)), Int, time_kind, Mask, Number];
     let mask = address_if(!mask.is_null(), &set);
-    returned(copied::once(number as usize, &kinds, [file, events, count, time, mask, 8]))
+    returned(copied::once(NUMBER, kinds, [file, events, count, time, mask, 8]))
 }
 
 /// sigsuspend(2).
