@@ -10,7 +10,7 @@ use crate::descriptors;
 use crate::end::end;
 use crate::signals::Blocked;
 use highwater_os::helper;
-use highwater_os::sys::futex_wait;
+use highwater_os::sys::{futex_wait, futex_wake_at};
 use highwater_os::{OsThread, spawn};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -89,8 +89,7 @@ impl Calls {
                 (call.run)(call.closure);
                 (*call.done).store(1, Release);
             }
-            // SAFETY: only the address is used, of a word that may be gone.
-            unsafe { wake_at(call.done) };
+            futex_wake_at(call.done);
         }
     }
 
@@ -197,14 +196,4 @@ fn run_closure<F: FnOnce() -> R, R>(_: &Closure<F, R>) -> unsafe fn(*const ()) {
         closure.result.set(closure.act.take().map(|act| act()));
     }
     run::<F, R>
-}
-
-/// Wakes the waiters of a futex at an address.
-///
-/// # Safety
-/// None: nothing is read there.
-unsafe fn wake_at(word: *const AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: only the address is compared.
-    unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
 }

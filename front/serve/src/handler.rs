@@ -9,9 +9,10 @@
 //! device or for memory it hands reading over to a follower. How many lead, and on which CPUs:
 //! `readers.rs`.
 
+use crate::owner::{At, Outcome, Owner, Part, answer, attempt, fault};
 use crate::readers::{AllowedCpus, raise_priority, readers_for};
 use highwater_mm::stats::Counter;
-use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served as How};
+use highwater_mm::{Access, Manager, Range};
 use highwater_os::{OsThread, spawn};
 use highwater_platform::{Clock, Thread};
 use highwater_uffd::Uffd;
@@ -27,37 +28,6 @@ const BATCH: usize = 16;
 
 /// The most threads of a server, and so the most faults that wait for devices at once.
 const THREADS_MAX: usize = 32;
-
-/// A faulting page, as the manager is to see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The space that has the page: the one at the address, or one that lies inside it.
-    pub space: SpaceId,
-    /// The page's number in that space.
-    pub vpn: Vpn,
-    /// Readahead stays inside this range.
-    pub within: Range,
-}
-
-/// The owner of the spaces: it knows what lies where, and handles faults that cannot be served.
-pub trait Owner: Send + Sync + 'static {
-    /// The part that a page belongs to. `None` if the program has no memory there: the access is
-    /// the program's error.
-    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part>;
-
-    /// Calls `act` with the part of [`Owner::find`], and returns whether there is one. An owner
-    /// that removes parts while the program faults must not remove this one before `act` returns.
-    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
-        self.find(space, vpn).map(act).is_some()
-    }
-
-    /// A fault that cannot be served. The faulting thread retries its access afterwards, so this
-    /// ends the process, or arranges that the kernel answers the access.
-    fn failed(&self, part: Part, error: FaultError);
-
-    /// An access to a page that belongs to no part. The faulting thread retries it afterwards.
-    fn stray(&self, space: SpaceId, vpn: Vpn);
-}
 
 /// Adds a thread's CPU time to the statistics every few batches: reading it is a system call.
 #[derive(Default)]
@@ -281,37 +251,26 @@ impl Shared {
             return Origin::Program;
         };
         let access = if write { Access::Write } else { Access::Read };
-        if (space, vpn) == self.stop_page {
-            let within = Range { first: vpn, end: vpn.offset(1) };
-            self.fault(Part { space, vpn, within }, access, address);
-            return Origin::StopPage;
+        let at = At { space, vpn, access };
+        let (outcome, origin) = match (space, vpn) == self.stop_page {
+            true => (fault(&self.manager, stop_part(self.stop_page), access), Origin::StopPage),
+            false => (self.attempt(at, turn), Origin::Program),
+        };
+        answer(&*self.owner, at, outcome);
+        if outcome != Outcome::Mapped {
+            self.wake(address);
         }
-        let mut failed = None;
-        let found = self.owner.keep(space, vpn, &mut |part| {
+        origin
+    }
+
+    /// Serves a fault of the program.
+    fn attempt(self: &Arc<Shared>, at: At, turn: &mut Turn) -> Outcome {
+        attempt(&self.manager, &*self.owner, at, |part| {
             if *turn == Turn::Reads && self.manager.may_wait(part.space, part.vpn) {
                 self.hand_over();
                 *turn = Turn::HandedOver;
             }
-            failed = self.fault(part, access, address).map(|error| (part, error));
-        });
-        match (found, failed) {
-            (true, None) => return Origin::Program,
-            (true, Some((part, error))) => self.owner.failed(part, error),
-            (false, _) => self.owner.stray(space, vpn),
-        }
-        self.wake(address);
-        Origin::Program
-    }
-
-    /// Serves a fault; returns the error if that fails.
-    fn fault(&self, part: Part, access: Access, address: u64) -> Option<FaultError> {
-        let Part { space, vpn, within } = part;
-        match self.manager.fault(space, Fault { vpn, access, within }) {
-            Ok(How::Again) => self.wake(address),
-            Ok(How::Minor | How::Major) => {}
-            Err(error) => return Some(error),
-        }
-        None
+        })
     }
 
     /// Wakes the threads that wait for a page; they retry their accesses.
@@ -319,4 +278,9 @@ impl Shared {
         let page = address / PAGE_SIZE as u64 * PAGE_SIZE as u64;
         self.manager.platform().uffd(self.stop_page.0).wake(page, PAGE_SIZE);
     }
+}
+
+/// The page that stops a reader, as a part.
+fn stop_part((space, vpn): (SpaceId, Vpn)) -> Part {
+    Part { space, vpn, within: Range { first: vpn, end: vpn.offset(1) } }
 }

@@ -5,15 +5,20 @@
 //!         (readers.rs)  how many threads read, and on which CPUs
 //! Service (sigbus.rs)   the faulting thread serves its own fault, in a SIGBUS handler
 //!         (resume.rs)   and returns to the access without a system call
+//!         (desk.rs)     the helper's threads serve those that it cannot serve
+//! Owner   (owner.rs)    what lies where, and the end of faults that cannot be served
 //! ```
 //! The manager does not know its callers, and the platform does not know the manager: this crate
 //! joins them.
 
+mod desk;
 mod handler;
+mod owner;
 mod readers;
 #[cfg(target_arch = "x86_64")]
 mod resume;
 mod sigbus;
 
-pub use handler::{Owner, Part, Server};
-pub use sigbus::Service;
+pub use handler::Server;
+pub use owner::{Owner, Part};
+pub use sigbus::{By, Service, Signalled, serve};

@@ -1,20 +1,30 @@
 //! Serves faults in the thread that faults, by SIGBUS.
 //!
-//! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread), whose owners make no
-//! system calls that reach into them. The kernel raises SIGBUS where it would have sent a message;
-//! the signal handler serves the fault and returns to the access, past the kernel where it can
-//! (`resume.rs`). There is no context switch and no wake-up, so a fault costs about half. The
-//! handler may run the whole fault path, because the thread was at an access to paged memory: it
-//! holds no lock, and is inside no function that the manager uses.
+//! ```text
+//! Engine   on_sigbus, installed by `install` --+--> serve --> attempt      in this thread
+//! preload  a handler of its own ---------------+          \-> Desk::ask   in the helper
+//! ```
+//! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread). The kernel raises
+//! SIGBUS where it would have sent a message; the signal handler serves the fault and returns to
+//! the access. There is no context switch and no wake-up, so a fault costs about half. A system
+//! call that meets a missing page fails with EFAULT: the owner makes none, or gives them copies.
+//!
+//! The thread was at an access to paged memory, so it holds no lock of the manager, as little as it
+//! would if another thread served the fault. A fault inside the manager is an access to a page that
+//! the program dropped by a call that the manager did not see (`copy.rs` of the platform).
 //!
 //! A signal's disposition belongs to the process, so all managers of a process share the table of
-//! served spaces. A SIGBUS at any other address goes to the handler that was installed before.
+//! served spaces.
 
+use crate::desk::Desk;
+use crate::owner::{At, Outcome, Owner, answer, attempt};
 #[cfg(target_arch = "x86_64")]
 use crate::resume::resume;
-use highwater_mm::{Access, Fault, FaultError, Manager};
-use highwater_uffd::Uffd;
-use highwater_units::{SpaceId, Vpn};
+use highwater_mm::{Access, Manager};
+use highwater_uffd::{Uffd, api};
+use highwater_units::SpaceId;
+use std::cell::Cell;
+use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::sync::{Arc, OnceLock};
@@ -31,7 +41,8 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 struct Served {
     manager: Arc<Manager<Uffd>>,
     space: SpaceId,
-    failed: fn(Vpn, FaultError),
+    owner: Arc<dyn Owner>,
+    desk: Option<Desk>,
 }
 
 /// Serves a space in the threads that use it, until it is dropped. No thread may use the space
@@ -41,24 +52,48 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts serving. `failed` is called in the faulting thread for a fault that cannot be served,
-    /// and must not return.
+    /// Starts serving an engine that makes no system call into the space: installs a handler for
+    /// SIGBUS, which runs on the stack of the thread that faults.
     ///
     /// # Errors
-    /// `None` if 16 spaces are served already.
-    pub fn start(
+    /// 16 spaces are served already.
+    pub fn of_engine(
         manager: Arc<Manager<Uffd>>,
         space: SpaceId,
-        failed: fn(Vpn, FaultError),
-    ) -> Option<Service> {
+        owner: Arc<dyn Owner>,
+    ) -> io::Result<Service> {
         BEFORE.get_or_init(install);
-        let mut served = Box::new(Served { manager, space, failed });
+        Service::start(Served { manager, space, owner, desk: None })
+    }
+
+    /// Starts serving a program, whose SIGBUS handler calls [`serve`]. This is the helper: it has
+    /// threads for faults that the program's cannot serve.
+    ///
+    /// # Errors
+    /// The system refuses a thread, or 16 spaces are served already.
+    pub fn of_program(
+        manager: Arc<Manager<Uffd>>,
+        space: SpaceId,
+        owner: Arc<dyn Owner>,
+    ) -> io::Result<Service> {
+        let desk = Some(Desk::start(&manager, &owner)?);
+        Service::start(Served { manager, space, owner, desk })
+    }
+
+    fn start(served: Served) -> io::Result<Service> {
+        let mut served = Box::new(served);
         let pointer = ptr::from_mut(&mut *served);
         let free = |place: &&AtomicPtr<Served>| {
             place.compare_exchange(ptr::null_mut(), pointer, AcqRel, Relaxed).is_ok()
         };
-        SERVED.iter().find(free)?;
-        Some(Service { served })
+        let full = || io::Error::other("16 spaces are served by signals already");
+        SERVED.iter().find(free).ok_or_else(full)?;
+        Ok(Service { served })
+    }
+
+    /// In a forked child: the parent's services are not this process's.
+    pub fn forget_inherited() {
+        SERVED.iter().for_each(|place| place.store(ptr::null_mut(), Release));
     }
 }
 
@@ -69,6 +104,104 @@ impl Drop for Service {
             let _ = place.compare_exchange(pointer, ptr::null_mut(), AcqRel, Relaxed);
         }
     }
+}
+
+/// The threads that serve a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The one that faulted; those of the helper if it cannot.
+    ThisThread,
+    /// Those of the helper.
+    Helper,
+}
+
+thread_local! {
+    /// Whether this thread serves a fault.
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What became of a SIGBUS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signalled {
+    /// The thread is to retry its access.
+    Served,
+    /// Nothing is served at the address.
+    Elsewhere,
+    /// The thread was serving another fault: it cannot serve this one.
+    Nested,
+}
+
+/// Serves the fault of a thread that got SIGBUS.
+///
+/// # Safety
+/// The arguments are those of its signal handler.
+pub unsafe fn serve(info: *const libc::siginfo_t, context: *mut libc::c_void, by: By) -> Signalled {
+    // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
+    let (address, write) = unsafe { ((*info).si_addr() as u64, is_write(context)) };
+    let Some((served, at)) = find(address, write) else { return Signalled::Elsewhere };
+    // SAFETY: as above.
+    if unsafe { leave_copy(context) } {
+        return Signalled::Served;
+    }
+    if SERVES.replace(true) {
+        return Signalled::Nested;
+    }
+    serve_for(served, at, by);
+    SERVES.set(false);
+    Signalled::Served
+}
+
+/// Ends the copy of a page that has vanished; `false` if the thread was not copying.
+///
+/// # Safety
+/// `context` is the ucontext of a signal handler.
+#[cfg(target_arch = "x86_64")]
+unsafe fn leave_copy(context: *mut libc::c_void) -> bool {
+    // SAFETY: by contract of this function.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let next = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    let end = highwater_uffd::end_copy(*next as usize);
+    *next = end.map_or(*next, |end| end as i64);
+    end.is_some()
+}
+
+/// Copies are not told apart.
+///
+/// # Safety
+/// None.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn leave_copy(_: *mut libc::c_void) -> bool {
+    false
+}
+
+fn serve_for(served: &Served, at: At, by: By) {
+    let Served { manager, owner, desk, .. } = served;
+    match (by, desk) {
+        (By::ThisThread, None) => answer(&**owner, at, attempt(manager, &**owner, at, |_| ())),
+        (By::ThisThread, Some(desk)) => {
+            api::take_lost();
+            let outcome = attempt(manager, &**owner, at, |_| ());
+            // A child of vfork may have closed its copies of the descriptors. What the owner does
+            // about a failure, only the helper can.
+            if api::take_lost() || matches!(outcome, Outcome::Failed(..) | Outcome::Stray) {
+                desk.ask(at);
+            }
+        }
+        (By::Helper, Some(desk)) => desk.ask(at),
+        (By::Helper, None) => unreachable!("an engine has no helper"),
+    }
+}
+
+/// The served space that has an address.
+fn find(address: u64, write: bool) -> Option<(&'static Served, At)> {
+    let access = if write { Access::Write } else { Access::Read };
+    SERVED.iter().find_map(|place| {
+        // SAFETY: a slot holds a live Served until its Service is dropped, and that happens only
+        // when no thread uses the space any more.
+        let served = unsafe { place.load(Acquire).as_ref() }?;
+        let vpn = served.manager.platform().page_at(served.space, address)?;
+        Some((served, At { space: served.space, vpn, access }))
+    })
 }
 
 fn install() -> libc::sigaction {
@@ -92,19 +225,18 @@ extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
-    let (address, write) = unsafe { ((*info).si_addr() as u64, is_write(context)) };
     // The interrupted code must find errno unchanged.
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    let served = serve(address, write);
-    if !served {
+    // SAFETY: the kernel's arguments.
+    let signalled = unsafe { serve(info, context, By::ThisThread) };
+    if signalled != Signalled::Served {
         pass_on(signal, info, context);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     #[cfg(target_arch = "x86_64")]
-    if served {
+    if signalled == Signalled::Served {
         // SAFETY: this handler's context; it was installed as `resume` requires (`install`), and
         // serving a fault changes neither the signal mask nor the alternate stack.
         unsafe { resume(context) };
@@ -129,24 +261,6 @@ unsafe fn is_write(context: *mut libc::c_void) -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn is_write(_: *mut libc::c_void) -> bool {
     true
-}
-
-/// Serves a fault in one of the spaces; `false` if the address is in none.
-fn serve(address: u64, write: bool) -> bool {
-    for place in &SERVED {
-        let pointer = place.load(Acquire);
-        // SAFETY: a slot holds a live Served until its Service is dropped, and that happens only
-        // when no thread uses the space any more.
-        let Some(served) = (unsafe { pointer.as_ref() }) else { continue };
-        let Some(vpn) = served.manager.platform().page_at(served.space, address) else { continue };
-        let access = if write { Access::Write } else { Access::Read };
-        let within = served.manager.whole(served.space);
-        if let Err(error) = served.manager.fault(served.space, Fault { vpn, access, within }) {
-            (served.failed)(vpn, error);
-        }
-        return true;
-    }
-    false
 }
 
 /// Passes a SIGBUS at an unserved address to the handler that was installed before, or restores

@@ -4,6 +4,7 @@ use crate::common::{Paged, Setup, file, memory, memory_of};
 use highwater_mm::stats::Counter;
 use highwater_uffd::{Delivery, Mapping};
 use highwater_units::{PAGE_SIZE, Prng};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn setup(frames: u64, pages: u64, mapping: Mapping, delivery: Delivery) -> Setup {
     Setup { frames, pages, region: pages, mapping, delivery }
@@ -155,4 +156,37 @@ fn many_threads_wait_for_a_file() {
         use_all(&paged, 16, 200);
         paged.finish();
     }
+}
+
+/// A program drops pages by calls that the manager does not see, while they are evicted: the copy
+/// of such a page ends where it has vanished. Without that, the evicting thread waited for itself.
+#[test]
+fn pages_vanish_while_they_are_evicted() {
+    let paged = Paged::new(setup(256, 1024, Mapping::Move, Delivery::InThread), memory_of(64));
+    let (dropped, kept): (Vec<u64>, Vec<u64>) = (0..paged.pages).partition(|page| page % 2 == 0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(|| {
+            let mut random = Prng::new(9);
+            while !over.load(Relaxed) {
+                let page = dropped[random.below(dropped.len() as u64) as usize];
+                // SAFETY: a page of the space, which only this thread loads from.
+                unsafe { drop_unseen(paged.address(page)) };
+                let found = paged.load(page, 5);
+                assert!(found == 0 || found == page, "page {page} has {found}");
+                paged.store(page, 5, page);
+            }
+        });
+        paged.hammer(&kept, 1, 60_000);
+        over.store(true, Relaxed);
+        dropping.join().expect("it found what it stored, or zeros");
+    });
+    paged.finish();
+}
+
+/// # Safety
+/// The page's contents are not needed.
+unsafe fn drop_unseen(page: *mut u8) {
+    // SAFETY: by contract.
+    unsafe { libc::madvise(page.cast(), PAGE_SIZE, libc::MADV_DONTNEED) };
 }

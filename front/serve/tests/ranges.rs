@@ -1,12 +1,13 @@
 //! Programs protect, drop, move and copy ranges while pages are swapped in and out.
 
-use crate::common::{Paged, Setup, fail, memory};
+use crate::common::{Paged, Regions, Setup, memory};
 use highwater_mm::Range;
 use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
 use highwater_serve::Service;
 use highwater_uffd::{Delivery, Mapping, Placement, Site};
 use highwater_units::{Prng, SpaceId, Vpn};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
@@ -204,7 +205,8 @@ fn a_copy_holds_what_was_there() {
         let placement = Placement { site: Site::Anywhere, delivery: Delivery::InThread };
         paged.manager.platform().place(copy, placement);
         assert_eq!(paged.manager.add_space(PAGES).expect("address space"), copy);
-        let service = Service::start(paged.manager.clone(), copy, fail);
+        let owner = Arc::new(Regions(PAGES));
+        let service = Service::of_engine(paged.manager.clone(), copy, owner).expect("a place");
         let counts = || (0..PAGES).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
         let (begun, done, stop) = (counts(), counts(), AtomicBool::new(false));
         std::thread::scope(|scope| {

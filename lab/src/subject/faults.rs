@@ -75,14 +75,14 @@ impl Serving {
         pages: u64,
         service: ServedBy,
     ) -> Result<Serving, String> {
-        let manager = Arc::clone(manager);
+        let (manager, owner) = (Arc::clone(manager), Arc::new(OneRegion { pages }));
         match service {
-            ServedBy::Handlers => Server::start(manager, SPACE, Arc::new(OneRegion { pages }))
+            ServedBy::Handlers => Server::start(manager, SPACE, owner)
                 .map(|server| Serving::Handlers { _server: server })
                 .map_err(|reason| format!("a thread to serve faults: {reason}")),
-            ServedBy::InThread => InThread::start(manager, SPACE, cannot_go_on)
+            ServedBy::InThread => InThread::of_engine(manager, SPACE, owner)
                 .map(|service| Serving::InThread { _service: service })
-                .ok_or_else(|| "too many spaces are served in their threads".to_owned()),
+                .map_err(|reason| reason.to_string()),
         }
     }
 }

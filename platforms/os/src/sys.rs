@@ -85,6 +85,13 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Nanos>) {
     let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
 }
 
+/// Wakes the threads that sleep on the word at an address, which may be gone.
+pub fn futex_wake_at(word: *const AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: only the address is compared.
+    unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
+}
+
 /// Wakes all threads that sleep on `word`.
 pub fn futex_wake_all(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);

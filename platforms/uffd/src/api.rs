@@ -2,8 +2,10 @@
 //!
 //! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
 
+use crate::descriptor::Descriptor;
 use rustix::io::Errno;
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
+use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -191,9 +193,25 @@ enum Count {
 
 /// A userfaultfd whose features are negotiated.
 pub struct Userfaultfd {
-    fd: OwnedFd,
+    fd: Descriptor,
     /// By [`Count`].
     counts: [AtomicU64; 5],
+}
+
+thread_local! {
+    static LOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread made a call without a userfaultfd since the last question: the program has
+/// closed its copy, or may not use it.
+pub fn take_lost() -> bool {
+    LOST.replace(false)
+}
+
+/// Whether the error says that a descriptor is no userfaultfd, or must not be used as one.
+fn is_lost(error: &io::Error) -> bool {
+    let lost = [libc::EBADF, libc::ENOTTY, libc::EPERM, libc::EACCES, libc::ENOSYS];
+    error.raw_os_error().is_some_and(|number| lost.contains(&number))
 }
 
 /// Whose faults a userfaultfd serves.
@@ -262,7 +280,7 @@ impl Source {
             Ok(Some(fd)) => fd,
             Ok(None) | Err(_) => self.open_call()?,
         };
-        let uffd = Userfaultfd { fd, counts: Default::default() };
+        let uffd = Userfaultfd { fd: Descriptor::new(fd), counts: Default::default() };
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
         uffd.call(IO_API, &mut args)?;
         Ok(uffd)
@@ -288,17 +306,23 @@ impl Source {
 }
 
 impl Userfaultfd {
-    fn raw(&self) -> RawFd {
-        self.fd.as_raw_fd()
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.fd
     }
 
     fn call<T>(&self, request: u64, args: &mut T) -> io::Result<()> {
-        // SAFETY: `args` is the structure of `request`, alive for the call. The callers below vouch
-        // for the memory that it names.
-        match unsafe { libc::ioctl(self.raw(), request as _, std::ptr::from_mut(args)) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+        let done = self.fd.here().map_err(io::Error::from).and_then(|fd| {
+            // SAFETY: `args` is the structure of `request`, alive for the call. The callers below
+            // vouch for the memory that it names.
+            match unsafe { libc::ioctl(fd.as_raw_fd(), request as _, std::ptr::from_mut(args)) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+        if done.as_ref().is_err_and(is_lost) {
+            LOST.set(true);
         }
+        done
     }
 
     fn count(&self, count: Count) {
@@ -331,7 +355,7 @@ impl Userfaultfd {
         // SAFETY: the messages' own memory; any bytes make a valid Message.
         let buffer = unsafe { slice::from_raw_parts_mut(start, bytes) };
         loop {
-            match rustix::io::read(&self.fd, &mut *buffer) {
+            match rustix::io::read(self.fd.here()?, &mut *buffer) {
                 Ok(got) => return Ok(got / size_of::<Message>()),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(0),

@@ -155,8 +155,8 @@ impl Areas {
 
     /// Gives the space of a file memory of its own, or a part of another space at `address`.
     pub(crate) fn open(&self, space: SpaceId, pages: u64, address: Option<u64>) -> io::Result<()> {
-        let handled = || Area::new(Delivery::Handler);
-        let area = self.areas[usize::from(space.0)].get_or_init(handled);
+        let delivery = address.and_then(|address| self.delivery_at(address)).unwrap_or_default();
+        let area = self.areas[usize::from(space.0)].get_or_init(|| Area::new(delivery));
         debug_assert_eq!(area.len(), 0, "{space:?} is open");
         let Some(address) = address else { return self.place_own(area, pages, Site::Anywhere) };
         area.own.store(false, Release);
@@ -244,16 +244,18 @@ impl Areas {
         (offset < area.len() as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
     }
 
-    /// The space whose faults are messages, and its page, at an address. Of nested spaces, the
-    /// outer one.
+    /// The space, and its page, at an address. Of nested spaces, the outer one.
     pub(crate) fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         let made = self.areas.iter().enumerate().filter_map(|(id, area)| Some((id, area.get()?)));
-        let served = |area: &Area| area.delivery == Delivery::Handler && area.is_own();
-        let mut served = made.filter(|(_, area)| served(area));
-        served.find_map(|(id, _)| {
+        let mut own = made.filter(|(_, area)| area.is_own());
+        own.find_map(|(id, _)| {
             let space = SpaceId(id as u16);
             Some((space, self.page_at(space, address)?))
         })
+    }
+
+    fn delivery_at(&self, address: u64) -> Option<Delivery> {
+        self.locate(address).map(|(space, _)| self.delivery(space))
     }
 }
 

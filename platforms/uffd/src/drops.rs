@@ -4,11 +4,12 @@
 //! of neighbours takes a call.
 
 use crate::api::Mapping;
+use crate::descriptor::Descriptor;
 use highwater_os::sys::{self, Advice};
 use highwater_units::PAGE_SIZE;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,7 +19,7 @@ const STRETCHES: usize = 128;
 /// How pages are dropped.
 pub(crate) struct Drops {
     /// This process, if the kernel drops many stretches with one call.
-    own: Option<OwnedFd>,
+    own: Option<Descriptor>,
     calls: AtomicU64,
 }
 
@@ -27,7 +28,7 @@ impl Drops {
     pub(crate) fn new(mapping: Mapping) -> io::Result<Drops> {
         let mut drops = Drops { own: None, calls: AtomicU64::new(0) };
         if mapping == Mapping::Move {
-            drops.own = pidfd_open(getpid(), PidfdFlags::empty()).ok();
+            drops.own = pidfd_open(getpid(), PidfdFlags::empty()).ok().map(Descriptor::new);
             let scratch = sys::map_anonymous(PAGE_SIZE)?;
             let page = libc::iovec { iov_base: scratch.cast(), iov_len: PAGE_SIZE };
             if drops.drop_stretches(&[page]) != Some(PAGE_SIZE) {
@@ -37,6 +38,11 @@ impl Drops {
             unsafe { sys::unmap(scratch, PAGE_SIZE) };
         }
         Ok(drops)
+    }
+
+    /// The descriptor of this process.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        self.own.as_ref()
     }
 
     /// Whether scattered pages go with one call.
@@ -93,7 +99,7 @@ impl Drops {
 
     /// Bytes dropped, from the first stretch on; `None`: the kernel refuses.
     fn drop_stretches(&self, stretches: &[libc::iovec]) -> Option<usize> {
-        let own = self.own.as_ref()?;
+        let own = self.own.as_ref()?.here().ok()?;
         self.calls.fetch_add(1, Relaxed);
         // SAFETY: by contract of `drop_all`; the vectors live during the call.
         let done = unsafe {

@@ -6,12 +6,14 @@
 //!  |             protect.rs    ranges whose protection the program changed
 //!  |             mmu.rs        map: UFFDIO_COPY
 //!  |             take_out.rs   unmap: write protection, copies, one drop for a batch
+//!  |             copy.rs       a copy that ends where the program's page has vanished
 //!  |- Stage      stage.rs      memory of frames whose page is not in the program
 //!  |             pool.rs       the pages of the stage
 //!  |- Transit    transit.rs    the way out of pages that may be pinned: MOVE
 //!  |- Drops      drops.rs      process_madvise
 //!  |- Residency  residency.rs  which pages are there
-//!  \- Source     api.rs        the ioctls of userfaultfd
+//!  |- Source     api.rs        the ioctls of userfaultfd
+//!  \- Descriptor descriptor.rs used by the helper and by the program
 //! ```
 //! There are three descriptors: one for the transit area (MOVE needs a registered destination; no
 //! thread faults there), one for the spaces whose faults are messages, and one for those whose
@@ -22,7 +24,9 @@ mod area;
 mod atomic;
 mod block;
 mod clock;
+mod copy;
 mod cpu;
+mod descriptor;
 mod drops;
 mod files;
 mod lock;
@@ -39,5 +43,7 @@ mod uffd;
 
 pub use api::{Calls, Mapping};
 pub use area::{Delivery, Placement, Site};
+#[cfg(target_arch = "x86_64")]
+pub use copy::end_copy;
 pub use files::FileAt;
 pub use uffd::Uffd;

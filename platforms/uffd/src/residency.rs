@@ -4,6 +4,7 @@
 //! that the host has swapped out is there: /proc/self/pagemap tells, mincore does not. mincore is
 //! for systems that deny that file.
 
+use crate::descriptor::Descriptor;
 use highwater_units::PAGE_SIZE;
 use rustix::io::pread;
 use std::fs::File;
@@ -18,7 +19,7 @@ const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
 /// The pages of this process.
-pub(crate) struct Residency(Option<OwnedFd>);
+pub(crate) struct Residency(Option<Descriptor>);
 
 /// The state of a page, as far as the kernel shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,13 @@ pub(crate) type Residences = [Residence; PAGES_MAX];
 impl Residency {
     /// Opens /proc/self/pagemap, if the system permits it.
     pub(crate) fn new() -> Residency {
-        Residency(File::open("/proc/self/pagemap").ok().map(OwnedFd::from))
+        let pagemap = File::open("/proc/self/pagemap").ok();
+        Residency(pagemap.map(|file| Descriptor::new(OwnedFd::from(file))))
+    }
+
+    /// The descriptor of the pagemap.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        self.0.as_ref()
     }
 
     /// Which of `pages` pages from an address on are there; also while the kernel migrates them.
@@ -52,7 +59,7 @@ impl Residency {
         let mut words = [0u8; 8 * PAGES_MAX];
         let words = &mut words[..8 * pages];
         let offset = address / PAGE_SIZE as u64 * 8;
-        let got = pread(self.0.as_ref()?, &mut *words, offset).ok()?;
+        let got = pread(self.0.as_ref()?.here().ok()?, &mut *words, offset).ok()?;
         let mut found = [Residence::default(); PAGES_MAX];
         for (found, word) in found.iter_mut().zip(words[..got].chunks_exact(8)) {
             let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));

@@ -18,6 +18,7 @@
 //! protected, pages are read past their protection; no protection changes meanwhile.
 
 use crate::api::{Wake, Writes};
+use crate::copy::copy_page;
 use crate::protect::{Access, Fixed};
 use crate::residency::Residences;
 use crate::transit::{Place, changes};
@@ -128,8 +129,8 @@ impl Uffd {
         }
         // The program has mapped something else between them.
         for (address, index) in stretch {
-            if protect(*address, PAGE_SIZE).is_err() {
-                pages[*index].result = Err(Stop::Vanished);
+            if let Err(error) = protect(*address, PAGE_SIZE) {
+                pages[*index].result = Err(stop_of(&error));
             }
         }
     }
@@ -164,8 +165,8 @@ impl Uffd {
         if fixed.at(address) != Access::None {
             let from: *const u8 = std::ptr::with_exposed_provenance(address as usize);
             // SAFETY: a readable page of the program that cannot change, to a page of the stage.
-            unsafe { to.copy_from_nonoverlapping(from, PAGE_SIZE) };
-            return Ok(());
+            let copied = unsafe { copy_page(to, from) };
+            return if copied { Ok(()) } else { Err(Stop::Vanished) };
         }
         if self.read_program(address, to, fixed) { Ok(()) } else { Err(Stop::Busy) }
     }
@@ -174,7 +175,7 @@ impl Uffd {
     /// of the range, and returns an error where a load would raise a signal. If the system denies
     /// that file, by process_vm_readv, which respects the protection.
     pub(crate) fn read_program(&self, from: u64, to: *mut u8, fixed: &Fixed<'_>) -> bool {
-        let got = match &self.own_memory {
+        let got = match self.own_memory.as_ref().and_then(|memory| memory.here().ok()) {
             Some(memory) => {
                 // SAFETY: a frame the caller holds, a page long; any bytes are a value.
                 let to = unsafe { slice::from_raw_parts_mut(to, PAGE_SIZE) };
@@ -198,6 +199,15 @@ impl Uffd {
         };
         let read = protect(libc::PROT_READ) && read_own(from, to) == PAGE_SIZE;
         protect(libc::PROT_NONE) && read
+    }
+}
+
+/// What a failed protection of a page means. Only ENOENT says that it is not there: with any other
+/// error, such as that of a thread without descriptors, it stays.
+fn stop_of(error: &std::io::Error) -> Stop {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => Stop::Vanished,
+        _ => Stop::Busy,
     }
 }
 

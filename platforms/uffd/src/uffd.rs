@@ -2,6 +2,7 @@
 
 use crate::api::{Calls, Faults, Mapping, Source, Userfaultfd};
 use crate::area::{Areas, Placement};
+use crate::descriptor::Descriptor;
 use crate::drops::Drops;
 use crate::residency::Residency;
 use crate::stage::Stage;
@@ -11,7 +12,7 @@ use highwater_os::{Devices, IdleTimes, LockTable, Topology, sys};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// The platform of real faults.
@@ -30,7 +31,7 @@ pub struct Uffd {
     pub(crate) devices: Devices,
     /// /proc/self/mem, to read pages whatever their protection. `None` where the system denies it,
     /// as in a process that has dropped privileges.
-    pub(crate) own_memory: Option<OwnedFd>,
+    pub(crate) own_memory: Option<Descriptor>,
 }
 
 impl Uffd {
@@ -80,8 +81,29 @@ impl Uffd {
         })
     }
 
-    fn own_memory() -> Option<OwnedFd> {
-        File::open("/proc/self/mem").ok().map(OwnedFd::from)
+    fn own_memory() -> Option<Descriptor> {
+        let memory = File::open("/proc/self/mem").ok()?;
+        Some(Descriptor::new(OwnedFd::from(memory)))
+    }
+
+    /// The descriptors with which faults are served.
+    fn shared(&self) -> impl Iterator<Item = &Descriptor> {
+        let uffds = self.areas.descriptors().chain(self.transit.iter().map(Transit::uffd));
+        let others = [self.drops.descriptor(), self.residency.descriptor()];
+        let others = others.into_iter().chain([self.own_memory.as_ref()]).flatten();
+        uffds.map(Userfaultfd::descriptor).chain(others)
+    }
+
+    /// The numbers of the descriptors with which faults are served, in the process that made this.
+    /// All spaces are attached.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.shared().map(Descriptor::own).collect()
+    }
+
+    /// Lets threads of another process with this memory serve faults: `copies` are its copies of
+    /// [`Uffd::descriptors`], in their order. They must stay open.
+    pub fn set_copies(&self, copies: &[RawFd]) {
+        self.shared().zip(copies).for_each(|(descriptor, copy)| descriptor.set_copy(*copy));
     }
 
     /// Sets address and fault delivery of a space that is added later.
@@ -107,7 +129,7 @@ impl Uffd {
         self.areas.page_at(space, address)
     }
 
-    /// The space whose faults are messages, and its page, at an address.
+    /// The space, and its page, at an address. Of nested spaces, the outer one.
     pub fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         self.areas.locate(address)
     }

@@ -22,7 +22,7 @@ pub(crate) struct Setup {
 }
 
 /// Adjacent regions of equal size.
-struct Regions(u64);
+pub(crate) struct Regions(pub(crate) u64);
 
 impl Owner for Regions {
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
@@ -80,12 +80,14 @@ impl Paged {
         platform.place(SpaceId(0), Placement { site: Site::Anywhere, delivery });
         let manager = Arc::new(Manager::start(platform, config).expect("threads"));
         let space = manager.add_space(pages + 1).expect("address space");
+        let owner = Arc::new(Regions(region));
         let (server, service) = match delivery {
             Delivery::Handler => {
-                let owner = Arc::new(Regions(region));
                 (Some(Server::start(manager.clone(), space, owner).expect("a thread")), None)
             }
-            Delivery::InThread => (None, Service::start(manager.clone(), space, fail)),
+            Delivery::InThread => {
+                (None, Some(Service::of_engine(manager.clone(), space, owner).expect("a place")))
+            }
         };
         Paged { manager, space, pages, watchdog, server, service }
     }

@@ -1,0 +1,94 @@
+//! The owner of paged memory, and a fault served for it.
+//!
+//! ```text
+//! attempt: page --Owner::keep--> Part --Manager::fault--> Outcome
+//! answer:  a fault that cannot be served, or a stray access, goes to the owner
+//! ```
+
+use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served};
+use highwater_uffd::Uffd;
+use highwater_units::{SpaceId, Vpn};
+
+/// A faulting page, as the manager is to see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The space that has the page: the one at the address, or one that lies inside it.
+    pub space: SpaceId,
+    /// The page's number in that space.
+    pub vpn: Vpn,
+    /// Readahead stays inside this range.
+    pub within: Range,
+}
+
+/// The owner of the spaces: it knows what lies where, and handles faults that cannot be served.
+pub trait Owner: Send + Sync + 'static {
+    /// The part that a page belongs to. `None` if the program has no memory there: the access is
+    /// the program's error.
+    fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part>;
+
+    /// Calls `act` with the part of [`Owner::find`], and returns whether there is one. An owner
+    /// that removes parts while the program faults must not remove this one before `act` returns.
+    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        self.find(space, vpn).map(act).is_some()
+    }
+
+    /// A fault that cannot be served. The faulting thread retries its access afterwards, so this
+    /// ends the process, or arranges that the kernel answers the access.
+    fn failed(&self, part: Part, error: FaultError);
+
+    /// An access to a page that belongs to no part. The faulting thread retries it afterwards.
+    fn stray(&self, space: SpaceId, vpn: Vpn);
+}
+
+/// The outcome of an attempt to serve a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The page is mapped.
+    Mapped,
+    /// The thread is to retry its access.
+    Retry,
+    Failed(Part, FaultError),
+    Stray,
+}
+
+/// A fault: the space at its address, the page there, and the access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) space: SpaceId,
+    pub(crate) vpn: Vpn,
+    pub(crate) access: Access,
+}
+
+/// Serves a fault. `before` is called with its part.
+pub(crate) fn attempt(
+    manager: &Manager<Uffd>,
+    owner: &dyn Owner,
+    at: At,
+    mut before: impl FnMut(Part),
+) -> Outcome {
+    let mut outcome = Outcome::Retry;
+    let found = owner.keep(at.space, at.vpn, &mut |part| {
+        before(part);
+        outcome = fault(manager, part, at.access);
+    });
+    if found { outcome } else { Outcome::Stray }
+}
+
+/// Serves a fault of a part.
+pub(crate) fn fault(manager: &Manager<Uffd>, part: Part, access: Access) -> Outcome {
+    let Part { space, vpn, within } = part;
+    match manager.fault(space, Fault { vpn, access, within }) {
+        Ok(Served::Again) => Outcome::Retry,
+        Ok(Served::Minor | Served::Major) => Outcome::Mapped,
+        Err(error) => Outcome::Failed(part, error),
+    }
+}
+
+/// Tells the owner of a fault that was not served.
+pub(crate) fn answer(owner: &dyn Owner, at: At, outcome: Outcome) {
+    match outcome {
+        Outcome::Mapped | Outcome::Retry => {}
+        Outcome::Failed(part, error) => owner.failed(part, error),
+        Outcome::Stray => owner.stray(at.space, at.vpn),
+    }
+}

@@ -1,0 +1,63 @@
+//! Copies a page of the program, which may vanish meanwhile.
+//!
+//! A program can drop a page by a system call that the manager does not see. Where faults are
+//! served by SIGBUS, the load then raises that signal in a thread that holds the page's entry, and
+//! nothing could serve it. So the signal's handler ends the copy ([`end_copy`]), as the kernel does
+//! with its exception table.
+
+use highwater_units::PAGE_SIZE;
+
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(
+    ".hidden highwater_copy_page",
+    ".globl highwater_copy_page",
+    ".type highwater_copy_page, @function",
+    "highwater_copy_page:",
+    "mov rcx, rdx",
+    "rep movsb",
+    ".hidden highwater_copy_page_end",
+    ".globl highwater_copy_page_end",
+    "highwater_copy_page_end:",
+    "mov rax, rcx",
+    "ret",
+    ".size highwater_copy_page, . - highwater_copy_page",
+);
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" {
+    /// Returns how many bytes were not copied.
+    fn highwater_copy_page(to: *mut u8, from: *const u8, len: usize) -> usize;
+    fn highwater_copy_page_end();
+}
+
+/// Length of `rep movsb`.
+#[cfg(target_arch = "x86_64")]
+const INSTRUCTION_LEN: usize = 2;
+
+/// Copies a page; `false` if the source vanished.
+///
+/// # Safety
+/// `to` has room for a page. `from` is a page of a space, or of readable memory.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn copy_page(to: *mut u8, from: *const u8) -> bool {
+    // SAFETY: by contract of this function.
+    unsafe { highwater_copy_page(to, from, PAGE_SIZE) == 0 }
+}
+
+/// Copies a page.
+///
+/// # Safety
+/// `to` has room for a page. `from` is a page of readable memory.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn copy_page(to: *mut u8, from: *const u8) -> bool {
+    // SAFETY: by contract of this function.
+    unsafe { to.copy_from_nonoverlapping(from, PAGE_SIZE) };
+    true
+}
+
+/// Where a thread continues that got SIGBUS at an instruction; `None`: it was not copying.
+#[cfg(target_arch = "x86_64")]
+pub fn end_copy(instruction: usize) -> Option<usize> {
+    let end = highwater_copy_page_end as *const () as usize;
+    (instruction == end - INSTRUCTION_LEN).then_some(end)
+}

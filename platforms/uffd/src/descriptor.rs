@@ -1,0 +1,67 @@
+//! A descriptor that two processes with the same memory use: the helper, which opened it, and the
+//! program, which has a copy with a number of its own.
+
+use highwater_os::helper;
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+/// A descriptor, and the number of the other process's copy.
+pub(crate) struct Descriptor {
+    own: OwnedFd,
+    /// Whether the helper opened it, if there is one.
+    is_helpers: bool,
+    /// Negative: there is none.
+    copy: AtomicI32,
+}
+
+impl Descriptor {
+    /// A descriptor of this process, without a copy in the other.
+    pub(crate) fn new(own: OwnedFd) -> Descriptor {
+        Descriptor { own, is_helpers: helper::is_inside(), copy: AtomicI32::new(-1) }
+    }
+
+    /// The number in the process that opened it.
+    pub(crate) fn own(&self) -> RawFd {
+        self.own.as_raw_fd()
+    }
+
+    /// Sets the number of the other process's copy. It must stay open there.
+    pub(crate) fn set_copy(&self, copy: RawFd) {
+        self.copy.store(copy, Relaxed);
+    }
+
+    /// The descriptor in the process of this thread.
+    ///
+    /// # Errors
+    /// EBADF: it has none.
+    pub(crate) fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
+        let copy = self.copy.load(Relaxed);
+        let number = if self.is_helpers == helper::is_inside() { self.own() } else { copy };
+        if number < 0 {
+            return Err(Errno::BADF);
+        }
+        // SAFETY: `own` is open as long as this lives, and so is a copy, as `set_copy` requires.
+        Ok(unsafe { BorrowedFd::borrow_raw(number) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn each_process_uses_its_own_number() {
+        let open = || OwnedFd::from(File::open("/dev/null").expect("a file"));
+        let mut descriptor = Descriptor::new(open());
+        let number = descriptor.own();
+        assert_eq!(descriptor.here().map(|fd| fd.as_raw_fd()), Ok(number));
+        // As if the helper had opened it: this thread is not the helper's.
+        descriptor.is_helpers = true;
+        assert_eq!(descriptor.here().map(|fd| fd.as_raw_fd()), Err(Errno::BADF));
+        let copy = open();
+        descriptor.set_copy(copy.as_raw_fd());
+        assert_eq!(descriptor.here().map(|fd| fd.as_raw_fd()), Ok(copy.as_raw_fd()));
+    }
+}
