@@ -8,14 +8,14 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
-.PHONY: help build lab install test test-copies test-programs demo
+.PHONY: help build lab install test test-modes test-programs demo
 .PHONY: bench bench-programs venv tools clean
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
 	@echo "make install  highwater and its library, below PREFIX=$(PREFIX)"
 	@echo "make test     every test, on real programs too"
-	@echo "make test-copies"
+	@echo "make test-modes"
 	@echo "              the programs of the tests, as for a user without privileges (8 minutes)"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
@@ -49,9 +49,10 @@ test: tools venv build
 	$(CARGO) test --release $(addprefix --package ,$(SHIPPED))
 	$(CARGO) test --workspace $(addprefix --exclude ,$(SHIPPED))
 
-# The programs of the tests with copies for system calls, as for a user without privileges.
-test-copies: tools venv build
-	HIGHWATER_TEST_SYSTEM_CALLS=copies $(CARGO) test --release --package highwater-cli --test programs
+# The programs of the tests with handler threads, with and without copies for system calls.
+test-modes: tools venv build
+	HIGHWATER_TEST_MODE=handlers $(CARGO) test --release --package highwater-cli --test programs
+	HIGHWATER_TEST_MODE=copies $(CARGO) test --release --package highwater-cli --test programs
 
 # HIGHWATER names another build, SUITE_PYTHON a Python with its package `test`.
 test-programs: build

@@ -1,5 +1,6 @@
 //! `highwater doctor`: what this machine allows and what to change, one line per item.
 
+use crate::faults::{self, Wish};
 use crate::machine::{self, Item, Status};
 use crate::{Refusal, preload, swap};
 use clap::Args;
@@ -26,7 +27,8 @@ pub(crate) struct Doctor {
 impl Doctor {
     /// Prints the items.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
-        let mut items = machine::requirements(Mapping::Auto, machine::best_for_system_calls());
+        let (_, system_calls) = faults::decide(Wish::Auto, None, machine::permitted())?;
+        let mut items = machine::requirements(Mapping::Auto, system_calls);
         items.extend(machine::advice());
         items.extend(swap_items(&self.swap)?);
         items.push(library());

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::Refusal;
+use crate::faults::Permitted;
 use crate::probe::{self, Denied, Userfaultfd, Way};
 use highwater_session::{CgroupVersion, HostMemory, Mapping, SystemCalls};
 use highwater_units::Bytes;
@@ -80,12 +81,11 @@ pub(crate) fn requirements(mapping: Mapping, system_calls: SystemCalls) -> Vec<I
     items
 }
 
-/// How system calls reach paged memory, if the user leaves it open: as the kernel's faults, where
-/// these can be served.
-pub(crate) fn best_for_system_calls() -> SystemCalls {
-    match (probe::userfaultfd(), probe::userfaultfd_of_user_mode()) {
-        (Err(_), Ok(_)) => SystemCalls::Copies,
-        _ => SystemCalls::Faults,
+/// The userfaultfds that this process may have.
+pub(crate) fn permitted() -> Permitted {
+    Permitted {
+        all: probe::userfaultfd().is_ok(),
+        user_mode: probe::userfaultfd_of_user_mode().is_ok(),
     }
 }
 

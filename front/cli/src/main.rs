@@ -12,6 +12,7 @@ mod child;
 mod doctor;
 mod elf;
 mod family;
+mod faults;
 mod machine;
 mod malloc_figures;
 mod options;

@@ -354,7 +354,7 @@ pub(crate) mod tests {
     use super::*;
     use highwater_mm::config::KswapdThreads;
     use highwater_mm::stats::Stats;
-    use highwater_session::{LargePages, Malloc, MapFiles, Mapping, SystemCalls};
+    use highwater_session::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
     use highwater_units::{CpuId, Nanos};
     use std::process::ExitStatus;
 
@@ -383,6 +383,7 @@ pub(crate) mod tests {
             malloc: Malloc::All,
             large_pages: LargePages::Off,
             system_calls: SystemCalls::Faults,
+            faults: FaultThreads::Handlers,
             run_dir: None,
         };
         let ended = Ended {

@@ -7,6 +7,7 @@
 
 use crate::child::{self, Ended, Orphans, Running};
 use crate::family::Family;
+use crate::faults::{self, Wish};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::run_dir::RunDir;
@@ -89,8 +90,15 @@ pub(crate) struct Run {
     /// Whether blocks of 2 MiB come and go as a whole: on, or off
     #[arg(long, value_name = "on|off", default_value_t = LargePages::Off)]
     large_pages: LargePages,
-    /// How system calls reach paged memory: by faults of the kernel, which need privileges, or by
-    /// copies of what their arguments point to, which need none [default: faults, where permitted]
+    /// Which threads serve page faults: in-thread for the one that faults, handlers for threads
+    /// beside the program, auto for the first where it is right. In-thread is faster and needs no
+    /// privileges; io_uring, native aio, debuggers and other processes that read the program's
+    /// memory need handlers
+    #[arg(long, value_name = "auto|in-thread|handlers", default_value = "auto")]
+    faults: Wish,
+    /// How system calls reach paged memory: by copies of what their arguments point to, or by
+    /// faults of the kernel, which need privileges, and handlers [default: copies in-thread, with
+    /// handlers faults, where permitted]
     #[arg(long, value_name = "faults|copies")]
     system_calls: Option<SystemCalls>,
     /// Write all figures as JSON
@@ -160,7 +168,8 @@ impl Run {
         program::check(&program)?;
         swap.iter().try_for_each(swap::try_open)?;
         let library = preload::find()?;
-        let system_calls = self.system_calls.unwrap_or_else(machine::best_for_system_calls);
+        let (faults, system_calls) =
+            faults::decide(self.faults, self.system_calls, machine::permitted())?;
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
@@ -175,6 +184,7 @@ impl Run {
             malloc,
             large_pages,
             system_calls,
+            faults,
             run_dir,
         };
         Ok(Plan { settings, program, library, report })

@@ -1,9 +1,10 @@
-//! Keeps the program from closing the channel to the helper, through which forked children get
-//! their descriptors.
+//! Keeps the program from closing Highwater's descriptors: the channel to the helper, through which
+//! forked children get theirs, and those with which its threads serve their faults.
 //!
-//! Programs that close everything they did not open (daemons, shells) would close it too. So close,
-//! close_range, closefrom, dup2 and dup3 treat it as not open. A program that closes it past the C
-//! library continues, but its forked children cannot be served.
+//! Programs that close everything they did not open (daemons, shells) would close them too. So
+//! close, close_range, closefrom, dup2 and dup3 treat them as not open. A program that closes them
+//! past the C library continues: its forked children cannot be served, and the helper serves its
+//! faults.
 
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -12,7 +13,11 @@ use std::sync::atomic::{AtomicI32, Ordering::*};
 
 const NONE: libc::c_int = -1;
 
-static GUARDED: AtomicI32 = AtomicI32::new(NONE);
+/// The most descriptors besides the channel.
+const OTHERS_MAX: usize = 7;
+
+/// The channel, then the others.
+static GUARDED: [AtomicI32; 1 + OTHERS_MAX] = [const { AtomicI32::new(NONE) }; 1 + OTHERS_MAX];
 
 /// Descriptors move to this number or above: shells and daemons use and close the low ones.
 const LEAST: RawFd = 900;
@@ -45,22 +50,26 @@ pub(crate) fn with_room<R>(act: impl Fn() -> Result<R, Errno>) -> Result<R, Errn
     done
 }
 
-/// Guards this descriptor from now on, instead of any other.
-pub(crate) fn guard(descriptor: RawFd) {
-    GUARDED.store(descriptor, Release);
+/// Guards the channel from now on, instead of any other.
+pub(crate) fn guard(channel: RawFd) {
+    GUARDED[0].store(channel, Release);
 }
 
-/// The guarded descriptor.
+/// Guards further descriptors.
+pub(crate) fn guard_others(descriptors: &[RawFd]) {
+    assert!(descriptors.len() <= OTHERS_MAX, "{} descriptors", descriptors.len());
+    GUARDED[1..].iter().zip(descriptors).for_each(|(place, fd)| place.store(*fd, Release));
+}
+
+/// The channel.
 pub(crate) fn guarded() -> Option<RawFd> {
-    Some(GUARDED.load(Acquire)).filter(|descriptor| *descriptor != NONE)
+    Some(GUARDED[0].load(Acquire)).filter(|descriptor| *descriptor != NONE)
 }
 
-/// Closes the guarded descriptor.
+/// Closes the guarded descriptors.
 pub(crate) fn close_guarded() {
-    let descriptor = GUARDED.swap(NONE, AcqRel);
-    if descriptor != NONE {
-        close_raw(descriptor);
-    }
+    let all = GUARDED.iter().map(|place| place.swap(NONE, AcqRel));
+    all.filter(|descriptor| *descriptor != NONE).for_each(close_raw);
 }
 
 /// Closes a descriptor of the library's.
@@ -70,7 +79,7 @@ pub(crate) fn close_raw(descriptor: RawFd) {
 }
 
 fn is_guarded(descriptor: libc::c_int) -> bool {
-    descriptor != NONE && GUARDED.load(Acquire) == descriptor
+    descriptor != NONE && GUARDED.iter().any(|place| place.load(Acquire) == descriptor)
 }
 
 fn fail(errno: libc::c_int) -> libc::c_int {
@@ -89,19 +98,18 @@ extern "C" fn close(descriptor: libc::c_int) -> libc::c_int {
     unsafe { libc::syscall(libc::SYS_close, descriptor) as libc::c_int }
 }
 
-/// close_range(2), in the parts around the guarded descriptor.
+/// close_range(2), in the parts around the guarded descriptors.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn close_range(
     first: libc::c_uint,
     last: libc::c_uint,
     flags: libc::c_int,
 ) -> libc::c_int {
-    let ours = guarded().map(|fd| fd as libc::c_uint);
-    let Some(ours) = ours.filter(|ours| (first..=last).contains(ours)) else {
-        return close_piece(first, last, flags);
-    };
+    let ours = GUARDED.iter().map(|place| place.load(Acquire) as libc::c_uint);
+    let next = ours.filter(|ours| (first..=last).contains(ours)).min();
+    let Some(ours) = next else { return close_piece(first, last, flags) };
     let before = if first < ours { close_piece(first, ours - 1, flags) } else { 0 };
-    let after = if ours < last { close_piece(ours + 1, last, flags) } else { 0 };
+    let after = if ours < last { close_range(ours + 1, last, flags) } else { 0 };
     before.min(after)
 }
 
@@ -177,8 +185,13 @@ mod tests {
         assert_eq!([first, 701, last].map(is_open), [false, true, false]);
         assert_eq!(close_range(701, 701, 0), 0);
         assert!(is_open(701));
+        let others = [703, 705].map(open_at);
+        guard_others(&others);
+        let between = open_at(704);
+        assert_eq!((between, close_range(700, 706, 0), close(705)), (704, 0, -1));
+        assert_eq!([701, 703, 704, 705].map(is_open), [true, true, false, true]);
         close_guarded();
-        assert_eq!((guarded(), is_open(701)), (None, false));
+        assert_eq!((guarded(), [701, 703, 705].map(is_open)), (None, [false; 3]));
         let plain = open_at(710);
         assert_eq!((dup2(plain, plain), dup2(plain, 715), close(plain)), (plain, 715, 0));
         assert_eq!((close(715), is_open(715)), (0, false));

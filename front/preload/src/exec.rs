@@ -85,14 +85,15 @@ fn outside(
     made.unwrap_or_else(|error| error)
 }
 
-/// A copy of attributes: the C library passes parts of them to the kernel while it blocks signals.
+/// A copy of the program's structure: the C library uses it while it blocks signals, and cannot
+/// fault then. `None`: it may use the program's.
 ///
 /// # Safety
-/// `attributes` is null, or a posix_spawnattr_t.
-unsafe fn attributes_outside(attributes: *const c_void) -> Option<libc::posix_spawnattr_t> {
-    let copied = gate::is_on() && !attributes.is_null();
+/// `from` is null, or a T.
+unsafe fn outside_of<T: Copy>(from: *const c_void) -> Option<T> {
+    let copied = gate::is_on() && !from.is_null();
     // SAFETY: as the caller says.
-    copied.then(|| unsafe { attributes.cast::<libc::posix_spawnattr_t>().read() })
+    copied.then(|| unsafe { from.cast::<T>().read() })
 }
 
 /// The result of a function that sets errno.
@@ -210,18 +211,28 @@ unsafe fn spawn(
     attributes: *const c_void,
     [arguments, environment]: [Strings; 2],
 ) -> c_int {
-    // SAFETY: the caller's attributes.
-    let copy = unsafe { attributes_outside(attributes) };
-    let attributes = copy.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
-    outside(program, arguments, environment, |program, arguments, environment| {
+    // SAFETY: the caller's structures. What the actions point to is the C library's.
+    let (by_actions, by_attributes) = unsafe {
+        let by_actions = outside_of::<libc::posix_spawn_file_actions_t>(actions);
+        (by_actions, outside_of::<libc::posix_spawnattr_t>(attributes))
+    };
+    let actions = by_actions.as_ref().map_or(actions, |copy| (&raw const *copy).cast());
+    let attributes = by_attributes.as_ref().map_or(attributes, |copy| (&raw const *copy).cast());
+    let mut child: pid_t = 0;
+    let error = outside(program, arguments, environment, |program, arguments, environment| {
         call_next!(
             next_spawn as SpawnFn,
             program,
             environment,
-            |all| (pid, program, actions, attributes, arguments, all),
+            |all| (&raw mut child, program, actions, attributes, arguments, all),
             libc::ENOSYS
         )
-    })
+    });
+    if error == 0 && !pid.is_null() {
+        // SAFETY: the caller's variable.
+        unsafe { pid.write(child) };
+    }
+    error
 }
 
 /// posix_spawn(3).

@@ -23,6 +23,7 @@ use crate::end::end;
 use crate::mapped::{Mapped, Wanted, map_file};
 use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
+use crate::remote::Remote;
 use crate::signals::Blocked;
 use crate::units::{Commit, pages_of};
 use highwater_devices::{Device, FileAccess, open_file, part};
@@ -148,7 +149,8 @@ impl Process {
 
     /// Opens a space for a file at a range's addresses.
     fn serve_file(&self, path: &Path, file: File, wanted: Wanted) -> Option<Mapped> {
-        let whole: Arc<dyn Device> = open_file(path, FileAccess::Read).ok()?.into();
+        let whole = Remote::of(open_file(path, FileAccess::Read).ok()?);
+        let whole: Arc<dyn Device> = whole.into();
         let first = u32::try_from(wanted.offset as u64 / PAGE_SIZE as u64).ok()?;
         let pages = u32::try_from(wanted.range.end.0 - wanted.range.first.0).ok()?;
         // The file may have been truncated.

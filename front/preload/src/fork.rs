@@ -31,8 +31,9 @@ use highwater_devices::Device;
 use highwater_mm::Snapshot;
 use highwater_os::helper::Program;
 use highwater_os::sys;
-use highwater_uffd::Site;
+use highwater_serve::Service;
 use highwater_uffd::api::Source;
+use highwater_uffd::{Placement, Site};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::pipe::PipeFlags;
 use std::cell::UnsafeCell;
@@ -284,6 +285,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     let Some((old, blocked, saved, heap)) = arrive() else { return start::forget_start() };
     start::withdraw();
+    Service::forget_inherited();
     descriptors::close_guarded();
     match saved.and_then(|saved| be_served(old, saved, &blocked)) {
         Ok(process) => {
@@ -354,7 +356,7 @@ fn make_child(
     }
     // SAFETY: the copy of this process, at its number in the parent's helper.
     let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let (base, pages) = old.extent();
+    let ((base, pages), delivery) = (old.extent(), old.serving.delivery());
     let Saved { childs, regions, protected, files, holds, registered, .. } = saved;
     // The owner of these descriptors is the parent's, and is never dropped here.
     mem::forget((saved.read, saved.hold));
@@ -364,7 +366,7 @@ fn make_child(
         devices,
         inherited,
         source: Source::of(source, platform.source().faults()),
-        site: Site::At { address: base, parts },
+        placement: Placement { site: Site::At { address: base, parts }, delivery },
         pages,
         regions,
         holds,

@@ -7,9 +7,11 @@
 //! Channel --- its end is closed by exec -> watch
 //!         <-- descriptors for a child ---- fork.rs
 //! ```
-//! The manager's descriptors are in the helper's table only. Threads of the program only read the
+//! The manager's descriptors are in the helper's table. Threads of the program only read the
 //! manager's state; a call that may use a descriptor is run by a thread of the helper
-//! ([`Process::in_helper`]). The program's table has one descriptor for all of this, the channel.
+//! ([`Process::in_helper`]). The program's table has one descriptor for all of this, the channel;
+//! and copies of those with which its threads serve their own faults, if they do. Swap files stay
+//! the helper's (remote.rs).
 //!
 //! The helper ends after the program, or when the program executes another one: its memory is
 //! unused then. It never ends earlier, because missing pages would read as zeros. If it is killed,
@@ -18,10 +20,11 @@
 use crate::process::Process;
 use crate::report::PERIOD;
 use crate::signals::Blocked;
-use crate::{descriptors, memory, program};
+use crate::{calls, descriptors, memory, program};
 use highwater_os::helper::{self, Program};
 use highwater_os::spawn;
 use highwater_os::sys::{futex_wait, futex_wake_all};
+use highwater_uffd::Delivery;
 use highwater_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -110,7 +113,25 @@ pub(crate) fn start(
     if let Some(channel) = channel {
         descriptors::guard(channel.program.into_raw_fd());
     }
-    answer.wait(guardian)
+    let process = answer.wait(guardian)?;
+    share_descriptors(process);
+    Ok(process)
+}
+
+/// Gives the program copies of the descriptors with which its threads serve their faults. Without
+/// room for them the helper serves these faults.
+fn share_descriptors(process: &Process) {
+    if process.serving.delivery() == Delivery::Handler || descriptors::guarded().is_none() {
+        return;
+    }
+    let platform = process.manager.platform();
+    let wanted = platform.descriptors();
+    let sent = process.in_helper(|| process.calls.send(&wanted));
+    let Ok(copies) = sent.and_then(|()| calls::receive(wanted.len())) else { return };
+    let raise = |fd| descriptors::raise(fd).into_raw_fd();
+    let copies: Vec<RawFd> = copies.into_iter().map(raise).collect();
+    descriptors::guard_others(&copies);
+    platform.set_copies(&copies);
 }
 
 /// Whether the next child begins a PID namespace (unshare(CLONE_NEWPID)). That child must be one of

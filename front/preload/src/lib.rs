@@ -68,6 +68,7 @@ mod protect;
 mod ranges;
 mod regions;
 mod remap;
+mod remote;
 mod report;
 mod serve;
 mod signals;

@@ -10,11 +10,11 @@ use crate::hints::Hints;
 use crate::mapped::Files;
 use crate::regions::{Regions, Use};
 use crate::report::Reporter;
+use crate::serve::Serving;
 use crate::signals::Blocked;
 use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Manager, Range};
-use highwater_serve::Server;
 use highwater_session::Settings;
 use highwater_uffd::Uffd;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
@@ -46,7 +46,7 @@ pub(crate) struct Process {
     pub(crate) inherited: usize,
     /// Ends of pipes, held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
-    pub(crate) _server: Server,
+    pub(crate) serving: Serving,
 }
 
 /// This process if it is served.

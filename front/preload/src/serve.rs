@@ -8,17 +8,21 @@ use crate::hints::Hints;
 use crate::mapped::{Files, PLACES};
 use crate::process::{Process, SPACE, running};
 use crate::regions::{Regions, Use};
+use crate::remote::Remote;
 use crate::report::Reporter;
-use crate::{dump, gate, heap, ranges};
+use crate::{dump, gate, heap, malloc, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_os::helper::Program as Served;
-use highwater_serve::{Owner, Part, Server};
-use highwater_session::{LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls};
+use highwater_serve::{Owner, Part, Server, Service};
+use highwater_session::{
+    FaultThreads, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
+};
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -31,7 +35,7 @@ pub(crate) struct Plan {
     /// How many of the devices, from the first, belong to an ancestor.
     pub(crate) inherited: usize,
     pub(crate) source: Source,
-    pub(crate) site: Site,
+    pub(crate) placement: Placement,
     /// Length of the range.
     pub(crate) pages: u64,
     pub(crate) regions: Regions,
@@ -47,17 +51,27 @@ impl Process {
             SystemCalls::Faults => (Site::Anywhere, Source::find(Faults::All)),
             SystemCalls::Copies => (site_of_gate(pages)?, Source::find(Faults::UserMode)),
         };
+        let placement = Placement { site, delivery: delivery(&settings) };
         let (inherited, holds) = (0, Vec::new());
-        let plan =
-            Plan { settings, program, devices, inherited, source, site, pages, regions, holds };
+        let plan = Plan {
+            settings,
+            program,
+            devices,
+            inherited,
+            source,
+            placement,
+            pages,
+            regions,
+            holds,
+        };
         Process::serve(plan, |_| ())
     }
 
     /// Starts manager and server over a range, in the helper. `fill` fills the space before
     /// anything can fault.
     pub(crate) fn serve(plan: Plan, fill: impl FnOnce(&Manager<Uffd>)) -> Result<Process, String> {
-        let Plan { settings, program, devices, inherited, source, site, pages, regions, holds } =
-            plan;
+        let Plan { settings, program, devices, inherited, source, .. } = plan;
+        let Plan { placement, pages, regions, holds, .. } = plan;
         let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
         let mapping = match settings.mapping {
             Wanted::Auto => source.probe().map_err(refused)?,
@@ -70,7 +84,8 @@ impl Process {
         };
         let platform = Uffd::with_places(settings.memory, devices, places, mapping, source);
         let platform = platform.map_err(refused)?;
-        platform.place(SPACE, Placement { site, delivery: Delivery::Handler });
+        let delivery = placement.delivery;
+        platform.place(SPACE, placement);
         let large_pages = settings.large_pages == LargePages::On;
         // Single pages need no frames side by side: the kernel compacts its own.
         let (kswapd_threads, compact) = (settings.kswapd, large_pages);
@@ -92,8 +107,8 @@ impl Process {
             manager: manager.clone(),
             dump: dump.clone(),
         });
-        let server = Server::start(manager.clone(), SPACE, owner);
-        let _server = server.map_err(|error| format!("no thread to serve faults: {error}"))?;
+        let serving = Serving::start(delivery, &manager, owner);
+        let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let reporter =
             Reporter::new(&settings, program.pid, manager.clone(), (base, pages), || {
                 // None before the process is served, and in a forked child until it is.
@@ -115,8 +130,49 @@ impl Process {
             files,
             inherited,
             holds,
-            _server,
+            serving,
         })
+    }
+}
+
+/// What serves the faults of a process, as long as it lives.
+pub(crate) enum Serving {
+    Handlers { _server: Server },
+    InThread { _service: Service },
+}
+
+impl Serving {
+    fn start(
+        delivery: Delivery,
+        manager: &Arc<Manager<Uffd>>,
+        owner: Arc<Program>,
+    ) -> io::Result<Serving> {
+        let manager = manager.clone();
+        match delivery {
+            Delivery::Handler => Server::start(manager, SPACE, owner)
+                .map(|server| Serving::Handlers { _server: server }),
+            Delivery::InThread => Service::of_program(manager, SPACE, owner)
+                .map(|service| Serving::InThread { _service: service }),
+        }
+    }
+
+    /// How faults are delivered.
+    pub(crate) fn delivery(&self) -> Delivery {
+        match self {
+            Serving::Handlers { .. } => Delivery::Handler,
+            Serving::InThread { .. } => Delivery::InThread,
+        }
+    }
+}
+
+/// How the faults of this program are delivered. If it has a malloc of its own, the C library's
+/// memory is paged too, and the C library uses that with signals blocked.
+fn delivery(settings: &Settings) -> Delivery {
+    match (settings.faults, settings.system_calls) {
+        (FaultThreads::InThread, SystemCalls::Copies) if malloc::other().is_none() => {
+            Delivery::InThread
+        }
+        _ => Delivery::Handler,
     }
 }
 
@@ -128,7 +184,7 @@ fn site_of_gate(pages: u64) -> Result<Site, String> {
 }
 
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
-    let open = |area: &Area| area.open().map_err(|error| error.to_string());
+    let open = |area: &Area| area.open().map(Remote::of).map_err(|error| error.to_string());
     settings.swap.iter().map(open).collect()
 }
 
@@ -201,6 +257,11 @@ impl Owner for Program {
             }
             _ => end_for(error, &self.manager),
         }
+    }
+
+    fn is_foreign(&self, _: SpaceId, vpn: Vpn) -> bool {
+        let region = read(&self.regions).find(vpn);
+        region.is_some_and(|region| region.used_as == Use::Foreign)
     }
 
     /// Refuses access to a page in no region: it becomes a SIGSEGV.

@@ -2,11 +2,23 @@
 //!
 //! A signal handler may touch paged memory. If its thread had locked the regions, or the entry of
 //! that page, the fault would wait for the thread that faults. For the same reason the stack is
-//! touched first: a coroutine's stack may be in paged memory.
+//! touched first: a coroutine's stack may be in paged memory. With the gate SIGBUS and SIGSYS are
+//! never blocked (gate/mask.rs); a fault meanwhile is served by the helper (gate/bus.rs).
 
 use highwater_units::PAGE_SIZE;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
+
+thread_local! {
+    /// How many [`Blocked`] this thread has.
+    static BLOCKED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread has blocked signals because it is inside the manager.
+pub(crate) fn are_blocked() -> bool {
+    BLOCKED.get() > 0
+}
 
 /// All signals are blocked while this lives.
 pub(crate) struct Blocked(libc::sigset_t);
@@ -15,6 +27,7 @@ impl Blocked {
     /// Blocks all signals of this thread. Costs two system calls, one of them in drop.
     pub(crate) fn now() -> Blocked {
         touch_stack();
+        BLOCKED.set(BLOCKED.get() + 1);
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the calls fill both sets before they are read.
@@ -41,6 +54,7 @@ pub(crate) fn touch_stack() {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
+        BLOCKED.set(BLOCKED.get() - 1);
         // SAFETY: the mask that `now` saved.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }

@@ -6,7 +6,7 @@
 //! Locking: `list` is held only to add or take a request. No thread touches paged memory meanwhile,
 //! or runs signal handlers: requests are made in the SIGBUS handler, on a stack that is not paged.
 
-use crate::owner::{At, Owner, answer, attempt};
+use crate::owner::{At, Outcome, Owner, answer, attempt};
 use highwater_mm::Manager;
 use highwater_os::sys::{futex_wait, futex_wake_at};
 use highwater_os::{OsThread, spawn};
@@ -44,6 +44,7 @@ unsafe impl Send for List {}
 /// A fault whose thread waits.
 struct Request {
     at: At,
+    outcome: Outcome,
     next: Option<NonNull<Request>>,
     done: AtomicU32,
 }
@@ -65,9 +66,10 @@ impl Desk {
         Ok(desk)
     }
 
-    /// Waits until a fault is served, or its owner knows that it cannot be.
-    pub(crate) fn ask(&self, at: At) {
-        let mut request = Request { at, next: None, done: AtomicU32::new(0) };
+    /// Waits until a fault is served, or its owner knows that it cannot be; returns the outcome.
+    pub(crate) fn ask(&self, at: At) -> Outcome {
+        let (outcome, done) = (Outcome::Retry, AtomicU32::new(0));
+        let mut request = Request { at, outcome, next: None, done };
         let pointer = NonNull::from(&mut request);
         self.shared.add(pointer);
         // SAFETY: the request lives until this returns.
@@ -75,6 +77,8 @@ impl Desk {
         while done.load(Acquire) == 0 {
             futex_wait(done, 0, None);
         }
+        // SAFETY: as above.
+        unsafe { (*pointer.as_ptr()).outcome }
     }
 }
 
@@ -126,7 +130,10 @@ impl Shared {
         while let Some(request) = self.take() {
             // SAFETY: alive until it is done; only this thread has it.
             let at = unsafe { (*request.as_ptr()).at };
-            answer(owner, at, attempt(manager, owner, at, |_| ()));
+            let outcome = attempt(manager, owner, at, |_| ());
+            answer(owner, at, outcome);
+            // SAFETY: as above.
+            unsafe { (*request.as_ptr()).outcome = outcome };
             // SAFETY: as above, up to the store; then only the address is used.
             let done = unsafe { &raw const (*request.as_ptr()).done };
             // SAFETY: as above.

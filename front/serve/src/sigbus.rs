@@ -118,6 +118,8 @@ pub enum By {
 thread_local! {
     /// Whether this thread serves a fault.
     static SERVES: Cell<bool> = const { Cell::new(false) };
+    /// The foreign page whose access this thread is retrying; 0: none.
+    static FOREIGN: Cell<u64> = const { Cell::new(0) };
 }
 
 /// What became of a SIGBUS.
@@ -146,9 +148,19 @@ pub unsafe fn serve(info: *const libc::siginfo_t, context: *mut libc::c_void, by
     if SERVES.replace(true) {
         return Signalled::Nested;
     }
-    serve_for(served, at, by);
+    let outcome = serve_for(served, at, by);
     SERVES.set(false);
+    if outcome == Outcome::Stray && served.owner.is_foreign(at.space, at.vpn) {
+        return retry_foreign(address);
+    }
+    FOREIGN.set(0);
     Signalled::Served
+}
+
+/// An access to a page over which the program has mapped something else. It may have done so after
+/// the access, which therefore is retried once; the second signal comes from that mapping.
+fn retry_foreign(address: u64) -> Signalled {
+    if FOREIGN.replace(address) == address { Signalled::Elsewhere } else { Signalled::Served }
 }
 
 /// Ends the copy of a page that has vanished; `false` if the thread was not copying.
@@ -174,18 +186,24 @@ unsafe fn leave_copy(_: *mut libc::c_void) -> bool {
     false
 }
 
-fn serve_for(served: &Served, at: At, by: By) {
+/// Serves a fault; returns the last outcome of an attempt.
+fn serve_for(served: &Served, at: At, by: By) -> Outcome {
     let Served { manager, owner, desk, .. } = served;
     match (by, desk) {
-        (By::ThisThread, None) => answer(&**owner, at, attempt(manager, &**owner, at, |_| ())),
+        (By::ThisThread, None) => {
+            let outcome = attempt(manager, &**owner, at, |_| ());
+            answer(&**owner, at, outcome);
+            outcome
+        }
         (By::ThisThread, Some(desk)) => {
             api::take_lost();
             let outcome = attempt(manager, &**owner, at, |_| ());
             // A child of vfork may have closed its copies of the descriptors. What the owner does
             // about a failure, only the helper can.
             if api::take_lost() || matches!(outcome, Outcome::Failed(..) | Outcome::Stray) {
-                desk.ask(at);
+                return desk.ask(at);
             }
+            outcome
         }
         (By::Helper, Some(desk)) => desk.ask(at),
         (By::Helper, None) => unreachable!("an engine has no helper"),

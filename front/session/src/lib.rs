@@ -6,14 +6,16 @@
 //! ```
 //! The library reads this inside arbitrary programs: nothing here panics or prints.
 
+mod choices;
 mod host;
 mod malloc_stats;
 mod settings;
 mod stats_file;
 mod swap_dir;
 
+pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
-pub use settings::{LargePages, Malloc, MapFiles, Mapping, RUN_DIR, Settings, SystemCalls};
+pub use settings::{RUN_DIR, Settings};
 pub use stats_file::{OtherBuild, Published, StatsFile, read_all, read_published};
 pub use swap_dir::{default_swap, file_system_name, free_space};

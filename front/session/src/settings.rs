@@ -2,12 +2,12 @@
 //!
 //! Locks: none. The environment is read once, when the library is loaded.
 
+use crate::choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 use highwater_devices::Area;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,169 +21,11 @@ const MAP_FILES: &str = "HIGHWATER_MAP_FILES";
 const MALLOC: &str = "HIGHWATER_MALLOC";
 const LARGE_PAGES: &str = "HIGHWATER_LARGE_PAGES";
 const SYSTEM_CALLS: &str = "HIGHWATER_SYSTEM_CALLS";
+const FAULTS: &str = "HIGHWATER_FAULTS";
 /// The directory where the processes of a run publish their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
 const SWAP_SEPARATOR: char = ';';
-
-/// The userfaultfd operation that maps and unmaps pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mapping {
-    /// MOVE if the kernel has it, else COPY.
-    #[default]
-    Auto,
-    /// UFFDIO_MOVE; refused by kernels before 6.8.
-    Move,
-    /// UFFDIO_COPY and write protection, even if the kernel has MOVE.
-    Copy,
-}
-
-impl fmt::Display for Mapping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mapping::Auto => "auto",
-            Mapping::Move => "move",
-            Mapping::Copy => "copy",
-        })
-    }
-}
-
-impl FromStr for Mapping {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Mapping, String> {
-        match text {
-            "auto" => Ok(Mapping::Auto),
-            "move" => Ok(Mapping::Move),
-            "copy" => Ok(Mapping::Copy),
-            _ => Err(format!("mapping '{text}' is none of auto, move, copy")),
-        }
-    }
-}
-
-/// Which mappings of files are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MapFiles {
-    /// None: all stay in the kernel's page cache.
-    #[default]
-    Off,
-    /// Mappings for reading, of files that are open for reading.
-    Read,
-}
-
-impl fmt::Display for MapFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MapFiles::Off => "off",
-            MapFiles::Read => "read",
-        })
-    }
-}
-
-impl FromStr for MapFiles {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<MapFiles, String> {
-        match text {
-            "off" => Ok(MapFiles::Off),
-            "read" => Ok(MapFiles::Read),
-            _ => Err(format!("'{text}' is neither off nor read")),
-        }
-    }
-}
-
-/// Which blocks of malloc are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Malloc {
-    /// Blocks of every size, once the process has asked for 1 MiB in all, or for 64 KiB at once.
-    #[default]
-    All,
-    /// Blocks of 64 KiB and more; smaller ones are the C library's.
-    Large,
-}
-
-impl fmt::Display for Malloc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Malloc::All => "all",
-            Malloc::Large => "large",
-        })
-    }
-}
-
-impl FromStr for Malloc {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Malloc, String> {
-        match text {
-            "all" => Ok(Malloc::All),
-            "large" => Ok(Malloc::Large),
-            _ => Err(format!("'{text}' is neither all nor large")),
-        }
-    }
-}
-
-/// Whether aligned blocks of 2 MiB are brought in, collapsed and swapped out as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LargePages {
-    /// Pages come and go one by one, or in windows of up to 16.
-    #[default]
-    Off,
-    /// Blocks are large pages where possible, and kcompactd makes room for them.
-    On,
-}
-
-impl fmt::Display for LargePages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LargePages::Off => "off",
-            LargePages::On => "on",
-        })
-    }
-}
-
-impl FromStr for LargePages {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<LargePages, String> {
-        match text {
-            "off" => Ok(LargePages::Off),
-            "on" => Ok(LargePages::On),
-            _ => Err(format!("'{text}' is neither on nor off")),
-        }
-    }
-}
-
-/// How system calls reach paged memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SystemCalls {
-    /// The kernel faults, as programs do. Needs a userfaultfd for faults of the kernel.
-    #[default]
-    Faults,
-    /// They get copies of what their arguments point to: a filter traps them. Needs no privileges.
-    Copies,
-}
-
-impl fmt::Display for SystemCalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SystemCalls::Faults => "faults",
-            SystemCalls::Copies => "copies",
-        })
-    }
-}
-
-impl FromStr for SystemCalls {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<SystemCalls, String> {
-        match text {
-            "faults" => Ok(SystemCalls::Faults),
-            "copies" => Ok(SystemCalls::Copies),
-            _ => Err(format!("'{text}' is neither faults nor copies")),
-        }
-    }
-}
 
 /// How the processes of a run are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +46,8 @@ pub struct Settings {
     pub large_pages: LargePages,
     /// How system calls reach paged memory.
     pub system_calls: SystemCalls,
+    /// The threads that serve page faults.
+    pub faults: FaultThreads,
     /// Where processes publish their statistics; `None`: they do not.
     pub run_dir: Option<PathBuf>,
 }
@@ -221,6 +65,7 @@ impl Settings {
             (MALLOC, self.malloc.to_string().into()),
             (LARGE_PAGES, self.large_pages.to_string().into()),
             (SYSTEM_CALLS, self.system_calls.to_string().into()),
+            (FAULTS, self.faults.to_string().into()),
         ];
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
@@ -244,19 +89,12 @@ impl Settings {
             kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
                 text.parse().map_err(|error| format!("{KSWAPD}: {error}"))
             })?,
-            mapping: text(MAPPING)?.map_or(Ok(Mapping::Auto), |text| text.parse())?,
-            map_files: text(MAP_FILES)?.map_or(Ok(MapFiles::Off), |text| {
-                text.parse().map_err(|error| format!("{MAP_FILES}: {error}"))
-            })?,
-            malloc: text(MALLOC)?.map_or(Ok(Malloc::default()), |text| {
-                text.parse().map_err(|error| format!("{MALLOC}: {error}"))
-            })?,
-            large_pages: text(LARGE_PAGES)?.map_or(Ok(LargePages::default()), |text| {
-                text.parse().map_err(|error| format!("{LARGE_PAGES}: {error}"))
-            })?,
-            system_calls: text(SYSTEM_CALLS)?.map_or(Ok(SystemCalls::default()), |text| {
-                text.parse().map_err(|error| format!("{SYSTEM_CALLS}: {error}"))
-            })?,
+            mapping: choice(MAPPING, text(MAPPING)?)?,
+            map_files: choice(MAP_FILES, text(MAP_FILES)?)?,
+            malloc: choice(MALLOC, text(MALLOC)?)?,
+            large_pages: choice(LARGE_PAGES, text(LARGE_PAGES)?)?,
+            system_calls: choice(SYSTEM_CALLS, text(SYSTEM_CALLS)?)?,
+            faults: choice(FAULTS, text(FAULTS)?)?,
             run_dir: var(RUN_DIR).map(PathBuf::from),
         }))
     }
@@ -264,6 +102,14 @@ impl Settings {
 
 fn parse<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{name}='{text}' is not a number in range"))
+}
+
+/// The value of a variable, or the default if it is absent.
+fn choice<T>(name: &str, text: Option<String>) -> Result<T, String>
+where
+    T: Default + FromStr<Err = String>,
+{
+    text.map_or(Ok(T::default()), |text| text.parse().map_err(|error| format!("{name}: {error}")))
 }
 
 fn areas(text: &str) -> Result<Vec<Area>, String> {
@@ -292,6 +138,7 @@ mod tests {
             malloc: Malloc::Large,
             large_pages: LargePages::On,
             system_calls: SystemCalls::Copies,
+            faults: FaultThreads::InThread,
             run_dir: run_dir.map(PathBuf::from),
         }
     }
@@ -319,6 +166,7 @@ mod tests {
         assert_eq!((found.map_files, found.malloc), (MapFiles::Off, Malloc::All));
         assert_eq!(found.large_pages, LargePages::Off);
         assert_eq!(found.system_calls, SystemCalls::Faults);
+        assert_eq!(found.faults, FaultThreads::Handlers);
     }
 
     #[test]
@@ -331,6 +179,7 @@ mod tests {
             (MAP_FILES, "write"),
             (LARGE_PAGES, "huge"),
             (SYSTEM_CALLS, "magic"),
+            (FAULTS, "never"),
             (SWAP, "tape:1G"),
         ] {
             let mut vars = settings(None).to_env();

@@ -1,7 +1,7 @@
 //! System calls with pointers into paged memory that is swapped out: results, error numbers and
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
-use crate::place::{Limits, Place};
+use crate::place::{Limits, Mode, Place};
 use highwater_platform::testing::skip_or_fail;
 use std::fs::{Permissions, copy, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,30 +12,23 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-fn compare(system_calls: &'static str) {
+#[test]
+fn system_calls_reach_swapped_out_memory() {
     let place = Place::new();
     let program = place.c_program("gate", &[]);
     let unlimited = place.run(&program).expect_success("gate");
-    let system_calls = Some(system_calls);
-    let limits = Limits { swap_size: 256 * MIB, system_calls, ..Limits::of(8 * MIB) };
-    place.compare_output("gate", &unlimited, &limits, &program).expect_swapping();
-}
-
-#[test]
-fn system_calls_reach_swapped_out_memory_by_faults() {
-    compare("faults");
-}
-
-#[test]
-fn system_calls_reach_swapped_out_memory_by_copies() {
-    compare("copies");
+    for mode in Mode::ALL {
+        let limits = Limits { swap_size: 256 * MIB, mode: Some(mode), ..Limits::of(8 * MIB) };
+        let what = format!("gate, {mode:?}");
+        place.compare_output(&what, &unlimited, &limits, &program).expect_swapping();
+    }
 }
 
 /// Programs that exec, fork, map files and read them directly, with the gate.
 #[test]
 fn programs_keep_contents_with_copies() {
     let place = Place::new();
-    let limits = Limits { system_calls: Some("copies"), ..Limits::of(8 * MIB) };
+    let limits = Limits { mode: Some(Mode::Copies), ..Limits::of(8 * MIB) };
     for (name, arguments) in [
         ("gate_found", &[][..]),
         ("mixed", &["24"]),

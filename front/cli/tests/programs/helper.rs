@@ -46,12 +46,12 @@ fn descriptors_may_be_closed_past_the_c_library() {
 
 #[test]
 fn a_strict_seccomp_filter_does_not_affect_the_manager() {
-    compare_within("strict", &Limits::of(8 * MIB).by_faults());
+    compare_within("strict", &Limits::of(8 * MIB).by_handlers());
 }
 
 #[test]
 fn other_processes_read_swapped_out_contents_not_zeros() {
-    compare_within("read", &Limits::of(8 * MIB).by_faults());
+    compare_within("read", &Limits::of(8 * MIB).by_handlers());
 }
 
 /// Regression: such a read made the kernel map zero pages if the range was not registered yet.

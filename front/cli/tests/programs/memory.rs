@@ -121,7 +121,7 @@ fn system_calls_reach_swapped_out_buffers() {
     let place = Place::new();
     let program = place.c_program("buffers", &["64"]);
     let unlimited = place.run(&program).expect_success("buffers");
-    let limits = Limits::quarter(&unlimited).by_faults();
+    let limits = Limits::quarter(&unlimited).by_handlers();
     place.compare_with("buffers", &unlimited, &limits, &program);
 }
 
@@ -130,7 +130,7 @@ fn system_calls_reach_swapped_out_buffers_when_copied() {
     let place = Place::new();
     let program = place.c_program("buffers", &[&["48"], &UNPINNED[..]].concat());
     let unlimited = place.run(&program).expect_success("buffers");
-    let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited).by_faults() };
+    let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited).by_handlers() };
     place.compare_with("buffers, copied", &unlimited, &limits, &program);
 }
 

@@ -28,7 +28,7 @@ fn compare(place: &Place, memory: u64, pins: &Path, arguments: [&str; 3]) {
     let name = arguments.join(" ");
     let program = program(pins, &arguments);
     let unlimited = place.run(&program).expect_success(&name);
-    place.compare_output(&name, &unlimited, &Limits::of(memory).by_faults(), &program);
+    place.compare_output(&name, &unlimited, &Limits::of(memory).by_handlers(), &program);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -53,16 +53,42 @@ pub(crate) struct Limits {
     pub(crate) map_files: &'static str,
     /// The value of `--large-pages`.
     pub(crate) large_pages: &'static str,
-    /// The value of `--system-calls`; `None`: [`system_calls`].
-    pub(crate) system_calls: Option<&'static str>,
+    /// How faults are served; `None`: [`Mode::given`].
+    pub(crate) mode: Option<Mode>,
 }
 
-/// How system calls reach paged memory where a test does not say it: with
-/// HIGHWATER_TEST_SYSTEM_CALLS=copies all programs run with the gate.
-fn system_calls() -> &'static str {
-    static VALUE: OnceLock<String> = OnceLock::new();
-    let given = || std::env::var("HIGHWATER_TEST_SYSTEM_CALLS");
-    VALUE.get_or_init(|| given().unwrap_or_else(|_| "faults".to_owned()))
+/// How page faults are served, and how system calls reach paged memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In the thread that faults, with copies for system calls.
+    InThread,
+    /// By handler threads, with copies for system calls.
+    Copies,
+    /// By handler threads, also the kernel's own faults.
+    Handlers,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Mode; 3] = [Mode::InThread, Mode::Copies, Mode::Handlers];
+
+    /// The mode where a test does not say one: HIGHWATER_TEST_MODE, or the product's default.
+    fn given() -> Mode {
+        match std::env::var("HIGHWATER_TEST_MODE").as_deref() {
+            Err(_) | Ok("in-thread") => Mode::InThread,
+            Ok("copies") => Mode::Copies,
+            Ok("handlers") => Mode::Handlers,
+            Ok(other) => panic!("HIGHWATER_TEST_MODE={other}"),
+        }
+    }
+
+    fn arguments(self) -> [&'static str; 4] {
+        let (faults, system_calls) = match self {
+            Mode::InThread => ("in-thread", "copies"),
+            Mode::Copies => ("handlers", "copies"),
+            Mode::Handlers => ("handlers", "faults"),
+        };
+        ["--faults", faults, "--system-calls", system_calls]
+    }
 }
 
 /// A directory, and the lock.
@@ -129,7 +155,7 @@ impl Place {
         let mut command = highwater();
         command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
-        command.args(["--system-calls", limits.system_calls.unwrap_or_else(system_calls)]);
+        command.args(limits.mode.unwrap_or_else(Mode::given).arguments());
         command.args(["--map-files", limits.map_files]);
         command.args(["--large-pages", limits.large_pages]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
@@ -209,10 +235,10 @@ impl Limits {
         Limits::of((unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB))
     }
 
-    /// For programs that do what is not possible with copies: io_uring, filters of their own, other
+    /// For programs that do what needs the kernel's own faults: io_uring, filters of their own, other
     /// processes that read their memory.
-    pub(crate) fn by_faults(self) -> Limits {
-        Limits { system_calls: Some("faults"), ..self }
+    pub(crate) fn by_handlers(self) -> Limits {
+        Limits { mode: Some(Mode::Handlers), ..self }
     }
 
     /// A budget of `memory` bytes and 16 times as much swap, because forked children need their
@@ -223,7 +249,7 @@ impl Limits {
             swap: Swap::Ram,
             swap_size: 16 * memory,
             mapping: "auto",
-            system_calls: None,
+            mode: None,
             map_files: "off",
             large_pages: "off",
         }

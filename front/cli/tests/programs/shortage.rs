@@ -12,7 +12,7 @@ const LITTLE: Limits = Limits {
     mapping: "auto",
     map_files: "off",
     large_pages: "off",
-    system_calls: None,
+    mode: None,
 };
 
 #[test]
@@ -37,7 +37,7 @@ const TOO_LITTLE: Limits = Limits {
     mapping: "auto",
     map_files: "off",
     large_pages: "off",
-    system_calls: None,
+    mode: None,
 };
 
 /// Checks that a run ended with an error status and without a checksum, but not with a SIGSEGV or

@@ -1,15 +1,17 @@
-//! SIGSYS belongs to the gate: no mask blocks it, and the program's action for it is only kept.
+//! SIGSYS and SIGBUS belong to the gate: no mask blocks them, and the program's actions for them are
+//! kept aside.
 //!
-//! A trapped call in a thread that blocks SIGSYS would end the process. So the functions that set
-//! masks leave SIGSYS out; what the program sees differs in that signal only.
+//! A trapped call, or a fault, in a thread that blocks them would end the process. So the functions
+//! that set masks leave them out; what the program sees differs in these signals only.
 
 use super::copied::{self, Arguments};
-use super::mask::{Mask, without};
+use super::mask::{self, Mask, without};
 use super::table::Argument::{In, Number, Out};
 use super::table::Len::Bytes;
 use super::{access, stacks};
 use crate::next::Next;
 use libc::c_int;
+use std::mem::transmute;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 pub(super) static SIGACTION: Next = Next::new(b"sigaction\0");
@@ -21,7 +23,7 @@ pub(super) type ActionFn =
 pub(super) fn set_action(signal: c_int, action: &libc::sigaction) {
     // SAFETY: the function of that name has this type, and gets a valid action.
     unsafe {
-        let next = std::mem::transmute::<usize, ActionFn>(SIGACTION.get());
+        let next = transmute::<usize, ActionFn>(SIGACTION.get());
         next(signal, action, std::ptr::null_mut());
     }
 }
@@ -37,7 +39,7 @@ pub(super) fn expect_coroutines() {
     if COROUTINES.swap(true, Relaxed) {
         return;
     }
-    for signal in (1..=SIGNALS).filter(|signal| *signal != libc::SIGSYS as usize) {
+    for signal in (1..=SIGNALS).filter(|signal| !is_reserved(*signal as c_int)) {
         let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
         let known = exchange_action(signal, 0, (&raw mut action) as usize) == 0;
         if known && !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
@@ -71,40 +73,86 @@ struct Action {
     mask: Mask,
 }
 
-/// The program's action for SIGSYS: handler and flags.
-static PROGRAMS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// The gate's signals.
+const RESERVED: [c_int; 2] = [libc::SIGSYS, libc::SIGBUS];
 
-/// Exchanges the program's action for SIGSYS.
-pub(super) fn exchange(new: Option<(usize, usize)>) -> (usize, usize) {
-    let [handler, flags] = &PROGRAMS;
-    match new {
-        Some(new) => (handler.swap(new.0, Relaxed), flags.swap(new.1, Relaxed)),
-        None => (handler.load(Relaxed), flags.load(Relaxed)),
+/// Whether a signal is one of the gate's.
+pub(super) fn is_reserved(signal: c_int) -> bool {
+    RESERVED.contains(&signal)
+}
+
+/// An action of the program's for a signal of the gate's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) handler: usize,
+    pub(super) flags: u64,
+    pub(super) mask: Mask,
+}
+
+/// The program's actions for [`RESERVED`]: handler, flags and mask.
+static PROGRAMS: [[AtomicUsize; 3]; RESERVED.len()] =
+    [const { [const { AtomicUsize::new(0) }; 3] }; RESERVED.len()];
+
+/// Exchanges the program's action for a signal of the gate's.
+pub(super) fn exchange(signal: c_int, new: Option<Kept>) -> Kept {
+    let index = RESERVED.iter().position(|reserved| *reserved == signal).expect("the gate's");
+    let words = &PROGRAMS[index];
+    let before = match new {
+        Some(Kept { handler, flags, mask }) => {
+            let new = [handler, flags as usize, mask as usize];
+            [0, 1, 2].map(|at| words[at].swap(new[at], Relaxed))
+        }
+        None => words.each_ref().map(|word| word.load(Relaxed)),
+    };
+    Kept { handler: before[0], flags: before[1] as u64, mask: before[2] as Mask }
+}
+
+/// The default action of the kernel.
+const DEFAULT: Kept = Kept { handler: libc::SIG_DFL, flags: 0, mask: 0 };
+
+/// Passes a signal that is not the gate's to the program's handler, with the mask that it would
+/// have; or does what the kernel does without one.
+pub(super) fn pass_on(signal: c_int, info: &mut libc::siginfo_t, context: &mut libc::ucontext_t) {
+    let Kept { handler, flags, mask } = exchange(signal, None);
+    // What the processor has raised cannot be ignored.
+    let is_sent = info.si_code <= 0;
+    match handler {
+        libc::SIG_IGN if is_sent => {}
+        libc::SIG_IGN | libc::SIG_DFL => end_by(signal, is_sent),
+        handler => {
+            if flags & libc::SA_RESETHAND as u64 != 0 {
+                exchange(signal, Some(DEFAULT));
+            }
+            // SAFETY: the kernel's mask is the first word of the C library's.
+            let interrupted = unsafe { (&raw const context.uc_sigmask).cast::<Mask>().read() };
+            mask::set(interrupted | mask);
+            call(handler, flags, (signal, info, context));
+        }
     }
 }
 
-/// Passes a SIGSYS that no filter of ours sent to the program's handler, or ends the process.
-pub(super) fn pass_on(signal: c_int, info: &mut libc::siginfo_t, context: &mut libc::ucontext_t) {
-    let (handler, flags) = exchange(None);
-    match handler {
-        libc::SIG_IGN => {}
-        // SAFETY: the default action ends the process when the signal is delivered again.
-        libc::SIG_DFL => unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = libc::SIG_DFL;
-            set_action(signal, &action);
+/// Takes the default action, which ends the process: now, or when the access faults again.
+fn end_by(signal: c_int, is_sent: bool) {
+    // SAFETY: zeros are a valid action, the default one.
+    unsafe {
+        set_action(signal, &std::mem::zeroed());
+        if is_sent || signal == libc::SIGSYS {
             libc::raise(signal);
-        },
-        handler if flags & libc::SA_SIGINFO as usize != 0 => {
-            type Three = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::ucontext_t);
-            // SAFETY: a handler with SA_SIGINFO has this form.
-            let handler = unsafe { std::mem::transmute::<usize, Three>(handler) };
-            handler(signal, info, context);
         }
-        handler => {
-            // SAFETY: a handler without SA_SIGINFO takes the number of the signal.
-            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
-            handler(signal);
+    }
+}
+
+type Arguments3<'a> = (c_int, &'a mut libc::siginfo_t, &'a mut libc::ucontext_t);
+
+/// Calls a handler of the program's.
+fn call(handler: usize, flags: u64, (signal, info, context): Arguments3<'_>) {
+    type Three = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::ucontext_t);
+    type One = extern "C" fn(c_int);
+    // SAFETY: a handler with SA_SIGINFO takes three arguments, another one the signal's number.
+    unsafe {
+        match flags & libc::SA_SIGINFO as u64 {
+            0 => transmute::<usize, One>(handler)(signal),
+            _ => transmute::<usize, Three>(handler)(signal, info, context),
         }
     }
 }
@@ -172,10 +220,13 @@ fn act([signal, new, old, size, ..]: Arguments) -> Result<(), i32> {
         0 => None,
         new => Some(access::read::<Action>(new).ok_or(libc::EFAULT)?),
     };
-    if signal == libc::SIGSYS as usize {
-        let new = given.map(|action| (action.handler, action.flags as usize));
-        let (handler, flags) = exchange(new);
-        let before = Action { handler, flags: flags as u64, restorer: 0, mask: 0 };
+    if is_reserved(signal as c_int) {
+        let keep = |action: Action| {
+            let Action { handler, flags, mask, .. } = action;
+            Kept { handler, flags, mask }
+        };
+        let Kept { handler, flags, mask } = exchange(signal as c_int, given.map(keep));
+        let before = Action { handler, flags, restorer: 0, mask };
         return (old == 0 || access::write(old, &before)).then_some(()).ok_or(libc::EFAULT);
     }
     given.iter_mut().for_each(|action| {

@@ -11,7 +11,7 @@
 //! take about 15 instructions.
 
 use super::calls::TABLE;
-use super::page::PAGE;
+use super::page::{self, PAGE};
 use super::range::RANGE;
 use super::table::{Argument, Call, Way};
 use highwater_units::PAGE_SIZE;
@@ -207,18 +207,14 @@ pub(super) fn load() -> io::Result<()> {
     let mut code = program();
     let program = sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
     let load = || {
+        let (set, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        let arguments = [set as usize, all as usize, (&raw const program) as usize, 0, 0, 0];
+        // Not by the C library's function, which says that the program sets a filter.
         // SAFETY: a program that lives for the call; it allows whatever this process does until it
         // has paged memory.
-        match unsafe {
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_TSYNC,
-                &raw const program,
-            )
-        } {
+        match unsafe { page::call(libc::SYS_seccomp as usize, arguments) } {
             0 => Ok(()),
-            -1 => Err(io::Error::last_os_error()),
+            error @ ..0 => Err(io::Error::from_raw_os_error(-error as i32)),
             thread => Err(io::Error::other(format!("thread {thread} has a filter of its own"))),
         }
     };

@@ -12,7 +12,8 @@
 //! hot.rs      --- read, write and their like: copies without the signal
 //! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
 //! signals.rs
-//! actions.rs  --- no signal mask blocks SIGSYS (mask.rs); the program's own SIGSYS
+//! actions.rs  --- no signal mask blocks SIGSYS and SIGBUS (mask.rs); the program's own actions
+//! bus.rs      --- SIGBUS: faults of threads that serve themselves
 //! stacks.rs   --- a signal stack per thread, which is not paged
 //! ```
 //! A userfaultfd for faults of user mode only needs no privileges, but a system call that meets a
@@ -28,6 +29,7 @@
 mod access;
 mod actions;
 mod bounce;
+mod bus;
 mod calls;
 mod copied;
 mod exec;
@@ -62,6 +64,7 @@ pub(crate) use wrappers::{function_for, function_for_request, learn};
 pub(crate) fn prepare() -> Result<(), String> {
     page::map().map_err(|error| format!("the gate for system calls cannot be mapped: {error}"))?;
     handler::install();
+    bus::install();
     stacks::begin();
     state::turn_on();
     Ok(())

@@ -1,6 +1,7 @@
-//! C library functions that set signal masks and actions: SIGSYS stays unblocked, and the gate's.
+//! C library functions that set signal masks and actions: the gate's signals stay unblocked, and
+//! the gate's.
 
-use super::actions::{self, ActionFn, SIGACTION};
+use super::actions::{self, ActionFn, Kept, SIGACTION};
 use super::mask;
 use super::range::is_paged;
 use super::state::is_wanted;
@@ -12,7 +13,8 @@ use std::mem::transmute;
 pub(super) fn learn() {
     learn_masks();
     learn_contexts();
-    for next in [&SIGACTION, &SIGNAL, &PTHREAD_SIGMASK, &SIGPROCMASK] {
+    learn_handlers();
+    for next in [&SIGACTION, &PTHREAD_SIGMASK, &SIGPROCMASK] {
         next.learn();
     }
 }
@@ -61,7 +63,7 @@ macro_rules! contexts {
                     // SAFETY: the program's context.
                     let context = unsafe { &mut *[a, b][$at] };
                     // SAFETY: its mask.
-                    unsafe { libc::sigdelset(&mut context.uc_sigmask, libc::SIGSYS) };
+                    unsafe { unblock_in(&mut context.uc_sigmask) };
                     let pointer = context.uc_mcontext.gregs[libc::REG_RSP as usize];
                     if is_paged(pointer as usize) {
                         actions::expect_coroutines();
@@ -80,7 +82,6 @@ contexts! {
     swapcontext: 1;
 }
 
-static SIGNAL: Next = Next::new(b"signal\0");
 static PTHREAD_SIGMASK: Next = Next::new(b"pthread_sigmask\0");
 static SIGPROCMASK: Next = Next::new(b"sigprocmask\0");
 
@@ -101,36 +102,80 @@ unsafe extern "C" fn sigaction(
         if !is_wanted() {
             return next(signal, new, old);
         }
-        if signal == libc::SIGSYS {
-            let given = new.as_ref().map(|it| (it.sa_sigaction, it.sa_flags as usize));
-            let (handler, flags) = actions::exchange(given);
+        if actions::is_reserved(signal) {
+            let before = actions::exchange(signal, new.as_ref().map(|new| kept(new)));
             if let Some(old) = old.as_mut() {
                 *old = std::mem::zeroed();
-                (old.sa_sigaction, old.sa_flags) = (handler, flags as c_int);
+                (old.sa_sigaction, old.sa_flags) = (before.handler, before.flags as c_int);
+                (&raw mut old.sa_mask).cast::<mask::Mask>().write(before.mask);
             }
             return 0;
         }
         let Some(new) = new.as_ref() else { return next(signal, new, old) };
         let mut given = *new;
-        libc::sigdelset(&mut given.sa_mask, libc::SIGSYS);
+        unblock_in(&mut given.sa_mask);
         given.sa_flags = actions::flags(given.sa_flags);
         next(signal, &given, old)
     }
 }
 
-type SignalFn = unsafe extern "C" fn(c_int, usize) -> usize;
+/// An action of the C library's kind.
+fn kept(action: &libc::sigaction) -> Kept {
+    // SAFETY: the kernel's mask is the first word of the C library's.
+    let mask = unsafe { (&raw const action.sa_mask).cast::<mask::Mask>().read() };
+    Kept { handler: action.sa_sigaction, flags: action.sa_flags as u64, mask }
+}
 
-/// signal(2).
+/// Takes the gate's signals out of a mask. The kernel's is the first word of the C library's.
 ///
 /// # Safety
-/// As for the C library's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
-    if is_wanted() && signal == libc::SIGSYS {
-        return actions::exchange(Some((handler, 0))).0;
-    }
-    // SAFETY: the function of that name has this type.
-    unsafe { transmute::<usize, SignalFn>(SIGNAL.get())(signal, handler) }
+/// `set` is the program's.
+unsafe fn unblock_in(set: *mut sigset_t) {
+    let set = set.cast::<mask::Mask>();
+    // SAFETY: as the caller says.
+    unsafe { set.write(mask::without(set.read())) };
+}
+
+/// signal(2) and its variants, which differ in the flags that they set.
+macro_rules! handlers {
+    ($($name:ident: $flags:expr;)*) => {
+        fn learn_handlers() {
+            $($name::NEXT.learn();)*
+        }
+
+        $(mod $name {
+            use super::*;
+
+            pub(super) static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
+
+            /// # Safety
+            /// As for the C library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
+                if is_wanted() && actions::is_reserved(signal) {
+                    let new = Kept { handler, flags: $flags as u64, mask: 0 };
+                    return actions::exchange(signal, Some(new)).handler;
+                }
+                // SAFETY: the function of that name has this type.
+                unsafe {
+                    transmute::<usize, extern "C" fn(c_int, usize) -> usize>(NEXT.get())(
+                        signal, handler,
+                    )
+                }
+            }
+        })*
+    };
+}
+
+const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER;
+
+handlers! {
+    signal: libc::SA_RESTART;
+    bsd_signal: libc::SA_RESTART;
+    ssignal: libc::SA_RESTART;
+    sigset: 0;
+    sysv_signal: ONCE;
+    __sysv_signal: ONCE;
 }
 
 type MaskFn = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
@@ -145,7 +190,7 @@ unsafe fn set_mask(next: usize, how: c_int, set: *const sigset_t, old: *mut sigs
             return next(how, set, old);
         }
         let mut given = *set;
-        libc::sigdelset(&mut given, libc::SIGSYS);
+        unblock_in(&mut given);
         next(how, &given, old)
     }
 }

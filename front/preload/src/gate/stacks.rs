@@ -129,7 +129,7 @@ fn checked(given: Stack) -> Result<Stack, i32> {
     }
 }
 
-/// Begins a thread: a stack, and SIGSYS unblocked.
+/// Begins a thread: a stack, and the gate's signals unblocked.
 pub(super) fn begin() {
     mask::unblock();
     add();

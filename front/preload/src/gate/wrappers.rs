@@ -11,7 +11,7 @@ use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
-use super::{exec, hot, make, mask, signals, special, stacks};
+use super::{bus, exec, hot, make, mask, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::native::native;
 use crate::next::{Next, looks};
@@ -107,6 +107,9 @@ diverted! {
 
 /// The gate's function for a number that is given to syscall(2), if it has pointers in structures.
 pub(crate) fn function_for(number: c_long) -> Option<usize> {
+    if number == libc::SYS_seccomp {
+        bus::expect_filters();
+    }
     let hides = matches!(
         number,
         libc::SYS_readv
@@ -179,7 +182,7 @@ fn address_if<T>(given: bool, value: &T) -> usize {
     if given { (&raw const *value) as usize } else { 0 }
 }
 
-/// A mask without SIGSYS. The kernel's is the first word of the C library's.
+/// A mask without the gate's signals. The kernel's is the first word of the C library's.
 ///
 /// # Safety
 /// `mask` is null, or the caller's.
@@ -319,11 +322,28 @@ unsafe extern "C" fn open_command(command: usize, mode: usize) -> usize {
     )
 }
 
+/// prctl(2): may set a filter.
+mod process_control {
+    use super::*;
+
+    pub(super) static NEXT: Next = Next::new(b"prctl\0");
+
+    extern "C" fn look(option: c_int) -> usize {
+        if option == libc::PR_SET_SECCOMP {
+            bus::expect_filters();
+        }
+        NEXT.get()
+    }
+
+    looks!(prctl, look);
+}
+
 static PTHREAD_CREATE: Next = Next::new(b"pthread_create\0");
 
 /// Looks the next functions up when the library is loaded.
 pub(crate) fn learn() {
     learn_diverted();
+    process_control::NEXT.learn();
     PTHREAD_CREATE.learn();
     hot::learn();
     signals::learn();
@@ -361,8 +381,9 @@ unsafe extern "C" fn pthread_create(
         }
         let body = Box::into_raw(Box::new(Body { run, argument }));
         let begin: unsafe extern "C" fn(*mut Body) -> *mut c_void = begin;
-        let other = other_stack(attributes);
-        let attributes = other.as_ref().map_or(attributes, |other| &raw const *other);
+        // The C library reads them while it blocks signals.
+        let copy = attributes.as_ref().map(|given| other_stack(given).unwrap_or(*given));
+        let attributes = copy.as_ref().map_or(attributes, |copy| &raw const *copy);
         let error = next(thread, attributes, begin as usize, body as usize);
         if error != 0 {
             drop(Box::from_raw(body));
@@ -382,12 +403,11 @@ unsafe extern "C" {
 /// that the kernel writes when the thread is interrupted and when it ends.
 ///
 /// # Safety
-/// `attributes` is null, or the program's.
-unsafe fn other_stack(attributes: *const libc::pthread_attr_t) -> Option<libc::pthread_attr_t> {
+/// `given` is the program's.
+unsafe fn other_stack(given: &libc::pthread_attr_t) -> Option<libc::pthread_attr_t> {
     let (mut base, mut len, mut detached) = (std::ptr::null_mut(), 0, 0);
     // SAFETY: as the caller says; the new attributes are valid once they are initialised.
     unsafe {
-        let given = attributes.as_ref()?;
         libc::pthread_attr_getstack(given, &mut base, &mut len);
         if !is_paged(base as usize) {
             return None;

@@ -1,0 +1,114 @@
+//! `--faults` and `--system-calls`: how page faults are served, and how system calls reach paged
+//! memory.
+//!
+//! | faults | system calls | |
+//! |---|---|---|
+//! | in-thread | copies | no privileges; the default |
+//! | handlers | copies | no privileges; also for programs with a malloc of their own |
+//! | handlers | faults | needs a userfaultfd for faults of the kernel |
+
+use crate::Refusal;
+use highwater_session::{FaultThreads, SystemCalls};
+use std::str::FromStr;
+
+/// The value of `--faults`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wish {
+    #[default]
+    Auto,
+    These(FaultThreads),
+}
+
+impl FromStr for Wish {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wish, String> {
+        match text {
+            "auto" => Ok(Wish::Auto),
+            _ => text.parse().map(Wish::These).map_err(|error: String| format!("{error}, auto")),
+        }
+    }
+}
+
+/// What this system permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permitted {
+    /// A userfaultfd for all faults, the kernel's too.
+    pub(crate) all: bool,
+    /// A userfaultfd for faults of user mode.
+    pub(crate) user_mode: bool,
+}
+
+impl Permitted {
+    /// How system calls reach paged memory if the user leaves it open.
+    fn system_calls(self) -> SystemCalls {
+        if self.user_mode && !self.all { SystemCalls::Copies } else { SystemCalls::Faults }
+    }
+}
+
+/// Whether system calls can get copies on this kind of machine.
+const HAS_COPIES: bool = cfg!(target_arch = "x86_64");
+
+/// Decides what the user leaves open.
+///
+/// # Errors
+/// The two wishes exclude each other.
+pub(crate) fn decide(
+    faults: Wish,
+    system_calls: Option<SystemCalls>,
+    permitted: Permitted,
+) -> Result<(FaultThreads, SystemCalls), Refusal> {
+    use FaultThreads::{Handlers, InThread};
+    let can = HAS_COPIES && permitted.user_mode;
+    match (faults, system_calls) {
+        (Wish::These(InThread), Some(SystemCalls::Faults)) => Err(Refusal::new(
+            "with --faults in-thread the kernel's own faults cannot be served",
+            "leave --system-calls faults out, or use --faults handlers",
+        )),
+        (Wish::These(InThread), _) => Ok((InThread, SystemCalls::Copies)),
+        (Wish::Auto, None | Some(SystemCalls::Copies)) if can => {
+            Ok((InThread, SystemCalls::Copies))
+        }
+        (Wish::Auto | Wish::These(Handlers), given) => {
+            Ok((Handlers, given.unwrap_or(permitted.system_calls())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use FaultThreads::{Handlers, InThread};
+    use SystemCalls::{Copies, Faults};
+
+    const ROOT: Permitted = Permitted { all: true, user_mode: true };
+    const USER: Permitted = Permitted { all: false, user_mode: true };
+    const OLD: Permitted = Permitted { all: true, user_mode: false };
+
+    #[test]
+    fn what_is_left_open_is_the_fastest_that_is_permitted() {
+        for (wish, calls, permitted, expected) in [
+            (Wish::Auto, None, ROOT, (InThread, Copies)),
+            (Wish::Auto, None, USER, (InThread, Copies)),
+            (Wish::Auto, None, OLD, (Handlers, Faults)),
+            (Wish::Auto, Some(Faults), ROOT, (Handlers, Faults)),
+            (Wish::Auto, Some(Copies), USER, (InThread, Copies)),
+            (Wish::These(Handlers), None, ROOT, (Handlers, Faults)),
+            (Wish::These(Handlers), None, USER, (Handlers, Copies)),
+            (Wish::These(Handlers), Some(Copies), ROOT, (Handlers, Copies)),
+            (Wish::These(InThread), None, ROOT, (InThread, Copies)),
+        ] {
+            assert_eq!(decide(wish, calls, permitted), Ok(expected), "{wish:?} {calls:?}");
+        }
+        let refusal = decide(Wish::These(InThread), Some(Faults), ROOT).unwrap_err();
+        assert!(refusal.remedy().contains("--faults handlers"));
+    }
+
+    #[test]
+    fn the_wish_is_one_of_three() {
+        assert_eq!("auto".parse(), Ok(Wish::Auto));
+        assert_eq!("in-thread".parse(), Ok(Wish::These(InThread)));
+        let error = "kernel".parse::<Wish>().unwrap_err();
+        assert_eq!(error, "'kernel' is none of handlers, in-thread, auto");
+    }
+}
