@@ -4,8 +4,8 @@
 //! Other signals wait until it returns: their handlers could touch a page whose entry this thread
 //! holds, or leave by longjmp.
 
-use super::actions;
 use super::range::is_paged;
+use super::{actions, stacks};
 use crate::end::end;
 use crate::errno::{errno, set_errno};
 use crate::signals;
@@ -55,27 +55,33 @@ extern "C" fn on_sigbus(
 ) {
     let saved = errno();
     // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
-    let is_fault = unsafe { (*info).si_code } > 0;
-    let signalled = match is_fault {
-        // SAFETY: the arguments of this handler.
-        true => unsafe { serve(info, context, by()) },
-        false => Signalled::Elsewhere,
-    };
-    // SAFETY: as above.
     let (info, context) = unsafe { (&mut *info, &mut *context.cast::<libc::ucontext_t>()) };
-    match signalled {
-        Signalled::Served
-            if is_paged(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize) =>
-        {
-            actions::expect_coroutines();
-        }
+    match take(info, context) {
         Signalled::Served => {}
         Signalled::Elsewhere if !helper::is_inside() => actions::pass_on(signal, info, context),
         Signalled::Elsewhere | Signalled::Nested => {
-            // SAFETY: a fault has an address.
+            // SAFETY: the kernel's structure.
             let address = unsafe { info.si_addr() };
             end(&format!("the memory manager cannot access {address:?}"));
         }
     }
     set_errno(saved);
+}
+
+fn take(info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> Signalled {
+    if info.si_code <= 0 {
+        // A process has sent it.
+        return Signalled::Elsewhere;
+    }
+    if !helper::is_inside() && stacks::add() {
+        // The thread's own stack may be too small: the access is to fault again, on this one. The
+        // kernel takes it from here when the handler returns.
+        context.uc_stack = stacks::ours();
+        return Signalled::Served;
+    }
+    if is_paged(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize) {
+        actions::expect_coroutines();
+    }
+    // SAFETY: the arguments of the handler.
+    unsafe { serve(info, (&raw mut *context).cast(), by()) }
 }
