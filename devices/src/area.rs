@@ -2,7 +2,8 @@
 
 use crate::device::Device;
 use crate::error::OpenError;
-use crate::open::open;
+use crate::file::Submission;
+use crate::open::open_wrapped;
 use crate::spec::Spec;
 use highwater_platform::Medium;
 use std::fmt;
@@ -69,9 +70,20 @@ impl Area {
     /// Opens its device.
     ///
     /// # Errors
-    /// As [`open`].
+    /// As [`open`](crate::open).
     pub fn open(&self) -> Result<Box<dyn Device>, OpenError> {
-        let mut device = open(&self.spec)?;
+        self.open_wrapped(&|device| device)
+    }
+
+    /// Opens its device, with each file in a device of the caller's.
+    ///
+    /// # Errors
+    /// As [`open`](crate::open).
+    pub fn open_wrapped(
+        &self,
+        wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
+    ) -> Result<Box<dyn Device>, OpenError> {
+        let mut device = open_wrapped(&self.spec, Submission::Auto, wrap)?;
         let info = device.info_mut();
         info.priority = self.priority;
         info.medium = self.medium.unwrap_or(info.medium);

@@ -6,7 +6,7 @@ use crate::pool::Started;
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// A swap device of this process.
 ///
@@ -121,5 +121,18 @@ pub trait Device: Send + Sync {
     /// copies with the same numbers before.
     fn descriptors(&self) -> Vec<RawFd> {
         Vec::new()
+    }
+
+    /// Tells the numbers that copies of [`Device::descriptors`] have in another process with this
+    /// memory, in their order.
+    fn set_copies(&self, _copies: &[RawFd]) {}
+
+    /// [`Device::read`] in a process that has a copy of the device's file; `false`: it has to be
+    /// done elsewhere, and no `result` is set.
+    ///
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn read_by(&self, _copy: BorrowedFd<'_>, _arena: Arena, _batch: &mut [Io]) -> bool {
+        false
     }
 }

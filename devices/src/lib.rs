@@ -58,7 +58,7 @@ pub use error::{OpenError, Reason};
 pub use existing::{FileError, open_file};
 pub use file::Submission;
 pub use highwater_platform::FileAccess;
-pub use open::{open, open_with, part, tier};
+pub use open::{open, open_with, open_wrapped, part, tier};
 pub use pool::Started;
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;

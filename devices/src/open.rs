@@ -23,12 +23,26 @@ pub fn open(spec: &Spec) -> Result<Box<dyn Device>, OpenError> {
 /// # Errors
 /// As [`open`].
 pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>, OpenError> {
+    open_wrapped(spec, submission, &|device| device)
+}
+
+/// [`open_with`], with each file in a device of the caller's.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_wrapped(
+    spec: &Spec,
+    submission: Submission,
+    wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
+) -> Result<Box<dyn Device>, OpenError> {
     let device = match spec {
         Spec::Ram { .. } => Ram::open(spec).map(boxed),
         Spec::Zram { size, algorithm } => Zram::open(spec, *size, *algorithm).map(boxed),
-        Spec::File { .. } | Spec::Dir { .. } => FileDevice::open(spec, submission).map(boxed),
+        Spec::File { .. } | Spec::Dir { .. } => {
+            FileDevice::open(spec, submission).map(boxed).map(wrap)
+        }
         Spec::Tier { fast, slow } => {
-            let [fast, slow] = [fast, slow].map(|level| open_with(level, submission));
+            let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, submission, wrap));
             tier(spec.to_string(), fast?, slow?)
         }
     };

@@ -137,4 +137,11 @@ impl Device for Tier {
         let levels = [&self.shared.fast, &self.shared.slow];
         levels.iter().flat_map(|level| level.device.descriptors()).collect()
     }
+
+    fn set_copies(&self, copies: &[RawFd]) {
+        let (fast, slow) = (&self.shared.fast.device, &self.shared.slow.device);
+        let (of_fast, of_slow) = copies.split_at(fast.descriptors().len());
+        fast.set_copies(of_fast);
+        slow.set_copies(of_slow);
+    }
 }

@@ -27,8 +27,9 @@ pub(crate) struct Doctor {
 impl Doctor {
     /// Prints the items.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
-        let (_, system_calls) = faults::decide(Wish::Auto, None, machine::permitted())?;
+        let (faults, system_calls) = faults::decide(Wish::Auto, None, machine::permitted())?;
         let mut items = machine::requirements(Mapping::Auto, system_calls);
+        items.push(machine::page_faults(faults));
         items.extend(machine::advice());
         items.extend(swap_items(&self.swap)?);
         items.push(library());

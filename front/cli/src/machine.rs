@@ -9,7 +9,7 @@
 use crate::Refusal;
 use crate::faults::Permitted;
 use crate::probe::{self, Denied, Userfaultfd, Way};
-use highwater_session::{CgroupVersion, HostMemory, Mapping, SystemCalls};
+use highwater_session::{CgroupVersion, FaultThreads, HostMemory, Mapping, SystemCalls};
 use highwater_units::Bytes;
 use procfs::sys::kernel::Version;
 use rustix::process::{Resource, getrlimit};
@@ -86,6 +86,15 @@ pub(crate) fn permitted() -> Permitted {
     Permitted {
         all: probe::userfaultfd().is_ok(),
         user_mode: probe::userfaultfd_of_user_mode().is_ok(),
+    }
+}
+
+/// Which threads serve page faults.
+pub(crate) fn page_faults(threads: FaultThreads) -> Item {
+    const NAME: &str = "page faults";
+    match threads {
+        FaultThreads::InThread => Item::ok(NAME, "served by the thread that faults"),
+        FaultThreads::Handlers => Item::ok(NAME, "served by threads beside the program"),
     }
 }
 

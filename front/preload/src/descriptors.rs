@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering::*};
 const NONE: libc::c_int = -1;
 
 /// The most descriptors besides the channel.
-const OTHERS_MAX: usize = 7;
+pub(crate) const OTHERS_MAX: usize = 31;
 
 /// The channel, then the others.
 static GUARDED: [AtomicI32; 1 + OTHERS_MAX] = [const { AtomicI32::new(NONE) }; 1 + OTHERS_MAX];

@@ -10,8 +10,7 @@
 //! The manager's descriptors are in the helper's table. Threads of the program only read the
 //! manager's state; a call that may use a descriptor is run by a thread of the helper
 //! ([`Process::in_helper`]). The program's table has one descriptor for all of this, the channel;
-//! and copies of those with which its threads serve their own faults, if they do. Swap files stay
-//! the helper's (remote.rs).
+//! and copies of those with which its threads serve their own faults, if they do (remote.rs).
 //!
 //! The helper ends after the program, or when the program executes another one: its memory is
 //! unused then. It never ends earlier, because missing pages would read as zeros. If it is killed,
@@ -118,20 +117,35 @@ pub(crate) fn start(
     Ok(process)
 }
 
-/// Gives the program copies of the descriptors with which its threads serve their faults. Without
-/// room for them the helper serves these faults.
+/// Gives the program copies of the descriptors with which its threads serve their faults, and of
+/// those of as many swap files as there is room for. Without them the helper does this for them.
 fn share_descriptors(process: &Process) {
     if process.serving.delivery() == Delivery::Handler || descriptors::guarded().is_none() {
         return;
     }
     let platform = process.manager.platform();
-    let wanted = platform.descriptors();
+    let mut wanted = platform.descriptors();
+    let of_platform = wanted.len();
+    let mut devices = Vec::new();
+    for device in platform.devices().fixed() {
+        let own = device.descriptors();
+        if wanted.len() + own.len() <= descriptors::OTHERS_MAX {
+            devices.push((device, own.len()));
+            wanted.extend(own);
+        }
+    }
     let sent = process.in_helper(|| process.calls.send(&wanted));
     let Ok(copies) = sent.and_then(|()| calls::receive(wanted.len())) else { return };
     let raise = |fd| descriptors::raise(fd).into_raw_fd();
     let copies: Vec<RawFd> = copies.into_iter().map(raise).collect();
     descriptors::guard_others(&copies);
-    platform.set_copies(&copies);
+    platform.set_copies(&copies[..of_platform]);
+    let mut rest = &copies[of_platform..];
+    for (device, len) in devices {
+        let (own, others) = rest.split_at(len);
+        device.set_copies(own);
+        rest = others;
+    }
 }
 
 /// Whether the next child begins a PID namespace (unshare(CLONE_NEWPID)). That child must be one of

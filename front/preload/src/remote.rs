@@ -1,19 +1,83 @@
-//! A device whose descriptors only the helper has: threads of the program transfer by the helper.
+//! A swap file as threads of the program use it.
+//!
+//! ```text
+//! thread of the helper   ------------------------------> the file's device
+//! thread of the program  -- one read --> preadv by the program's copy of the descriptor
+//!                        \- all else ---> Calls --> the file's device, in the helper
+//! ```
+//! A read that takes no other thread is twice as fast. But the program may close its copy past the
+//! C library, and the number may become another file's. The descriptor is looked at after each
+//! read: it never becomes the swap file's again. A write cannot be checked so: it would be in the
+//! other file by then.
 
 use crate::process::running;
 use highwater_devices::{Arena, Compression, Device, Started, Tiering};
 use highwater_os::helper;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
-use std::os::fd::RawFd;
+use rustix::fs::fstat;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A device, used in the helper.
-pub(crate) struct Remote(Box<dyn Device>);
+/// A device of files.
+pub(crate) struct Remote {
+    device: Box<dyn Device>,
+    copy: OnceLock<Copied>,
+}
+
+/// The program's copy of a descriptor.
+struct Copied {
+    number: RawFd,
+    /// Device and inode of the file.
+    identity: (u64, u64),
+    /// The program has closed it.
+    lost: AtomicBool,
+}
+
+impl Copied {
+    fn of(number: RawFd) -> Option<Copied> {
+        let copy = Copied { number, identity: (0, 0), lost: AtomicBool::new(false) };
+        Some(Copied { identity: copy.find()?, ..copy })
+    }
+
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: guarded against the C library's functions; if it is closed all the same, what it
+        // was used for is done again.
+        unsafe { BorrowedFd::borrow_raw(self.number) }
+    }
+
+    /// Device and inode of the file that the number has now.
+    fn find(&self) -> Option<(u64, u64)> {
+        fstat(self.borrow()).ok().map(|found| (found.st_dev, found.st_ino))
+    }
+
+    /// Whether the number is still that of the file.
+    fn is_whole(&self) -> bool {
+        let whole = self.find() == Some(self.identity);
+        if !whole {
+            self.lost.store(true, Relaxed);
+        }
+        whole
+    }
+}
 
 impl Remote {
-    /// The device as threads of the program can use it, too.
+    /// A device that threads of the program can use, too.
     pub(crate) fn of(device: Box<dyn Device>) -> Box<dyn Device> {
-        if device.descriptors().is_empty() { device } else { Box::new(Remote(device)) }
+        Box::new(Remote { device, copy: OnceLock::new() })
+    }
+
+    /// Reads by the program's copy; `false`: the helper has to.
+    ///
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn read_here(&self, arena: Arena, batch: &mut [Io]) -> bool {
+        let Some(copy) = self.copy.get().filter(|copy| !copy.lost.load(Relaxed)) else {
+            return false;
+        };
+        // SAFETY: by contract.
+        unsafe { self.device.read_by(copy.borrow(), arena, batch) && copy.is_whole() }
     }
 }
 
@@ -27,21 +91,24 @@ fn there<R: Send>(act: impl FnOnce() -> R + Send) -> R {
 
 impl Device for Remote {
     fn info(&self) -> DeviceInfo {
-        self.0.info()
+        self.device.info()
     }
 
     fn info_mut(&mut self) -> &mut DeviceInfo {
-        self.0.info_mut()
+        self.device.info_mut()
     }
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: by contract.
-        there(|| unsafe { self.0.read(arena, batch) });
+        if helper::is_inside() || !unsafe { self.read_here(arena, batch) } {
+            // SAFETY: by contract.
+            there(|| unsafe { self.device.read(arena, batch) });
+        }
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: by contract.
-        there(|| unsafe { self.0.write(arena, batch) });
+        there(|| unsafe { self.device.write(arena, batch) });
     }
 
     unsafe fn start(
@@ -52,7 +119,7 @@ impl Device for Remote {
     ) -> Option<Started> {
         if helper::is_inside() {
             // SAFETY: by contract.
-            return unsafe { self.0.start(arena, direction, batch) };
+            return unsafe { self.device.start(arena, direction, batch) };
         }
         // SAFETY: by contract.
         unsafe {
@@ -65,56 +132,64 @@ impl Device for Remote {
     }
 
     fn is_over(&self, started: &Started) -> bool {
-        self.0.is_over(started)
+        self.device.is_over(started)
     }
 
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
         // SAFETY: by contract; only threads of the helper have started batches.
-        unsafe { self.0.finish(arena, started, batch) };
+        unsafe { self.device.finish(arena, started, batch) };
     }
 
     fn discard(&self, slot: u32, pages: u32) {
         // Slots are bookkeeping in memory; and this is called under a lock.
-        self.0.discard(slot, pages);
+        self.device.discard(slot, pages);
     }
 
     fn footprint(&self, slot: u32) -> usize {
-        self.0.footprint(slot)
+        self.device.footprint(slot)
     }
 
     fn sync(&self) -> Result<(), IoError> {
-        there(|| self.0.sync())
+        there(|| self.device.sync())
     }
 
     fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.0.thread()
+        self.device.thread()
     }
 
     fn pause(&self) {
-        self.0.pause();
+        self.device.pause();
     }
 
     fn resume(&self) {
-        self.0.resume();
+        self.device.resume();
     }
 
     fn inherit(&self) -> Box<dyn Device> {
-        Remote::of(self.0.inherit())
+        Remote::of(self.device.inherit())
     }
 
     fn resident(&self) -> Bytes {
-        self.0.resident()
+        self.device.resident()
     }
 
     fn compression(&self) -> Option<Compression> {
-        self.0.compression()
+        self.device.compression()
     }
 
     fn tiering(&self) -> Option<Tiering> {
-        self.0.tiering()
+        self.device.tiering()
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.0.descriptors()
+        self.device.descriptors()
+    }
+
+    fn set_copies(&self, copies: &[RawFd]) {
+        if let [number] = copies
+            && let Some(copy) = Copied::of(*number)
+        {
+            let _ = self.copy.set(copy);
+        }
     }
 }

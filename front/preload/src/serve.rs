@@ -184,7 +184,7 @@ fn site_of_gate(pages: u64) -> Result<Site, String> {
 }
 
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
-    let open = |area: &Area| area.open().map(Remote::of).map_err(|error| error.to_string());
+    let open = |area: &Area| area.open_wrapped(&Remote::of).map_err(|error| error.to_string());
     settings.swap.iter().map(open).collect()
 }
 
