@@ -25,7 +25,10 @@ impl FromStr for Wish {
     fn from_str(text: &str) -> Result<Wish, String> {
         match text {
             "auto" => Ok(Wish::Auto),
-            _ => text.parse().map(Wish::These).map_err(|error: String| format!("{error}, auto")),
+            _ => text
+                .parse()
+                .map(Wish::These)
+                .map_err(|_: String| format!("'{text}' is none of auto, in-thread, handlers")),
         }
     }
 }
@@ -109,6 +112,6 @@ mod tests {
         assert_eq!("auto".parse(), Ok(Wish::Auto));
         assert_eq!("in-thread".parse(), Ok(Wish::These(InThread)));
         let error = "kernel".parse::<Wish>().unwrap_err();
-        assert_eq!(error, "'kernel' is none of handlers, in-thread, auto");
+        assert_eq!(error, "'kernel' is none of auto, in-thread, handlers");
     }
 }

@@ -22,10 +22,12 @@ static GUARDED: [AtomicI32; 1 + OTHERS_MAX] = [const { AtomicI32::new(NONE) }; 1
 /// Descriptors move to this number or above: shells and daemons use and close the low ones.
 const LEAST: RawFd = 900;
 
-/// Moves a descriptor to a high number. Where the limit on descriptors allows none, it stays, but
-/// not on a standard stream.
+/// Moves a descriptor to a high number, at the end of what the limit on descriptors allows. Where
+/// that allows none, it stays, but not on a standard stream.
 pub(crate) fn raise(fd: OwnedFd) -> OwnedFd {
-    off_streams(move_above(fd, LEAST))
+    let limit = getrlimit(Resource::Nofile).current.map_or(RawFd::MAX, |limit| limit as RawFd);
+    let room = 1 + OTHERS_MAX as RawFd;
+    off_streams(move_above(fd, LEAST.min(limit.saturating_sub(room)).max(3)))
 }
 
 /// Moves a descriptor that took the number of a standard stream, because the program closed that.

@@ -127,7 +127,8 @@ fn share_descriptors(process: &Process) {
     let mut wanted = platform.descriptors();
     let of_platform = wanted.len();
     let mut devices = Vec::new();
-    for device in platform.devices().fixed() {
+    // Not of the devices of ancestors, whose number differs.
+    for device in &platform.devices().fixed()[process.inherited..] {
         let own = device.descriptors();
         if wanted.len() + own.len() <= descriptors::OTHERS_MAX {
             devices.push((device, own.len()));

@@ -27,12 +27,20 @@ macro_rules! choices {
                 fn from_str(text: &str) -> Result<$name, String> {
                     match text {
                         $($text => Ok($name::$value),)*
-                        _ => Err(format!("'{text}' is none of {}", [$($text),*].join(", "))),
+                        _ => Err(unknown(text, &[$($text),*])),
                     }
                 }
             }
         )*
     };
+}
+
+/// What is wrong with a value that is none of these.
+fn unknown(text: &str, names: &[&str]) -> String {
+    match names {
+        [one, other] => format!("'{text}' is neither {one} nor {other}"),
+        _ => format!("'{text}' is none of {}", names.join(", ")),
+    }
 }
 
 choices! {
@@ -107,5 +115,7 @@ mod tests {
         }
         let error = "fly".parse::<Mapping>().unwrap_err();
         assert_eq!(error, "'fly' is none of auto, move, copy");
+        let error = "fly".parse::<Malloc>().unwrap_err();
+        assert_eq!(error, "'fly' is neither all nor large");
     }
 }

@@ -38,11 +38,15 @@ impl Mapping {
     /// The system has no such address range or memory.
     pub fn anonymous(len: Bytes) -> Result<Mapping, Unavailable> {
         let bytes = length(len)?;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        let null = std::ptr::null_mut();
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // By the C library, as programs do: under `highwater run` this is paged memory.
         // SAFETY: a new mapping where the kernel likes touches no memory in use.
-        let base = unsafe { rustix::mm::mmap_anonymous(null, bytes, access, flags) };
-        let base = base.map_err(|reason| Unavailable::because(format!("mapping {len}"), reason))?;
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            let reason = std::io::Error::last_os_error();
+            return Err(Unavailable::because(format!("mapping {len}"), reason));
+        }
         let mapping = Mapping::over(base, bytes);
         mapping.advise(Advice::LinuxNoHugepage)?;
         Ok(mapping)

@@ -24,6 +24,19 @@ fn system_calls_reach_swapped_out_memory() {
     }
 }
 
+/// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
+#[test]
+fn threads_serve_their_own_faults() {
+    let place = Place::new();
+    let program = place.c_program("in_thread", &[]);
+    let unlimited = place.run(&program).expect_success("in_thread");
+    for mode in Mode::ALL {
+        let limits = Limits { swap_size: 256 * MIB, mode: Some(mode), ..Limits::of(8 * MIB) };
+        let what = format!("in_thread, {mode:?}");
+        place.compare_output(&what, &unlimited, &limits, &program).expect_swapping();
+    }
+}
+
 /// Programs that exec, fork, map files and read them directly, with the gate.
 #[test]
 fn programs_keep_contents_with_copies() {

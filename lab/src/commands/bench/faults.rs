@@ -2,10 +2,11 @@
 //! swap on zram.
 //!
 //! ```text
-//! each pattern, each number of threads:  kernel      a child in a cgroup   \
-//!                                        in-thread   a child on uffd       > figures, ratios
-//!                                        handlers    a child on uffd      /
-//!                                        zram, os    children, up to 2 threads
+//! each pattern, each number of threads:  kernel      a child in a cgroup         \
+//!                                        program     a child of `highwater run`   |
+//!                                        in-thread   a child on uffd               > figures,
+//!                                        handlers    a child on uffd              |  ratios
+//!                                        zram, os    children, up to 2 threads   /
 //! ```
 //! Each is a run of pmbench, so contents are checked. Runs of a case follow each other directly,
 //! because a machine's speed changes over minutes.
@@ -38,7 +39,7 @@ pub(super) struct Faults {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "kernel,in-thread,handlers,zram,os"
+        default_value = "kernel,program,in-thread,handlers,zram,os"
     )]
     subject: Vec<Subject>,
     /// The order in which pages are visited
@@ -125,6 +126,7 @@ impl Faults {
                 let run = match subject {
                     Subject::Kernel => kernel(&job, conditions)?,
                     Subject::Zram | Subject::Os if threads > FEW_THREADS => continue,
+                    Subject::Program => Some(rounds::program_run(&job, &self.program_options())?),
                     _ => Some(rounds::own_run(&job)?),
                 };
                 match run {
@@ -160,6 +162,17 @@ impl Faults {
             swap_device: None,
         };
         Pmbench::new(common, (self.read, pattern), self.time, self.warm_up)
+    }
+
+    /// The options of `highwater run`: the same budget and device.
+    fn program_options(&self) -> Vec<String> {
+        let memory = ["--memory".to_owned(), self.memory.0.to_string()];
+        let swap = match &self.swap[..] {
+            [] => vec![format!("ram:{}", self.set.0)],
+            given => given.to_vec(),
+        };
+        let swap = swap.into_iter().flat_map(|spec| ["--swap".to_owned(), spec]);
+        memory.into_iter().chain(swap).collect()
     }
 
     /// A compressing device with room for all pages, for they do not compress.

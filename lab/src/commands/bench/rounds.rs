@@ -97,6 +97,21 @@ pub(super) fn own_run(job: &impl Job) -> Result<Run, BenchError> {
     child_run(arguments(job, job.common().platform), time_limit(job))
 }
 
+/// One run on memory of the kernel's in a process of `highwater run`, with these options.
+pub(super) fn program_run(job: &impl Job, options: &[String]) -> Result<Run, BenchError> {
+    let lab = this_program()?;
+    let highwater = lab.with_file_name("highwater");
+    if !highwater.exists() {
+        let missing = format!("there is no {}: run 'make build' first", highwater.display());
+        return Err(BenchError::Setup(missing));
+    }
+    let mut line: Vec<OsString> = ["run", "--quiet"].map(OsString::from).into();
+    line.extend(options.iter().map(OsString::from));
+    line.extend(["--".into(), lab.into()]);
+    line.extend(arguments(job, Platform::None));
+    figures_of(piped(&highwater, line), time_limit(job))
+}
+
 /// One run of a peer, and what it ran under, in a line.
 pub(super) fn peer_run(job: &impl Job, peer: Peer) -> Result<(Run, String), BenchError> {
     let stage = Stage::set_up(job, peer)?;

@@ -13,9 +13,11 @@ use std::collections::BTreeMap;
 pub(super) enum Subject {
     /// The kernel, with swap on zram in a memory cgroup (needs root)
     Kernel,
-    /// Highwater, in the thread that faults
+    /// A program of its own under `highwater run`, with default settings
+    Program,
+    /// Highwater as a library, in the thread that faults
     InThread,
-    /// Highwater, by handler threads
+    /// Highwater as a library, by handler threads
     Handlers,
     /// As in-thread, but compressed with lz4 as by the kernel, not in plain memory (1, 2 threads)
     Zram,

@@ -66,6 +66,7 @@ const TIME: Column = Column {
 fn columns(subject: Subject) -> &'static [Column] {
     match subject {
         Subject::Kernel => &[RATE, MISS, CPU, TLB, SWITCHES],
+        Subject::Program => &[RATE, RATE_RATIO],
         Subject::InThread | Subject::Handlers | Subject::Zram => {
             &[RATE, RATE_RATIO, MISS, CPU, CPU_RATIO, TLB, CALLS, SWITCHES]
         }
@@ -76,7 +77,7 @@ fn columns(subject: Subject) -> &'static [Column] {
 /// The tables, and notes.
 pub(super) fn table(matrix: &Matrix) -> String {
     let mut text = heading(matrix);
-    text += &block(matrix, &[Subject::InThread, Subject::Handlers, Subject::Kernel]);
+    text += &block(matrix, &[Subject::Program, Subject::InThread, Subject::Handlers, Subject::Kernel]);
     text += &block(matrix, &[Subject::Zram, Subject::Os]);
     text += MEANING;
     if matrix.runs().any(|run| !is_steady(run)) {

@@ -1,0 +1,279 @@
+/* What may go wrong where a thread serves its own faults: SIGBUS of the program's, a process
+ * without descriptors, filters, small stacks, memory that is used while signals are blocked.
+ * Prints what it finds, which is equal without Highwater. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, MIB = 1 << 20, NEED = 32 * MIB };
+
+static void die(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+#define MUST(it)             \
+    do {                     \
+        if (!(it))           \
+            die(#it);        \
+    } while (0)
+
+/* More than the budget, so that what was touched before is swapped out. */
+static unsigned char *all;
+
+static unsigned char value_of(size_t at, int seed)
+{
+    return (unsigned char)(at / PAGE * 7 + at + (size_t)seed);
+}
+
+static void fill(int seed)
+{
+    for (size_t at = 0; at < NEED; at += 512)
+        all[at] = value_of(at, seed);
+}
+
+static size_t wrong(int seed)
+{
+    size_t wrong = 0;
+    for (size_t at = 0; at < NEED; at += 512)
+        wrong += all[at] != value_of(at, seed);
+    return wrong;
+}
+
+static sigjmp_buf back;
+static volatile sig_atomic_t signals, blocked_there;
+
+static void on_bus(int signal, siginfo_t *info, void *context)
+{
+    (void)context;
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, NULL, &now);
+    blocked_there = sigismember(&now, SIGUSR2) && !sigismember(&now, SIGUSR1);
+    signals += signal == SIGBUS && info->si_addr != NULL;
+    siglongjmp(back, 1);
+}
+
+/* A file that was mapped and then cut: the kernel's own SIGBUS, with the program's mask. */
+static void cut_file(void)
+{
+    char name[] = "/tmp/in_thread.XXXXXX";
+    int file = mkstemp(name);
+    MUST(file >= 0 && unlink(name) == 0 && ftruncate(file, 64 * PAGE) == 0);
+    char *mapped = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    /* Over paged memory, too. */
+    char *over = mmap(all + 4 * MIB, 64 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0);
+    MUST(mapped != MAP_FAILED && over == (char *)all + 4 * MIB);
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO}, before;
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGUSR2);
+    MUST(sigaction(SIGBUS, &action, NULL) == 0 && sigaction(SIGBUS, NULL, &before) == 0);
+    MUST(before.sa_sigaction == on_bus && sigismember(&before.sa_mask, SIGUSR2));
+    MUST(ftruncate(file, 0) == 0);
+    for (int i = 0; i < 6; i++)
+        if (sigsetjmp(back, 1) == 0)
+            (void)*(volatile char *)((i % 2 ? over : mapped) + i * PAGE);
+    printf("a file that was cut: %d signals, blocked %d\n", signals, blocked_there);
+    MUST(signal(SIGBUS, SIG_DFL) != SIG_ERR && close(file) == 0);
+    MUST(mmap(over, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+              0) == over);
+}
+
+/* SIGBUS from a process, and the default action. */
+static void sent(void)
+{
+    signals = 0;
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_RESETHAND};
+    MUST(sigaction(SIGBUS, &action, NULL) == 0);
+    if (sigsetjmp(back, 1) == 0)
+        kill(getpid(), SIGBUS);
+    MUST(sigaction(SIGBUS, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    pid_t child = fork();
+    if (child == 0) {
+        fill(9);
+        raise(SIGBUS);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    signal(SIGBUS, SIG_IGN);
+    raise(SIGBUS);
+    printf("sent: %d signals, a child that ended by %d\n", signals, WTERMSIG(status));
+    signal(SIGBUS, SIG_DFL);
+}
+
+/* Serves itself with all signals blocked, and its children, too. */
+static void *with_all_blocked(void *found)
+{
+    sigset_t every;
+    sigfillset(&every);
+    MUST(sigprocmask(SIG_SETMASK, &every, NULL) == 0);
+    *(size_t *)found = wrong(1);
+    return found;
+}
+
+static void blocked(void)
+{
+    fill(1);
+    size_t *found = malloc(sizeof *found);
+    pthread_t *thread = malloc(sizeof *thread);
+    pthread_attr_t *small = malloc(sizeof *small);
+    MUST(pthread_attr_init(small) == 0 && pthread_attr_setstacksize(small, 32 << 10) == 0);
+    MUST(wrong(1) == 0 && pthread_create(thread, small, with_all_blocked, found) == 0);
+    MUST(wrong(1) == 0 && pthread_join(*thread, NULL) == 0);
+    printf("with signals blocked, on a small stack: %zu wrong\n", *found);
+}
+
+/* A child of vfork closes everything and then uses what is swapped out. */
+static void without_descriptors(void)
+{
+    fill(2);
+    static volatile size_t found;
+    found = 1;
+    pid_t child = vfork();
+    if (child == 0) {
+        syscall(SYS_close_range, 3, ~0u, 0);
+        found = wrong(2);
+        _exit(3);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    fill(3);
+    printf("without descriptors: %zu wrong, then %zu\n", found, wrong(3));
+}
+
+/* posix_spawn: what it gets is swapped out, and it uses it with signals blocked. */
+static void spawn(void)
+{
+    extern char **environ;
+    posix_spawn_file_actions_t *actions = malloc(sizeof *actions);
+    posix_spawnattr_t *attributes = malloc(sizeof *attributes);
+    pid_t *child = malloc(sizeof *child);
+    char **line = malloc(4 * sizeof *line);
+    line[0] = strdup("sh"), line[1] = strdup("-c"), line[2] = strdup("exit $((3 + 4))");
+    line[3] = NULL;
+    MUST(posix_spawn_file_actions_init(actions) == 0 && posix_spawnattr_init(attributes) == 0);
+    MUST(posix_spawn_file_actions_addopen(actions, 9, "/dev/null", O_RDONLY, 0) == 0);
+    MUST(posix_spawn_file_actions_adddup2(actions, 9, 8) == 0);
+    MUST(posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP) == 0);
+    for (int i = 0; i < 5; i++) {
+        int status;
+        fill(4 + i);
+        MUST(posix_spawnp(child, "sh", actions, attributes, line, environ) == 0);
+        MUST(wrong(4 + i) == 0 && waitpid(*child, &status, 0) == *child);
+        printf("spawned: %d\n", WEXITSTATUS(status));
+    }
+}
+
+/* A filter that lets a thread do hardly anything, in a child. */
+static void filter(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sigaltstack, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    fill(11);
+    for (int by_number = 0; by_number < 2; by_number++) {
+        pid_t child = fork();
+        if (child == 0) {
+            MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+            MUST((by_number ? syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)
+                            : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) == 0);
+            _exit(wrong(11) ? 1 : 42);
+        }
+        int status;
+        MUST(waitpid(child, &status, 0) == child);
+        printf("filtered: %d, signal %d\n", WEXITSTATUS(status), WTERMSIG(status));
+    }
+}
+
+/* A thread that the C library did not make: no signal stack, no wrapper. */
+static int raw_thread(void *found)
+{
+    *(volatile size_t *)found = wrong(12);
+    return 0;
+}
+
+static void raw(void)
+{
+    static volatile size_t found = 1;
+    fill(12);
+    char *stack = mmap(NULL, MIB, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    MUST(stack != MAP_FAILED);
+    int child = clone(raw_thread, stack + MIB, CLONE_VM | CLONE_FS | SIGCHLD, (void *)&found);
+    MUST(child > 0 && waitpid(child, NULL, 0) == child);
+    printf("a task of clone: %zu wrong\n", found);
+}
+
+/* Signals that come while faults are served: their handlers fault, too, and jump. */
+static void on_alarm(int signal)
+{
+    (void)signal;
+    signals++;
+    size_t at = (size_t)signals * 77777 % (NEED / 512) * 512;
+    if (all[at] != value_of(at, 13))
+        _exit(9);
+    if (signals % 3 == 0)
+        siglongjmp(back, 1);
+}
+
+static void interrupted(void)
+{
+    fill(13);
+    signals = 0;
+    struct sigaction action = {.sa_handler = on_alarm};
+    MUST(sigaction(SIGALRM, &action, NULL) == 0);
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    struct itimerspec often = {{0, 300000}, {0, 300000}}, never = {{0, 0}, {0, 0}};
+    MUST(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    MUST(timer_settime(timer, 0, &often, NULL) == 0);
+    sigsetjmp(back, 1);
+    volatile size_t found = 0;
+    while (signals < 600)
+        found += wrong(13);
+    MUST(timer_settime(timer, 0, &never, NULL) == 0);
+    printf("interrupted: %zu wrong\n", found);
+}
+
+int main(void)
+{
+    all = mmap(NULL, NEED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(all != MAP_FAILED);
+    fill(0);
+    cut_file();
+    sent();
+    blocked();
+    without_descriptors();
+    spawn();
+    raw();
+    interrupted();
+    filter();
+    return 0;
+}
