@@ -71,6 +71,7 @@ mod remap;
 mod remote;
 mod report;
 mod serve;
+mod serving;
 mod signals;
 mod smaps;
 mod spans;

@@ -10,7 +10,7 @@ use crate::hints::Hints;
 use crate::mapped::Files;
 use crate::regions::{Regions, Use};
 use crate::report::Reporter;
-use crate::serve::Serving;
+use crate::serving::Serving;
 use crate::signals::Blocked;
 use highwater_mm::Asked;
 use highwater_mm::stats::Counter;

@@ -10,19 +10,19 @@ use crate::process::{Process, SPACE, running};
 use crate::regions::{Regions, Use};
 use crate::remote::Remote;
 use crate::report::Reporter;
+use crate::serving::Serving;
 use crate::{dump, gate, heap, malloc, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_os::helper::Program as Served;
-use highwater_serve::{Owner, Part, Server, Service};
+use highwater_serve::{Owner, Part};
 use highwater_session::{
     FaultThreads, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
 };
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
-use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -107,7 +107,7 @@ impl Process {
             manager: manager.clone(),
             dump: dump.clone(),
         });
-        let serving = Serving::start(delivery, &manager, owner);
+        let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let reporter =
             Reporter::new(&settings, program.pid, manager.clone(), (base, pages), || {
@@ -132,36 +132,6 @@ impl Process {
             holds,
             serving,
         })
-    }
-}
-
-/// What serves the faults of a process, as long as it lives.
-pub(crate) enum Serving {
-    Handlers { _server: Server },
-    InThread { _service: Service },
-}
-
-impl Serving {
-    fn start(
-        delivery: Delivery,
-        manager: &Arc<Manager<Uffd>>,
-        owner: Arc<Program>,
-    ) -> io::Result<Serving> {
-        let manager = manager.clone();
-        match delivery {
-            Delivery::Handler => Server::start(manager, SPACE, owner)
-                .map(|server| Serving::Handlers { _server: server }),
-            Delivery::InThread => Service::of_program(manager, SPACE, owner)
-                .map(|service| Serving::InThread { _service: service }),
-        }
-    }
-
-    /// How faults are delivered.
-    pub(crate) fn delivery(&self) -> Delivery {
-        match self {
-            Serving::Handlers { .. } => Delivery::Handler,
-            Serving::InThread { .. } => Delivery::InThread,
-        }
     }
 }
 

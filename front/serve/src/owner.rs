@@ -39,8 +39,8 @@ pub trait Owner: Send + Sync + 'static {
     /// An access to a page that belongs to no part. The faulting thread retries it afterwards.
     fn stray(&self, space: SpaceId, vpn: Vpn);
 
-    /// Whether the program has mapped something else over a page: the kernel answers accesses there,
-    /// perhaps by a SIGBUS.
+    /// Whether the program has mapped something else over a page: the kernel answers accesses
+    /// there, perhaps by a SIGBUS.
     fn is_foreign(&self, _space: SpaceId, _vpn: Vpn) -> bool {
         false
     }

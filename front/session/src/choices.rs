@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 /// Defines an enum whose values have names: on the command line, and in the environment.
 macro_rules! choices {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$of_value:meta])* $value:ident = $text:literal,)* })*) => {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$of_value:meta])* $value:ident = $text:literal,)*
+    })*) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

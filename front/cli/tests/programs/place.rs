@@ -235,8 +235,8 @@ impl Limits {
         Limits::of((unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB))
     }
 
-    /// For programs that do what needs the kernel's own faults: io_uring, filters of their own, other
-    /// processes that read their memory.
+    /// For programs that need faults of the kernel: io_uring, filters of their own, other processes
+    /// that read their memory.
     pub(crate) fn by_handlers(self) -> Limits {
         Limits { mode: Some(Mode::Handlers), ..self }
     }

@@ -1,5 +1,5 @@
-//! SIGSYS and SIGBUS belong to the gate: no mask blocks them, and the program's actions for them are
-//! kept aside.
+//! SIGSYS and SIGBUS belong to the gate: no mask blocks them, and the program's actions for them
+//! are kept aside.
 //!
 //! A trapped call, or a fault, in a thread that blocks them would end the process. So the functions
 //! that set masks leave them out; what the program sees differs in these signals only.

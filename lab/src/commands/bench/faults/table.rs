@@ -77,7 +77,8 @@ fn columns(subject: Subject) -> &'static [Column] {
 /// The tables, and notes.
 pub(super) fn table(matrix: &Matrix) -> String {
     let mut text = heading(matrix);
-    text += &block(matrix, &[Subject::Program, Subject::InThread, Subject::Handlers, Subject::Kernel]);
+    let main = [Subject::Program, Subject::InThread, Subject::Handlers, Subject::Kernel];
+    text += &block(matrix, &main);
     text += &block(matrix, &[Subject::Zram, Subject::Os]);
     text += MEANING;
     if matrix.runs().any(|run| !is_steady(run)) {
