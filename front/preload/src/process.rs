@@ -20,13 +20,30 @@ use highwater_uffd::Uffd;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The space of the range, the manager's only one besides those of files.
 pub(crate) const SPACE: SpaceId = SpaceId(0);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// How often the regions of any process with this memory changed, and its ancestors. It grows under
+/// the lock of the regions, before the change.
+static REGION_CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// A state of the program's memory: what was seen of regions and protections is true as long as
+/// this does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    regions: u64,
+    protections: u64,
+}
+
+impl State {
+    /// That of no process.
+    pub(crate) const NONE: State = State { regions: 0, protections: 0 };
+}
 
 /// A served process.
 pub(crate) struct Process {
@@ -58,6 +75,7 @@ pub(crate) fn running() -> Option<&'static Process> {
 /// Makes a process the served one; `None` withdraws it.
 pub(crate) fn set_running(process: Option<&'static Process>) {
     let process = process.map_or(ptr::null_mut(), |process| ptr::from_ref(process).cast_mut());
+    REGION_CHANGES.fetch_add(1, AcqRel);
     PROCESS.store(process, Release);
 }
 
@@ -79,7 +97,27 @@ impl Process {
 
     /// Locks the regions for writing. Signals are blocked.
     pub(crate) fn regions_mut(&self, _: &Blocked) -> RwLockWriteGuard<'_, Regions> {
-        self.regions.write().unwrap_or_else(PoisonError::into_inner)
+        let regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        REGION_CHANGES.fetch_add(1, AcqRel);
+        regions
+    }
+
+    /// The state of the program's memory.
+    pub(crate) fn state(&self) -> State {
+        let protections = self.manager.platform().protection_changes();
+        State { regions: REGION_CHANGES.load(Acquire), protections }
+    }
+
+    /// The region of a page, if all of it is the program's to read and write.
+    pub(crate) fn plain_region(&self, vpn: Vpn) -> Option<Range> {
+        let _blocked = Blocked::now();
+        let region = self.regions().find(vpn)?;
+        let Range { first, end } = region.range;
+        match region.used_as {
+            Use::Mapping | Use::Block | Use::Objects => {}
+            Use::File(_) | Use::Foreign | Use::Changing => return None,
+        }
+        self.manager.platform().protected(SPACE, first, end).is_empty().then_some(region.range)
     }
 
     /// Whether a range lies wholly in the program's paged memory.

@@ -6,6 +6,7 @@
 //! Locking: a copy holds the lock shared, a change of protection holds it exclusively.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// The access that the program has to a range.
@@ -39,7 +40,11 @@ type Ranges = BTreeMap<u64, (u64, i32)>;
 
 /// The protections of a space.
 #[derive(Default)]
-pub(crate) struct Protections(RwLock<Ranges>);
+pub(crate) struct Protections {
+    ranges: RwLock<Ranges>,
+    /// How often they changed. It grows under the lock, before the change.
+    changes: AtomicU64,
+}
 
 /// The protections, unchanged while this lives.
 pub(crate) struct Fixed<'a>(RwLockReadGuard<'a, Ranges>);
@@ -47,17 +52,23 @@ pub(crate) struct Fixed<'a>(RwLockReadGuard<'a, Ranges>);
 impl Protections {
     /// Prevents changes of protections while the result lives.
     pub(crate) fn fix(&self) -> Fixed<'_> {
-        Fixed(self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Fixed(self.ranges.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until no copy is under way that began before.
     pub(crate) fn exclude(&self) -> impl Drop + '_ {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often protections changed: what was seen is true as long as this is.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
     }
 
     /// Records a change and makes it by `act`, under the exclusive lock.
     pub(crate) fn change<R>(&self, from: u64, to: u64, bits: i32, act: impl FnOnce() -> R) -> R {
-        let mut ranges = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        self.changes.fetch_add(1, AcqRel);
         cut(&mut ranges, from, to);
         if Access::of_bits(bits) != Access::Write {
             ranges.insert(from, (to, bits));
@@ -67,14 +78,14 @@ impl Protections {
 
     /// The protected parts of a range, with their PROT_ bits.
     pub(crate) fn within(&self, from: u64, to: u64) -> Vec<(u64, u64, i32)> {
-        let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
         let overlapping = ranges.range(..to).rev().take_while(|(_, (end, _))| *end > from);
         overlapping.map(|(start, (end, bits))| (*start.max(&from), *end.min(&to), *bits)).collect()
     }
 
     /// Whether any part of a range has another protection than read and write.
     pub(crate) fn any(&self, from: u64, to: u64) -> bool {
-        let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
         ranges.range(..to).next_back().is_some_and(|(_, (end, _))| *end > from)
     }
 }

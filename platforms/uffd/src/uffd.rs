@@ -166,6 +166,12 @@ impl Uffd {
             .change(from, from + len as u64, bits, || unsafe { sys::protect(start, len, bits) })
     }
 
+    /// How often the program's access to any page changed by [`Uffd::protect`] or
+    /// [`Uffd::regain`].
+    pub fn protection_changes(&self) -> u64 {
+        self.areas.protections().changes()
+    }
+
     /// The parts of a range with another protection than read and write, with their PROT_ bits.
     pub fn protected(&self, space: SpaceId, first: Vpn, end: Vpn) -> Vec<(Vpn, Vpn, i32)> {
         let base = self.address(space, Vpn(0)) as u64;

@@ -262,6 +262,44 @@ static void interrupted(void)
     printf("interrupted: %zu wrong\n", found);
 }
 
+static int fails(ssize_t result)
+{
+    return result == -1 && errno == EFAULT;
+}
+
+/* Protections and mappings change between calls with the same buffers. */
+static void changes(void)
+{
+    enum { PAGES = 64 };
+    int zero = open("/dev/zero", O_RDONLY), null = open("/dev/null", O_WRONLY);
+    MUST(zero >= 0 && null >= 0);
+    const int both = PROT_READ | PROT_WRITE, plain = MAP_PRIVATE | MAP_ANONYMOUS;
+    int right = 0;
+    for (int round = 0; round < 20; round++) {
+        char *at = mmap(NULL, PAGES * PAGE, both, plain, -1, 0);
+        char *page = at + (5 + round) * PAGE;
+        MUST(at != MAP_FAILED);
+        for (int i = 0; i < 3 * PAGES; i++)
+            right += read(zero, at + i % PAGES * PAGE + 7, 100) == 100;
+        MUST(mprotect(page, PAGE, PROT_NONE) == 0);
+        right += fails(read(zero, page, 9)) + fails(access(page, F_OK));
+        MUST(mprotect(page, PAGE, PROT_READ) == 0);
+        right += fails(read(zero, page, 9)) + (write(null, page, 9) == 9);
+        MUST(mprotect(page, PAGE, both) == 0);
+        for (int i = 0; i < 20; i++)
+            right += read(zero, page, 9) == 9;
+        MUST(munmap(page, PAGE) == 0);
+        right += fails(read(zero, page, 9));
+        MUST(mmap(page, PAGE, both, plain | MAP_FIXED, -1, 0) == page);
+        for (int i = 0; i < 20; i++)
+            right += read(zero, page, 9) == 9;
+        MUST(munmap(at, PAGES * PAGE) == 0);
+        right += fails(read(zero, page, 9)) + fails(read(zero, at, 9));
+    }
+    printf("changes between calls: %d right\n", right);
+    close(zero), close(null);
+}
+
 int main(void)
 {
     all = mmap(NULL, NEED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -274,6 +312,7 @@ int main(void)
     spawn();
     raw();
     interrupted();
+    changes();
     filter();
     return 0;
 }

@@ -3,9 +3,10 @@
 //! Ordinary loads and stores serve missing pages. Whether a page may be accessed at all is asked
 //! of the kernel before: MADV_POPULATE reports EFAULT for a page that is only missing, and another
 //! error for one that is not mapped, or not permitted; and the regions say which missing pages the
-//! program has unmapped. Memory outside the range is checked in the same way.
+//! program has unmapped. Memory outside the range is checked in the same way. Regions that a thread
+//! has looked up are not asked about again (known.rs).
 
-use super::page;
+use super::{known, page};
 use crate::process::{self, SPACE};
 use crate::regions::Use;
 use highwater_mm::Range;
@@ -64,10 +65,11 @@ pub(super) fn accessible(address: usize, len: usize, access: Access) -> usize {
     let mask = PAGE_SIZE - 1;
     let Some(last) = end.checked_add(mask) else { return 0 };
     let (first, last) = (address & !mask, last & !mask);
-    if len == 0 || access.populate(first, last) == 0 {
+    if len == 0 || known::is_plain(first, last) {
         return len;
     }
-    if is_plain(first, last) {
+    if access.populate(first, last) == 0 || is_plain(first, last) {
+        known::learn(first);
         return len;
     }
     let may = |page: &usize| match access.populate(*page, page + PAGE_SIZE) {

@@ -6,7 +6,7 @@
 //!                                 v
 //!   handler.rs
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
-//!     copied.rs    copies in (access.rs), bounce buffer (bounce.rs), call, copies out
+//!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
 //!     special.rs   vectors.rs  exec.rs     calls with pointers in structures
 //!     page.rs      the one instruction whose system calls the filter lets through
 //! hot.rs      --- read, write and their like: copies without the signal
@@ -36,6 +36,7 @@ mod exec;
 mod filter;
 mod handler;
 mod hot;
+mod known;
 mod make;
 mod mask;
 mod page;

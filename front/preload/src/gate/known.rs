@@ -1,0 +1,58 @@
+//! Regions that a thread knows to be the program's, readable and writable: their pages need no
+//! question to the kernel.
+//!
+//! A thread looks a region up when it has asked about pages of it a few times, and remembers it
+//! until regions or protections change. Programs that change them for each buffer never look up.
+
+use crate::process::{self, State};
+use std::cell::Cell;
+
+/// Questions in one state of memory before a region is looked up, which costs four system calls.
+const QUESTIONS_MIN: u32 = 8;
+const PLACES: usize = 4;
+
+/// What a thread knows.
+#[derive(Clone, Copy)]
+struct Known {
+    state: State,
+    /// Questions in this state.
+    questions: u32,
+    /// Regions: first address, and the one behind the last. Empty: unused.
+    regions: [(usize, usize); PLACES],
+    /// The place for the next region.
+    next: usize,
+}
+
+thread_local! {
+    static KNOWN: Cell<Known> = const {
+        Cell::new(Known { state: State::NONE, questions: 0, regions: [(0, 0); PLACES], next: 0 })
+    };
+}
+
+/// Whether pages are known to be in one region that is the program's to read and write.
+pub(super) fn is_plain(first: usize, end: usize) -> bool {
+    let Some(process) = process::holding(first) else { return false };
+    let known = KNOWN.get();
+    known.state == process.state()
+        && known.regions.iter().any(|region| region.0 <= first && end <= region.1)
+}
+
+/// The kernel was asked about a page of the program's: looks its region up, if that is worth it.
+pub(super) fn learn(page: usize) {
+    let Some(process) = process::holding(page) else { return };
+    // Read before the region is: if that changes afterwards, the state does, too.
+    let state = process.state();
+    let mut known = KNOWN.get();
+    if known.state != state {
+        known = Known { state, questions: 0, regions: [(0, 0); PLACES], next: 0 };
+    }
+    known.questions += 1;
+    if known.questions.is_multiple_of(QUESTIONS_MIN)
+        && let Some(region) = process.plain_region(process.page(page))
+    {
+        let address = |vpn| process.address(vpn) as usize;
+        known.regions[known.next] = (address(region.first), address(region.end));
+        known.next = (known.next + 1) % PLACES;
+    }
+    KNOWN.set(known);
+}
