@@ -15,7 +15,7 @@ use highwater_os::{OsThread, spawn};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::cell::Cell;
@@ -167,14 +167,15 @@ pub(crate) fn receive(count: usize) -> Result<Vec<OwnedFd>, Errno> {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+        let got = recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
         let before = received.len();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(few) = message {
                 received.extend(few.map(descriptors::off_streams));
             }
         }
-        if received.len() == before {
+        // What the process had no room for is lost.
+        if received.len() == before || got.flags.contains(ReturnFlags::CTRUNC) {
             return Err(Errno::MFILE);
         }
     }

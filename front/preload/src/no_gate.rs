@@ -27,6 +27,12 @@ pub(crate) fn reserve(_: u64) -> io::Result<()> {
 
 pub(crate) fn learn() {}
 
+pub(crate) fn give_up() {}
+
+pub(crate) fn exchange_mask(mask: u64) -> u64 {
+    mask
+}
+
 pub(crate) fn is_on() -> bool {
     false
 }

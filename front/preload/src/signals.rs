@@ -5,6 +5,7 @@
 //! touched first: a coroutine's stack may be in paged memory. With the gate SIGBUS and SIGSYS are
 //! never blocked (gate/mask.rs); a fault meanwhile is served by the helper (gate/bus.rs).
 
+use crate::gate;
 use highwater_units::PAGE_SIZE;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -21,20 +22,29 @@ pub(crate) fn are_blocked() -> bool {
 }
 
 /// All signals are blocked while this lives.
-pub(crate) struct Blocked(libc::sigset_t);
+pub(crate) struct Blocked(Before);
+
+/// The mask before. The gate sets masks past the C library, which would not block its own signals.
+enum Before {
+    OfGate(u64),
+    Ordinary(libc::sigset_t),
+}
 
 impl Blocked {
     /// Blocks all signals of this thread. Costs two system calls, one of them in drop.
     pub(crate) fn now() -> Blocked {
         touch_stack();
         BLOCKED.set(BLOCKED.get() + 1);
+        if gate::is_on() {
+            return Blocked(Before::OfGate(gate::exchange_mask(u64::MAX)));
+        }
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the calls fill both sets before they are read.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Blocked(before.assume_init())
+            Blocked(Before::Ordinary(before.assume_init()))
         }
     }
 }
@@ -55,8 +65,13 @@ pub(crate) fn touch_stack() {
 impl Drop for Blocked {
     fn drop(&mut self) {
         BLOCKED.set(BLOCKED.get() - 1);
-        // SAFETY: the mask that `now` saved.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+        match &self.0 {
+            Before::OfGate(mask) => _ = gate::exchange_mask(*mask),
+            // SAFETY: the mask that `now` saved.
+            Before::Ordinary(set) => unsafe {
+                libc::pthread_sigmask(libc::SIG_SETMASK, set, ptr::null_mut());
+            },
+        }
     }
 }
 

@@ -113,6 +113,7 @@ fn start() -> Option<&'static Process> {
         None => STATE.store(OFF, Release),
         Some(Ok(process)) => begin(process),
         Some(Err(error)) => {
+            gate::give_up();
             say(&format!("process {} is not paged: {error}", std::process::id()));
             STATE.store(OFF, Release);
         }

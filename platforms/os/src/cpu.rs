@@ -1,9 +1,10 @@
 //! The platform's CPUs are the host's.
 
 use crate::os::Os;
-use crate::{phase, topology};
+use crate::{phase, sys, topology};
 use highwater_platform::{Cpu, IdleTime, Phase};
 use highwater_units::{CpuId, NodeId};
+use std::os::fd::AsFd;
 
 impl Cpu for Os {
     fn cpu(&self) -> CpuId {
@@ -27,6 +28,7 @@ impl Cpu for Os {
     }
 
     fn idle_time(&self, _: NodeId) -> Option<IdleTime> {
-        self.idle.as_ref()?.of_this_thread(self.topology.count())
+        let (idle, stat) = self.idle.as_ref()?;
+        idle.of_this_thread(self.topology.count(), |to| sys::read_at(stat.as_fd(), to, 0))
     }
 }

@@ -7,12 +7,13 @@ use crate::lock_table::LockTable;
 use crate::topology::{IdleTimes, Topology};
 use highwater_devices::Device;
 use highwater_units::{Bytes, Pfn};
+use std::fs::File;
 use std::io;
 
 /// The platform of guards.
 pub struct Os {
     pub(crate) topology: Topology,
-    pub(crate) idle: Option<IdleTimes>,
+    pub(crate) idle: Option<(IdleTimes, File)>,
     pub(crate) locks: LockTable,
     pub(crate) memory: ArenaMapping,
     pub(crate) devices: Devices,

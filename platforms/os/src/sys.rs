@@ -2,12 +2,14 @@
 //! functions, and the manager's own memory must not come from the memory that it manages.
 
 use highwater_units::Nanos;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::io;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 pub use rustix::mm::Advice;
 
@@ -83,6 +85,22 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Nanos>) {
     });
     // An error means that the word has another value already, or that the wait is over.
     let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
+}
+
+/// Sleeps less than a second. Not by the C library's function, where a thread can be cancelled.
+pub fn sleep(time: Duration) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: a time that lives for the call.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, ptr::null_mut::<u8>()) };
+}
+
+/// Reads from a file at an offset; returns how many bytes, 0 on error. Not by the C library's
+/// function, where a thread can be cancelled.
+pub fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> usize {
+    let number = libc::SYS_pread64;
+    // SAFETY: writes `to`.
+    let got = unsafe { libc::syscall(number, file.as_raw_fd(), to.as_mut_ptr(), to.len(), offset) };
+    usize::try_from(got).unwrap_or(0)
 }
 
 /// Wakes the threads that sleep on the word at an address, which may be gone.

@@ -1,11 +1,11 @@
 //! The host's CPUs and nodes, the idle times of CPUs, and short waits.
 
+use crate::sys;
 use highwater_platform::IdleTime;
 use highwater_units::{CpuId, Nanos, NodeId};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::fs::{File, read_to_string};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,30 +60,37 @@ impl Topology {
     }
 }
 
-/// The system's idle times of CPUs.
+/// The system's idle times of CPUs, from /proc/stat.
 pub struct IdleTimes {
-    stat: File,
     nanos_per_tick: u64,
 }
 
 impl IdleTimes {
-    /// Opens /proc/stat.
+    /// With the file to read them from.
     ///
     /// # Errors
     /// /proc is not mounted.
-    pub fn open() -> io::Result<IdleTimes> {
+    pub fn open() -> io::Result<(IdleTimes, File)> {
         let stat = File::open("/proc/stat")?;
         // SAFETY: sysconf reads a constant of the system.
         let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        Ok(IdleTimes { stat, nanos_per_tick: 1_000_000_000 / ticks_per_s.max(1) as u64 })
+        Ok((IdleTimes { nanos_per_tick: 1_000_000_000 / ticks_per_s.max(1) as u64 }, stat))
     }
 
-    /// The idle time of the CPUs that this thread may run on; `None` if it cannot be read.
-    pub fn of_this_thread(&self, cpus: usize) -> Option<IdleTime> {
+    /// The idle time of the CPUs that this thread may run on; `None` if it cannot be read. `read`
+    /// reads the file from its beginning, and returns how many bytes.
+    pub fn of_this_thread(
+        &self,
+        cpus: usize,
+        read: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Option<IdleTime> {
         let allowed = sched_getaffinity(None).ok()?;
         // A line of ten numbers for all CPUs, then one for each.
         let mut text = vec![0; (cpus + 1) * 220];
-        let len = self.stat.read_at(&mut text, 0).ok()?;
+        let len = read(&mut text);
+        if len == 0 {
+            return None;
+        }
         let text = String::from_utf8_lossy(&text[..len]);
         let may = |cpu: usize| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
         let (cpus, ticks) = idle_ticks(&text, may);
@@ -113,12 +120,13 @@ fn numbers(list: &str) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Waits longer with each attempt: spins, then yields, then sleeps up to a millisecond.
+/// Waits longer with each attempt: spins, then yields, then sleeps up to a millisecond. A thread of
+/// a program is not cancelled here.
 pub fn relax(attempt: u32) {
     match attempt {
         0..4 => (0..1 << attempt).for_each(|_| std::hint::spin_loop()),
         4..8 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(50 << (attempt - 8).min(4))),
+        _ => sys::sleep(Duration::from_micros(50 << (attempt - 8).min(4))),
     }
 }
 

@@ -26,6 +26,7 @@ impl Cpu for Uffd {
     }
 
     fn idle_time(&self, _: NodeId) -> Option<IdleTime> {
-        self.idle.as_ref()?.of_this_thread(self.topology.count())
+        let (idle, stat) = self.idle.as_ref()?;
+        idle.of_this_thread(self.topology.count(), |to| stat.read_at(to, 0))
     }
 }

@@ -1,8 +1,9 @@
 //! A descriptor that two processes with the same memory use: the helper, which opened it, and the
 //! program, which has a copy with a number of its own.
 
-use highwater_os::helper;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use highwater_os::{helper, sys};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -13,12 +14,28 @@ pub(crate) struct Descriptor {
     is_helpers: bool,
     /// Negative: there is none.
     copy: AtomicI32,
+    /// Device and inode.
+    identity: (u64, u64),
 }
 
 impl Descriptor {
     /// A descriptor of this process, without a copy in the other.
     pub(crate) fn new(own: OwnedFd) -> Descriptor {
-        Descriptor { own, is_helpers: helper::is_inside(), copy: AtomicI32::new(-1) }
+        let identity = identity_of(own.as_fd()).unwrap_or_default();
+        Descriptor { own, is_helpers: helper::is_inside(), copy: AtomicI32::new(-1), identity }
+    }
+
+    /// Reads from the file at an offset; returns how many bytes, 0 on error. The program may close
+    /// its copy past the C library, and the number may become another file's, but never again this
+    /// one's: so the copy is compared afterwards.
+    pub(crate) fn read_at(&self, to: &mut [u8], offset: u64) -> usize {
+        let Ok(file) = self.here() else { return 0 };
+        let got = sys::read_at(file, to, offset);
+        let is_copy = file.as_raw_fd() != self.own() || self.is_helpers != helper::is_inside();
+        if is_copy && identity_of(file) != Some(self.identity) {
+            return 0;
+        }
+        got
     }
 
     /// The number in the process that opened it.
@@ -46,6 +63,11 @@ impl Descriptor {
     }
 }
 
+/// Device and inode of a file.
+fn identity_of(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    fstat(file).ok().map(|found| (found.st_dev, found.st_ino))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +85,11 @@ mod tests {
         let copy = open();
         descriptor.set_copy(copy.as_raw_fd());
         assert_eq!(descriptor.here().map(|fd| fd.as_raw_fd()), Ok(copy.as_raw_fd()));
+        // Another file that got the number is not read.
+        let other = OwnedFd::from(File::open("/dev/zero").expect("a file"));
+        descriptor.set_copy(other.as_raw_fd());
+        assert_eq!(descriptor.read_at(&mut [0; 8], 0), 0);
+        let zeros = Descriptor::new(other);
+        assert_eq!(zeros.read_at(&mut [1; 8], 0), 8);
     }
 }

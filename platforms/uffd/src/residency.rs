@@ -6,7 +6,6 @@
 
 use crate::descriptor::Descriptor;
 use highwater_units::PAGE_SIZE;
-use rustix::io::pread;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
@@ -59,7 +58,7 @@ impl Residency {
         let mut words = [0u8; 8 * PAGES_MAX];
         let words = &mut words[..8 * pages];
         let offset = address / PAGE_SIZE as u64 * 8;
-        let got = pread(self.0.as_ref()?.here().ok()?, &mut *words, offset).ok()?;
+        let got = self.0.as_ref()?.read_at(words, offset);
         let mut found = [Residence::default(); PAGES_MAX];
         for (found, word) in found.iter_mut().zip(words[..got].chunks_exact(8)) {
             let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));

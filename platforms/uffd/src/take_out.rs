@@ -26,7 +26,6 @@ use crate::uffd::Uffd;
 use highwater_os::sys;
 use highwater_platform::{Stop, UNMAP_PAGES_MAX, UnmapPage};
 use highwater_units::{CpuId, LARGE_PAGES, PAGE_SIZE};
-use rustix::io::pread;
 use std::slice;
 
 /// Whether the pages after one that cannot be taken out are taken out.
@@ -175,11 +174,11 @@ impl Uffd {
     /// of the range, and returns an error where a load would raise a signal. If the system denies
     /// that file, by process_vm_readv, which respects the protection.
     pub(crate) fn read_program(&self, from: u64, to: *mut u8, fixed: &Fixed<'_>) -> bool {
-        let got = match self.own_memory.as_ref().and_then(|memory| memory.here().ok()) {
+        let got = match &self.own_memory {
             Some(memory) => {
                 // SAFETY: a frame the caller holds, a page long; any bytes are a value.
                 let to = unsafe { slice::from_raw_parts_mut(to, PAGE_SIZE) };
-                pread(memory, to, from).unwrap_or(0)
+                memory.read_at(to, from)
             }
             None => read_own(from, to),
         };

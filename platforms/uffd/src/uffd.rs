@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// The platform of real faults.
 pub struct Uffd {
     pub(crate) topology: Topology,
-    pub(crate) idle: Option<IdleTimes>,
+    pub(crate) idle: Option<(IdleTimes, Descriptor)>,
     pub(crate) locks: LockTable,
     pub(crate) stage: Stage,
     pub(crate) drops: Drops,
@@ -74,7 +74,7 @@ impl Uffd {
             transit,
             pins: AtomicBool::new(false),
             topology,
-            idle: IdleTimes::open().ok(),
+            idle: IdleTimes::open().ok().map(|(idle, stat)| (idle, Descriptor::new(stat.into()))),
             areas: Areas::new(mapping, source),
             devices: Devices::new(devices, places)?,
             own_memory: Uffd::own_memory(),
@@ -89,8 +89,9 @@ impl Uffd {
     /// The descriptors with which faults are served.
     fn shared(&self) -> impl Iterator<Item = &Descriptor> {
         let uffds = self.areas.descriptors().chain(self.transit.iter().map(Transit::uffd));
-        let others = [self.drops.descriptor(), self.residency.descriptor()];
-        let others = others.into_iter().chain([self.own_memory.as_ref()]).flatten();
+        let stat = self.idle.as_ref().map(|(_, stat)| stat);
+        let [drops, residency] = [self.drops.descriptor(), self.residency.descriptor()];
+        let others = [drops, residency, self.own_memory.as_ref(), stat].into_iter().flatten();
         uffds.map(Userfaultfd::descriptor).chain(others)
     }
 

@@ -243,14 +243,14 @@ static void on_alarm(int signal)
         siglongjmp(back, 1);
 }
 
-static void interrupted(void)
+static void interrupted(int by)
 {
     fill(13);
     signals = 0;
     struct sigaction action = {.sa_handler = on_alarm};
-    MUST(sigaction(SIGALRM, &action, NULL) == 0);
+    MUST(sigaction(by, &action, NULL) == 0);
     timer_t timer;
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = by};
     struct itimerspec often = {{0, 300000}, {0, 300000}}, never = {{0, 0}, {0, 0}};
     MUST(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     MUST(timer_settime(timer, 0, &often, NULL) == 0);
@@ -258,8 +258,107 @@ static void interrupted(void)
     volatile size_t found = 0;
     while (signals < 600)
         found += wrong(13);
-    MUST(timer_settime(timer, 0, &never, NULL) == 0);
+    MUST(timer_settime(timer, 0, &never, NULL) == 0 && timer_delete(timer) == 0);
+    MUST(signal(by, SIG_IGN) != SIG_ERR);
     printf("interrupted: %zu wrong\n", found);
+}
+
+/* A timer's function: the C library calls it with all signals blocked. */
+static volatile int timed;
+
+static void on_time(union sigval value)
+{
+    timed += value.sival_int == 77 && wrong(14) == 0;
+}
+
+static void timer_thread(void)
+{
+    fill(14);
+    timer_t timer;
+    struct sigevent *event = calloc(1, sizeof *event);
+    event->sigev_notify = SIGEV_THREAD;
+    event->sigev_notify_function = on_time;
+    event->sigev_value.sival_int = 77;
+    struct itimerspec soon = {{0, 0}, {0, 1000000}};
+    MUST(timer_create(CLOCK_MONOTONIC, event, &timer) == 0);
+    MUST(timer_settime(timer, 0, &soon, NULL) == 0);
+    for (int i = 0; i < 2000 && !timed; i++)
+        usleep(5000);
+    printf("a timer's thread: %d\n", timed);
+}
+
+/* A thread is cancelled at its cancellation points, not where it faults: pages and locks stayed
+ * held when a read of the manager's was one. */
+static volatile int finished[16];
+
+static void *fault_on(void *number)
+{
+    unsigned draw = (unsigned)(uintptr_t)number;
+    for (int i = 0; i < 3000; i++) {
+        draw = draw * 1664525 + 1013904223;
+        __atomic_fetch_add(&all[(draw >> 2) % 256 * PAGE + 1], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&all[((draw >> 2) % (NEED / PAGE)) * PAGE + 2], 1, __ATOMIC_RELAXED);
+    }
+    finished[(uintptr_t)number] = 1;
+    pthread_testcancel();
+    return NULL;
+}
+
+static void cancelled(void)
+{
+    int early = 0;
+    for (int round = 0; round < 10; round++) {
+        pthread_t threads[16];
+        memset((void *)finished, 0, sizeof finished);
+        for (uintptr_t i = 0; i < 16; i++)
+            MUST(pthread_create(&threads[i], NULL, fault_on, (void *)i) == 0);
+        usleep(1000);
+        for (int i = 0; i < 16; i++)
+            pthread_cancel(threads[i]);
+        for (int i = 0; i < 16; i++)
+            MUST(pthread_join(threads[i], NULL) == 0);
+        for (int i = 0; i < 16; i++)
+            early += !finished[i];
+    }
+    fill(15);
+    printf("cancelled: %d early, %zu wrong\n", early, wrong(15));
+}
+
+/* Before anything is paged: a signal stack that is too small to serve a fault on, and a process
+ * that is never served. */
+static void begin_small(void)
+{
+    stack_t small = {.ss_size = 8192};
+    char *at = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(at != MAP_FAILED && mprotect(at, PAGE, PROT_NONE) == 0);
+    small.ss_sp = at + PAGE;
+    MUST(sigaltstack(&small, NULL) == 0);
+}
+
+static void never_served(void)
+{
+    char name[] = "/tmp/in_thread.XXXXXX";
+    int file = mkstemp(name);
+    MUST(file >= 0 && unlink(name) == 0 && ftruncate(file, PAGE) == 0);
+    char *mapped = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, file, 0);
+    MUST(mapped != MAP_FAILED && ftruncate(file, 0) == 0);
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
+    MUST(sigaction(SIGBUS, &action, NULL) == 0);
+    if (sigsetjmp(back, 1) == 0)
+        (void)*(volatile char *)mapped;
+    _exit(signals == 1 ? 21 : 22);
+}
+
+static void small_child(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "in_thread", "small", (char *)NULL);
+        _exit(23);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    printf("a child that is not served: %d\n", WEXITSTATUS(status));
 }
 
 static int fails(ssize_t result)
@@ -300,8 +399,11 @@ static void changes(void)
     close(zero), close(null);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    if (count > 1 && !strcmp(arguments[1], "small"))
+        never_served();
+    begin_small();
     all = mmap(NULL, NEED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(all != MAP_FAILED);
     fill(0);
@@ -311,7 +413,11 @@ int main(void)
     without_descriptors();
     spawn();
     raw();
-    interrupted();
+    interrupted(SIGALRM);
+    interrupted(SIGSEGV);
+    timer_thread();
+    cancelled();
+    small_child();
     changes();
     filter();
     return 0;

@@ -28,6 +28,31 @@ pub(super) fn set_action(signal: c_int, action: &libc::sigaction) {
     }
 }
 
+/// Sets an action of the gate's; the program's is kept.
+pub(super) fn take_over(signal: c_int, action: &libc::sigaction) {
+    // SAFETY: zeros are a valid action; the function of that name has this type.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        let next = transmute::<usize, ActionFn>(SIGACTION.get());
+        next(signal, action, &mut before);
+        exchange(signal, Some(Kept::of(&before)));
+    }
+}
+
+/// There will be no gate: gives the program's actions back.
+pub(super) fn give_back() {
+    for signal in RESERVED {
+        let Kept { handler, flags, mask } = exchange(signal, None);
+        // SAFETY: zeros are a valid action; the kernel's mask is the first word of the C library's.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            (action.sa_sigaction, action.sa_flags) = (handler, flags as c_int);
+            (&raw mut action.sa_mask).cast::<Mask>().write(mask);
+            set_action(signal, &action);
+        }
+    }
+}
+
 /// Whether the program has coroutines with paged stacks.
 static COROUTINES: AtomicBool = AtomicBool::new(false);
 
@@ -87,6 +112,15 @@ pub(super) struct Kept {
     pub(super) handler: usize,
     pub(super) flags: u64,
     pub(super) mask: Mask,
+}
+
+impl Kept {
+    /// From an action of the C library's kind.
+    pub(super) fn of(action: &libc::sigaction) -> Kept {
+        // SAFETY: the kernel's mask is the first word of the C library's.
+        let mask = unsafe { (&raw const action.sa_mask).cast::<Mask>().read() };
+        Kept { handler: action.sa_sigaction, flags: action.sa_flags as u64, mask }
+    }
 }
 
 /// The program's actions for [`RESERVED`]: handler, flags and mask.

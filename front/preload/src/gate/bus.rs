@@ -4,6 +4,7 @@
 //! Other signals wait until it returns: their handlers could touch a page whose entry this thread
 //! holds, or leave by longjmp.
 
+use super::mask::{self, Mask};
 use super::range::is_paged;
 use super::{actions, stacks};
 use crate::end::end;
@@ -22,10 +23,6 @@ pub(super) fn expect_filters() {
     FILTERED.store(true, Relaxed);
 }
 
-/// Signals that the processor raises.
-const RAISED: [libc::c_int; 5] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGSYS];
-
 /// Installs the handler.
 pub(super) fn install() {
     // SAFETY: zeros are a valid sigaction; the handler takes the three arguments of SA_SIGINFO.
@@ -33,18 +30,17 @@ pub(super) fn install() {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
-        libc::sigfillset(&mut action.sa_mask);
-        for signal in RAISED {
-            libc::sigdelset(&mut action.sa_mask, signal);
-        }
-        actions::set_action(libc::SIGBUS, &action);
+        // Not by sigfillset, which leaves out the C library's own signals: one cancels threads.
+        (&raw mut action.sa_mask).cast::<Mask>().write(mask::without(Mask::MAX));
+        actions::take_over(libc::SIGBUS, &action);
     }
 }
 
 /// The threads that serve a fault of this one.
 fn by() -> By {
-    // In the middle of the library a thread may hold locks that serving takes.
-    let alone = !signals::are_blocked() && !FILTERED.load(Relaxed);
+    // In the middle of the library a thread may hold locks that serving takes. A stack of the
+    // program's, on which its signal handler faults, may be too small.
+    let alone = !signals::are_blocked() && !FILTERED.load(Relaxed) && stacks::is_on_ours();
     if helper::is_inside() || alone { By::ThisThread } else { By::Helper }
 }
 
@@ -73,10 +69,8 @@ fn take(info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> Signalled {
         // A process has sent it.
         return Signalled::Elsewhere;
     }
-    if !helper::is_inside() && stacks::add() {
-        // The thread's own stack may be too small: the access is to fault again, on this one. The
-        // kernel takes it from here when the handler returns.
-        context.uc_stack = stacks::ours();
+    if !helper::is_inside() && stacks::give(context) {
+        // The stack that this runs on may be too small: the access is to fault again, on this one.
         return Signalled::Served;
     }
     if is_paged(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize) {

@@ -25,7 +25,7 @@ pub(super) fn install() {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigsys as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
-        actions::set_action(libc::SIGSYS, &action);
+        actions::take_over(libc::SIGSYS, &action);
     }
 }
 
@@ -66,10 +66,7 @@ extern "C" fn on_sigsys(
         return actions::pass_on(signal, info, context);
     }
     let saved = errno();
-    if stacks::add() {
-        // The kernel takes it from here when the handler returns.
-        context.uc_stack = stacks::ours();
-    }
+    stacks::give(context);
     if arguments[0] == PROBE {
         TRAPPED.store(true, Relaxed);
     }

@@ -1,10 +1,11 @@
 //! Signal masks without SIGSYS and SIGBUS: a trapped call, or a fault, in a thread that blocks them
 //! would end the process.
 
+use super::state::is_on;
 use super::{access, page};
 
 /// A mask, as the kernel has it.
-pub(super) type Mask = u64;
+pub(crate) type Mask = u64;
 
 const RESERVED_BITS: Mask = 1 << (libc::SIGSYS - 1) | 1 << (libc::SIGBUS - 1);
 
@@ -13,12 +14,31 @@ pub(super) fn without(mask: Mask) -> Mask {
     mask & !RESERVED_BITS
 }
 
-/// Sets this thread's mask.
+/// Sets this thread's mask, without the gate's signals.
 pub(super) fn set(mask: Mask) {
-    let mask = without(mask);
-    let arguments = [libc::SIG_SETMASK as usize, (&raw const mask) as usize, 0, 8, 0, 0];
-    // SAFETY: a mask that lives for the call.
-    unsafe { page::call(libc::SYS_rt_sigprocmask as usize, arguments) };
+    exchange(mask);
+}
+
+/// Sets this thread's mask, without the gate's signals; returns the one before. Not by the C
+/// library, which does not block its own signals: one cancels threads.
+pub(crate) fn exchange(mask: Mask) -> Mask {
+    change(libc::SIG_SETMASK, without(mask))
+}
+
+fn change(how: i32, mask: Mask) -> Mask {
+    let mut before: Mask = 0;
+    let arguments = [how as usize, (&raw const mask) as usize, (&raw mut before) as usize, 8, 0, 0];
+    // SAFETY: masks that live for the call. Before the gate is on, there is no filter of ours.
+    unsafe {
+        match is_on() {
+            true => page::call(libc::SYS_rt_sigprocmask as usize, arguments),
+            false => {
+                let [how, new, old, size, ..] = arguments;
+                libc::syscall(libc::SYS_rt_sigprocmask, how, new, old, size) as isize
+            }
+        };
+    }
+    before
 }
 
 /// Reads the mask of a call that waits with it, such as ppoll.
@@ -28,10 +48,7 @@ pub(super) fn read(address: usize) -> Option<Mask> {
 
 /// Takes them out of this thread's mask.
 pub(super) fn unblock() {
-    let only = RESERVED_BITS;
-    let arguments = [libc::SIG_UNBLOCK as usize, (&raw const only) as usize, 0, 8, 0, 0];
-    // SAFETY: a mask that lives for the call.
-    unsafe { page::call(libc::SYS_rt_sigprocmask as usize, arguments) };
+    change(libc::SIG_UNBLOCK, RESERVED_BITS);
 }
 
 #[cfg(test)]

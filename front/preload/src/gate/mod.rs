@@ -54,6 +54,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 
 pub(crate) use exec::with_copies;
+pub(crate) use mask::exchange as exchange_mask;
 pub(crate) use range::RANGE;
 pub(crate) use state::is_on;
 pub(crate) use wrappers::{function_for, function_for_request, learn};
@@ -69,6 +70,14 @@ pub(crate) fn prepare() -> Result<(), String> {
     stacks::begin();
     state::turn_on();
     Ok(())
+}
+
+/// Undoes [`prepare`]: this process will not be served.
+pub(crate) fn give_up() {
+    if is_on() {
+        state::turn_off();
+        actions::give_back();
+    }
 }
 
 /// Reserves the addresses of so many pages. In a process that is served they are free.

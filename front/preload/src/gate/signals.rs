@@ -4,7 +4,7 @@
 use super::actions::{self, ActionFn, Kept, SIGACTION};
 use super::mask;
 use super::range::is_paged;
-use super::state::is_wanted;
+use super::state::{is_on, is_wanted};
 use crate::next::{Next, looks};
 use libc::{c_int, sigset_t};
 use std::mem::transmute;
@@ -102,8 +102,8 @@ unsafe extern "C" fn sigaction(
         if !is_wanted() {
             return next(signal, new, old);
         }
-        if actions::is_reserved(signal) {
-            let before = actions::exchange(signal, new.as_ref().map(|new| kept(new)));
+        if is_on() && actions::is_reserved(signal) {
+            let before = actions::exchange(signal, new.as_ref().map(Kept::of));
             if let Some(old) = old.as_mut() {
                 *old = std::mem::zeroed();
                 (old.sa_sigaction, old.sa_flags) = (before.handler, before.flags as c_int);
@@ -117,13 +117,6 @@ unsafe extern "C" fn sigaction(
         given.sa_flags = actions::flags(given.sa_flags);
         next(signal, &given, old)
     }
-}
-
-/// An action of the C library's kind.
-fn kept(action: &libc::sigaction) -> Kept {
-    // SAFETY: the kernel's mask is the first word of the C library's.
-    let mask = unsafe { (&raw const action.sa_mask).cast::<mask::Mask>().read() };
-    Kept { handler: action.sa_sigaction, flags: action.sa_flags as u64, mask }
 }
 
 /// Takes the gate's signals out of a mask. The kernel's is the first word of the C library's.
@@ -152,7 +145,7 @@ macro_rules! handlers {
             /// As for the C library's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
-                if is_wanted() && actions::is_reserved(signal) {
+                if is_on() && actions::is_reserved(signal) {
                     let new = Kept { handler, flags: $flags as u64, mask: 0 };
                     return actions::exchange(signal, Some(new)).handler;
                 }

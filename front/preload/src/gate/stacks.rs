@@ -64,6 +64,32 @@ pub(super) fn add() -> bool {
         unsafe { sys::unmap(base, LEN) };
         return false;
     }
+    keep(base, before);
+    true
+}
+
+/// Gives the interrupted thread a stack, which the kernel takes from the context when the handler
+/// returns; `false` if it has one, or there is no memory for it.
+pub(super) fn give(context: &mut libc::ucontext_t) -> bool {
+    if !OURS.get().is_null() {
+        return false;
+    }
+    let Ok(base) = sys::map_anonymous(LEN) else { return false };
+    // SAFETY: the mapping just made.
+    let _ = unsafe { sys::protect(base, PAGE_SIZE, libc::PROT_NONE) };
+    let libc::stack_t { ss_sp, ss_flags, ss_size } = context.uc_stack;
+    let flags = ss_flags & !libc::SS_ONSTACK;
+    keep(base, Stack { base: ss_sp as usize, flags, len: ss_size });
+    context.uc_stack = libc::stack_t {
+        ss_sp: base.wrapping_add(PAGE_SIZE).cast(),
+        ss_flags: 0,
+        ss_size: LEN - PAGE_SIZE,
+    };
+    true
+}
+
+/// The thread has a stack of ours, and had one of the program's before.
+fn keep(base: *mut u8, before: Stack) {
     OURS.set(base);
     THEIRS.set(before);
     let key = KEY.load(Relaxed);
@@ -71,13 +97,12 @@ pub(super) fn add() -> bool {
         // SAFETY: a key that was made; its value only has to differ from null.
         unsafe { libc::pthread_setspecific(key - 1, base.cast()) };
     }
-    true
 }
 
-/// The stack of this thread, as a context has it.
-pub(super) fn ours() -> libc::stack_t {
-    let ss_sp = OURS.get().wrapping_add(PAGE_SIZE).cast();
-    libc::stack_t { ss_sp, ss_flags: 0, ss_size: LEN - PAGE_SIZE }
+/// Whether this runs on the thread's stack of ours.
+pub(super) fn is_on_ours() -> bool {
+    let here = 0u8;
+    ((&raw const here) as usize).wrapping_sub(OURS.get() as usize) < LEN
 }
 
 /// Frees the stack of a thread that ends.

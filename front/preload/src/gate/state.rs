@@ -19,3 +19,7 @@ pub(crate) fn is_on() -> bool {
 pub(super) fn turn_on() {
     ON.store(true, Relaxed);
 }
+
+pub(super) fn turn_off() {
+    ON.store(false, Relaxed);
+}

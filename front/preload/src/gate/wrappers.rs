@@ -345,11 +345,64 @@ pub(crate) fn learn() {
     learn_diverted();
     process_control::NEXT.learn();
     PTHREAD_CREATE.learn();
+    TIMER_CREATE.learn();
     hot::learn();
     signals::learn();
     stacks::learn();
     // SAFETY: the thread's own.
     unsafe { libc::dlerror() };
+    if is_wanted() {
+        // Who started this process may have blocked them.
+        mask::unblock();
+    }
+}
+
+static TIMER_CREATE: Next = Next::new(b"timer_create\0");
+
+/// Function and value of a timer (SIGEV_THREAD).
+struct Timed {
+    run: extern "C" fn(usize),
+    value: usize,
+}
+
+/// timer_create(2). The C library calls a timer's function with all signals blocked.
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn timer_create(
+    clock: c_int,
+    event: *const libc::sigevent,
+    timer: usize,
+) -> c_int {
+    type CreateTimerFn = unsafe extern "C" fn(c_int, *const libc::sigevent, usize) -> c_int;
+    /// Where `struct sigevent` has the function, in words; the value is the first word.
+    const FUNCTION_AT: usize = 2;
+    // SAFETY: the function of that name has this type; the program's structure.
+    unsafe {
+        let next = transmute::<usize, CreateTimerFn>(TIMER_CREATE.get());
+        let by_thread =
+            event.as_ref().filter(|it| is_wanted() && it.sigev_notify == libc::SIGEV_THREAD);
+        let Some(event) = by_thread else { return next(clock, event, timer) };
+        let mut given: [usize; 8] = (&raw const *event).cast::<[usize; 8]>().read();
+        let run = transmute::<usize, extern "C" fn(usize)>(given[FUNCTION_AT]);
+        // The timer may expire at any time, even after it is deleted: never freed.
+        let timed = Box::into_raw(Box::new(Timed { run, value: given[0] }));
+        (given[0], given[FUNCTION_AT]) = (timed as usize, on_time as *const () as usize);
+        next(clock, given.as_ptr().cast(), timer)
+    }
+}
+
+/// Calls a timer's function as a thread that serves its faults.
+extern "C" fn on_time(timed: *const Timed) {
+    if is_on() {
+        stacks::begin();
+    } else {
+        mask::unblock();
+    }
+    // SAFETY: made by `timer_create`, and never freed.
+    let Timed { run, value } = unsafe { &*timed };
+    run(*value);
 }
 
 /// The body of a thread, and its argument.
@@ -442,6 +495,9 @@ unsafe extern "C" fn begin(_: *mut Body) -> *mut c_void {
 unsafe extern "C" fn prepare(body: *mut Body) -> Body {
     if is_on() {
         stacks::begin();
+    } else if is_wanted() {
+        // The gate may be closed later, by another thread.
+        mask::unblock();
     }
     // SAFETY: as the caller says.
     *unsafe { Box::from_raw(body) }
