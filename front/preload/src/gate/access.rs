@@ -6,6 +6,7 @@
 //! program has unmapped. Memory outside the range is checked in the same way. Regions that a thread
 //! has looked up are not asked about again (known.rs).
 
+use super::mask::{Mask, without};
 use super::{known, page};
 use crate::process::{self, SPACE};
 use crate::regions::Use;
@@ -113,6 +114,11 @@ pub(super) fn read<T: Copy>(from: usize) -> Option<T> {
         let got = copy_in(value.as_mut_ptr().cast(), from, len);
         (got == len).then(|| value.assume_init())
     }
+}
+
+/// The mask of a call that waits with it, such as ppoll, without the gate's signals.
+pub(super) fn read_mask(from: usize) -> Option<Mask> {
+    read::<Mask>(from).map(without)
 }
 
 /// Writes a value to where the program wants it.

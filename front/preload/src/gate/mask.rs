@@ -1,8 +1,8 @@
 //! Signal masks without SIGSYS and SIGBUS: a trapped call, or a fault, in a thread that blocks them
 //! would end the process.
 
+use super::page;
 use super::state::is_on;
-use super::{access, page};
 
 /// A mask, as the kernel has it.
 pub(crate) type Mask = u64;
@@ -39,11 +39,6 @@ fn change(how: i32, mask: Mask) -> Mask {
         };
     }
     before
-}
-
-/// Reads the mask of a call that waits with it, such as ppoll.
-pub(super) fn read(address: usize) -> Option<Mask> {
-    access::read::<Mask>(address).map(without)
 }
 
 /// Takes them out of this thread's mask.

@@ -4,7 +4,7 @@
 
 use super::access::{self, Access, accessible};
 use super::copied::{Arguments, in_place as touched, once};
-use super::mask::{self, Mask};
+use super::mask::Mask;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
 use super::table::Len::{Bits, Bytes, Of, Window};
@@ -187,7 +187,7 @@ fn pselect6(arguments: Arguments) -> isize {
         place => match access::read::<[usize; 2]>(place) {
             Some([0, _]) => None,
             Some([_, len]) if len != size_of::<Mask>() => return -(libc::EINVAL as isize),
-            Some([mask, _]) => match mask::read(mask) {
+            Some([mask, _]) => match access::read_mask(mask) {
                 Some(mask) => Some(mask),
                 None => return FAULT,
             },
@@ -207,7 +207,7 @@ pub(super) fn pselect(mut arguments: Arguments, mask: Option<Mask>) -> isize {
 }
 
 pub(super) fn suspend(arguments: Arguments) -> isize {
-    let Some(mask) = mask::read(arguments[0]) else { return FAULT };
+    let Some(mask) = access::read_mask(arguments[0]) else { return FAULT };
     let kinds = [In(Of(1)), Number, NONE, NONE, NONE, NONE];
     let arguments = [(&raw const mask) as usize, arguments[1], 0, 0, 0, 0];
     once(libc::SYS_rt_sigsuspend as usize, &kinds, arguments)

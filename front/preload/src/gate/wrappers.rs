@@ -352,7 +352,7 @@ pub(crate) fn learn() {
     // SAFETY: the thread's own.
     unsafe { libc::dlerror() };
     if is_wanted() {
-        // Who started this process may have blocked them.
+        // The process that started this one may have blocked them.
         mask::unblock();
     }
 }
