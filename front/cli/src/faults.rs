@@ -33,7 +33,7 @@ impl FromStr for Wish {
     }
 }
 
-/// What this system permits.
+/// The userfaultfds that this system permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permitted {
     /// A userfaultfd for all faults, the kernel's too.
@@ -52,7 +52,7 @@ impl Permitted {
 /// Whether system calls can get copies on this kind of machine.
 const HAS_COPIES: bool = cfg!(target_arch = "x86_64");
 
-/// Decides what the user leaves open.
+/// Decides how faults are served, where the user leaves it open.
 ///
 /// # Errors
 /// The two wishes exclude each other.

@@ -174,7 +174,7 @@ pub(crate) fn receive(count: usize) -> Result<Vec<OwnedFd>, Errno> {
                 received.extend(few.map(descriptors::off_streams));
             }
         }
-        // What the process had no room for is lost.
+        // Descriptors for which the process had no room are lost.
         if received.len() == before || got.flags.contains(ReturnFlags::CTRUNC) {
             return Err(Errno::MFILE);
         }

@@ -211,7 +211,7 @@ unsafe fn spawn(
     attributes: *const c_void,
     [arguments, environment]: [Strings; 2],
 ) -> c_int {
-    // SAFETY: the caller's structures. What the actions point to is the C library's.
+    // SAFETY: the caller's structures. The list of actions itself is the C library's.
     let (by_actions, by_attributes) = unsafe {
         let by_actions = outside_of::<libc::posix_spawn_file_actions_t>(actions);
         (by_actions, outside_of::<libc::posix_spawnattr_t>(attributes))

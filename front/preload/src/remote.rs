@@ -15,7 +15,6 @@ use highwater_devices::{Arena, Compression, Device, Started, Tiering};
 use highwater_os::helper;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
-use rustix::fs::fstat;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,7 +37,7 @@ struct Copied {
 impl Copied {
     fn of(number: RawFd) -> Option<Copied> {
         let copy = Copied { number, identity: (0, 0), lost: AtomicBool::new(false) };
-        Some(Copied { identity: copy.find()?, ..copy })
+        Some(Copied { identity: helper::identity_of(copy.borrow())?, ..copy })
     }
 
     fn borrow(&self) -> BorrowedFd<'_> {
@@ -47,14 +46,9 @@ impl Copied {
         unsafe { BorrowedFd::borrow_raw(self.number) }
     }
 
-    /// Device and inode of the file that the number has now.
-    fn find(&self) -> Option<(u64, u64)> {
-        fstat(self.borrow()).ok().map(|found| (found.st_dev, found.st_ino))
-    }
-
     /// Whether the number is still that of the file.
     fn is_whole(&self) -> bool {
-        let whole = self.find() == Some(self.identity);
+        let whole = helper::identity_of(self.borrow()) == Some(self.identity);
         if !whole {
             self.lost.store(true, Relaxed);
         }

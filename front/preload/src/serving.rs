@@ -1,4 +1,4 @@
-//! What serves the page faults of a process.
+//! The threads that serve the page faults of a process.
 
 use highwater_mm::Manager;
 use highwater_serve::{Owner, Server, Service};
@@ -7,7 +7,7 @@ use highwater_units::SpaceId;
 use std::io;
 use std::sync::Arc;
 
-/// What serves the faults of a process, as long as it lives.
+/// Serves the faults of a process until it is dropped.
 pub(crate) enum Serving {
     Handlers { _server: Server },
     InThread { _service: Service },

@@ -122,7 +122,7 @@ thread_local! {
     static FOREIGN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What became of a SIGBUS.
+/// The outcome of a SIGBUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signalled {
     /// The thread is to retry its access.
@@ -198,8 +198,8 @@ fn serve_for(served: &Served, at: At, by: By) -> Outcome {
         (By::ThisThread, Some(desk)) => {
             api::take_lost();
             let outcome = attempt(manager, &**owner, at, |_| ());
-            // A child of vfork may have closed its copies of the descriptors. What the owner does
-            // about a failure, only the helper can.
+            // A child of vfork may have closed its copies of the descriptors. The owner answers a
+            // failure in the helper only.
             if api::take_lost() || matches!(outcome, Outcome::Failed(..) | Outcome::Stray) {
                 return desk.ask(at);
             }

@@ -37,7 +37,7 @@ macro_rules! choices {
     };
 }
 
-/// What is wrong with a value that is none of these.
+/// The message for a value that has no such name.
 fn unknown(text: &str, names: &[&str]) -> String {
     match names {
         [one, other] => format!("'{text}' is neither {one} nor {other}"),
@@ -78,11 +78,11 @@ choices! {
 
     /// Whether aligned blocks of 2 MiB are brought in, collapsed and swapped out as a whole.
     LargePages {
+        /// Blocks are large pages where possible, and kcompactd makes room for them.
+        On = "on",
         /// Pages come and go one by one, or in windows of up to 16.
         #[default]
         Off = "off",
-        /// Blocks are large pages where possible, and kcompactd makes room for them.
-        On = "on",
     }
 
     /// How system calls reach paged memory.

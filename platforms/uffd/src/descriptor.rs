@@ -3,7 +3,6 @@
 
 use highwater_os::{helper, sys};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -21,7 +20,7 @@ pub(crate) struct Descriptor {
 impl Descriptor {
     /// A descriptor of this process, without a copy in the other.
     pub(crate) fn new(own: OwnedFd) -> Descriptor {
-        let identity = identity_of(own.as_fd()).unwrap_or_default();
+        let identity = helper::identity_of(own.as_fd()).unwrap_or_default();
         Descriptor { own, is_helpers: helper::is_inside(), copy: AtomicI32::new(-1), identity }
     }
 
@@ -31,11 +30,15 @@ impl Descriptor {
     pub(crate) fn read_at(&self, to: &mut [u8], offset: u64) -> usize {
         let Ok(file) = self.here() else { return 0 };
         let got = sys::read_at(file, to, offset);
-        let is_copy = file.as_raw_fd() != self.own() || self.is_helpers != helper::is_inside();
-        if is_copy && identity_of(file) != Some(self.identity) {
+        if !self.is_own_here() && helper::identity_of(file) != Some(self.identity) {
             return 0;
         }
         got
+    }
+
+    /// Whether this thread is of the process that opened it.
+    fn is_own_here(&self) -> bool {
+        self.is_helpers == helper::is_inside()
     }
 
     /// The number in the process that opened it.
@@ -53,19 +56,13 @@ impl Descriptor {
     /// # Errors
     /// EBADF: it has none.
     pub(crate) fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
-        let copy = self.copy.load(Relaxed);
-        let number = if self.is_helpers == helper::is_inside() { self.own() } else { copy };
+        let number = if self.is_own_here() { self.own() } else { self.copy.load(Relaxed) };
         if number < 0 {
             return Err(Errno::BADF);
         }
         // SAFETY: `own` is open as long as this lives, and so is a copy, as `set_copy` requires.
         Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
-}
-
-/// Device and inode of a file.
-fn identity_of(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    fstat(file).ok().map(|found| (found.st_dev, found.st_ino))
 }
 
 #[cfg(test)]

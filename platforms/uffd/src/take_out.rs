@@ -201,8 +201,8 @@ impl Uffd {
     }
 }
 
-/// What a failed protection of a page means. Only ENOENT says that it is not there: with any other
-/// error, such as that of a thread without descriptors, it stays.
+/// The result for a page that could not be protected. Only ENOENT says that it is not there: with
+/// any other error, such as that of a thread without descriptors, it stays.
 fn stop_of(error: &std::io::Error) -> Stop {
     match error.raw_os_error() {
         Some(libc::ENOENT) => Stop::Vanished,

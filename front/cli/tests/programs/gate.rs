@@ -12,29 +12,27 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-#[test]
-fn system_calls_reach_swapped_out_memory() {
+/// Runs a program in each mode, and compares its output with that of a run without Highwater.
+fn compare_in_all_modes(name: &str) {
     let place = Place::new();
-    let program = place.c_program("gate", &[]);
-    let unlimited = place.run(&program).expect_success("gate");
+    let program = place.c_program(name, &[]);
+    let unlimited = place.run(&program).expect_success(name);
     for mode in Mode::ALL {
         let limits = Limits { swap_size: 256 * MIB, mode: Some(mode), ..Limits::of(8 * MIB) };
-        let what = format!("gate, {mode:?}");
+        let what = format!("{name}, {mode:?}");
         place.compare_output(&what, &unlimited, &limits, &program).expect_swapping();
     }
+}
+
+#[test]
+fn system_calls_reach_swapped_out_memory() {
+    compare_in_all_modes("gate");
 }
 
 /// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {
-    let place = Place::new();
-    let program = place.c_program("in_thread", &[]);
-    let unlimited = place.run(&program).expect_success("in_thread");
-    for mode in Mode::ALL {
-        let limits = Limits { swap_size: 256 * MIB, mode: Some(mode), ..Limits::of(8 * MIB) };
-        let what = format!("in_thread, {mode:?}");
-        place.compare_output(&what, &unlimited, &limits, &program).expect_swapping();
-    }
+    compare_in_all_modes("in_thread");
 }
 
 /// Programs that exec, fork, map files and read them directly, with the gate.

@@ -19,24 +19,20 @@ pub(super) static SIGACTION: Next = Next::new(b"sigaction\0");
 pub(super) type ActionFn =
     unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-/// The C library's sigaction.
-pub(super) fn set_action(signal: c_int, action: &libc::sigaction) {
-    // SAFETY: the function of that name has this type, and gets a valid action.
-    unsafe {
-        let next = transmute::<usize, ActionFn>(SIGACTION.get());
-        next(signal, action, std::ptr::null_mut());
-    }
-}
-
-/// Sets an action of the gate's; the program's is kept.
-pub(super) fn take_over(signal: c_int, action: &libc::sigaction) {
+/// The C library's sigaction; returns the action before.
+fn set_action(signal: c_int, action: &libc::sigaction) -> libc::sigaction {
     // SAFETY: zeros are a valid action; the function of that name has this type.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         let next = transmute::<usize, ActionFn>(SIGACTION.get());
         next(signal, action, &mut before);
-        exchange(signal, Some(Kept::of(&before)));
+        before
     }
+}
+
+/// Sets an action of the gate's; the program's is kept.
+pub(super) fn take_over(signal: c_int, action: &libc::sigaction) {
+    exchange(signal, Some(Kept::of(&set_action(signal, action))));
 }
 
 /// There will be no gate: gives the program's actions back.
@@ -148,7 +144,7 @@ const DEFAULT: Kept = Kept { handler: libc::SIG_DFL, flags: 0, mask: 0 };
 /// have; or does what the kernel does without one.
 pub(super) fn pass_on(signal: c_int, info: &mut libc::siginfo_t, context: &mut libc::ucontext_t) {
     let Kept { handler, flags, mask } = exchange(signal, None);
-    // What the processor has raised cannot be ignored.
+    // A signal that the processor has raised cannot be ignored.
     let is_sent = info.si_code <= 0;
     match handler {
         libc::SIG_IGN if is_sent => {}

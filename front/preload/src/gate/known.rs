@@ -11,7 +11,7 @@ use std::cell::Cell;
 const QUESTIONS_MIN: u32 = 8;
 const PLACES: usize = 4;
 
-/// What a thread knows.
+/// The regions that a thread remembers.
 #[derive(Clone, Copy)]
 struct Known {
     state: State,

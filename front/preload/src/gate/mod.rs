@@ -67,8 +67,8 @@ pub(crate) fn prepare() -> Result<(), String> {
     page::map().map_err(|error| format!("the gate for system calls cannot be mapped: {error}"))?;
     handler::install();
     bus::install();
-    stacks::begin();
     state::turn_on();
+    stacks::begin();
     Ok(())
 }
 

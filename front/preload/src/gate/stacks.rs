@@ -6,7 +6,7 @@
 //! and, if the program has set a signal stack, the program's handlers; the program's own stays
 //! unused. Its pages are taken when they are used.
 
-use super::{access, bounce, exec, mask, page};
+use super::{access, bounce, exec, mask, page, state};
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
 use std::cell::Cell;
@@ -46,14 +46,20 @@ pub(super) fn learn() {
     }
 }
 
+/// Memory for a stack.
+fn map() -> Option<*mut u8> {
+    let base = sys::map_anonymous(LEN).ok()?;
+    // SAFETY: the mapping just made.
+    let _ = unsafe { sys::protect(base, PAGE_SIZE, libc::PROT_NONE) };
+    Some(base)
+}
+
 /// Gives this thread a stack; `false` if it has one. Without memory for it the thread has none.
 pub(super) fn add() -> bool {
     if !OURS.get().is_null() {
         return false;
     }
-    let Ok(base) = sys::map_anonymous(LEN) else { return false };
-    // SAFETY: the mapping just made.
-    let _ = unsafe { sys::protect(base, PAGE_SIZE, libc::PROT_NONE) };
+    let Some(base) = map() else { return false };
     let mut before = NONE;
     let ours = Stack { base: base as usize + PAGE_SIZE, flags: 0, len: LEN - PAGE_SIZE };
     let arguments = [(&raw const ours) as usize, (&raw mut before) as usize, 0, 0, 0, 0];
@@ -74,9 +80,7 @@ pub(super) fn give(context: &mut libc::ucontext_t) -> bool {
     if !OURS.get().is_null() {
         return false;
     }
-    let Ok(base) = sys::map_anonymous(LEN) else { return false };
-    // SAFETY: the mapping just made.
-    let _ = unsafe { sys::protect(base, PAGE_SIZE, libc::PROT_NONE) };
+    let Some(base) = map() else { return false };
     let libc::stack_t { ss_sp, ss_flags, ss_size } = context.uc_stack;
     let flags = ss_flags & !libc::SS_ONSTACK;
     keep(base, Stack { base: ss_sp as usize, flags, len: ss_size });
@@ -102,7 +106,12 @@ fn keep(base: *mut u8, before: Stack) {
 /// Whether this runs on the thread's stack of ours.
 pub(super) fn is_on_ours() -> bool {
     let here = 0u8;
-    ((&raw const here) as usize).wrapping_sub(OURS.get() as usize) < LEN
+    is_ours((&raw const here) as usize)
+}
+
+/// Whether a stack pointer is in the thread's stack of ours.
+fn is_ours(pointer: usize) -> bool {
+    pointer.wrapping_sub(OURS.get() as usize) < LEN
 }
 
 /// Frees the stack of a thread that ends.
@@ -127,7 +136,7 @@ pub(super) fn exchange(new: usize, old: usize, pointer: Option<usize>) -> Result
     add();
     let here = 0u8;
     let pointer = pointer.unwrap_or((&raw const here) as usize);
-    let is_on = pointer.wrapping_sub(OURS.get() as usize) < LEN;
+    let is_on = is_ours(pointer);
     let theirs = THEIRS.get();
     let is_set = theirs.flags & libc::SS_DISABLE == 0;
     let given = match new {
@@ -154,8 +163,11 @@ fn checked(given: Stack) -> Result<Stack, i32> {
     }
 }
 
-/// Begins a thread: a stack, and the gate's signals unblocked.
+/// Begins a thread: the gate's signals unblocked, and a stack if the gate is on. Another thread may
+/// turn it on later.
 pub(super) fn begin() {
     mask::unblock();
-    add();
+    if state::is_on() {
+        add();
+    }
 }

@@ -395,11 +395,7 @@ unsafe extern "C" fn timer_create(
 
 /// Calls a timer's function as a thread that serves its faults.
 extern "C" fn on_time(timed: *const Timed) {
-    if is_on() {
-        stacks::begin();
-    } else {
-        mask::unblock();
-    }
+    stacks::begin();
     // SAFETY: made by `timer_create`, and never freed.
     let Timed { run, value } = unsafe { &*timed };
     run(*value);
@@ -493,11 +489,8 @@ unsafe extern "C" fn begin(_: *mut Body) -> *mut c_void {
 /// # Safety
 /// The record is one of `pthread_create`, and is not used again.
 unsafe extern "C" fn prepare(body: *mut Body) -> Body {
-    if is_on() {
+    if is_wanted() {
         stacks::begin();
-    } else if is_wanted() {
-        // The gate may be closed later, by another thread.
-        mask::unblock();
     }
     // SAFETY: as the caller says.
     *unsafe { Box::from_raw(body) }

@@ -3,10 +3,10 @@
 //! close(2) is a raw system call, because the preload library replaces the C library's function.
 
 use libc::c_long;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::{Resource, getrlimit};
 use std::io;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 
 /// Copies a descriptor of another process into this one.
 ///
@@ -20,6 +20,11 @@ pub fn descriptor_of(process: i32, descriptor: RawFd) -> io::Result<RawFd> {
     // SAFETY: opened above.
     unsafe { rustix::io::close(pidfd) };
     got
+}
+
+/// Device and inode of a file; `None`: the number is not open.
+pub fn identity_of(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    fstat(file).ok().map(|found| (found.st_dev, found.st_ino))
 }
 
 /// Moves a descriptor to a number of at least `above`. If none is free, it stays.

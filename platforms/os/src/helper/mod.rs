@@ -24,7 +24,7 @@ mod descriptors;
 mod tls;
 
 use clone::{Block, Ended, Task, flags};
-pub use descriptors::{descriptor_of, lift, renumber};
+pub use descriptors::{descriptor_of, identity_of, lift, renumber};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::RawFd;
