@@ -27,6 +27,8 @@ pub(crate) struct Report {
     pub(crate) kswapd_threads: String,
     /// Processes that were served.
     pub(crate) processes: usize,
+    /// Those of them whose faults handler threads served.
+    pub(crate) processes_by_handlers: usize,
     /// Processes that were ended because memory and swap were full.
     pub(crate) out_of_memory: u64,
     pub(crate) peak_resident: PeakResident,
@@ -185,9 +187,11 @@ pub(crate) struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    /// The processes that were served. Others publish if they needed more than the budget.
-    fn served(&self) -> impl Iterator<Item = &(u32, Snapshot)> {
-        self.processes.iter().filter(|(_, process)| process.get(Counter::Processes) > 0)
+    /// The processes for which a counter is not 0. One that was not served publishes, too, if it
+    /// needed more than the budget.
+    fn count(&self, counter: Counter) -> usize {
+        let counted = self.processes.iter().filter(|(_, process)| process.get(counter) > 0);
+        counted.map(|(pid, _)| pid).collect::<BTreeSet<_>>().len()
     }
 }
 
@@ -205,7 +209,8 @@ impl Report {
             budget_bytes: observed.settings.memory.0,
             swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
             kswapd_threads: observed.settings.kswapd.to_string(),
-            processes: observed.served().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len(),
+            processes: observed.count(Counter::Processes),
+            processes_by_handlers: observed.count(Counter::ByHandlers),
             out_of_memory: get(Counter::OutOfMemory),
             peak_resident: PeakResident::of(observed),
             program: Program::of(&observed.ended),
@@ -398,7 +403,11 @@ pub(crate) mod tests {
 
     /// Two processes: the program and a larger child.
     pub(crate) fn two_processes() -> Vec<(u32, Snapshot)> {
-        let program = [(Counter::PgFault, 1000), (Counter::HighWaterBytes, 140 << 20)];
+        let program = [
+            (Counter::PgFault, 1000),
+            (Counter::HighWaterBytes, 140 << 20),
+            (Counter::ByHandlers, 1),
+        ];
         let child = [
             (Counter::PgFault, 3000),
             (Counter::PgMajFault, 2500),
@@ -446,6 +455,7 @@ pub(crate) mod tests {
     fn a_report_sums_processes_and_names_the_largest() {
         let report = report(&two_processes());
         assert_eq!((report.processes, report.exit_status, report.signal), (2, Some(3), None));
+        assert_eq!(report.processes_by_handlers, 1);
         assert_eq!((report.faults_minor, report.faults_major), (1500, 2500));
         assert_eq!((report.peak_resident.pid, report.peak_resident.bytes), (Some(8), 160 << 20));
         assert_eq!(report.peak_resident.arena_bytes, 128 << 20);

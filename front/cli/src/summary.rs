@@ -136,7 +136,13 @@ fn headline(report: &Report) -> String {
         (None, None) => "ended".to_owned(),
     };
     let served = processes(report.processes as u64);
-    format!("highwater: {end} after {:.1} s, {served} served", report.elapsed_seconds)
+    let by_handlers = match report.processes_by_handlers {
+        0 => String::new(),
+        all if all == report.processes => " by handler threads".to_owned(),
+        some => format!(", {some} of them by handler threads"),
+    };
+    let seconds = report.elapsed_seconds;
+    format!("highwater: {end} after {seconds:.1} s, {served} served{by_handlers}")
 }
 
 fn budget(report: &Report) -> String {
@@ -214,7 +220,8 @@ mod tests {
     fn a_summary_is_aligned_and_complete() {
         let text = text(&report(&two_processes()));
         let expected = [
-            "highwater: exit status 3 after 12.3 s, 2 processes served",
+            "highwater: exit status 3 after 12.3 s, 2 processes served, 1 of them by handler \
+               threads",
             "  budget            128 MiB for each process",
             "  peak RAM          160 MiB: paged 128 MiB, Highwater 0 B, swap in RAM 0 B, \
                not paged 0 B",
@@ -259,6 +266,18 @@ mod tests {
     fn failed_write_back_comes_first() {
         let text = text(&report(&two_tiered(3)));
         assert!(text.starts_with("highwater: 6 pages could not be written back"), "{text}");
+    }
+
+    #[test]
+    fn the_threads_that_serve_are_named_where_they_are_handlers() {
+        let mut report = report(&two_processes());
+        for (by_handlers, end) in
+            [(0, "2 processes served"), (2, "2 processes served by handler threads")]
+        {
+            report.processes_by_handlers = by_handlers;
+            let text = text(&report);
+            assert!(text.lines().next().is_some_and(|line| line.ends_with(end)), "{text}");
+        }
     }
 
     #[test]

@@ -32,6 +32,9 @@ impl Extent {
 /// The libraries whose requests are not paged.
 static INSIDE: OnceLock<[Extent; 3]> = OnceLock::new();
 
+/// Whether no library comes before this one.
+static FIRST: AtomicBool = AtomicBool::new(false);
+
 /// Whether an address belongs to a caller that must not get paged memory. True for all addresses
 /// until [`learn`] has run.
 #[inline]
@@ -47,6 +50,11 @@ pub(crate) fn are_known() -> bool {
 /// Whether an address is in this library.
 pub(crate) fn is_own(address: usize) -> bool {
     INSIDE.get().is_some_and(|[.., own]| own.holds(address))
+}
+
+/// Whether a library's functions are this one's, if it has them: no other library comes before it.
+pub(crate) fn is_first() -> bool {
+    FIRST.load(Relaxed)
 }
 
 /// Whether the program was built with a sanitizer that fixes where mappings lie (TSAN, MSAN).
@@ -68,9 +76,10 @@ pub(crate) fn learn() {
     // SAFETY: looks a name up, of what the loader has for all; ours is not seen by dlsym.
     let loader = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__tls_get_addr".as_ptr()) };
     let known = [learn as *const c_void as usize, native::inside_libc(), loader as usize];
-    let mut search = Search { known, found: [None; 3] };
+    let mut search = Search { known, found: [None; 3], before: 0 };
     // SAFETY: the callback gets this search, which lives for the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    FIRST.store(search.before == 0, Relaxed);
     if let [Some(own), Some(libc), Some(loader)] = search.found {
         let _ = INSIDE.set([libc, loader, own]);
     }
@@ -79,6 +88,8 @@ pub(crate) fn learn() {
 struct Search {
     known: [usize; 3],
     found: [Option<Extent>; 3],
+    /// Libraries before this one, in the order in which names are looked up.
+    before: usize,
 }
 
 /// Compares a loaded object with the searched addresses.
@@ -103,6 +114,12 @@ unsafe extern "C" fn look(object: *mut dl_phdr_info, _: size_t, search: *mut c_v
             *found = Some(extent);
         }
     }
+    // The program has an empty name, and the kernel's library one without a directory.
+    // SAFETY: the loader's name of the object, or null.
+    let is_library = !object.dlpi_name.is_null()
+        && unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes().contains(&b'/');
+    let [own, ..] = search.found;
+    search.before += usize::from(is_library && own.is_none());
     0
 }
 

@@ -356,7 +356,7 @@ fn make_child(
     }
     // SAFETY: the copy of this process, at its number in the parent's helper.
     let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let ((base, pages), delivery) = (old.extent(), old.serving.delivery());
+    let ((base, pages), delivery) = (old.extent(), platform.delivery(SPACE));
     let Saved { childs, regions, protected, files, holds, registered, .. } = saved;
     // The owner of these descriptors is the parent's, and is never dropped here.
     mem::forget((saved.read, saved.hold));

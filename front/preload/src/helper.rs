@@ -16,7 +16,7 @@
 //! unused then. It never ends earlier, because missing pages would read as zeros. If it is killed,
 //! its guardian kills the program.
 
-use crate::process::Process;
+use crate::process::{Process, SPACE};
 use crate::report::PERIOD;
 use crate::signals::Blocked;
 use crate::{calls, descriptors, memory, program};
@@ -120,10 +120,10 @@ pub(crate) fn start(
 /// Gives the program copies of the descriptors with which its threads serve their faults, and of
 /// those of as many swap files as there is room for. Without them the helper does this for them.
 fn share_descriptors(process: &Process) {
-    if process.serving.delivery() == Delivery::Handler || descriptors::guarded().is_none() {
+    let platform = process.manager.platform();
+    if platform.delivery(SPACE) == Delivery::Handler || descriptors::guarded().is_none() {
         return;
     }
-    let platform = process.manager.platform();
     let mut wanted = platform.descriptors();
     let of_platform = wanted.len();
     let mut devices = Vec::new();

@@ -22,8 +22,14 @@ use highwater_mm::Range;
 use highwater_units::PAGE_SIZE;
 use libc::{c_char, c_int, c_void, size_t};
 use std::arch::naked_asm;
+use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::OnceLock;
+
+/// From dlfcn.h: dladdr1 is to find the symbol, too.
+const RTLD_DL_SYMENT: c_int = 1;
+/// From elf.h: a symbol's section, if another object defines it.
+const SHN_UNDEF: u16 = 0;
 
 /// Defines a function of the C library that passes on its arguments and, in the next argument
 /// register, its return address.
@@ -451,15 +457,34 @@ unsafe extern "C" fn strndup_for(text: *const c_char, most: size_t, caller: usiz
     unsafe { copy(text, libc::strnlen(text, most), caller) }
 }
 
-/// The malloc of a program with one of its own, whose free gets what strdup returns.
+/// The malloc of a program with one of its own, whose free gets what strdup returns. `None` until
+/// [`caller::learn`] has run.
 pub(crate) fn other() -> Option<MallocFn> {
-    static FOUND: OnceLock<usize> = OnceLock::new();
-    // SAFETY: looks a name up, as the program's calls do.
-    let find = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
-    let found = *FOUND.get_or_init(find);
-    let other = found != 0 && caller::are_known() && !caller::is_own(found);
-    // SAFETY: what has that name is such a function.
-    other.then(|| unsafe { std::mem::transmute::<usize, MallocFn>(found) })
+    static FOUND: OnceLock<Option<MallocFn>> = OnceLock::new();
+    if !caller::are_known() {
+        return None;
+    }
+    *FOUND.get_or_init(|| {
+        // SAFETY: looks a name up, as the program's calls do.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+        let ours = caller::is_own(found as usize) || (is_jump(found) && caller::is_first());
+        // SAFETY: what has that name is such a function.
+        (!ours && !found.is_null())
+            .then(|| unsafe { mem::transmute::<*mut c_void, MallocFn>(found) })
+    })
+}
+
+/// Whether an address is not a function, but a program's jump to one of a library. Programs without
+/// position-independent code that use a function's address have such jumps, such as Python's.
+fn is_jump(function: *const c_void) -> bool {
+    let mut object = MaybeUninit::<libc::Dl_info>::uninit();
+    let mut symbol: *const libc::Elf64_Sym = ptr::null();
+    // SAFETY: both results live for the call.
+    let known = unsafe {
+        libc::dladdr1(function, object.as_mut_ptr(), (&raw mut symbol).cast(), RTLD_DL_SYMENT)
+    };
+    // SAFETY: null, or a symbol that the loader keeps as long as the program.
+    known != 0 && unsafe { symbol.as_ref() }.is_some_and(|symbol| symbol.st_shndx == SHN_UNDEF)
 }
 
 /// The matching realloc: some mallocs replace only part of the family.
@@ -470,7 +495,7 @@ fn other_realloc() -> Option<ReallocFn> {
     let find = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"realloc".as_ptr()) } as usize;
     let found = *FOUND.get_or_init(find);
     // SAFETY: what has that name is such a function.
-    (found != 0).then(|| unsafe { std::mem::transmute::<usize, ReallocFn>(found) })
+    (found != 0).then(|| unsafe { mem::transmute::<usize, ReallocFn>(found) })
 }
 
 /// A new string of the first `len` bytes.

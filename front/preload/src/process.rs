@@ -63,7 +63,7 @@ pub(crate) struct Process {
     pub(crate) inherited: usize,
     /// Ends of pipes, held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
-    pub(crate) serving: Serving,
+    pub(crate) _serving: Serving,
 }
 
 /// This process if it is served.

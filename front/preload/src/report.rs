@@ -15,7 +15,7 @@ use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
 use highwater_session::{MallocReport, Settings, StatsFile};
-use highwater_uffd::Uffd;
+use highwater_uffd::{Delivery, Uffd};
 use highwater_units::{Nanos, PAGE_SIZE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,6 +53,8 @@ pub(crate) struct Reporter {
     /// Pages in fast and slow levels, of the time when tiers held most.
     tiered_peak: Mutex<(u64, u64)>,
     malloc: Mutex<Watch>,
+    /// Of the page faults.
+    delivery: Delivery,
     gather: Gather,
     children: Children,
 }
@@ -64,6 +66,7 @@ impl Reporter {
         pid: i32,
         manager: Arc<Manager<Uffd>>,
         (base, pages): (u64, u64),
+        delivery: Delivery,
         gather: Gather,
     ) -> Reporter {
         let file = settings.run_dir.as_ref();
@@ -82,6 +85,7 @@ impl Reporter {
             compressed_peak: Mutex::default(),
             tiered_peak: Mutex::default(),
             malloc: Mutex::default(),
+            delivery,
             gather,
             children: Children::default(),
         }
@@ -160,6 +164,7 @@ impl Reporter {
             (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.frames_peak().0),
             (Counter::RamDeviceBytes, ram_device),
+            (Counter::ByHandlers, u64::from(self.delivery == Delivery::Handler)),
             (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
             (Counter::HelperNanos, cpu_time()),
             (Counter::ProcessEnded, u64::from(self.stage.load(Relaxed) != RUNNING)),

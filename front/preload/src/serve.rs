@@ -110,7 +110,7 @@ impl Process {
         let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let reporter =
-            Reporter::new(&settings, program.pid, manager.clone(), (base, pages), || {
+            Reporter::new(&settings, program.pid, manager.clone(), (base, pages), delivery, || {
                 // None before the process is served, and in a forked child until it is.
                 running().and_then(heap::gather)
             });
@@ -130,7 +130,7 @@ impl Process {
             files,
             inherited,
             holds,
-            serving,
+            _serving: serving,
         })
     }
 }

@@ -28,12 +28,4 @@ impl Serving {
                 .map(|service| Serving::InThread { _service: service }),
         }
     }
-
-    /// How faults are delivered.
-    pub(crate) fn delivery(&self) -> Delivery {
-        match self {
-            Serving::Handlers { .. } => Delivery::Handler,
-            Serving::InThread { .. } => Delivery::InThread,
-        }
-    }
 }

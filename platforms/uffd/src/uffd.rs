@@ -1,7 +1,7 @@
 //! The platform: what it consists of, and how it is made.
 
 use crate::api::{Calls, Faults, Mapping, Source, Userfaultfd};
-use crate::area::{Areas, Placement};
+use crate::area::{Areas, Delivery, Placement};
 use crate::descriptor::Descriptor;
 use crate::drops::Drops;
 use crate::residency::Residency;
@@ -105,6 +105,11 @@ impl Uffd {
     /// [`Uffd::descriptors`], in their order. They must stay open.
     pub fn set_copies(&self, copies: &[RawFd]) {
         self.shared().zip(copies).for_each(|(descriptor, copy)| descriptor.set_copy(*copy));
+    }
+
+    /// How the faults of a space are delivered.
+    pub fn delivery(&self, space: SpaceId) -> Delivery {
+        self.areas.delivery(space)
     }
 
     /// Sets address and fault delivery of a space that is added later.

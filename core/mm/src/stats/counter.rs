@@ -179,6 +179,7 @@ counters! {
     TierSlowReads "tier_slow_reads" sum "Pages read from a slow level."
     TierSlowWrites "tier_slow_writes" sum "Pages written to a slow level: the fast one was full."
     Processes "processes" sum "Processes served."
+    ByHandlers "processes_by_handlers" sum "Processes whose faults handler threads serve."
     OutOfMemory "oom" sum "Processes killed because memory and swap were full."
     HelperNanos "helper_nanos" sum "CPU time of the helper processes, which serve faults, ns."
     ProcessEnded "processes_ended" sum "Processes that have ended, with final figures."

@@ -1,7 +1,7 @@
 //! Programs with unusual libraries, mallocs and environments, and memory that is not paged.
 
 use crate::common::{compile, highwater};
-use crate::place::{Limits, Place, program};
+use crate::place::{Limits, Mode, Place, program};
 use crate::report::Report;
 use crate::run::Program;
 use highwater_platform::testing::skip_or_fail;
@@ -85,6 +85,26 @@ fn other_mallocs_can_be_preloaded() {
             let report = place.compare_output(&what, &unlimited, &limits, &program);
             report.expect_swapping();
         }
+    }
+}
+
+/// Regression: Python and Node were taken for programs with a malloc of their own. They have an
+/// address for it, because they are not position-independent: a jump to this library's.
+#[test]
+fn the_address_of_malloc_in_a_program_is_no_malloc_of_its_own() {
+    let place = Place::new();
+    let plain = place.compile("addresses", "addresses", &["-no-pie", "-fno-pic"]);
+    let plain = program(plain, &["32"]);
+    let own = place.c_program("own_malloc", &["32"]);
+    let replaced = before(&format!("{DIRECTORY}/{}", MALLOCS[1]), &plain);
+    for (what, program, has_own) in
+        [("jump", &plain, false), ("own", &own, true), ("preloaded", &replaced, true)]
+    {
+        let unlimited = place.run(program).expect_success(what);
+        let limits = Limits { mode: Some(Mode::InThread), ..Limits::of(12 * MIB) };
+        let report = place.compare_output(what, &unlimited, &limits, program);
+        let by_handlers = if has_own { report.number("/processes") } else { 0 };
+        assert_eq!(report.number("/processes_by_handlers"), by_handlers, "{what}");
     }
 }
 
