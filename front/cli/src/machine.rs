@@ -8,7 +8,7 @@
 
 use crate::Refusal;
 use crate::faults::Permitted;
-use crate::probe::{self, Denied, Userfaultfd, Way};
+use crate::probe::{self, Denied, Faults, Userfaultfd, Way};
 use highwater_session::{CgroupVersion, FaultThreads, HostMemory, Mapping, SystemCalls};
 use highwater_units::Bytes;
 use procfs::sys::kernel::Version;
@@ -127,14 +127,17 @@ fn userfaultfd(probed: Result<Userfaultfd, Denied>, mapping: Mapping) -> Vec<Ite
     const NAME: &str = "userfaultfd";
     match probed {
         Ok(granted) => {
-            let way = match granted.way {
-                Way::Device => "permitted, by /dev/userfaultfd",
-                Way::SystemCall => "permitted, by the system call",
-                Way::UserMode => "permitted for faults of user mode",
+            let way = match (granted.faults, granted.way) {
+                (Faults::All, Way::Device) => "permitted, by /dev/userfaultfd",
+                (Faults::All, Way::SystemCall) => "permitted, by the system call",
+                (Faults::UserMode, Way::Device) => {
+                    "permitted for faults of user mode, by /dev/userfaultfd"
+                }
+                (Faults::UserMode, Way::SystemCall) => "permitted for faults of user mode",
             };
-            let calls = match granted.way {
-                Way::Device | Way::SystemCall => "paged buffers are read by faults of the kernel",
-                Way::UserMode => "get copies of paged buffers (--system-calls copies)",
+            let calls = match granted.faults {
+                Faults::All => "paged buffers are read by faults of the kernel",
+                Faults::UserMode => "get copies of paged buffers (--system-calls copies)",
             };
             vec![
                 Item::ok(NAME, way),
@@ -151,8 +154,8 @@ fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
     const PERMIT: &str = "use --system-calls copies, or run as root, or \
         'sysctl vm.unprivileged_userfaultfd=1', or get access to /dev/userfaultfd; in docker also \
         --security-opt seccomp=unconfined";
-    const FILTER: &str =
-        "in docker add --security-opt seccomp=unconfined, or a profile that allows userfaultfd";
+    const FILTER: &str = "in docker add --device /dev/userfaultfd (Linux 6.1; for users other than \
+        root also 'chmod 666 /dev/userfaultfd' on the host), or --security-opt seccomp=unconfined";
     match denied {
         Denied::NotInKernel => {
             let change = "use a kernel built with CONFIG_USERFAULTFD";

@@ -1,9 +1,10 @@
 //! Which features of userfaultfd this kernel allows.
 //!
 //! ```text
-//! /dev/userfaultfd ---\
-//!                      descriptor --- UFFDIO_API ---> features
-//! userfaultfd(2) -----/  \-- refused: for user-mode faults alone? -> Denied
+//! for all faults         /dev/userfaultfd, or userfaultfd(2) --\
+//!                                                               UFFDIO_API --> features
+//! for those of user mode userfaultfd(2), or /dev/userfaultfd --/
+//!                        refused --> Denied
 //! ```
 
 use rustix::fs::{Mode, OFlags};
@@ -15,6 +16,8 @@ const USERFAULTFD_IOC_NEW: u64 = 0xAA00;
 const UFFDIO_API: u64 = 0xC018_AA3F;
 const UFFD_API: u64 = 0xAA;
 const UFFD_USER_MODE_ONLY: i32 = 1;
+/// `Seccomp` in /proc/PID/status.
+const SECCOMP_MODE_FILTER: u32 = 2;
 pub(crate) const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
 
@@ -23,16 +26,34 @@ pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
 pub(crate) enum Way {
     /// By /dev/userfaultfd, which its permissions allow.
     Device,
-    /// By the system call: as root, or with vm.unprivileged_userfaultfd=1.
+    /// By the system call.
     SystemCall,
-    /// By the system call, for faults of user mode only (Linux 5.11).
+}
+
+/// Whose faults a descriptor serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Faults {
+    /// The kernel's, too: as root, with vm.unprivileged_userfaultfd=1, or by the device.
+    All,
+    /// Those of user mode only (Linux 5.11).
     UserMode,
+}
+
+impl Faults {
+    /// The flags of a new descriptor.
+    fn flags(self) -> i32 {
+        match self {
+            Faults::All => libc::O_CLOEXEC,
+            Faults::UserMode => libc::O_CLOEXEC | UFFD_USER_MODE_ONLY,
+        }
+    }
 }
 
 /// A userfaultfd is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Userfaultfd {
     pub(crate) way: Way,
+    pub(crate) faults: Faults,
     features: u64,
 }
 
@@ -49,7 +70,13 @@ impl Userfaultfd {
 
     #[cfg(test)]
     pub(crate) fn with_features(features: u64) -> Userfaultfd {
-        Userfaultfd { way: Way::Device, features }
+        Userfaultfd { way: Way::Device, faults: Faults::All, features }
+    }
+
+    /// With the features of a descriptor.
+    fn of(way: Way, faults: Faults, fd: &OwnedFd) -> Result<Userfaultfd, Denied> {
+        let features = features(fd).map_err(|error| Denied::Error(number(&error)))?;
+        Ok(Userfaultfd { way, faults, features })
     }
 }
 
@@ -68,34 +95,43 @@ pub(crate) enum Denied {
     Error(i32),
 }
 
-/// A userfaultfd for faults of user mode, which the kernel gives to everybody.
+/// A userfaultfd for faults of user mode. The kernel gives it to everybody, but a filter may refuse
+/// the call, where the device may be allowed.
 pub(crate) fn userfaultfd_of_user_mode() -> Result<Userfaultfd, Denied> {
-    let fd = from_system_call(UFFD_USER_MODE_ONLY).map_err(|error| match number(&error) {
-        libc::ENOSYS => Denied::NotInKernel,
-        libc::EPERM => Denied::Filtered,
-        // Kernels before 5.11 do not know the flag.
-        libc::EINVAL => Denied::UserModeUnknown,
-        number => Denied::Error(number),
-    })?;
-    let features = features(&fd).map_err(|error| Denied::Error(number(&error)))?;
-    Ok(Userfaultfd { way: Way::UserMode, features })
+    let faults = Faults::UserMode;
+    let refused = match from_system_call(faults) {
+        Ok(fd) => return Userfaultfd::of(Way::SystemCall, faults, &fd),
+        Err(error) => error,
+    };
+    match from_device(faults) {
+        Ok(fd) => Userfaultfd::of(Way::Device, faults, &fd),
+        Err(_) => Err(match number(&refused) {
+            libc::ENOSYS => missing(),
+            libc::EPERM => Denied::Filtered,
+            // Kernels before 5.11 do not know the flag.
+            libc::EINVAL => Denied::UserModeUnknown,
+            number => Denied::Error(number),
+        }),
+    }
 }
 
 /// Tries the device first: it may be allowed where the system call is not.
 pub(crate) fn userfaultfd() -> Result<Userfaultfd, Denied> {
-    let (way, fd) = match from_device() {
-        Ok(fd) => (Way::Device, fd),
-        Err(_) => (Way::SystemCall, from_system_call(0).map_err(|error| denied(&error))?),
-    };
-    let features = features(&fd).map_err(|error| Denied::Error(number(&error)))?;
-    Ok(Userfaultfd { way, features })
+    let faults = Faults::All;
+    match from_device(faults) {
+        Ok(fd) => Userfaultfd::of(Way::Device, faults, &fd),
+        Err(_) => {
+            let fd = from_system_call(faults).map_err(|error| denied(&error))?;
+            Userfaultfd::of(Way::SystemCall, faults, &fd)
+        }
+    }
 }
 
 /// Finds out why the system call was refused, by another call.
 fn denied(error: &io::Error) -> Denied {
     match number(error) {
-        libc::ENOSYS => Denied::NotInKernel,
-        libc::EPERM => match from_system_call(UFFD_USER_MODE_ONLY).map_err(|e| number(&e)) {
+        libc::ENOSYS => missing(),
+        libc::EPERM => match from_system_call(Faults::UserMode).map_err(|e| number(&e)) {
             // EINVAL: kernels before 5.11 do not know the flag, and refuse for lack of privileges.
             Ok(_) | Err(libc::EINVAL) => Denied::UserModeOnly,
             Err(_) => Denied::Filtered,
@@ -104,20 +140,29 @@ fn denied(error: &io::Error) -> Denied {
     }
 }
 
+/// Why the kernel says that it does not know the call: a filter may say so, too.
+fn missing() -> Denied {
+    let status = procfs::process::Process::myself().and_then(|own| own.status());
+    match status.ok().and_then(|status| status.seccomp) {
+        Some(SECCOMP_MODE_FILTER) => Denied::Filtered,
+        _ => Denied::NotInKernel,
+    }
+}
+
 fn number(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-fn from_device() -> io::Result<OwnedFd> {
+fn from_device(faults: Faults) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/userfaultfd", flags, Mode::empty())?;
     // SAFETY: the request takes its flags by value and returns a descriptor.
-    owned(unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, libc::O_CLOEXEC) })
+    owned(unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, faults.flags()) })
 }
 
-fn from_system_call(flags: i32) -> io::Result<OwnedFd> {
+fn from_system_call(faults: Faults) -> io::Result<OwnedFd> {
     // SAFETY: the call takes its flags by value and returns a descriptor.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, faults.flags()) };
     owned(fd as RawFd)
 }
 

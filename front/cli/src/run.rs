@@ -159,19 +159,20 @@ impl Run {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Makes every check: arguments, program, devices, machine. The report file is created last, so
+    /// Makes every check: arguments, program, machine, devices. The report file is created last, so
     /// that a refused run leaves nothing behind.
     fn plan(&self) -> Result<Plan, Refusal> {
         let memory = options::budget(self.memory.as_deref())?;
-        let swap = swap::devices(&self.swap)?;
         let program = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
         program::check(&program)?;
-        swap.iter().try_for_each(swap::try_open)?;
         let library = preload::find()?;
+        // Before swap: in a container both may be missing, and no swap device would help.
         let (faults, system_calls) =
             faults::decide(self.faults, self.system_calls, machine::permitted())?;
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
+        let swap = swap::devices(&self.swap)?;
+        swap.iter().try_for_each(swap::try_open)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
         let Run { kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;

@@ -11,7 +11,8 @@ const FORMS: &str = "write for example --swap dir:/var/tmp:8G";
 /// The devices given, or the default one. Paths become absolute, because programs change directory.
 pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
     if given.is_empty() {
-        let remedy = "name a directory on a disk, for example --swap dir:/var/tmp:8G";
+        let remedy = "name a directory on a disk (--swap dir:PATH:8G; in a container that of a \
+            volume), or swap to compressed memory (--swap zram:1G)";
         let area = default_swap().map(Area::new).map_err(|what| Refusal::new(what, remedy))?;
         return Ok(vec![area]);
     }

@@ -223,6 +223,18 @@ pub enum Faults {
     UserMode,
 }
 
+impl Faults {
+    /// The flags of a new userfaultfd.
+    fn flags(self) -> UserfaultfdFlags {
+        match self {
+            Faults::All => UserfaultfdFlags::CLOEXEC,
+            Faults::UserMode => {
+                UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY)
+            }
+        }
+    }
+}
+
 /// Where userfaultfds come from: /dev/userfaultfd, kept open so that it still works when the
 /// process has dropped its privileges, or the system call.
 pub struct Source {
@@ -231,12 +243,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// For all faults, opens /dev/userfaultfd; falls back to the system call.
+    /// For all faults, the device; falls back to the system call. For those of user mode, which
+    /// everybody may serve, the device only where a filter refuses the system call, such as that of
+    /// a container.
     pub fn find(faults: Faults) -> Source {
         let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
+        let device = || options.open("/dev/userfaultfd").ok().map(OwnedFd::from);
         let device = match faults {
-            Faults::All => options.open("/dev/userfaultfd").ok().map(OwnedFd::from),
-            Faults::UserMode => None,
+            Faults::All => device(),
+            Faults::UserMode if Source::open_call(faults).is_ok() => None,
+            Faults::UserMode => device(),
         };
         Source { device, faults }
     }
@@ -275,10 +291,10 @@ impl Source {
     /// # Errors
     /// EPERM: not permitted; ENOSYS: the kernel has none; EINVAL: it lacks a feature.
     pub fn open(&self, features: u64) -> io::Result<Userfaultfd> {
-        let by_device = self.descriptor().map(Source::open_device).transpose();
+        let by_device = self.descriptor().map(|fd| Source::open_device(fd, self.faults));
         let fd = match by_device {
-            Ok(Some(fd)) => fd,
-            Ok(None) | Err(_) => self.open_call()?,
+            Some(Ok(fd)) => fd,
+            None | Some(Err(_)) => Source::open_call(self.faults)?,
         };
         let uffd = Userfaultfd { fd: Descriptor::new(fd), counts: Default::default() };
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
@@ -286,22 +302,18 @@ impl Source {
         Ok(uffd)
     }
 
-    fn open_device(device: RawFd) -> io::Result<OwnedFd> {
+    fn open_device(device: RawFd, faults: Faults) -> io::Result<OwnedFd> {
         // SAFETY: the request takes flags by value and returns a new descriptor.
-        match unsafe { libc::ioctl(device, IO_NEW as _, libc::O_CLOEXEC) } {
+        match unsafe { libc::ioctl(device, IO_NEW as _, faults.flags().bits()) } {
             // SAFETY: just made, and not owned by anything else.
             made @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(made) }),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    fn open_call(&self) -> io::Result<OwnedFd> {
-        let user_mode = match self.faults {
-            Faults::All => UserfaultfdFlags::empty(),
-            Faults::UserMode => UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY),
-        };
+    fn open_call(faults: Faults) -> io::Result<OwnedFd> {
         // SAFETY: a userfaultfd has no effect before memory is registered with it.
-        Ok(unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | user_mode) }?)
+        Ok(unsafe { userfaultfd(faults.flags()) }?)
     }
 }
 

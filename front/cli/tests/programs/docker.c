@@ -1,5 +1,5 @@
-/* Runs a command behind a filter that refuses userfaultfd and io_uring, as Docker's default profile
- * does:   docker COMMAND...
+/* Runs a command behind a filter that refuses what Docker's default profile refuses, of the system
+ * calls that Highwater makes:   docker COMMAND...
  */
 #include "check.h"
 
@@ -9,14 +9,22 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#define REFUSE(call, error)                                     \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1),      \
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error))
+
 int main(int count, char **arguments)
 {
     MUST(count > 1);
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        REFUSE(userfaultfd, EPERM),
+        REFUSE(io_uring_setup, EPERM),
+        REFUSE(process_madvise, EPERM),
+        REFUSE(pidfd_getfd, EPERM),
+        REFUSE(kcmp, EPERM),
+        REFUSE(unshare, EPERM),
+        REFUSE(clone3, ENOSYS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};

@@ -2,6 +2,7 @@
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
 use crate::place::{Limits, Mode, Place};
+use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
 use std::fs::{Permissions, copy, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -113,14 +114,45 @@ fn an_ordinary_user_needs_no_rights() {
     }
 }
 
-/// As in Docker's default profile: userfaultfd is refused altogether.
+/// As in Docker's default profile: userfaultfd is refused altogether. No swap device would help.
 #[test]
 fn a_container_that_refuses_userfaultfd_is_told_which_flag_helps() {
     let place = Place::new();
     let filter = place.compile("docker", "docker", &[]);
     let open = Open::new(&filter);
-    let refused = open.run(&[&["./docker"], &RUN[..], &["/bin/true"]].concat());
-    let errors = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("seccomp=unconfined") && errors.lines().count() == 1, "{errors}");
+    let nowhere = ["./highwater", "run", "--swap", "dir:/nonexistent:1G", "--"];
+    for run in [&RUN[..], &nowhere] {
+        let refused = open.run(&[&["./docker"], run, &["/bin/true"]].concat());
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        for flag in ["--device /dev/userfaultfd", "--security-opt seccomp=unconfined"] {
+            assert!(errors.contains(flag), "{errors}");
+        }
+    }
+}
+
+/// The profile allows the device: threads serve their own faults, by userfaultfds that it makes.
+#[test]
+fn a_container_with_the_device_needs_no_other_flag() {
+    if std::fs::File::open("/dev/userfaultfd").is_err() {
+        return skip_or_fail("no /dev/userfaultfd that this user may open");
+    }
+    let place = Place::new();
+    let filter = place.compile("docker", "docker", &[]);
+    for (name, arguments) in [("gate", &[][..]), ("forks", &["24"])] {
+        let program = place.c_program(name, arguments);
+        let unlimited = place.run(&program).expect_success(name);
+        let report = place.path("report.json");
+        let mut served = Command::new(&filter);
+        served.arg(env!("CARGO_BIN_EXE_highwater")).args(&RUN[1..6]).arg("--report").arg(&report);
+        let served = served.arg("--").args(&program).output().expect("a run");
+        let summary = String::from_utf8_lossy(&served.stderr);
+        assert!(served.status.success(), "{name}, {}: {summary}", served.status);
+        let expected = std::fs::read(&unlimited.output).expect("output");
+        assert!(served.stdout == expected, "{name}: {summary}");
+        let report = Report::read(&report);
+        report.expect_swapping();
+        assert_eq!(report.number("/processes_by_handlers"), 0, "{name}: {summary}");
+    }
 }

@@ -26,7 +26,7 @@ mod tls;
 use clone::{Block, Ended, Task, flags};
 pub use descriptors::{descriptor_of, identity_of, lift, renumber};
 use std::cell::Cell;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 pub use tls::learn;
@@ -56,8 +56,21 @@ impl Program {
         // SAFETY: requests a descriptor, and writes a line that lives for the call.
         unsafe {
             let copy = libc::syscall(call, self.pidfd, stream, 0);
-            libc::syscall(libc::SYS_write, copy, line.as_ptr(), line.len());
+            let stream = if copy < 0 { self.open(stream) } else { copy };
+            libc::syscall(libc::SYS_write, stream, line.as_ptr(), line.len());
         }
+    }
+
+    /// Opens what a descriptor of the program refers to, for writing: containers refuse
+    /// pidfd_getfd. Does not allocate. -1: the system refuses.
+    fn open(self, descriptor: i32) -> i64 {
+        let mut path = [0; 48];
+        if write!(&mut path[..], "/proc/{}/fd/{descriptor}\0", self.pid).is_err() {
+            return -1;
+        }
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
+        // SAFETY: a path that ends with a zero and lives for the call.
+        unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) }
     }
 
     /// Kills the program.
