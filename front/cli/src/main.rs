@@ -25,6 +25,7 @@ mod run;
 mod run_dir;
 mod summary;
 mod swap;
+mod totals;
 
 use clap::{Parser, Subcommand};
 use highwater_command::Refusal;

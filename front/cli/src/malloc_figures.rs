@@ -67,19 +67,12 @@ pub(crate) struct ClassHeld {
 }
 
 impl MallocFigures {
-    /// `None` if no process had a heap.
-    pub(crate) fn of(processes: &[MallocStats]) -> Option<MallocFigures> {
-        let sum = |part: fn(&MallocStats) -> &MallocReport| {
-            let mut sum = MallocReport::default();
-            processes.iter().for_each(|process| sum.merge(part(process)));
-            sum
-        };
-        let (now, most) = (sum(|process| &process.now), sum(|process| &process.at_most));
-        let of_size = |size| most.caches.iter().find(|cache| cache.size == size);
+    /// Of a process, or of the sum over several.
+    pub(crate) fn of(MallocStats { now, at_most }: &MallocStats) -> MallocFigures {
+        let of_size = |size| at_most.caches.iter().find(|cache| cache.size == size);
         let used = now.caches.iter().filter(|cache| cache.count(Event::AllocSlab) > 0);
-        let classes = used.map(|cache| ClassFigures::of(cache, of_size(cache.size)));
-        let (at_most, at_end, classes) = (Held::of(&most), Held::of(&now), classes.collect());
-        (!processes.is_empty()).then_some(MallocFigures { at_most, at_end, classes })
+        let classes = used.map(|cache| ClassFigures::of(cache, of_size(cache.size))).collect();
+        MallocFigures { at_most: Held::of(at_most), at_end: Held::of(now), classes }
     }
 }
 
@@ -160,7 +153,9 @@ pub(crate) mod tests {
 
     #[test]
     fn sizes_are_summed_over_processes() {
-        let figures = MallocFigures::of(&[process(1600, 3), process(400, 1)]).unwrap();
+        let mut both = process(1600, 3);
+        both.merge(&process(400, 1));
+        let figures = MallocFigures::of(&both);
         let large = (2, 2 << 20);
         assert_eq!((figures.at_end.active_objs, figures.at_end.active_bytes), (4, 256));
         assert_eq!((figures.at_most.large_blocks, figures.at_most.large_bytes), large);
@@ -178,6 +173,5 @@ pub(crate) mod tests {
             slab_bytes: 256 << 10,
         };
         assert_eq!((class.at_most, class.events["alloc_slab"]), (expected, 8));
-        assert!(MallocFigures::of(&[]).is_none());
     }
 }

@@ -49,13 +49,13 @@ impl Progress {
         Progress { mode, run_dir, bar, started: now, counted: (now, 0), written: now }
     }
 
-    /// Updates the line; call it every [`PERIOD`].
-    pub(crate) fn tick(&mut self) {
+    /// Updates the line; call it every [`PERIOD`]. `ended`: of all processes that have ended.
+    pub(crate) fn tick(&mut self, ended: &Snapshot) {
         if self.mode == Mode::Off {
             return;
         }
         let now = Instant::now();
-        let gauges = Gauges::of(&read_all(&self.run_dir), is_alive);
+        let gauges = Gauges::of(ended, &read_all(&self.run_dir), is_alive);
         let (before, faults) = self.counted;
         let rate = gauges.faults.saturating_sub(faults) as f64 / (now - before).as_secs_f64();
         self.show(now, &gauges.line(now - self.started, rate as u64));
@@ -98,8 +98,9 @@ struct Gauges {
 }
 
 impl Gauges {
-    fn of(processes: &[(u32, Snapshot)], alive: impl Fn(u32) -> bool) -> Gauges {
-        let sum = |counter| processes.iter().map(|(_, process)| process.get(counter)).sum();
+    fn of(ended: &Snapshot, processes: &[(u32, Snapshot)], alive: impl Fn(u32) -> bool) -> Gauges {
+        let all = |counter| processes.iter().map(move |(_, process)| process.get(counter));
+        let sum = |counter| ended.get(counter) + all(counter).sum::<u64>();
         // Of a process that called exec, only the last image holds memory.
         let images: BTreeMap<u32, &Snapshot> =
             processes.iter().map(|(pid, process)| (*pid, process)).collect();
@@ -140,12 +141,12 @@ mod tests {
     fn events_of_all_and_memory_of_the_living_count() {
         let processes =
             [(1, process(10, 100)), (2, process(20, 200)), (2, process(5, 7)), (3, process(1, 1))];
-        let gauges = Gauges::of(&processes, |pid| pid != 1);
-        assert_eq!((gauges.faults, gauges.resident), (36, Bytes::of_pages(8)));
+        let gauges = Gauges::of(&process(4, 50), &processes, |pid| pid != 1);
+        assert_eq!((gauges.faults, gauges.resident), (40, Bytes::of_pages(8)));
         let line = gauges.line(Duration::from_millis(61_200), 12_345);
         assert_eq!(
             line,
-            "61 seconds, resident 32 KiB, swapped out 16 KiB, in 0 B, 12,345 faults/s"
+            "61 seconds, resident 32 KiB, swapped out 20 KiB, in 0 B, 12,345 faults/s"
         );
     }
 }

@@ -5,11 +5,12 @@
 
 use crate::child::Ended;
 use crate::malloc_figures::MallocFigures;
+use crate::totals::Totals;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
-use highwater_session::{MallocStats, Settings};
+use highwater_session::Settings;
 use highwater_units::Bytes;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Report {
     pub(crate) processes: usize,
     /// Those of them whose faults handler threads served.
     pub(crate) processes_by_handlers: usize,
+    /// Processes that found no room for their statistics, which are missing here.
+    pub(crate) processes_unpublished: usize,
     /// Processes that were ended because memory and swap were full.
     pub(crate) out_of_memory: u64,
     pub(crate) peak_resident: PeakResident,
@@ -180,26 +183,14 @@ pub(crate) struct Observed<'a> {
     /// Process number of the program.
     pub(crate) pid: u32,
     pub(crate) ended: Ended,
-    /// By process, as from `highwater_session::read_all`.
-    pub(crate) processes: &'a [(u32, Snapshot)],
-    /// Of the processes that used the library's malloc.
-    pub(crate) malloc: &'a [MallocStats],
-}
-
-impl Observed<'_> {
-    /// The processes for which a counter is not 0. One that was not served publishes, too, if it
-    /// needed more than the budget.
-    fn count(&self, counter: Counter) -> usize {
-        let counted = self.processes.iter().filter(|(_, process)| process.get(counter) > 0);
-        counted.map(|(pid, _)| pid).collect::<BTreeSet<_>>().len()
-    }
+    /// What its processes published.
+    pub(crate) totals: &'a Totals,
 }
 
 impl Report {
     /// Makes the report of a run.
     pub(crate) fn new(observed: &Observed<'_>) -> Report {
-        let mut all = Snapshot::empty();
-        observed.processes.iter().for_each(|(_, process)| all.merge(process));
+        let Totals { all, malloc, served, by_handlers, unpublished, .. } = observed.totals;
         let get = |counter| all.get(counter);
         let seconds = |counter| get(counter) as f64 / 1e9;
         Report {
@@ -209,24 +200,25 @@ impl Report {
             budget_bytes: observed.settings.memory.0,
             swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
             kswapd_threads: observed.settings.kswapd.to_string(),
-            processes: observed.count(Counter::Processes),
-            processes_by_handlers: observed.count(Counter::ByHandlers),
+            processes: served.len(),
+            processes_by_handlers: by_handlers.len(),
+            processes_unpublished: *unpublished,
             out_of_memory: get(Counter::OutOfMemory),
             peak_resident: PeakResident::of(observed),
             program: Program::of(&observed.ended),
             paged_peak_bytes: Bytes::of_pages(get(Counter::PagedPeak)).0,
             faults_minor: get(Counter::PgFault).saturating_sub(get(Counter::PgMajFault)),
             faults_major: get(Counter::PgMajFault),
-            swap_in: Transfer::of(&all, IN),
-            swap_out: Transfer::of(&all, OUT),
-            compression: Compressed::of(&all),
-            malloc: MallocFigures::of(observed.malloc),
-            tiers: Tiers::of(&all),
+            swap_in: Transfer::of(all, IN),
+            swap_out: Transfer::of(all, OUT),
+            compression: Compressed::of(all),
+            malloc: malloc.as_ref().map(MallocFigures::of),
+            tiers: Tiers::of(all),
             swap_io_errors: get(Counter::SwapIoErrors),
             swap_refused_bytes: Bytes::of_pages(get(Counter::SwapRefused)).0,
             direct_reclaims: get(Counter::AllocStall),
             direct_reclaim_stall: Latency::of(&all.reclaims),
-            pressure: Pressure { some: Stalls::of(&all, SOME), full: Stalls::of(&all, FULL) },
+            pressure: Pressure { some: Stalls::of(all, SOME), full: Stalls::of(all, FULL) },
             kswapd_cpu_seconds: seconds(Counter::KswapdNanos),
             handler_cpu_seconds: seconds(Counter::HandlerNanos),
             manager_cpu_seconds: seconds(Counter::HelperNanos),
@@ -253,7 +245,7 @@ impl Stalls {
 impl PeakResident {
     fn of(observed: &Observed<'_>) -> PeakResident {
         let peak = |process: &Snapshot| process.get(Counter::HighWaterBytes);
-        let largest = observed.processes.iter().max_by_key(|(_, process)| peak(process));
+        let largest = observed.totals.largest.as_ref();
         let part = |counter| largest.map_or(0, |(_, process)| process.get(counter));
         PeakResident {
             pid: largest.map(|(pid, _)| *pid),
@@ -359,7 +351,7 @@ pub(crate) mod tests {
     use super::*;
     use highwater_mm::config::KswapdThreads;
     use highwater_mm::stats::Stats;
-    use highwater_session::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
+    use highwater_session::*;
     use highwater_units::{CpuId, Nanos};
     use std::process::ExitStatus;
 
@@ -374,11 +366,11 @@ pub(crate) mod tests {
 
     /// The report of a run with main process 7 and these statistics.
     pub(crate) fn report(processes: &[(u32, Snapshot)]) -> Report {
-        report_of(processes, &[])
+        report_of(processes, None)
     }
 
     /// As `report`, with what malloc held.
-    pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: &[MallocStats]) -> Report {
+    pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocStats>) -> Report {
         let settings = Settings {
             memory: Bytes(128 << 20),
             swap: vec![],
@@ -398,7 +390,12 @@ pub(crate) mod tests {
             system: Duration::from_millis(500),
         };
         let elapsed = Duration::from_millis(12_340);
-        Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, processes, malloc })
+        let mut totals = Totals::new();
+        for (pid, snapshot) in processes {
+            totals.add(*pid, &Published { snapshot: snapshot.clone(), malloc: None });
+        }
+        totals.malloc = malloc.cloned();
+        Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, totals: &totals })
     }
 
     /// Two processes: the program and a larger child.
@@ -516,7 +513,7 @@ pub(crate) mod tests {
     #[test]
     fn names_in_json_are_kept() {
         let heap = crate::malloc_figures::tests::process(1600, 3);
-        let json = serde_json::to_value(report_of(&two_processes(), &[heap])).unwrap();
+        let json = serde_json::to_value(report_of(&two_processes(), Some(&heap))).unwrap();
         for path in [
             "/exit_status",
             "/budget_bytes",

@@ -11,16 +11,13 @@ use crate::faults::{self, Wish};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::run_dir::RunDir;
+use crate::totals::Totals;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_command::say;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_mm::stats::Counter;
-use highwater_session::{
-    LargePages, Malloc, MapFiles, Mapping, OtherBuild, Published, Settings, SystemCalls,
-    read_published,
-};
+use highwater_session::{LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -134,27 +131,16 @@ impl Run {
         let run_dir = RunDir::create()?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
         let started = Instant::now();
-        let (pid, ended) = self.carry_out(&plan, run_dir.path())?;
+        let mut totals = Totals::new();
+        let (pid, ended) = self.carry_out(&plan, run_dir.path(), &mut totals)?;
         let elapsed = started.elapsed();
         let left = child::wait_for_rest(REST);
-        let published = match last_published(run_dir.path(), pid) {
-            Ok(published) => published,
-            Err(other_build) => {
-                say(other_build);
-                return Ok(ExitCode::from(ended.code()));
-            }
-        };
-        let malloc: Vec<_> = published.iter().filter_map(|(_, it)| it.malloc.clone()).collect();
-        let processes: Vec<_> = published.into_iter().map(|(pid, it)| (pid, it.snapshot)).collect();
+        if let Err(other_build) = totals.finish(run_dir.path(), pid) {
+            say(other_build);
+            return Ok(ExitCode::from(ended.code()));
+        }
         let settings = &plan.settings;
-        let report = Report::new(&Observed {
-            settings,
-            elapsed,
-            pid,
-            ended,
-            processes: &processes,
-            malloc: &malloc,
-        });
+        let report = Report::new(&Observed { settings, elapsed, pid, ended, totals: &totals });
         self.publish(&report, &left, plan.report.as_ref());
         Ok(ExitCode::from(ended.code()))
     }
@@ -191,8 +177,13 @@ impl Run {
         Ok(Plan { settings, program, library, report })
     }
 
-    /// Starts the program and waits for its end.
-    fn carry_out(&self, plan: &Plan, run_dir: &Path) -> Result<(u32, Ended), Refusal> {
+    /// Starts the program and waits for its end. Adds up what processes publish that end before it.
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        run_dir: &Path,
+        totals: &mut Totals,
+    ) -> Result<(u32, Ended), Refusal> {
         let failed = |error: io::Error| {
             let what = format!("cannot run '{}': {error}", plan.program.display());
             Refusal::new(what, "check that the program starts without highwater")
@@ -207,7 +198,10 @@ impl Run {
         let ended = loop {
             match running.wait(PERIOD) {
                 Some(ended) => break ended.map_err(failed)?,
-                None => progress.tick(),
+                None => {
+                    totals.take_ended(run_dir);
+                    progress.tick(&totals.all);
+                }
             }
         };
         progress.finish();
@@ -239,23 +233,6 @@ impl Run {
                 say(format_args!("the report could not be written: {error}"));
             }
         }
-    }
-}
-
-/// How long to wait for a program's last figures, which its helper publishes after its end.
-const PUBLISH_MAX: Duration = Duration::from_secs(1);
-
-/// What the processes of a run published, once the program `pid` has published for the last time.
-fn last_published(run_dir: &Path, pid: u32) -> Result<Vec<(u32, Published)>, OtherBuild> {
-    let started = Instant::now();
-    loop {
-        let published = read_published(run_dir)?;
-        let last = published.iter().rfind(|(of, _)| *of == pid);
-        let ended = last.is_none_or(|(_, last)| last.snapshot.get(Counter::ProcessEnded) > 0);
-        if ended || started.elapsed() > PUBLISH_MAX {
-            return Ok(published);
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

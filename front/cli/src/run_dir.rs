@@ -12,6 +12,8 @@
 //! any other file stays.
 
 use crate::Refusal;
+use highwater_session::free_space;
+use highwater_units::Bytes;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
 use rustix::process::geteuid;
 use std::ffi::OsStr;
@@ -20,6 +22,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+
+/// Free space with which a place is preferred: that of the statistics of some hundred processes.
+const ROOM: Bytes = Bytes(16 << 20);
 
 const PREFIX: &str = "highwater-";
 const OWNER: &str = "owner";
@@ -34,13 +39,16 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes a directory that only this user can read, in memory if possible; removes those of
-    /// killed runs.
+    /// Makes a directory that only this user can read, in memory and where there is room, if
+    /// possible; removes those of killed runs.
     pub(crate) fn create() -> Result<RunDir, Refusal> {
         let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let places = [Some(PathBuf::from("/dev/shm")), user, Some(PathBuf::from("/tmp"))];
-        let mut places = places.into_iter().flatten().inspect(|place| sweep(place));
-        places.find_map(|place| RunDir::create_in(&place).ok()).ok_or_else(|| {
+        let mut places: Vec<_> = places.into_iter().flatten().collect();
+        places.iter().for_each(|place| sweep(place));
+        // A stable sort: the first with room, then the others.
+        places.sort_by_key(|place| free_space(place).map_or(true, |free| free < ROOM));
+        places.iter().find_map(|place| RunDir::create_in(place).ok()).ok_or_else(|| {
             let what = "no place for the statistics of the run (/dev/shm, $XDG_RUNTIME_DIR, /tmp)";
             Refusal::new(what, "make one of them writable")
         })

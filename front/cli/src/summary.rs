@@ -32,8 +32,16 @@ pub(crate) fn text(report: &Report) -> String {
             "highwater: {failures} pages could not be written back; check the slow device"
         ));
     }
-    match report.processes {
-        0 => lines.extend(nothing_paged(report)),
+    if report.processes_unpublished > 0 {
+        let missing = processes(report.processes_unpublished as u64);
+        lines.push(format!(
+            "highwater: {missing} found no room for statistics, which are missing here; in docker \
+             add --shm-size 64m"
+        ));
+    }
+    match (report.processes, report.processes_unpublished) {
+        (0, 0) => lines.extend(nothing_paged(report)),
+        (0, _) => lines.push(headline(report)),
         _ => lines.extend(table(report)),
     }
     lines.join("\n") + "\n"
@@ -135,13 +143,16 @@ fn headline(report: &Report) -> String {
         (None, Some(signal)) => format!("ended by signal {signal}"),
         (None, None) => "ended".to_owned(),
     };
+    let seconds = report.elapsed_seconds;
+    if report.processes == 0 {
+        return format!("highwater: {end} after {seconds:.1} s");
+    }
     let served = processes(report.processes as u64);
     let by_handlers = match report.processes_by_handlers {
         0 => String::new(),
         all if all == report.processes => " by handler threads".to_owned(),
         some => format!(", {some} of them by handler threads"),
     };
-    let seconds = report.elapsed_seconds;
     format!("highwater: {end} after {seconds:.1} s, {served} served{by_handlers}")
 }
 
@@ -247,7 +258,7 @@ mod tests {
     #[test]
     fn malloc_is_shown_if_there_was_a_heap() {
         let heap = process(1600, 3);
-        let text = text(&report_of(&two_processes(), &[heap]));
+        let text = text(&report_of(&two_processes(), Some(&heap)));
         let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 size), large 1 MiB\
                     ; left: 3 objects, 192 B";
         assert_eq!(text.lines().nth(4), Some(line));
@@ -289,6 +300,15 @@ mod tests {
             text.starts_with("highwater: memory and swap were full: 1 process ended"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn missing_statistics_are_shown() {
+        let mut report = report(&[]);
+        report.processes_unpublished = 2;
+        let text = text(&report);
+        assert!(text.starts_with("highwater: 2 processes found no room for statistics"), "{text}");
+        assert_eq!(text.lines().count(), 2, "nothing is known about what was paged: {text}");
     }
 
     #[test]

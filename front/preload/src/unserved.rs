@@ -20,7 +20,8 @@ extern "C" fn ended() {
     let (Some(dir), true) = (&settings.run_dir, peak() > settings.memory.0) else { return };
     let Ok(found) = smaps::read(&[]) else { return };
     let mut snapshot = Snapshot::empty();
-    let gauges = found.gauges().into_iter().chain([(Counter::HighWaterBytes, peak())]);
+    let last = [(Counter::HighWaterBytes, peak()), (Counter::ProcessEnded, 1)];
+    let gauges = found.gauges().into_iter().chain(last);
     gauges.for_each(|(gauge, value)| snapshot.counters[gauge as usize] = value);
     // A failure is ignored: only the summary lacks it.
     let file = StatsFile::create(dir, std::process::id());

@@ -17,5 +17,7 @@ pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCal
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use settings::{RUN_DIR, Settings};
-pub use stats_file::{OtherBuild, Published, StatsFile, read_all, read_published};
+pub use stats_file::{
+    OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
+};
 pub use swap_dir::{default_swap, file_system_name, free_space};

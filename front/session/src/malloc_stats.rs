@@ -91,6 +91,12 @@ impl MallocStats {
         self.now = now;
     }
 
+    /// Adds what another process holds.
+    pub fn merge(&mut self, other: &MallocStats) {
+        self.now.merge(&other.now);
+        self.at_most.merge(&other.at_most);
+    }
+
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let mut words = vec![PRESENT];
         self.now.add_words(&mut words);

@@ -15,6 +15,7 @@
 //! the sequence is odd while the words change, and a reader that sees it odd or changed retries.
 
 use crate::MallocStats;
+use crate::swap_dir::free_in;
 use highwater_mm::stats::{Counter, Snapshot};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -33,6 +34,12 @@ const WORD: usize = size_of::<u64>();
 const HEADER_WORDS: usize = 2;
 const SEQUENCE: usize = 1;
 const WORDS: usize = HEADER_WORDS + Snapshot::WORDS + MallocStats::WORDS;
+
+/// The word that says whether the figures are final.
+const ENDED: usize = HEADER_WORDS + Snapshot::word_of(Counter::ProcessEnded);
+
+/// A file takes at most one part in this many of the room that is left.
+const ROOM: u64 = 16;
 
 /// Retry limit of a reader that finds a write in progress; a write takes microseconds.
 const READ_ATTEMPTS: u32 = 8;
@@ -57,23 +64,21 @@ pub struct StatsFile {
 impl StatsFile {
     /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec
     /// keeps the pid, and the kernel may give it out again.
+    ///
+    /// # Errors
+    /// The directory cannot be written to, or its file system has little room, which the program
+    /// may need: an empty file then shows that there was a process.
     pub fn create(run_dir: &Path, pid: u32) -> io::Result<StatsFile> {
-        let (path, fd) = create_new(run_dir, pid)?;
+        let fd = create_new(run_dir, pid)?;
         let bytes = (WORDS * WORD) as u64;
-        // Allocated now, so that a full file system is an error here and not a later SIGBUS.
-        let words = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)
-            .and_then(|()| SharedWords::map(&fd));
-        match words {
-            Ok(words) => {
-                words.words()[0].store(LAYOUT.to_le(), Relaxed);
-                Ok(StatsFile { words: Mutex::new(words) })
-            }
-            Err(error) => {
-                // The first error is the one to report; readers skip an empty file.
-                let _ = std::fs::remove_file(path);
-                Err(error.into())
-            }
+        if rustix::fs::fstatfs(&fd).is_ok_and(|status| free_in(&status).0 < ROOM * bytes) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
+        // Allocated now, so that a full file system is an error here and not a later SIGBUS.
+        rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+        let words = SharedWords::map(&fd)?;
+        words.words()[0].store(LAYOUT.to_le(), Relaxed);
+        Ok(StatsFile { words: Mutex::new(words) })
     }
 
     /// Replaces the file's contents. Makes no system call.
@@ -84,13 +89,13 @@ impl StatsFile {
     }
 }
 
-fn create_new(run_dir: &Path, pid: u32) -> io::Result<(PathBuf, rustix::fd::OwnedFd)> {
+fn create_new(run_dir: &Path, pid: u32) -> io::Result<rustix::fd::OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mut image = 0;
     loop {
         let path = run_dir.join(format!("{pid}.{image}"));
         match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => return Ok((path, fd)),
+            Ok(fd) => return Ok(fd),
             Err(rustix::io::Errno::EXIST) => image += 1,
             Err(error) => return Err(error.into()),
         }
@@ -182,16 +187,8 @@ pub fn read_all(run_dir: &Path) -> Vec<(u32, Snapshot)> {
 /// # Errors
 /// The first process whose library is of another build.
 pub fn read_published(run_dir: &Path) -> Result<Vec<(u32, Published)>, OtherBuild> {
-    let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
-    let mut names: Vec<(u32, u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let (pid, image) = parse_name(entry.file_name().to_str()?)?;
-            Some((pid, image, entry.path()))
-        })
-        .collect();
-    names.sort();
     let mut found = Vec::new();
-    for (pid, _, path) in names {
+    for (pid, _, path) in files(run_dir) {
         match read(&path) {
             Content::Published(published) => found.push((pid, *published)),
             Content::Nothing => {}
@@ -199,6 +196,42 @@ pub fn read_published(run_dir: &Path) -> Result<Vec<(u32, Published)>, OtherBuil
         }
     }
     Ok(found)
+}
+
+/// What ended processes published last, by pid and then by age. Removes their files: the caller
+/// keeps what it needs.
+pub fn take_ended(run_dir: &Path) -> Vec<(u32, Published)> {
+    let take = |(pid, _, path): (u32, u32, PathBuf)| {
+        let file = File::open(&path).ok()?;
+        let mut ended = [0; WORD];
+        file.read_exact_at(&mut ended, (ENDED * WORD) as u64).ok()?;
+        if u64::from_le_bytes(ended) == 0 {
+            return None;
+        }
+        let Content::Published(published) = read(&path) else { return None };
+        // A file that stays is taken again, so its figures would count twice.
+        std::fs::remove_file(&path).ok()?;
+        Some((pid, *published))
+    };
+    files(run_dir).into_iter().filter_map(take).collect()
+}
+
+/// How many processes found no room for their statistics.
+pub fn unpublished(run_dir: &Path) -> usize {
+    let is_empty = |path: &Path| path.metadata().is_ok_and(|file| file.len() == 0);
+    files(run_dir).iter().filter(|(_, _, path)| is_empty(path)).count()
+}
+
+/// The files of processes: pid, number of the image, path.
+fn files(run_dir: &Path) -> Vec<(u32, u32, PathBuf)> {
+    let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
+    let named = entries.filter_map(|entry| {
+        let (pid, image) = parse_name(entry.file_name().to_str()?)?;
+        Some((pid, image, entry.path()))
+    });
+    let mut files: Vec<_> = named.collect();
+    files.sort();
+    files
 }
 
 fn parse_name(name: &str) -> Option<(u32, u32)> {
@@ -315,6 +348,34 @@ mod tests {
         std::fs::write(dir.path().join("notes"), "foreign").unwrap();
         assert!(read_all(dir.path()).is_empty());
         assert!(read_all(Path::new("/nonexistent")).is_empty());
+    }
+
+    #[test]
+    fn ended_processes_are_taken_once_and_living_ones_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let ended = |faults| {
+            let mut snapshot = snapshot(faults);
+            snapshot.counters[Counter::ProcessEnded as usize] = 1;
+            snapshot
+        };
+        for (pid, last) in [(1, ended(10)), (2, snapshot(20)), (2, ended(30))] {
+            StatsFile::create(dir.path(), pid).unwrap().publish(&last, None);
+        }
+        let faults = |all: Vec<(u32, Published)>| -> Vec<_> {
+            all.iter().map(|(pid, it)| (*pid, it.snapshot.get(Counter::PgFault))).collect()
+        };
+        assert_eq!(faults(take_ended(dir.path())), [(1, 10), (2, 30)]);
+        assert_eq!(faults(take_ended(dir.path())), []);
+        assert_eq!(faults(read_published(dir.path()).unwrap()), [(2, 20)]);
+    }
+
+    #[test]
+    fn an_empty_file_counts_as_unpublished() {
+        let dir = tempfile::tempdir().unwrap();
+        let _living = StatsFile::create(dir.path(), 1).unwrap();
+        assert_eq!(unpublished(dir.path()), 0);
+        std::fs::write(dir.path().join("2.0"), "").unwrap();
+        assert_eq!((unpublished(dir.path()), take_ended(dir.path()).len()), (1, 0));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub fn free_space(path: &Path) -> std::io::Result<Bytes> {
     Ok(free_in(&statfs(path)?))
 }
 
-fn free_in(status: &StatFs) -> Bytes {
+pub(crate) fn free_in(status: &StatFs) -> Bytes {
     Bytes(status.f_bavail.saturating_mul(status.f_bsize as u64))
 }
 

@@ -203,6 +203,11 @@ impl Snapshot {
     /// The number of words in [`Snapshot::to_words`].
     pub const WORDS: usize = 1 + COUNTERS + 3 * HistogramSnapshot::WORDS;
 
+    /// The index of a counter in [`Snapshot::to_words`].
+    pub const fn word_of(counter: Counter) -> usize {
+        1 + counter as usize
+    }
+
     /// A snapshot of zeros.
     pub fn empty() -> Snapshot {
         let none = HistogramSnapshot::empty();

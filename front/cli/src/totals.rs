@@ -1,0 +1,93 @@
+//! What the processes of a run published: sums, and the largest process.
+//!
+//! ```text
+//! run_dir/<pid>.<n> -- every 250 ms: of ended processes, and removed --\
+//!                   \- after the program's end: the rest ---------------> Totals ---> Report
+//! ```
+//! A run may have thousands of processes, and /dev/shm little room: only the files of living ones
+//! stay, and only sums are kept.
+
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_session::{
+    MallocStats, OtherBuild, Published, read_published, take_ended, unpublished,
+};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long to wait for a program's last figures, which its helper publishes after its end.
+const PUBLISH_MAX: Duration = Duration::from_secs(1);
+
+/// The figures of all processes of a run.
+pub(crate) struct Totals {
+    /// Of all processes together.
+    pub(crate) all: Snapshot,
+    /// The process with the largest resident set.
+    pub(crate) largest: Option<(u32, Snapshot)>,
+    /// What malloc held; `None` if no process used the library's.
+    pub(crate) malloc: Option<MallocStats>,
+    /// The processes that were served. Others publish if they needed more than the budget.
+    pub(crate) served: BTreeSet<u32>,
+    /// Those whose faults handler threads served.
+    pub(crate) by_handlers: BTreeSet<u32>,
+    /// How many found no room for their statistics.
+    pub(crate) unpublished: usize,
+}
+
+impl Totals {
+    /// Of no process.
+    pub(crate) fn new() -> Totals {
+        Totals {
+            all: Snapshot::empty(),
+            largest: None,
+            malloc: None,
+            served: BTreeSet::new(),
+            by_handlers: BTreeSet::new(),
+            unpublished: 0,
+        }
+    }
+
+    /// Adds an image of a process.
+    pub(crate) fn add(&mut self, pid: u32, Published { snapshot, malloc }: &Published) {
+        self.all.merge(snapshot);
+        for (counter, pids) in
+            [(Counter::Processes, &mut self.served), (Counter::ByHandlers, &mut self.by_handlers)]
+        {
+            if snapshot.get(counter) > 0 {
+                pids.insert(pid);
+            }
+        }
+        let peak = |process: &Snapshot| process.get(Counter::HighWaterBytes);
+        if self.largest.as_ref().is_none_or(|(_, largest)| peak(snapshot) >= peak(largest)) {
+            self.largest = Some((pid, snapshot.clone()));
+        }
+        if let Some(malloc) = malloc {
+            self.malloc.get_or_insert_default().merge(malloc);
+        }
+    }
+
+    /// Adds the processes that have ended, and removes their files.
+    pub(crate) fn take_ended(&mut self, run_dir: &Path) {
+        take_ended(run_dir).iter().for_each(|(pid, published)| self.add(*pid, published));
+    }
+
+    /// Adds all others, once the program `pid` has published for the last time.
+    ///
+    /// # Errors
+    /// A process whose library is of another build.
+    pub(crate) fn finish(&mut self, run_dir: &Path, pid: u32) -> Result<(), OtherBuild> {
+        let started = Instant::now();
+        let rest = loop {
+            self.take_ended(run_dir);
+            let rest = read_published(run_dir)?;
+            let has_ended = rest.iter().all(|(of, _)| *of != pid);
+            if has_ended || started.elapsed() > PUBLISH_MAX {
+                break rest;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        rest.iter().for_each(|(pid, published)| self.add(*pid, published));
+        self.unpublished = unpublished(run_dir);
+        Ok(())
+    }
+}
