@@ -6,14 +6,22 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
@@ -251,10 +259,181 @@ static void exec_of_coroutine(void)
     MUST(status_of(child) == 0);
 }
 
+/* vmsplice of the end of a pipe that is read fills memory: nothing was copied back. */
+static void vmspliced(void)
+{
+    int ends[2];
+    char *at = block(2 * PAGE);
+    struct iovec piece = {at + 100, 5};
+    MUST(pipe(ends) == 0 && write(ends[1], "hello", 5) == 5);
+    evict();
+    MUST(vmsplice(ends[0], &piece, 1, 0) == 5 && memcmp(at + 99, "AhelloA", 7) == 0);
+    MUST(vmsplice(ends[1], &piece, 1, 0) == 5);
+    char back[5];
+    MUST(read(ends[0], back, 5) == 5 && memcmp(back, "hello", 5) == 0);
+    close(ends[0]), close(ends[1]);
+}
+
+static int fails(long result, int error)
+{
+    return result == -1 && errno == error;
+}
+
+/* Buffers of more than 1 GiB are legal: the kernel was given pages that are not there, and a
+ * datagram was lost. Lengths that no buffer has are refused, and at once. */
+static void long_buffers(void)
+{
+    size_t length = 3ul << 29;
+    int pipes[2], grams[2], zero = open("/dev/zero", O_RDWR), null = open("/dev/null", O_RDWR);
+    char *at = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct iovec whole = {at, length}, two[2] = {{at, 10}, {at, SSIZE_MAX}};
+    MUST(at != MAP_FAILED && zero >= 0 && null >= 0 && pipe(pipes) == 0);
+    MUST(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, grams) == 0);
+    MUST(write(pipes[1], "hello", 5) == 5 && read(pipes[0], at, length) == 5);
+    MUST(write(pipes[1], "again", 5) == 5 && readv(pipes[0], &whole, 1) == 5);
+    MUST(memcmp(at, "again", 5) == 0);
+    for (int i = 0; i < 2; i++)
+        MUST(send(grams[1], i ? "second" : "first", 5, 0) == 5);
+    MUST(recv(grams[0], at, length, 0) == 5 && memcmp(at, "first", 5) == 0);
+    MUST(recvfrom(grams[0], at, SIZE_MAX, 0, NULL, NULL) == 5 && memcmp(at, "secon", 5) == 0);
+    MUST(munmap(at + 64 * MIB, length - 64 * MIB) == 0);
+    MUST(write(null, at, INT_MAX) == 0x7ffff000);
+    MUST(fails(write(null, at, SSIZE_MAX), EFAULT) && fails(read(zero, at, SSIZE_MAX), EFAULT));
+    MUST(fails(readv(zero, two, 2), EFAULT));
+    two[1].iov_len = SIZE_MAX;
+    MUST(fails(writev(null, two, 2), EINVAL));
+    for (int file = 0; file < 2; file++)
+        close(pipes[file]), close(grams[file]);
+    close(zero), close(null), munmap(at, 64 * MIB);
+}
+
+/* Memory that ends within a buffer, after more than the budget: a read gets as far. */
+static void cut_buffers(void)
+{
+    size_t good = 20 * MIB;
+    char *at = map_pages(24 * MIB / PAGE);
+    int zero = open("/dev/zero", O_RDONLY), grams[2];
+    MUST(mprotect(at + good, 4 * MIB, PROT_NONE) == 0);
+    memset(at, 'A', good);
+    struct iovec pieces[2] = {{at, 10}, {at + 10, 23 * MIB}};
+    MUST(read(zero, at + 1, 22 * MIB) == (ssize_t)good - 1 && at[0] == 'A' && at[good - 1] == 0);
+    MUST(readv(zero, pieces, 2) == (ssize_t)good && at[0] == 0);
+    MUST(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, grams) == 0);
+    MUST(send(grams[1], "datagram", 8, 0) == 8);
+    evict();
+    MUST(recv(grams[0], at + good - 8, 16, 0) == 8 && memcmp(at + good - 8, "datagram", 8) == 0);
+    MUST(fails(send(grams[1], at + good - 8, 16, 0), EFAULT));
+    close(zero), close(grams[0]), close(grams[1]);
+    munmap(at, 24 * MIB);
+}
+
+/* Calls for messages that are wrong have the kernel's error, in its order of checks. */
+static void messages(void)
+{
+    enum { CONTROL = 128 << 10, MANY = 1025 };
+    int ends[2];
+    char *data = block(100), *control = block(CONTROL);
+    struct iovec piece = {data, 100}, *many = block(MANY * sizeof *many);
+    struct msghdr one = {.msg_iov = &piece, .msg_iovlen = 1};
+    struct msghdr roomy = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control,
+                           .msg_controllen = CONTROL};
+    struct msghdr too_many = {.msg_iov = many, .msg_iovlen = MANY};
+    struct msghdr named = {.msg_name = data, .msg_namelen = (socklen_t)-1, .msg_iov = &piece,
+                           .msg_iovlen = 1};
+    struct msghdr nowhere = {.msg_name = map_pages(1), .msg_namelen = 100, .msg_iov = &piece,
+                             .msg_iovlen = 1};
+    struct mmsghdr all = {.msg_hdr = one};
+    struct timespec negative = {-1, 0}, long_nanos = {0, 2000000000}, enough = {1000, 0};
+    MUST(mprotect(nowhere.msg_name, PAGE, PROT_NONE) == 0);
+    MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    evict();
+    MUST(send(ends[1], "x", 1, 0) == 1 && recvmsg(ends[0], &roomy, MSG_DONTWAIT) == 1);
+    MUST(roomy.msg_controllen == 0 && data[0] == 'x');
+    MUST(fails(sendmsg(ends[1], &too_many, 0), EMSGSIZE));
+    MUST(fails(recvmsg(ends[0], &too_many, MSG_DONTWAIT), EMSGSIZE));
+    MUST(fails(recvmsg(-1, &too_many, 0), EBADF) && fails(readv(-1, many, MANY), EBADF));
+    MUST(fails(recvmsg(ends[0], &named, MSG_DONTWAIT), EINVAL));
+    MUST(send(ends[1], "y", 1, 0) == 1 && recvmsg(ends[0], &nowhere, MSG_DONTWAIT) == 1);
+    MUST(fails(sendmmsg(-1, &all, 0, 0), EBADF) && fails(recvmmsg(-1, &all, 0, 0, NULL), EBADF));
+    MUST(fails(recvmmsg(ends[0], &all, 1, MSG_DONTWAIT, &negative), EINVAL));
+    MUST(fails(recvmmsg(ends[0], &all, 1, MSG_DONTWAIT, &long_nanos), EINVAL));
+    MUST(send(ends[1], "z", 1, 0) == 1 && recvmmsg(ends[0], &all, 1, 0, &enough) == 1);
+    MUST(enough.tv_sec == 999 && all.msg_len == 1 && data[0] == 'z');
+    close(ends[0]), close(ends[1]);
+}
+
+/* A mask that the program may not read was read by the library: SIGSEGV. */
+static void bad_masks(void)
+{
+    sigset_t *bad = (sigset_t *)8, *closed = map_pages(1);
+    int set = epoll_create1(0);
+    struct epoll_event event;
+    struct timespec now = {0, 0};
+    MUST(mprotect(closed, PAGE, PROT_NONE) == 0 && set >= 0);
+    for (int i = 0; i < 2; i++) {
+        sigset_t *mask = i ? closed : bad;
+        MUST(fails(epoll_pwait(set, &event, 1, 0, mask), EFAULT));
+        MUST(fails(ppoll(NULL, 0, &now, mask), EFAULT));
+        MUST(fails(pselect(0, NULL, NULL, NULL, &now, mask), EFAULT));
+    }
+    close(set);
+}
+
+/* ptrace with paged memory on both sides. */
+static void traced(void)
+{
+    struct all {
+        siginfo_t info;
+        struct user_regs_struct registers;
+        uint64_t mask, word;
+    } *all = block(sizeof *all);
+    uint64_t *word = block(PAGE);
+    pid_t child = fork();
+    if (child == 0) {
+        *word = 42;
+        MUST(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0 && raise(SIGSTOP) == 0);
+        _exit(*word == 43 ? 0 : 1);
+    }
+    int status;
+    MUST(child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+    evict();
+    MUST(ptrace(PTRACE_GETSIGINFO, child, NULL, &all->info) == 0);
+    MUST(all->info.si_signo == SIGSTOP);
+    MUST(ptrace(PTRACE_GETREGS, child, NULL, &all->registers) == 0 && all->registers.rsp != 0);
+    MUST(ptrace(PTRACE_GETSIGMASK, child, (void *)8, &all->mask) == 0);
+    MUST(syscall(SYS_ptrace, PTRACE_PEEKDATA, child, word, &all->word) == 0 && all->word == 42);
+    MUST(ptrace(PTRACE_POKEDATA, child, word, (void *)43) == 0);
+    MUST(ptrace(PTRACE_CONT, child, NULL, NULL) == 0 && status_of(child) == 0);
+}
+
+/* Faults are served where the program may not read the time; numbers of no call are refused. */
+static void odd_calls(void)
+{
+    char *at = block(16 * MIB);
+    MUST(fails(syscall(600, at), ENOSYS) && fails(syscall(-1, at), ENOSYS));
+    int ends[2];
+    MUST(pipe(ends) == 0 && fails(ioctl(ends[0], 0x12345678, at), ENOTTY));
+    pid_t child = fork();
+    if (child == 0) {
+        MUST(prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0);
+        size_t wrong = 0;
+        for (int round = 0; round < 2; round++)
+            for (size_t i = 0; i < 16 * MIB; i += PAGE)
+                wrong += at[i] != 'A';
+        syscall(SYS_exit_group, wrong != 0);
+    }
+    MUST(status_of(child) == 0);
+    close(ends[0]), close(ends[1]);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } SECTIONS[] = {
+    {"vmspliced", vmspliced}, {"long_buffers", long_buffers}, {"cut_buffers", cut_buffers},
+    {"messages", messages}, {"bad_masks", bad_masks}, {"traced", traced},
+    {"odd_calls", odd_calls},
     {"long_write", long_write}, {"changed_poll", changed_poll},
     {"spawn_attributes", spawn_attributes}, {"spliced", spliced}, {"cloned", cloned},
     {"masks", masks}, {"interrupted_coroutines", interrupted_coroutines},

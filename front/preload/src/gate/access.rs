@@ -149,13 +149,6 @@ pub(super) fn string_len(address: usize, most: usize) -> Option<usize> {
     Some(most)
 }
 
-/// Touches the pages of accessible bytes, so that they are present.
-pub(super) fn touch_all(address: usize, len: usize, access: Access) {
-    let first = address & !(PAGE_SIZE - 1);
-    let touched = (first..address + len).step_by(PAGE_SIZE);
-    touched.for_each(|page| _ = touch(page.max(address), access));
-}
-
 /// Touches a word, so that it is present; `false` if the program may not.
 pub(super) fn touch(address: usize, access: Access) -> bool {
     if accessible(address, 1, access) == 0 {

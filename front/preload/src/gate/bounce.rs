@@ -74,10 +74,12 @@ pub(super) struct Bounce {
 }
 
 impl Bounce {
-    /// A buffer with room for `len` bytes in `pieces` pieces. `None`: there is no memory.
-    pub(super) fn new(len: usize, pieces: usize, keep: Keep) -> Option<Bounce> {
-        let len = len.checked_add(pieces * 2 * SECTOR)?.checked_next_multiple_of(PAGE_SIZE)?;
-        if len > KEPT || keep == Keep::Unmapped || !claim() {
+    /// A buffer with room for `len` bytes in `pieces` pieces, of which memory ends after `last`.
+    /// `None`: there is no memory.
+    pub(super) fn new(len: usize, pieces: usize, last: usize, keep: Keep) -> Option<Bounce> {
+        let len = len.checked_add(pieces * 2 * SECTOR + last * 3 * PAGE_SIZE)?;
+        let len = len.checked_next_multiple_of(PAGE_SIZE)?;
+        if len > KEPT || last > 0 || keep == Keep::Unmapped || !claim() {
             let base = sys::map_anonymous(len).ok()?;
             return Some(Bounce { base, len, used: 0, adjacent: 0, kept: false });
         }
@@ -104,6 +106,28 @@ impl Bounce {
         self.adjacent = address.wrapping_add(len);
         // SAFETY: inside the buffer.
         unsafe { self.base.add(at) }
+    }
+
+    /// A piece of `len` bytes after which memory ends, as it does within the program's buffer: the
+    /// kernel does as much with it, and then fails as it would there. `rest`: what follows can be
+    /// read, but not written. `None`: the system refuses.
+    pub(super) fn take_last(&mut self, len: usize, rest: &[u8]) -> Option<*mut u8> {
+        let end = (self.used + len).next_multiple_of(PAGE_SIZE);
+        let readable = rest.len().next_multiple_of(PAGE_SIZE);
+        let all = end + readable + PAGE_SIZE;
+        assert!(!self.kept && all <= self.len, "the pieces were counted");
+        self.used = all;
+        self.adjacent = 0;
+        // SAFETY: pages of this buffer, which hold no piece yet.
+        unsafe {
+            let end = self.base.add(end);
+            end.copy_from_nonoverlapping(rest.as_ptr(), rest.len());
+            if readable > 0 {
+                sys::protect(end, readable, libc::PROT_READ).ok()?;
+            }
+            sys::protect(end.add(readable), PAGE_SIZE, libc::PROT_NONE).ok()?;
+            Some(end.sub(len))
+        }
     }
 
     /// A piece for `count` values of our own.

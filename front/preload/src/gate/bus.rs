@@ -14,13 +14,13 @@ use highwater_os::helper;
 use highwater_serve::{By, Signalled, serve};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether the program has set filters for system calls: one might kill a thread that serves a
-/// fault.
-static FILTERED: AtomicBool = AtomicBool::new(false);
+/// Whether the program may have forbidden its threads what serving a fault takes, by filters for
+/// system calls or without the time: that might kill the thread.
+static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
-/// The program is about to set a filter for system calls.
-pub(super) fn expect_filters() {
-    FILTERED.store(true, Relaxed);
+/// The program is about to set a filter for system calls, or to forbid reading the time.
+pub(super) fn expect_restrictions() {
+    RESTRICTED.store(true, Relaxed);
 }
 
 /// Installs the handler.
@@ -40,7 +40,7 @@ pub(super) fn install() {
 fn by() -> By {
     // In the middle of the library a thread may hold locks that serving takes. A stack of the
     // program's, on which its signal handler faults, may be too small.
-    let alone = !signals::are_blocked() && !FILTERED.load(Relaxed) && stacks::is_on_ours();
+    let alone = !signals::are_blocked() && !RESTRICTED.load(Relaxed) && stacks::is_on_ours();
     if helper::is_inside() || alone { By::ThisThread } else { By::Helper }
 }
 

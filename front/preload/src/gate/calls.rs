@@ -418,7 +418,8 @@ pub(crate) static TABLE: &[Call] = &[
     call(459, "lsm_get_self_attr", Copied, &[N, InOut(At(2)), InOut(Bytes(4)), N]),
     call(460, "lsm_set_self_attr", Copied, &[N, In(Of(2)), Int, N]),
     call(461, "lsm_list_modules", Copied, &[Out(At(1)), InOut(Bytes(4)), N]),
-    call(462, "mseal", Passed, &[]),
+    // Highwater could not keep sealed pages as they are.
+    call(462, "mseal", Absent, &[]),
     // A structure holds the pointer to the value.
     call(463, "setxattrat", Special, &[]),
     call(464, "getxattrat", Special, &[]),

@@ -4,8 +4,10 @@
 //! Part (argument, kind, length) per paged pointer --- reserve ---> piece of the bounce buffer
 //!   copied in --- call --- copied out: all of it, or as much as the result says
 //! ```
-//! A pointer to memory that the program may access only in part, or not at all, is left as it is,
-//! with that part present: the kernel finds the error, in its own order of checks, or does less.
+//! A pointer to memory that the program may not access is left as it is: the kernel finds the
+//! error, in its own order of checks. Where the program may access only the first part, memory ends
+//! after the copy, too: the kernel does less, or fails.
+//!
 //! Memory that the kernel writes is copied in as well, because the kernel may leave bytes alone. It
 //! is copied out even if the call fails: some calls report with EINTR.
 
@@ -18,8 +20,12 @@ use highwater_units::PAGE_SIZE;
 
 pub(super) type Arguments = [usize; 6];
 
-/// The longest buffer that is copied. The kernel refuses longer ones, or does less.
+/// The longest part of a buffer that is copied: memory ends after it.
 const LEN_MAX: usize = 1 << 30;
+/// What the kernel reads or writes by one call at most (MAX_RW_COUNT).
+const READ_MAX: usize = 0x7fff_f000;
+/// The end of the addresses of programs.
+const USER_END: usize = (1 << 47) - PAGE_SIZE;
 /// Reads and writes of files go in parts of this length: a buffer is memory beyond the budget.
 pub(super) const PART_LEN: usize = 1 << 20;
 /// The longest address or option of a socket.
@@ -31,6 +37,10 @@ const SCHED_ATTR_LEN: usize = 48;
 /// The longest path, with its 0.
 pub(super) const PATH_MAX: usize = libc::PATH_MAX as usize;
 
+/// So many bytes can be read, but not written.
+#[derive(Clone, Copy)]
+struct Rest(usize);
+
 /// A paged argument of a call.
 #[derive(Clone, Copy)]
 struct Part {
@@ -40,6 +50,8 @@ struct Part {
     len: usize,
     /// Bytes that the kernel may write.
     room: usize,
+    /// The program may not access what follows the first `len` bytes; some of it may be readable.
+    ends: Option<Rest>,
     copy: *mut u8,
     /// The contents before the call, if only changes are copied back.
     before: *mut u8,
@@ -48,9 +60,9 @@ struct Part {
 /// Makes a call with copies.
 pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
     let number = usize::from(call.number);
-    let [file, _, len, ..] = arguments;
+    let [file, buffer, len, ..] = arguments;
     let transfer = Transfer::of(number);
-    if len > PART_LEN && transfer.is_divisible(file) {
+    if len > PART_LEN && are_addresses(buffer, len) && transfer.is_divisible(file) {
         transfer.in_parts(number, call.arguments, arguments)
     } else {
         once(number, call.arguments, arguments)
@@ -87,6 +99,7 @@ impl Transfer {
     /// Makes a call in parts, until one does less than asked.
     fn in_parts(self, number: usize, kinds: &[Argument], arguments: Arguments) -> isize {
         let [_, buffer, len, place, ..] = arguments;
+        let len = len.min(READ_MAX);
         let mut done = 0;
         while done < len {
             let part = (len - done).min(PART_LEN);
@@ -114,19 +127,22 @@ impl Transfer {
         if self == Transfer::Other {
             return false;
         }
-        let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-        let arguments = [file, found.as_mut_ptr() as usize, 0, 0, 0, 0];
-        let kinds = [Argument::Number, Argument::Out(Len::Bytes(144))];
-        if once(libc::SYS_fstat as usize, &kinds, arguments) < 0 {
-            return false;
-        }
-        // SAFETY: the kernel has filled it.
-        match (self, unsafe { found.assume_init() }.st_mode & libc::S_IFMT) {
-            (_, libc::S_IFREG | libc::S_IFBLK) => true,
-            (Transfer::Write | Transfer::WriteAt, kind) => kind != libc::S_IFSOCK,
-            (Transfer::Read | Transfer::ReadAt | Transfer::Other, _) => false,
+        match (self, kind_of(file)) {
+            (_, Some(libc::S_IFREG | libc::S_IFBLK)) => true,
+            (Transfer::Write | Transfer::WriteAt, Some(kind)) => kind != libc::S_IFSOCK,
+            (Transfer::Read | Transfer::ReadAt | Transfer::Other, _) | (_, None) => false,
         }
     }
+}
+
+/// The type of a file, as in `st_mode`; `None`: there is no such file.
+pub(super) fn kind_of(file: usize) -> Option<libc::mode_t> {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let arguments = [file, found.as_mut_ptr() as usize, 0, 0, 0, 0];
+    let kinds = [Argument::Number, Argument::Out(Len::Bytes(144))];
+    let result = once(libc::SYS_fstat as usize, &kinds, arguments);
+    // SAFETY: the kernel has filled it.
+    (result >= 0).then(|| unsafe { found.assume_init() }.st_mode & libc::S_IFMT)
 }
 
 /// Makes a system call with copies, once.
@@ -169,16 +185,26 @@ impl Pending {
                 parts[at] = part(*kind, at, &arguments);
             }
         }
-        let total = parts.iter().flatten().map(|part: &Part| 2 * part.room).sum();
+        let total = parts.iter().flatten().map(Part::bounced).sum();
+        let last = parts.iter().flatten().filter(|part: &&Part| part.ends.is_some()).count();
         let keep = Keep::of(number, &arguments);
-        let mut bounce = Bounce::new(total, 12, keep).ok_or(libc::ENOMEM)?;
+        let mut bounce = Bounce::new(total, 12, last, keep).ok_or(libc::ENOMEM)?;
         let mut given = arguments;
         for part in parts.iter_mut().flatten() {
-            part.copy = bounce.take(arguments[part.argument], part.room);
+            let from = arguments[part.argument];
+            part.copy = match part.ends {
+                None => bounce.take(from, part.room),
+                Some(Rest(len)) => {
+                    let rest = std::ptr::with_exposed_provenance(from + part.len);
+                    // SAFETY: readable, as `part` has checked.
+                    let rest = unsafe { std::slice::from_raw_parts(rest, len) };
+                    bounce.take_last(part.len, rest).ok_or(libc::ENOMEM)?
+                }
+            };
             if part.is_compared() {
                 part.before = bounce.take_for(part.len);
             }
-            part.fill(arguments[part.argument]);
+            part.fill(from);
             given[part.argument] = part.copy as usize;
         }
         Ok(Pending { parts, arguments, given, _bounce: bounce })
@@ -202,6 +228,12 @@ impl Pending {
 }
 
 impl Part {
+    /// Bytes of the bounce buffer.
+    fn bounced(&self) -> usize {
+        let Rest(rest) = self.ends.unwrap_or(Rest(0));
+        self.room + rest + if self.is_compared() { self.len } else { 0 }
+    }
+
     /// Whether bytes that the kernel leaves alone must stay as other threads make them meanwhile:
     /// in structures. A buffer's result tells how much was written.
     fn is_compared(&self) -> bool {
@@ -255,10 +287,9 @@ impl Part {
 /// The part for an argument; `None` if the kernel gets the program's own pointer.
 fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
     let address = arguments[at];
-    let new = |len, room| {
-        let copy = std::ptr::null_mut();
-        Some(Part { argument: at, kind, len, room, copy, before: copy })
-    };
+    let copy = std::ptr::null_mut();
+    let new =
+        |len, room| Some(Part { argument: at, kind, len, room, ends: None, copy, before: copy });
     let (len, access) = match kind {
         Argument::Number | Argument::Int => return None,
         Argument::String => {
@@ -270,18 +301,28 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
         Argument::Out(len) | Argument::InOut(len) => (len, Access::Write),
     };
     let whole = bytes(len, address, arguments)?;
-    let there = accessible(address, whole, access);
+    let there = accessible(address, whole.min(LEN_MAX), access);
     if there == whole {
         return new(whole, whole);
     }
+    let readable = match kind {
+        Argument::InOut(_) => there.max(accessible(address, whole.min(LEN_MAX), Access::Read)),
+        _ => there,
+    };
     match len {
+        _ if readable == 0 => None,
         // The kernel accesses as much as there is.
         Len::At(_) | Len::Bits(_) | Len::Window(_) if there > 0 => new(there, whole),
         _ => {
-            access::touch_all(address, there, access);
-            None
+            let ends = Some(Rest(readable - there));
+            new(there, there).map(|part| Part { ends, ..part })
         }
     }
+}
+
+/// Whether these may be addresses of the program: the kernel refuses all others.
+pub(super) fn are_addresses(first: usize, len: usize) -> bool {
+    first.checked_add(len).is_some_and(|end| end <= USER_END)
 }
 
 /// How many bytes an argument points to.
@@ -304,7 +345,7 @@ fn bytes(len: Len, address: usize, arguments: &Arguments) -> Option<usize> {
         Len::Pages(argument) => of(argument).div_ceil(PAGE_SIZE),
         Len::Nodes(argument) => of(argument).saturating_sub(1).div_ceil(64) * 8,
     };
-    (len <= LEN_MAX).then_some(len)
+    Some(len)
 }
 
 /// How many bytes of a copy the kernel may have written.

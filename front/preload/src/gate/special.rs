@@ -3,7 +3,7 @@
 //! Calls whose structures contain pointers are in vectors.rs and exec.rs.
 
 use super::access::{self, Access, accessible};
-use super::copied::{Arguments, in_place as touched, once};
+use super::copied::{Arguments, in_place as touched, kind_of, once};
 use super::mask::Mask;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
@@ -24,6 +24,7 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
         libc::SYS_arch_prctl => arch_prctl(arguments[0]),
         libc::SYS_shmctl | libc::SYS_msgctl => ipc(arguments[1] as i32),
         libc::SYS_semctl => return semctl(arguments),
+        libc::SYS_ptrace => return trace(arguments),
         libc::SYS_pselect6 => return Some(pselect6(arguments)),
         libc::SYS_rt_sigsuspend => return Some(suspend(arguments)),
         // The C library falls back to clone, whose arguments are in registers.
@@ -91,7 +92,7 @@ fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
     }
     match (request >> 8) as u8 {
         // Disks, graphics, cameras, virtual machines, RDMA.
-        b'N' | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b => return None,
+        b'N' | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b if is_device(arguments[0]) => return None,
         _ if request == SIOCETHTOOL => return None,
         _ => {}
     }
@@ -99,6 +100,11 @@ fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
     let whole = accessible(arguments[2], least as usize, Access::Write) == least as usize;
     let kind = if whole { InOut(Window(WINDOW.max(least))) } else { InOut(Bytes(least)) };
     Some(once(number, &third(kind), arguments))
+}
+
+/// Whether a driver serves a file.
+fn is_device(file: usize) -> bool {
+    matches!(kind_of(file), Some(libc::S_IFCHR | libc::S_IFBLK))
 }
 
 /// SIOCGIFCONF: `struct ifconf` has the length and the address of a buffer.
@@ -178,6 +184,30 @@ fn semaphores(set: usize) -> Option<u32> {
     let result = once(libc::SYS_semctl as usize, &kinds, arguments);
     let count = u64::from_ne_bytes(found[COUNT_AT..COUNT_AT + 8].try_into().ok()?);
     (result >= 0).then_some(count as u32)
+}
+
+/// ptrace: addresses of the traced process are numbers. `None`: nothing is known about the request.
+fn trace(arguments: Arguments) -> Option<isize> {
+    const GET_FILTER: libc::c_uint = 0x420c;
+    const OTHERS: [libc::c_uint; 4] =
+        [libc::PTRACE_PEEKSIGINFO, libc::PTRACE_GETREGSET, libc::PTRACE_SETREGSET, GET_FILTER];
+    let request = arguments[0] as libc::c_uint;
+    let data = match request {
+        libc::PTRACE_PEEKTEXT | libc::PTRACE_PEEKDATA | libc::PTRACE_PEEKUSER => Out(Bytes(8)),
+        libc::PTRACE_GETREGS => Out(Bytes(216)),
+        libc::PTRACE_SETREGS => In(Bytes(216)),
+        libc::PTRACE_GETFPREGS => Out(Bytes(512)),
+        libc::PTRACE_SETFPREGS => In(Bytes(512)),
+        libc::PTRACE_GETEVENTMSG | libc::PTRACE_GETSIGMASK => Out(Bytes(8)),
+        libc::PTRACE_SETSIGMASK => In(Bytes(8)),
+        libc::PTRACE_GETSIGINFO => Out(Bytes(128)),
+        libc::PTRACE_SETSIGINFO => In(Bytes(128)),
+        libc::PTRACE_GET_SYSCALL_INFO => Out(Of(2)),
+        other if OTHERS.contains(&other) => return None,
+        // Signals, options, and what is stored in the other process.
+        _ => Number,
+    };
+    Some(once(libc::SYS_ptrace as usize, &[NONE, NONE, NONE, data, NONE, NONE], arguments))
 }
 
 /// pselect6: the last argument is a structure of a mask's address and its length.

@@ -3,11 +3,12 @@
 //! ```text
 //! iovec[] of the program --- Vectors: a copy of each paged buffer ---> iovec[] of ours --- call
 //! ```
-//! A call of more than [`LEN_MAX`] bytes does less than asked, as the kernel may, too.
+//! A call of more than [`LEN_MAX`] bytes does less than asked, as the kernel may, too. Where a call
+//! is wrong, the kernel gets it as it is, and finds the error in its own order of checks.
 
 use super::access::{self, Access, accessible, copy_in, copy_out};
 use super::bounce::{Bounce, Keep};
-use super::copied::Arguments;
+use super::copied::{Arguments, are_addresses};
 use super::page;
 use super::range::is_paged;
 use std::time::{Duration, Instant};
@@ -16,9 +17,9 @@ use std::time::{Duration, Instant};
 const LEN_MAX: usize = 1 << 30;
 /// The most buffers of a call.
 const BUFFERS_MAX: usize = libc::UIO_MAXIOV as usize;
-/// The longest name and control data of a message.
+/// The longest name and control data of a message. The kernel sends less of the latter.
 const NAME_MAX: usize = 128;
-const CONTROL_MAX: usize = 64 << 10;
+const CONTROL_MAX: usize = 1 << 20;
 
 const FAULT: isize = -(libc::EFAULT as isize);
 
@@ -53,9 +54,8 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     use Direction::*;
     let made = match number as libc::c_long {
         libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => array(number, arguments, In),
-        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_vmsplice => {
-            array(number, arguments, Out)
-        }
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => array(number, arguments, Out),
+        libc::SYS_vmsplice => array(number, arguments, of_pipe(arguments[0])),
         libc::SYS_process_vm_readv => array(number, arguments, In),
         libc::SYS_process_vm_writev => array(number, arguments, Out),
         libc::SYS_sendmsg => message(number, arguments, Out),
@@ -73,6 +73,17 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     })
 }
 
+/// Whether vmsplice fills a pipe or empties it.
+fn of_pipe(file: usize) -> Direction {
+    let arguments = [file, libc::F_GETFL as usize, 0, 0, 0, 0];
+    // SAFETY: numbers.
+    let flags = unsafe { page::call(libc::SYS_fcntl as usize, arguments) };
+    match flags as i32 & libc::O_ACCMODE {
+        libc::O_RDONLY => Direction::In,
+        _ => Direction::Out,
+    }
+}
+
 /// The most buffers that are read at once.
 const FEW: usize = 16;
 
@@ -86,7 +97,7 @@ struct List {
 impl List {
     fn read(address: usize, count: usize) -> Result<List, i32> {
         if count > BUFFERS_MAX {
-            return Err(libc::EINVAL);
+            return Err(libc::EFAULT);
         }
         let mut list = List { address, count, few: [Buffer { base: 0, len: 0 }; FEW] };
         let len = count.min(FEW) * size_of::<Buffer>();
@@ -112,6 +123,8 @@ impl List {
 /// The buffers of a call, with copies of those that are paged.
 struct Vectors {
     bounce: Bounce,
+    /// Of the last buffer, if the program may access only its first part.
+    last: Option<Bounce>,
     direction: Direction,
     /// The kernel's array.
     given: *mut Buffer,
@@ -127,44 +140,43 @@ impl Vectors {
         let mut copied = 0;
         for index in 0..count {
             let Buffer { base, len } = list.at(index)?;
+            if !are_addresses(base, len) {
+                return Err(libc::EFAULT);
+            }
             copied += if is_paged(base) { len.min(LEN_MAX) } else { 0 };
         }
         let arrays = 2 * count * size_of::<Buffer>();
         let total = copied.min(LEN_MAX) + arrays + room;
-        let bounce = Bounce::new(total, count + 6, keep).ok_or(libc::ENOMEM)?;
-        let null = std::ptr::null_mut();
-        let mut vectors = Vectors { bounce, direction, given: null, theirs: null, count: 0 };
+        let bounce = Bounce::new(total, count + 6, 0, keep).ok_or(libc::ENOMEM)?;
+        let (given, theirs) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut vectors = Vectors { bounce, last: None, direction, given, theirs, count: 0 };
         let array = |bounce: &mut Bounce| bounce.take_for::<Buffer>(count);
         vectors.given = array(&mut vectors.bounce);
         vectors.theirs = array(&mut vectors.bounce);
         let mut left = LEN_MAX;
         for index in 0..count {
             let buffer = list.at(index)?;
-            if !vectors.add(buffer, &mut left) {
+            if !vectors.add(buffer, &mut left)? {
                 break;
             }
         }
         Ok(vectors)
     }
 
-    /// Adds a buffer; `false`: it is the last, because it is cut.
-    fn add(&mut self, buffer: Buffer, left: &mut usize) -> bool {
+    /// Adds a buffer; `false`: it is the last, because it is cut, or the kernel gets no further.
+    fn add(&mut self, buffer: Buffer, left: &mut usize) -> Result<bool, i32> {
         let (mut whole, mut given) = (true, buffer);
         if is_paged(buffer.base) && buffer.len > 0 {
             let len = buffer.len.min(*left);
-            whole = len == buffer.len;
-            let access = self.direction.access();
-            let there = accessible(buffer.base, len, access);
-            if there < len {
-                // The kernel finds the error, or does less.
-                access::touch_all(buffer.base, there, access);
-            } else if len > 0 {
-                let copy = self.bounce.take(buffer.base, len);
+            let there = accessible(buffer.base, len, self.direction.access());
+            whole = there == buffer.len;
+            if there > 0 {
+                let copy = self.piece(buffer.base, there, len)?;
                 if self.direction == Direction::Out {
                     // SAFETY: a piece of that length.
-                    unsafe { copy_in(copy, buffer.base, len) };
+                    unsafe { copy_in(copy, buffer.base, there) };
                 }
-                *left -= len;
+                *left -= there;
                 given = Buffer { base: copy as usize, len };
             }
         }
@@ -174,7 +186,16 @@ impl Vectors {
             self.theirs.add(self.count).write(buffer);
         }
         self.count += 1;
-        whole
+        Ok(whole)
+    }
+
+    /// Memory for a copy of the first `there` bytes, after which it ends if there are more.
+    fn piece(&mut self, address: usize, there: usize, len: usize) -> Result<*mut u8, i32> {
+        if there == len {
+            return Ok(self.bounce.take(address, len));
+        }
+        let last = self.last.insert(Bounce::new(there, 1, 1, Keep::Unmapped).ok_or(libc::ENOMEM)?);
+        last.take_last(there, &[]).ok_or(libc::ENOMEM)
     }
 
     /// Copies what the kernel has written, `done` bytes in all.
@@ -241,8 +262,11 @@ struct Header {
 /// sendmsg and recvmsg.
 fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<isize, i32> {
     let theirs = access::read::<Header>(arguments[1]).ok_or(libc::EFAULT)?;
-    if theirs.control_len > CONTROL_MAX {
-        return Err(libc::ENOBUFS);
+    if theirs.count > BUFFERS_MAX || (theirs.name_len as i32) < 0 {
+        // The kernel refuses it before it looks at the buffers.
+        let given = [arguments[0], (&raw const theirs) as usize, arguments[2], 0, 0, 0];
+        // SAFETY: the program's call, with a header of ours.
+        return Ok(unsafe { page::call(number, given) });
     }
     let list = List::read(theirs.buffers, theirs.count)?;
     let others = [arguments[1], theirs.name, theirs.control];
@@ -250,19 +274,24 @@ fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<
         // SAFETY: the program's call, on memory that is not paged.
         return Ok(unsafe { page::call(number, arguments) });
     }
-    let room = NAME_MAX + theirs.control_len + size_of::<Header>();
+    let control_len = match direction {
+        Direction::Out if theirs.control_len > CONTROL_MAX => return Err(libc::ENOBUFS),
+        Direction::Out | Direction::In => theirs.control_len.min(CONTROL_MAX),
+    };
+    let room = NAME_MAX + control_len + size_of::<Header>();
     let mut vectors = Vectors::new(&list, room, direction, Keep::of(number, &arguments))?;
     let bounce = &mut vectors.bounce;
     let header = bounce.take_for::<Header>(1);
     let mut given = theirs;
     let name_len = (theirs.name_len as usize).min(NAME_MAX);
     if theirs.name != 0 {
-        given.name = copied(bounce.take_for(name_len), theirs.name, name_len, direction)?;
+        given.name = copied(bounce.take_for(name_len), theirs.name, name_len, direction);
         given.name_len = name_len as u32;
     }
     if theirs.control != 0 {
-        let len = theirs.control_len;
-        given.control = copied(bounce.take_for(len), theirs.control, len, direction)?;
+        let copy = bounce.take_for(control_len);
+        given.control = copied(copy, theirs.control, control_len, direction);
+        given.control_len = control_len;
     }
     (given.buffers, given.count) = (vectors.given as usize, vectors.count);
     // SAFETY: a piece for it.
@@ -279,14 +308,14 @@ fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<
     Ok(done)
 }
 
-/// A copy of a name or of control data.
-fn copied(copy: *mut u8, from: usize, len: usize, direction: Direction) -> Result<usize, i32> {
+/// A copy of a name or of control data; the program's own, if it may not access that.
+fn copied(copy: *mut u8, from: usize, len: usize, direction: Direction) -> usize {
     let got = match direction {
         // SAFETY: a piece of that length.
         Direction::Out => unsafe { copy_in(copy, from, len) },
         Direction::In => accessible(from, len, Access::Write),
     };
-    if got == len { Ok(copy as usize) } else { Err(libc::EFAULT) }
+    if got == len { copy as usize } else { from }
 }
 
 /// Copies what a received message has besides its data.
@@ -295,10 +324,10 @@ fn report(address: usize, theirs: Header, given: Header, after: Header) -> Resul
         // SAFETY: pieces of the bounce buffer, of at least that length.
         let _ = unsafe { copy_out(to, std::ptr::with_exposed_provenance(from), len) };
     };
-    if theirs.name != 0 {
+    if theirs.name != given.name {
         out(theirs.name, given.name, (after.name_len.min(given.name_len)) as usize);
     }
-    if theirs.control != 0 {
+    if theirs.control != given.control {
         out(theirs.control, given.control, after.control_len.min(given.control_len));
     }
     let changed = Header {
@@ -318,10 +347,19 @@ fn note(entry: usize, done: isize) -> bool {
     access::write(entry + size_of::<Header>(), &(done as u32))
 }
 
+/// A call of no messages: the kernel checks the file.
+fn of_none(number: libc::c_long, file: usize, flags: usize) -> isize {
+    // SAFETY: the kernel accesses no memory.
+    unsafe { page::call(number as usize, [file, 0, 0, flags, 0, 0]) }
+}
+
 /// sendmmsg: one message after the other, until one fails.
 fn send_all([file, entries, count, flags, ..]: Arguments) -> isize {
     let number = libc::SYS_sendmsg as usize;
     let count = (count as u32 as usize).min(BUFFERS_MAX);
+    if count == 0 {
+        return of_none(libc::SYS_sendmmsg, file, flags);
+    }
     for index in 0..count {
         let entry = entries + index * ENTRY_LEN;
         let sent = message(number, [file, entry, flags, 0, 0, 0], Direction::Out);
@@ -334,21 +372,43 @@ fn send_all([file, entries, count, flags, ..]: Arguments) -> isize {
     count as isize
 }
 
-/// recvmmsg: the time is looked at after each message, as the kernel does.
+/// recvmmsg: the time is looked at after each message, as the kernel does. It then says how much of
+/// it is left.
 fn receive_all([file, entries, count, flags, time, ..]: Arguments) -> isize {
-    const ONE: usize = libc::MSG_WAITFORONE as usize;
-    let number = libc::SYS_recvmsg as usize;
+    let count = (count as u32 as usize).min(BUFFERS_MAX);
     let until = match time {
         0 => None,
-        time => match access::read::<[u64; 2]>(time) {
-            Some([seconds, nanos]) => {
-                Some(Instant::now() + Duration::new(seconds.min(1 << 32), nanos as u32))
+        time => match access::read::<[i64; 2]>(time) {
+            Some([seconds, nanos]) if seconds >= 0 && (0..NANOS).contains(&nanos) => {
+                let given = Duration::new((seconds as u64).min(1 << 32), nanos as u32);
+                Some(Instant::now() + given)
             }
+            Some(_) => return -(libc::EINVAL as isize),
             None => return FAULT,
         },
     };
+    if count == 0 {
+        return of_none(libc::SYS_recvmmsg, file, flags);
+    }
+    let received = receive_until([file, entries, count, flags], until);
+    if let Some(until) = until.filter(|_| received > 0) {
+        let left = until.saturating_duration_since(Instant::now());
+        if !access::write(time, &[left.as_secs(), left.subsec_nanos().into()]) {
+            return FAULT;
+        }
+    }
+    received
+}
+
+/// Nanoseconds of a second.
+const NANOS: i64 = 1_000_000_000;
+
+/// Receives up to `count` messages, and none after `until`.
+fn receive_until([file, entries, count, flags]: [usize; 4], until: Option<Instant>) -> isize {
+    const ONE: usize = libc::MSG_WAITFORONE as usize;
+    let number = libc::SYS_recvmsg as usize;
     let mut flags = flags;
-    for index in 0..(count as u32 as usize).min(BUFFERS_MAX) {
+    for index in 0..count {
         let entry = entries + index * ENTRY_LEN;
         let got = message(number, [file, entry, flags & !ONE, 0, 0, 0], Direction::In);
         let got = got.unwrap_or_else(|error| -(error as isize));
@@ -363,5 +423,5 @@ fn receive_all([file, entries, count, flags, time, ..]: Arguments) -> isize {
             return index as isize + 1;
         }
     }
-    (count as u32 as usize).min(BUFFERS_MAX) as isize
+    count as isize
 }

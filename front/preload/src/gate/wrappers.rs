@@ -11,7 +11,7 @@ use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
-use super::{bus, exec, hot, make, mask, signals, special, stacks};
+use super::{access, bus, exec, hot, make, mask, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::native::native;
 use crate::next::{Next, looks};
@@ -108,7 +108,7 @@ diverted! {
 /// The gate's function for a number that is given to syscall(2), if it has pointers in structures.
 pub(crate) fn function_for(number: c_long) -> Option<usize> {
     if number == libc::SYS_seccomp {
-        bus::expect_filters();
+        bus::expect_restrictions();
     }
     let hides = matches!(
         number,
@@ -179,17 +179,25 @@ unsafe fn time_of(time: *const Time) -> Time {
 }
 
 fn address_if<T>(given: bool, value: &T) -> usize {
-    if given { (&raw const *value) as usize } else { 0 }
+    address_of(given.then_some(value))
+}
+
+fn address_of<T>(value: Option<&T>) -> usize {
+    value.map_or(0, |value| (&raw const *value) as usize)
 }
 
 /// A mask without the gate's signals. The kernel's is the first word of the C library's.
 ///
-/// # Safety
-/// `mask` is null, or the caller's.
-unsafe fn mask_of(mask: *const mask::Mask) -> mask::Mask {
-    // SAFETY: as the caller says.
-    if mask.is_null() { 0 } else { mask::without(unsafe { mask.read() }) }
+/// # Errors
+/// The result of the call, if the program may not read the mask.
+fn mask_of(mask: usize) -> Result<Option<mask::Mask>, isize> {
+    match mask {
+        0 => Ok(None),
+        mask => access::read_mask(mask).map(Some).ok_or_else(|| returned(FAULT)),
+    }
 }
+
+const FAULT: isize = -(libc::EFAULT as isize);
 
 /// ppoll(2).
 ///
@@ -199,11 +207,15 @@ unsafe extern "C" fn wait_for_files(
     files: usize,
     count: usize,
     time: *const Time,
-    mask: *const mask::Mask,
+    mask: usize,
 ) -> isize {
-    // SAFETY: the caller's structures.
-    let (copy, set) = unsafe { (time_of(time), mask_of(mask)) };
-    let (time, mask) = (address_if(!time.is_null(), &copy), address_if(!mask.is_null(), &set));
+    // SAFETY: the caller's structure.
+    let copy = unsafe { time_of(time) };
+    let set = match mask_of(mask) {
+        Ok(set) => set,
+        Err(refused) => return refused,
+    };
+    let (time, mask) = (address_if(!time.is_null(), &copy), address_of(set.as_ref()));
     const KINDS: &[Argument] = arguments_of(TABLE, libc::SYS_ppoll, 5);
     let arguments = [files, count, time, mask, 8, 0];
     returned(copied::once(libc::SYS_ppoll as usize, KINDS, arguments))
@@ -219,30 +231,32 @@ unsafe extern "C" fn wait_for_sets(
     write: usize,
     except: usize,
     time: *const Time,
-    mask: *const mask::Mask,
+    mask: usize,
 ) -> isize {
-    // SAFETY: the caller's structures.
-    let (copy, set) = unsafe { (time_of(time), mask_of(mask)) };
+    // SAFETY: the caller's structure.
+    let copy = unsafe { time_of(time) };
+    let set = match mask_of(mask) {
+        Ok(set) => set,
+        Err(refused) => return refused,
+    };
     let time = address_if(!time.is_null(), &copy);
-    let arguments = [count, read, write, except, time, 0];
-    returned(special::pselect(arguments, (!mask.is_null()).then_some(set)))
+    returned(special::pselect([count, read, write, except, time, 0], set))
 }
 
 /// epoll_pwait(2) and epoll_pwait2(2), whose time is a number or a structure.
-///
-/// # Safety
-/// As for the C library's function.
-unsafe extern "C" fn wait_for_events<const NUMBER: usize>(
+extern "C" fn wait_for_events<const NUMBER: usize>(
     file: usize,
     events: usize,
     count: usize,
     time: usize,
-    mask: *const mask::Mask,
+    mask: usize,
 ) -> isize {
     let kinds = const { arguments_of(TABLE, NUMBER as c_long, 6) };
-    // SAFETY: the caller's structure.
-    let set = unsafe { mask_of(mask) };
-    let mask = address_if(!mask.is_null(), &set);
+    let set = match mask_of(mask) {
+        Ok(set) => set,
+        Err(refused) => return refused,
+    };
+    let mask = address_of(set.as_ref());
     returned(copied::once(NUMBER, kinds, [file, events, count, time, mask, 8]))
 }
 
@@ -322,15 +336,15 @@ unsafe extern "C" fn open_command(command: usize, mode: usize) -> usize {
     )
 }
 
-/// prctl(2): may set a filter.
+/// prctl(2): may set a filter, or forbid to read the time.
 mod process_control {
     use super::*;
 
     pub(super) static NEXT: Next = Next::new(b"prctl\0");
 
     extern "C" fn look(option: c_int) -> usize {
-        if option == libc::PR_SET_SECCOMP {
-            bus::expect_filters();
+        if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_TSC) {
+            bus::expect_restrictions();
         }
         NEXT.get()
     }
