@@ -181,7 +181,7 @@ impl Pending {
         }
         let mut parts = [const { None }; 6];
         for (at, kind) in kinds.iter().enumerate() {
-            if is_paged(arguments[at]) {
+            if is_paged(arguments[at]) && !is_negative(kind.count(), kinds, &arguments) {
                 parts[at] = part(*kind, at, &arguments);
             }
         }
@@ -318,6 +318,13 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
             new(there, there).map(|part| Part { ends, ..part })
         }
     }
+}
+
+/// Whether a count of 32 bits is negative: the kernel refuses it before it looks at the buffer.
+fn is_negative(count: Option<u8>, kinds: &[Argument], arguments: &Arguments) -> bool {
+    count.map(usize::from).is_some_and(|count| {
+        kinds.get(count) == Some(&Argument::Int) && arguments[count] > i32::MAX as usize
+    })
 }
 
 /// Whether these may be addresses of the program: the kernel refuses all others.

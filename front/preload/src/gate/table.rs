@@ -61,6 +61,21 @@ pub(crate) enum Argument {
     Mask,
 }
 
+impl Argument {
+    /// The argument that says how many bytes or items it points to.
+    pub(super) fn count(self) -> Option<u8> {
+        let (Argument::In(len) | Argument::Out(len) | Argument::InOut(len)) = self else {
+            return None;
+        };
+        match len {
+            Len::Of(count) | Len::Result(count) | Len::After(_, count) => Some(count),
+            Len::Items(_, count) | Len::ResultItems(_, count) => Some(count),
+            Len::Bytes(_) | Len::At(_) | Len::Window(_) | Len::Bits(_) | Len::Own => None,
+            Len::AfterOwn(_) | Len::Pages(_) | Len::Nodes(_) => None,
+        }
+    }
+}
+
 /// How a call with paged pointers is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {

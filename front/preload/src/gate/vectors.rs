@@ -167,6 +167,9 @@ impl Vectors {
     fn add(&mut self, buffer: Buffer, left: &mut usize) -> Result<bool, i32> {
         let (mut whole, mut given) = (true, buffer);
         if is_paged(buffer.base) && buffer.len > 0 {
+            if *left == 0 {
+                return Ok(false);
+            }
             let len = buffer.len.min(*left);
             let there = accessible(buffer.base, len, self.direction.access());
             whole = there == buffer.len;
