@@ -183,7 +183,7 @@ pub(crate) struct Observed<'a> {
     /// Process number of the program.
     pub(crate) pid: u32,
     pub(crate) ended: Ended,
-    /// What its processes published.
+    /// The sums of what its processes published.
     pub(crate) totals: &'a Totals,
 }
 

@@ -1,4 +1,4 @@
-//! What the processes of a run published: sums, and the largest process.
+//! Sums the statistics that the processes of a run publish, and keeps those of the largest.
 //!
 //! ```text
 //! run_dir/<pid>.<n> -- every 250 ms: of ended processes, and removed --\
@@ -24,7 +24,7 @@ pub(crate) struct Totals {
     pub(crate) all: Snapshot,
     /// The process with the largest resident set.
     pub(crate) largest: Option<(u32, Snapshot)>,
-    /// What malloc held; `None` if no process used the library's.
+    /// Objects and blocks of the library's malloc; `None` if no process used it.
     pub(crate) malloc: Option<MallocStats>,
     /// The processes that were served. Others publish if they needed more than the budget.
     pub(crate) served: BTreeSet<u32>,

@@ -52,7 +52,7 @@ pub(crate) fn is_own(address: usize) -> bool {
     INSIDE.get().is_some_and(|[.., own]| own.holds(address))
 }
 
-/// Whether a library's functions are this one's, if it has them: no other library comes before it.
+/// Whether names of functions are looked up in this library before all others.
 pub(crate) fn is_first() -> bool {
     FIRST.load(Relaxed)
 }

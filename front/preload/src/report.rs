@@ -53,7 +53,7 @@ pub(crate) struct Reporter {
     /// Pages in fast and slow levels, of the time when tiers held most.
     tiered_peak: Mutex<(u64, u64)>,
     malloc: Mutex<Watch>,
-    /// Of the page faults.
+    /// How page faults are delivered.
     delivery: Delivery,
     gather: Gather,
     children: Children,

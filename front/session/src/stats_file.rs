@@ -198,8 +198,7 @@ pub fn read_published(run_dir: &Path) -> Result<Vec<(u32, Published)>, OtherBuil
     Ok(found)
 }
 
-/// What ended processes published last, by pid and then by age. Removes their files: the caller
-/// keeps what it needs.
+/// Takes the final statistics of ended processes, by pid and then by age, and removes their files.
 pub fn take_ended(run_dir: &Path) -> Vec<(u32, Published)> {
     let take = |(pid, _, path): (u32, u32, PathBuf)| {
         let file = File::open(&path).ok()?;

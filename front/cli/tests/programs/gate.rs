@@ -150,7 +150,8 @@ fn a_container_with_the_device_needs_no_other_flag() {
         let report = place.path("report.json");
         let mut served = Command::new(&filter);
         served.arg(env!("CARGO_BIN_EXE_highwater")).args(&RUN[1..6]).arg("--report").arg(&report);
-        let served = served.arg("--").args(&program).output().expect("a run");
+        served.arg("--").args(&program).current_dir(place.path(""));
+        let served = served.output().expect("a run");
         let summary = String::from_utf8_lossy(&served.stderr);
         assert!(served.status.success(), "{name}, {}: {summary}", served.status);
         let expected = std::fs::read(&unlimited.output).expect("output");

@@ -74,8 +74,8 @@ pub(super) struct Bounce {
 }
 
 impl Bounce {
-    /// A buffer with room for `len` bytes in `pieces` pieces, of which memory ends after `last`.
-    /// `None`: there is no memory.
+    /// A buffer with room for `len` bytes in `pieces` pieces; `last` of them are for
+    /// [`Bounce::take_last`]. `None`: there is no memory.
     pub(super) fn new(len: usize, pieces: usize, last: usize, keep: Keep) -> Option<Bounce> {
         let len = len.checked_add(pieces * 2 * SECTOR + last * 3 * PAGE_SIZE)?;
         let len = len.checked_next_multiple_of(PAGE_SIZE)?;

@@ -14,11 +14,11 @@ use highwater_os::helper;
 use highwater_serve::{By, Signalled, serve};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether the program may have forbidden its threads what serving a fault takes, by filters for
-/// system calls or without the time: that might kill the thread.
+/// Whether the program may have restricted its threads, by a filter for system calls or by
+/// PR_SET_TSC: a thread that serves a fault might be killed.
 static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
-/// The program is about to set a filter for system calls, or to forbid reading the time.
+/// The program is about to restrict its threads.
 pub(super) fn expect_restrictions() {
     RESTRICTED.store(true, Relaxed);
 }

@@ -22,7 +22,7 @@ pub(super) type Arguments = [usize; 6];
 
 /// The longest part of a buffer that is copied: memory ends after it.
 const LEN_MAX: usize = 1 << 30;
-/// What the kernel reads or writes by one call at most (MAX_RW_COUNT).
+/// The most bytes that the kernel reads or writes in one call (MAX_RW_COUNT).
 const READ_MAX: usize = 0x7fff_f000;
 /// The end of the addresses of programs.
 const USER_END: usize = (1 << 47) - PAGE_SIZE;
@@ -37,10 +37,6 @@ const SCHED_ATTR_LEN: usize = 48;
 /// The longest path, with its 0.
 pub(super) const PATH_MAX: usize = libc::PATH_MAX as usize;
 
-/// So many bytes can be read, but not written.
-#[derive(Clone, Copy)]
-struct Rest(usize);
-
 /// A paged argument of a call.
 #[derive(Clone, Copy)]
 struct Part {
@@ -50,8 +46,8 @@ struct Part {
     len: usize,
     /// Bytes that the kernel may write.
     room: usize,
-    /// The program may not access what follows the first `len` bytes; some of it may be readable.
-    ends: Option<Rest>,
+    /// The program may not access bytes past `len`, except that it may read so many of them.
+    rest: Option<usize>,
     copy: *mut u8,
     /// The contents before the call, if only changes are copied back.
     before: *mut u8,
@@ -186,15 +182,15 @@ impl Pending {
             }
         }
         let total = parts.iter().flatten().map(Part::bounced).sum();
-        let last = parts.iter().flatten().filter(|part: &&Part| part.ends.is_some()).count();
+        let last = parts.iter().flatten().filter(|part: &&Part| part.rest.is_some()).count();
         let keep = Keep::of(number, &arguments);
         let mut bounce = Bounce::new(total, 12, last, keep).ok_or(libc::ENOMEM)?;
         let mut given = arguments;
         for part in parts.iter_mut().flatten() {
             let from = arguments[part.argument];
-            part.copy = match part.ends {
+            part.copy = match part.rest {
                 None => bounce.take(from, part.room),
-                Some(Rest(len)) => {
+                Some(len) => {
                     let rest = std::ptr::with_exposed_provenance(from + part.len);
                     // SAFETY: readable, as `part` has checked.
                     let rest = unsafe { std::slice::from_raw_parts(rest, len) };
@@ -230,8 +226,7 @@ impl Pending {
 impl Part {
     /// Bytes of the bounce buffer.
     fn bounced(&self) -> usize {
-        let Rest(rest) = self.ends.unwrap_or(Rest(0));
-        self.room + rest + if self.is_compared() { self.len } else { 0 }
+        self.room + self.rest.unwrap_or(0) + if self.is_compared() { self.len } else { 0 }
     }
 
     /// Whether bytes that the kernel leaves alone must stay as other threads make them meanwhile:
@@ -289,7 +284,7 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
     let address = arguments[at];
     let copy = std::ptr::null_mut();
     let new =
-        |len, room| Some(Part { argument: at, kind, len, room, ends: None, copy, before: copy });
+        |len, room| Some(Part { argument: at, kind, len, room, rest: None, copy, before: copy });
     let (len, access) = match kind {
         Argument::Number | Argument::Int => return None,
         Argument::String => {
@@ -314,8 +309,8 @@ fn part(kind: Argument, at: usize, arguments: &Arguments) -> Option<Part> {
         // The kernel accesses as much as there is.
         Len::At(_) | Len::Bits(_) | Len::Window(_) if there > 0 => new(there, whole),
         _ => {
-            let ends = Some(Rest(readable - there));
-            new(there, there).map(|part| Part { ends, ..part })
+            let rest = Some(readable - there);
+            new(there, there).map(|part| Part { rest, ..part })
         }
     }
 }

@@ -227,6 +227,15 @@ fn pselect6(arguments: Arguments) -> isize {
     pselect(arguments, mask)
 }
 
+/// Makes a call with the program's mask, without the gate's signals; null: with none. The kernel's
+/// mask is the first word of the C library's.
+pub(super) fn with_mask(mask: usize, call: impl FnOnce(Option<Mask>) -> isize) -> isize {
+    match mask {
+        0 => call(None),
+        mask => access::read_mask(mask).map_or(FAULT, |mask| call(Some(mask))),
+    }
+}
+
 /// pselect6 with a mask of ours in place of the last argument.
 pub(super) fn pselect(mut arguments: Arguments, mask: Option<Mask>) -> isize {
     let sets = InOut(Bits(0));

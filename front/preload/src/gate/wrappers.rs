@@ -11,7 +11,7 @@ use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
-use super::{access, bus, exec, hot, make, mask, signals, special, stacks};
+use super::{bus, exec, hot, make, mask, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::native::native;
 use crate::next::{Next, looks};
@@ -186,19 +186,6 @@ fn address_of<T>(value: Option<&T>) -> usize {
     value.map_or(0, |value| (&raw const *value) as usize)
 }
 
-/// A mask without the gate's signals. The kernel's is the first word of the C library's.
-///
-/// # Errors
-/// The result of the call, if the program may not read the mask.
-fn mask_of(mask: usize) -> Result<Option<mask::Mask>, isize> {
-    match mask {
-        0 => Ok(None),
-        mask => access::read_mask(mask).map(Some).ok_or_else(|| returned(FAULT)),
-    }
-}
-
-const FAULT: isize = -(libc::EFAULT as isize);
-
 /// ppoll(2).
 ///
 /// # Safety
@@ -211,14 +198,12 @@ unsafe extern "C" fn wait_for_files(
 ) -> isize {
     // SAFETY: the caller's structure.
     let copy = unsafe { time_of(time) };
-    let set = match mask_of(mask) {
-        Ok(set) => set,
-        Err(refused) => return refused,
-    };
-    let (time, mask) = (address_if(!time.is_null(), &copy), address_of(set.as_ref()));
+    let time = address_if(!time.is_null(), &copy);
     const KINDS: &[Argument] = arguments_of(TABLE, libc::SYS_ppoll, 5);
-    let arguments = [files, count, time, mask, 8, 0];
-    returned(copied::once(libc::SYS_ppoll as usize, KINDS, arguments))
+    returned(special::with_mask(mask, |set| {
+        let arguments = [files, count, time, address_of(set.as_ref()), 8, 0];
+        copied::once(libc::SYS_ppoll as usize, KINDS, arguments)
+    }))
 }
 
 /// pselect(2).
@@ -235,12 +220,10 @@ unsafe extern "C" fn wait_for_sets(
 ) -> isize {
     // SAFETY: the caller's structure.
     let copy = unsafe { time_of(time) };
-    let set = match mask_of(mask) {
-        Ok(set) => set,
-        Err(refused) => return refused,
-    };
     let time = address_if(!time.is_null(), &copy);
-    returned(special::pselect([count, read, write, except, time, 0], set))
+    returned(special::with_mask(mask, |set| {
+        special::pselect([count, read, write, except, time, 0], set)
+    }))
 }
 
 /// epoll_pwait(2) and epoll_pwait2(2), whose time is a number or a structure.
@@ -252,12 +235,9 @@ extern "C" fn wait_for_events<const NUMBER: usize>(
     mask: usize,
 ) -> isize {
     let kinds = const { arguments_of(TABLE, NUMBER as c_long, 6) };
-    let set = match mask_of(mask) {
-        Ok(set) => set,
-        Err(refused) => return refused,
-    };
-    let mask = address_of(set.as_ref());
-    returned(copied::once(NUMBER, kinds, [file, events, count, time, mask, 8]))
+    returned(special::with_mask(mask, |set| {
+        copied::once(NUMBER, kinds, [file, events, count, time, address_of(set.as_ref()), 8])
+    }))
 }
 
 /// sigsuspend(2).
@@ -336,7 +316,7 @@ unsafe extern "C" fn open_command(command: usize, mode: usize) -> usize {
     )
 }
 
-/// prctl(2): may set a filter, or forbid to read the time.
+/// prctl(2): may load a filter, or disable the time stamp counter.
 mod process_control {
     use super::*;
 
