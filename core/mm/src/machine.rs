@@ -358,6 +358,11 @@ impl<P: Platform> Machine<P> {
         pages
     }
 
+    /// The frames in use or free: all but those of the balloons.
+    pub fn present(&self) -> usize {
+        self.nodes.iter().map(|node| node.zone.present() as usize).sum()
+    }
+
     /// The CPU that this thread runs on; a hint.
     pub fn cpu(&self) -> CpuId {
         self.platform.cpu()

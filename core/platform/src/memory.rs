@@ -51,6 +51,13 @@ pub trait Memory {
     /// memory does nothing; one that gives memory only to frames with contents takes it back.
     fn release(&self, _frames: &[Pfn]) {}
 
+    /// How many of `frames` frames this manager may use in addition, where several managers share
+    /// memory; see `core/mm/src/alloc/balloon.rs`. Allocations call it below the low watermark: it
+    /// takes no lock that is held for long. A platform that shares nothing grants none.
+    fn borrow(&self, _frames: u32) -> u32 {
+        0
+    }
+
     /// Fills frames with zeros.
     fn zero(&self, frames: &[Pfn]);
 

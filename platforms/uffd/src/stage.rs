@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     base: *mut u8,
     len: usize,
     /// The page of each frame; 0: none.
-    table: Vec<AtomicU32>,
+    table: Box<[AtomicU32]>,
     zeros: *mut u8,
     pool: Pool,
     mapped: AtomicU64,
@@ -62,7 +62,9 @@ impl Stage {
         Ok(Stage {
             base,
             len,
-            table: (0..frames).map(|_| AtomicU32::new(0)).collect(),
+            // SAFETY: a word of zeros is an atomic zero. The table of frames that are never used
+            // stays untouched.
+            table: unsafe { Box::new_zeroed_slice(frames as usize).assume_init() },
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),

@@ -4,6 +4,7 @@
 //! ```text
 //! freelist   what a per-CPU list or the buddy allocator has, above a watermark
 //! slowpath   wake kswapd, down to min, compaction, direct reclaim: the order of attempts
+//! balloon    frames that another manager uses for now
 //! retry      how often direct reclaim is repeated, and when memory counts as used up
 //!
 //!                     below low     below min                            if that fails
@@ -17,10 +18,12 @@
 //! Allocated frames have memory (they are populated), are on no list, and belong to no page. The
 //! caller may hold entries, and no other lock.
 
+mod balloon;
 mod freelist;
 mod retry;
 mod slowpath;
 
+pub use balloon::{deflate, inflate};
 pub use retry::OutOfMemory;
 
 use crate::machine::{Machine, Node};

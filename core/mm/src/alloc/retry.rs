@@ -196,7 +196,7 @@ impl Retry {
         Shortage {
             rounds: self.rounds,
             waited,
-            frames: m.frames.len() as u32,
+            frames: m.present() as u32,
             free: sum(&|node| node.zone.free_frames()),
             anon: listed(Kind::Anon),
             file: listed(Kind::File),

@@ -2,7 +2,8 @@
 //! (__alloc_pages_slowpath). No other place decides it.
 //!
 //! ```text
-//! frames       wake kswapd -> above min
+//! frames       borrow from other managers -> above low
+//!              -> wake kswapd -> above min
 //!              -> if throttled: wait for kswapd -> above min
 //!              -> direct reclaim -> drain caches and per-CPU lists -> retry, or OutOfMemory
 //! block        above low -> wake kswapd and kcompactd -> above min -> asynchronous compaction
@@ -10,8 +11,8 @@
 //! block_on     above low -> synchronous compaction of one node
 //! ```
 
-use super::freelist;
 use super::retry::{OutOfMemory, RETRIES, Retry, fail};
+use super::{balloon, freelist};
 use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
@@ -58,11 +59,17 @@ pub(super) fn frames_noretry<P: Platform>(m: &Machine<P>, wanted: usize) -> Opti
     }
 }
 
-/// Wakes kswapd; takes up to `wanted` frames above min.
+/// Borrows frames if other managers use none of them; else wakes kswapd, and takes up to `wanted`
+/// frames above min.
 pub(super) fn wake_kswapd_and_take<P: Platform>(
     m: &Machine<P>,
     wanted: usize,
 ) -> Option<FrameList> {
+    if balloon::borrow(m) {
+        if let Some(frames) = freelist::frames(m, wanted, Level::Low) {
+            return Some(frames);
+        }
+    }
     for (_, node) in m.nodes_from(m.cpu()) {
         wake_kswapd(node);
     }
@@ -123,7 +130,8 @@ pub(super) fn block<P: Platform>(
     mobility: Mobility,
     need: Need,
 ) -> Option<Pfn> {
-    if let Some(first) = freelist::block(m, order, mobility, Level::Low) {
+    let free = || freelist::block(m, order, mobility, Level::Low);
+    if let Some(first) = free().or_else(|| balloon::borrow(m).then(free).flatten()) {
         return Some(first);
     }
     for (_, node) in m.nodes_from(m.cpu()) {

@@ -60,5 +60,5 @@ impl Window {
 
 /// Most pages that a fault brings in: a small part of a small budget.
 pub(super) fn window_max<P: Platform>(m: &Machine<P>) -> usize {
-    (m.frames.len() / 64).max(1)
+    (m.present() / 64).max(1)
 }

@@ -158,7 +158,7 @@ fn inflight_or_resident<P: Platform>(space: &Space<P>, fault: Fault, most: u32) 
 /// Most pages of a window: by memory, settings and region.
 fn pages_max<P: Platform>(m: &Machine<P>, lists: &Lists, fault: Fault) -> u32 {
     let room = fault.within.end.0.saturating_sub(fault.vpn.0).min(u32::MAX.into()) as u32;
-    let of_memory = (m.frames.len() / PARTS_OF_MEMORY).min(m.config.file_readahead) as u32;
+    let of_memory = (m.present() / PARTS_OF_MEMORY).min(m.config.file_readahead) as u32;
     of_memory.min(lists.usable / PARTS_OF_USABLE).min(room)
 }
 
@@ -174,7 +174,7 @@ impl Lists {
     fn of<P: Platform>(m: &Machine<P>) -> Lists {
         let mut lists = Lists { age: 0, usable: 0 };
         for node in &m.nodes {
-            let (free, frames) = (node.zone.free_frames(), node.zone.range().frames);
+            let (free, frames) = (node.zone.free_frames(), node.zone.present());
             // Eviction is in batches: adding the pages in use makes the age grow evenly.
             lists.age += node.lru.workingset().age_by(0) + u64::from(frames.saturating_sub(free));
             lists.usable += node.lru.len(List::InactiveFile) + free;

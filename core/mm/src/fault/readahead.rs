@@ -106,10 +106,14 @@ enum Frames {
     Skip,
 }
 
+/// Batches in flight, in a memory of so many frames.
+fn depth(frames: usize) -> usize {
+    (frames / 1024).clamp(1, DEPTH_MAX)
+}
+
 impl<'a, P: Platform> Reader<'a, P> {
     fn new(m: &'a Machine<P>, queue: &'a ReadaheadQueue<P>) -> Self {
-        let depth = (m.frames.len() / 1024).clamp(1, DEPTH_MAX);
-        let batches = (0..depth).map(|_| ReadBatch::default()).collect();
+        let batches = (0..depth(m.frames.len())).map(|_| ReadBatch::default()).collect();
         Reader { m, queue, batches, first: 0, len: 0, request: None }
     }
 
@@ -117,7 +121,7 @@ impl<'a, P: Platform> Reader<'a, P> {
         while self.oldest_is_done() {
             self.complete_oldest();
         }
-        if self.len < self.batches.len() && self.gather() > 0 {
+        if self.len < depth(self.m.present()) && self.gather() > 0 {
             self.submit();
             return Step::Progress;
         }
@@ -138,7 +142,7 @@ impl<'a, P: Platform> Reader<'a, P> {
     fn gather(&mut self) -> usize {
         let at = (self.first + self.len) % self.batches.len();
         let (m, mut pages) = (self.m, 0);
-        while pages < self.batches[at].pages_max(&m.swap, m.frames.len())
+        while pages < self.batches[at].pages_max(&m.swap, m.present())
             && self.batches[at].has_room()
         {
             let Some(run) = self.next_run(self.batches[at].device()) else { break };

@@ -52,7 +52,7 @@ pub(super) fn continue_from_marker<P: Platform>(m: &Machine<P>, space: SpaceId, 
 
 /// Pages of a request; 0 if the budget is too small.
 fn stretch<P: Platform>(m: &Machine<P>) -> u64 {
-    let pages = (m.frames.len() as u64 / 128).min(STRETCH_MAX);
+    let pages = (m.present() as u64 / 128).min(STRETCH_MAX);
     if pages < RUN_PAGES_MAX as u64 { 0 } else { pages }
 }
 

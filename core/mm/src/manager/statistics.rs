@@ -2,8 +2,10 @@
 //! on counting, so they are not of one instant. Locking: none.
 
 use super::Manager;
+use crate::alloc;
 use crate::space::Space;
 use crate::stats::{Counter, Shortage, Snapshot as Statistics};
+use crate::zone::Zone;
 use highwater_platform::{LockStatistics, Platform};
 
 impl<P: Platform> Manager<P> {
@@ -13,9 +15,26 @@ impl<P: Platform> Manager<P> {
         frames + self.machine.swap.room()
     }
 
-    /// Returns the number of frames.
+    /// Returns the number of frames, without those of the balloon.
     pub fn frames(&self) -> u64 {
-        self.machine.frames.len() as u64
+        self.machine.present() as u64
+    }
+
+    /// Takes up to `frames` free frames out of use, for other managers that share memory with this
+    /// one; wakes kswapd, which frees more for the next call. Returns how many.
+    pub fn inflate(&self, frames: u32) -> u32 {
+        alloc::inflate(&self.machine, frames)
+    }
+
+    /// Makes up to `frames` frames usable again that [`Manager::inflate`] took; returns how many.
+    pub fn deflate(&self, frames: u32) -> u32 {
+        alloc::deflate(&self.machine, frames)
+    }
+
+    /// Returns the free frames above the high watermark: those that kswapd would not miss.
+    pub fn spare(&self) -> u32 {
+        let of = |zone: &Zone<P>| zone.free_frames().saturating_sub(zone.marks().high);
+        self.machine.nodes.iter().map(|node| of(&node.zone)).sum()
     }
 
     /// Adds `count` to a counter that a front end maintains.
@@ -40,7 +59,7 @@ impl<P: Platform> Manager<P> {
         let gauges = [
             (Counter::Resident, u64::from(self.machine.resident())),
             (Counter::ResidentPeak, u64::from(self.machine.resident_peak())),
-            (Counter::Frames, self.machine.frames.len() as u64),
+            (Counter::Frames, self.machine.present() as u64),
             (Counter::SlotsUsed, used),
             (Counter::SlotsTotal, all),
             (Counter::KswapdPeak, self.kswapd.peak() as u64),

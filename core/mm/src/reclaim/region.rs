@@ -45,7 +45,7 @@ struct Batch<'a, P: Platform> {
 
 /// Moves the oldest active pages of a kind, with their neighbours, to its inactive list, unmapped.
 pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
-    let most = (m.frames.len() / PART_MAX).clamp(1, UNMAP_PAGES_MAX);
+    let most = (m.present() / PART_MAX).clamp(1, UNMAP_PAGES_MAX);
     let mut batch = Batch::up_to(most);
     let (mut probed, mut rotated) = (FrameBatch::default(), FrameBatch::default());
     for _ in 0..BLOCKS_MAX {
@@ -124,7 +124,7 @@ fn gather<'a, P: Platform>(
 /// Unmaps isolated inactive pages that were read ahead and are mapped, with such neighbours of
 /// theirs, and sends them once more round the inactive list of anonymous pages.
 pub(super) fn probe_ahead<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[Pfn]) {
-    let most = (m.frames.len() / PART_MAX).clamp(BATCH_PAGES_MAX, UNMAP_PAGES_MAX);
+    let most = (m.present() / PART_MAX).clamp(BATCH_PAGES_MAX, UNMAP_PAGES_MAX);
     let mut batch = Batch::up_to(most);
     let mut busy = FrameBatch::default();
     for pfn in pages {

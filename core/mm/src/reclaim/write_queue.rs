@@ -62,14 +62,19 @@ enum Completion {
     Failed,
 }
 
+/// Batches in flight, in a memory of `frames` frames.
+fn depth<P: Platform>(m: &Machine<P>, frames: usize) -> usize {
+    let by_frames = || (frames / FRAMES_PER_BATCH).min(KSWAPD_WRITES_MAX);
+    match m.config.kswapd_writes.unwrap_or_else(by_frames) {
+        0 => 0,
+        depth => depth.max(m.swap.devices().len()),
+    }
+}
+
 impl<P: Platform> WriteQueue<P> {
     /// An empty queue. In small memory it has no room for any batch.
     pub fn new(m: &Machine<P>) -> WriteQueue<P> {
-        let by_frames = || (m.frames.len() / FRAMES_PER_BATCH).min(KSWAPD_WRITES_MAX);
-        let depth = match m.config.kswapd_writes.unwrap_or_else(by_frames) {
-            0 => 0,
-            depth => depth.max(m.swap.devices().len()),
-        };
+        let depth = depth(m, m.frames.len());
         let none = [Io::new(0, FrameList::default()); BATCH_PAGES_MAX];
         let batch = |_| Batch { ios: none, len: 0, device: 0, writing: None };
         WriteQueue { batches: (0..depth).map(batch).collect(), first: 0, len: 0, mode: Mode::Async }
@@ -83,7 +88,9 @@ impl<P: Platform> WriteQueue<P> {
     /// Waits until a batch has room, whatever devices its pages go to.
     pub(super) fn make_room(&mut self, m: &Machine<P>, node: &Node<P>) {
         let devices = m.swap.devices().len();
-        while self.len > 0 && self.batches.len() - self.len < devices {
+        // The balloon may have grown since.
+        let depth = depth(m, m.present()).max(devices);
+        while self.len > 0 && depth < self.len + devices {
             self.complete_oldest(m, node);
         }
     }

@@ -11,7 +11,13 @@
 //!
 //! Locking: a CPU's list, then a part (`PerCpuFrames -> Zone`). As in the kernel, frames on per-CPU
 //! lists do not count as free; [`Zone::drain`] returns them when memory is short.
-//! Conservation: frames in parts + on per-CPU lists + allocated = frames of the range.
+//!
+//! A balloon holds frames that the zone may not use for now, as that of a virtual machine does:
+//! several managers can share memory, each with a range as large as all of it. Free frames that the
+//! balloon takes stay in the buddy allocators, but are no longer counted as free ([`Zone::inflate`],
+//! [`Zone::deflate`]). Watermarks and limits follow the size that is left.
+//! Conservation: frames in parts + on per-CPU lists + allocated = frames of the range; frames in
+//! parts = free frames + reserved frames + frames of the balloon.
 
 mod blocks;
 mod buddy;
@@ -23,6 +29,7 @@ mod parts;
 mod pcp;
 mod pcp_blocks;
 mod scan;
+mod size;
 mod watermark;
 #[cfg(test)]
 mod zone_fuzz;
@@ -41,13 +48,13 @@ use highwater_units::{CpuId, FrameList, Nanos, Order, Pfn};
 use parts::{BlockRequest, Parts, Request, parts_for};
 use pcp::{CpuFrames, Limits, Source};
 use pcp_blocks::BlockList;
+use size::Size;
 use std::ops::Range;
 
 /// The free frames of a node.
 pub struct Zone<P: Platform> {
     range: FrameRange,
-    marks: Watermarks,
-    limits: Limits,
+    size: Size,
     parts: Parts<P>,
     cpus: Vec<P::Lock<CpuFrames>>,
     scanners: Scanners<P>,
@@ -58,15 +65,15 @@ impl<P: Platform> Zone<P> {
     pub fn new(platform: &P, range: FrameRange, marks: Watermarks, parts: Option<u32>) -> Zone<P> {
         let own = |cpu: &u16| platform.node_of(CpuId(*cpu)) == range.node;
         let local = (0..platform.cpus() as u16).filter(own).count();
-        let limits = Limits::new(range.frames, marks.low, local);
+        let size = Size::new(range.frames, marks, local);
+        let limits = size.limits();
         let parts = parts.map_or_else(|| parts_for(local, range.frames), |parts| parts as usize);
         let list = |_| platform.new_lock(lock_class::PER_CPU_FRAMES, CpuFrames::new(limits));
         let parts = Parts::new(platform, range, parts);
         let last = Pfn(parts.frames_of(parts.pageblocks() - 1).start);
         Zone {
             range,
-            marks,
-            limits,
+            size,
             parts,
             scanners: Scanners::new(range, last),
             cpus: (0..platform.cpus()).map(list).collect(),
@@ -78,12 +85,43 @@ impl<P: Platform> Zone<P> {
         self.range
     }
 
-    /// The watermarks.
-    pub fn marks(&self) -> Watermarks {
-        self.marks
+    /// The frames that the zone may use: those of its range that are not in the balloon.
+    pub fn present(&self) -> u32 {
+        self.range.frames.saturating_sub(self.parts.ballooned())
     }
 
-    /// Frames in the buddy allocators that are not reserved.
+    /// The frames in the balloon.
+    pub fn ballooned(&self) -> u32 {
+        self.parts.ballooned()
+    }
+
+    /// Takes up to `frames` free frames into the balloon, while `mark` frames stay free; returns how
+    /// many. The caller sets the watermarks for the smaller zone.
+    pub fn inflate(&self, frames: u32, mark: u32) -> u32 {
+        self.parts.inflate(frames, mark)
+    }
+
+    /// Makes up to `frames` frames of the balloon free; returns how many. The caller sets the
+    /// watermarks for the larger zone.
+    pub fn deflate(&self, frames: u32) -> u32 {
+        self.parts.deflate(frames)
+    }
+
+    /// The watermarks.
+    pub fn marks(&self) -> Watermarks {
+        self.size.marks()
+    }
+
+    /// Sets the watermarks, after the balloon has changed.
+    pub fn set_marks(&self, marks: Watermarks) {
+        self.size.set(self.present(), marks);
+    }
+
+    fn limits(&self) -> Limits {
+        self.size.limits()
+    }
+
+    /// Frames in the buddy allocators that are not reserved, and not in the balloon.
     pub fn free_frames(&self) -> u32 {
         self.parts.free()
     }
@@ -95,7 +133,7 @@ impl<P: Platform> Zone<P> {
 
     /// Whether `frames` could be taken and the zone stay at or above `level`.
     pub fn allows(&self, level: Level, frames: u32) -> bool {
-        self.free_frames() >= self.marks.at(level) + frames
+        self.free_frames() >= self.marks().at(level) + frames
     }
 
     /// Allocates up to `wanted` (1 to 16) frames: from the CPU's list, or from what the zone has
@@ -103,9 +141,9 @@ impl<P: Platform> Zone<P> {
     pub fn alloc(&self, cpu: CpuId, wanted: usize, level: Level) -> FrameList {
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
         mine.visits(1);
-        let mark = self.marks.at(level);
+        let mark = self.marks().at(level);
         let spare = || self.free_frames().saturating_sub(mark) as usize;
-        match mine.source(&self.limits, wanted, level, spare) {
+        match mine.source(&self.limits(), wanted, level, spare) {
             Source::List => {}
             Source::Buddy { frames } => {
                 // Single frames come from gaps; larger blocks are left to allocations of several.
@@ -133,7 +171,7 @@ impl<P: Platform> Zone<P> {
         mobility: Mobility,
         level: Level,
     ) -> Option<Pfn> {
-        let mark = self.marks.at(level);
+        let mark = self.marks().at(level);
         let mut first = None;
         match BlockList::of(order, mobility) {
             None => {
@@ -145,7 +183,7 @@ impl<P: Platform> Zone<P> {
                 mine.visits(1);
                 first = mine.pop_block(list);
                 if first.is_none() {
-                    let count = mine.batch_for(&self.limits, order);
+                    let count = mine.batch_for(&self.limits(), order);
                     let request = BlockRequest { order, mobility, count, mark };
                     self.parts.take_blocks(cpu, request, |block| match first {
                         None => first = Some(block),
@@ -180,7 +218,7 @@ impl<P: Platform> Zone<P> {
         level: Level,
         mut taken: impl FnMut(Pfn),
     ) {
-        let mark = self.marks.at(level);
+        let mark = self.marks().at(level);
         let request = Request { frames: wanted, least: wanted, together: 1, mark };
         self.parts.take(cpu, request, |first, frames| {
             (0..frames).for_each(|index| taken(first.offset(index)));
@@ -299,7 +337,7 @@ impl<P: Platform> Zone<P> {
         if let Some(list) = BlockList::of(order, mobility) {
             let mut mine = self.cpus[usize::from(cpu.0)].lock();
             mine.visits(1);
-            if mine.room_for(&self.limits, order) > 0 {
+            if mine.room_for(&self.limits(), order) > 0 {
                 return mine.push_block(list, first);
             }
         }
@@ -313,12 +351,13 @@ impl<P: Platform> Zone<P> {
 
     /// Frees frames to the CPU's list; if that is full, half of it goes to the buddy allocator.
     pub fn free(&self, cpu: CpuId, frames: &[Pfn]) {
-        if frames.len() > self.limits.high {
+        let limits = self.limits();
+        if frames.len() > limits.high {
             return self.free_to_zone(frames);
         }
         let mut mine = self.cpus[usize::from(cpu.0)].lock();
         mine.visits(frames.len());
-        mine.free(&self.limits, frames, |oldest| self.free_to_zone(oldest));
+        mine.free(&limits, frames, |oldest| self.free_to_zone(oldest));
     }
 
     /// Frees frames to the buddy allocator, where every CPU can allocate them.
@@ -379,7 +418,7 @@ mod tests {
         let second = take(500);
         let run = zone.alloc(CpuId(0), 16, Level::Nothing);
         assert_eq!((first.len(), second.len(), run.len()), (1000, 500, 16));
-        assert!((1000..1000 + zone.limits.high as u32).contains(&zone.peak()), "{}", zone.peak());
+        assert!((1000..1000 + zone.limits().high as u32).contains(&zone.peak()), "{}", zone.peak());
         let all = take(1 << 15);
         assert_eq!((all.len(), zone.peak()), ((1 << 15) - 516, 1 << 15));
     }

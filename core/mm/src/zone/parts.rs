@@ -4,14 +4,15 @@
 //! ```text
 //! Parts -- [Part]  Lock<Buddy>   a contiguous range of whole blocks of the largest order
 //!       |          summary       its free frames and non-empty lists, read without the lock
-//!       |- free                  free frames that are not reserved
+//!       |- free                  free frames that are not reserved, and not in the balloon
+//!       |- ballooned             frames of the balloon: reserved until it is deflated
 //!       \- peak                  most frames that were allocated at once
 //! ```
 //! A zone of one part is the kernel's. With several parts a CPU starts at its own part and goes on
 //! to the others if that has nothing free; blocks merge within a part. The watermarks apply to the
 //! whole zone: an allocation first subtracts its frames from `free`, not below the watermark, which
 //! reserves them, and then finds them in some part. Freeing adds to `free` last.
-//! Conservation: free frames of all parts = `free` + reserved frames.
+//! Conservation: free frames of all parts = `free` + reserved frames + `ballooned`.
 //! Locking: one part at a time.
 
 #[cfg(feature = "history")]
@@ -26,6 +27,7 @@ use crate::lock_class;
 use highwater_platform::{Atomic, FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, Order, Pfn, adjacent};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// CPUs of a node that share a part.
@@ -123,6 +125,10 @@ pub(super) struct Parts<P: Platform> {
     /// By CPU: the part it starts at.
     homes: Vec<usize>,
     free: P::Atomic<u32>,
+    /// Not the platform's: it changes only with the size of the zone.
+    ballooned: AtomicU32,
+    /// Frames that may just be on their way from `free` to the balloon: no part of the peak.
+    inflating: AtomicU32,
     peak: P::Atomic<u32>,
 }
 
@@ -152,6 +158,8 @@ impl<P: Platform> Parts<P> {
             homes: (0..platform.cpus() as u16).map(home).collect(),
             parts,
             free: Atomic::new(range.frames),
+            ballooned: AtomicU32::new(0),
+            inflating: AtomicU32::new(0),
             peak: Atomic::new(0),
         }
     }
@@ -164,6 +172,36 @@ impl<P: Platform> Parts<P> {
     /// Most frames that were allocated at once.
     pub(super) fn peak(&self) -> u32 {
         self.peak.load(Relaxed)
+    }
+
+    /// Frames in the balloon.
+    pub(super) fn ballooned(&self) -> u32 {
+        self.ballooned.load(Relaxed)
+    }
+
+    /// Takes up to `frames` free frames into the balloon, while `mark` frames stay free; returns how
+    /// many.
+    pub(super) fn inflate(&self, frames: u32, mark: u32) -> u32 {
+        self.inflating.fetch_add(frames, AcqRel);
+        let mut taken = 0;
+        let _ = self.free.fetch_update(AcqRel, Acquire, |free| {
+            taken = free.saturating_sub(mark).min(frames);
+            (taken > 0).then(|| free - taken)
+        });
+        self.ballooned.fetch_add(taken, AcqRel);
+        self.inflating.fetch_sub(frames, AcqRel);
+        taken
+    }
+
+    /// Makes up to `frames` frames of the balloon free; returns how many.
+    pub(super) fn deflate(&self, frames: u32) -> u32 {
+        let mut given = 0;
+        let _ = self.ballooned.fetch_update(AcqRel, Acquire, |ballooned| {
+            given = ballooned.min(frames);
+            Some(ballooned - given)
+        });
+        self.release(given);
+        given
     }
 
     /// Takes frames; calls `taken` with the first frame and the length of each block.
@@ -311,7 +349,7 @@ impl<P: Platform> Parts<P> {
                 (0..order.frames()).for_each(|i| found(first.offset(i)));
             });
         }
-        assert_eq!(sum, self.free(), "the free count matches the parts");
+        assert_eq!(sum, self.free() + self.ballooned(), "the free count matches the parts");
     }
 
     fn part_of(&self, pfn: Pfn) -> usize {
@@ -338,7 +376,8 @@ impl<P: Platform> Parts<P> {
             (reserved > 0).then(|| free - reserved)
         });
         let Ok(before) = before else { return 0 };
-        let out = self.range.frames - (before - reserved);
+        let unused = before - reserved + self.inflating.load(Acquire) + self.ballooned();
+        let out = self.range.frames.saturating_sub(unused);
         if out > self.peak.load(Relaxed) {
             self.peak.fetch_max(out, Relaxed);
         }

@@ -134,8 +134,8 @@ impl CpuFrames {
         self.batch = (self.batch / 2).max(limits.batch);
         self.frames.extend(frames);
         if self.len() > limits.high {
-            // Blocks take at most the other half.
-            let excess = self.len() - limits.high.div_ceil(2);
+            // Blocks take at most the other half, unless the limit has shrunk.
+            let excess = (self.len() - limits.high.div_ceil(2)).min(self.frames.len());
             spilled(&self.frames[..excess]);
             self.frames.drain(..excess);
         }

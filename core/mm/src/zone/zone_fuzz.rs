@@ -45,7 +45,7 @@ fn check(zone: &Zone<TestPlatform>, used: &BTreeSet<Pfn>) {
     assert_eq!(free.len() + used.len(), zone.range().frames as usize);
     assert!(zone.peak() as usize >= used.len());
     for list in &zone.cpus {
-        assert!(list.lock().len() <= zone.limits.high);
+        assert!(list.lock().len() <= zone.limits().high);
     }
 }
 
@@ -93,6 +93,22 @@ fn take_block(
     Some((first, order, mobility))
 }
 
+/// Inflates or deflates the balloon, and sets the watermarks that belong to the new size.
+fn resize(zone: &Zone<TestPlatform>, random: &mut Prng) {
+    let (free, ballooned) = (zone.free_frames(), zone.ballooned());
+    let [count, mark] = [zone.range().frames, 20].map(|most| random.below(most.into()) as u32);
+    if random.percent(50) {
+        let taken = zone.inflate(count, mark);
+        assert_eq!(taken, count.min(free.saturating_sub(mark)));
+        assert_eq!((zone.free_frames(), zone.ballooned()), (free - taken, ballooned + taken));
+    } else {
+        assert_eq!(zone.deflate(count), count.min(ballooned));
+        assert_eq!(zone.free_frames() + zone.ballooned(), free + ballooned);
+    }
+    zone.set_marks(Watermarks::new(zone.present(), zone.present(), None, Some(10)));
+    zone.drain();
+}
+
 fn fuzz(seed: u64, steps: usize) {
     let mut random = Prng::new(seed);
     let platform = platform();
@@ -104,6 +120,8 @@ fn fuzz(seed: u64, steps: usize) {
     let (mut used, mut held) = (BTreeSet::new(), Vec::new());
     let (mut blocks, mut apart): (Vec<Block>, _) = (Vec::new(), Prng::new(seed ^ 0xb10c));
     let with_blocks = apart.percent(75);
+    let mut balloon = Prng::new(seed ^ 0xba11);
+    let with_balloon = balloon.percent(50);
     for step in 0..steps {
         if with_blocks {
             let cpu = CpuId(apart.below(cpus) as u16);
@@ -133,8 +151,11 @@ fn fuzz(seed: u64, steps: usize) {
             }
             _ => {
                 zone.drain();
-                assert_eq!(zone.free_frames() as usize + used.len(), frames as usize);
+                assert_eq!(zone.free_frames() as usize + used.len(), zone.present() as usize);
             }
+        }
+        if with_balloon && balloon.percent(10) {
+            resize(&zone, &mut balloon);
         }
         if step % 16 == 0 {
             check(&zone, &used);
@@ -142,7 +163,7 @@ fn fuzz(seed: u64, steps: usize) {
     }
     check(&zone, &used);
     let blocks_left = zone.blocks();
-    assert_eq!(blocks_left.frames(), zone.free_frames());
+    assert_eq!(blocks_left.frames(), zone.free_frames() + zone.ballooned());
 }
 
 #[test]
@@ -186,7 +207,7 @@ fn a_cpu_that_only_frees_moves_half_a_list_at_a_time() {
     let taken: Vec<_> = (0..2000).map(|_| zone.alloc(CpuId(0), 16, Level::Nothing)).collect();
     let mut watch = Watch::new(&zone);
     taken.iter().for_each(|frames| watch.during(|zone| zone.free(CpuId(0), frames)));
-    assert!(watch.moves > 0 && watch.moved / watch.moves >= zone.limits.high as u32 / 2);
+    assert!(watch.moves > 0 && watch.moved / watch.moves >= zone.limits().high as u32 / 2);
     let kept = zone.cpus[0].lock().frames().len();
-    assert!(kept <= zone.limits.high, "{kept}");
+    assert!(kept <= zone.limits().high, "{kept}");
 }

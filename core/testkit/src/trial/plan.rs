@@ -142,6 +142,9 @@ impl Mix {
 /// The fewest frames of a plan with folios: room for some, and for small pages.
 pub const LARGE_FRAMES_MIN: u64 = 4 * LARGE_PAGES as u64;
 
+/// The fewest frames of a plan with a balloon: pinned pages need the frames of smaller ones.
+const BALLOON_FRAMES_MIN: u64 = 256;
+
 /// The folios of a plan, used if the program uses guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FolioPlan {
@@ -186,6 +189,10 @@ pub struct Plan {
     pub mix: Mix,
     /// How often the first user changes the number of kswapd threads, per 1000 steps.
     pub changes: u64,
+    /// How often the first user inflates or deflates the balloon, per 1000 steps.
+    pub resizes: u64,
+    /// Frames that the balloon takes at most.
+    pub balloon: u64,
     /// How often a user migrates the pages of some frames, per 1000 steps.
     pub migrations: u64,
     /// How often a user requests large pages in a space, per 1000 steps.
@@ -265,6 +272,8 @@ impl Plan {
         let mut small = Prng::new(seed ^ 0x0b1e);
         let objects = if small.percent(50) { 1 + small.below(400) } else { 0 };
         config.draw_slab(&mut small);
+        let mut resizes = Prng::new(seed ^ 0xba11);
+        let resizes = if resizes.percent(50) { 1 + resizes.below(100) } else { 0 };
         Plan {
             threads,
             config,
@@ -272,6 +281,8 @@ impl Plan {
             steps,
             mix,
             changes,
+            resizes,
+            balloon: if frames < BALLOON_FRAMES_MIN { 0 } else { frames / 4 },
             migrations,
             collapses,
             file_stream,

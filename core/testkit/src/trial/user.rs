@@ -32,6 +32,8 @@ pub(super) struct User<P: Platform, G> {
     random: Prng,
     /// Draws for changes of kswapd threads. A separate sequence, so that it does not affect others.
     changes: Prng,
+    /// Draws for the balloon.
+    resizes: Prng,
     /// Draws for truncations.
     cuts: Prng,
     /// The user's runs of frames.
@@ -52,6 +54,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let random = Prng::new(seed << 8 | thread as u64);
         let known = Known::new(thread, world.plan.pages);
         let changes = Prng::new(seed ^ 0xc4a2_0000);
+        let resizes = Prng::new(seed ^ 0xba11_0000);
         let cuts = Prng::new(seed ^ 0xc075);
         let runs = Runs::new(seed, thread, world.plan.run_frames / world.plan.threads as u64);
         let moves = Prng::new(seed << 8 ^ 0x3160_0000 ^ thread as u64);
@@ -64,6 +67,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             thread,
             random,
             changes,
+            resizes,
             cuts,
             runs,
             moves,
@@ -80,6 +84,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         for _ in 0..self.world.plan.steps {
             (self.world.beat)();
             self.change_kswapd();
+            self.resize();
             self.truncate_file();
             let (manager, frames) = (&self.world.manager, self.world.frames());
             self.runs.step(manager, self.world.plan.runs, frames);
@@ -138,6 +143,24 @@ impl<P: Platform, G: Program<P>> User<P, G> {
                 KswapdThreads::Auto => (1..=KSWAPD_THREADS_MAX).contains(node),
             };
             assert!(now.iter().all(fits), "{now:?} instead of {threads}");
+        }
+    }
+
+    /// Sometimes: the first user inflates or deflates the balloon.
+    fn resize(&mut self) {
+        let plan = &self.world.plan;
+        if self.thread == 0 && self.resizes.below(1000) < plan.resizes {
+            let manager = &self.world.manager;
+            let most = plan.balloon + manager.frames() - u64::from(self.world.frames());
+            let count = self.resizes.below(1 + plan.balloon) as u32;
+            let before = manager.frames();
+            if self.resizes.percent(50) {
+                let taken = manager.inflate(count.min(most as u32));
+                assert_eq!(manager.frames(), before - u64::from(taken));
+            } else {
+                let given = manager.deflate(count);
+                assert_eq!(manager.frames(), before + u64::from(given));
+            }
         }
     }
 
@@ -407,14 +430,15 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             }
         }
         let now = manager.statistics();
-        let pairs = [
-            (Counter::Resident, Counter::Frames),
-            (Counter::ResidentPeak, Counter::Frames),
-            (Counter::SlotsUsed, Counter::SlotsTotal),
+        // Frames may have gone into the balloon since the peak.
+        let (frames, slots) = (self.world.frames().into(), now.get(Counter::SlotsTotal));
+        let parts = [
+            (Counter::Resident, frames),
+            (Counter::ResidentPeak, frames),
+            (Counter::SlotsUsed, slots),
         ];
-        for (part, whole) in pairs {
-            let (few, all) = (now.get(part), now.get(whole));
-            assert!(few <= all, "{few} {}, {all} {}", part.name(), whole.name());
+        for (part, all) in parts {
+            assert!(now.get(part) <= all, "{} {}, of {all}", now.get(part), part.name());
         }
     }
 }
