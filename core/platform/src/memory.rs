@@ -52,9 +52,17 @@ pub trait Memory {
     fn release(&self, _frames: &[Pfn]) {}
 
     /// How many of `frames` frames this manager may use in addition, where several managers share
-    /// memory; see `core/mm/src/alloc/balloon.rs`. Allocations call it below the low watermark: it
-    /// takes no lock that is held for long. A platform that shares nothing grants none.
+    /// memory; see `core/mm/src/alloc/balloon.rs`. Allocations call it below the low watermark, so
+    /// it does not wait. A platform that shares nothing grants none.
     fn borrow(&self, _frames: u32) -> u32 {
+        0
+    }
+
+    /// Returns borrowed frames that this manager cannot use.
+    fn give_back(&self, _frames: u32) {}
+
+    /// How many frames [`Memory::borrow`] could grant now: a hint.
+    fn borrowable(&self) -> u32 {
         0
     }
 

@@ -19,7 +19,7 @@
 use crate::process::{Process, SPACE};
 use crate::report::PERIOD;
 use crate::signals::Blocked;
-use crate::{calls, descriptors, memory, program};
+use crate::{balance, calls, descriptors, memory, program};
 use highwater_os::helper::{self, Program};
 use highwater_os::spawn;
 use highwater_os::sys::{futex_wait, futex_wake_all};
@@ -175,12 +175,19 @@ fn lead(
     let process: &'static Process = Box::leak(Box::new(process));
     process.calls.start(channel.as_ref());
     let publish = spawn("report", Box::new(|| process.reporter.run()));
+    if let Some(share) = &process.share {
+        // Without it the process keeps what it has, until the others need it.
+        let _ = spawn("balance", Box::new(|| balance::run(&process.manager, share)));
+    }
     answer.give(Ok(process));
     watch(program, channel.as_ref().map(AsFd::as_fd));
     // The program may have been killed in the middle of an allocation.
     memory::abandon();
     if publish.is_ok() {
         process.reporter.finish();
+    }
+    if let Some(share) = &process.share {
+        share.leave();
     }
 }
 

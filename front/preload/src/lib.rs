@@ -28,6 +28,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "the exported functions have no other callers"))]
 
 mod advise;
+mod balance;
 mod begin;
 mod brk;
 mod caller;

@@ -15,7 +15,7 @@ use crate::signals::Blocked;
 use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Manager, Range};
-use highwater_session::Settings;
+use highwater_session::{Settings, Share};
 use highwater_uffd::Uffd;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
@@ -63,6 +63,8 @@ pub(crate) struct Process {
     pub(crate) inherited: usize,
     /// Ends of pipes, held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
+    /// Its part of the memory that all processes of the run share.
+    pub(crate) share: Option<Arc<Share>>,
     pub(crate) _serving: Serving,
 }
 

@@ -60,17 +60,21 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Without a run directory nothing is published: the program matters more.
+    /// The file of a process. Without a run directory nothing is published: the program matters
+    /// more.
+    pub(crate) fn file(settings: &Settings, pid: i32) -> Option<StatsFile> {
+        let dir = settings.run_dir.as_ref()?;
+        StatsFile::create(dir, pid.cast_unsigned()).ok()
+    }
+
+    /// Publishes to `file`, if there is one.
     pub(crate) fn new(
-        settings: &Settings,
-        pid: i32,
+        file: Option<StatsFile>,
         manager: Arc<Manager<Uffd>>,
         (base, pages): (u64, u64),
         delivery: Delivery,
         gather: Gather,
     ) -> Reporter {
-        let file = settings.run_dir.as_ref();
-        let file = file.and_then(|dir| StatsFile::create(dir, pid.cast_unsigned()).ok());
         let (stage, stage_len) = manager.platform().stage_range();
         let range = (base, base + pages * PAGE_SIZE as u64);
         Reporter {

@@ -1,5 +1,6 @@
 //! Starts the manager of a process, and answers its server which pages belong to whom.
 
+use crate::balance::{Borrowed, Memory};
 use crate::calls::Calls;
 use crate::changes::Changes;
 use crate::dump::Dump;
@@ -82,8 +83,13 @@ impl Process {
             MapFiles::Off => 0,
             MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
         };
-        let platform = Uffd::with_places(settings.memory, devices, places, mapping, source);
+        let file = Reporter::file(&settings, program.pid);
+        let memory = Memory::of(&settings, file.as_ref())?;
+        let platform = Uffd::with_places(memory.most, devices, places, mapping, source);
         let platform = platform.map_err(refused)?;
+        if let Some(share) = &memory.share {
+            platform.borrow_from(Arc::new(Borrowed(share.clone())));
+        }
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
         let large_pages = settings.large_pages == LargePages::On;
@@ -92,6 +98,7 @@ impl Process {
         let config = Config { kswapd_threads, compact, large_pages, ..Config::default() };
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);
+        memory.begin(&manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;
         fill(&manager);
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
@@ -110,7 +117,7 @@ impl Process {
         let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let reporter =
-            Reporter::new(&settings, program.pid, manager.clone(), (base, pages), delivery, || {
+            Reporter::new(file, manager.clone(), (base, pages), delivery, || {
                 // None before the process is served, and in a forked child until it is.
                 running().and_then(heap::gather)
             });
@@ -130,6 +137,7 @@ impl Process {
             files,
             inherited,
             holds,
+            share: memory.share,
             _serving: serving,
         })
     }

@@ -3,9 +3,12 @@
 //! ```text
 //! highwater run --- Settings, as environment variables ---> library in each process of the run
 //!               <-- StatsFile, one per process, in run_dir --
+//!               --- Budget, in run_dir: which process may use how many pages ---
 //! ```
 //! The library reads this inside arbitrary programs: nothing here panics or prints.
 
+mod arbitration;
+mod budget;
 mod choices;
 mod host;
 mod malloc_stats;
@@ -13,11 +16,13 @@ mod settings;
 mod stats_file;
 mod swap_dir;
 
+pub use arbitration::{Claim, targets};
+pub use budget::{Aim, BUDGET_FILE, Budget, FLOOR, Member, Share};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use settings::{RUN_DIR, Settings};
 pub use stats_file::{
-    OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
+    Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
 };
 pub use swap_dir::{default_swap, file_system_name, free_space};

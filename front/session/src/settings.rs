@@ -13,6 +13,9 @@ use std::str::FromStr;
 
 /// Budget in bytes. Without it a process is not served.
 const MEMORY: &str = "HIGHWATER_MEMORY";
+/// The most that one process may use of memory that all processes of the run share. Without it they
+/// share none.
+const MEMORY_MAX: &str = "HIGHWATER_MEMORY_MAX";
 /// Specifications of devices, joined by [`SWAP_SEPARATOR`].
 const SWAP: &str = "HIGHWATER_SWAP";
 const KSWAPD: &str = "HIGHWATER_KSWAPD";
@@ -30,8 +33,11 @@ const SWAP_SEPARATOR: char = ';';
 /// How the processes of a run are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Budget of each process: frames, and the manager's own memory.
+    /// Budget of a process that shares no memory with others.
     pub memory: Bytes,
+    /// The most that a process uses of the memory that all share ([`crate::Budget`]); `None`: each
+    /// has a budget of its own.
+    pub memory_max: Option<Bytes>,
     /// Swap devices; among those without a priority, the first is used first.
     pub swap: Vec<Area>,
     /// kswapd threads of each process.
@@ -67,6 +73,7 @@ impl Settings {
             (SYSTEM_CALLS, self.system_calls.to_string().into()),
             (FAULTS, self.faults.to_string().into()),
         ];
+        vars.extend(self.memory_max.iter().map(|most| (MEMORY_MAX, most.0.to_string().into())));
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
     }
@@ -85,6 +92,9 @@ impl Settings {
         let Some(memory) = text(MEMORY)? else { return Ok(None) };
         Ok(Some(Settings {
             memory: Bytes(parse(MEMORY, &memory)?),
+            memory_max: text(MEMORY_MAX)?
+                .map(|most| parse(MEMORY_MAX, &most).map(Bytes))
+                .transpose()?,
             swap: areas(&text(SWAP)?.unwrap_or_default())?,
             kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
                 text.parse().map_err(|error| format!("{KSWAPD}: {error}"))
@@ -129,6 +139,7 @@ mod tests {
     fn settings(run_dir: Option<&str>) -> Settings {
         Settings {
             memory: Bytes(64 << 20),
+            memory_max: Some(Bytes(128 << 20)),
             swap: ["ram:1G,priority=1", "dir:/var/tmp:2G"]
                 .map(|area| Area::parse(area).unwrap())
                 .into(),
@@ -163,6 +174,7 @@ mod tests {
             (Bytes(4 << 20), Config::default().kswapd_threads)
         );
         assert_eq!((found.swap, found.mapping, found.run_dir), (vec![], Mapping::Auto, None));
+        assert_eq!(found.memory_max, None);
         assert_eq!((found.map_files, found.malloc), (MapFiles::Off, Malloc::All));
         assert_eq!(found.large_pages, LargePages::Off);
         assert_eq!(found.system_calls, SystemCalls::Faults);
@@ -173,6 +185,7 @@ mod tests {
     fn bad_variables_are_named() {
         for (name, value) in [
             (MEMORY, "much"),
+            (MEMORY_MAX, "more"),
             (KSWAPD, "0"),
             (KSWAPD, "17"),
             (MAPPING, "fly"),

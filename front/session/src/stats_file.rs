@@ -8,8 +8,10 @@
 //! parts, so a library and a `highwater` of different builds cannot misread each other's figures:
 //! [`read_published`] reports [`OtherBuild`].
 //!
-//! The writer keeps the file mapped but not open: programs close and reuse descriptors as they
-//! like, and a write through a reused descriptor would corrupt the program's own file.
+//! The file is written by its mapping alone: programs close and reuse descriptors as they like, and
+//! a write through a reused descriptor would corrupt the program's own file. It is locked as long
+//! as its process lives, in a descriptor of the helper: that shows the end of a process that was
+//! killed, too.
 //!
 //! Locking: writers of one process take a mutex. Readers are in another process and take no lock:
 //! the sequence is odd while the words change, and a reader that sees it odd or changed retries.
@@ -17,7 +19,8 @@
 use crate::MallocStats;
 use crate::swap_dir::free_in;
 use highwater_mm::stats::{Counter, Snapshot};
-use rustix::fs::{Mode, OFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::fmt;
@@ -56,9 +59,36 @@ const fn layout(names: u64, [all, snapshot]: [usize; 2]) -> u64 {
     if hash == 0 { 1 } else { hash }
 }
 
+/// An image of a process of a run, and the name of its file: exec keeps the pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Image {
+    /// The process, as it sees itself.
+    pub pid: u32,
+    /// How many files of that pid are older.
+    pub number: u32,
+}
+
+impl Image {
+    /// Both in a word, which is not 0.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.number) << 32 | u64::from(self.pid)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Image {
+        Image { pid: bits as u32, number: (bits >> 32) as u32 }
+    }
+
+    fn path(self, run_dir: &Path) -> PathBuf {
+        run_dir.join(format!("{}.{}", self.pid, self.number))
+    }
+}
+
 /// The statistics file of this process. A forked child must create its own.
 pub struct StatsFile {
     words: Mutex<SharedWords>,
+    image: Image,
+    /// Locked (flock) until the end of all processes that have this descriptor.
+    _lock: OwnedFd,
 }
 
 impl StatsFile {
@@ -69,7 +99,8 @@ impl StatsFile {
     /// The directory cannot be written to, or its file system has little room, which the program
     /// may need: an empty file then shows that there was a process.
     pub fn create(run_dir: &Path, pid: u32) -> io::Result<StatsFile> {
-        let fd = create_new(run_dir, pid)?;
+        let (image, fd) = create_new(run_dir, pid)?;
+        flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
         let bytes = (WORDS * WORD) as u64;
         if rustix::fs::fstatfs(&fd).is_ok_and(|status| free_in(&status).0 < ROOM * bytes) {
             return Err(io::ErrorKind::StorageFull.into());
@@ -78,7 +109,12 @@ impl StatsFile {
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
         let words = SharedWords::map(&fd)?;
         words.words()[0].store(LAYOUT.to_le(), Relaxed);
-        Ok(StatsFile { words: Mutex::new(words) })
+        Ok(StatsFile { words: Mutex::new(words), image, _lock: fd })
+    }
+
+    /// Its name.
+    pub fn image(&self) -> Image {
+        self.image
     }
 
     /// Replaces the file's contents. Makes no system call.
@@ -89,16 +125,25 @@ impl StatsFile {
     }
 }
 
-fn create_new(run_dir: &Path, pid: u32) -> io::Result<rustix::fd::OwnedFd> {
+fn create_new(run_dir: &Path, pid: u32) -> io::Result<(Image, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mut image = 0;
+    let mut image = Image { pid, number: 0 };
     loop {
-        let path = run_dir.join(format!("{pid}.{image}"));
-        match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => return Ok(fd),
-            Err(rustix::io::Errno::EXIST) => image += 1,
+        match rustix::fs::open(image.path(run_dir), flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => return Ok((image, fd)),
+            Err(rustix::io::Errno::EXIST) => image.number += 1,
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Whether a process has ended that published statistics: its file is removed, or nobody holds the
+/// lock.
+pub(crate) fn is_ended(run_dir: &Path, image: Image) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(image.path(run_dir), flags, Mode::empty()) {
+        Ok(file) => flock(file, FlockOperation::NonBlockingLockShared).is_ok(),
+        Err(error) => error == rustix::io::Errno::NOENT,
     }
 }
 
@@ -110,7 +155,7 @@ unsafe impl Send for SharedWords {}
 
 impl SharedWords {
     /// Maps a file that has all its words.
-    fn map(fd: &rustix::fd::OwnedFd) -> rustix::io::Result<SharedWords> {
+    fn map(fd: &OwnedFd) -> rustix::io::Result<SharedWords> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let address = unsafe {

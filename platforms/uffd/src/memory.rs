@@ -19,6 +19,20 @@ impl Memory for Uffd {
         self.stage.release(self.cpu(), frames, &self.drops);
     }
 
+    fn borrow(&self, frames: u32) -> u32 {
+        self.lender.get().map_or(0, |lender| lender.borrow(frames))
+    }
+
+    fn give_back(&self, frames: u32) {
+        if let Some(lender) = self.lender.get() {
+            lender.give_back(frames);
+        }
+    }
+
+    fn borrowable(&self) -> u32 {
+        self.lender.get().map_or(0, |lender| lender.room())
+    }
+
     fn zero(&self, frames: &[Pfn]) {
         self.release(frames);
     }

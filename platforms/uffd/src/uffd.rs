@@ -14,6 +14,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+/// Memory that several managers share.
+pub trait Lender: Send + Sync {
+    /// Grants up to `frames` frames; returns how many. Allocations wait for it.
+    fn borrow(&self, frames: u32) -> u32;
+
+    /// Takes frames back.
+    fn give_back(&self, frames: u32);
+
+    /// The frames that it could grant now.
+    fn room(&self) -> u32;
+}
 
 /// The platform of real faults.
 pub struct Uffd {
@@ -32,6 +45,8 @@ pub struct Uffd {
     /// /proc/self/mem, to read pages whatever their protection. `None` where the system denies it,
     /// as in a process that has dropped privileges.
     pub(crate) own_memory: Option<Descriptor>,
+    /// Set if its frames are to be borrowed.
+    pub(crate) lender: OnceLock<Arc<dyn Lender>>,
 }
 
 impl Uffd {
@@ -78,7 +93,14 @@ impl Uffd {
             areas: Areas::new(mapping, source),
             devices: Devices::new(devices, places)?,
             own_memory: Uffd::own_memory(),
+            lender: OnceLock::new(),
         })
+    }
+
+    /// Lets the manager borrow frames. To be called once, before it starts.
+    pub fn borrow_from(&self, lender: Arc<dyn Lender>) {
+        let is_first = self.lender.set(lender).is_ok();
+        assert!(is_first, "frames are borrowed from one lender");
     }
 
     fn own_memory() -> Option<Descriptor> {

@@ -53,7 +53,10 @@ pub(super) fn borrow<P: Platform>(m: &Machine<P>) -> bool {
     }
     let wanted = (m.present() / BORROW_SHARE).clamp(BORROW_MIN, BORROW_MAX);
     let granted = m.platform.borrow(ballooned.min(wanted as u32));
-    granted > 0 && deflate(m, granted) > 0
+    let used = deflate(m, granted);
+    // Another thread may have borrowed the rest of the balloon.
+    m.platform.give_back(granted - used);
+    used > 0
 }
 
 /// The watermarks of a node with `frames` frames.

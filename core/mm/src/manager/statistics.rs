@@ -9,10 +9,12 @@ use crate::zone::Zone;
 use highwater_platform::{LockStatistics, Platform};
 
 impl<P: Platform> Manager<P> {
-    /// Returns how many more pages can be stored: free frames, and free slots of devices with room.
+    /// Returns how many more pages can be stored: frames that are free or could be borrowed, and
+    /// free slots of devices with room.
     pub fn capacity_left(&self) -> u64 {
-        let frames = self.machine.frames.len() as u64 - u64::from(self.machine.resident());
-        frames + self.machine.swap.room()
+        let m = &self.machine;
+        let free = (m.present() as u64).saturating_sub(m.resident().into());
+        free + u64::from(m.platform.borrowable()) + m.swap.room()
     }
 
     /// Returns the number of frames, without those of the balloon.
@@ -35,6 +37,11 @@ impl<P: Platform> Manager<P> {
     pub fn spare(&self) -> u32 {
         let of = |zone: &Zone<P>| zone.free_frames().saturating_sub(zone.marks().high);
         self.machine.nodes.iter().map(|node| of(&node.zone)).sum()
+    }
+
+    /// Returns the value of a counter.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.machine.stats.get(counter)
     }
 
     /// Adds `count` to a counter that a front end maintains.

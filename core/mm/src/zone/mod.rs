@@ -14,7 +14,7 @@
 //!
 //! A balloon holds frames that the zone may not use for now, as that of a virtual machine does:
 //! several managers can share memory, each with a range as large as all of it. Free frames that the
-//! balloon takes stay in the buddy allocators, but are no longer counted as free ([`Zone::inflate`],
+//! balloon takes stay in the buddy allocators, but no longer count as free ([`Zone::inflate`],
 //! [`Zone::deflate`]). Watermarks and limits follow the size that is left.
 //! Conservation: frames in parts + on per-CPU lists + allocated = frames of the range; frames in
 //! parts = free frames + reserved frames + frames of the balloon.
@@ -95,8 +95,8 @@ impl<P: Platform> Zone<P> {
         self.parts.ballooned()
     }
 
-    /// Takes up to `frames` free frames into the balloon, while `mark` frames stay free; returns how
-    /// many. The caller sets the watermarks for the smaller zone.
+    /// Takes up to `frames` free frames into the balloon, while `mark` frames stay free; returns
+    /// how many. The caller sets the watermarks for the smaller zone.
     pub fn inflate(&self, frames: u32, mark: u32) -> u32 {
         self.parts.inflate(frames, mark)
     }

@@ -179,8 +179,8 @@ impl<P: Platform> Parts<P> {
         self.ballooned.load(Relaxed)
     }
 
-    /// Takes up to `frames` free frames into the balloon, while `mark` frames stay free; returns how
-    /// many.
+    /// Takes up to `frames` free frames into the balloon, while `mark` frames stay free; returns
+    /// how many.
     pub(super) fn inflate(&self, frames: u32, mark: u32) -> u32 {
         self.inflating.fetch_add(frames, AcqRel);
         let mut taken = 0;

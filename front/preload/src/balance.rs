@@ -1,0 +1,140 @@
+//! Keeps the process to its part of the memory that all processes of the run share.
+//!
+//! ```text
+//! allocation below low -- Lender::borrow --> Share --- nothing left: wakes the balancers of all
+//! balancer ("balance" thread): asks for its aim
+//!          |- fewer pages: free ones go into the balloon, and back to the others; kswapd frees more
+//!          \- more: allocations may borrow them
+//! ```
+//! Without [`Share`] the process has a budget of its own: the run has none to share, or the process
+//! may not open it, because it has dropped privileges.
+
+use highwater_mm::Manager;
+use highwater_mm::stats::Counter;
+use highwater_os::sys;
+use highwater_session::{Aim, Budget, FLOOR, Settings, Share, StatsFile};
+use highwater_uffd::{Lender, Uffd};
+use highwater_units::Bytes;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Interval between looks at the targets while somebody is short.
+const TICK: Duration = Duration::from_millis(40);
+/// Interval while nobody is.
+const CALM: Duration = Duration::from_secs(1);
+/// How long kswapd may free pages before the balancer looks again.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Ticks between searches for processes that have ended.
+const REAP_TICKS: u32 = 8;
+
+/// The memory of a process.
+pub(crate) struct Memory {
+    /// Its part of what all share.
+    pub(crate) share: Option<Arc<Share>>,
+    /// The most that it can have.
+    pub(crate) most: Bytes,
+}
+
+impl Memory {
+    /// Joins the budget of the run, if it has one. `file`: what shows that the process lives.
+    ///
+    /// # Errors
+    /// The library is of another build than the run, or too many processes share its memory.
+    pub(crate) fn of(settings: &Settings, file: Option<&StatsFile>) -> Result<Memory, String> {
+        let own = Memory { share: None, most: settings.memory };
+        let (Some(most), Some(dir), Some(file)) = (settings.memory_max, &settings.run_dir, file)
+        else {
+            return Ok(own);
+        };
+        let joined = match Budget::open(dir) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(own),
+            opened => opened.and_then(|budget| budget.join(file.image())),
+        };
+        let share = joined.map_err(|error| format!("the budget of the run: {error}"))?;
+        Ok(Memory { share: Some(Arc::new(share)), most })
+    }
+
+    /// Begins with the least memory, if the rest is to be borrowed.
+    pub(crate) fn begin(&self, manager: &Manager<Uffd>) {
+        if self.share.is_some() {
+            manager.inflate((manager.frames() - FLOOR) as u32);
+        }
+    }
+}
+
+/// The share as the platform sees it.
+pub(crate) struct Borrowed(pub(crate) Arc<Share>);
+
+impl Lender for Borrowed {
+    fn borrow(&self, frames: u32) -> u32 {
+        self.0.borrow(frames.into()) as u32
+    }
+
+    fn give_back(&self, frames: u32) {
+        self.0.give_back(frames.into());
+    }
+
+    fn room(&self) -> u32 {
+        self.0.room().try_into().unwrap_or(u32::MAX)
+    }
+}
+
+/// Pages that faults brought in, and when they were counted.
+struct Misses {
+    count: u64,
+    at: Instant,
+    /// Per second, averaged over some intervals.
+    rate: u64,
+}
+
+impl Misses {
+    fn new(manager: &Manager<Uffd>) -> Misses {
+        Misses { count: count(manager), at: Instant::now(), rate: 0 }
+    }
+
+    /// The present rate.
+    fn update(&mut self, manager: &Manager<Uffd>) -> u64 {
+        let (count, at) = (count(manager), Instant::now());
+        let elapsed = at.duration_since(self.at).as_micros().max(1) as u64;
+        let rate = (count - self.count) * 1_000_000 / elapsed;
+        *self = Misses { count, at, rate: self.rate.midpoint(rate) };
+        self.rate
+    }
+}
+
+fn count(manager: &Manager<Uffd>) -> u64 {
+    manager.counted(Counter::PgMajFault) + manager.counted(Counter::PgZero)
+}
+
+/// The body of the balancer.
+pub(crate) fn run(manager: &Manager<Uffd>, share: &Share) {
+    let mut misses = Misses::new(manager);
+    for tick in 0.. {
+        let seen = share.changes();
+        if tick % REAP_TICKS == 0 {
+            share.reap();
+        }
+        match share.aim(manager.spare().into(), misses.update(manager)) {
+            Aim::Keep => share.wait(seen, CALM),
+            Aim::Pages(pages) => shrink(manager, share, pages),
+        }
+    }
+}
+
+/// Gives back what exceeds `pages`, as far as that is free within a tick.
+fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
+    let until = Instant::now() + TICK;
+    loop {
+        let excess = share.granted().saturating_sub(pages);
+        if excess == 0 {
+            return sys::sleep(until.saturating_duration_since(Instant::now()));
+        }
+        let given = manager.inflate(excess.try_into().unwrap_or(u32::MAX));
+        share.give_back(given.into());
+        if Instant::now() > until {
+            return;
+        }
+        sys::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,394 @@
+//! The memory of a run, shared by its processes: who may use how many pages.
+//!
+//! ```text
+//! run_dir/budget:  layout | limit, and its maximum | short until | changes | Entry x 4096
+//! Entry:           owner: pid and image   granted   spare   misses   short until
+//! Share --- the entry of this process: borrow, give back, aim
+//! ```
+//! No process keeps the sum. A process that borrows first adds to its own entry, then adds all
+//! entries up, and gives back what exceeds the limit. Of two that borrow at a time, the later sees
+//! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
+//! after a process that was killed in the middle.
+//!
+//! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
+//! system releases it at the end of its helper, however that comes. The others then clear its entry
+//! ([`Budget::reap`]).
+//!
+//! While somebody is short, everyone calculates the targets ([`crate::targets`]) from the same
+//! entries at short intervals, and keeps to its own: [`Share::aim`].
+//!
+//! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
+//! compare-and-swap, and only the owner changes the rest of its entry.
+
+use crate::arbitration::{Claim, targets};
+use crate::stats_file::{Image, is_ended};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::thread::futex;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// The file's name in the directory of a run.
+pub const BUDGET_FILE: &str = "budget";
+
+/// The most processes at a time.
+const ENTRIES: usize = 4096;
+
+/// Identifies the layout of the file.
+const LAYOUT: u64 = 0x4857_6275_6467_0001;
+
+/// What a process that is served has at least: with less, watermarks and batches leave its manager
+/// no room. Pages.
+pub const FLOOR: u64 = 1024;
+
+/// How long a process counts as short after it asked in vain.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// An entry that is being cleared.
+const REAPED: u64 = u64::MAX;
+
+/// The shared words.
+#[repr(C, align(64))]
+struct Head {
+    layout: AtomicU64,
+    /// Pages that all processes may use together.
+    limit: AtomicU64,
+    /// The highest limit that can be set.
+    limit_max: AtomicU64,
+    /// Until when somebody is short: milliseconds of the monotonic clock.
+    short_until: AtomicU64,
+    /// Changes whenever processes should look at their targets; they sleep on it.
+    changes: AtomicU32,
+}
+
+/// The words of one process.
+#[repr(C, align(64))]
+struct Entry {
+    /// 0: free.
+    owner: AtomicU64,
+    granted: AtomicU64,
+    spare: AtomicU64,
+    misses: AtomicU64,
+    short_until: AtomicU64,
+}
+
+#[repr(C)]
+struct Words {
+    head: Head,
+    entries: [Entry; ENTRIES],
+}
+
+/// One process of a run, as the budget has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The process.
+    pub image: Image,
+    /// Its state.
+    pub claim: Claim,
+}
+
+/// The budget of a run, mapped.
+pub struct Budget {
+    words: NonNull<Words>,
+    run_dir: PathBuf,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and its words are atomics.
+unsafe impl Send for Budget {}
+// SAFETY: as for Send.
+unsafe impl Sync for Budget {}
+
+impl Budget {
+    /// Creates the budget of a run: `limit` pages, and at most `limit_max` later (mode 0600).
+    ///
+    /// # Errors
+    /// The directory cannot be written to, or has one.
+    pub fn create(run_dir: &Path, limit: u64, limit_max: u64) -> io::Result<Budget> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let path = run_dir.join(BUDGET_FILE);
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        // Allocated now, so that a full file system is an error here and not a later SIGBUS.
+        let whole = size_of::<Words>() as u64;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, whole)?;
+        let budget = Budget::map(&file, run_dir)?;
+        budget.head().limit.store(limit, Relaxed);
+        budget.head().limit_max.store(limit_max, Relaxed);
+        budget.head().layout.store(LAYOUT, Release);
+        Ok(budget)
+    }
+
+    /// Opens the budget of a run.
+    ///
+    /// # Errors
+    /// The run has none ([`io::ErrorKind::NotFound`]), it is another user's, or of another build.
+    pub fn open(run_dir: &Path) -> io::Result<Budget> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(run_dir.join(BUDGET_FILE), flags, Mode::empty())?;
+        let is_whole = rustix::fs::fstat(&file)?.st_size == size_of::<Words>() as i64;
+        let other = || io::Error::new(io::ErrorKind::InvalidData, "it is of another build");
+        let budget = if is_whole { Budget::map(&file, run_dir)? } else { return Err(other()) };
+        match budget.head().layout.load(Acquire) {
+            LAYOUT => Ok(budget),
+            _ => Err(other()),
+        }
+    }
+
+    fn map(file: &rustix::fd::OwnedFd, run_dir: &Path) -> io::Result<Budget> {
+        let (len, protection) = (size_of::<Words>(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let address = unsafe {
+            let hint = std::ptr::null_mut();
+            let address = rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, 0)?;
+            // A forked child has a share of its own.
+            rustix::mm::madvise(address, len, Advice::LinuxDontFork)?;
+            address
+        };
+        let words = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Budget { words, run_dir: run_dir.to_owned() })
+    }
+
+    fn words(&self) -> &Words {
+        // SAFETY: the mapping has this size and lives as long as `self`; any bits are valid atomics.
+        unsafe { self.words.as_ref() }
+    }
+
+    fn head(&self) -> &Head {
+        &self.words().head
+    }
+
+    /// The entries of processes.
+    fn taken(&self) -> impl Iterator<Item = &Entry> {
+        let is_taken = |entry: &&Entry| !matches!(entry.owner.load(Acquire), 0 | REAPED);
+        self.words().entries.iter().filter(is_taken)
+    }
+
+    /// The pages that all processes may use together.
+    pub fn limit(&self) -> u64 {
+        self.head().limit.load(Relaxed)
+    }
+
+    /// The highest limit that can be set: processes have made room for so many pages.
+    pub fn limit_max(&self) -> u64 {
+        self.head().limit_max.load(Relaxed)
+    }
+
+    /// Sets the limit, up to [`Budget::limit_max`]. Processes that have more give the rest back, and
+    /// keep no less than [`FLOOR`].
+    pub fn set_limit(&self, pages: u64) {
+        self.head().limit.store(pages.min(self.limit_max()), Relaxed);
+        self.notify();
+    }
+
+    /// The processes of the run.
+    pub fn members(&self) -> Vec<Member> {
+        let now = milliseconds();
+        let of = |entry: &Entry| Member {
+            image: Image::from_bits(entry.owner.load(Acquire)),
+            claim: entry.claim(now),
+        };
+        self.taken().map(of).collect()
+    }
+
+    /// The pages that processes may use now.
+    pub fn granted(&self) -> u64 {
+        self.taken().map(|entry| entry.granted.load(SeqCst)).sum()
+    }
+
+    /// Clears the entries of processes that have ended.
+    pub fn reap(&self) {
+        for entry in self.taken() {
+            let owner = entry.owner.load(Acquire);
+            if is_ended(&self.run_dir, Image::from_bits(owner))
+                && entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_ok()
+            {
+                entry.clear();
+            }
+        }
+    }
+
+    /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have.
+    ///
+    /// # Errors
+    /// All entries are taken.
+    pub fn join(self, image: Image) -> io::Result<Share> {
+        let free = |entry: &Entry| {
+            entry.owner.compare_exchange(0, image.to_bits(), AcqRel, Relaxed).is_ok()
+        };
+        let index = self.words().entries.iter().position(free);
+        let index = index.ok_or_else(|| io::Error::other("too many processes share memory"))?;
+        let share = Share {
+            budget: self,
+            index,
+            most: AtomicU64::new(u64::MAX),
+            denied: AtomicU32::new(0),
+        };
+        share.entry().granted.store(FLOOR, SeqCst);
+        Ok(share)
+    }
+
+    /// Makes all processes look at their targets.
+    fn notify(&self) {
+        let changes = &self.head().changes;
+        changes.fetch_add(1, Release);
+        let _ = futex::wake(changes, futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; references borrow from `self`, which ends here.
+        // An error would leave the mapping in place, which is harmless.
+        let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), size_of::<Words>()) };
+    }
+}
+
+impl Entry {
+    fn claim(&self, now: u64) -> Claim {
+        Claim {
+            granted: self.granted.load(SeqCst),
+            floor: FLOOR,
+            spare: self.spare.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            is_short: self.short_until.load(Relaxed) > now,
+        }
+    }
+
+    /// Releases an entry that nobody else uses.
+    fn clear(&self) {
+        for word in [&self.granted, &self.spare, &self.misses, &self.short_until] {
+            word.store(0, SeqCst);
+        }
+        self.owner.store(0, Release);
+    }
+}
+
+/// Milliseconds of the monotonic clock, which all processes share.
+fn milliseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+/// What a process is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Nobody is short: it keeps what it has.
+    Keep,
+    /// It is to give pages back until it has so many, or may borrow up to so many.
+    Pages(u64),
+}
+
+/// The part of the budget that this process may use.
+pub struct Share {
+    budget: Budget,
+    index: usize,
+    /// It borrows no more than this in all.
+    most: AtomicU64,
+    /// 1: the last request was denied; until [`Share::aim`], others would be.
+    denied: AtomicU32,
+}
+
+impl Share {
+    fn entry(&self) -> &Entry {
+        &self.budget.words().entries[self.index]
+    }
+
+    /// The pages that this process may use.
+    pub fn granted(&self) -> u64 {
+        self.entry().granted.load(SeqCst)
+    }
+
+    /// The pages that it could borrow if it asked now.
+    pub fn room(&self) -> u64 {
+        self.budget.limit().saturating_sub(self.budget.granted())
+    }
+
+    /// Asks for `pages` more; returns how many it may use in addition. Makes a system call only if
+    /// it is the first to be short.
+    pub fn borrow(&self, pages: u64) -> u64 {
+        if self.denied.load(Relaxed) != 0 {
+            return 0;
+        }
+        let granted = &self.entry().granted;
+        let most = self.most.load(Relaxed).saturating_sub(granted.load(SeqCst));
+        let asked = pages.min(most);
+        granted.fetch_add(asked, SeqCst);
+        let excess = self.budget.granted().saturating_sub(self.budget.limit()).min(asked);
+        granted.fetch_sub(excess, SeqCst);
+        if excess > 0 || asked < pages {
+            self.ask();
+        }
+        asked - excess
+    }
+
+    /// Lets everyone know that this process is short.
+    fn ask(&self) {
+        self.denied.store(1, Relaxed);
+        let now = milliseconds();
+        let until = now + SHORT.as_millis() as u64;
+        self.entry().short_until.store(until, Relaxed);
+        if self.budget.head().short_until.fetch_max(until, AcqRel) <= now {
+            self.budget.notify();
+        }
+    }
+
+    /// Returns pages that this process no longer uses.
+    pub fn give_back(&self, pages: u64) {
+        self.entry().granted.fetch_sub(pages, SeqCst);
+    }
+
+    /// Publishes the state of this process, and returns what it is to do. `spare` free pages would
+    /// not be missed; `misses` pages per second came in by faults.
+    pub fn aim(&self, spare: u64, misses: u64) -> Aim {
+        self.entry().spare.store(spare, Relaxed);
+        self.entry().misses.store(misses, Relaxed);
+        let (now, limit) = (milliseconds(), self.budget.limit());
+        let is_calm = self.budget.head().short_until.load(Acquire) <= now;
+        let aim = if is_calm && self.budget.granted() <= limit {
+            Aim::Keep
+        } else {
+            Aim::Pages(self.target(limit, now))
+        };
+        self.most.store(if let Aim::Pages(pages) = aim { pages } else { u64::MAX }, Relaxed);
+        self.denied.store(0, Relaxed);
+        aim
+    }
+
+    fn target(&self, limit: u64, now: u64) -> u64 {
+        let entries: Vec<&Entry> = self.budget.taken().collect();
+        let claims: Vec<Claim> = entries.iter().map(|entry| entry.claim(now)).collect();
+        let own = entries.iter().position(|entry| std::ptr::eq(*entry, self.entry()));
+        own.map_or(FLOOR, |own| targets(limit, &claims)[own])
+    }
+
+    /// Clears the entries of processes that have ended.
+    pub fn reap(&self) {
+        self.budget.reap();
+    }
+
+    /// Gives everything back. The process uses no page any more.
+    pub fn leave(&self) {
+        self.entry().clear();
+    }
+
+    /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than
+    /// `most`.
+    pub fn wait(&self, seen: u32, most: Duration) {
+        let timeout =
+            futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        let changes = &self.budget.head().changes;
+        // An error means that the word has changed, or that the wait is over.
+        let _ = futex::wait(changes, futex::Flags::empty(), seen, Some(&timeout));
+    }
+
+    /// A number that changes when [`Share::wait`] is to return.
+    pub fn changes(&self) -> u32 {
+        self.budget.head().changes.load(Acquire)
+    }
+}
+
+#[cfg(test)]
+#[path = "budget_tests.rs"]
+mod tests;

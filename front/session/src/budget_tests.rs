@@ -1,0 +1,117 @@
+//! Processes that borrow, end and are killed; each is a file with a lock.
+
+use super::*;
+use crate::StatsFile;
+use std::time::Instant;
+
+const LIMIT: u64 = 10_000;
+
+struct Run {
+    dir: tempfile::TempDir,
+    budget: Budget,
+}
+
+impl Run {
+    fn new(limit: u64) -> Run {
+        let dir = tempfile::tempdir().unwrap();
+        let budget = Budget::create(dir.path(), limit, 2 * limit).unwrap();
+        Run { dir, budget }
+    }
+
+    fn join(&self, pid: u32) -> (StatsFile, Share) {
+        let file = StatsFile::create(self.dir.path(), pid).unwrap();
+        let share = Budget::open(self.dir.path()).unwrap().join(file.image()).unwrap();
+        (file, share)
+    }
+}
+
+#[test]
+fn processes_borrow_up_to_the_limit() {
+    let run = Run::new(LIMIT);
+    let (_one_file, one) = run.join(1);
+    let (_other_file, other) = run.join(2);
+    assert_eq!((one.granted(), run.budget.granted(), one.room()), (FLOOR, 2 * FLOOR, 7952));
+    assert_eq!((one.borrow(5000), other.borrow(5000), other.borrow(1)), (5000, 2952, 0));
+    assert_eq!(run.budget.granted(), LIMIT);
+    one.give_back(1000);
+    assert_eq!(other.borrow(500), 0, "it was told to wait for its next aim");
+    // A quarter of what it has, of the 1000 that are free.
+    assert_eq!((other.granted(), other.aim(0, 100)), (3976, Aim::Pages(3976 + 994)));
+    assert_eq!((other.borrow(600), other.borrow(600)), (600, 394));
+    one.leave();
+    assert_eq!(run.budget.granted(), other.granted());
+}
+
+#[test]
+fn a_killed_process_gives_back_what_it_had() {
+    let run = Run::new(LIMIT);
+    let (file, killed) = run.join(1);
+    let (_living_file, living) = run.join(1);
+    assert_eq!(killed.borrow(4000), 4000);
+    run.budget.reap();
+    assert_eq!(run.budget.members().len(), 2, "its lock is held");
+    drop(file);
+    run.budget.reap();
+    assert_eq!(run.budget.granted(), living.granted());
+    // Its file may have been removed meanwhile.
+    let (file, _killed) = run.join(7);
+    std::fs::remove_file(run.dir.path().join("7.0")).unwrap();
+    living.reap();
+    drop(file);
+    let images: Vec<Image> = run.budget.members().iter().map(|member| member.image).collect();
+    assert_eq!(images, [Image { pid: 1, number: 1 }]);
+}
+
+#[test]
+fn a_lower_limit_wakes_everyone() {
+    let run = Run::new(LIMIT);
+    let (_file, share) = run.join(1);
+    assert_eq!(share.borrow(8000), 8000);
+    assert_eq!(share.aim(0, 0), Aim::Keep);
+    let (seen, started) = (share.changes(), Instant::now());
+    run.budget.set_limit(5000);
+    share.wait(seen, Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(5), "nobody was woken");
+    assert_eq!(share.aim(0, 0), Aim::Pages(5000));
+    share.give_back(share.granted() - 5000);
+    assert_eq!((share.borrow(10), share.aim(0, 0)), (0, Aim::Pages(5000)));
+    run.budget.set_limit(u64::MAX);
+    assert_eq!(run.budget.limit(), 2 * LIMIT);
+}
+
+#[test]
+fn threads_that_borrow_at_once_never_exceed_the_limit() {
+    let run = Run::new(50_000);
+    let shares: Vec<_> = (1..=8).map(|pid| run.join(pid)).collect();
+    std::thread::scope(|scope| {
+        for (number, (_, share)) in shares.iter().enumerate() {
+            scope.spawn(move || {
+                let mut random = highwater_units::Prng::new(number as u64);
+                let mut own = 0;
+                for _ in 0..20_000 {
+                    if random.percent(55) {
+                        own += share.borrow(1 + random.below(2000));
+                    } else {
+                        let some = random.below(own + 1);
+                        share.give_back(some);
+                        own -= some;
+                    }
+                    share.denied.store(0, Relaxed);
+                }
+                assert_eq!(share.granted(), FLOOR + own);
+            });
+        }
+    });
+    assert!(run.budget.granted() <= 50_000);
+}
+
+#[test]
+fn a_budget_of_another_build_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let kind = || Budget::open(dir.path()).err().map(|error| error.kind());
+    assert_eq!(kind(), Some(io::ErrorKind::NotFound));
+    for bytes in [vec![0; size_of::<Words>()], vec![1; 100]] {
+        std::fs::write(dir.path().join(BUDGET_FILE), bytes).unwrap();
+        assert_eq!(kind(), Some(io::ErrorKind::InvalidData));
+    }
+}
