@@ -18,6 +18,7 @@ mod malloc_figures;
 mod options;
 mod preload;
 mod probe;
+mod processes;
 mod program;
 mod progress;
 mod report;

@@ -5,6 +5,7 @@
 
 use crate::child::Ended;
 use crate::malloc_figures::MallocFigures;
+use crate::processes::ByProcess;
 use crate::totals::Totals;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_session::Settings;
@@ -32,6 +33,7 @@ pub(crate) struct Report {
     pub(crate) processes_by_handlers: usize,
     /// Processes that found no room for their statistics, which are missing here.
     pub(crate) processes_unpublished: usize,
+    pub(crate) by_process: ByProcess,
     /// Processes that were ended because memory and swap were full.
     pub(crate) out_of_memory: u64,
     pub(crate) peak_resident: PeakResident,
@@ -190,7 +192,8 @@ pub(crate) struct Observed<'a> {
 impl Report {
     /// Makes the report of a run.
     pub(crate) fn new(observed: &Observed<'_>) -> Report {
-        let Totals { all, malloc, served, by_handlers, unpublished, .. } = observed.totals;
+        let Totals { all, malloc, served, processes, by_handlers, unpublished, .. } =
+            observed.totals;
         let get = |counter| all.get(counter);
         let seconds = |counter| get(counter) as f64 / 1e9;
         Report {
@@ -203,6 +206,7 @@ impl Report {
             processes: served.len(),
             processes_by_handlers: by_handlers.len(),
             processes_unpublished: *unpublished,
+            by_process: processes.by_process(all, served.len()),
             out_of_memory: get(Counter::OutOfMemory),
             peak_resident: PeakResident::of(observed),
             program: Program::of(&observed.ended),
@@ -392,7 +396,8 @@ pub(crate) mod tests {
         let elapsed = Duration::from_millis(12_340);
         let mut totals = Totals::new();
         for (pid, snapshot) in processes {
-            totals.add(*pid, &Published { snapshot: snapshot.clone(), malloc: None });
+            let (name, snapshot) = (format!("program{pid}"), snapshot.clone());
+            totals.add(*pid, &Published { name, snapshot, malloc: None });
         }
         totals.malloc = malloc.cloned();
         Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, totals: &totals })
@@ -523,6 +528,13 @@ pub(crate) mod tests {
             "/swap_in/bytes_per_second",
             "/fault_latency/p99_ns",
             "/vmstat/allocstall",
+            "/by_process/listed/1/pid",
+            "/by_process/listed/0/peak_paged_bytes",
+            "/by_process/listed/0/faults_major",
+            "/by_process/not_listed",
+            "/by_process/sum/swapped_out_bytes",
+            "/by_process/sum/stalled_seconds",
+            "/by_process/largest_peak_paged_bytes",
             "/malloc/at_most/slab_bytes",
             "/malloc/at_end/large_blocks",
             "/malloc/classes/0/at_end/active_objs",

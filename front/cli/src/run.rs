@@ -53,6 +53,9 @@ Summary, printed when the program has ended:
   compressed       what zram: devices held at most, and the memory that took
   tiers            what tier: devices held at most; 'written back': cold pages moved to the slow
                    level; 'written at once': written there because the fast level was full
+  by process       those with the largest peaks, if there were several, each with its faults,
+                   traffic and the time in which a thread waited for memory; all lines above, too,
+                   are sums over processes, but for budget, peak RAM and peak demand
   Highwater CPU    CPU time of Highwater's threads, in addition to the program's
 --report writes all figures, and every counter, as JSON.";
 

@@ -99,13 +99,15 @@ fn table(report: &Report) -> Vec<String> {
         ("time stalled", stalled(report)),
         ("fault latency", latency(&report.fault_latency)),
         ("  major faults", latency(&report.fault_latency_major)),
-        ("Highwater CPU", highwater_cpu(report)),
-        ("program CPU", program_cpu(report)),
     ]);
     let tiers = report.tiers.iter().flat_map(tiers);
-    let rows = rows.chain(compressed).chain(tiers);
-    let rows = rows.map(|(name, value)| row(name, &value));
-    [headline(report)].into_iter().chain(rows).collect()
+    let cpu = [("Highwater CPU", highwater_cpu(report)), ("program CPU", program_cpu(report))];
+    let rest = cpu.into_iter().chain(compressed).chain(tiers);
+    let [rows, rest]: [Vec<String>; 2] = [
+        rows.map(|(name, value)| row(name, &value)).collect(),
+        rest.map(|(name, value)| row(name, &value)).collect(),
+    ];
+    [vec![headline(report)], rows, report.by_process.table(), rest].concat()
 }
 
 fn malloc(malloc: &MallocFigures) -> String {
@@ -245,7 +247,15 @@ mod tests {
         ];
         assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected);
         assert!(text.contains("  Highwater CPU     0.00 s: freeing memory 0.31 s"));
-        assert_eq!(text.lines().count(), 13);
+        let by_process = [
+            "  by process        peak paged  minor  major  swapped in  swapped out  stalled",
+            "    program8 (8)       128 MiB    500  2,500      16 MiB          0 B   0.00 s",
+            "    program7 (7)           0 B  1,000      0         0 B          0 B   0.00 s",
+            "    sum of all               -  1,500  2,500      16 MiB          0 B   0.00 s",
+        ];
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[11..15], by_process);
+        assert_eq!(lines.len(), 13 + by_process.len());
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! Sums the statistics that the processes of a run publish, and keeps those of the largest.
+//! Sums the statistics that the processes of a run publish, and keeps the figures of the largest.
 //!
 //! ```text
 //! run_dir/<pid>.<n> -- every 250 ms: of ended processes, and removed --\
 //!                   \- after the program's end: the rest ---------------> Totals ---> Report
 //! ```
 //! A run may have thousands of processes, and /dev/shm little room: only the files of living ones
-//! stay, and only sums are kept.
+//! stay, and little but sums is kept.
 
+use crate::processes::Processes;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{
     MallocStats, OtherBuild, Published, read_published, take_ended, unpublished,
@@ -28,6 +29,8 @@ pub(crate) struct Totals {
     pub(crate) malloc: Option<MallocStats>,
     /// The processes that were served. Others publish if they needed more than the budget.
     pub(crate) served: BTreeSet<u32>,
+    /// Their figures, one by one.
+    pub(crate) processes: Processes,
     /// Those whose faults handler threads served.
     pub(crate) by_handlers: BTreeSet<u32>,
     /// How many found no room for their statistics.
@@ -42,13 +45,18 @@ impl Totals {
             largest: None,
             malloc: None,
             served: BTreeSet::new(),
+            processes: Processes::default(),
             by_handlers: BTreeSet::new(),
             unpublished: 0,
         }
     }
 
     /// Adds an image of a process.
-    pub(crate) fn add(&mut self, pid: u32, Published { snapshot, malloc }: &Published) {
+    pub(crate) fn add(&mut self, pid: u32, published: &Published) {
+        let Published { snapshot, malloc, .. } = published;
+        if snapshot.get(Counter::Processes) > 0 {
+            self.processes.add(pid, published);
+        }
         self.all.merge(snapshot);
         for (counter, pids) in
             [(Counter::Processes, &mut self.served), (Counter::ByHandlers, &mut self.by_handlers)]

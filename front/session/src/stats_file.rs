@@ -1,7 +1,7 @@
 //! The statistics of one process of a run, published where `highwater run` can read them.
 //!
 //! ```text
-//! run_dir/<pid>.<n>:  layout | sequence | words of a Snapshot | words of MallocStats, or zeros
+//! run_dir/<pid>.<n>:  layout | sequence | name | words of a Snapshot | words of MallocStats, or 0
 //!                     n counts the images (exec) of the pid
 //! ```
 //! `layout` identifies the format. It is a hash of the counters' names and of the sizes of the
@@ -33,9 +33,12 @@ use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Mutex, PoisonError};
 
 const WORD: usize = size_of::<u64>();
-/// Words before the snapshot: layout and sequence.
-const HEADER_WORDS: usize = 2;
+/// Words before the snapshot: layout, sequence, and the name of the process.
+const HEADER_WORDS: usize = NAME + NAME_WORDS;
 const SEQUENCE: usize = 1;
+const NAME: usize = 2;
+/// The kernel's names (comm) have up to 15 bytes; zeros follow.
+const NAME_WORDS: usize = 2;
 const WORDS: usize = HEADER_WORDS + Snapshot::WORDS + MallocStats::WORDS;
 
 /// The word that says whether the figures are final.
@@ -92,8 +95,8 @@ pub struct StatsFile {
 }
 
 impl StatsFile {
-    /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec
-    /// keeps the pid, and the kernel may give it out again.
+    /// Creates the file of process `pid` (mode 0600), with its present name. Earlier files of the
+    /// same pid stay: exec keeps the pid, and the kernel may give it out again.
     ///
     /// # Errors
     /// The directory cannot be written to, or its file system has little room, which the program
@@ -108,6 +111,9 @@ impl StatsFile {
         // Allocated now, so that a full file system is an error here and not a later SIGBUS.
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
         let words = SharedWords::map(&fd)?;
+        for (word, value) in words.words()[NAME..].iter().zip(name_words(pid)) {
+            word.store(value.to_le(), Relaxed);
+        }
         words.words()[0].store(LAYOUT.to_le(), Relaxed);
         Ok(StatsFile { words: Mutex::new(words), image, _lock: fd })
     }
@@ -123,6 +129,22 @@ impl StatsFile {
         words.extend(malloc.iter().flat_map(|malloc| malloc.to_words()));
         self.words.lock().unwrap_or_else(PoisonError::into_inner).store(&words);
     }
+}
+
+/// The name of a process, as the kernel has it; zeros if /proc does not tell.
+fn name_words(pid: u32) -> [u64; NAME_WORDS] {
+    let comm = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut name = [0; NAME_WORDS * WORD];
+    name.iter_mut().zip(comm.trim_ascii_end()).for_each(|(byte, of_name)| *byte = *of_name);
+    let (words, _) = name.as_chunks();
+    std::array::from_fn(|word| u64::from_le_bytes(words[word]))
+}
+
+fn name(words: &[u64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    // A program may give itself any name, and it goes to terminals.
+    String::from_utf8_lossy(&bytes[..len]).replace(|c: char| c.is_control(), "?")
 }
 
 fn create_new(run_dir: &Path, pid: u32) -> io::Result<(Image, OwnedFd)> {
@@ -199,6 +221,8 @@ impl Drop for SharedWords {
 /// What a process published last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
+    /// Its name (comm) when its manager started, without control characters; empty if unknown.
+    pub name: String,
     /// Its manager's statistics.
     pub snapshot: Snapshot,
     /// What its malloc holds; `None` if the C library's malloc serves the process.
@@ -310,7 +334,8 @@ fn read_consistent(file: &File) -> Option<Published> {
         let is_consistent = before == after && before.is_multiple_of(2);
         let (snapshot, malloc) = words[HEADER_WORDS..].split_at(Snapshot::WORDS);
         let snapshot = Snapshot::from_words(snapshot).filter(|_| is_consistent)?;
-        Some(Published { snapshot, malloc: MallocStats::from_words(malloc) })
+        let name = name(&words[NAME..HEADER_WORDS]);
+        Some(Published { name, snapshot, malloc: MallocStats::from_words(malloc) })
     })
 }
 
@@ -357,6 +382,23 @@ mod tests {
         assert_eq!(found, [(6, 4), (7, 2), (7, 3)]);
         let mode = std::fs::metadata(dir.path().join("7.0")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_process_has_its_name_in_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        for pid in [own, 0] {
+            StatsFile::create(dir.path(), pid).unwrap().publish(&snapshot(1), None);
+        }
+        let found = read_published(dir.path()).unwrap();
+        let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!(
+            found.iter().map(|(pid, it)| (*pid, &it.name[..])).collect::<Vec<_>>(),
+            [(0, ""), (own, comm.trim_end())]
+        );
+        assert_eq!(name(&[u64::from_le_bytes(*b"ab\n\x1b[1m\0"), 7]), "ab??[1m");
+        assert_eq!(name(&[u64::MAX; 2]).chars().count(), 16);
     }
 
     #[test]
@@ -436,7 +478,7 @@ mod tests {
             let writer = scope
                 .spawn(|| (1..20_000).for_each(|n| file.publish(&snapshot(n), Some(&malloc(n)))));
             while !writer.is_finished() {
-                for (_, Published { snapshot, malloc }) in read_published(dir.path()).unwrap() {
+                for (_, Published { snapshot, malloc, .. }) in read_published(dir.path()).unwrap() {
                     let faults = snapshot.get(Counter::PgFault);
                     assert_eq!(faults, snapshot.get(Counter::PswpIn));
                     let at_most = malloc.expect("was published").at_most;

@@ -260,8 +260,8 @@ fn counters(measured: &Measured) -> BTreeMap<String, u64> {
 
 /// Whether a counter is a gauge: a level, not a number of events.
 fn is_gauge(counter: Counter) -> bool {
-    use Counter::{Processes, Resident, SlotsUsed};
-    counter.is_peak() || matches!(counter, Processes | Resident | SlotsUsed)
+    use Counter::{Free, Processes, Resident, SlotsUsed};
+    counter.is_peak() || matches!(counter, Free | Processes | Resident | SlotsUsed)
 }
 
 impl Cost {

@@ -5,7 +5,7 @@ use super::Manager;
 use crate::alloc;
 use crate::space::Space;
 use crate::stats::{Counter, Shortage, Snapshot as Statistics};
-use crate::zone::Zone;
+use crate::zone::{Watermarks, Zone};
 use highwater_platform::{LockStatistics, Platform};
 
 impl<P: Platform> Manager<P> {
@@ -63,7 +63,14 @@ impl<P: Platform> Manager<P> {
     pub fn statistics(&self) -> Statistics {
         let mut now = self.machine.stats.snapshot();
         let (used, all) = self.machine.swap.usage();
+        let zones = || self.machine.nodes.iter().map(|node| &node.zone);
+        let mark =
+            |of: fn(Watermarks) -> u32| zones().map(|zone| u64::from(of(zone.marks()))).sum();
         let gauges = [
+            (Counter::Free, zones().map(|zone| u64::from(zone.free_frames())).sum()),
+            (Counter::WatermarkMin, mark(|marks| marks.min)),
+            (Counter::WatermarkLow, mark(|marks| marks.low)),
+            (Counter::WatermarkHigh, mark(|marks| marks.high)),
             (Counter::Resident, u64::from(self.machine.resident())),
             (Counter::ResidentPeak, u64::from(self.machine.resident_peak())),
             (Counter::Frames, self.machine.present() as u64),

@@ -436,6 +436,8 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             (Counter::Resident, frames),
             (Counter::ResidentPeak, frames),
             (Counter::SlotsUsed, slots),
+            (Counter::Free, frames),
+            (Counter::WatermarkHigh, frames),
         ];
         for (part, all) in parts {
             assert!(now.get(part) <= all, "{} {}, of {all}", now.get(part), part.name());
