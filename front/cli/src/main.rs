@@ -3,6 +3,7 @@
 //! ```text
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
 //!                              run_dir (statistics)   family (processes of the run)
+//! ls.rs      highwater ls      session (the running sessions of this user)
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! ```
 //! One file per subcommand, and one per check. A command that cannot run ends with a [`Refusal`]:
@@ -13,6 +14,7 @@ mod doctor;
 mod elf;
 mod family;
 mod faults;
+mod ls;
 mod machine;
 mod malloc_figures;
 mod options;
@@ -24,6 +26,7 @@ mod progress;
 mod report;
 mod run;
 mod run_dir;
+mod session;
 mod summary;
 mod swap;
 mod totals;
@@ -43,12 +46,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Run),
+    Ls(ls::Ls),
     Doctor(doctor::Doctor),
 }
 
 fn main() -> ExitCode {
     highwater_command::execute(|Cli { command }| match command {
         Command::Run(run) => run.execute(),
+        Command::Ls(ls) => ls.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     })
 }

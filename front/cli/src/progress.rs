@@ -82,7 +82,8 @@ impl Progress {
     }
 }
 
-fn is_alive(pid: u32) -> bool {
+/// Whether there is a process of this pid.
+pub(crate) fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 

@@ -11,6 +11,7 @@ use crate::faults::{self, Wish};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::run_dir::RunDir;
+use crate::session::{self, Description, SessionName};
 use crate::totals::Totals;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
@@ -101,6 +102,10 @@ pub(crate) struct Run {
     /// handlers faults, where permitted]
     #[arg(long, value_name = "faults|copies")]
     system_calls: Option<SystemCalls>,
+    /// Name of the session, for 'highwater ls' and 'highwater top': a letter, then letters, digits,
+    /// dots, dashes and underscores; no other running session of this user may have it
+    #[arg(long, value_name = "NAME")]
+    name: Option<SessionName>,
     /// Write all figures as JSON
     #[arg(long, value_name = "FILE.json")]
     report: Option<PathBuf>,
@@ -131,7 +136,10 @@ impl Run {
     /// Runs the program and passes on its exit status.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
         let mut plan = self.plan()?;
-        let run_dir = RunDir::create()?;
+        let description = Description::now(self.name.clone(), &self.program, &plan.settings);
+        let run_dir = RunDir::create(&description.to_text())?;
+        // Once more: of two runs that begin at once, each finds the other here, or one does.
+        self.refuse_taken_name(Some(run_dir.path()))?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
         let started = Instant::now();
         let mut totals = Totals::new();
@@ -162,6 +170,7 @@ impl Run {
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let swap = swap::devices(&self.swap)?;
         swap.iter().try_for_each(swap::try_open)?;
+        self.refuse_taken_name(None)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
         let Run { kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
@@ -178,6 +187,12 @@ impl Run {
             run_dir,
         };
         Ok(Plan { settings, program, library, report })
+    }
+
+    /// Refuses a name that another session has; that in `own` is this one.
+    fn refuse_taken_name(&self, own: Option<&Path>) -> Result<(), Refusal> {
+        let name = self.name.as_ref();
+        name.map_or(Ok(()), |name| session::refuse_taken(name, &session::running(), own))
     }
 
     /// Starts the program and waits for its end. Adds up what processes publish that end before it.

@@ -1,0 +1,331 @@
+//! Sessions: the runs of this user that are going on, for commands that look at them from another
+//! terminal.
+//!
+//! ```text
+//! highwater run --- Description, as JSON ---> run_dir/owner, locked while it runs
+//!                                                 |
+//! highwater ls, top --- running ------------------/---> Session --- processes ---> Process
+//!                   \-- choose: by name, by pid, or the only one
+//! ```
+//! A session that was killed has an unlocked `owner`, and is none. Locks: none.
+
+use crate::Refusal;
+use crate::progress::is_alive;
+use crate::run_dir;
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_session::{OtherBuild, Published, Settings, read_published};
+use highwater_units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longest name of a session.
+const NAME_LEN_MAX: usize = 32;
+/// Characters of a command that others see; its arguments may take megabytes.
+const COMMAND_LEN_MAX: usize = 4096;
+
+/// The name of a session. It begins with a letter, so it is neither a pid nor an option.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SessionName(String);
+
+impl FromStr for SessionName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SessionName, String> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let begins = text.starts_with(|c: char| c.is_ascii_alphabetic());
+        if begins && text.len() <= NAME_LEN_MAX && text.chars().all(allowed) {
+            return Ok(SessionName(text.to_owned()));
+        }
+        Err(format!(
+            "a name is a letter and up to {} letters, digits, dots, dashes and underscores",
+            NAME_LEN_MAX - 1
+        ))
+    }
+}
+
+impl fmt::Display for SessionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a run tells about itself when it begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Description {
+    /// Of `highwater run`.
+    pub(crate) pid: u32,
+    pub(crate) name: Option<SessionName>,
+    /// The program and its arguments, the first ones if there are many.
+    pub(crate) command: Vec<String>,
+    /// Of each process.
+    pub(crate) budget_bytes: u64,
+    /// Specifications of the devices.
+    pub(crate) swap: Vec<String>,
+    /// Milliseconds since 1970.
+    pub(crate) started_ms: u64,
+}
+
+impl Description {
+    /// Of a run of this process that begins now.
+    pub(crate) fn now(
+        name: Option<SessionName>,
+        command: &[OsString],
+        settings: &Settings,
+    ) -> Description {
+        Description {
+            pid: std::process::id(),
+            name,
+            command: shortened(command),
+            budget_bytes: settings.memory.0,
+            swap: settings.swap.iter().map(ToString::to_string).collect(),
+            started_ms: since_1970().as_millis() as u64,
+        }
+    }
+
+    /// The text for [`RunDir::create`](run_dir::RunDir::create).
+    pub(crate) fn to_text(&self) -> String {
+        // Strings and numbers: there is nothing that JSON does not have.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// How long it has been running.
+    pub(crate) fn running(&self) -> Duration {
+        since_1970().saturating_sub(Duration::from_millis(self.started_ms))
+    }
+
+    /// The command on one line.
+    pub(crate) fn command_line(&self) -> String {
+        // Arguments may contain anything, and go to a terminal.
+        self.command.join(" ").replace(|c: char| c.is_control(), "?")
+    }
+
+    /// Its name and pid, or its pid alone.
+    pub(crate) fn title(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{name} ({})", self.pid),
+            None => self.pid.to_string(),
+        }
+    }
+}
+
+/// The first arguments, until there are [`COMMAND_LEN_MAX`] characters, as text.
+fn shortened(command: &[OsString]) -> Vec<String> {
+    let parts = command.iter().map(|part| part.to_string_lossy().into_owned());
+    let first = parts.scan(0, |len, part| {
+        let fits = *len < COMMAND_LEN_MAX;
+        *len += part.len();
+        fits.then_some(part)
+    });
+    let cut = |part: String| part.chars().take(COMMAND_LEN_MAX).collect::<String>() + "...";
+    first.map(|part| if part.len() > COMMAND_LEN_MAX { cut(part) } else { part }).collect()
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A session that is running.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Session {
+    pub(crate) description: Description,
+    /// Where its processes publish.
+    pub(crate) run_dir: PathBuf,
+}
+
+/// A living process of a session, as it published last.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl Process {
+    /// Pages of a counter, in bytes.
+    pub(crate) fn bytes(&self, counter: Counter) -> Bytes {
+        Bytes::of_pages(self.snapshot.get(counter))
+    }
+}
+
+impl Session {
+    /// Its served processes that are alive, by pid.
+    ///
+    /// # Errors
+    /// A process whose library is of another build.
+    pub(crate) fn processes(&self) -> Result<Vec<Process>, OtherBuild> {
+        Ok(living(read_published(&self.run_dir)?, is_alive))
+    }
+
+    /// Whether `highwater run` is still there.
+    pub(crate) fn is_running(&self) -> bool {
+        run_dir::description(&self.run_dir).is_some()
+    }
+}
+
+/// The last images of the processes that are alive.
+fn living(published: Vec<(u32, Published)>, is_alive: impl Fn(u32) -> bool) -> Vec<Process> {
+    let last: BTreeMap<u32, Published> = published.into_iter().collect();
+    let goes_on = |snapshot: &Snapshot| snapshot.get(Counter::ProcessEnded) == 0;
+    let living = last.into_iter().filter(|(pid, it)| goes_on(&it.snapshot) && is_alive(*pid));
+    let process = |(pid, Published { name, snapshot, .. })| Process { pid, name, snapshot };
+    living.map(process).collect()
+}
+
+/// This user's sessions, the oldest first.
+pub(crate) fn running() -> Vec<Session> {
+    let session = |(run_dir, text): (PathBuf, String)| {
+        // A run of another build may describe itself otherwise.
+        let description = serde_json::from_str(&text).ok()?;
+        Some(Session { description, run_dir })
+    };
+    let mut sessions: Vec<_> = run_dir::living().into_iter().filter_map(session).collect();
+    sessions.sort_by_key(|session| (session.description.started_ms, session.description.pid));
+    sessions
+}
+
+/// Refuses a name that a session other than that in `own` has.
+pub(crate) fn refuse_taken(
+    name: &SessionName,
+    sessions: &[Session],
+    own: Option<&Path>,
+) -> Result<(), Refusal> {
+    let mut others = sessions.iter().filter(|session| Some(session.run_dir.as_path()) != own);
+    match others.find(|session| session.description.name.as_ref() == Some(name)) {
+        None => Ok(()),
+        Some(Session { description, .. }) => {
+            let what =
+                format!("the session of pid {} already has the name {name}", description.pid);
+            Err(Refusal::new(what, "give another --name; see 'highwater ls'"))
+        }
+    }
+}
+
+/// The session that `given` names, by name or pid; without it, the only one.
+pub(crate) fn choose(sessions: Vec<Session>, given: Option<&str>) -> Result<Session, Refusal> {
+    if sessions.is_empty() {
+        let what = "no session of this user is running";
+        return Err(Refusal::new(what, "start one with highwater run -- PROGRAM"));
+    }
+    let titles: Vec<String> = sessions.iter().map(|it| it.description.title()).collect();
+    let titles = titles.join(", ");
+    let is_given = |session: &Session| match (given, &session.description) {
+        (None, _) => true,
+        (Some(given), Description { pid, name, .. }) => {
+            pid.to_string() == given || name.as_ref().is_some_and(|name| name.0 == given)
+        }
+    };
+    let mut chosen: Vec<Session> = sessions.into_iter().filter(is_given).collect();
+    match (chosen.pop(), given) {
+        (Some(only), _) if chosen.is_empty() => Ok(only),
+        (None, Some(given)) => {
+            let what = format!("no session has the name or pid '{given}'");
+            Err(Refusal::new(what, format!("running: {titles}")))
+        }
+        _ => {
+            let what = "several sessions are running";
+            Err(Refusal::new(what, format!("name one of them, or its pid: {titles}")))
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A session of this pid and name.
+    pub(crate) fn session(pid: u32, name: Option<&str>) -> Session {
+        let description = Description {
+            pid,
+            name: name.map(|name| name.parse().unwrap()),
+            command: ["sort", "-S", "1G"].map(str::to_owned).into(),
+            budget_bytes: 64 << 20,
+            swap: vec!["ram:1 GiB".to_owned()],
+            started_ms: since_1970().as_millis() as u64 - 61_500,
+        };
+        Session { description, run_dir: format!("/dev/shm/highwater-{pid}").into() }
+    }
+
+    #[test]
+    fn names_are_words_that_are_no_numbers() {
+        for name in ["demo", "a", "Night-run_2.1", &"x".repeat(NAME_LEN_MAX)] {
+            assert!(name.parse::<SessionName>().is_ok(), "{name}");
+        }
+        let long = "x".repeat(NAME_LEN_MAX + 1);
+        for name in ["", "7", "7up", "-x", ".", "a b", "a/b", "a\n", "\u{e9}", &long] {
+            let error = name.parse::<SessionName>().unwrap_err();
+            assert!(error.contains("up to 31 letters"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_description_survives_its_file() {
+        let description = session(7, Some("demo")).description;
+        let text = description.to_text();
+        assert_eq!(serde_json::from_str::<Description>(&text).unwrap(), description);
+        assert_eq!(description.running().as_secs(), 61);
+    }
+
+    #[test]
+    fn long_commands_are_cut() {
+        let command =
+            |parts: &[&str]| shortened(&parts.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(command(&["sort", "", "-S"]), ["sort", "", "-S"]);
+        let long = "x".repeat(5000);
+        let cut = command(&["echo", &long, "y"]);
+        assert_eq!((cut.len(), cut[1].len()), (2, COMMAND_LEN_MAX + "...".len()));
+    }
+
+    #[test]
+    fn a_session_is_chosen_by_name_by_pid_or_as_the_only_one() {
+        let one = || vec![session(7, None)];
+        let two = || vec![session(7, Some("demo")), session(8, None)];
+        for (sessions, given, chosen) in [
+            (one(), None, Ok(7)),
+            (two(), Some("demo"), Ok(7)),
+            (two(), Some("8"), Ok(8)),
+            (two(), None, Err("name one of them, or its pid: demo (7), 8")),
+            (two(), Some("dem"), Err("name or pid 'dem'; running: demo (7), 8")),
+            (vec![], None, Err("start one with")),
+            (vec![], Some("demo"), Err("start one with")),
+        ] {
+            match (choose(sessions, given), chosen) {
+                (Ok(found), Ok(pid)) => assert_eq!(found.description.pid, pid),
+                (Err(refusal), Err(part)) => {
+                    assert!(refusal.to_string().contains(part), "{refusal}");
+                }
+                (found, _) => panic!("{given:?}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_by_others_only() {
+        let sessions = [session(7, Some("demo")), session(8, None)];
+        let name = "demo".parse().unwrap();
+        assert!(refuse_taken(&"demo2".parse().unwrap(), &sessions, None).is_ok());
+        assert!(refuse_taken(&name, &sessions, Some(&sessions[0].run_dir)).is_ok());
+        let refusal = refuse_taken(&name, &sessions, Some(&sessions[1].run_dir)).unwrap_err();
+        assert!(refusal.what().contains("pid 7"), "{refusal}");
+    }
+
+    #[test]
+    fn the_last_images_of_living_processes_count() {
+        let published = |faults, ended| {
+            let mut snapshot = Snapshot::empty();
+            snapshot.counters[Counter::PgFault as usize] = faults;
+            snapshot.counters[Counter::ProcessEnded as usize] = ended;
+            Published { name: "a".to_owned(), snapshot, malloc: None }
+        };
+        let all = [(1, 1, 0), (2, 2, 0), (2, 3, 0), (3, 4, 1), (4, 5, 0)];
+        let all = all.map(|(pid, faults, ended)| (pid, published(faults, ended)));
+        let found = living(all.into(), |pid| pid != 4);
+        let found: Vec<_> =
+            found.iter().map(|it| (it.pid, it.snapshot.get(Counter::PgFault))).collect();
+        assert_eq!(found, [(1, 1), (2, 3)]);
+    }
+}
