@@ -80,7 +80,7 @@ impl Listed {
             name: description.name.as_ref().map(ToString::to_string),
             pid: description.pid,
             command: description.command.clone(),
-            budget_bytes: description.budget_bytes,
+            budget_bytes: session.budget().0,
             swap: description.swap.clone(),
             running_seconds: description.running().as_secs(),
             memory: session.processes().ok().as_deref().map(Memory::of),

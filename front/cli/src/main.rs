@@ -4,12 +4,14 @@
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
 //!                              run_dir (statistics)   family (processes of the run)
 //! ls.rs      highwater ls      session (the running sessions of this user)
+//! ctl.rs     highwater ctl     session
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! ```
 //! One file per subcommand, and one per check. A command that cannot run ends with a [`Refusal`]:
 //! one line with the reason and the remedy, and exit status 2.
 
 mod child;
+mod ctl;
 mod doctor;
 mod elf;
 mod family;
@@ -47,6 +49,7 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Ls(ls::Ls),
+    Ctl(ctl::Ctl),
     Doctor(doctor::Doctor),
 }
 
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     highwater_command::execute(|Cli { command }| match command {
         Command::Run(run) => run.execute(),
         Command::Ls(ls) => ls.execute(),
+        Command::Ctl(ctl) => ctl.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     })
 }

@@ -9,32 +9,95 @@ use highwater_units::Bytes;
 /// progress.
 const BUDGET_MIN: Bytes = Bytes(4 << 20);
 
-/// The budget from `--memory`, or the default, if this machine has as much memory.
-pub(crate) fn budget(given: Option<&str>) -> Result<Bytes, Refusal> {
-    let unknown = |what| Refusal::new(what, "mount /proc");
-    let exists = host_memory().map_err(unknown)?;
-    match given {
-        Some(text) => within(memory(text)?, exists),
-        None => within(default_memory().map_err(unknown)?, exists),
+/// The options for memory, as given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Given<'a> {
+    /// `--memory`
+    pub(crate) memory: Option<&'a str>,
+    /// `--memory-per-process`
+    pub(crate) per_process: Option<&'a str>,
+    /// `--memory-max`
+    pub(crate) max: Option<&'a str>,
+}
+
+/// The memory of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Budget of a process that shares none with others.
+    pub(crate) alone: Bytes,
+    /// Memory of all processes together; `None`: each has its own budget.
+    pub(crate) shared: Option<Shared>,
+}
+
+impl Memory {
+    /// The budget of all processes, or of each.
+    pub(crate) fn budget(&self) -> Bytes {
+        self.shared.map_or(self.alone, |shared| shared.limit)
     }
 }
 
-/// The value of `--memory`.
-fn memory(text: &str) -> Result<Bytes, Refusal> {
+/// Memory that all processes of a run share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    /// The budget.
+    pub(crate) limit: Bytes,
+    /// The highest budget that `highwater ctl` may set.
+    pub(crate) limit_max: Bytes,
+    /// The most that one process may use of it.
+    pub(crate) each_max: Bytes,
+}
+
+/// The budget of a run, if this machine has as much memory. Without options, half of what is
+/// available.
+pub(crate) fn memory(given: Given<'_>) -> Result<Memory, Refusal> {
+    let unknown = |what| Refusal::new(what, "mount /proc");
+    let exists = host_memory().map_err(unknown)?;
+    divide(given, exists, || default_memory().map_err(unknown))
+}
+
+fn divide(
+    given: Given<'_>,
+    exists: Bytes,
+    usual: impl FnOnce() -> Result<Bytes, Refusal>,
+) -> Result<Memory, Refusal> {
+    let option = |name, text: Option<&str>| {
+        text.map(|text| within(name, size_of(name, text)?, exists)).transpose()
+    };
+    let each = option("--memory-per-process", given.per_process)?;
+    let all = option("--memory", given.memory)?;
+    let max = option("--memory-max", given.max)?;
+    let limit = match (all, each, max) {
+        (None, Some(alone), None) => return Ok(Memory { alone, shared: None }),
+        (Some(all), ..) => all,
+        (None, ..) => within("--memory", usual()?, exists)?,
+    };
+    let limit_max = max.unwrap_or(Bytes(exists.0.min(limit.0 * 2)));
+    if limit_max < limit {
+        let what = format!("--memory-max {limit_max} is less than --memory {limit}");
+        return Err(Refusal::new(what, format!("give {limit} or more")));
+    }
+    let each_max = each.unwrap_or(limit_max);
+    let shared = Some(Shared { limit, limit_max, each_max });
+    Ok(Memory { alone: limit.min(each_max), shared })
+}
+
+/// The value of an option.
+pub(crate) fn size_of(option: &str, text: &str) -> Result<Bytes, Refusal> {
     size(text).map_err(|error| {
         let remedy = "give a number of bytes with K, M, G or T behind it, for example 512M";
-        Refusal::new(format!("--memory '{text}' is not a size ({error})"), remedy)
+        Refusal::new(format!("{option} '{text}' is not a size ({error})"), remedy)
     })
 }
 
-fn within(budget: Bytes, exists: Bytes) -> Result<Bytes, Refusal> {
+/// A budget in whole pages, if it is large enough and the machine has as much.
+pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes, Refusal> {
     if budget < BUDGET_MIN {
         let what = format!("a budget of {budget} is too small");
-        return Err(Refusal::new(what, format!("give --memory {BUDGET_MIN} or more")));
+        return Err(Refusal::new(what, format!("give {option} {BUDGET_MIN} or more")));
     }
     if budget > exists {
         let what = format!("a budget of {budget} is more than the memory of this machine");
-        return Err(Refusal::new(what, format!("give --memory {exists} or less")));
+        return Err(Refusal::new(what, format!("give {option} {exists} or less")));
     }
     Ok(Bytes::of_pages(budget.pages()))
 }
@@ -45,18 +108,43 @@ mod tests {
 
     #[test]
     fn a_refused_size_comes_with_an_example() {
-        assert_eq!(memory("512M"), Ok(Bytes(512 << 20)));
-        assert!(memory("much").unwrap_err().remedy().contains("512M"));
+        assert_eq!(size_of("--memory", "512M"), Ok(Bytes(512 << 20)));
+        assert!(size_of("--memory", "much").unwrap_err().remedy().contains("512M"));
     }
 
     #[test]
     fn a_budget_lies_between_the_least_and_what_exists() {
         let exists = Bytes(1 << 30);
-        assert_eq!(within(BUDGET_MIN, exists), Ok(BUDGET_MIN));
-        assert_eq!(within(exists, exists), Ok(exists));
-        assert_eq!(within(Bytes((5 << 20) + 1), exists), Ok(Bytes(5 << 20)));
-        let small = within(Bytes(BUDGET_MIN.0 - 1), exists).unwrap_err();
+        assert_eq!(within("--memory", BUDGET_MIN, exists), Ok(BUDGET_MIN));
+        assert_eq!(within("--memory", exists, exists), Ok(exists));
+        assert_eq!(within("--memory", Bytes((5 << 20) + 1), exists), Ok(Bytes(5 << 20)));
+        let small = within("--memory", Bytes(BUDGET_MIN.0 - 1), exists).unwrap_err();
         assert!(small.remedy().contains("4 MiB"));
-        assert!(within(Bytes(exists.0 + 1), exists).unwrap_err().remedy().contains("1 GiB"));
+        assert!(
+            within("--memory", Bytes(exists.0 + 1), exists).unwrap_err().remedy().contains("1 GiB")
+        );
+    }
+
+    #[test]
+    fn processes_share_memory_unless_each_has_its_own() {
+        let m = |mib: u64| Bytes(mib << 20);
+        let given = |memory, per_process, max| {
+            divide(Given { memory, per_process, max }, m(1024), || Ok(m(300)))
+        };
+        let shared = |limit, limit_max, each_max| {
+            let shared = Shared { limit: m(limit), limit_max: m(limit_max), each_max: m(each_max) };
+            Ok(Memory { alone: m(limit.min(each_max)), shared: Some(shared) })
+        };
+        assert_eq!(given(None, None, None), shared(300, 600, 600));
+        assert_eq!(given(Some("600M"), None, None), shared(600, 1024, 1024));
+        assert_eq!(given(Some("100M"), None, Some("800M")), shared(100, 800, 800));
+        assert_eq!(given(Some("100M"), Some("40M"), None), shared(100, 200, 40));
+        assert_eq!(given(None, Some("40M"), None), Ok(Memory { alone: m(40), shared: None }));
+        assert_eq!(given(None, Some("40M"), Some("700M")), shared(300, 700, 40));
+        for (memory, each, max) in
+            [("100M", None, Some("99M")), ("2G", None, None), ("1G", Some("1M"), None)]
+        {
+            assert!(given(Some(memory), each, max).is_err(), "{memory} {each:?} {max:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::child::Ended;
 use crate::malloc_figures::MallocFigures;
+use crate::options::Memory;
 use crate::processes::ByProcess;
 use crate::totals::Totals;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
@@ -23,7 +24,10 @@ pub(crate) struct Report {
     /// The signal that ended it.
     pub(crate) signal: Option<i32>,
     pub(crate) elapsed_seconds: f64,
+    /// Of all processes together, or of each.
     pub(crate) budget_bytes: u64,
+    /// Whether all processes share it.
+    pub(crate) budget_is_shared: bool,
     pub(crate) swap: Vec<String>,
     /// As given on the command line.
     pub(crate) kswapd_threads: String,
@@ -181,6 +185,7 @@ pub(crate) struct Latency {
 /// The input of a report.
 pub(crate) struct Observed<'a> {
     pub(crate) settings: &'a Settings,
+    pub(crate) memory: &'a Memory,
     pub(crate) elapsed: Duration,
     /// Process number of the program.
     pub(crate) pid: u32,
@@ -200,7 +205,8 @@ impl Report {
             exit_status: observed.ended.status.code(),
             signal: observed.ended.status.signal(),
             elapsed_seconds: observed.elapsed.as_secs_f64(),
-            budget_bytes: observed.settings.memory.0,
+            budget_bytes: observed.memory.budget().0,
+            budget_is_shared: observed.memory.shared.is_some(),
             swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
             kswapd_threads: observed.settings.kswapd.to_string(),
             processes: served.len(),
@@ -377,6 +383,7 @@ pub(crate) mod tests {
     pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocStats>) -> Report {
         let settings = Settings {
             memory: Bytes(128 << 20),
+            memory_max: None,
             swap: vec![],
             kswapd: KswapdThreads::Fixed(1),
             mapping: Mapping::Auto,
@@ -400,7 +407,9 @@ pub(crate) mod tests {
             totals.add(*pid, &Published { name, snapshot, malloc: None });
         }
         totals.malloc = malloc.cloned();
-        Report::new(&Observed { settings: &settings, elapsed, pid: 7, ended, totals: &totals })
+        let memory = Memory { alone: settings.memory, shared: None };
+        let (settings, memory, totals) = (&settings, &memory, &totals);
+        Report::new(&Observed { settings, memory, elapsed, pid: 7, ended, totals })
     }
 
     /// Two processes: the program and a larger child.

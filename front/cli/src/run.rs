@@ -8,6 +8,7 @@
 use crate::child::{self, Ended, Orphans, Running};
 use crate::family::Family;
 use crate::faults::{self, Wish};
+use crate::options::{Given, Memory, Shared};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::run_dir::RunDir;
@@ -18,7 +19,8 @@ use clap::Args;
 use highwater_command::say;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_session::{LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
+use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
+use highwater_units::Bytes;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -33,7 +35,7 @@ const REST: Duration = Duration::from_millis(100);
 /// The terms of the summary, for `--help`.
 const SUMMARY_TERMS: &str = "\
 Summary, printed when the program has ended:
-  budget           what --memory allows each process
+  budget           what --memory allows all processes together, or --memory-per-process each
   peak RAM         largest resident set of any process, and its parts:
                      paged        pages that count towards the budget
                      Highwater    Highwater's own tables
@@ -63,13 +65,21 @@ Summary, printed when the program has ended:
 /// Run a program in less memory than it needs
 ///
 /// Memory beyond the budget goes to swap devices, page by page. The program is not changed. Its
-/// children run under the same settings, each with a budget of its own.
+/// children run under the same settings, and share the budget with it.
 #[derive(Args)]
 #[command(after_long_help = SUMMARY_TERMS)]
 pub(crate) struct Run {
-    /// Memory budget of each process, such as 512M [default: half of what is available]
+    /// Memory budget of the program and its children together, such as 512M; highwater ctl changes
+    /// it [default: half of what is available]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
+    /// Memory budget of each process; without --memory they share none
+    #[arg(long, value_name = "SIZE")]
+    memory_per_process: Option<String>,
+    /// Highest budget that highwater ctl may set: each process makes room for its tables [default:
+    /// twice --memory]
+    #[arg(long, value_name = "SIZE")]
+    memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd], or
     /// tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast
     /// device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
@@ -126,6 +136,7 @@ pub(crate) struct Run {
 /// A run that passed all checks.
 struct Plan {
     settings: Settings,
+    memory: Memory,
     program: PathBuf,
     library: PathBuf,
     /// The file for the report.
@@ -136,11 +147,17 @@ impl Run {
     /// Runs the program and passes on its exit status.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
         let mut plan = self.plan()?;
-        let description = Description::now(self.name.clone(), &self.program, &plan.settings);
+        let description = Description::now(
+            self.name.clone(),
+            &self.program,
+            &plan.settings,
+            plan.memory.budget(),
+        );
         let run_dir = RunDir::create(&description.to_text())?;
         // Once more: of two runs that begin at once, each finds the other here, or one does.
         self.refuse_taken_name(Some(run_dir.path()))?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
+        plan.memory.shared.map_or(Ok(()), |shared| create_budget(run_dir.path(), &shared))?;
         let started = Instant::now();
         let mut totals = Totals::new();
         let (pid, ended) = self.carry_out(&plan, run_dir.path(), &mut totals)?;
@@ -150,8 +167,9 @@ impl Run {
             say(other_build);
             return Ok(ExitCode::from(ended.code()));
         }
-        let settings = &plan.settings;
-        let report = Report::new(&Observed { settings, elapsed, pid, ended, totals: &totals });
+        let Plan { settings, memory, .. } = &plan;
+        let observed = Observed { settings, memory, elapsed, pid, ended, totals: &totals };
+        let report = Report::new(&observed);
         self.publish(&report, &left, plan.report.as_ref());
         Ok(ExitCode::from(ended.code()))
     }
@@ -159,7 +177,11 @@ impl Run {
     /// Makes every check: arguments, program, machine, devices. The report file is created last, so
     /// that a refused run leaves nothing behind.
     fn plan(&self) -> Result<Plan, Refusal> {
-        let memory = options::budget(self.memory.as_deref())?;
+        let memory = options::memory(Given {
+            memory: self.memory.as_deref(),
+            per_process: self.memory_per_process.as_deref(),
+            max: self.memory_max.as_deref(),
+        })?;
         let program = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
         program::check(&program)?;
         let library = preload::find()?;
@@ -175,7 +197,8 @@ impl Run {
         let Run { kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
         let settings = Settings {
-            memory,
+            memory: memory.alone,
+            memory_max: memory.shared.map(|shared| shared.each_max),
             swap,
             kswapd,
             mapping,
@@ -186,7 +209,7 @@ impl Run {
             faults,
             run_dir,
         };
-        Ok(Plan { settings, program, library, report })
+        Ok(Plan { settings, memory, program, library, report })
     }
 
     /// Refuses a name that another session has; that in `own` is this one.
@@ -252,6 +275,15 @@ impl Run {
             }
         }
     }
+}
+
+/// Creates the budget that processes share.
+fn create_budget(run_dir: &Path, shared: &Shared) -> Result<(), Refusal> {
+    let [limit, most] = [shared.limit, shared.limit_max].map(Bytes::pages);
+    Budget::create(run_dir, limit, most).map(drop).map_err(|error| {
+        let what = format!("no budget for the run in '{}': {error}", run_dir.display());
+        Refusal::new(what, "free some space there")
+    })
 }
 
 fn create_report(path: &Path) -> Result<File, Refusal> {

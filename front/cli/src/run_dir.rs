@@ -5,6 +5,7 @@
 //! /dev/shm/highwater-XXXXXX/   mode 700, removed at the end of the run
 //!   owner                      locked (flock) by `highwater` as long as it lives; describes it
 //!   <pid>.<n>                  statistics of a process (highwater-session)
+//!   budget                     memory that its processes share
 //! ```
 //! `owner` is written and locked before it gets its name: a reader that finds it locked finds all
 //! of it. A run that was killed by SIGKILL cannot clean up, so each run first removes directories
@@ -12,7 +13,7 @@
 //! directory with any other file stays.
 
 use crate::Refusal;
-use highwater_session::free_space;
+use highwater_session::{BUDGET_FILE, free_space};
 use highwater_units::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
@@ -136,8 +137,9 @@ fn remove_if_dead(path: &Path) -> rustix::io::Result<()> {
         return Ok(());
     }
     let names: Vec<_> = rustix::fs::Dir::read_from(&dir)?.flatten().collect();
-    let of_processes = names.iter().map(|entry| entry.file_name());
-    for name in of_processes.filter(|name| name.to_str().is_ok_and(is_of_process)) {
+    let of_run = names.iter().map(|entry| entry.file_name());
+    let is_of_run = |name: &str| name == BUDGET_FILE || is_of_process(name);
+    for name in of_run.filter(|name| name.to_str().is_ok_and(is_of_run)) {
         unlinkat(&dir, name, AtFlags::empty())?;
     }
     unlinkat(&dir, OWNER, AtFlags::empty())?;
@@ -157,7 +159,9 @@ mod tests {
     /// The state after a killed run: the directory, and an unlocked `owner`.
     fn leave(place: &Path) -> PathBuf {
         let RunDir { dir, _owner } = RunDir::create_in(place, "").unwrap();
-        std::fs::write(dir.path().join("4711.0"), "statistics").unwrap();
+        for (name, text) in [("4711.0", "statistics"), (BUDGET_FILE, "limit")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
         drop(_owner);
         dir.keep()
     }

@@ -13,7 +13,7 @@ use crate::Refusal;
 use crate::progress::is_alive;
 use crate::run_dir;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{OtherBuild, Published, Settings, read_published};
+use highwater_session::{Budget, OtherBuild, Published, Settings, read_published};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub(crate) struct Description {
     pub(crate) name: Option<SessionName>,
     /// The program and its arguments, the first ones if there are many.
     pub(crate) command: Vec<String>,
-    /// Of each process.
+    /// When it began.
     pub(crate) budget_bytes: u64,
     /// Specifications of the devices.
     pub(crate) swap: Vec<String>,
@@ -76,12 +76,13 @@ impl Description {
         name: Option<SessionName>,
         command: &[OsString],
         settings: &Settings,
+        budget: Bytes,
     ) -> Description {
         Description {
             pid: std::process::id(),
             name,
             command: shortened(command),
-            budget_bytes: settings.memory.0,
+            budget_bytes: budget.0,
             swap: settings.swap.iter().map(ToString::to_string).collect(),
             started_ms: since_1970().as_millis() as u64,
         }
@@ -159,6 +160,17 @@ impl Session {
     /// A process whose library is of another build.
     pub(crate) fn processes(&self) -> Result<Vec<Process>, OtherBuild> {
         Ok(living(read_published(&self.run_dir)?, is_alive))
+    }
+
+    /// The budget that its processes share; `None`: each has its own.
+    pub(crate) fn shared_budget(&self) -> Option<Budget> {
+        Budget::open(&self.run_dir).ok()
+    }
+
+    /// Its budget now.
+    pub(crate) fn budget(&self) -> Bytes {
+        let began = Bytes(self.description.budget_bytes);
+        self.shared_budget().map_or(began, |budget| Bytes::of_pages(budget.limit()))
     }
 
     /// Whether `highwater run` is still there.

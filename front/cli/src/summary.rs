@@ -159,8 +159,12 @@ fn headline(report: &Report) -> String {
 }
 
 fn budget(report: &Report) -> String {
-    let each = if report.processes > 1 { " for each process" } else { "" };
-    format!("{}{each}", Bytes(report.budget_bytes))
+    let of = match (report.processes > 1, report.budget_is_shared) {
+        (false, _) => "",
+        (true, true) => " for all processes together",
+        (true, false) => " for each process",
+    };
+    format!("{}{of}", Bytes(report.budget_bytes))
 }
 
 fn peak(report: &Report) -> String {

@@ -45,6 +45,8 @@ mod python;
 mod redis;
 #[path = "programs/refusals.rs"]
 mod refusals;
+#[path = "programs/shares.rs"]
+mod shares;
 #[path = "programs/shortage.rs"]
 mod shortage;
 #[path = "programs/strangers.rs"]

@@ -3,11 +3,11 @@
 //! ```text
 //! allocation below low -- Lender::borrow --> Share --- nothing left: wakes the balancers of all
 //! balancer ("balance" thread): asks for its aim
-//!          |- fewer pages: free ones go into the balloon, and back to the others; kswapd frees more
+//!          |- fewer pages: free ones go into the balloon and back to the others; kswapd frees more
 //!          \- more: allocations may borrow them
 //! ```
-//! Without [`Share`] the process has a budget of its own: the run has none to share, or the process
-//! may not open it, because it has dropped privileges.
+//! Without [`Share`] the process has a budget of its own: the run has none to share, or the
+//! process may not open it, because it has dropped privileges.
 
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
@@ -126,7 +126,8 @@ pub(crate) fn run(manager: &Manager<Uffd>, share: &Share) {
 fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
     let until = Instant::now() + TICK;
     loop {
-        let excess = share.granted().saturating_sub(pages);
+        // Not what the share has: a thread that borrows adds to that before it may keep it.
+        let excess = manager.frames().saturating_sub(pages);
         if excess == 0 {
             return sys::sleep(until.saturating_duration_since(Instant::now()));
         }

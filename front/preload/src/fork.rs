@@ -17,8 +17,8 @@
 //! pages of the range: a child made past the C library faults instead of reading zeros. In the
 //! child the range is inaccessible until its pages are registered, and fork returns in the parent
 //! after that. So another process that reads the child gets an error or the contents, never zeros.
-//! A child has a budget of its own. The helpers of the child and of its descendants hold the pipe's
-//! end open and close it when they end, or when their program executes another one.
+//! A child joins the budget of the run itself. The helpers of the child and of its descendants hold
+//! the pipe's end open and close it when they end, or when their program executes another one.
 
 use crate::end::end;
 use crate::mapped::Mapped;

@@ -151,7 +151,7 @@ impl Budget {
     }
 
     fn words(&self) -> &Words {
-        // SAFETY: the mapping has this size and lives as long as `self`; any bits are valid atomics.
+        // SAFETY: the mapping has this size and lives as long as `self`; any bits are valid words.
         unsafe { self.words.as_ref() }
     }
 
@@ -175,8 +175,8 @@ impl Budget {
         self.head().limit_max.load(Relaxed)
     }
 
-    /// Sets the limit, up to [`Budget::limit_max`]. Processes that have more give the rest back, and
-    /// keep no less than [`FLOOR`].
+    /// Sets the limit, up to [`Budget::limit_max`]. Processes that have more give the rest back,
+    /// and keep no less than [`FLOOR`].
     pub fn set_limit(&self, pages: u64) {
         self.head().limit.store(pages.min(self.limit_max()), Relaxed);
         self.notify();
@@ -226,6 +226,9 @@ impl Budget {
             denied: AtomicU32::new(0),
         };
         share.entry().granted.store(FLOOR, SeqCst);
+        if share.budget.granted() > share.budget.limit() {
+            share.budget.notify();
+        }
         Ok(share)
     }
 

@@ -1,0 +1,242 @@
+//! `highwater ctl`: reads and changes a running session.
+//!
+//! ```text
+//! arguments --- requests: which session, which keys ---> Request --- answer ---> lines
+//! ```
+//! All arguments are checked before anything changes.
+
+use crate::Refusal;
+use crate::options::{size_of, within};
+use crate::session::{self, Session};
+use clap::Args;
+use highwater_command::print;
+use highwater_mm::stats::{Counter, Snapshot};
+use highwater_session::{Budget, Member, OtherBuild};
+use highwater_units::Bytes;
+use std::process::ExitCode;
+
+/// Read and change a running session
+///
+/// Without keys, all are printed. A key with a value changes it: memory=512M is the new budget of
+/// all processes together, which those that have more give up within a second or so.
+#[derive(Args)]
+pub(crate) struct Ctl {
+    /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
+    /// changed: memory (budget), memory-max (highest budget that can be set), granted (what all
+    /// processes may use now), processes (what each may use), vmstat (all counters)
+    #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
+    arguments: Vec<String>,
+}
+
+/// What can be read or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Memory,
+    MemoryMax,
+    Granted,
+    Processes,
+    Vmstat,
+}
+
+impl Key {
+    /// Those that are printed without keys, and then the others.
+    const NAMES: [(&str, Key); 5] = [
+        ("memory", Key::Memory),
+        ("memory-max", Key::MemoryMax),
+        ("granted", Key::Granted),
+        ("processes", Key::Processes),
+        ("vmstat", Key::Vmstat),
+    ];
+    const USUAL: usize = 4;
+
+    fn named(name: &str) -> Option<Key> {
+        Key::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, key)| key)
+    }
+
+    fn name(self) -> &'static str {
+        Key::NAMES.into_iter().find(|(_, key)| *key == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Request {
+    Read(Key),
+    SetMemory(Bytes),
+}
+
+/// The session that the arguments name, if they do, and the requests.
+fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusal> {
+    let is_key = |argument: &String| argument.contains('=') || Key::named(argument).is_some();
+    let (given, keys) = match arguments.split_first() {
+        Some((first, rest)) if !is_key(first) => (Some(first.as_str()), rest),
+        _ => (None, arguments),
+    };
+    let requests: Result<Vec<_>, _> = keys.iter().map(|argument| request(argument)).collect();
+    let usual = || Key::NAMES[..Key::USUAL].iter().map(|(_, key)| Request::Read(*key)).collect();
+    requests.map(|found| (given, if found.is_empty() { usual() } else { found }))
+}
+
+fn request(argument: &str) -> Result<Request, Refusal> {
+    let (name, value) = match argument.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (argument, None),
+    };
+    match (Key::named(name), value) {
+        (Some(key), None) => Ok(Request::Read(key)),
+        (Some(Key::Memory), Some(value)) => size_of("memory", value).map(Request::SetMemory),
+        (Some(_), Some(_)) => {
+            Err(Refusal::new(format!("'{name}' can only be read"), "give it without a value"))
+        }
+        (None, _) => {
+            let names = Key::NAMES.map(|(name, _)| name).join(", ");
+            Err(Refusal::new(format!("there is no key '{name}'"), format!("keys are {names}")))
+        }
+    }
+}
+
+impl Ctl {
+    /// Carries all requests out, and prints what was read.
+    pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
+        let (given, requests) = requests(&self.arguments)?;
+        let session = session::choose(session::running(), given)?;
+        let budget = session.shared_budget();
+        let checked: Result<Vec<_>, _> =
+            requests.into_iter().map(|request| check(request, budget.as_ref())).collect();
+        let mut text = String::new();
+        for request in checked? {
+            text += &carry_out(request, &session, budget.as_ref())?;
+        }
+        Ok(print(text))
+    }
+}
+
+/// The request in whole pages, if the session can carry it out.
+fn check(request: Request, budget: Option<&Budget>) -> Result<Request, Refusal> {
+    let Request::SetMemory(bytes) = request else { return Ok(request) };
+    let Some(budget) = budget else {
+        let what = "the processes of this session share no memory";
+        return Err(Refusal::new(what, "start it with --memory"));
+    };
+    let most = Bytes::of_pages(budget.limit_max());
+    if bytes > most {
+        let what = format!("{bytes} is more than this session can have");
+        return Err(Refusal::new(
+            what,
+            format!("give {most} or less, or start it with --memory-max"),
+        ));
+    }
+    within("memory", bytes, most).map(Request::SetMemory)
+}
+
+/// Carries a request out; returns the lines to print.
+fn carry_out(
+    request: Request,
+    session: &Session,
+    budget: Option<&Budget>,
+) -> Result<String, Refusal> {
+    let other_build = |error: OtherBuild| {
+        Refusal::new(error.to_string(), "use the highwater that started the session")
+    };
+    let key = match request {
+        Request::Read(key) => key,
+        Request::SetMemory(bytes) => {
+            if let Some(budget) = budget {
+                budget.set_limit(bytes.pages());
+            }
+            return Ok(String::new());
+        }
+    };
+    let shared = |of: fn(&Budget) -> u64| {
+        budget.map_or("-".to_owned(), |budget| Bytes::of_pages(of(budget)).to_string())
+    };
+    let value = match key {
+        Key::Memory => session.budget().to_string(),
+        Key::MemoryMax => shared(Budget::limit_max),
+        Key::Granted => shared(Budget::granted),
+        Key::Processes => return Ok(budget.map(processes).unwrap_or_default()),
+        Key::Vmstat => {
+            let processes = session.processes().map_err(other_build)?;
+            let mut sum = Snapshot::empty();
+            processes.iter().for_each(|process| sum.merge(&process.snapshot));
+            return Ok(vmstat(&sum));
+        }
+    };
+    Ok(format!("{} = {value}\n", key.name()))
+}
+
+/// The part of the budget that each process may use, a line each.
+fn processes(budget: &Budget) -> String {
+    let line = |Member { image, claim }: Member| {
+        let [granted, spare] = [claim.granted, claim.spare].map(Bytes::of_pages);
+        let short = if claim.is_short { ", short" } else { "" };
+        format!(
+            "process {} = {granted}, {spare} free, {} misses/s{short}\n",
+            image.pid, claim.misses
+        )
+    };
+    budget.members().into_iter().map(line).collect()
+}
+
+/// All counters, a line each, as in /proc/vmstat.
+fn vmstat(sum: &Snapshot) -> String {
+    Counter::ALL
+        .iter()
+        .map(|counter| format!("{} {}\n", counter.name(), sum.get(*counter)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<(Option<String>, Vec<Request>), String> {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let parsed = requests(&arguments).map_err(|refusal| refusal.to_string())?;
+        Ok((parsed.0.map(str::to_owned), parsed.1))
+    }
+
+    #[test]
+    fn arguments_name_a_session_and_keys() {
+        let set = Request::SetMemory(Bytes(512 << 20));
+        let table = [
+            (vec!["memory=512M"], None, vec![set.clone()]),
+            (
+                vec!["demo", "memory=512M", "granted"],
+                Some("demo"),
+                vec![set.clone(), Request::Read(Key::Granted)],
+            ),
+            (vec!["4711", "vmstat"], Some("4711"), vec![Request::Read(Key::Vmstat)]),
+        ];
+        for (arguments, session, expected) in table {
+            assert_eq!(parse(&arguments), Ok((session.map(str::to_owned), expected)));
+        }
+        for arguments in [vec![], vec!["demo"]] {
+            assert_eq!(parse(&arguments).unwrap().1.len(), Key::USUAL);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_one_line() {
+        for (arguments, expected) in [
+            (["demo", "memory=much"], "is not a size"),
+            (["demo", "granted=1M"], "can only be read"),
+            (["demo", "colour=red"], "keys are memory"),
+            (["demo", "colour"], "keys are memory"),
+        ] {
+            let line = parse(&arguments).unwrap_err();
+            assert!(line.contains(expected) && line.lines().count() == 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_set_up_to_its_maximum() {
+        let dir = tempfile::tempdir().unwrap();
+        let budget = Budget::create(dir.path(), 25_600, 51_200).unwrap();
+        let set = |mib: u64, budget| check(Request::SetMemory(Bytes(mib << 20)), budget);
+        assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
+        assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));
+        assert!(set(1, Some(&budget)).is_err());
+        assert!(set(100, None).unwrap_err().to_string().contains("--memory"));
+    }
+}

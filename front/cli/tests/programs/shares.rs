@@ -1,0 +1,236 @@
+//! The budget of a run: processes share it, get it where they need it, and give it back when they
+//! end; `highwater ctl` changes it while they run.
+
+use crate::common::highwater;
+use crate::place::{Limits, Place, note};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+/// What every process has, and by how much a new one may exceed the budget for a moment.
+const FLOOR: u64 = 4 * MIB;
+/// Far above the second or so that a change takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program that runs under a budget, and reads commands from the test.
+struct Session {
+    name: String,
+    run: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+/// What `highwater ctl` says of a process.
+#[derive(Debug)]
+struct Member {
+    pid: i32,
+    granted: u64,
+}
+
+impl Session {
+    fn start(name: &str, memory: u64, program: &[&Path], arguments: &[&str]) -> Session {
+        let name = format!("{name}-{}", std::process::id());
+        let mut command = highwater();
+        command.args(["run", "--quiet", "--name", &name, "--memory", &memory.to_string()]);
+        command.args(["--swap", "zram:1G", "--"]).args(program).args(arguments);
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(run.stdout.take().expect("a pipe"));
+        let input = run.stdin.take();
+        Session { name, run, input, output }
+    }
+
+    fn expect_line(&mut self, expected: &str) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), expected);
+    }
+
+    fn ctl(&self, request: &str) -> Option<String> {
+        let output = highwater().args(["ctl", &self.name, request]).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// The processes; none once the session has ended.
+    fn members(&self) -> Vec<Member> {
+        let text = self.ctl("processes").unwrap_or_default();
+        text.lines().map(Member::of).collect()
+    }
+
+    /// Waits until the processes are as expected.
+    fn until(&self, what: &str, is_so: impl Fn(&[Member]) -> bool) -> Duration {
+        let started = Instant::now();
+        loop {
+            let members = self.members();
+            if is_so(&members) {
+                return started.elapsed();
+            }
+            assert!(started.elapsed() < PATIENCE, "{what}: {members:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn end(mut self) {
+        drop(self.input.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.run.wait().unwrap().success());
+    }
+}
+
+impl Member {
+    /// Reads "process 4711 = 12.5 MiB, 0 B free, 17 misses/s".
+    fn of(line: &str) -> Member {
+        let (process, rest) = line.split_once(" = ").expect("a process and what it has");
+        let pid = process.strip_prefix("process ").and_then(|pid| pid.parse().ok());
+        let granted = rest.split_once(',').map(|(granted, _)| bytes(granted));
+        Member { pid: pid.expect("a pid"), granted: granted.expect("a size") }
+    }
+}
+
+/// Reads "12.5 MiB".
+fn bytes(text: &str) -> u64 {
+    let (number, unit) = text.split_once(' ').expect("a number and a unit");
+    let number: f64 = number.replace(',', "").parse().expect("a number");
+    let unit = ["B", "KiB", "MiB", "GiB"].iter().position(|known| *known == unit);
+    (number * 1024f64.powi(unit.expect("a unit") as i32)) as u64
+}
+
+fn sum(members: &[Member]) -> u64 {
+    members.iter().map(|member| member.granted).sum()
+}
+
+/// Sizes are printed with three digits.
+fn about(size: u64) -> u64 {
+    size + size / 100
+}
+
+#[test]
+fn eight_processes_stay_within_one_budget() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let budget = 48 * MIB;
+    let mut session = Session::start("work", budget, &[&program], &["work", "8", "24"]);
+    let (mut samples, mut most) = (0, 0);
+    while session.run.try_wait().unwrap().is_none() {
+        let members = session.members();
+        most = most.max(sum(&members));
+        samples += usize::from(members.len() > 6);
+    }
+    note(&format!("8 processes of 24 MiB in 48: at most {} MiB granted", most / MIB));
+    assert!(samples > 2, "too few samples with most processes");
+    assert!(most <= about(budget + 9 * FLOOR), "{} MiB", most / MIB);
+    session.expect_line("worked");
+    session.end();
+}
+
+#[test]
+fn memory_goes_where_it_is_needed() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let budget = 64 * MIB;
+    let arguments = ["wake", "5", "10", "96"];
+    let mut session = Session::start("wake", budget, &[&program], &arguments);
+    session.expect_line("grown");
+    // All but the floors of the others.
+    let rest = budget - 5 * FLOOR;
+    let grown = session.until("the parent grows", |members| {
+        members.iter().any(|member| member.granted > rest * 9 / 10)
+    });
+    drop(session.input.take());
+    session.expect_line("woken");
+    let woken = session.until("the children get theirs back", |members| {
+        members.iter().filter(|member| member.granted > 2 * FLOOR - MIB).count() >= 5
+    });
+    note(&format!("grown after {grown:?}, shared again after {woken:?}"));
+    session.end();
+}
+
+#[test]
+fn the_budget_changes_while_the_program_runs() {
+    let place = Place::new();
+    let input = place.path("numbers");
+    let mut random = highwater_units::Prng::new(1);
+    let lines: Vec<String> =
+        (0..1_200_000).map(|_| format!("{:016x}\n", random.next_u64())).collect();
+    std::fs::write(&input, lines.concat()).unwrap();
+    let sort = ["sort", "-S", "400M", "--parallel=2"];
+    let plain = Command::new(sort[0]).args(&sort[1..]).arg(&input).env("LC_ALL", "C").output();
+    let (most, least) = (64 * MIB, 24 * MIB);
+    let path = input.to_str().expect("text");
+    let mut session =
+        Session::start("ctl", most, &[Path::new("sort")], &[&sort[1..], &[path]].concat());
+    let output = std::thread::spawn({
+        let mut output = std::mem::replace(&mut session.output, BufReader::new(empty()));
+        move || {
+            let mut all = Vec::new();
+            output.read_to_end(&mut all).unwrap();
+            all
+        }
+    });
+    let mut changes = 0;
+    for memory in [least, most].into_iter().cycle() {
+        if session.ctl(&format!("memory={memory}")).is_none() {
+            break;
+        }
+        let reached = |members: &[Member]| members.is_empty() || sum(members) <= about(memory);
+        session.until("the budget shrinks", reached);
+        changes += 1;
+    }
+    note(&format!("{changes} changes of the budget"));
+    assert!(changes >= 2, "{changes} changes of the budget");
+    assert!(session.run.wait().unwrap().success());
+    assert!(output.join().unwrap() == plain.unwrap().stdout, "the output differs");
+}
+
+/// A pipe that has ended.
+fn empty() -> ChildStdout {
+    let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    child.wait().unwrap();
+    child.stdout.take().expect("a pipe")
+}
+
+#[test]
+fn killed_processes_give_back_what_they_had() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let budget = 48 * MIB;
+    let mut session = Session::start("kill", budget, &[&program], &["kill", "4", "16"]);
+    session.expect_line("started");
+    let mut random = highwater_units::Prng::new(7);
+    let parent = session.members().iter().map(|member| member.pid).min();
+    for _ in 0..25 {
+        std::thread::sleep(Duration::from_millis(random.below(120)));
+        let members = session.members();
+        let children: Vec<i32> =
+            members.iter().map(|member| member.pid).filter(|pid| Some(*pid) != parent).collect();
+        if !children.is_empty() {
+            let pid = children[random.below(children.len() as u64) as usize];
+            // It may have ended, but its number is not given to another so soon.
+            // SAFETY: a plain system call.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+    session.until("the dead give theirs back", |members| {
+        let is_there = |member: &Member| Path::new(&format!("/proc/{}", member.pid)).exists();
+        members.iter().all(is_there) && sum(members) <= about(budget)
+    });
+    drop(session.input.take());
+    session.expect_line("ended");
+    session.end();
+}
+
+#[test]
+fn each_process_may_have_a_budget_of_its_own() {
+    let place = Place::new();
+    let program = place.c_program("shares", &["work", "3", "24"]);
+    let mut command = highwater();
+    command.args(["run", "--memory-per-process", "16M", "--swap", "ram:256M", "--"]);
+    let output = command.args(&program).output().unwrap();
+    let summary = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{summary}");
+    assert!(summary.contains("16 MiB for each process"), "{summary}");
+    let unlimited = place.run(&program);
+    place.compare_output("16 MiB shared", &unlimited, &Limits::of(16 * MIB), &program);
+}
