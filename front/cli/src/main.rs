@@ -5,6 +5,7 @@
 //!                              run_dir (statistics)   family (processes of the run)
 //! ls.rs      highwater ls      session (the running sessions of this user)
 //! ctl.rs     highwater ctl     session
+//! top/       highwater top     session, samples -> screen
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
 //! ```
 //! One file per subcommand, and one per check. A command that cannot run ends with a [`Refusal`]:
@@ -31,6 +32,7 @@ mod run_dir;
 mod session;
 mod summary;
 mod swap;
+mod top;
 mod totals;
 
 use clap::{Parser, Subcommand};
@@ -50,6 +52,7 @@ enum Command {
     Run(run::Run),
     Ls(ls::Ls),
     Ctl(ctl::Ctl),
+    Top(top::Top),
     Doctor(doctor::Doctor),
 }
 
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.execute(),
         Command::Ls(ls) => ls.execute(),
         Command::Ctl(ctl) => ctl.execute(),
+        Command::Top(top) => top.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     })
 }

@@ -22,6 +22,8 @@ mod report;
 mod run;
 #[path = "programs/stuck.rs"]
 mod stuck;
+#[path = "programs/terminal.rs"]
+mod terminal;
 
 #[path = "programs/calls.rs"]
 mod calls;
@@ -53,3 +55,5 @@ mod shortage;
 mod strangers;
 #[path = "programs/tools.rs"]
 mod tools;
+#[path = "programs/watched.rs"]
+mod watched;

@@ -107,6 +107,11 @@ fn a_killed_session_is_not_listed() {
 }
 
 #[test]
+fn top_needs_a_terminal() {
+    refused(highwater().arg("top"), "needs a terminal for input and output; use highwater ls");
+}
+
+#[test]
 fn sessions_of_other_users_are_not_listed() {
     if !rustix::process::geteuid().is_root() {
         return skip_or_fail("only root can become another user");

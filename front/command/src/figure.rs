@@ -7,10 +7,11 @@
 //! count        digits in groups           1,024
 //! counted      a count with its noun      1 process, 1,024 processes
 //! value        two decimals               2.96, 2000 k
+//! short_size   a size for columns         37.3M
 //! ```
-//! Sizes are [`Bytes`](highwater_units::Bytes), whose `Display` prints a binary unit.
+//! Other sizes are [`Bytes`](highwater_units::Bytes), whose `Display` prints a binary unit.
 
-use highwater_units::Nanos;
+use highwater_units::{Bytes, Nanos};
 use indicatif::{HumanCount, HumanDuration};
 use std::time::Duration;
 
@@ -91,6 +92,11 @@ pub fn counted(number: u64, one: &str, many: &str) -> String {
     }
 }
 
+/// "37.3M", "512K", "0": a size in at most six characters.
+pub fn short_size(size: Bytes) -> String {
+    size.to_string().replace([' ', 'i', 'B'], "")
+}
+
 /// A value of any unit: two decimals, or thousands from 100,000.
 pub fn value(value: f64) -> String {
     if value.abs() >= 1e5 { format!("{:.0} k", value / 1e3) } else { format!("{value:.2}") }
@@ -133,6 +139,15 @@ mod tests {
             assert_eq!(time(Nanos(nanos)), text);
         }
         assert_eq!(elapsed(Duration::from_millis(61_900)), "61 seconds");
+    }
+
+    #[test]
+    fn short_sizes_have_a_letter() {
+        for (bytes, text) in
+            [(0, "0"), (999, "999"), (1023 << 10, "1023K"), (64 << 20, "64M"), (3 << 29, "1.5G")]
+        {
+            assert_eq!(short_size(Bytes(bytes)), text);
+        }
     }
 
     #[test]

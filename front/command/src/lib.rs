@@ -15,7 +15,7 @@ mod say;
 mod size;
 
 pub use execute::{execute, parse_error};
-pub use figure::{Unit, count, counted, elapsed, time, value};
+pub use figure::{Unit, count, counted, elapsed, short_size, time, value};
 pub use output::print;
 pub use refusal::Refusal;
 pub use say::{say, say_bare};

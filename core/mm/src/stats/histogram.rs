@@ -91,6 +91,12 @@ impl HistogramSnapshot {
         self.buckets.iter().sum()
     }
 
+    /// The least value and the count of each power of two; the first one begins at 0.
+    pub fn by_power_of_two(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
+        let powers = self.buckets.chunks_exact(1 << SUB_BITS).enumerate();
+        powers.map(|(power, buckets)| (Nanos(least_of(power << SUB_BITS)), buckets.iter().sum()))
+    }
+
     /// The mean; 0 without values.
     pub fn mean(&self) -> Nanos {
         Nanos(self.sum.checked_div(self.count()).unwrap_or(0))
@@ -133,6 +139,10 @@ mod tests {
             assert!((1.0..1.13).contains(&(found / exact)), "{share}: {found}");
         }
         assert_eq!(snapshot.mean(), Nanos(50_050));
+        let powers: Vec<_> = snapshot.by_power_of_two().filter(|(_, count)| *count > 0).collect();
+        assert_eq!((powers[0], powers[1]), ((Nanos(64), 1), (Nanos(128), 1)));
+        assert_eq!(powers.last(), Some(&(Nanos(65_536), 345)));
+        assert_eq!(snapshot.by_power_of_two().next(), Some((Nanos(0), 0)));
         assert_eq!(HistogramSnapshot::empty().quantile(0.5), Nanos(0));
     }
 }

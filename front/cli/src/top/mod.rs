@@ -1,0 +1,158 @@
+//! `highwater top`: shows a running session, from another terminal.
+//!
+//! ```text
+//! run_dir/<pid>.<n> --- once a second ---> Samples \
+//!                            keys -------> State    +--- screen::draw, a pure function ---> frame
+//!                         NO_COLOR ------> Palette /         \- detail: the selected process
+//! ```
+//! The processes publish these files anyway, ten times a second: being looked at costs them
+//! nothing. This file has all effects; the others compute. Locks: none.
+
+mod detail;
+mod palette;
+mod sample;
+mod screen;
+mod state;
+
+use crate::Refusal;
+use crate::session::{self, Process, Session};
+use clap::Args;
+use highwater_command::say;
+use palette::Palette;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use sample::{Sample, Samples};
+use screen::Shown;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use state::{Flow, State};
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Interval between samples.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Time to the second sample, which brings the first rates.
+const PERIOD_FIRST: Duration = Duration::from_millis(250);
+
+const KEYS: &str = "\
+Keys:
+  up, down   select a process, which is shown in detail
+  s          sort by the next column
+  space      freeze the screen, or go on
+  q          quit
+Columns:
+  BUDGET     memory of the process that Highwater manages
+  RESIDENT   of that, in use
+  SWAP       swap in use
+  MINOR/s    page faults served from memory      MAJOR/s  that waited for swap
+  IN/s OUT/s bytes from and to swap
+In detail:
+  free       free memory, from 0 to twice the high watermark; m, l and h are the watermarks min, low
+             and high: below low kswapd frees memory until high, below min the program's threads do
+  in, out    speed of transfers with swap, and the pages and time of one
+  latency    of page faults since the start of the process, by powers of two: # major, + minor,
+             . few";
+
+/// Show a running session: its processes, their memory, faults and swap
+///
+/// Reads what the processes publish; they are not slowed down.
+#[derive(Args)]
+#[command(after_long_help = KEYS)]
+pub(crate) struct Top {
+    /// Name of the session, or pid of its 'highwater run' [default: the only session]
+    #[arg(value_name = "PID|NAME")]
+    session: Option<String>,
+}
+
+/// Why the screen was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// By a key or signal.
+    Quit,
+    SessionEnded,
+}
+
+impl Top {
+    /// Shows the session until it ends, or the user quits.
+    pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
+        if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+            let what = "highwater top needs a terminal for input and output";
+            return Err(Refusal::new(what, "use highwater ls --json in scripts"));
+        }
+        let session = session::choose(session::running(), self.session.as_deref())?;
+        let processes = processes(&session)?;
+        let failed = |error: io::Error| {
+            Refusal::new(format!("the terminal fails: {error}"), "try another terminal")
+        };
+        let quit = quit_signals().map_err(failed)?;
+        let mut terminal = ratatui::try_init().map_err(failed)?;
+        let left = watch(&mut terminal, &session, processes, &quit);
+        ratatui::restore();
+        match left.map_err(failed)?? {
+            Left::Quit => {}
+            Left::SessionEnded => {
+                say(format_args!("session {} has ended", session.description.title()));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn processes(session: &Session) -> Result<Vec<Process>, Refusal> {
+    session.processes().map_err(|other_build| {
+        Refusal::new(other_build.to_string(), "call the highwater that runs the session")
+    })
+}
+
+/// A flag that signals set, so that the terminal is restored before this program ends.
+fn quit_signals() -> io::Result<Arc<AtomicBool>> {
+    let quit = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, quit.clone())?;
+    }
+    Ok(quit)
+}
+
+/// Draws, samples and heeds keys. The outer error is the terminal's.
+fn watch(
+    terminal: &mut DefaultTerminal,
+    session: &Session,
+    first: Vec<Process>,
+    quit: &AtomicBool,
+) -> io::Result<Result<Left, Refusal>> {
+    let (started, palette) = (Instant::now(), Palette::of_environment());
+    let mut samples = Samples::new(Sample { at: Duration::ZERO, processes: first });
+    let (mut state, mut running) = (State::default(), session.description.running());
+    let mut due = started + PERIOD_FIRST;
+    while !quit.load(Relaxed) {
+        let rows = state.ordered(samples.rows());
+        let description = &session.description;
+        let shown = Shown { description, running, rows: &rows, samples: &samples, palette };
+        terminal.draw(|frame| screen::draw(frame, &shown, &state))?;
+        if event::poll(due.saturating_duration_since(Instant::now()))? {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    if state.press(key, &rows) == Flow::Quit {
+                        return Ok(Ok(Left::Quit));
+                    }
+                }
+                _ => {}
+            }
+            continue;
+        }
+        due = Instant::now() + PERIOD;
+        if !session.is_running() {
+            return Ok(Ok(Left::SessionEnded));
+        }
+        if !state.frozen {
+            running = session.description.running();
+            match processes(session) {
+                Ok(processes) => samples.push(Sample { at: started.elapsed(), processes }),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+    }
+    Ok(Ok(Left::Quit))
+}

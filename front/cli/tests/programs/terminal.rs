@@ -1,0 +1,106 @@
+//! A pseudo-terminal with a program on it, and the screen that the program draws.
+//!
+//! A thread reads what the program writes, until all its ends of the terminal are closed. Locks:
+//! none.
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
+const COLUMNS: NonZeroU16 = NonZeroU16::new(80).unwrap();
+/// Time limit of everything that a test waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A terminal of 80 columns and 24 rows.
+pub(crate) struct Terminal {
+    child: Child,
+    keys: File,
+    output: Receiver<Vec<u8>>,
+    parser: vt100::Parser,
+}
+
+impl Terminal {
+    /// Starts a command whose input, output and errors are the terminal's.
+    pub(crate) fn start(command: &mut Command) -> Terminal {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let controller = openpt(flags).expect("a pseudo-terminal");
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&controller, size).unwrap();
+        let path = ptsname(&controller, Vec::new()).unwrap();
+        let open = || File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
+        command.stdin(open()).stdout(open()).stderr(open()).env("TERM", "xterm");
+        let child = command.spawn().unwrap();
+        // The command holds its ends, too, and the last one closed ends the reader.
+        command.stdin(std::process::Stdio::null());
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let keys = File::from(controller);
+        let mut reader = keys.try_clone().unwrap();
+        let (sender, output) = channel();
+        thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(len @ 1..) = reader.read(&mut piece) {
+                if sender.send(piece[..len].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Terminal { child, keys, output, parser: vt100::Parser::new(ROWS, COLUMNS, 0) }
+    }
+
+    /// Presses keys.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the screen is as expected, and returns its text.
+    pub(crate) fn expect(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let text = self.parser.screen().contents();
+            if is_so(&text) {
+                return text;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(piece) => self.parser.process(&piece),
+                Err(error) => panic!("{what}: {error}\n{text}"),
+            }
+        }
+    }
+
+    /// Whether no part of the screen has a colour.
+    pub(crate) fn is_plain(&self) -> bool {
+        let screen = self.parser.screen();
+        let cells = (0..24).flat_map(|row| (0..80).map(move |column| (row, column)));
+        let mut cells = cells.filter_map(|(row, column)| screen.cell(row, column));
+        cells.all(|cell| {
+            (cell.fgcolor(), cell.bgcolor()) == (vt100::Color::Default, vt100::Color::Default)
+        })
+    }
+
+    /// Waits for the program's end: its status, and what is on the terminal then.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.output.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(piece) => self.parser.process(&piece),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.child.kill().unwrap();
+                    panic!("still running:\n{}", self.parser.screen().contents());
+                }
+            }
+        }
+        assert!(!self.parser.screen().alternate_screen(), "the terminal was not restored");
+        (self.child.wait().unwrap(), self.parser.screen().contents())
+    }
+}

@@ -1,0 +1,110 @@
+//! `highwater top` in a terminal, beside a session of two processes; and their figures at its end.
+
+use crate::common::highwater;
+use crate::place::Place;
+use crate::terminal::Terminal;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+/// A running session.
+struct Session {
+    run: Child,
+    name: String,
+}
+
+impl Session {
+    /// Starts two processes that need more than the budget of each.
+    fn start(place: &Place) -> Session {
+        let name = format!("watched-{}", std::process::id());
+        let mut run = highwater();
+        run.args(["run", "--memory", "16M", "--swap", "ram:512M", "--name", &name, "--report"]);
+        run.arg(place.path("report.json")).arg("--").args(place.c_program("watched", &["64"]));
+        let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Session { run, name }
+    }
+
+    fn top(&self) -> Terminal {
+        Terminal::start(highwater().args(["top", &self.name]).env("NO_COLOR", "1"))
+    }
+
+    /// Ends the processes, and returns the summary.
+    fn end(self) -> String {
+        kill_process(Pid::from_child(&self.run), Signal::TERM).unwrap();
+        let output = self.run.wait_with_output().unwrap();
+        let summary = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{summary}");
+        summary
+    }
+}
+
+/// The rows of the table: fields by blanks.
+fn rows(screen: &str) -> Vec<Vec<&str>> {
+    let lines = screen.lines().filter(|line| line.starts_with("watched"));
+    // The first line of the screen has the session's name.
+    lines.skip(1).map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Whether both processes have figures, and swap in.
+fn is_swapping(screen: &str) -> bool {
+    let rows = rows(screen);
+    let swaps = |row: &Vec<&str>| !["-", "0", "0.00"].contains(&row[6]) && row[7] != "0";
+    rows.len() == 2 && rows.iter().all(|row| row.len() == 9 && swaps(row))
+}
+
+#[test]
+fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
+    let place = Place::new();
+    let session = Session::start(&place);
+    let mut top = session.top();
+    let screen = top.expect("two processes swap", is_swapping);
+    for part in ["(", "budget   [#", "free     [", "swap     [", "latency  + minor p50 ", "16M "] {
+        assert!(screen.contains(part), "{part}:\n{screen}");
+    }
+    assert!(top.is_plain(), "{screen}");
+    let detail_of = |screen: &str, row: usize| {
+        let pid = rows(screen).get(row).map(|row| format!("({}) ---", row[1]));
+        pid.is_some_and(|pid| screen.contains(&pid))
+    };
+    // The order cannot change by pid.
+    top.press("sssssss");
+    top.expect("sorted by pid", |screen| screen.contains("by PID") && detail_of(screen, 0));
+    top.press("\x1b[B");
+    top.expect("the second is selected", |screen| detail_of(screen, 1));
+    top.press("k ");
+    top.expect("the first is selected", |screen| screen.contains("FROZEN") && detail_of(screen, 0));
+    top.press("q");
+    assert!(top.end().0.success());
+
+    let mut top = session.top();
+    top.expect("two processes swap", is_swapping);
+    let summary = session.end();
+    let (status, screen) = top.end();
+    assert!(status.success() && screen.contains("has ended"), "{screen}");
+    expect_two(&summary, &place);
+}
+
+/// Checks the table of the summary, and the report.
+fn expect_two(summary: &str, place: &Place) {
+    let report = std::fs::read_to_string(place.path("report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let by_process = &report["by_process"];
+    let listed = by_process["listed"].as_array().expect("a list");
+    assert_eq!((listed.len(), &by_process["not_listed"]), (2, &0.into()), "{report}");
+    for key in ["faults_minor", "faults_major", "swapped_in_bytes", "swapped_out_bytes"] {
+        let of = |process: &Value| process[key].as_u64().unwrap();
+        assert!(listed.iter().all(|process| of(process) > 0), "{key}: {report}");
+        assert_eq!(of(&by_process["sum"]), listed.iter().map(of).sum::<u64>(), "{key}: {report}");
+    }
+    assert_eq!(by_process["sum"]["faults_major"], report["faults_major"], "{report}");
+    for process in listed {
+        let line = format!("    {} ({})  ", process["name"].as_str().unwrap(), process["pid"]);
+        assert!(process["peak_paged_bytes"].as_u64() <= Some(16 << 20), "{report}");
+        assert!(summary.contains(&line), "{line}:\n{summary}");
+    }
+    assert!(summary.contains("    sum of all  "), "{summary}");
+}
