@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! run.rs     highwater run     options swap program probe preload -> child, progress -> report
+//!                              config (settings from a file and the environment)
 //!                              run_dir (statistics)   family (processes of the run)
 //! ls.rs      highwater ls      session (the running sessions of this user)
 //! ctl.rs     highwater ctl     session
@@ -13,6 +14,7 @@
 
 mod child;
 mod ctl;
+mod config;
 mod doctor;
 mod elf;
 mod family;
@@ -35,8 +37,9 @@ mod swap;
 mod top;
 mod totals;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use highwater_command::Refusal;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs a program in less memory than it needs.
@@ -57,7 +60,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    highwater_command::execute(|Cli { command }| match command {
+    highwater_command::execute_with(more, |Cli { command }| match command {
         Command::Run(run) => run.execute(),
         Command::Ls(ls) => ls.execute(),
         Command::Ctl(ctl) => ctl.execute(),
@@ -66,10 +69,21 @@ fn main() -> ExitCode {
     })
 }
 
+/// Settings of `highwater run` that its command line lacks.
+fn more(given: &ArgMatches) -> Result<Vec<OsString>, Refusal> {
+    let mut definition = Cli::command();
+    definition.build();
+    match (given.subcommand(), definition.find_subcommand("run")) {
+        (Some(("run", given)), Some(run)) => {
+            config::arguments(run, given, &|name| std::env::var_os(name))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_consistent() {

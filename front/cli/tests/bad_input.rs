@@ -110,6 +110,25 @@ fn invalid_file_mappings() {
 }
 
 #[test]
+fn invalid_settings_of_a_file_or_variable() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.toml");
+    let path = file.to_str().unwrap();
+    refuses(&["--config", path, "--", "true"], "name a text file that you may read");
+    for (text, key, remedy) in [
+        ("memry = '8M'", "key memry", "there are memory, swap, kswapd"),
+        ("memory = 'much'", "key memory", "for example 512M"),
+        ("malloc = 'none'", "key malloc", "see 'highwater run --help'"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let errors = refused(highwater().args(["run", "--config", path, "--", "true"]));
+        assert!([path, key, remedy].iter().all(|part| errors.contains(part)), "{errors}");
+    }
+    let errors = refused(highwater().args(["run", "true"]).env("HIGHWATER_MALLOC", "none"));
+    assert!(errors.contains("HIGHWATER_MALLOC: invalid value 'none'"), "{errors}");
+}
+
+#[test]
 fn invalid_malloc_options() {
     for value in ["small", "", "on"] {
         refuses(&["--malloc", value, "--", "true"], "see 'highwater help'");

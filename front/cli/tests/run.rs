@@ -57,6 +57,21 @@ fn the_program_receives_its_settings_and_no_files_remain() {
 }
 
 #[test]
+fn settings_come_from_file_environment_and_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.toml");
+    let text = "memory = '16M'\nswap = ['ram:64M']\nkswapd = 2\nlarge-pages = 'on'\nquiet = true\n";
+    std::fs::write(&file, text).unwrap();
+    let script = "echo $HIGHWATER_MEMORY $HIGHWATER_SWAP $HIGHWATER_KSWAPD $HIGHWATER_LARGE_PAGES";
+    let file = file.to_str().unwrap();
+    let Some(mut command) = command(&dir, &["--kswapd", "4", "--config", file]) else { return };
+    command.env("HIGHWATER_MEMORY", "32M").env("HIGHWATER_KSWAPD", "3");
+    let output = command.args(["--", "sh", "-c", script]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((text.as_str(), &output.stderr[..]), ("33554432 ram:64M 4 on\n", &b""[..]));
+}
+
+#[test]
 fn sigterm_reaches_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done";

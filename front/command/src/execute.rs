@@ -1,22 +1,43 @@
 //! From the command line to the exit status.
 
 use crate::{Refusal, output, say};
-use clap::Parser;
 use clap::error::{Error, ErrorKind};
+use clap::{ArgMatches, Parser};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Parses the command line and runs `command`. A refusal is printed on standard error.
 pub fn execute<C: Parser>(command: impl FnOnce(C) -> Result<ExitCode, Refusal>) -> ExitCode {
+    execute_with(|_| Ok(Vec::new()), command)
+}
+
+/// As [`execute`]. `more` finds further arguments of the subcommand, once the command line is known
+/// to be right; they come before its own.
+pub fn execute_with<C: Parser>(
+    more: impl FnOnce(&ArgMatches) -> Result<Vec<OsString>, Refusal>,
+    command: impl FnOnce(C) -> Result<ExitCode, Refusal>,
+) -> ExitCode {
     let name = C::command().get_name().to_owned();
     say::set_program(&name);
-    let done = match C::try_parse() {
-        Ok(arguments) => command(arguments),
+    let own: Vec<OsString> = std::env::args_os().collect();
+    let done = match C::command().try_get_matches_from(&own) {
+        Ok(matches) => more(&matches).and_then(|more| match C::try_parse_from(joined(own, more)) {
+            Ok(arguments) => command(arguments),
+            Err(error) => help_or_refusal(&name, &error),
+        }),
         Err(error) => help_or_refusal(&name, &error),
     };
     done.unwrap_or_else(|refusal| {
         say(&refusal);
         ExitCode::from(Refusal::STATUS)
     })
+}
+
+/// The arguments with `more` behind the names of program and subcommand.
+fn joined(mut own: Vec<OsString>, more: Vec<OsString>) -> Vec<OsString> {
+    let behind = own.len().min(2);
+    own.splice(behind..behind, more);
+    own
 }
 
 /// Prints help and version on request; any other error of clap is a refusal.

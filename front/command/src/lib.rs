@@ -14,7 +14,7 @@ mod refusal;
 mod say;
 mod size;
 
-pub use execute::{execute, parse_error};
+pub use execute::{execute, execute_with, parse_error};
 pub use figure::{Unit, count, counted, elapsed, short_size, time, value};
 pub use output::print;
 pub use refusal::Refusal;

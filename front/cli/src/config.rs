@@ -1,0 +1,311 @@
+//! Settings of `highwater run` that are not on its command line.
+//!
+//! ```text
+//! --config FILE.toml:  memory = "256M"         \
+//! environment:         HIGHWATER_MEMORY=256M    +--> the options that the command line lacks,
+//! command line:        --memory 256M           /     as arguments
+//! ```
+//! The command line wins over the environment, which wins over the file. Keys are the names of the
+//! long options, whatever these are: an option of `Run` needs nothing here. Each setting is parsed
+//! alone first, so that a refusal can name the file and the key.
+//!
+//! A run hands its settings to its program in the same variables. Inside of a run they are not the
+//! user's, so a run in a run does not heed them.
+
+use crate::{Refusal, options, swap};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Command};
+use highwater_command::parse_error;
+use highwater_session::RUN_DIR;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// The option that names the file, which cannot be in it.
+const CONFIG: &str = "config";
+/// Prefix of variables.
+const PREFIX: &str = "HIGHWATER_";
+/// Between the values of an option that may be repeated, in a variable.
+const SEPARATOR: char = ';';
+
+/// Looks up a variable.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// A setting, and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    /// The file and the key, or the variable.
+    origin: String,
+    key: String,
+    values: Vec<String>,
+}
+
+/// The arguments for the options of `run` that `given`, its command line, does not have.
+///
+/// # Errors
+/// A file that cannot be read, an unknown key, a bad value.
+pub(crate) fn arguments(
+    run: &Command,
+    given: &ArgMatches,
+    variable: Lookup<'_>,
+) -> Result<Vec<OsString>, Refusal> {
+    // An empty variable counts as none, as elsewhere.
+    let variable = |name: &str| match variable(RUN_DIR) {
+        None => variable(name).filter(|value| !value.is_empty()),
+        Some(_) => None,
+    };
+    let by_variable = || variable(&variable_of(CONFIG)).map(PathBuf::from);
+    let file = given.get_one::<PathBuf>(CONFIG).cloned().or_else(by_variable);
+    let environment = of_environment(run, &variable)?;
+    let file = file.map_or(Ok(Vec::new()), |path| of_file(run, &path))?;
+    let mut known: BTreeSet<String> = keys(run).filter(|key| is_given(run, given, key)).collect();
+    let mut arguments = Vec::new();
+    for settings in [environment, file] {
+        let (used, of_these): (Vec<Setting>, BTreeSet<String>) = settings
+            .into_iter()
+            .filter(|setting| !known.contains(&setting.key))
+            .map(|setting| (setting.clone(), setting.key))
+            .unzip();
+        known.extend(of_these);
+        used.iter().try_for_each(Setting::check)?;
+        arguments.extend(used.iter().flat_map(|setting| setting.arguments(run)));
+    }
+    Ok(arguments)
+}
+
+/// The long options, without the one for the file.
+fn keys(run: &Command) -> impl Iterator<Item = String> {
+    let long = run.get_arguments().filter_map(|option| option.get_long());
+    let settings = long.filter(|key| ![CONFIG, "help", "version"].contains(key));
+    settings.map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// The keys that the help shows.
+fn documented(run: &Command) -> Vec<String> {
+    let shown = run.get_arguments().filter(|option| !option.is_hide_set());
+    let shown: Vec<&str> = shown.filter_map(|option| option.get_long()).collect();
+    keys(run).filter(|key| shown.contains(&key.as_str())).collect()
+}
+
+fn action<'a>(run: &'a Command, key: &str) -> Option<&'a ArgAction> {
+    let option = run.get_arguments().find(|option| option.get_long() == Some(key))?;
+    Some(option.get_action())
+}
+
+fn is_given(run: &Command, given: &ArgMatches, key: &str) -> bool {
+    let option = run.get_arguments().find(|option| option.get_long() == Some(key));
+    let source = option.and_then(|option| given.value_source(option.get_id().as_str()));
+    source == Some(ValueSource::CommandLine)
+}
+
+/// The variable of an option.
+fn variable_of(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('-', "_").to_uppercase())
+}
+
+fn of_environment(
+    run: &Command,
+    variable: &impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<Setting>, Refusal> {
+    let set = keys(run).filter_map(|key| Some((variable(&variable_of(&key))?, key)));
+    let setting = |(value, key): (OsString, String)| {
+        let origin = variable_of(&key);
+        let text = value.into_string().map_err(|_| {
+            Refusal::new(format!("{origin} is not UTF-8"), format!("set --{key} instead"))
+        })?;
+        let values = match action(run, &key) {
+            Some(ArgAction::Append) => text.split(SEPARATOR).map(str::to_owned).collect(),
+            _ => vec![text],
+        };
+        Setting { origin, key, values }.parsed(run)
+    };
+    set.map(setting).collect()
+}
+
+fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("the settings in '{file}' cannot be read: {error}");
+        Refusal::new(what, "name a text file that you may read")
+    })?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let what = format!("'{file}', line {}: {}", before.lines().count().max(1), error.message());
+        Refusal::new(what, "write lines such as memory = \"256M\"")
+    })?;
+    let setting = |(key, value): (&String, &Value)| {
+        let origin = format!("'{file}', key {key}");
+        if !keys(run).any(|known| known == *key) {
+            let what = format!("{origin}: there is no such setting");
+            return Err(Refusal::new(what, format!("there are {}", documented(run).join(", "))));
+        }
+        let values = texts(value, action(run, key)).map_err(|kind| {
+            let what = format!("{origin}: the value is {kind}");
+            Refusal::new(what, format!("write it as after --{key}, in quotes"))
+        })?;
+        Setting { origin, key: key.clone(), values }.parsed(run)
+    };
+    table.iter().map(setting).collect()
+}
+
+/// A value as one writes it on the command line: several for an option that may be repeated. An
+/// error is the kind of a value that has no such form.
+fn texts(value: &Value, action: Option<&ArgAction>) -> Result<Vec<String>, &'static str> {
+    match (value, action) {
+        (Value::String(text), _) => Ok(vec![text.clone()]),
+        (Value::Integer(number), _) => Ok(vec![number.to_string()]),
+        (Value::Boolean(truth), _) => Ok(vec![truth.to_string()]),
+        (Value::Array(values), Some(ArgAction::Append)) => {
+            let one = |value| texts(value, None).map(|texts| texts.concat());
+            values.iter().map(one).collect()
+        }
+        (value, _) => Err(match value {
+            Value::Float(_) => "a number with a fraction",
+            Value::Array(_) => "a list",
+            Value::Table(_) => "a table",
+            _ => "a date",
+        }),
+    }
+}
+
+impl Setting {
+    /// The setting, if its option accepts the values.
+    fn parsed(self, run: &Command) -> Result<Setting, Refusal> {
+        if matches!(action(run, &self.key), Some(ArgAction::SetTrue)) {
+            let is_truth = ["true", "false"].contains(&self.values.concat().as_str());
+            let what =
+                || format!("{}: '{}' is neither true nor false", self.origin, self.values.concat());
+            return if is_truth {
+                Ok(self)
+            } else {
+                Err(Refusal::new(what(), "write true or false"))
+            };
+        }
+        let alone = ["highwater run".into()].into_iter().chain(self.arguments(run));
+        let alone = alone.chain(["--".into(), "program".into()]);
+        match run.clone().try_get_matches_from(alone) {
+            Ok(_) => Ok(self),
+            Err(error) => {
+                let refusal = parse_error("highwater", &error.to_string());
+                let what = format!("{}: {}", self.origin, refusal.what());
+                Err(Refusal::new(what, "see 'highwater run --help' for its values"))
+            }
+        }
+    }
+
+    fn arguments(&self, run: &Command) -> Vec<OsString> {
+        match (action(run, &self.key), self.values.concat().as_str()) {
+            (Some(ArgAction::SetTrue), "true") => vec![format!("--{}", self.key).into()],
+            (Some(ArgAction::SetTrue), _) => Vec::new(),
+            _ => self.values.iter().map(|value| format!("--{}={value}", self.key).into()).collect(),
+        }
+    }
+
+    /// Refuses values that the run would refuse without their origin.
+    fn check(&self) -> Result<(), Refusal> {
+        let checked = match self.key.as_str() {
+            "memory" => options::budget(self.values.last().map(String::as_str)).map(drop),
+            "swap" => swap::devices(&self.values).map(drop),
+            _ => Ok(()),
+        };
+        checked.map_err(|refusal| {
+            Refusal::new(format!("{}: {}", self.origin, refusal.what()), refusal.remedy())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run() -> Command {
+        let mut cli = crate::Cli::command();
+        cli.build();
+        cli.find_subcommand("run").expect("a subcommand").clone()
+    }
+
+    /// The arguments that are added to `given`, in an environment, with a file.
+    fn added(given: &[&str], environment: &[(&str, &str)], file: &str) -> Result<String, Refusal> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.toml");
+        std::fs::write(&path, file).unwrap();
+        let config = format!("--config={}", path.display());
+        let given = ["run", &config].into_iter().chain(given.iter().copied());
+        let given = run().try_get_matches_from(given.chain(["--", "true"])).unwrap();
+        let variable = |name: &str| {
+            let found = environment.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let added = arguments(&run(), &given, &variable)?;
+        Ok(added.join(" ".as_ref()).into_string().unwrap())
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_environment_and_that_over_the_file() {
+        let file = "memory = '8M'\nkswapd = 2\nswap = ['ram:16M', 'ram:32M']\nmap-files = 'read'\n\
+            quiet = true\nprogress = false\n";
+        let all = "--kswapd=2 --map-files=read --memory=8M --quiet --swap=ram:16M --swap=ram:32M";
+        assert_eq!(added(&[], &[], file).unwrap(), all);
+        let given = ["--memory", "32M", "--swap", "ram:1G", "--quiet"];
+        let environment = [
+            ("HIGHWATER_MEMORY", "16M"),
+            ("HIGHWATER_KSWAPD", "auto"),
+            ("HIGHWATER_QUIET", "false"),
+            ("HIGHWATER_MAP_FILES", ""),
+        ];
+        assert_eq!(added(&given, &environment, file).unwrap(), "--kswapd=auto --map-files=read");
+        let found = added(&[], &environment, file).unwrap();
+        let expected = "--memory=16M --kswapd=auto --map-files=read --swap=ram:16M --swap=ram:32M";
+        assert_eq!(found, expected);
+        let swap = added(&[], &[("HIGHWATER_SWAP", "ram:16M;ram:32M")], "").unwrap();
+        assert_eq!(swap, "--swap=ram:16M --swap=ram:32M");
+    }
+
+    #[test]
+    fn variables_of_a_run_are_not_the_users() {
+        let inside = [("HIGHWATER_MEMORY", "16M"), ("HIGHWATER_RUN_DIR", "/dev/shm/highwater-1")];
+        assert_eq!(added(&[], &inside, "").unwrap(), "");
+        assert_eq!(added(&[], &inside, "memory = '8M'").unwrap(), "--memory=8M");
+    }
+
+    #[test]
+    fn every_option_has_a_key() {
+        let keys: Vec<String> = keys(&run()).collect();
+        for key in ["memory", "swap", "kswapd", "faults", "system-calls", "name", "report", "quiet"]
+        {
+            assert!(keys.iter().any(|found| found == key), "{key}: {keys:?}");
+        }
+        assert!(!keys.iter().any(|key| key == "config" || key == "help"), "{keys:?}");
+    }
+
+    #[test]
+    fn a_refusal_names_file_key_and_remedy() {
+        for (file, parts) in [
+            (
+                "memry = '8M'",
+                ["run.toml', key memry: there is no such setting", "there are memory"],
+            ),
+            ("config = 'a'", ["key config: there is no", "there are memory"]),
+            ("memory = 'much'", ["run.toml', key memory: --memory 'much' is", "for example 512M"]),
+            ("memory = '1K'", ["key memory: a budget of 1 KiB is too small", "4 MiB or more"]),
+            ("swap = ['ram:16M', 'tape:1G']", ["run.toml', key swap: ", "dir:PATH:SIZE"]),
+            ("kswapd = 17", ["key kswapd: ", "'17' is neither 1 to 16 nor auto"]),
+            ("kswapd = [1, 2]", ["key kswapd: the value is a list", "as after --kswapd"]),
+            ("memory = 1.5", ["the value is a number with a fraction", "in quotes"]),
+            ("[swap]\nx = 1", ["key swap: the value is a table", "as after --swap"]),
+            ("quiet = 'yes'", ["key quiet: 'yes' is neither true nor false", "true or false"]),
+            ("name = '7'", ["key name: ", "a name is a letter"]),
+            ("\nmemory 8M", ["run.toml', line 2: ", "write lines such as"]),
+        ] {
+            let refusal = added(&[], &[], file).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| refusal.contains(part)), "{file}: {refusal}");
+            assert_eq!(refusal.lines().count(), 1, "{refusal}");
+        }
+        let refusal = added(&[], &[("HIGHWATER_KSWAPD", "0")], "").unwrap_err().to_string();
+        assert!(refusal.starts_with("HIGHWATER_KSWAPD: invalid value '0'"), "{refusal}");
+        let given = ["--memory", "8M"];
+        assert_eq!(added(&given, &[], "memory = '1000T'").unwrap(), "", "it has no effect");
+    }
+}
