@@ -12,6 +12,7 @@
 //! A run hands its settings to its program in the same variables. Inside of a run they are not the
 //! user's, so a run in a run does not heed them.
 
+use crate::options::Given;
 use crate::{Refusal, options, swap};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
@@ -204,8 +205,12 @@ impl Setting {
 
     /// Refuses values that the run would refuse without their origin.
     fn check(&self) -> Result<(), Refusal> {
+        let value = self.values.last().map(String::as_str);
+        let none = Given::default();
         let checked = match self.key.as_str() {
-            "memory" => options::budget(self.values.last().map(String::as_str)).map(drop),
+            "memory" => options::memory(Given { memory: value, ..none }).map(drop),
+            "memory-per-process" => options::memory(Given { per_process: value, ..none }).map(drop),
+            "memory-max" => options::size_of("--memory-max", value.unwrap_or_default()).map(drop),
             "swap" => swap::devices(&self.values).map(drop),
             _ => Ok(()),
         };

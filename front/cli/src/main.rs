@@ -13,8 +13,8 @@
 //! one line with the reason and the remedy, and exit status 2.
 
 mod child;
-mod ctl;
 mod config;
+mod ctl;
 mod doctor;
 mod elf;
 mod family;

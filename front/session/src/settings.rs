@@ -15,7 +15,7 @@ use std::str::FromStr;
 const MEMORY: &str = "HIGHWATER_MEMORY";
 /// The most that one process may use of memory that all processes of the run share. Without it they
 /// share none.
-const MEMORY_MAX: &str = "HIGHWATER_MEMORY_MAX";
+const SHARED_MAX: &str = "HIGHWATER_SHARED_MAX";
 /// Specifications of devices, joined by [`SWAP_SEPARATOR`].
 const SWAP: &str = "HIGHWATER_SWAP";
 const KSWAPD: &str = "HIGHWATER_KSWAPD";
@@ -73,7 +73,7 @@ impl Settings {
             (SYSTEM_CALLS, self.system_calls.to_string().into()),
             (FAULTS, self.faults.to_string().into()),
         ];
-        vars.extend(self.memory_max.iter().map(|most| (MEMORY_MAX, most.0.to_string().into())));
+        vars.extend(self.memory_max.iter().map(|most| (SHARED_MAX, most.0.to_string().into())));
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
     }
@@ -92,8 +92,8 @@ impl Settings {
         let Some(memory) = text(MEMORY)? else { return Ok(None) };
         Ok(Some(Settings {
             memory: Bytes(parse(MEMORY, &memory)?),
-            memory_max: text(MEMORY_MAX)?
-                .map(|most| parse(MEMORY_MAX, &most).map(Bytes))
+            memory_max: text(SHARED_MAX)?
+                .map(|most| parse(SHARED_MAX, &most).map(Bytes))
                 .transpose()?,
             swap: areas(&text(SWAP)?.unwrap_or_default())?,
             kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
@@ -185,7 +185,7 @@ mod tests {
     fn bad_variables_are_named() {
         for (name, value) in [
             (MEMORY, "much"),
-            (MEMORY_MAX, "more"),
+            (SHARED_MAX, "more"),
             (KSWAPD, "0"),
             (KSWAPD, "17"),
             (MAPPING, "fly"),
