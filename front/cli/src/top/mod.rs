@@ -115,43 +115,77 @@ fn quit_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(quit)
 }
 
-/// Draws, samples and heeds keys. The outer error is the terminal's.
+/// The screen, and what it shows.
+struct View<'a> {
+    session: &'a Session,
+    samples: Samples,
+    state: State,
+    palette: Palette,
+    /// When the first sample was taken.
+    started: Instant,
+    /// How long the session had been running at the last sample.
+    running: Duration,
+}
+
+impl View<'_> {
+    fn draw(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        let View { session, samples, state, palette, running, .. } = self;
+        let rows = state.ordered(samples.rows());
+        let description = &session.description;
+        let (running, palette) = (*running, *palette);
+        let shown = Shown { description, running, rows: &rows, samples, palette };
+        terminal.draw(|frame| screen::draw(frame, &shown, state)).map(drop)
+    }
+
+    /// Heeds a key, or a new size of the terminal: the next frame has it.
+    fn heed(&mut self) -> io::Result<Flow> {
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                let rows = self.state.ordered(self.samples.rows());
+                Ok(self.state.press(key, &rows))
+            }
+            _ => Ok(Flow::Stay),
+        }
+    }
+
+    /// Takes the next sample; a frozen screen stays, after the end of the session, too.
+    fn look(&mut self) -> Result<Option<Left>, Refusal> {
+        if self.state.frozen {
+            return Ok(None);
+        }
+        if !self.session.is_running() {
+            return Ok(Some(Left::SessionEnded));
+        }
+        let processes = processes(self.session)?;
+        self.running = self.session.description.running();
+        self.samples.push(Sample { at: self.started.elapsed(), processes });
+        Ok(None)
+    }
+}
+
+/// Draws, heeds keys and takes samples. The outer error is the terminal's.
 fn watch(
     terminal: &mut DefaultTerminal,
     session: &Session,
     first: Vec<Process>,
     quit: &AtomicBool,
 ) -> io::Result<Result<Left, Refusal>> {
-    let (started, palette) = (Instant::now(), Palette::of_environment());
-    let mut samples = Samples::new(Sample { at: Duration::ZERO, processes: first });
-    let (mut state, mut running) = (State::default(), session.description.running());
+    let samples = Samples::new(Sample { at: Duration::ZERO, processes: first });
+    let (state, palette) = (State::default(), Palette::of_environment());
+    let (started, running) = (Instant::now(), session.description.running());
+    let mut view = View { session, samples, state, palette, started, running };
     let mut due = started + PERIOD_FIRST;
     while !quit.load(Relaxed) {
-        let rows = state.ordered(samples.rows());
-        let description = &session.description;
-        let shown = Shown { description, running, rows: &rows, samples: &samples, palette };
-        terminal.draw(|frame| screen::draw(frame, &shown, &state))?;
+        view.draw(terminal)?;
         if event::poll(due.saturating_duration_since(Instant::now()))? {
-            match event::read()? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if state.press(key, &rows) == Flow::Quit {
-                        return Ok(Ok(Left::Quit));
-                    }
-                }
-                _ => {}
+            if view.heed()? == Flow::Quit {
+                break;
             }
             continue;
         }
         due = Instant::now() + PERIOD;
-        if !session.is_running() {
-            return Ok(Ok(Left::SessionEnded));
-        }
-        if !state.frozen {
-            running = session.description.running();
-            match processes(session) {
-                Ok(processes) => samples.push(Sample { at: started.elapsed(), processes }),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
+        if let Some(left) = view.look().transpose() {
+            return Ok(left);
         }
     }
     Ok(Ok(Left::Quit))
