@@ -142,8 +142,8 @@ impl ByProcess {
         let mut lines = aligned(&titles.into_iter().chain(rows).chain([sum]).collect::<Vec<_>>());
         let more = all.saturating_sub(SHOWN_MAX);
         if more > 0 {
-            let others = counted(more as u64, "process", "processes");
-            lines.insert(lines.len() - 1, format!("    {others} more, with smaller peaks"));
+            let others = counted(more as u64, "more process", "more processes");
+            lines.insert(lines.len() - 1, format!("    {others}"));
         }
         lines
     }
@@ -259,6 +259,6 @@ mod tests {
         );
         let many = of_peaks(1..=20).table();
         assert_eq!(many.len(), 1 + SHOWN_MAX + 2);
-        assert_eq!(many[SHOWN_MAX + 1], "    12 processes more, with smaller peaks");
+        assert_eq!(many[SHOWN_MAX + 1], "    12 more processes");
     }
 }
