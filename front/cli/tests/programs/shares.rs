@@ -169,6 +169,7 @@ fn the_budget_changes_while_the_program_runs() {
             all
         }
     });
+    session.until("sort has begun", |members| !members.is_empty());
     let mut changes = 0;
     for memory in [least, most].into_iter().cycle() {
         if session.ctl(&format!("memory={memory}")).is_none() {
