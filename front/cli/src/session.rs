@@ -173,6 +173,12 @@ impl Session {
         self.shared_budget().map_or(began, |budget| Bytes::of_pages(budget.limit()))
     }
 
+    /// Its budget now: "in 1 GiB" all together, or "of 1 GiB" each.
+    pub(crate) fn budget_text(&self) -> String {
+        let word = if self.shared_budget().is_some() { "in" } else { "of" };
+        format!("{word} {}", self.budget())
+    }
+
     /// Whether `highwater run` is still there.
     pub(crate) fn is_running(&self) -> bool {
         run_dir::description(&self.run_dir).is_some()

@@ -125,6 +125,8 @@ struct View<'a> {
     started: Instant,
     /// How long the session had been running at the last sample.
     running: Duration,
+    /// The session's budget, in words.
+    budget: String,
 }
 
 impl View<'_> {
@@ -133,7 +135,8 @@ impl View<'_> {
         let rows = state.ordered(samples.rows());
         let description = &session.description;
         let (running, palette) = (*running, *palette);
-        let shown = Shown { description, running, rows: &rows, samples, palette };
+        let budget = &self.budget;
+        let shown = Shown { description, budget, running, rows: &rows, samples, palette };
         terminal.draw(|frame| screen::draw(frame, &shown, state)).map(drop)
     }
 
@@ -158,6 +161,7 @@ impl View<'_> {
         }
         let processes = processes(self.session)?;
         self.running = self.session.description.running();
+        self.budget = self.session.budget_text();
         self.samples.push(Sample { at: self.started.elapsed(), processes });
         Ok(None)
     }
@@ -173,7 +177,8 @@ fn watch(
     let samples = Samples::new(Sample { at: Duration::ZERO, processes: first });
     let (state, palette) = (State::default(), Palette::of_environment());
     let (started, running) = (Instant::now(), session.description.running());
-    let mut view = View { session, samples, state, palette, started, running };
+    let budget = session.budget_text();
+    let mut view = View { session, samples, state, palette, started, running, budget };
     let mut due = started + PERIOD_FIRST;
     while !quit.load(Relaxed) {
         view.draw(terminal)?;

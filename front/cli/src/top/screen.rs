@@ -27,6 +27,8 @@ const TABLE_ROWS_MIN: u16 = 4;
 /// What is shown.
 pub(super) struct Shown<'a> {
     pub(super) description: &'a Description,
+    /// Its budget now, in words.
+    pub(super) budget: &'a str,
     /// How long the session has been running.
     pub(super) running: Duration,
     /// The processes of `samples`, in the order of the state.
@@ -78,9 +80,9 @@ fn sums(shown: &Shown<'_>) -> String {
     let bytes = |of: fn(&Row) -> Bytes| Bytes(shown.rows.iter().map(|row| of(row).0).sum());
     let rate = |of: fn(&Row) -> Option<f64>| -> Option<f64> { shown.rows.iter().map(of).sum() };
     format!(
-        "{} of {}; resident {}, swap {}, minor {}/s, major {}/s",
+        "{} {}; resident {}, swap {}, minor {}/s, major {}/s",
         counted(shown.rows.len() as u64, "process", "processes"),
-        Bytes(shown.description.budget_bytes),
+        shown.budget,
         short(bytes(|row| row.resident)),
         short(bytes(|row| row.swap)),
         rate_text(rate(|row| row.minor)),
@@ -211,6 +213,7 @@ mod tests {
         let session = session(7, Some("demo"));
         let shown = Shown {
             description: &session.description,
+            budget: "of 64 MiB",
             running: Duration::from_secs(61),
             rows: &state.ordered(samples.rows()),
             samples,
