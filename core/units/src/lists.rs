@@ -22,7 +22,9 @@ impl IndexLists {
         assert!(items < NONE as usize, "one index is reserved");
         IndexLists {
             ends: vec![(NONE, NONE); lists],
-            links: vec![(NONE, NONE); items],
+            // Zeros cost nothing until they are written: the links of an item in no list are not
+            // read.
+            links: vec![(0, 0); items],
             lens: vec![0; lists],
         }
     }

@@ -62,7 +62,8 @@ impl Stage {
         Ok(Stage {
             base,
             len,
-            table: (0..frames).map(|_| AtomicU32::new(0)).collect(),
+            // Made in place of zeros, which cost nothing until they are written.
+            table: vec![0; frames as usize].into_iter().map(AtomicU32::new).collect(),
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),
