@@ -72,6 +72,7 @@ mod remote;
 mod report;
 mod serve;
 mod serving;
+mod sharing;
 mod signals;
 mod smaps;
 mod spans;

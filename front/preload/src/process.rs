@@ -20,7 +20,7 @@ use highwater_uffd::Uffd;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The space of the range, the manager's only one besides those of files.
@@ -63,6 +63,8 @@ pub(crate) struct Process {
     pub(crate) inherited: usize,
     /// Ends of pipes, held open for the ancestors whose slots this process may read.
     pub(crate) holds: Vec<RawFd>,
+    /// Whether pages may be shared with a parent or a child.
+    pub(crate) shares: AtomicBool,
     pub(crate) _serving: Serving,
 }
 

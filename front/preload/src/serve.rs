@@ -24,7 +24,7 @@ use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// Everything a process is served with.
@@ -64,12 +64,15 @@ impl Process {
             regions,
             holds,
         };
-        Process::serve(plan, |_| ())
+        Process::serve(plan, |_| Ok(()))
     }
 
     /// Starts manager and server over a range, in the helper. `fill` fills the space before
     /// anything can fault.
-    pub(crate) fn serve(plan: Plan, fill: impl FnOnce(&Manager<Uffd>)) -> Result<Process, String> {
+    pub(crate) fn serve(
+        plan: Plan,
+        fill: impl FnOnce(&Manager<Uffd>) -> Result<(), FaultError>,
+    ) -> Result<Process, String> {
         let Plan { settings, program, devices, inherited, source, .. } = plan;
         let Plan { placement, pages, regions, holds, .. } = plan;
         let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
@@ -93,7 +96,7 @@ impl Process {
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;
-        fill(&manager);
+        fill(&manager).map_err(|error| error.to_string())?;
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
         let files = Arc::new(Files::new(settings.map_files, program.pid));
@@ -130,6 +133,7 @@ impl Process {
             files,
             inherited,
             holds,
+            shares: AtomicBool::new(false),
             _serving: serving,
         })
     }
@@ -150,7 +154,8 @@ fn delivery(settings: &Settings) -> Delivery {
 fn site_of_gate(pages: u64) -> Result<Site, String> {
     gate::reserve(pages)
         .map_err(|error| format!("its place for paged memory is taken: {error}"))?;
-    Ok(Site::At { address: gate::RANGE.start as u64, parts: vec![(Vpn(0), Vpn(pages))] })
+    let (address, parts) = (gate::RANGE.start as u64, vec![(Vpn(0), Vpn(pages))]);
+    Ok(Site::At { address, parts, inherited: Vec::new() })
 }
 
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
