@@ -124,7 +124,7 @@ pub trait Mmu {
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress;
 
     /// Counts frames as those of pages that are mapped already: a fork has shared them with this
-    /// process. They are populated, and their contents are not used.
+    /// process. They are not populated.
     fn inherit(&self, _frames: &[Pfn]) {}
 
     /// Unmaps the pages from `first` on, which `frames` are mapped at. When it returns, no access

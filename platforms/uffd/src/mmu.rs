@@ -43,7 +43,6 @@ impl Mmu for Uffd {
 
     fn inherit(&self, frames: &[Pfn]) {
         self.stage.count_mapped(frames.len());
-        self.stage.release(self.topology.current(), frames, &self.drops);
     }
 
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {

@@ -253,7 +253,7 @@ fn adopt_run<P: Platform>(
     range: Range,
 ) -> Result<usize, OutOfMemory> {
     let pages = RUN_PAGES_MAX.min((range.end.0 - range.first.0) as usize);
-    let frames = alloc::frames(m, pages)?;
+    let frames = alloc::bare_frames(m, pages)?;
     let mut held = space.hold(range.first);
     while held.len() < frames.len() && held.extend(Pinned::Refuse, |_| true) {}
     let (frames, rest) = frames.split_at(held.len());
