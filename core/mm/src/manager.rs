@@ -34,7 +34,7 @@ use crate::machine::{Machine, StallKind};
 use crate::range;
 use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
-use crate::snapshot::{self, Frozen, Snapshot};
+use crate::snapshot::{self, Frozen, Snapshot, Unadopted};
 use crate::space::{Access, Backing, Entry, Page, Range, Space};
 use crate::swap::ReadaheadRequest;
 use crate::verify::verify;
@@ -442,12 +442,17 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Fills an empty space of a forked child with the pages of a snapshot: swapped pages on the
-    /// inherited devices, and pages that the fork has shared.
+    /// inherited devices, and pages that the fork has shared, which [`Manager::adopt`] gives frames.
+    pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) -> Unadopted {
+        snapshot::restore(&self.machine, self.space(space), snapshot)
+    }
+
+    /// Gives frames to pages that a fork has shared. Until then, other methods wait for them.
     ///
     /// # Errors
-    /// [`FaultError::OutOfMemory`]: memory and swap cannot hold the shared pages.
-    pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) -> Result<(), FaultError> {
-        snapshot::restore(&self.machine, self.space(space), snapshot)
+    /// [`FaultError::OutOfMemory`]: memory and swap cannot hold them.
+    pub fn adopt(&self, space: SpaceId, pages: Unadopted) -> Result<(), FaultError> {
+        Ok(snapshot::adopt(&self.machine, self.space(space), pages)?)
     }
 
     /// Allocates 2^order adjacent populated frames that belong to no space, and returns the first

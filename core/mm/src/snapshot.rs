@@ -17,7 +17,7 @@ mod save;
 mod shared;
 
 pub use contents::Snapshot;
-pub use shared::{Frozen, thaw, unshare};
+pub use shared::{Frozen, Unadopted, adopt, thaw, unshare};
 
 use crate::error::FaultError;
 use crate::machine::Machine;
@@ -128,15 +128,8 @@ pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
     }
 }
 
-/// Fills an empty space with a snapshot, in the child.
-///
-/// # Errors
-/// Memory cannot hold one page more, and swap is full.
-pub fn restore<P: Platform>(
-    m: &Machine<P>,
-    space: &Space<P>,
-    snapshot: &Snapshot,
-) -> Result<(), FaultError> {
+/// Fills an empty space with a snapshot, in the child. The pages of the result are for [`adopt`].
+pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapshot) -> Unadopted {
     let _phase = m.enter(phase::RANGE);
     for run in snapshot.runs() {
         m.count(Counter::PgInherited, u64::from(run.pages));
@@ -148,5 +141,5 @@ pub fn restore<P: Platform>(
             held.release(|_, _| Entry::swapped(slot));
         }
     }
-    Ok(shared::adopt(m, space, snapshot.resident())?)
+    shared::reserve(space, snapshot.resident())
 }

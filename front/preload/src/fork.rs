@@ -202,6 +202,7 @@ const INHERITED_MAX: usize = 3;
 
 /// In the helper: saves what the child will read, and sends the descriptors for the child's helper.
 fn save(process: &Process) -> Result<Saved, String> {
+    process.adopt();
     let inherited = process.inherited.min(usize::from(u8::MAX)) as u8;
     if process.inherited > INHERITED_MAX {
         // What cannot be copied stays where it is, and the child reads it there.

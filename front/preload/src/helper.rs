@@ -176,6 +176,7 @@ fn lead(
     process.calls.start(channel.as_ref());
     let publish = spawn("report", Box::new(|| process.reporter.run()));
     answer.give(Ok(process));
+    process.adopt();
     watch(program, channel.as_ref().map(AsFd::as_fd));
     // The program may have been killed in the middle of an allocation.
     memory::abandon();

@@ -14,7 +14,7 @@ use crate::serving::Serving;
 use crate::{dump, gate, heap, malloc, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
-use highwater_mm::{Config, FaultError, Manager, Range};
+use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Owner, Part};
 use highwater_session::{
@@ -25,7 +25,7 @@ use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Everything a process is served with.
 pub(crate) struct Plan {
@@ -64,14 +64,14 @@ impl Process {
             regions,
             holds,
         };
-        Process::serve(plan, |_| Ok(()))
+        Process::serve(plan, |_| Unadopted::default())
     }
 
     /// Starts manager and server over a range, in the helper. `fill` fills the space before
     /// anything can fault.
     pub(crate) fn serve(
         plan: Plan,
-        fill: impl FnOnce(&Manager<Uffd>) -> Result<(), FaultError>,
+        fill: impl FnOnce(&Manager<Uffd>) -> Unadopted,
     ) -> Result<Process, String> {
         let Plan { settings, program, devices, inherited, source, .. } = plan;
         let Plan { placement, pages, regions, holds, .. } = plan;
@@ -96,7 +96,7 @@ impl Process {
         let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
         let manager = Arc::new(manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;
-        fill(&manager).map_err(|error| error.to_string())?;
+        let unadopted = Mutex::new(Some(fill(&manager)));
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
         let files = Arc::new(Files::new(settings.map_files, program.pid));
@@ -134,8 +134,21 @@ impl Process {
             inherited,
             holds,
             shares: AtomicBool::new(false),
+            unadopted,
             _serving: serving,
         })
+    }
+}
+
+impl Process {
+    /// In the helper: gives frames to the pages that a fork has shared with this process, or waits
+    /// until another thread has.
+    pub(crate) fn adopt(&self) {
+        let mut unadopted = self.unadopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pages) = unadopted.take() else { return };
+        if let Err(error) = self.manager.adopt(SPACE, pages) {
+            end_for(error, &self.manager);
+        }
     }
 }
 

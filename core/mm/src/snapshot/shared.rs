@@ -5,7 +5,8 @@
 //! plan     stretches of pages without swapped ones among them, by a look at the entries
 //! freeze   their entries are locked, and stay so over the fork; every page in memory is mapped
 //! thaw     in the parent, after the fork: unlocked as they were
-//! adopt    in the child: each page in memory gets a frame of the child's budget
+//! reserve  in the child: the entries are locked again
+//! adopt    while the child runs: each page in memory gets a frame of its budget
 //! unshare  in either, before devices may write to its pages: UFFDIO_MOVE refuses shared ones
 //! ```
 //! A missing page of a stretch is one of zeros, so the child's memory is right at every moment,
@@ -21,6 +22,7 @@ use crate::alloc::{self, OutOfMemory};
 use crate::error::FaultError;
 use crate::lru::List;
 use crate::machine::Machine;
+use crate::phase;
 use crate::range::{Large, each_present, settled};
 use crate::space::{Entry, Held, Left, Page, Pinned, Range, Space};
 use crate::stats::Counter;
@@ -230,41 +232,55 @@ pub fn unshare<P: Platform>(m: &Machine<P>, space: &Space<P>) {
     });
 }
 
-/// In the child, whose space is empty: gives frames to pages that are mapped already.
-pub(super) fn adopt<P: Platform>(
-    m: &Machine<P>,
-    space: &Space<P>,
-    resident: &[Range],
-) -> Result<(), OutOfMemory> {
+/// Pages that are mapped and have no frames yet. Their entries are locked.
+#[must_use]
+#[derive(Default)]
+pub struct Unadopted(Vec<Left>);
+
+/// In the child, whose space is empty: locks the entries of pages that are mapped already. Until
+/// [`adopt`] has given them frames, whatever needs their entries waits; the program's accesses do
+/// not.
+pub(super) fn reserve<P: Platform>(space: &Space<P>, resident: &[Range]) -> Unadopted {
+    let mut runs = Vec::new();
     for range in resident {
-        m.count(Counter::PgInherited, range.end.0 - range.first.0);
         let mut at = range.first;
         while at < range.end {
-            at = at.offset(adopt_run(m, space, Range { first: at, end: range.end })? as u64);
+            let mut held = space.hold(at);
+            let room = RUN_PAGES_MAX.min((range.end.0 - at.0) as usize);
+            while held.len() < room && held.extend(Pinned::Refuse, |_| true) {}
+            at = at.offset(held.len() as u64);
+            runs.push(held.leave());
         }
     }
-    Ok(())
+    Unadopted(runs)
 }
 
-/// Gives frames to the first pages of a range; returns to how many.
-fn adopt_run<P: Platform>(
+/// Gives frames to pages that are mapped already.
+///
+/// # Errors
+/// Memory cannot hold one page more, and swap is full. The rest stays locked.
+pub fn adopt<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
-    range: Range,
-) -> Result<usize, OutOfMemory> {
-    let pages = RUN_PAGES_MAX.min((range.end.0 - range.first.0) as usize);
-    let frames = alloc::bare_frames(m, pages)?;
-    let mut held = space.hold(range.first);
-    while held.len() < frames.len() && held.extend(Pinned::Refuse, |_| true) {}
-    let (frames, rest) = frames.split_at(held.len());
-    m.free(rest);
-    m.platform.inherit(frames);
-    for (index, pfn) in frames.iter().enumerate() {
-        m.adopt(*pfn, held.owner(index));
+    pages: Unadopted,
+) -> Result<(), OutOfMemory> {
+    let _phase = m.enter(phase::RANGE);
+    for left in pages.0 {
+        let held = Held::back(space, left);
+        let mut frames = FrameList::default();
+        while frames.len() < held.len() {
+            let more = alloc::bare_frames(m, held.len() - frames.len())?;
+            more.iter().for_each(|pfn| frames.push(*pfn));
+        }
+        m.count(Counter::PgInherited, frames.len() as u64);
+        m.platform.inherit(&frames);
+        for (index, pfn) in frames.iter().enumerate() {
+            m.adopt(*pfn, held.owner(index));
+        }
+        m.add_to_lru(&frames, List::ActiveAnon);
+        held.release(|index, _| Entry::resident(frames[index]).dirty().mapped().accessed());
     }
-    m.add_to_lru(frames, List::ActiveAnon);
-    held.release(|index, _| Entry::resident(frames[index]).dirty().mapped().accessed());
-    Ok(frames.len())
+    Ok(())
 }
 
 #[cfg(test)]
