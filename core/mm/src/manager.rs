@@ -442,7 +442,8 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Fills an empty space of a forked child with the pages of a snapshot: swapped pages on the
-    /// inherited devices, and pages that the fork has shared, which [`Manager::adopt`] gives frames.
+    /// inherited devices, and pages that the fork has shared, which [`Manager::adopt`] gives
+    /// frames.
     pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) -> Unadopted {
         snapshot::restore(&self.machine, self.space(space), snapshot)
     }
