@@ -51,6 +51,6 @@ pub use fault::{Fault, Served};
 pub use khugepaged::Asked;
 pub use machine::SPACES_MAX;
 pub use manager::{Manager, Pin, StartError};
-pub use snapshot::Snapshot;
+pub use snapshot::{Frozen, Snapshot, Unadopted};
 pub use space::{Access, Range};
 pub use zone::{Blocks, Fragmentation, Mobility};

@@ -34,7 +34,7 @@ use crate::machine::{Machine, StallKind};
 use crate::range;
 use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::{self, Frozen, Snapshot, Unadopted};
 use crate::space::{Access, Backing, Entry, Page, Range, Space};
 use crate::swap::ReadaheadRequest;
 use crate::verify::verify;
@@ -399,6 +399,27 @@ impl<P: Platform> Manager<P> {
         snapshot::take(&self.machine, self.space(space))
     }
 
+    /// [`Manager::snapshot`] for a fork that shares the pages in memory of `parts`: the kernel is
+    /// to copy the stretches of the result. Their pages neither come nor go until
+    /// [`Manager::thaw`], which the caller calls soon, without touching the space before.
+    ///
+    /// # Errors
+    /// As of [`Manager::snapshot`].
+    pub fn share(&self, space: SpaceId, parts: &[Range]) -> Result<(Snapshot, Frozen), FaultError> {
+        snapshot::share(&self.machine, self.space(space), parts)
+    }
+
+    /// Ends what [`Manager::share`] began.
+    pub fn thaw(&self, space: SpaceId, frozen: Frozen) {
+        snapshot::thaw(self.space(space), frozen);
+    }
+
+    /// Unmaps the pages of a space, so that none is shared with another process once it is used
+    /// again. Pages that devices use stay.
+    pub fn unshare(&self, space: SpaceId) {
+        snapshot::unshare(&self.machine, self.space(space));
+    }
+
     /// Moves the contents of a space off the first `devices` devices: reads the pages that are
     /// there, and marks them dirty, so that reclaim writes them to other devices. A forked child
     /// calls this from time to time, for the devices that it inherited.
@@ -420,10 +441,19 @@ impl<P: Platform> Manager<P> {
         snapshot::release(&self.machine, snapshot);
     }
 
-    /// Fills an empty space of a forked child with the pages of a snapshot: they are swapped pages
-    /// on the inherited devices.
-    pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) {
-        snapshot::restore(&self.machine, self.space(space), snapshot);
+    /// Fills an empty space of a forked child with the pages of a snapshot: swapped pages on the
+    /// inherited devices, and pages that the fork has shared, which [`Manager::adopt`] gives
+    /// frames.
+    pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) -> Unadopted {
+        snapshot::restore(&self.machine, self.space(space), snapshot)
+    }
+
+    /// Gives frames to pages that a fork has shared. Until then, other methods wait for them.
+    ///
+    /// # Errors
+    /// [`FaultError::OutOfMemory`]: memory and swap cannot hold them.
+    pub fn adopt(&self, space: SpaceId, pages: Unadopted) -> Result<(), FaultError> {
+        Ok(snapshot::adopt(&self.machine, self.space(space), pages)?)
     }
 
     /// Allocates 2^order adjacent populated frames that belong to no space, and returns the first

@@ -103,6 +103,7 @@ pub struct AttachError(
 ///
 /// Used by `core/mm/src/fault/map.rs` (`map`), `core/mm/src/run.rs` (`unmap`),
 /// `core/mm/src/range.rs` (`discard`), `core/mm/src/snapshot.rs` (`copy`),
+/// `core/mm/src/snapshot/shared.rs` (`map`, `inherit`),
 /// `core/mm/src/khugepaged/mod.rs` (`coalesce`), `core/mm/src/fault/resident.rs` (`allow_write`,
 /// `holds`), `core/mm/src/reclaim/aging.rs` (`recency`) and `core/mm/src/reclaim/region.rs`
 /// (`unmap_batch`).
@@ -121,6 +122,10 @@ pub trait Mmu {
     /// pages. [`Stop::Occupied`] is a defect of the manager or the platform: only the manager maps
     /// pages.
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress;
+
+    /// Counts frames as those of pages that are mapped already: a fork has shared them with this
+    /// process. They are not populated.
+    fn inherit(&self, _frames: &[Pfn]) {}
 
     /// Unmaps the pages from `first` on, which `frames` are mapped at. When it returns, no access
     /// is in progress, every further access faults, and the frames have the contents. At a page

@@ -5,9 +5,8 @@
 //! ```
 //! An item is in at most one list, and the caller knows in which. The owner's lock protects them.
 
-/// No item: an end of an empty list, or a missing neighbour. Other items are stored plus one, so
-/// that links of zeros, which the system provides untouched, are those of items in no list.
-const NONE: u32 = 0;
+/// No item: an end of an empty list, or a missing neighbour.
+const NONE: u32 = u32::MAX;
 
 /// `lists` lists over items `0..items`. All operations but [`IndexLists::iter`] are O(1).
 #[derive(Clone, Debug)]
@@ -20,10 +19,12 @@ pub struct IndexLists {
 impl IndexLists {
     /// Empty lists.
     pub fn new(lists: usize, items: usize) -> IndexLists {
-        assert!(items < u32::MAX as usize, "one index is reserved");
+        assert!(items < NONE as usize, "one index is reserved");
         IndexLists {
             ends: vec![(NONE, NONE); lists],
-            links: vec![(NONE, NONE); items],
+            // Zeros cost nothing until they are written: the links of an item in no list are not
+            // read.
+            links: vec![(0, 0); items],
             lens: vec![0; lists],
         }
     }
@@ -43,10 +44,10 @@ impl IndexLists {
         let old = self.ends[list].0;
         self.links[item as usize] = (NONE, old);
         match old {
-            NONE => self.ends[list].1 = item + 1,
-            old => self.links[old as usize - 1].0 = item + 1,
+            NONE => self.ends[list].1 = item,
+            old => self.links[old as usize].0 = item,
         }
-        self.ends[list].0 = item + 1;
+        self.ends[list].0 = item;
         self.lens[list] += 1;
     }
 
@@ -55,10 +56,10 @@ impl IndexLists {
         let old = self.ends[list].1;
         self.links[item as usize] = (old, NONE);
         match old {
-            NONE => self.ends[list].0 = item + 1,
-            old => self.links[old as usize - 1].1 = item + 1,
+            NONE => self.ends[list].0 = item,
+            old => self.links[old as usize].1 = item,
         }
-        self.ends[list].1 = item + 1;
+        self.ends[list].1 = item;
         self.lens[list] += 1;
     }
 
@@ -67,33 +68,35 @@ impl IndexLists {
         let (front, back) = self.links[item as usize];
         match front {
             NONE => self.ends[list].0 = back,
-            front => self.links[front as usize - 1].1 = back,
+            front => self.links[front as usize].1 = back,
         }
         match back {
             NONE => self.ends[list].1 = front,
-            back => self.links[back as usize - 1].0 = front,
+            back => self.links[back as usize].0 = front,
         }
         self.lens[list] -= 1;
     }
 
     /// Removes the item at the front.
     pub fn pop_front(&mut self, list: usize) -> Option<u32> {
-        let item = self.ends[list].0.checked_sub(1)?;
-        self.remove(list, item);
+        let item = self.ends[list].0;
+        (item != NONE).then(|| self.remove(list, item))?;
         Some(item)
     }
 
     /// Removes the item at the back.
     pub fn pop_back(&mut self, list: usize) -> Option<u32> {
-        let item = self.ends[list].1.checked_sub(1)?;
-        self.remove(list, item);
+        let item = self.ends[list].1;
+        (item != NONE).then(|| self.remove(list, item))?;
         Some(item)
     }
 
     /// The items from front to back.
     pub fn iter(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
-        let first = self.ends[list].0.checked_sub(1);
-        std::iter::successors(first, |item| self.links[*item as usize].1.checked_sub(1))
+        let first = Some(self.ends[list].0).filter(|item| *item != NONE);
+        std::iter::successors(first, |item| {
+            Some(self.links[*item as usize].1).filter(|item| *item != NONE)
+        })
     }
 }
 

@@ -9,14 +9,17 @@
 //! Without [`Share`] the process has a budget of its own: the run has none to share, or the
 //! process may not open it, because it has dropped privileges.
 
+use crate::process::Process;
+use crate::smaps;
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
 use highwater_os::sys;
-use highwater_session::{Aim, Budget, FLOOR, Settings, Share, StatsFile};
+use highwater_session::{Aim, Budget, Settings, Share, StatsFile};
 use highwater_uffd::{Lender, Uffd};
-use highwater_units::Bytes;
+use highwater_units::{Bytes, PAGE_SIZE};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Interval between looks at the targets while somebody is short.
@@ -25,7 +28,8 @@ const TICK: Duration = Duration::from_millis(40);
 const CALM: Duration = Duration::from_secs(1);
 /// How long kswapd may free pages before the balancer looks again.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Ticks between searches for processes that have ended.
+/// Ticks between searches for processes that have ended, and between looks at shared pages, which
+/// take some milliseconds for each GiB.
 const REAP_TICKS: u32 = 8;
 
 /// The memory of a process.
@@ -38,10 +42,15 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Joins the budget of the run, if it has one. `file`: what shows that the process lives.
+    /// `shared`: pages that a fork has shared with it.
     ///
     /// # Errors
     /// The library is of another build than the run, or too many processes share its memory.
-    pub(crate) fn of(settings: &Settings, file: Option<&StatsFile>) -> Result<Memory, String> {
+    pub(crate) fn of(
+        settings: &Settings,
+        file: Option<&StatsFile>,
+        shared: u64,
+    ) -> Result<Memory, String> {
         let own = Memory { share: None, most: settings.memory };
         let (Some(most), Some(dir), Some(file)) = (settings.memory_max, &settings.run_dir, file)
         else {
@@ -49,7 +58,7 @@ impl Memory {
         };
         let joined = match Budget::open(dir) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(own),
-            opened => opened.and_then(|budget| budget.join(file.image())),
+            opened => opened.and_then(|budget| budget.join(file.image(), shared)),
         };
         let share = joined.map_err(|error| format!("the budget of the run: {error}"))?;
         Ok(Memory { share: Some(Arc::new(share)), most })
@@ -57,8 +66,8 @@ impl Memory {
 
     /// Begins with the least memory, if the rest is to be borrowed.
     pub(crate) fn begin(&self, manager: &Manager<Uffd>) {
-        if self.share.is_some() {
-            manager.inflate((manager.frames() - FLOOR) as u32);
+        if let Some(share) = &self.share {
+            manager.inflate(manager.frames().saturating_sub(share.granted()) as u32);
         }
     }
 }
@@ -108,16 +117,28 @@ fn count(manager: &Manager<Uffd>) -> u64 {
 }
 
 /// The body of the balancer.
-pub(crate) fn run(manager: &Manager<Uffd>, share: &Share) {
+pub(crate) fn run(process: &Process, share: &Share) {
+    let manager = &process.manager;
     let mut misses = Misses::new(manager);
     for tick in 0.. {
         let seen = share.changes();
         if tick % REAP_TICKS == 0 {
             share.reap();
+            publish_shared(process, share);
         }
         match share.aim(manager.spare().into(), misses.update(manager)) {
             Aim::Keep => share.wait(seen, CALM),
             Aim::Pages(pages) => shrink(manager, share, pages),
+        }
+    }
+}
+
+/// Publishes how many pages count for a parent or children that map them, too.
+fn publish_shared(process: &Process, share: &Share) {
+    if process.shares.load(Relaxed) {
+        let end = process.base + process.pages * PAGE_SIZE as u64;
+        if let Ok(shared) = smaps::shared(&[(process.base, end)]) {
+            share.set_shared(Bytes(shared).pages());
         }
     }
 }

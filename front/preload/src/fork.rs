@@ -1,12 +1,14 @@
 //! fork(2): parent and child both keep the right contents.
 //!
 //! ```text
-//! prepare   last of all handlers: signals blocked, contents saved to slots (a snapshot) by the
-//!           helper, which sends the descriptors for the child's helper; heap closed, devices
+//! prepare   last of all handlers: signals blocked, heap closed, changes of regions stopped. The
+//!           helper freezes pages in memory that the kernel is to copy, saves others to slots (a
+//!           snapshot, sharing.rs) and sends the descriptors for the child's helper. Devices
 //!           paused, allocator held
-//! parent    keeps the snapshot's slots until the pipe ends: they have no more readers
+//! parent    thaws; keeps the snapshot's slots until the pipe ends: they have no more readers
 //! child     a helper and a manager of its own at the same addresses: the parent's devices to read,
-//!           new ones to write, every page of the snapshot swapped out, and protected as it was
+//!           new ones to write; every page of the snapshot in memory, or swapped out, and protected
+//!           as it was
 //! ```
 //! A signal handler that interrupted malloc, and forks, waits for neither heap nor allocator. The
 //! child's heap is given up then (heap::abandon).
@@ -14,9 +16,11 @@
 //! The child opens served files anew and serves them itself.
 //!
 //! Neither range nor arena is inherited (MADV_DONTFORK), except what the program has mapped over
-//! pages of the range: a child made past the C library faults instead of reading zeros. In the
-//! child the range is inaccessible until its pages are registered, and fork returns in the parent
-//! after that. So another process that reads the child gets an error or the contents, never zeros.
+//! pages of the range, and during a fork the frozen stretches, in which no page is missing that has
+//! contents: a child made past the C library faults instead of reading zeros. In the child the rest
+//! of the range is inaccessible until its pages are registered. So another process that reads the
+//! child gets an error or the contents, never zeros. Where it would get the contents of missing
+//! pages, by handlers, fork returns in the parent after that.
 //! A child joins the budget of the run itself. The helpers of the child and of its descendants hold
 //! the pipe's end open and close it when they end, or when their program executes another one.
 
@@ -26,14 +30,14 @@ use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
 use crate::serve::{Plan, open_devices};
 use crate::signals::Blocked;
-use crate::{calls, descriptors, heap, helper, memory, program, start};
+use crate::{calls, descriptors, heap, helper, memory, program, sharing, start};
 use highwater_devices::Device;
-use highwater_mm::Snapshot;
+use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
 use highwater_serve::Service;
 use highwater_uffd::api::Source;
-use highwater_uffd::{Placement, Site};
+use highwater_uffd::{Delivery, Placement, Site};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::pipe::PipeFlags;
 use std::cell::UnsafeCell;
@@ -41,8 +45,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Arc, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// State from before a fork that is needed after it.
@@ -51,13 +55,22 @@ struct Passage {
     blocked: Blocked,
     saved: Result<Saved, String>,
     heap: heap::Found,
+    /// Keeps changes of regions out.
+    still: RwLockWriteGuard<'static, ()>,
     allocator: memory::ForkLock,
 }
 
 struct Saved {
     snapshot: Snapshot,
+    /// What the kernel's fork copies.
+    frozen: Frozen,
+    passed: Passed,
+}
+
+/// What parent and child need after the fork.
+struct Passed {
     /// The snapshot, by the device numbers of the child.
-    childs: Snapshot,
+    snapshot: Snapshot,
     /// How many of the parent's devices, from the oldest, the child does not inherit.
     left: usize,
     /// The child's own devices, if the process has dropped privileges: the child could not open
@@ -165,21 +178,21 @@ extern "C" fn prepare() {
         highwater_os::relax(attempt);
         attempt += 1;
     }
+    // First: a thread in the heap may wait for a page, or change regions.
+    let heap = heap::close();
     // A page that a thread unmaps or moves is in the same place in snapshot and regions.
     let still = process.changes.stop();
-    let saved = process.in_helper(|| save(process)).and_then(|mut saved| {
+    let saved = process.in_helper(|| save(process)).map(|mut saved| {
         // If the program has no room for them, the child's helper fetches them from the parent's.
-        saved.received = calls::receive(saved.wanted.len()).unwrap_or_default();
-        Ok(saved)
+        let count = saved.passed.wanted.len();
+        saved.passed.received = calls::receive(count).unwrap_or_default();
+        saved
     });
-    drop(still);
-    // Before the devices pause: a thread in the heap may wait for a page of its stack.
-    let heap = heap::close();
     // With the allocator free, because a thread that is waited for may allocate.
     process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork(&blocked);
     // SAFETY: this thread set FORKING.
-    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, heap, allocator }) };
+    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, heap, still, allocator }) };
 }
 
 /// Maximum number of ancestors' devices a process reads from. Beyond it, the process copies what it
@@ -189,21 +202,30 @@ const INHERITED_MAX: usize = 3;
 
 /// In the helper: saves what the child will read, and sends the descriptors for the child's helper.
 fn save(process: &Process) -> Result<Saved, String> {
+    process.adopt();
     let inherited = process.inherited.min(usize::from(u8::MAX)) as u8;
     if process.inherited > INHERITED_MAX {
         // What cannot be copied stays where it is, and the child reads it there.
         let _ = process.manager.leave_devices(SPACE, inherited);
     }
-    let snapshot = process.manager.snapshot(SPACE).map_err(|error| error.to_string())?;
+    let parts = process.regions().own_parts(Vpn(process.pages));
+    let (snapshot, frozen) = sharing::begin(process, &parts).map_err(|error| error.to_string())?;
+    let devices = process.manager.platform().devices().fixed().len();
     let own = snapshot.without_devices(inherited);
-    let saved = match own.filter(|_| process.inherited > INHERITED_MAX) {
-        Some(own) => save_rest(process, snapshot.clone(), own, process.inherited),
-        None => save_rest(process, snapshot.clone(), snapshot.clone(), 0),
+    let (childs, left) = match own.filter(|_| process.inherited > INHERITED_MAX) {
+        // A child that finds all pages in memory reads no device of its ancestors.
+        _ if snapshot.runs().is_empty() => (snapshot.clone(), devices),
+        Some(own) => (own, process.inherited),
+        None => (snapshot.clone(), 0),
     };
-    if saved.is_err() {
-        process.manager.release_snapshot(&snapshot);
+    match pass_on(process, childs, left) {
+        Ok(passed) => Ok(Saved { snapshot, frozen, passed }),
+        Err(error) => {
+            sharing::end(process, frozen);
+            process.manager.release_snapshot(&snapshot);
+            Err(error)
+        }
     }
-    saved
 }
 
 /// Whether the program has other rights to open files than its helper.
@@ -214,12 +236,7 @@ fn has_given_up(program: Program) -> bool {
 }
 
 /// `left`: how many of the process's devices, from the oldest, the child does not inherit.
-fn save_rest(
-    process: &Process,
-    snapshot: Snapshot,
-    childs: Snapshot,
-    left: usize,
-) -> Result<Saved, String> {
+fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed, String> {
     let program = program::program().ok_or("no program")?;
     let regions = process.regions();
     // With the regions locked: a mapping leaves the table of files after them.
@@ -238,9 +255,8 @@ fn save_rest(
     let wanted: Vec<RawFd> =
         devices.chain(source).chain(mapped).chain(holds.iter().copied()).collect();
     process.calls.send(&wanted).map_err(|error| format!("descriptors: {error}"))?;
-    Ok(Saved {
+    Ok(Passed {
         snapshot,
-        childs,
         left,
         devices: own,
         regions,
@@ -256,30 +272,48 @@ fn save_rest(
     })
 }
 
-/// Takes the state of the fork and unlocks the allocator.
+/// Takes the state of the fork, and unlocks the allocator and changes of regions.
 fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, String>, heap::Found)> {
     // SAFETY: the forking thread, in parent or child, before FORKING is released.
     let passage = unsafe { (*PASSAGE.0.get()).take()? };
     drop(passage.allocator);
+    drop(passage.still);
     Some((passage.process, passage.blocked, passage.saved, passage.heap))
 }
 
 extern "C" fn parent() {
     let Some((process, blocked, saved, heap)) = arrive() else { return };
+    let saved = saved.map(|Saved { snapshot, frozen, passed }| {
+        sharing::end(process, frozen);
+        (snapshot, passed)
+    });
     drop(heap);
     process.manager.platform().devices().resume();
     memory::step_back();
     FORKING.store(false, Release);
-    if let Ok(Saved { snapshot, devices, read, hold, received, registered, .. }) = saved {
+    if let Ok((snapshot, passed)) = saved {
+        passed.wait_for_child(process);
+        let Passed { devices, read, hold, received, .. } = passed;
         drop(received);
-        registered.wait();
         process.in_helper(|| {
-            // The child's helper has copies.
+            // The child's helper has copies, or gets those that the child has.
             drop((hold, devices));
             process.reporter.children().add(read, snapshot);
         });
     }
     drop(blocked);
+}
+
+impl Passed {
+    /// Waits until the child is registered, if its helper takes descriptors from this process's, or
+    /// if another process that reads the child gets what is missing there.
+    fn wait_for_child(&self, process: &Process) {
+        let has_copies = self.received.len() == self.wanted.len();
+        let is_read = process.manager.platform().delivery(SPACE) == Delivery::Handler;
+        if is_read || !has_copies {
+            self.registered.wait();
+        }
+    }
 }
 
 extern "C" fn child() {
@@ -308,12 +342,14 @@ extern "C" fn child() {
 /// freed again: its threads do not exist here, and its locks may be held.
 fn be_served(
     old: &'static Process,
-    mut saved: Saved,
+    saved: Saved,
     blocked: &Blocked,
 ) -> Result<&'static Process, String> {
     // First of all: another mapping could get the addresses that the range left free.
     let (base, pages) = old.extent();
-    let parts = saved.regions.own_parts(Vpn(pages));
+    let Saved { frozen, passed: mut saved, .. } = saved;
+    let inherited = sharing::inherited(&frozen);
+    let parts = sharing::without(&saved.regions.own_parts(Vpn(pages)), &inherited);
     parts.iter().try_for_each(|part| reserve(base, *part)).map_err(|error| error.to_string())?;
     let received = mem::take(&mut saved.received);
     let here: Vec<RawFd> = received.iter().map(AsRawFd::as_raw_fd).collect();
@@ -321,7 +357,7 @@ fn be_served(
     let above = saved.wanted.iter().max().map_or(3, |most| most + 1);
     let process = helper::start(blocked, &passed, above, move |program| {
         take_descriptors(here, &saved).map_err(|error| format!("descriptors: {error}"))?;
-        make_child(old, saved, program, parts)
+        make_child(old, saved, program, Site::At { address: base, parts, inherited })
     });
     // The helper has copies.
     received.into_iter().for_each(|fd| descriptors::close_raw(fd.into_raw_fd()));
@@ -330,7 +366,7 @@ fn be_served(
 
 /// In the child's helper: gives the parent's descriptors the numbers that they have there. They are
 /// `here`, or still only in the parent's helper.
-fn take_descriptors(mut here: Vec<RawFd>, saved: &Saved) -> io::Result<()> {
+fn take_descriptors(mut here: Vec<RawFd>, saved: &Passed) -> io::Result<()> {
     if here.len() != saved.wanted.len() {
         let taken = |fd: &RawFd| highwater_os::helper::descriptor_of(saved.helper, *fd);
         here = saved.wanted.iter().map(taken).collect::<io::Result<_>>()?;
@@ -342,9 +378,9 @@ fn take_descriptors(mut here: Vec<RawFd>, saved: &Saved) -> io::Result<()> {
 /// In the child's helper: makes a manager over the parent's devices and the child's own.
 fn make_child(
     old: &Process,
-    saved: Saved,
+    saved: Passed,
     program: Program,
-    parts: Vec<(Vpn, Vpn)>,
+    site: Site,
 ) -> Result<Process, String> {
     let platform = old.manager.platform();
     let theirs = &platform.devices().fixed()[saved.left..];
@@ -356,8 +392,8 @@ fn make_child(
     }
     // SAFETY: the copy of this process, at its number in the parent's helper.
     let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let ((base, pages), delivery) = (old.extent(), platform.delivery(SPACE));
-    let Saved { childs, regions, protected, files, holds, registered, .. } = saved;
+    let delivery = platform.delivery(SPACE);
+    let Passed { snapshot, regions, protected, files, holds, registered, .. } = saved;
     // The owner of these descriptors is the parent's, and is never dropped here.
     mem::forget((saved.read, saved.hold));
     let plan = Plan {
@@ -366,15 +402,18 @@ fn make_child(
         devices,
         inherited,
         source: Source::of(source, platform.source().faults()),
-        placement: Placement { site: Site::At { address: base, parts }, delivery },
-        pages,
+        placement: Placement { site, delivery },
+        pages: old.pages,
         regions,
         holds,
+        shared: snapshot.resident().iter().map(|range| range.end.0 - range.first.0).sum(),
     };
     let child = Process::serve(plan, |manager| {
-        manager.restore_snapshot(SPACE, &childs);
         registered.set();
+        manager.restore_snapshot(SPACE, &snapshot)
     })?;
+    child.shares.store(!snapshot.resident().is_empty(), Release);
+    snapshot.resident().iter().for_each(|range| child.dump.include(*range));
     let protect = |(first, end, bits): &(Vpn, Vpn, i32)| {
         child.manager.platform().protect(SPACE, *first, *end, *bits)
     };

@@ -177,9 +177,10 @@ fn lead(
     let publish = spawn("report", Box::new(|| process.reporter.run()));
     if let Some(share) = &process.share {
         // Without it the process keeps what it has, until the others need it.
-        let _ = spawn("balance", Box::new(|| balance::run(&process.manager, share)));
+        let _ = spawn("balance", Box::new(|| balance::run(process, share)));
     }
     answer.give(Ok(process));
+    process.adopt();
     watch(program, channel.as_ref().map(AsFd::as_fd));
     // The program may have been killed in the middle of an allocation.
     memory::abandon();

@@ -73,6 +73,7 @@ mod remote;
 mod report;
 mod serve;
 mod serving;
+mod sharing;
 mod signals;
 mod smaps;
 mod spans;

@@ -4,7 +4,11 @@
 //! Own -- main    everything                                       Pages
 //!     \- spare   when main cannot be locked: a signal handler interrupted the thread that has
 //!                it, and allocates, or waits for threads that allocate        Pieces
+//! blocks of 256 KiB and more: mappings of their own                       Pages
 //! ```
+//! A mapping is of zeros, and takes memory page by page as it is written: the manager's tables are
+//! as long as the budget, and mostly unused in a short-lived process.
+//!
 //! Its locks are held during a fork ([`ForkLock`]), so that the child finds it consistent. A signal
 //! handler that interrupted its thread at `main`, and forks, cannot take that lock: its child does
 //! not use `main` again.
@@ -192,11 +196,25 @@ impl Own {
     }
 }
 
+/// Length from which a block is a mapping of its own.
+const MAPPING_MIN: usize = 256 << 10;
+
+/// The length of the mapping for a block; `None`: it comes from an arena. A pure function of the
+/// layout, so that nothing needs to be recorded.
+fn mapping_of(layout: Layout) -> Option<usize> {
+    let page = highwater_units::PAGE_SIZE;
+    let fits = layout.size() >= MAPPING_MIN && layout.align() <= page;
+    fits.then(|| layout.size().next_multiple_of(page))
+}
+
 // SAFETY: Dlmalloc meets the contract of GlobalAlloc under its lock; size and alignment are passed
 // on unchanged, and a block goes back to its own arena. A block of an arena that cannot be locked
-// is not freed, and is copied to be resized.
+// is not freed, and is copied to be resized. A mapping is aligned to pages, and unmapped whole.
 unsafe impl GlobalAlloc for Own {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some(len) = mapping_of(layout) {
+            return Pages.alloc(len).0;
+        }
         let (size, align) = (layout.size(), layout.align());
         // SAFETY: as the caller of alloc guarantees.
         let block = self.main(|main| unsafe { main.malloc(size, align) });
@@ -205,6 +223,10 @@ unsafe impl GlobalAlloc for Own {
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        if let Some(len) = mapping_of(layout) {
+            Pages.free(address, len);
+            return;
+        }
         let (size, align) = (layout.size(), layout.align());
         if Pieces::hold(address) {
             // SAFETY: as the caller of dealloc guarantees.
@@ -216,6 +238,9 @@ unsafe impl GlobalAlloc for Own {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if let Some(len) = mapping_of(layout) {
+            return Pages.alloc(len).0;
+        }
         let (size, align) = (layout.size(), layout.align());
         // SAFETY: as the caller of alloc_zeroed guarantees.
         let block = self.main(|main| unsafe { main.calloc(size, align) });
@@ -225,6 +250,19 @@ unsafe impl GlobalAlloc for Own {
 
     unsafe fn realloc(&self, address: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (before, align) = (layout.size(), layout.align());
+        // SAFETY: as the caller of realloc guarantees.
+        let new = unsafe { Layout::from_size_align_unchecked(size, align) };
+        if mapping_of(layout).is_some() || mapping_of(new).is_some() {
+            // SAFETY: as the caller of realloc guarantees; a new block, disjoint from the old one.
+            unsafe {
+                let block = self.alloc(new);
+                if !block.is_null() {
+                    ptr::copy_nonoverlapping(address, block, before.min(size));
+                    self.dealloc(address, layout);
+                }
+                return block;
+            }
+        }
         if Pieces::hold(address) {
             // SAFETY: as the caller of realloc guarantees.
             return self.spare(|spare| unsafe { spare.realloc(address, before, align, size) });

@@ -7,11 +7,12 @@
 //! ```
 //! Pages leave the program as copies, and a copy loses what a device writes to the page afterwards.
 //! Once the program may pin pages, they are moved instead, which the kernel refuses for pinned ones
-//! (`platforms/uffd/src/take_out.rs`). That is slower, so it begins with the first reason for it,
-//! and does not end. Before the manager runs, only the flag is set.
+//! (`platforms/uffd/src/take_out.rs`). It refuses pages that a fork has shared, too: those are made
+//! the process's own first, and later forks share none. That is slower, so it begins with the first
+//! reason for it, and does not end. Before the manager runs, only the flag is set.
 
 use crate::gate;
-use crate::process::{Process, running};
+use crate::process::{Process, SPACE, running};
 use crate::signals::Blocked;
 use highwater_os::helper;
 use rustix::fd::{BorrowedFd, RawFd};
@@ -52,8 +53,18 @@ pub(crate) fn carry_over(process: &Process) {
 fn notify(process: &Process) {
     // A signal handler must not fault while this thread has the lock that copies need.
     let _blocked = Blocked::now();
+    // A fork that shares pages ends before, or begins after this.
+    let _no_fork = process.changes.begin();
+    if process.shares.load(Acquire) {
+        process.in_helper(|| process.manager.unshare(SPACE));
+    }
     process.manager.platform().expect_pins();
     NOTIFIED.store(true, Release);
+}
+
+/// Whether the manager was notified that the program may have pinned pages.
+pub(crate) fn are_expected() -> bool {
+    NOTIFIED.load(Acquire)
 }
 
 /// Looks at the descriptors that the program has inherited.

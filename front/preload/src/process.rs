@@ -14,14 +14,14 @@ use crate::serving::Serving;
 use crate::signals::Blocked;
 use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
-use highwater_mm::{Manager, Range};
+use highwater_mm::{Manager, Range, Unadopted};
 use highwater_session::{Settings, Share};
 use highwater_uffd::Uffd;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The space of the range, the manager's only one besides those of files.
 pub(crate) const SPACE: SpaceId = SpaceId(0);
@@ -65,6 +65,10 @@ pub(crate) struct Process {
     pub(crate) holds: Vec<RawFd>,
     /// Its part of the memory that all processes of the run share.
     pub(crate) share: Option<Arc<Share>>,
+    /// Whether pages may be shared with a parent or a child.
+    pub(crate) shares: AtomicBool,
+    /// Pages that are shared with a parent and have no frames yet.
+    pub(crate) unadopted: Mutex<Option<Unadopted>>,
     pub(crate) _serving: Serving,
 }
 

@@ -320,6 +320,10 @@ impl Process {
     /// Pages of objects stay, because malloc goes on using them.
     pub(crate) fn heed_inheritance(&self) {
         let advised = self.regions().inherited.in_child();
+        if !advised.is_empty() {
+            // What is dropped has frames: this thread is the one that would give them later.
+            self.adopt();
+        }
         for (range, what) in advised {
             match what {
                 Inheritance::Zeros => self.discard(range),

@@ -15,7 +15,7 @@ use crate::serving::Serving;
 use crate::{dump, gate, heap, malloc, ranges};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
-use highwater_mm::{Config, FaultError, Manager, Range};
+use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Owner, Part};
 use highwater_session::{
@@ -25,8 +25,8 @@ use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
 use highwater_units::{Bytes, SpaceId, Vpn};
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Everything a process is served with.
 pub(crate) struct Plan {
@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) pages: u64,
     pub(crate) regions: Regions,
     pub(crate) holds: Vec<RawFd>,
+    /// Pages that a fork has shared with this process.
+    pub(crate) shared: u64,
 }
 
 impl Process {
@@ -64,15 +66,19 @@ impl Process {
             pages,
             regions,
             holds,
+            shared: 0,
         };
-        Process::serve(plan, |_| ())
+        Process::serve(plan, |_| Unadopted::default())
     }
 
     /// Starts manager and server over a range, in the helper. `fill` fills the space before
     /// anything can fault.
-    pub(crate) fn serve(plan: Plan, fill: impl FnOnce(&Manager<Uffd>)) -> Result<Process, String> {
+    pub(crate) fn serve(
+        plan: Plan,
+        fill: impl FnOnce(&Manager<Uffd>) -> Unadopted,
+    ) -> Result<Process, String> {
         let Plan { settings, program, devices, inherited, source, .. } = plan;
-        let Plan { placement, pages, regions, holds, .. } = plan;
+        let Plan { placement, pages, regions, holds, shared, .. } = plan;
         let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
         let mapping = match settings.mapping {
             Wanted::Auto => source.probe().map_err(refused)?,
@@ -84,7 +90,7 @@ impl Process {
             MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
         };
         let file = Reporter::file(&settings, program.pid);
-        let memory = Memory::of(&settings, file.as_ref())?;
+        let memory = Memory::of(&settings, file.as_ref(), shared)?;
         let platform = Uffd::with_places(memory.most, devices, places, mapping, source);
         let platform = platform.map_err(refused)?;
         if let Some(share) = &memory.share {
@@ -100,7 +106,7 @@ impl Process {
         let manager = Arc::new(manager);
         memory.begin(&manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;
-        fill(&manager);
+        let unadopted = Mutex::new(Some(fill(&manager)));
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
         let files = Arc::new(Files::new(settings.map_files, program.pid));
@@ -137,8 +143,22 @@ impl Process {
             inherited,
             holds,
             share: memory.share,
+            shares: AtomicBool::new(false),
+            unadopted,
             _serving: serving,
         })
+    }
+}
+
+impl Process {
+    /// In the helper: gives frames to the pages that a fork has shared with this process, or waits
+    /// until another thread has.
+    pub(crate) fn adopt(&self) {
+        let mut unadopted = self.unadopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pages) = unadopted.take() else { return };
+        if let Err(error) = self.manager.adopt(SPACE, pages) {
+            end_for(error, &self.manager);
+        }
     }
 }
 
@@ -157,7 +177,8 @@ fn delivery(settings: &Settings) -> Delivery {
 fn site_of_gate(pages: u64) -> Result<Site, String> {
     gate::reserve(pages)
         .map_err(|error| format!("its place for paged memory is taken: {error}"))?;
-    Ok(Site::At { address: gate::RANGE.start as u64, parts: vec![(Vpn(0), Vpn(pages))] })
+    let (address, parts) = (gate::RANGE.start as u64, vec![(Vpn(0), Vpn(pages))]);
+    Ok(Site::At { address, parts, inherited: Vec::new() })
 }
 
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {

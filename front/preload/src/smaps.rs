@@ -1,7 +1,7 @@
 //! The resident memory of a process that is not paged, by kind.
 //!
 //! ```text
-//! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Elsewhere
+//! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Elsewhere, shared pages
 //! ```
 //! A process may have tens of thousands of mappings, with hundreds of bytes of text each. They are
 //! read in pieces into one buffer, and only sums by kind are kept.
@@ -77,10 +77,16 @@ impl Elsewhere {
 /// What is resident now, except for mappings that begin in one of `ranges`: (first address, address
 /// after the last).
 pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Elsewhere> {
-    parse(File::open("/proc/self/smaps")?, ranges)
+    parse(File::open("/proc/self/smaps")?, ranges).map(|(found, _)| found)
 }
 
-fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Elsewhere> {
+/// The part of resident memory in `ranges` that counts for other processes: of a page that so many
+/// map, each has its share (Rss without Pss). In bytes.
+pub(crate) fn shared(ranges: &[(u64, u64)]) -> io::Result<u64> {
+    parse(File::open("/proc/self/smaps")?, ranges).map(|(_, shared)| shared)
+}
+
+fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<(Elsewhere, u64)> {
     let mut parser = Parser::new(ranges);
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut filled = 0;
@@ -96,7 +102,7 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Elsewhere> 
         filled -= whole;
         // The kernel writes no line as long as the buffer.
         if read == 0 || filled == buffer.len() {
-            return Ok(parser.found);
+            return Ok((parser.found, parser.resident.saturating_sub(parser.own)));
         }
     }
 }
@@ -104,6 +110,9 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Elsewhere> 
 struct Parser<'a> {
     ranges: &'a [(u64, u64)],
     found: Elsewhere,
+    /// In the ranges: resident bytes, and those of them that count for this process.
+    resident: u64,
+    own: u64,
     /// Kind of the current mapping; `None`: it does not count.
     kind: Option<Kind>,
     /// End of the last mapping, if it was a guard.
@@ -115,14 +124,23 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn new(ranges: &[(u64, u64)]) -> Parser<'_> {
         let found = Elsewhere::default();
-        Parser { ranges, found, kind: None, guard_end: None, file_end: None }
+        let (kind, guard_end, file_end) = (None, None, None);
+        Parser { ranges, found, resident: 0, own: 0, kind, guard_end, file_end }
     }
 
     fn line(&mut self, line: &[u8]) {
         // Addresses are in lower case; names of fields begin in upper case.
         match line.first() {
             Some(b'0'..=b'9' | b'a'..=b'f') => self.mapping(line),
-            Some(b'R') => self.add(line.strip_prefix(b"Rss:"), self.kind),
+            Some(b'R') => {
+                let value = line.strip_prefix(b"Rss:");
+                self.resident += value.filter(|_| self.kind.is_none()).map_or(0, bytes);
+                self.add(value, self.kind);
+            }
+            Some(b'P') if line.starts_with(b"Pss:") => {
+                let value = line.strip_prefix(b"Pss:");
+                self.own += value.filter(|_| self.kind.is_none()).map_or(0, bytes);
+            }
             // These are not contained in Rss.
             Some(b'P' | b'S') => {
                 let huge = line.strip_prefix(b"Private_Hugetlb:");
@@ -135,8 +153,7 @@ impl Parser<'_> {
 
     fn add(&mut self, value: Option<&[u8]>, kind: Option<Kind>) {
         let (Some(value), Some(kind)) = (value, kind) else { return };
-        let kib = value.split(|byte| *byte == b' ').find(|word| !word.is_empty());
-        self.found.bytes[kind as usize] += kib.and_then(decimal).unwrap_or(0) * 1024;
+        self.found.bytes[kind as usize] += bytes(value);
     }
 
     /// `start-end perms offset device inode      path`
@@ -162,6 +179,12 @@ impl Parser<'_> {
         self.guard_end = guards.then_some(end);
         self.file_end = (self.kind == Some(Kind::Files)).then_some(end);
     }
+}
+
+/// Reads "     12 kB".
+fn bytes(value: &[u8]) -> u64 {
+    let kib = value.split(|byte| *byte == b' ').find(|word| !word.is_empty());
+    kib.and_then(decimal).unwrap_or(0) * 1024
 }
 
 /// The kind of a mapping, as far as its name decides.
@@ -218,7 +241,7 @@ mod tests {
         2000-3000 rw-p 00001000 00:00 0 \nRss:  1 kB\n\
         3000-5000 rw-p 00000000 00:00 0                 [heap]\nRss:   8 kB\n\
         7000-8000 ---p 00000000 00:00 0 \nRss:  0 kB\n\
-        8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\nVmFlags: rd wr mr mw me ac sd\n\
+        8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\nPss:   7 kB\nPss_Dirty: 3 kB\nVmFlags: rd wr mr mw me ac sd\n\
         a000-b000 rwxp 00000000 00:00 0 \nRss: 32 kB\n\
         b000-c000 rw-s 00000000 00:01 9                 /memfd:x (deleted)\nRss: 64 kB\n\
         c000-d000 rw-p 00000000 00:00 0                 /anon_hugepage (deleted)\nRss: 0 kB\n\
@@ -235,15 +258,17 @@ mod tests {
     #[test]
     fn mappings_are_told_apart_however_they_are_read() {
         for piece in [1, 7, 100, BUFFER_BYTES] {
-            let found = parse(Slowly(SMAPS.as_bytes(), piece), &[]).unwrap();
+            let (found, shared) = parse(Slowly(SMAPS.as_bytes(), piece), &[]).unwrap();
             assert_eq!(kib(found), KIB, "{piece} bytes at a time");
-            assert_eq!(found.total(), KIB.iter().sum::<u64>() * 1024);
+            assert_eq!((found.total(), shared), (KIB.iter().sum::<u64>() * 1024, 0));
         }
     }
 
     #[test]
     fn mappings_in_the_ranges_do_not_count() {
-        let found = parse(SMAPS.as_bytes(), &[(0x8000, 0xa000), (0xc000, 0xc001)]).unwrap();
+        let ranges = [(0x8000, 0xa000), (0xc000, 0xc001)];
+        let (found, shared) = parse(SMAPS.as_bytes(), &ranges).unwrap();
+        assert_eq!(shared, 9 << 10);
         assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
         assert_eq!(kib(found.less_own(500 << 10))[Kind::Other as usize], 12);
         assert_eq!(found.less_own(1 << 30).total(), found.total() - (512 << 10));

@@ -3,8 +3,9 @@
 //! ```text
 //! faulting thread: Desk::ask -- Request, on its stack --> list --> desk threads: attempt, answer
 //! ```
-//! Locking: `list` is held only to add or take a request. No thread touches paged memory meanwhile,
-//! or runs signal handlers: requests are made in the SIGBUS handler, on a stack that is not paged.
+//! Locking: `list` is held only to add or take a request, or to start a thread. No thread touches
+//! paged memory meanwhile, or runs signal handlers: requests are made in the SIGBUS handler, on a
+//! stack that is not paged.
 
 use crate::owner::{At, Outcome, Owner, answer, attempt};
 use highwater_mm::Manager;
@@ -13,22 +14,23 @@ use highwater_os::{OsThread, spawn};
 use highwater_platform::Thread;
 use highwater_uffd::Uffd;
 use std::io;
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Threads of a desk, and so the most of its faults that wait for devices at once.
-const THREADS: usize = 4;
+/// Most threads of a desk, and so the most of its faults that wait for devices at once. One is
+/// started with the desk, others when all are busy.
+const THREADS_MAX: usize = 4;
 
 /// Serves faults for other threads.
-pub(crate) struct Desk {
-    shared: Arc<Shared>,
-    threads: Vec<OsThread>,
-}
+pub(crate) struct Desk(Arc<Shared>);
 
 struct Shared {
     list: Mutex<List>,
     added: Condvar,
+    manager: Arc<Manager<Uffd>>,
+    owner: Arc<dyn Owner>,
 }
 
 /// Requests, in the order in which they are served.
@@ -36,6 +38,9 @@ struct List {
     first: Option<NonNull<Request>>,
     last: Option<NonNull<Request>>,
     stopped: bool,
+    /// Threads that wait for requests.
+    idle: usize,
+    threads: Vec<OsThread>,
 }
 
 // SAFETY: a request on the list lives until it is done.
@@ -55,14 +60,11 @@ impl Desk {
     /// # Errors
     /// The system refuses a thread.
     pub(crate) fn start(manager: &Arc<Manager<Uffd>>, owner: &Arc<dyn Owner>) -> io::Result<Desk> {
-        let list = Mutex::new(List { first: None, last: None, stopped: false });
-        let shared = Arc::new(Shared { list, added: Condvar::new() });
-        let mut desk = Desk { shared, threads: Vec::new() };
-        for index in 0..THREADS {
-            let (shared, manager, owner) = (desk.shared.clone(), manager.clone(), owner.clone());
-            let body = move || shared.run(&manager, &*owner);
-            desk.threads.push(spawn(&format!("fault{index}"), Box::new(body))?);
-        }
+        let list = List { first: None, last: None, stopped: false, idle: 0, threads: Vec::new() };
+        let (list, added) = (Mutex::new(list), Condvar::new());
+        let shared = Shared { list, added, manager: manager.clone(), owner: owner.clone() };
+        let desk = Desk(Arc::new(shared));
+        desk.0.add_thread(&mut desk.0.list())?;
         Ok(desk)
     }
 
@@ -71,7 +73,7 @@ impl Desk {
         let (outcome, done) = (Outcome::Retry, AtomicU32::new(0));
         let mut request = Request { at, outcome, next: None, done };
         let pointer = NonNull::from(&mut request);
-        self.shared.add(pointer);
+        self.0.add(pointer);
         // SAFETY: the request lives until this returns.
         let done = unsafe { &(*pointer.as_ptr()).done };
         while done.load(Acquire) == 0 {
@@ -84,9 +86,10 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        self.shared.list().stopped = true;
-        self.shared.added.notify_all();
-        self.threads.drain(..).for_each(Thread::join);
+        self.0.list().stopped = true;
+        self.0.added.notify_all();
+        let threads = mem::take(&mut self.0.list().threads);
+        threads.into_iter().for_each(Thread::join);
     }
 }
 
@@ -106,8 +109,15 @@ impl Shared {
         self.added.notify_one();
     }
 
+    fn add_thread(self: &Arc<Shared>, list: &mut List) -> io::Result<()> {
+        let shared = self.clone();
+        let name = format!("fault{}", list.threads.len());
+        list.threads.push(spawn(&name, Box::new(move || shared.run()))?);
+        Ok(())
+    }
+
     /// The next request; `None`: the desk stops.
-    fn take(&self) -> Option<NonNull<Request>> {
+    fn take(self: &Arc<Shared>) -> Option<NonNull<Request>> {
         let mut list = self.list();
         loop {
             if let Some(request) = list.first {
@@ -116,17 +126,25 @@ impl Shared {
                 if list.first.is_none() {
                     list.last = None;
                 }
+                // This one may take long, so another thread takes the next.
+                if list.idle == 0 && list.threads.len() < THREADS_MAX && !list.stopped {
+                    // If this fails, requests wait for each other.
+                    let _ = self.add_thread(&mut list);
+                }
                 return Some(request);
             }
             if list.stopped {
                 return None;
             }
+            list.idle += 1;
             list = self.added.wait(list).unwrap_or_else(PoisonError::into_inner);
+            list.idle -= 1;
         }
     }
 
     /// Body of a thread.
-    fn run(&self, manager: &Manager<Uffd>, owner: &dyn Owner) {
+    fn run(self: Arc<Shared>) {
+        let (manager, owner) = (&self.manager, &*self.owner);
         while let Some(request) = self.take() {
             // SAFETY: alive until it is done; only this thread has it.
             let at = unsafe { (*request.as_ptr()).at };

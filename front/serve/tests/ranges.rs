@@ -4,6 +4,7 @@ use crate::common::{Paged, Regions, Setup, memory};
 use highwater_mm::Range;
 use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
+use highwater_platform::Mmu;
 use highwater_serve::Service;
 use highwater_uffd::{Delivery, Mapping, Placement, Site};
 use highwater_units::{Prng, SpaceId, Vpn};
@@ -236,7 +237,7 @@ fn compare_copy(paged: &Paged, copy: SpaceId, begun: &[AtomicU64], done: &[Atomi
     let least = now(done);
     let snapshot = paged.manager.snapshot(paged.space).expect("room for the copy");
     let most = now(begun);
-    paged.manager.restore_snapshot(copy, &snapshot);
+    let _ = paged.manager.restore_snapshot(copy, &snapshot);
     for (page, (least, most)) in least.iter().zip(&most).enumerate() {
         let address = paged.manager.platform().address(copy, Vpn(page as u64)).cast::<u64>();
         // SAFETY: word 77 of a page of the copy, whose faults are served in this thread.
@@ -245,6 +246,48 @@ fn compare_copy(paged: &Paged, copy: SpaceId, begun: &[AtomicU64], done: &[Atomi
         paged.watchdog.beat();
     }
     paged.manager.discard(copy, range(0, least.len() as u64));
+}
+
+/// Every page is in a slot or in memory, and while the fork lasts no page of a stretch comes or
+/// goes, although another thread wants memory.
+#[test]
+fn pages_that_a_fork_shares_stay_until_it_is_over() {
+    const FILLED: u64 = 200;
+    for mapping in BOTH {
+        let paged = Paged::new(setup(mapping, 640), memory());
+        fill(&paged, range(0, FILLED));
+        assert!(swapped(&paged, range(0, FILLED)) > 0);
+        let whole = paged.manager.whole(paged.space);
+        let (snapshot, frozen) = paged.manager.share(paged.space, &[whole]).expect("slots");
+        let there = |page: &u64| paged.manager.platform().holds(paged.space, Vpn(*page));
+        let pages_of = |ranges: &[Range]| -> Vec<u64> {
+            ranges.iter().flat_map(|range| range.first.0..range.end.0).collect()
+        };
+        let stretches = pages_of(frozen.stretches());
+        let resident = pages_of(snapshot.resident());
+        let slots = snapshot
+            .runs()
+            .iter()
+            .flat_map(|run| (0..u64::from(run.pages)).map(|index| run.vpn.0 + index));
+        let mut all: Vec<u64> = slots.chain(resident.iter().copied()).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..FILLED).collect::<Vec<_>>(), "{mapping:?}: each page once");
+        assert!(resident.len() > 32, "{mapping:?}: {} pages in memory", resident.len());
+        std::thread::scope(|scope| {
+            let wants = scope.spawn(|| fill(&paged, range(FILLED, 200)));
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let now: Vec<u64> = stretches.iter().copied().filter(there).collect();
+            assert_eq!(now, resident, "{mapping:?}");
+            paged.manager.thaw(paged.space, frozen);
+            wants.join().expect("the thread stores");
+        });
+        assert_filled(&paged, range(0, FILLED + 200));
+        paged.manager.release_snapshot(&snapshot);
+        paged.manager.unshare(paged.space);
+        assert!(!(0..FILLED + 200).any(|page| there(&page)), "{mapping:?}: all are unmapped");
+        assert_filled(&paged, range(0, FILLED + 200));
+        paged.finish();
+    }
 }
 
 #[test]

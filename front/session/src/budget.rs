@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! run_dir/budget:  layout | limit, and its maximum | short until | changes | Entry x 4096
-//! Entry:           owner: pid and image   granted   spare   misses   short until
+//! Entry:           owner: pid and image   granted   shared   spare   misses   short until
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! No process keeps the sum. A process that borrows first adds to its own entry, then adds all
 //! entries up, and gives back what exceeds the limit. Of two that borrow at a time, the later sees
 //! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
 //! after a process that was killed in the middle.
+//!
+//! Pages that a fork has shared count once: each process says how many of its own count for others,
+//! and so many more may be granted in all.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
 //! system releases it at the end of its helper, however that comes. The others then clear its entry
@@ -73,6 +76,8 @@ struct Entry {
     spare: AtomicU64,
     misses: AtomicU64,
     short_until: AtomicU64,
+    /// Those of the granted pages that count for other processes, which map them, too.
+    shared: AtomicU64,
 }
 
 #[repr(C)]
@@ -197,6 +202,12 @@ impl Budget {
         self.taken().map(|entry| entry.granted.load(SeqCst)).sum()
     }
 
+    /// The pages that processes may be granted in all: more than the limit, if several map the
+    /// same.
+    fn room(&self) -> u64 {
+        self.limit() + self.taken().map(|entry| entry.shared.load(SeqCst)).sum::<u64>()
+    }
+
     /// Clears the entries of processes that have ended.
     pub fn reap(&self) {
         for entry in self.taken() {
@@ -209,11 +220,12 @@ impl Budget {
         }
     }
 
-    /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have.
+    /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have; and with
+    /// `shared` pages that it has in common with another process.
     ///
     /// # Errors
     /// All entries are taken.
-    pub fn join(self, image: Image) -> io::Result<Share> {
+    pub fn join(self, image: Image, shared: u64) -> io::Result<Share> {
         let free = |entry: &Entry| {
             entry.owner.compare_exchange(0, image.to_bits(), AcqRel, Relaxed).is_ok()
         };
@@ -225,8 +237,9 @@ impl Budget {
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
         };
-        share.entry().granted.store(FLOOR, SeqCst);
-        if share.budget.granted() > share.budget.limit() {
+        share.entry().shared.store(shared, SeqCst);
+        share.entry().granted.store(FLOOR + shared, SeqCst);
+        if share.budget.granted() > share.budget.room() {
             share.budget.notify();
         }
         Ok(share)
@@ -261,7 +274,8 @@ impl Entry {
 
     /// Releases an entry that nobody else uses.
     fn clear(&self) {
-        for word in [&self.granted, &self.spare, &self.misses, &self.short_until] {
+        let of_owner = [&self.granted, &self.spare, &self.misses, &self.short_until, &self.shared];
+        for word in of_owner {
             word.store(0, SeqCst);
         }
         self.owner.store(0, Release);
@@ -305,7 +319,7 @@ impl Share {
 
     /// The pages that it could borrow if it asked now.
     pub fn room(&self) -> u64 {
-        self.budget.limit().saturating_sub(self.budget.granted())
+        self.budget.room().saturating_sub(self.budget.granted())
     }
 
     /// Asks for `pages` more; returns how many it may use in addition. Makes a system call only if
@@ -318,7 +332,7 @@ impl Share {
         let most = self.most.load(Relaxed).saturating_sub(granted.load(SeqCst));
         let asked = pages.min(most);
         granted.fetch_add(asked, SeqCst);
-        let excess = self.budget.granted().saturating_sub(self.budget.limit()).min(asked);
+        let excess = self.budget.granted().saturating_sub(self.budget.room()).min(asked);
         granted.fetch_sub(excess, SeqCst);
         if excess > 0 || asked < pages {
             self.ask();
@@ -342,12 +356,17 @@ impl Share {
         self.entry().granted.fetch_sub(pages, SeqCst);
     }
 
+    /// Publishes how many of its pages count for other processes, which map them, too.
+    pub fn set_shared(&self, pages: u64) {
+        self.entry().shared.store(pages, SeqCst);
+    }
+
     /// Publishes the state of this process, and returns what it is to do. `spare` free pages would
     /// not be missed; `misses` pages per second came in by faults.
     pub fn aim(&self, spare: u64, misses: u64) -> Aim {
         self.entry().spare.store(spare, Relaxed);
         self.entry().misses.store(misses, Relaxed);
-        let (now, limit) = (milliseconds(), self.budget.limit());
+        let (now, limit) = (milliseconds(), self.budget.room());
         let is_calm = self.budget.head().short_until.load(Acquire) <= now;
         let aim = if is_calm && self.budget.granted() <= limit {
             Aim::Keep

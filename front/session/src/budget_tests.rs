@@ -20,7 +20,7 @@ impl Run {
 
     fn join(&self, pid: u32) -> (StatsFile, Share) {
         let file = StatsFile::create(self.dir.path(), pid).unwrap();
-        let share = Budget::open(self.dir.path()).unwrap().join(file.image()).unwrap();
+        let share = Budget::open(self.dir.path()).unwrap().join(file.image(), 0).unwrap();
         (file, share)
     }
 }
@@ -103,6 +103,29 @@ fn threads_that_borrow_at_once_never_exceed_the_limit() {
         }
     });
     assert!(run.budget.granted() <= 50_000);
+}
+
+#[test]
+fn pages_that_two_processes_map_count_once() {
+    let run = Run::new(LIMIT);
+    let (_file, parent) = run.join(1);
+    assert_eq!(parent.borrow(LIMIT - FLOOR), LIMIT - FLOOR);
+    let file = StatsFile::create(run.dir.path(), 2).unwrap();
+    let child = Budget::open(run.dir.path()).unwrap().join(file.image(), 8000).unwrap();
+    // Only its own least memory exceeds the limit.
+    assert_eq!(child.granted(), FLOOR + 8000);
+    let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
+        panic!("nobody gives anything")
+    };
+    assert_eq!(of_parent + of_child, LIMIT + 8000);
+    // It writes to half of them.
+    child.set_shared(4000);
+    let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
+        panic!("nobody gives anything")
+    };
+    assert_eq!(of_parent + of_child, LIMIT + 4000);
+    child.leave();
+    assert_eq!((parent.aim(0, 0), run.budget.granted()), (Aim::Keep, LIMIT));
 }
 
 #[test]

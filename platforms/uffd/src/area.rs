@@ -24,6 +24,15 @@ pub enum Delivery {
     InThread,
 }
 
+/// Whether the kernel's fork copies pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// It does. The caller sees to it that the child finds no page missing that has contents.
+    Made,
+    /// It does not: the child has nothing there.
+    Withdrawn,
+}
+
 /// The address of a space.
 #[derive(Clone, Debug, Default)]
 pub enum Site {
@@ -36,6 +45,9 @@ pub enum Site {
         address: u64,
         /// Its pages, as (first, end) of each part. The mappings between them stay as they are.
         parts: Vec<(Vpn, Vpn)>,
+        /// More of its pages, with contents: a fork has left them there. Those that are missing are
+        /// of zeros.
+        inherited: Vec<(Vpn, Vpn)>,
     },
 }
 
@@ -133,9 +145,10 @@ impl Areas {
         let len = pages as usize * PAGE_SIZE;
         let uffd = self.descriptor(area.delivery)?;
         let base = match site {
-            Site::At { address, parts } => {
+            Site::At { address, parts, inherited } => {
                 let base: *mut u8 = ptr::with_exposed_provenance_mut(address as usize);
                 parts.iter().try_for_each(|(first, end)| claim(uffd, base, *first, *end))?;
+                inherited.iter().try_for_each(|(first, end)| keep(uffd, base, *first, *end))?;
                 base
             }
             Site::Anywhere => {
@@ -187,6 +200,23 @@ impl Areas {
     /// Maps pages of the space again, empty, after something else was mapped over them.
     pub(crate) fn regain(&self, space: SpaceId, first: Vpn, end: Vpn) -> io::Result<()> {
         claim(self.uffd(space), self.area(space).base(), first, end)
+    }
+
+    /// Lets the next forks copy pages of the space to their children, or not.
+    pub(crate) fn offer(
+        &self,
+        space: SpaceId,
+        first: Vpn,
+        end: Vpn,
+        offer: Offer,
+    ) -> io::Result<()> {
+        let (address, len) = span(self.area(space).base(), first, end);
+        let advice = match offer {
+            Offer::Made => Advice::LinuxDoFork,
+            Offer::Withdrawn => Advice::LinuxDontFork,
+        };
+        // SAFETY: this advice changes no contents.
+        unsafe { sys::advise(address, len, advice) }
     }
 
     fn descriptor(&self, delivery: Delivery) -> io::Result<&Userfaultfd> {
@@ -283,8 +313,7 @@ fn map_aligned(len: usize) -> io::Result<*mut u8> {
 /// They are inaccessible until they are registered. A debugger may read them meanwhile, so they are
 /// dropped afterwards: the kernel's zero page must not be mapped in a space.
 fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
-    let (address, len) =
-        (base.wrapping_add(first.0 as usize * PAGE_SIZE), (end.0 - first.0) as usize * PAGE_SIZE);
+    let (address, len) = span(base, first, end);
     // SAFETY: pages reserved for the space.
     let mapped = unsafe { sys::map_closed(address, len)? };
     prepare(uffd, mapped, len)?;
@@ -295,11 +324,25 @@ fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<
     }
 }
 
-/// Prepares a new mapping: not inherited at fork, faults reported, and in small pages until the
-/// manager asks for huge ones.
+/// Registers pages of a space that a fork has left with their contents. Their protection may have
+/// changed after the fork recorded it: it becomes the usual one.
+fn keep(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
+    let (address, len) = span(base, first, end);
+    prepare(uffd, address, len)?;
+    // SAFETY: pages of the space.
+    unsafe { sys::protect(address, len, libc::PROT_READ | libc::PROT_WRITE) }
+}
+
+/// Address and length of pages.
+fn span(base: *mut u8, first: Vpn, end: Vpn) -> (*mut u8, usize) {
+    (base.wrapping_add(first.0 as usize * PAGE_SIZE), (end.0 - first.0) as usize * PAGE_SIZE)
+}
+
+/// Prepares a mapping: not inherited at fork, faults reported, and in small pages until the manager
+/// asks for huge ones.
 fn prepare(uffd: &Userfaultfd, base: *mut u8, len: usize) -> io::Result<()> {
     // Kernels without huge pages refuse the first advice, and do not need it.
-    // SAFETY: the mapping was just made and is empty.
+    // SAFETY: a mapping of the space, which no thread of the program uses yet.
     unsafe {
         // Splitting a huge page to move one page out is slow: the kernel must not make huge pages
         // on its own.

@@ -42,7 +42,7 @@ mod transit;
 mod uffd;
 
 pub use api::{Calls, Mapping};
-pub use area::{Delivery, Placement, Site};
+pub use area::{Delivery, Offer, Placement, Site};
 #[cfg(target_arch = "x86_64")]
 pub use copy::end_copy;
 pub use files::FileAt;

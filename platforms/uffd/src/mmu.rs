@@ -41,6 +41,10 @@ impl Mmu for Uffd {
         progress
     }
 
+    fn inherit(&self, frames: &[Pfn]) {
+        self.stage.count_mapped(frames.len());
+    }
+
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
         // A page that was moved cannot be left where it was.
         let step = if self.pins_are_expected() { 1 } else { UNMAP_PAGES_MAX };

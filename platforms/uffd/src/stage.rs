@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     base: *mut u8,
     len: usize,
     /// The page of each frame; 0: none.
-    table: Box<[AtomicU32]>,
+    table: Vec<AtomicU32>,
     zeros: *mut u8,
     pool: Pool,
     mapped: AtomicU64,
@@ -62,9 +62,8 @@ impl Stage {
         Ok(Stage {
             base,
             len,
-            // SAFETY: a word of zeros is an atomic zero. The table of frames that are never used
-            // stays untouched.
-            table: unsafe { Box::new_zeroed_slice(frames as usize).assume_init() },
+            // Made in place of zeros, which cost nothing until they are written.
+            table: vec![0; frames as usize].into_iter().map(AtomicU32::new).collect(),
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),

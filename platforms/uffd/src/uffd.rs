@@ -1,7 +1,7 @@
 //! The platform: what it consists of, and how it is made.
 
 use crate::api::{Calls, Faults, Mapping, Source, Userfaultfd};
-use crate::area::{Areas, Delivery, Placement};
+use crate::area::{Areas, Delivery, Offer, Placement};
 use crate::descriptor::Descriptor;
 use crate::drops::Drops;
 use crate::residency::Residency;
@@ -173,6 +173,14 @@ impl Uffd {
         let protections = self.areas.protections();
         let ordinary = libc::PROT_READ | libc::PROT_WRITE;
         protections.change(from, to, ordinary, || self.areas.regain(space, first, end))
+    }
+
+    /// Lets the next forks copy pages of a space to their children, or not: usually they do not.
+    ///
+    /// # Errors
+    /// The system's refusal: the number of mappings is at its limit.
+    pub fn offer(&self, space: SpaceId, first: Vpn, end: Vpn, offer: Offer) -> io::Result<()> {
+        self.areas.offer(space, first, end, offer)
     }
 
     /// The descriptor that delivers the faults of a space.

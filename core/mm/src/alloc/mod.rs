@@ -15,8 +15,8 @@
 //! folio               wakes both    run, until retry ends it             OutOfMemory
 //! ```
 //! `run`, `folio` and the like allocate 2^order adjacent frames; they wake kcompactd, too.
-//! Allocated frames have memory (they are populated), are on no list, and belong to no page. The
-//! caller may hold entries, and no other lock.
+//! Allocated frames have memory (they are populated, except by `bare_frames`), are on no list, and
+//! belong to no page. The caller may hold entries, and no other lock.
 
 mod balloon;
 mod freelist;
@@ -39,12 +39,25 @@ use slowpath::Need;
 /// # Errors
 /// [`OutOfMemory`] if the slow path finds no frame.
 pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
+    populated(m, take(m, wanted)?).ok_or(OutOfMemory)
+}
+
+/// [`frames`] without memory, for pages that have theirs.
+///
+/// # Errors
+/// As of [`frames`].
+pub fn bare_frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
+    let taken = take(m, wanted)?;
+    m.taken(taken.len());
+    Ok(taken)
+}
+
+fn take<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
     let _phase = m.enter(phase::ALLOC);
-    let taken = match freelist::frames(m, wanted, Level::Low) {
-        Some(frames) => frames,
-        None => slowpath::frames(m, wanted)?,
-    };
-    populated(m, taken).ok_or(OutOfMemory)
+    match freelist::frames(m, wanted, Level::Low) {
+        Some(frames) => Ok(frames),
+        None => slowpath::frames(m, wanted),
+    }
 }
 
 /// [`frames`] for callers with a fallback: at most one round of direct reclaim (__GFP_NORETRY).

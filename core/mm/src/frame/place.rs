@@ -73,9 +73,13 @@ impl Kind {
 /// An atomic [`Place`].
 pub struct PlaceCell<P: Platform>(P::Atomic<u8>);
 
+/// [`Place::Off`], as a cell holds it.
+pub(super) const OFF: u8 = Place::Off as u8;
+
 impl<P: Platform> PlaceCell<P> {
-    pub(super) fn new() -> PlaceCell<P> {
-        PlaceCell(Atomic::new(Place::Off as u8))
+    /// Holds one of [`ALL`], by its number.
+    pub(super) fn new(place: u8) -> PlaceCell<P> {
+        PlaceCell(Atomic::new(place))
     }
 
     /// The current place.

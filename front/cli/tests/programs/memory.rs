@@ -55,13 +55,38 @@ fn parents_and_children_keep_their_contents() {
 }
 
 #[test]
+fn parents_and_children_share_memory_until_they_write() {
+    let place = Place::new();
+    for need in ["20", "100"] {
+        let program = place.c_program("shared", &[need]);
+        let unlimited = place.run(&program).expect_success("shared");
+        for mapping in ["auto", "copy"] {
+            let limits = Limits { mapping, ..Limits::quarter(&unlimited) };
+            place.compare_with(&format!("shared, {mapping}"), &unlimited, &limits, &program);
+        }
+    }
+}
+
+/// Where there is room for all pages, nothing is written for a child.
+#[test]
+fn a_fork_writes_no_page_that_is_in_memory() {
+    let place = Place::new();
+    let program = place.c_program("forks", &["10", "turns", "nested"]);
+    let unlimited = place.run(&program).expect_success("forks");
+    let report = place.compare_output("forks", &unlimited, &Limits::of(40 * MIB), &program);
+    assert_eq!(report.number("/vmstat/pswpout"), 0);
+    assert!(report.number("/vmstat/pginherited") > 4 * 10 * 256, "four children inherit all");
+}
+
+#[test]
 fn children_inherit_exactly_their_memory() {
     let place = Place::new();
     let program = place.c_program("inherits", &["24"]);
     let unlimited = place.run(&program).expect_success("inherits");
-    for mapping in ["auto", "copy"] {
-        let limits = Limits { mapping, map_files: "read", ..Limits::quarter(&unlimited) };
-        place.compare_with(&format!("inherits, {mapping}"), &unlimited, &limits, &program);
+    for (mapping, map_files) in [("auto", "read"), ("copy", "read"), ("auto", "off")] {
+        let limits = Limits { mapping, map_files, ..Limits::quarter(&unlimited) };
+        let what = format!("inherits, {mapping}, {map_files}");
+        place.compare_with(&what, &unlimited, &limits, &program);
     }
 }
 

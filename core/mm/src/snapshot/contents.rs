@@ -1,0 +1,73 @@
+//! The contents of a space, as a snapshot lists them.
+
+use crate::space::{Held, Page, Range};
+use highwater_platform::Platform;
+use highwater_units::{Slot, Vpn};
+
+/// Consecutive pages in consecutive slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRun {
+    /// The first page.
+    pub vpn: Vpn,
+    /// Its slot.
+    pub slot: Slot,
+    /// The number of pages.
+    pub pages: u32,
+}
+
+/// The contents of a space: in slots, and in memory that a fork shares.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    slots: Vec<SlotRun>,
+    resident: Vec<Range>,
+}
+
+impl Snapshot {
+    /// Pages and their slots.
+    pub fn runs(&self) -> &[SlotRun] {
+        &self.slots
+    }
+
+    /// Pages in memory that the fork shares, in ascending order.
+    pub fn resident(&self) -> &[Range] {
+        &self.resident
+    }
+
+    /// The snapshot for a child without the first `devices` devices; `None` if some of its pages
+    /// are on these.
+    pub fn without_devices(&self, devices: u8) -> Option<Snapshot> {
+        let renumbered = |run: &SlotRun| {
+            let device = run.slot.device.checked_sub(devices)?;
+            Some(SlotRun { slot: Slot { device, ..run.slot }, ..*run })
+        };
+        let slots = self.slots.iter().map(renumbered).collect::<Option<_>>()?;
+        Some(Snapshot { slots, resident: self.resident.clone() })
+    }
+
+    /// Adds a page in a slot.
+    pub(super) fn push(&mut self, vpn: Vpn, slot: Slot) {
+        match self.slots.last_mut() {
+            Some(last)
+                if last.vpn.offset(u64::from(last.pages)) == vpn
+                    && last.slot.device == slot.device
+                    && last.slot.index + last.pages == slot.index =>
+            {
+                last.pages += 1;
+            }
+            _ => self.slots.push(SlotRun { vpn, slot, pages: 1 }),
+        }
+    }
+
+    /// Adds the pages of a run that are in memory, all mapped.
+    pub(super) fn push_resident<P: Platform>(&mut self, held: &Held<'_, P>) {
+        for (index, entry) in held.entries().iter().enumerate() {
+            if let Page::Resident(_) = entry.page() {
+                let vpn = held.owner(index).vpn;
+                match self.resident.last_mut() {
+                    Some(last) if last.end == vpn => last.end = vpn.offset(1),
+                    _ => self.resident.push(Range { first: vpn, end: vpn.offset(1) }),
+                }
+            }
+        }
+    }
+}
