@@ -79,23 +79,9 @@ impl Process {
     ) -> Result<Process, String> {
         let Plan { settings, program, devices, inherited, source, .. } = plan;
         let Plan { placement, pages, regions, holds, shared, .. } = plan;
-        let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
-        let mapping = match settings.mapping {
-            Wanted::Auto => source.probe().map_err(refused)?,
-            Wanted::Move => Mapping::Move,
-            Wanted::Copy => Mapping::Copy,
-        };
-        let places = match settings.map_files {
-            MapFiles::Off => 0,
-            MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
-        };
         let file = Reporter::file(&settings, program.pid);
         let memory = Memory::of(&settings, file.as_ref(), shared)?;
-        let platform = Uffd::with_places(memory.most, devices, places, mapping, source);
-        let platform = platform.map_err(refused)?;
-        if let Some(share) = &memory.share {
-            platform.borrow_from(Arc::new(Borrowed(share.clone())));
-        }
+        let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
         let large_pages = settings.large_pages == LargePages::On;
@@ -160,6 +146,31 @@ impl Process {
             end_for(error, &self.manager);
         }
     }
+}
+
+/// A platform with as much memory as the process may ever use.
+fn platform(
+    settings: &Settings,
+    memory: &Memory,
+    devices: Vec<Box<dyn Device>>,
+    source: Source,
+) -> Result<Uffd, String> {
+    let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
+    let mapping = match settings.mapping {
+        Wanted::Auto => source.probe().map_err(refused)?,
+        Wanted::Move => Mapping::Move,
+        Wanted::Copy => Mapping::Copy,
+    };
+    let places = match settings.map_files {
+        MapFiles::Off => 0,
+        MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
+    };
+    let platform = Uffd::with_places(memory.most, devices, places, mapping, source);
+    let platform = platform.map_err(refused)?;
+    if let Some(share) = &memory.share {
+        platform.borrow_from(Arc::new(Borrowed(share.clone())));
+    }
+    Ok(platform)
 }
 
 /// How the faults of this program are delivered. If it has a malloc of its own, the C library's

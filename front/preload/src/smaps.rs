@@ -241,7 +241,8 @@ mod tests {
         2000-3000 rw-p 00001000 00:00 0 \nRss:  1 kB\n\
         3000-5000 rw-p 00000000 00:00 0                 [heap]\nRss:   8 kB\n\
         7000-8000 ---p 00000000 00:00 0 \nRss:  0 kB\n\
-        8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\nPss:   7 kB\nPss_Dirty: 3 kB\nVmFlags: rd wr mr mw me ac sd\n\
+        8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\n\
+        Pss:   7 kB\nPss_Dirty: 3 kB\nVmFlags: rd wr mr mw me ac sd\n\
         a000-b000 rwxp 00000000 00:00 0 \nRss: 32 kB\n\
         b000-c000 rw-s 00000000 00:01 9                 /memfd:x (deleted)\nRss: 64 kB\n\
         c000-d000 rw-p 00000000 00:00 0                 /anon_hugepage (deleted)\nRss: 0 kB\n\
@@ -310,14 +311,14 @@ mod tests {
             "Rss: 8 kB\n",
             "1000-2000 rw-p 0 0 0 /f\nRss: many kB\nRss:\n",
         ] {
-            assert_eq!(parse(text.as_bytes(), &[]).unwrap().total(), 0, "{text:?}");
+            assert_eq!(parse(text.as_bytes(), &[]).unwrap().0.total(), 0, "{text:?}");
         }
     }
 
     #[test]
     fn what_is_no_text_of_the_kernel_ends() {
         let endless = vec![b'a'; 3 * BUFFER_BYTES];
-        assert_eq!(parse(&endless[..], &[]).unwrap(), Elsewhere::default());
+        assert_eq!(parse(&endless[..], &[]).unwrap(), (Elsewhere::default(), 0));
     }
 
     #[test]
