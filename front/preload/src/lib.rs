@@ -30,6 +30,7 @@
 mod advise;
 mod balance;
 mod begin;
+mod blocks;
 mod brk;
 mod caller;
 mod calls;

@@ -13,8 +13,8 @@
 //! handler that interrupted its thread at `main`, and forks, cannot take that lock: its child does
 //! not use `main` again.
 
-use crate::dump;
 use crate::signals::Blocked;
+use crate::{blocks, dump};
 use dlmalloc::{Allocator, Dlmalloc};
 use highwater_os::sys;
 use std::alloc::{GlobalAlloc, Layout};
@@ -200,11 +200,20 @@ impl Own {
 const MAPPING_MIN: usize = 256 << 10;
 
 /// The length of the mapping for a block; `None`: it comes from an arena. A pure function of the
-/// layout, so that nothing needs to be recorded.
+/// layout.
 fn mapping_of(layout: Layout) -> Option<usize> {
     let page = highwater_units::PAGE_SIZE;
     let fits = layout.size() >= MAPPING_MIN && layout.align() <= page;
     fits.then(|| layout.size().next_multiple_of(page))
+}
+
+/// A mapping of zeros for a block; null if there is none.
+fn block(len: usize) -> *mut u8 {
+    let address = Pages.alloc(len).0;
+    if !address.is_null() {
+        blocks::add(address, len);
+    }
+    address
 }
 
 // SAFETY: Dlmalloc meets the contract of GlobalAlloc under its lock; size and alignment are passed
@@ -213,7 +222,7 @@ fn mapping_of(layout: Layout) -> Option<usize> {
 unsafe impl GlobalAlloc for Own {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some(len) = mapping_of(layout) {
-            return Pages.alloc(len).0;
+            return block(len);
         }
         let (size, align) = (layout.size(), layout.align());
         // SAFETY: as the caller of alloc guarantees.
@@ -224,6 +233,7 @@ unsafe impl GlobalAlloc for Own {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if let Some(len) = mapping_of(layout) {
+            blocks::remove(address);
             Pages.free(address, len);
             return;
         }
@@ -239,7 +249,7 @@ unsafe impl GlobalAlloc for Own {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if let Some(len) = mapping_of(layout) {
-            return Pages.alloc(len).0;
+            return block(len);
         }
         let (size, align) = (layout.size(), layout.align());
         // SAFETY: as the caller of alloc_zeroed guarantees.
@@ -284,9 +294,9 @@ unsafe impl GlobalAlloc for Own {
     }
 }
 
-/// Bytes mapped for the manager's own memory.
-pub(crate) fn mapped() -> usize {
-    MAPPED.load(Relaxed)
+/// Bytes in use for the manager's own memory. Looks up each page of large blocks.
+pub(crate) fn resident() -> usize {
+    MAPPED.load(Relaxed).saturating_sub(blocks::unused())
 }
 
 /// Call before waiting for other threads, possibly in a signal handler. If this thread has `main`

@@ -42,6 +42,8 @@ pub(crate) struct Reporter {
     paged: [(u64, u64); 2],
     /// [`RUNNING`], [`ENDING`] or [`ENDED`].
     stage: AtomicU32,
+    /// The manager's own memory, at its maximum.
+    own: AtomicU64,
     /// Memory that is not paged, at its maximum.
     elsewhere: Mutex<Elsewhere>,
     paged_peak: AtomicU64,
@@ -82,6 +84,7 @@ impl Reporter {
             file,
             paged: [range, (stage, stage + stage_len as u64)],
             stage: AtomicU32::new(RUNNING),
+            own: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             paged_peak: AtomicU64::new(0),
             out_of_memory: AtomicU64::new(0),
@@ -164,7 +167,7 @@ impl Reporter {
             (Counter::ZramIncompressible, compressed.incompressible),
             (Counter::ZramBytes, compressed.used.0),
             (Counter::PagedPeak, peak),
-            (Counter::MetaBytes, memory::mapped() as u64),
+            (Counter::MetaBytes, self.own.load(Relaxed)),
             (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.frames_peak().0),
             (Counter::RamDeviceBytes, ram_device),
@@ -202,9 +205,10 @@ impl Reporter {
 
     /// Measures memory outside range and arena, without the manager's own and RAM devices.
     fn look_elsewhere(&self) {
+        let own = memory::resident() as u64;
+        self.own.fetch_max(own, Relaxed);
         let Ok(found) = smaps::read(&self.paged) else { return };
-        let own = memory::mapped() as u64 + self.manager.platform().devices().resident().0;
-        let found = found.less_own(own);
+        let found = found.less_own(own + self.manager.platform().devices().resident().0);
         let mut most = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         if found.total() > most.total() {
             *most = found;
