@@ -62,7 +62,9 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     let session = Session::start(&place);
     let mut top = session.top();
     let screen = top.expect("two processes swap", is_swapping);
-    for part in ["(", "budget   [#", "free     [", "swap     [", "latency  + minor p50 ", "16M "] {
+    for part in
+        ["(", "budget   [#", "free     [", "swap     [", "latency  + minor p50 ", "in 16 MiB;"]
+    {
         assert!(screen.contains(part), "{part}:\n{screen}");
     }
     assert!(top.is_plain(), "{screen}");
