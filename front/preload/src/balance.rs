@@ -14,10 +14,10 @@ use crate::smaps;
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
 use highwater_os::sys;
-use highwater_session::{Aim, Budget, Settings, Share, StatsFile};
+use highwater_session::{Aim, Budget, FLOOR, Settings, Share, StatsFile};
 use highwater_uffd::{Lender, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE};
-use std::io;
+use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -56,8 +56,11 @@ impl Memory {
         else {
             return Ok(own);
         };
+        // So many frames there are.
+        let shared = shared.min(most.pages().saturating_sub(FLOOR));
         let joined = match Budget::open(dir) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(own),
+            // It has dropped privileges, or the run has ended and left it behind.
+            Err(error) if matches!(error.kind(), PermissionDenied | NotFound) => return Ok(own),
             opened => opened.and_then(|budget| budget.join(file.image(), shared)),
         };
         let share = joined.map_err(|error| format!("the budget of the run: {error}"))?;

@@ -173,12 +173,14 @@ fn lead(
     // The program may leave its directory, and unmount its file system.
     let _ = rustix::process::chdir("/");
     let process: &'static Process = Box::leak(Box::new(process));
+    if let Some(share) = &process.share {
+        if let Err(error) = spawn("balance", Box::new(|| balance::run(process, share))) {
+            share.leave();
+            return answer.give(Err(format!("no thread to share memory: {error}")));
+        }
+    }
     process.calls.start(channel.as_ref());
     let publish = spawn("report", Box::new(|| process.reporter.run()));
-    if let Some(share) = &process.share {
-        // Without it the process keeps what it has, until the others need it.
-        let _ = spawn("balance", Box::new(|| balance::run(process, share)));
-    }
     answer.give(Ok(process));
     process.adopt();
     watch(program, channel.as_ref().map(AsFd::as_fd));

@@ -42,6 +42,8 @@ pub(crate) struct Reporter {
     paged: [(u64, u64); 2],
     /// [`RUNNING`], [`ENDING`] or [`ENDED`].
     stage: AtomicU32,
+    /// 1: what is published is final.
+    is_last: AtomicU64,
     /// The manager's own memory, at its maximum.
     own: AtomicU64,
     /// Memory that is not paged, at its maximum.
@@ -84,6 +86,7 @@ impl Reporter {
             file,
             paged: [range, (stage, stage + stage_len as u64)],
             stage: AtomicU32::new(RUNNING),
+            is_last: AtomicU64::new(0),
             own: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             paged_peak: AtomicU64::new(0),
@@ -119,7 +122,10 @@ impl Reporter {
                 break;
             }
         }
+        // First what matters most: to look takes long where there are many mappings.
+        self.publish(Look::Now);
         self.look_elsewhere();
+        self.is_last.store(1, Relaxed);
         self.publish(Look::Now);
         self.stage.store(ENDED, Release);
         futex_wake_all(&self.stage);
@@ -174,7 +180,7 @@ impl Reporter {
             (Counter::ByHandlers, u64::from(self.delivery == Delivery::Handler)),
             (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
             (Counter::HelperNanos, cpu_time()),
-            (Counter::ProcessEnded, u64::from(self.stage.load(Relaxed) != RUNNING)),
+            (Counter::ProcessEnded, self.is_last.load(Relaxed)),
         ];
         let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).gauges();
         gauges

@@ -1,7 +1,7 @@
 //! The memory of a run, shared by its processes: who may use how many pages.
 //!
 //! ```text
-//! run_dir/budget:  layout | limit, and its maximum | short until | changes | Entry x 4096
+//! run_dir/budget:  layout | limit, and its maximum | short until | used | changes | Entry x 4096
 //! Entry:           owner: pid and image   granted   shared   spare   misses   short until
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
@@ -14,8 +14,8 @@
 //! and so many more may be granted in all.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
-//! system releases it at the end of its helper, however that comes. The others then clear its entry
-//! ([`Budget::reap`]).
+//! system releases it at the end of its helper, however that comes. Another process then clears its
+//! entry ([`Share::reap`]).
 //!
 //! While somebody is short, everyone calculates the targets ([`crate::targets`]) from the same
 //! entries at short intervals, and keeps to its own: [`Share::aim`].
@@ -63,6 +63,8 @@ struct Head {
     limit_max: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
     short_until: AtomicU64,
+    /// Entries from this one on were never taken.
+    used: AtomicU32,
     /// Changes whenever processes should look at their targets; they sleep on it.
     changes: AtomicU32,
 }
@@ -166,8 +168,13 @@ impl Budget {
 
     /// The entries of processes.
     fn taken(&self) -> impl Iterator<Item = &Entry> {
-        let is_taken = |entry: &&Entry| !matches!(entry.owner.load(Acquire), 0 | REAPED);
-        self.words().entries.iter().filter(is_taken)
+        self.used().iter().filter(|entry| entry.is_taken())
+    }
+
+    /// The entries that were ever taken.
+    fn used(&self) -> &[Entry] {
+        let count = self.head().used.load(Acquire) as usize;
+        &self.words().entries[..count.min(ENTRIES)]
     }
 
     /// The pages that all processes may use together.
@@ -208,13 +215,17 @@ impl Budget {
         self.limit() + self.taken().map(|entry| entry.shared.load(SeqCst)).sum::<u64>()
     }
 
-    /// Clears the entries of processes that have ended.
-    pub fn reap(&self) {
-        for entry in self.taken() {
+    /// Clears the entries after `index`, around the end, until one of a living process. If everyone
+    /// does, all entries are looked at, and none by many.
+    fn reap_after(&self, index: usize) {
+        let used = self.used();
+        let others = used[index + 1..].iter().chain(&used[..index]);
+        for entry in others.filter(|entry| entry.is_taken()) {
             let owner = entry.owner.load(Acquire);
-            if is_ended(&self.run_dir, Image::from_bits(owner))
-                && entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_ok()
-            {
+            if !is_ended(&self.run_dir, Image::from_bits(owner)) {
+                return;
+            }
+            if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_ok() {
                 entry.clear();
             }
         }
@@ -237,6 +248,7 @@ impl Budget {
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
         };
+        share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
         share.entry().shared.store(shared, SeqCst);
         share.entry().granted.store(FLOOR + shared, SeqCst);
         if share.budget.granted() > share.budget.room() {
@@ -262,6 +274,10 @@ impl Drop for Budget {
 }
 
 impl Entry {
+    fn is_taken(&self) -> bool {
+        !matches!(self.owner.load(Acquire), 0 | REAPED)
+    }
+
     fn claim(&self, now: u64) -> Claim {
         Claim {
             granted: self.granted.load(SeqCst),
@@ -385,9 +401,9 @@ impl Share {
         own.map_or(FLOOR, |own| targets(limit, &claims)[own])
     }
 
-    /// Clears the entries of processes that have ended.
+    /// Clears entries of processes that have ended.
     pub fn reap(&self) {
-        self.budget.reap();
+        self.budget.reap_after(self.index);
     }
 
     /// Gives everything back. The process uses no page any more.

@@ -48,10 +48,10 @@ fn a_killed_process_gives_back_what_it_had() {
     let (file, killed) = run.join(1);
     let (_living_file, living) = run.join(1);
     assert_eq!(killed.borrow(4000), 4000);
-    run.budget.reap();
+    living.reap();
     assert_eq!(run.budget.members().len(), 2, "its lock is held");
     drop(file);
-    run.budget.reap();
+    living.reap();
     assert_eq!(run.budget.granted(), living.granted());
     // Its file may have been removed meanwhile.
     let (file, _killed) = run.join(7);
@@ -60,6 +60,22 @@ fn a_killed_process_gives_back_what_it_had() {
     drop(file);
     let images: Vec<Image> = run.budget.members().iter().map(|member| member.image).collect();
     assert_eq!(images, [Image { pid: 1, number: 1 }]);
+}
+
+#[test]
+fn all_that_have_ended_are_found_by_their_neighbours() {
+    let run = Run::new(LIMIT);
+    let mut shares: Vec<_> = (1..=9).map(|pid| Some(run.join(pid))).collect();
+    let living = [2, 3, 6];
+    for (index, share) in shares.iter_mut().enumerate() {
+        if !living.contains(&index) {
+            *share = None;
+        }
+    }
+    assert_eq!(run.budget.members().len(), 9, "a share that is dropped stays");
+    shares.iter().flatten().for_each(|(_, share)| share.reap());
+    let pids: Vec<u32> = run.budget.members().iter().map(|member| member.image.pid).collect();
+    assert_eq!(pids, [3, 4, 7]);
 }
 
 #[test]

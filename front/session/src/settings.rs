@@ -73,7 +73,9 @@ impl Settings {
             (SYSTEM_CALLS, self.system_calls.to_string().into()),
             (FAULTS, self.faults.to_string().into()),
         ];
-        vars.extend(self.memory_max.iter().map(|most| (SHARED_MAX, most.0.to_string().into())));
+        // Also if there is none: a run in a run must not find the outer one's.
+        let most = self.memory_max.map_or(String::new(), |most| most.0.to_string());
+        vars.push((SHARED_MAX, most.into()));
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
     }
@@ -93,6 +95,7 @@ impl Settings {
         Ok(Some(Settings {
             memory: Bytes(parse(MEMORY, &memory)?),
             memory_max: text(SHARED_MAX)?
+                .filter(|most| !most.is_empty())
                 .map(|most| parse(SHARED_MAX, &most).map(Bytes))
                 .transpose()?,
             swap: areas(&text(SWAP)?.unwrap_or_default())?,

@@ -21,6 +21,8 @@ use highwater_command::say;
 use palette::Palette;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use sample::{Sample, Samples};
 use screen::Shown;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -140,6 +142,16 @@ impl View<'_> {
         terminal.draw(|frame| screen::draw(frame, &shown, state)).map(drop)
     }
 
+    /// Heeds what has come.
+    fn heed_all(&mut self) -> io::Result<Flow> {
+        while event::poll(Duration::ZERO)? {
+            if self.heed()? == Flow::Quit {
+                return Ok(Flow::Quit);
+            }
+        }
+        Ok(Flow::Stay)
+    }
+
     /// Heeds a key, or a new size of the terminal: the next frame has it.
     fn heed(&mut self) -> io::Result<Flow> {
         match event::read()? {
@@ -167,6 +179,31 @@ impl View<'_> {
     }
 }
 
+/// What came while the screen was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    Keys,
+    Nothing,
+    /// The terminal is gone.
+    HungUp,
+}
+
+/// Waits for keys. crossterm would read the end of a terminal that is gone for ever.
+fn wait(until: Instant) -> io::Result<Input> {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    let input = io::stdin();
+    let mut watched = [PollFd::new(&input, PollFlags::IN)];
+    match poll(&mut watched, Some(&timeout)) {
+        Ok(0) | Err(Errno::INTR) => Ok(Input::Nothing),
+        Ok(_) if watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => {
+            Ok(Input::HungUp)
+        }
+        Ok(_) => Ok(Input::Keys),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Draws, heeds keys and takes samples. The outer error is the terminal's.
 fn watch(
     terminal: &mut DefaultTerminal,
@@ -182,11 +219,12 @@ fn watch(
     let mut due = started + PERIOD_FIRST;
     while !quit.load(Relaxed) {
         view.draw(terminal)?;
-        if event::poll(due.saturating_duration_since(Instant::now()))? {
-            if view.heed()? == Flow::Quit {
-                break;
-            }
-            continue;
+        match wait(due)? {
+            Input::HungUp => break,
+            Input::Keys if view.heed_all()? == Flow::Quit => break,
+            Input::Keys => continue,
+            Input::Nothing if Instant::now() < due => continue,
+            Input::Nothing => {}
         }
         due = Instant::now() + PERIOD;
         if let Some(left) = view.look().transpose() {

@@ -1,7 +1,7 @@
 //! System calls with pointers into paged memory that is swapped out: results, error numbers and
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
-use crate::place::{Budget, Limits, Mode, Place};
+use crate::place::{Limits, Mode, Place};
 use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
 use std::fs::{Permissions, copy, set_permissions};
@@ -13,19 +13,13 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a program in each mode, and compares its output with that of a run without Highwater. A
-/// process that is traced keeps its pages: ptrace(2) reads only what is in memory.
+/// Runs a program in each mode, and compares its output with that of a run without Highwater.
 fn compare_in_all_modes(name: &str) {
     let place = Place::new();
     let program = place.c_program(name, &[]);
     let unlimited = place.run(&program).expect_success(name);
     for mode in Mode::ALL {
-        let limits = Limits {
-            swap_size: 256 * MIB,
-            mode: Some(mode),
-            budget: Budget::Each,
-            ..Limits::of(8 * MIB)
-        };
+        let limits = Limits { swap_size: 256 * MIB, mode: Some(mode), ..Limits::of(8 * MIB) };
         let what = format!("{name}, {mode:?}");
         place.compare_output(&what, &unlimited, &limits, &program).expect_swapping();
     }

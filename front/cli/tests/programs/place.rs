@@ -55,17 +55,6 @@ pub(crate) struct Limits {
     pub(crate) large_pages: &'static str,
     /// How faults are served; `None`: [`Mode::given`].
     pub(crate) mode: Option<Mode>,
-    /// Whose budget it is.
-    pub(crate) budget: Budget,
-}
-
-/// Whose budget `memory` is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Budget {
-    /// That of all processes together.
-    Shared,
-    /// That of each process.
-    Each,
 }
 
 /// How page faults are served, and how system calls reach paged memory.
@@ -164,11 +153,7 @@ impl Place {
             Swap::Dir => dir,
         };
         let mut command = highwater();
-        let option = match limits.budget {
-            Budget::Shared => "--memory",
-            Budget::Each => "--memory-per-process",
-        };
-        command.arg("run").arg("--quiet").args([option, &limits.memory.to_string()]);
+        command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
         command.args(limits.mode.unwrap_or_else(Mode::given).arguments());
         command.args(["--map-files", limits.map_files]);
@@ -265,7 +250,6 @@ impl Limits {
             swap_size: 16 * memory,
             mapping: "auto",
             mode: None,
-            budget: Budget::Shared,
             map_files: "off",
             large_pages: "off",
         }

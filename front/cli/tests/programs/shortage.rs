@@ -1,6 +1,6 @@
 //! Too little memory and swap: a clear error, never wrong data.
 
-use crate::place::{Budget, Limits, Place, Swap, note};
+use crate::place::{Limits, Place, Swap, note};
 use crate::run::Run;
 use std::os::unix::process::ExitStatusExt;
 
@@ -13,7 +13,6 @@ const LITTLE: Limits = Limits {
     map_files: "off",
     large_pages: "off",
     mode: None,
-    budget: Budget::Shared,
 };
 
 #[test]
@@ -39,7 +38,6 @@ const TOO_LITTLE: Limits = Limits {
     map_files: "off",
     large_pages: "off",
     mode: None,
-    budget: Budget::Shared,
 };
 
 /// Checks that a run ended with an error status and without a checksum, but not with a SIGSEGV or

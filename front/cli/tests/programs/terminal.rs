@@ -3,14 +3,17 @@
 //! A thread reads what the program writes, until all its ends of the terminal are closed. Locks:
 //! none.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
@@ -23,7 +26,24 @@ pub(crate) struct Terminal {
     child: Child,
     keys: File,
     output: Receiver<Vec<u8>>,
+    /// Reads the output, until the terminal is to hang up.
+    reader: Option<JoinHandle<()>>,
+    hangs_up: Arc<AtomicBool>,
     parser: vt100::Parser,
+}
+
+/// Whether there is output within a short time.
+fn has_output(terminal: &File) -> bool {
+    let mut watched = [PollFd::new(terminal, PollFlags::IN)];
+    let most = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    poll(&mut watched, Some(&most)).is_ok_and(|ready| ready > 0)
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        let _ = self.child.kill();
+    }
 }
 
 impl Terminal {
@@ -45,15 +65,35 @@ impl Terminal {
         let keys = File::from(controller);
         let mut reader = keys.try_clone().unwrap();
         let (sender, output) = channel();
-        thread::spawn(move || {
+        let hangs_up = Arc::new(AtomicBool::new(false));
+        let stop = hangs_up.clone();
+        let reader = Some(thread::spawn(move || {
             let mut piece = [0; 4096];
-            while let Ok(len @ 1..) = reader.read(&mut piece) {
-                if sender.send(piece[..len].to_vec()).is_err() {
-                    break;
+            while !stop.load(Relaxed) {
+                if has_output(&reader) {
+                    let Ok(len @ 1..) = reader.read(&mut piece) else { return };
+                    let _ = sender.send(piece[..len].to_vec());
                 }
             }
-        });
-        Terminal { child, keys, output, parser: vt100::Parser::new(ROWS, COLUMNS, 0) }
+        }));
+        let parser = vt100::Parser::new(ROWS, COLUMNS, 0);
+        Terminal { child, keys, output, reader, hangs_up, parser }
+    }
+
+    /// Closes the terminal, as a connection that is lost does; returns how the program ended.
+    pub(crate) fn hang_up(mut self) -> ExitStatus {
+        self.hangs_up.store(true, Relaxed);
+        self.reader.take().expect("it reads").join().expect("it does not panic");
+        let nothing = File::open("/dev/null").expect("a file");
+        drop(std::mem::replace(&mut self.keys, nothing));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "it goes on without its terminal");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Presses keys.

@@ -84,6 +84,10 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
 
     let mut top = session.top();
     top.expect("two processes swap", is_swapping);
+    assert!(top.hang_up().success(), "a lost terminal ends it");
+
+    let mut top = session.top();
+    top.expect("two processes swap", is_swapping);
     let summary = session.end();
     let (status, screen) = top.end();
     assert!(status.success() && screen.contains("has ended"), "{screen}");
