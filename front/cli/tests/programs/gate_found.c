@@ -380,8 +380,19 @@ static void bad_masks(void)
     close(set);
 }
 
-/* Reads 42 from a word of a traced child, and writes 43. A page that has left memory cannot be read
- * (docs/limits.md): the child touches it again. */
+/* Waits until a traced child stops itself; passes on other signals, such as those of its faults. */
+static void await_stop(pid_t child)
+{
+    for (int status;;) {
+        MUST(waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+        if (WSTOPSIG(status) == SIGSTOP)
+            return;
+        MUST(ptrace(PTRACE_CONT, child, NULL, (void *)(long)WSTOPSIG(status)) == 0);
+    }
+}
+
+/* Reads 42 from a word of a traced child, and writes 43. A page that has left memory cannot be
+ * reached (docs/limits.md): the child writes to it again. */
 static void change_word(pid_t child, uint64_t *word, uint64_t *found)
 {
     for (int round = 0; round < 100; round++) {
@@ -390,11 +401,10 @@ static void change_word(pid_t child, uint64_t *word, uint64_t *found)
             if (ptrace(PTRACE_POKEDATA, child, word, (void *)43) == 0)
                 return;
         }
-        int status;
         MUST(errno == EIO && ptrace(PTRACE_CONT, child, NULL, NULL) == 0);
-        MUST(waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+        await_stop(child);
     }
-    die("a word of a child that touches it stays missing");
+    die("a word that a child has just written is missing");
 }
 
 /* ptrace with paged memory on both sides. */
@@ -408,22 +418,22 @@ static void traced(void)
     uint64_t *word = block(PAGE);
     pid_t child = fork();
     if (child == 0) {
-        *word = 42;
         MUST(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
-        do
+        do {
+            *word = 42;
             MUST(raise(SIGSTOP) == 0);
-        while (*word == 42);
+        } while (*word == 42);
         _exit(*word == 43 ? 0 : 1);
     }
-    int status;
-    MUST(child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+    MUST(child > 0);
+    await_stop(child);
     evict();
     MUST(ptrace(PTRACE_GETSIGINFO, child, NULL, &all->info) == 0);
     MUST(all->info.si_signo == SIGSTOP);
     MUST(ptrace(PTRACE_GETREGS, child, NULL, &all->registers) == 0 && all->registers.rsp != 0);
     MUST(ptrace(PTRACE_GETSIGMASK, child, (void *)8, &all->mask) == 0);
     change_word(child, word, &all->word);
-    MUST(ptrace(PTRACE_CONT, child, NULL, NULL) == 0 && status_of(child) == 0);
+    MUST(ptrace(PTRACE_DETACH, child, NULL, NULL) == 0 && status_of(child) == 0);
 }
 
 /* Faults are served where the program may not read the time; numbers of no call are refused. */

@@ -80,17 +80,14 @@ impl Terminal {
         Terminal { child, keys, output, reader, hangs_up, parser }
     }
 
-    /// Closes the terminal, as a connection that is lost does; returns how the program ended.
-    pub(crate) fn hang_up(mut self) -> ExitStatus {
+    /// Closes the terminal, as a connection that is lost does: the program must end.
+    pub(crate) fn hang_up(mut self) {
         self.hangs_up.store(true, Relaxed);
         self.reader.take().expect("it reads").join().expect("it does not panic");
         let nothing = File::open("/dev/null").expect("a file");
         drop(std::mem::replace(&mut self.keys, nothing));
         let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
+        while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < until, "it goes on without its terminal");
             thread::sleep(Duration::from_millis(20));
         }
