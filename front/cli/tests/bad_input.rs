@@ -116,7 +116,7 @@ fn invalid_settings_of_a_file_or_variable() {
     let path = file.to_str().unwrap();
     refuses(&["--config", path, "--", "true"], "name a text file that you may read");
     for (text, key, remedy) in [
-        ("memry = '8M'", "key memry", "there are memory, swap, kswapd"),
+        ("memry = '8M'", "key memry", "there are memory, memory-per-process"),
         ("memory = 'much'", "key memory", "for example 512M"),
         ("malloc = 'none'", "key malloc", "see 'highwater run --help'"),
     ] {
