@@ -180,6 +180,7 @@ impl Process {
 
     /// Drops the contents of a range.
     pub(crate) fn discard(&self, range: Range) {
+        self.reporter.note_demand();
         self.in_helper(|| {
             self.manager.discard(SPACE, range);
             self.discard_files(range);

@@ -189,6 +189,7 @@ impl Process {
     /// Drops contents if there are any: untouched memory needs no call of the helper.
     fn drop_contents(&self, range: Range) {
         if self.manager.used_pages(SPACE, range).next().is_some() {
+            self.reporter.note_demand();
             self.in_helper(|| self.manager.discard(SPACE, range));
         }
     }
@@ -205,6 +206,7 @@ impl Process {
         self.end_files(range);
         let change = self.change();
         let changing = self.begin_change(&change, range, over)?;
+        self.reporter.note_demand();
         self.in_helper(|| {
             for region in &changing.before {
                 match (region.used_as, used_as) {

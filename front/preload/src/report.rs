@@ -149,12 +149,19 @@ impl Reporter {
         file.publish(&statistics, malloc.look(look, PERIOD, self.gather));
     }
 
+    /// Notes how many pages have contents; returns the most so far. Called before the program drops
+    /// pages, so that this is the peak of a short program, too.
+    pub(crate) fn note_demand(&self) -> u64 {
+        let count = |counter| self.manager.counted(counter);
+        let begun = count(Counter::PgZero) + count(Counter::PgInherited);
+        let used = begun.saturating_sub(count(Counter::PgDiscard));
+        self.paged_peak.fetch_max(used, Relaxed).max(used)
+    }
+
     fn statistics(&self) -> Snapshot {
         let platform = self.manager.platform();
         let mut now = self.manager.statistics();
-        let begun = now.get(Counter::PgZero) + now.get(Counter::PgInherited);
-        let used = begun.saturating_sub(now.get(Counter::PgDiscard));
-        let peak = self.paged_peak.fetch_max(used, Relaxed).max(used);
+        let peak = self.note_demand();
         let compressed = self.compressed_peak();
         let ram_device = platform.devices().resident().0;
         let ram_device = self.ram_device_peak.fetch_max(ram_device, Relaxed).max(ram_device);
