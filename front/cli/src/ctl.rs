@@ -11,7 +11,7 @@ use crate::session::{self, Session};
 use clap::Args;
 use highwater_command::print;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, Member, OtherBuild};
+use highwater_session::{Budget, Member};
 use highwater_units::Bytes;
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ pub(crate) struct Ctl {
     arguments: Vec<String>,
 }
 
-/// What can be read or changed.
+/// A property of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Memory,
@@ -135,9 +135,6 @@ fn carry_out(
     session: &Session,
     budget: Option<&Budget>,
 ) -> Result<String, Refusal> {
-    let other_build = |error: OtherBuild| {
-        Refusal::new(error.to_string(), "use the highwater that started the session")
-    };
     let key = match request {
         Request::Read(key) => key,
         Request::SetMemory(bytes) => {
@@ -156,9 +153,8 @@ fn carry_out(
         Key::Granted => shared(Budget::granted),
         Key::Processes => return Ok(budget.map(processes).unwrap_or_default()),
         Key::Vmstat => {
-            let processes = session.processes().map_err(other_build)?;
             let mut sum = Snapshot::empty();
-            processes.iter().for_each(|process| sum.merge(&process.snapshot));
+            session.processes()?.iter().for_each(|process| sum.merge(&process.snapshot));
             return Ok(vmstat(&sum));
         }
     };

@@ -27,7 +27,7 @@ const FIRST_WIDTH: usize = 18;
 #[derive(Default)]
 pub(crate) struct Processes(BTreeMap<u32, ProcessFigures>);
 
-/// What one process needed, all its images (exec) together.
+/// The figures of one process, all its images (exec) together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ProcessFigures {
     pub(crate) pid: u32,

@@ -107,7 +107,7 @@ pub(crate) fn living() -> Vec<(PathBuf, String)> {
 /// The description of the run in a directory; `None` if it is not a living run of this user.
 pub(crate) fn description(dir: &Path) -> Option<String> {
     let (_, owner) = open_own(dir).ok()?;
-    // Only to test it: if it can be locked, the run has ended. Nobody waits for this lock.
+    // If this succeeds, the run has ended. It never waits, and the lock ends with the descriptor.
     let locked = flock(&owner, FlockOperation::NonBlockingLockShared);
     if locked != Err(rustix::io::Errno::WOULDBLOCK) {
         return None;

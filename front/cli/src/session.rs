@@ -13,7 +13,7 @@ use crate::Refusal;
 use crate::progress::is_alive;
 use crate::run_dir;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, OtherBuild, Published, Settings, read_published};
+use highwater_session::{Budget, Published, Settings, read_published};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl fmt::Display for SessionName {
     }
 }
 
-/// What a run tells about itself when it begins.
+/// A run, as it describes itself when it begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Description {
     /// Of `highwater run`.
@@ -158,8 +158,11 @@ impl Session {
     ///
     /// # Errors
     /// A process whose library is of another build.
-    pub(crate) fn processes(&self) -> Result<Vec<Process>, OtherBuild> {
-        Ok(living(read_published(&self.run_dir)?, is_alive))
+    pub(crate) fn processes(&self) -> Result<Vec<Process>, Refusal> {
+        let published = read_published(&self.run_dir).map_err(|other_build| {
+            Refusal::new(other_build.to_string(), "call the highwater that runs the session")
+        })?;
+        Ok(living(published, is_alive))
     }
 
     /// The budget that its processes share; `None`: each has its own.
@@ -175,8 +178,10 @@ impl Session {
 
     /// Its budget now: "in 1 GiB" all together, or "of 1 GiB" each.
     pub(crate) fn budget_text(&self) -> String {
-        let word = if self.shared_budget().is_some() { "in" } else { "of" };
-        format!("{word} {}", self.budget())
+        match self.shared_budget() {
+            Some(budget) => format!("in {}", Bytes::of_pages(budget.limit())),
+            None => format!("of {}", Bytes(self.description.budget_bytes)),
+        }
     }
 
     /// Whether `highwater run` is still there.

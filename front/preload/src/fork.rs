@@ -62,12 +62,12 @@ struct Passage {
 
 struct Saved {
     snapshot: Snapshot,
-    /// What the kernel's fork copies.
+    /// The pages that the kernel's fork copies.
     frozen: Frozen,
     passed: Passed,
 }
 
-/// What parent and child need after the fork.
+/// State that parent and child need after the fork.
 struct Passed {
     /// The snapshot, by the device numbers of the child.
     snapshot: Snapshot,

@@ -323,7 +323,7 @@ impl Process {
     pub(crate) fn heed_inheritance(&self) {
         let advised = self.regions().inherited.in_child();
         if !advised.is_empty() {
-            // What is dropped has frames: this thread is the one that would give them later.
+            // Only pages with frames can be dropped, and it is this thread that gives them frames.
             self.adopt();
         }
         for (range, what) in advised {

@@ -123,7 +123,7 @@ impl Reporter {
             }
         }
         // First what matters most: to look takes long where there are many mappings.
-        self.publish(Look::Now);
+        self.publish(Look::IfDue);
         self.look_elsewhere();
         self.is_last.store(1, Relaxed);
         self.publish(Look::Now);

@@ -43,8 +43,8 @@ const ENTRIES: usize = 4096;
 /// Identifies the layout of the file.
 const LAYOUT: u64 = 0x4857_6275_6467_0001;
 
-/// What a process that is served has at least: with less, watermarks and batches leave its manager
-/// no room. Pages.
+/// The least memory of a process that is served, in pages: with less, watermarks and batches leave
+/// its manager no room.
 pub const FLOOR: u64 = 1024;
 
 /// How long a process counts as short after it asked in vain.
@@ -304,7 +304,7 @@ fn milliseconds() -> u64 {
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }
 
-/// What a process is to do.
+/// The instruction to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     /// Nobody is short: it keeps what it has.

@@ -183,11 +183,7 @@ impl<P: Platform> Parts<P> {
     /// how many.
     pub(super) fn inflate(&self, frames: u32, mark: u32) -> u32 {
         self.inflating.fetch_add(frames, AcqRel);
-        let mut taken = 0;
-        let _ = self.free.fetch_update(AcqRel, Acquire, |free| {
-            taken = free.saturating_sub(mark).min(frames);
-            (taken > 0).then(|| free - taken)
-        });
+        let taken = self.reserve(mark, |spare| spare.min(frames));
         self.ballooned.fetch_add(taken, AcqRel);
         self.inflating.fetch_sub(frames, AcqRel);
         taken

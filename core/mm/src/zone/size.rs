@@ -9,7 +9,7 @@ use super::watermark::Watermarks;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What follows from the size of a zone.
+/// The watermarks and list limits of a zone of some size.
 pub(super) struct Size {
     /// min, and the gap between two marks.
     marks: AtomicU64,

@@ -117,7 +117,7 @@ fn traffic(change: &Change<'_>) -> String {
     )
 }
 
-/// What compressed and two-level devices hold, if there are any.
+/// Contents of compressed and two-level devices, if there are any.
 fn devices(change: &Change<'_>) -> impl Iterator<Item = String> {
     let of = |counter| pages(change.get(counter));
     let (zram, fast, slow) = (of(Counter::ZramPages), of(Counter::TierFast), of(Counter::TierSlow));
@@ -169,8 +169,8 @@ impl Power {
         self.minor + self.major
     }
 
-    /// What its bar has at a level, from 0 at the bottom: major faults below minor ones, and a dot
-    /// for too few faults.
+    /// The mark of its bar at a level, from 0 at the bottom: major faults below minor ones, and a
+    /// dot for too few faults.
     fn at(&self, level: usize, most: u64) -> &'static str {
         let (levels, most) = (BARS as u128, u128::from(most));
         let height = |count: u64| ((u128::from(count) * levels + most / 2) / most) as usize;

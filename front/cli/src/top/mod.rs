@@ -84,7 +84,7 @@ impl Top {
             return Err(Refusal::new(what, "use highwater ls --json in scripts"));
         }
         let session = session::choose(session::running(), self.session.as_deref())?;
-        let processes = processes(&session)?;
+        let processes = session.processes()?;
         let failed = |error: io::Error| {
             Refusal::new(format!("the terminal fails: {error}"), "try another terminal")
         };
@@ -100,12 +100,6 @@ impl Top {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn processes(session: &Session) -> Result<Vec<Process>, Refusal> {
-    session.processes().map_err(|other_build| {
-        Refusal::new(other_build.to_string(), "call the highwater that runs the session")
-    })
 }
 
 /// A flag that signals set, so that the terminal is restored before this program ends.
@@ -171,7 +165,7 @@ impl View<'_> {
         if !self.session.is_running() {
             return Ok(Some(Left::SessionEnded));
         }
-        let processes = processes(self.session)?;
+        let processes = self.session.processes()?;
         self.running = self.session.description.running();
         self.budget = self.session.budget_text();
         self.samples.push(Sample { at: self.started.elapsed(), processes });
@@ -179,7 +173,7 @@ impl View<'_> {
     }
 }
 
-/// What came while the screen was shown.
+/// The reason why a wait for keys ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     Keys,

@@ -32,7 +32,7 @@ impl Palette {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// What slows the program down.
+    /// Figures of a program that is being slowed down.
     pub(super) fn alert(self) -> Style {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         match self {

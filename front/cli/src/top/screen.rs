@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Rows of the table, its titles included, before the detail gets less room.
 const TABLE_ROWS_MIN: u16 = 4;
 
-/// What is shown.
+/// The contents of the screen.
 pub(super) struct Shown<'a> {
     pub(super) description: &'a Description,
     /// Its budget now, in words.

@@ -1,4 +1,4 @@
-//! What keys change: the selection, the order, and whether the screen is frozen.
+//! The state that keys change: selection, order, and whether the screen is frozen.
 
 use super::sample::Row;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -73,7 +73,7 @@ pub(super) enum Flow {
     Quit,
 }
 
-/// What the user has chosen.
+/// The choices of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) sort: Column,

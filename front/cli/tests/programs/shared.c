@@ -2,27 +2,11 @@
  * until they have to leave memory. See sections.h for usage; MIB is what each process needs. */
 #define _GNU_SOURCE
 #include "area.h"
+#include "children.h"
 #include "sections.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-
-static void must_finish(pid_t child, const char *where)
-{
-    int status;
-    MUST(waitpid(child, &status, 0) == child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        die("%s: child %d ended with status %#x", where, child, status);
-}
-
-static pid_t must_fork(void)
-{
-    fflush(NULL);
-    pid_t child = fork();
-    MUST(child >= 0);
-    return child;
-}
 
 /* Writes every `stride`th page, from `first` on. */
 static void write_some(struct area *area, size_t first, size_t stride, uint32_t version)

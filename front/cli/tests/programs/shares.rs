@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What every process has, and by how much a new one may exceed the budget for a moment.
+/// The least memory of a process. A new one may exceed the budget by so much for a moment.
 const FLOOR: u64 = 4 * MIB;
 /// Far above the second or so that a change takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,7 +19,8 @@ struct Session {
     name: String,
     run: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    /// Until another thread reads it.
+    output: Option<BufReader<ChildStdout>>,
 }
 
 /// What `highwater ctl` says of a process.
@@ -36,14 +37,14 @@ impl Session {
         command.args(["run", "--quiet", "--name", &name, "--memory", &memory.to_string()]);
         command.args(["--swap", "zram:1G", "--"]).args(program).args(arguments);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(run.stdout.take().expect("a pipe"));
+        let output = run.stdout.take().map(BufReader::new);
         let input = run.stdin.take();
         Session { name, run, input, output }
     }
 
     fn expect_line(&mut self, expected: &str) {
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        self.output.as_mut().expect("a pipe").read_line(&mut line).unwrap();
         assert_eq!(line.trim_end(), expected);
     }
 
@@ -74,7 +75,7 @@ impl Session {
     fn end(mut self) {
         drop(self.input.take());
         let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
+        self.output.expect("a pipe").read_to_string(&mut rest).unwrap();
         assert!(self.run.wait().unwrap().success());
     }
 }
@@ -162,7 +163,7 @@ fn the_budget_changes_while_the_program_runs() {
     let mut session =
         Session::start("ctl", most, &[Path::new("sort")], &[&sort[1..], &[path]].concat());
     let output = std::thread::spawn({
-        let mut output = std::mem::replace(&mut session.output, BufReader::new(empty()));
+        let mut output = session.output.take().expect("a pipe");
         move || {
             let mut all = Vec::new();
             output.read_to_end(&mut all).unwrap();
@@ -183,13 +184,6 @@ fn the_budget_changes_while_the_program_runs() {
     assert!(changes >= 2, "{changes} changes of the budget");
     assert!(session.run.wait().unwrap().success());
     assert!(output.join().unwrap() == plain.unwrap().stdout, "the output differs");
-}
-
-/// A pipe that has ended.
-fn empty() -> ChildStdout {
-    let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
-    child.wait().unwrap();
-    child.stdout.take().expect("a pipe")
 }
 
 #[test]
