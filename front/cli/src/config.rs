@@ -65,7 +65,7 @@ pub(crate) fn arguments(
     for settings in [environment, file] {
         let (used, of_these): (Vec<Setting>, BTreeSet<String>) = settings
             .into_iter()
-            .filter(|setting| !known.contains(&setting.key))
+            .filter(|setting| !is_settled(&known, &setting.key))
             .map(|setting| (setting.clone(), setting.key))
             .unzip();
         known.extend(of_these);
@@ -73,6 +73,16 @@ pub(crate) fn arguments(
         arguments.extend(used.iter().flat_map(|setting| setting.arguments(run)));
     }
     Ok(arguments)
+}
+
+/// Whether what comes first has decided a setting: by its key, or by the other kind of budget.
+fn is_settled(known: &BTreeSet<String>, key: &str) -> bool {
+    let other = match key {
+        "memory" => "paged",
+        "paged" => "memory",
+        _ => key,
+    };
+    known.contains(key) || known.contains(other)
 }
 
 /// The long options, without the one for the file.
@@ -209,6 +219,7 @@ impl Setting {
         let none = Given::default();
         let checked = match self.key.as_str() {
             "memory" => options::memory(Given { memory: value, ..none }).map(drop),
+            "paged" => options::memory(Given { paged: value, ..none }).map(drop),
             "memory-per-process" => options::memory(Given { per_process: value, ..none }).map(drop),
             "memory-max" => options::size_of("--memory-max", value.unwrap_or_default()).map(drop),
             "swap" => swap::devices(&self.values).map(drop),

@@ -22,8 +22,9 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub(crate) struct Ctl {
     /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
-    /// changed: memory (budget), memory-max (highest budget that can be set), granted (what all
-    /// processes may use now), processes (what each may use), vmstat (all counters)
+    /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages
+    /// that all processes may use now), unpaged (what they use besides), processes (what each may
+    /// use), vmstat (all counters)
     #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
     arguments: Vec<String>,
 }
@@ -34,20 +35,22 @@ enum Key {
     Memory,
     MemoryMax,
     Granted,
+    Unpaged,
     Processes,
     Vmstat,
 }
 
 impl Key {
     /// Those that are printed without keys, and then the others.
-    const NAMES: [(&str, Key); 5] = [
+    const NAMES: [(&str, Key); 6] = [
         ("memory", Key::Memory),
         ("memory-max", Key::MemoryMax),
         ("granted", Key::Granted),
+        ("unpaged", Key::Unpaged),
         ("processes", Key::Processes),
         ("vmstat", Key::Vmstat),
     ];
-    const USUAL: usize = 4;
+    const USUAL: usize = 5;
 
     fn named(name: &str) -> Option<Key> {
         Key::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, key)| key)
@@ -151,6 +154,7 @@ fn carry_out(
         Key::Memory => session.budget().to_string(),
         Key::MemoryMax => shared(Budget::limit_max),
         Key::Granted => shared(Budget::granted),
+        Key::Unpaged => shared(Budget::unpaged),
         Key::Processes => return Ok(budget.map(processes).unwrap_or_default()),
         Key::Vmstat => {
             let mut sum = Snapshot::empty();
@@ -163,11 +167,11 @@ fn carry_out(
 
 /// The part of the budget that each process may use, a line each.
 fn processes(budget: &Budget) -> String {
-    let line = |Member { image, claim }: Member| {
-        let [granted, spare] = [claim.granted, claim.spare].map(Bytes::of_pages);
+    let line = |Member { image, claim, unpaged }: Member| {
+        let [granted, spare, unpaged] = [claim.granted, claim.spare, unpaged].map(Bytes::of_pages);
         let short = if claim.is_short { ", short" } else { "" };
         format!(
-            "process {} = {granted}, {spare} free, {} misses/s{short}\n",
+            "process {} = {granted}, {spare} free, {unpaged} unpaged, {} misses/s{short}\n",
             image.pid, claim.misses
         )
     };
@@ -185,6 +189,7 @@ fn vmstat(sum: &Snapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_session::Scope;
 
     fn parse(arguments: &[&str]) -> Result<(Option<String>, Vec<Request>), String> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
@@ -228,7 +233,7 @@ mod tests {
     #[test]
     fn a_budget_is_set_up_to_its_maximum() {
         let dir = tempfile::tempdir().unwrap();
-        let budget = Budget::create(dir.path(), 25_600, 51_200).unwrap();
+        let budget = Budget::create(dir.path(), Scope::Everything, 25_600, 51_200).unwrap();
         let set = |mib: u64, budget| check(Request::SetMemory(Bytes(mib << 20)), budget);
         assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
         assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));

@@ -44,6 +44,11 @@ impl Family {
         Family(Vec::new())
     }
 
+    /// The process numbers.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
+        self.0.iter().map(|member| member.pid.as_raw_nonzero().get())
+    }
+
     /// Whether no member is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

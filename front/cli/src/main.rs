@@ -36,6 +36,7 @@ mod summary;
 mod swap;
 mod top;
 mod totals;
+mod unserved;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use highwater_command::Refusal;

@@ -2,7 +2,7 @@
 
 use crate::Refusal;
 use highwater_command::size;
-use highwater_session::{default_memory, host_memory};
+use highwater_session::{Scope, default_memory, host_memory};
 use highwater_units::Bytes;
 
 /// The smallest budget: the manager's watermarks and batches need this many frames to make
@@ -14,6 +14,8 @@ const BUDGET_MIN: Bytes = Bytes(4 << 20);
 pub(crate) struct Given<'a> {
     /// `--memory`
     pub(crate) memory: Option<&'a str>,
+    /// `--paged`
+    pub(crate) paged: Option<&'a str>,
     /// `--memory-per-process`
     pub(crate) per_process: Option<&'a str>,
     /// `--memory-max`
@@ -39,6 +41,8 @@ impl Memory {
 /// Memory that all processes of a run share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
+    /// The memory that the budget is for.
+    pub(crate) scope: Scope,
     /// The budget.
     pub(crate) limit: Bytes,
     /// The highest budget that `highwater ctl` may set.
@@ -65,19 +69,25 @@ fn divide(
     };
     let each = option("--memory-per-process", given.per_process)?;
     let all = option("--memory", given.memory)?;
+    let paged = option("--paged", given.paged)?;
     let max = option("--memory-max", given.max)?;
-    let limit = match (all, each, max) {
-        (None, Some(alone), None) => return Ok(Memory { alone, shared: None }),
-        (Some(all), ..) => all,
-        (None, ..) => within("--memory", usual()?, exists)?,
+    let (scope, limit) = match (all, paged, each, max) {
+        (Some(_), Some(_), ..) => {
+            let what = "--memory is a limit on all memory, --paged on paged memory alone";
+            return Err(Refusal::new(what, "give one of them"));
+        }
+        (None, None, Some(alone), None) => return Ok(Memory { alone, shared: None }),
+        (Some(all), ..) => (Scope::Everything, all),
+        (None, Some(paged), ..) => (Scope::Paged, paged),
+        (None, None, ..) => (Scope::Everything, within("--memory", usual()?, exists)?),
     };
     let limit_max = max.unwrap_or(Bytes(exists.0.min(limit.0 * 2)));
     if limit_max < limit {
-        let what = format!("--memory-max {limit_max} is less than --memory {limit}");
+        let what = format!("--memory-max {limit_max} is less than the budget of {limit}");
         return Err(Refusal::new(what, format!("give {limit} or more")));
     }
     let each_max = each.unwrap_or(limit_max);
-    let shared = Some(Shared { limit, limit_max, each_max });
+    let shared = Some(Shared { scope, limit, limit_max, each_max });
     Ok(Memory { alone: limit.min(each_max), shared })
 }
 
@@ -129,11 +139,12 @@ mod tests {
     fn processes_share_memory_unless_each_has_its_own() {
         let m = |mib: u64| Bytes(mib << 20);
         let given = |memory, per_process, max| {
-            divide(Given { memory, per_process, max }, m(1024), || Ok(m(300)))
+            divide(Given { memory, paged: None, per_process, max }, m(1024), || Ok(m(300)))
         };
         let shared = |limit, limit_max, each_max| {
-            let shared = Shared { limit: m(limit), limit_max: m(limit_max), each_max: m(each_max) };
-            Ok(Memory { alone: m(limit.min(each_max)), shared: Some(shared) })
+            let [limit, limit_max, each_max] = [limit, limit_max, each_max].map(m);
+            let shared = Shared { scope: Scope::Everything, limit, limit_max, each_max };
+            Ok(Memory { alone: limit.min(each_max), shared: Some(shared) })
         };
         assert_eq!(given(None, None, None), shared(300, 600, 600));
         assert_eq!(given(Some("600M"), None, None), shared(600, 1024, 1024));
@@ -146,5 +157,19 @@ mod tests {
         {
             assert!(given(Some(memory), each, max).is_err(), "{memory} {each:?} {max:?}");
         }
+    }
+
+    #[test]
+    fn a_budget_is_for_all_memory_or_for_paged_memory() {
+        let scope = |memory, paged| {
+            let given = Given { memory, paged, per_process: Some("10M"), max: None };
+            let memory = divide(given, Bytes(1 << 30), || Ok(Bytes(300 << 20)))?;
+            Ok(memory.shared.map(|shared| shared.scope))
+        };
+        assert_eq!(scope(Some("100M"), None), Ok(Some(Scope::Everything)));
+        assert_eq!(scope(None, Some("100M")), Ok(Some(Scope::Paged)));
+        assert_eq!(scope(None, None), Ok(None));
+        let refusal: Refusal = scope(Some("100M"), Some("100M")).unwrap_err();
+        assert!(refusal.to_string().contains("give one of them"), "{refusal}");
     }
 }

@@ -14,6 +14,7 @@ use crate::report::{Observed, Report};
 use crate::run_dir::RunDir;
 use crate::session::{self, Description, SessionName};
 use crate::totals::Totals;
+use crate::unserved::Unserved;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_command::say;
@@ -36,13 +37,14 @@ const REST: Duration = Duration::from_millis(100);
 const SUMMARY_TERMS: &str = "\
 Summary, printed when the program has ended:
   budget           what --memory allows all processes together, or --memory-per-process each
+                   process in pages
   peak RAM         largest resident set of any process, and its parts:
-                     paged        pages that count towards the budget
+                     paged        pages that can be swapped out
                      Highwater    Highwater's own tables
                      swap in RAM  ram: and zram: devices
-                     not paged    memory outside the budget: small blocks of programs that need
-                                  little, stacks, libraries, shared memory, generated code
-                                  (docs/limits.md); the line below it lists the kinds
+                     not paged    small blocks of programs that need little, stacks, libraries,
+                                  shared memory, generated code (docs/limits.md); the line below
+                                  it lists the kinds
   peak demand      most memory that was in use and counts towards budgets, in RAM or swapped out
   malloc           blocks of less than 64 KiB (objects, in slabs) and larger ones when they had
                    most bytes, and what was left at the end
@@ -69,11 +71,15 @@ Summary, printed when the program has ended:
 #[derive(Args)]
 #[command(after_long_help = SUMMARY_TERMS)]
 pub(crate) struct Run {
-    /// Memory budget of the program and its children together, such as 512M; highwater ctl changes
-    /// it [default: half of what is available]
+    /// Memory that the program and its children may use together, such as 512M: pages, code, stacks,
+    /// Highwater's own tables, swap in RAM; highwater ctl changes it [default: half of what is
+    /// available]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Memory budget of each process; without --memory they share none
+    /// Instead of --memory: a budget for pages alone; what cannot be paged comes on top
+    #[arg(long, value_name = "SIZE")]
+    paged: Option<String>,
+    /// Budget for pages of each process; without --memory they share none
     #[arg(long, value_name = "SIZE")]
     memory_per_process: Option<String>,
     /// Highest budget that highwater ctl may set: each process makes room for its tables [default:
@@ -184,6 +190,7 @@ impl Run {
     fn plan(&self) -> Result<Plan, Refusal> {
         let memory = options::memory(Given {
             memory: self.memory.as_deref(),
+            paged: self.paged.as_deref(),
             per_process: self.memory_per_process.as_deref(),
             max: self.memory_max.as_deref(),
         })?;
@@ -239,6 +246,8 @@ impl Run {
         command.arg0(&self.program[0]).args(&self.program[1..]);
         command.envs(plan.settings.to_env());
         command.env("LD_PRELOAD", preload::variable(&plan.library, existing.as_deref()));
+        let mut unserved = Unserved::of(run_dir);
+        unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
         let running = Running::start(&mut command, Orphans::Adopt).map_err(failed)?;
         let mut progress = Progress::start(self.progress_mode(), run_dir);
         let ended = loop {
@@ -247,6 +256,7 @@ impl Run {
                 None => {
                     totals.take_ended(run_dir);
                     progress.tick(&totals.all);
+                    unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
                 }
             }
         };
@@ -285,7 +295,7 @@ impl Run {
 /// Creates the budget that processes share.
 fn create_budget(run_dir: &Path, shared: &Shared) -> Result<(), Refusal> {
     let [limit, most] = [shared.limit, shared.limit_max].map(Bytes::pages);
-    Budget::create(run_dir, limit, most).map(drop).map_err(|error| {
+    Budget::create(run_dir, shared.scope, limit, most).map(drop).map_err(|error| {
         let what = format!("no budget for the run in '{}': {error}", run_dir.display());
         Refusal::new(what, "free some space there")
     })

@@ -10,16 +10,14 @@
 //! process may not open it, because it has dropped privileges.
 
 use crate::process::Process;
-use crate::smaps;
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
 use highwater_os::sys;
 use highwater_session::{Aim, Budget, FLOOR, Settings, Share, StatsFile};
 use highwater_uffd::{Lender, Uffd};
-use highwater_units::{Bytes, PAGE_SIZE};
+use highwater_units::Bytes;
 use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Interval between looks at the targets while somebody is short.
@@ -28,8 +26,7 @@ const TICK: Duration = Duration::from_millis(40);
 const CALM: Duration = Duration::from_secs(1);
 /// How long kswapd may free pages before the balancer looks again.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Ticks between searches for processes that have ended, and between looks at shared pages, which
-/// take some milliseconds for each GiB.
+/// Ticks between searches for processes that have ended.
 const REAP_TICKS: u32 = 8;
 
 /// The memory of a process.
@@ -90,6 +87,14 @@ impl Lender for Borrowed {
     fn room(&self) -> u32 {
         self.0.room().try_into().unwrap_or(u32::MAX)
     }
+
+    fn owed(&self, devices: Bytes) -> u32 {
+        self.0.owed(devices.pages()) as u32
+    }
+
+    fn pay(&self, frames: u32) {
+        self.0.pay(frames.into());
+    }
 }
 
 /// Pages that faults brought in, and when they were counted.
@@ -123,25 +128,19 @@ fn count(manager: &Manager<Uffd>) -> u64 {
 pub(crate) fn run(process: &Process, share: &Share) {
     let manager = &process.manager;
     let mut misses = Misses::new(manager);
+    let mut granted = 0;
     for tick in 0.. {
         let seen = share.changes();
+        let grown = std::mem::replace(&mut granted, share.granted()) != granted;
         if tick % REAP_TICKS == 0 {
             share.reap();
-            publish_shared(process, share);
         }
+        share.set_besides(process.reporter.unpaged.besides());
         match share.aim(manager.spare().into(), misses.update(manager)) {
+            // One that grows takes memory besides its pages, too.
+            Aim::Keep if grown => share.wait(seen, TICK),
             Aim::Keep => share.wait(seen, CALM),
             Aim::Pages(pages) => shrink(manager, share, pages),
-        }
-    }
-}
-
-/// Publishes how many pages count for a parent or children that map them, too.
-fn publish_shared(process: &Process, share: &Share) {
-    if process.shares.load(Relaxed) {
-        let end = process.base + process.pages * PAGE_SIZE as u64;
-        if let Ok(shared) = smaps::shared(&[(process.base, end)]) {
-            share.set_shared(Bytes(shared).pages());
         }
     }
 }

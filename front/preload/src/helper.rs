@@ -180,7 +180,7 @@ fn lead(
         }
     }
     process.calls.start(channel.as_ref());
-    let publish = spawn("report", Box::new(|| process.reporter.run()));
+    let publish = spawn("report", Box::new(|| process.reporter.run(process)));
     answer.give(Ok(process));
     process.adopt();
     watch(program, channel.as_ref().map(AsFd::as_fd));

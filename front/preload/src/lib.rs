@@ -82,6 +82,7 @@ mod start;
 mod target;
 mod tls;
 mod units;
+mod unpaged;
 mod unserved;
 mod watch;
 

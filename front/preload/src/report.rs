@@ -7,8 +7,8 @@
 //! ```
 
 use crate::children::Children;
-use crate::memory;
-use crate::smaps::{self, Elsewhere};
+use crate::process::Process;
+use crate::unpaged::Unpaged;
 use crate::watch::{Look, Watch};
 use highwater_devices::{Compression, Tiering};
 use highwater_mm::Manager;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between publications.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
+/// The first one: a process that shares its memory with others says soon how much it has.
+const FIRST: Duration = Duration::from_millis(10);
 
 const RUNNING: u32 = 0;
 const ENDING: u32 = 1;
@@ -38,16 +40,12 @@ type Gather = fn() -> Option<(MallocReport, Duration)>;
 pub(crate) struct Reporter {
     manager: Arc<Manager<Uffd>>,
     file: Option<StatsFile>,
-    /// Addresses of range and arena, the paged memory: (first, after the last).
-    paged: [(u64, u64); 2],
     /// [`RUNNING`], [`ENDING`] or [`ENDED`].
     stage: AtomicU32,
     /// 1: what is published is final.
     is_last: AtomicU64,
-    /// The manager's own memory, at its maximum.
-    own: AtomicU64,
-    /// Memory that is not paged, at its maximum.
-    elsewhere: Mutex<Elsewhere>,
+    /// Memory that is not paged.
+    pub(crate) unpaged: Unpaged,
     paged_peak: AtomicU64,
     pub(crate) out_of_memory: AtomicU64,
     /// A maximum, because compressed devices release memory.
@@ -79,16 +77,13 @@ impl Reporter {
         delivery: Delivery,
         gather: Gather,
     ) -> Reporter {
-        let (stage, stage_len) = manager.platform().stage_range();
         let range = (base, base + pages * PAGE_SIZE as u64);
         Reporter {
+            unpaged: Unpaged::new(manager.clone(), range),
             manager,
             file,
-            paged: [range, (stage, stage + stage_len as u64)],
             stage: AtomicU32::new(RUNNING),
             is_last: AtomicU64::new(0),
-            own: AtomicU64::new(0),
-            elsewhere: Mutex::default(),
             paged_peak: AtomicU64::new(0),
             out_of_memory: AtomicU64::new(0),
             ram_device_peak: AtomicU64::new(0),
@@ -107,24 +102,22 @@ impl Reporter {
     }
 
     /// Publishes until [`Reporter::finish`] is called.
-    pub(crate) fn run(&self) {
-        // Reading all mappings takes milliseconds: after 16, 32, 64 ... intervals, and at the end.
-        let mut next_look = 16u64;
-        for tick in 0u64.. {
-            if tick == next_look {
-                self.look_elsewhere();
-                next_look *= 2;
-            }
+    pub(crate) fn run(&self, process: &Process) {
+        for period in std::iter::once(FIRST).chain(std::iter::repeat(PERIOD)) {
             self.children.release_ended(&self.manager);
             self.publish(Look::IfDue);
-            futex_wait(&self.stage, RUNNING, Some(Nanos(PERIOD.as_nanos() as u64)));
+            futex_wait(&self.stage, RUNNING, Some(Nanos(period.as_nanos() as u64)));
             if self.stage.load(Acquire) == ENDING {
                 break;
+            }
+            self.unpaged.tick(period, process.shares.load(Relaxed));
+            if let Some(share) = &process.share {
+                share.set_besides(self.unpaged.besides());
             }
         }
         // First what matters most: to look takes long where there are many mappings.
         self.publish(Look::IfDue);
-        self.look_elsewhere();
+        self.unpaged.look();
         self.is_last.store(1, Relaxed);
         self.publish(Look::Now);
         self.stage.store(ENDED, Release);
@@ -180,7 +173,6 @@ impl Reporter {
             (Counter::ZramIncompressible, compressed.incompressible),
             (Counter::ZramBytes, compressed.used.0),
             (Counter::PagedPeak, peak),
-            (Counter::MetaBytes, self.own.load(Relaxed)),
             (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.frames_peak().0),
             (Counter::RamDeviceBytes, ram_device),
@@ -189,10 +181,9 @@ impl Reporter {
             (Counter::HelperNanos, cpu_time()),
             (Counter::ProcessEnded, self.is_last.load(Relaxed)),
         ];
-        let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).gauges();
         gauges
             .into_iter()
-            .chain(elsewhere)
+            .chain(self.unpaged.gauges())
             .for_each(|(gauge, value)| now.counters[gauge as usize] = value);
         now
     }
@@ -214,18 +205,6 @@ impl Reporter {
             *peak = (now.fast_pages, now.slow_pages);
         }
         *peak
-    }
-
-    /// Measures memory outside range and arena, without the manager's own and RAM devices.
-    fn look_elsewhere(&self) {
-        let own = memory::resident() as u64;
-        self.own.fetch_max(own, Relaxed);
-        let Ok(found) = smaps::read(&self.paged) else { return };
-        let found = found.less_own(own + self.manager.platform().devices().resident().0);
-        let mut most = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        if found.total() > most.total() {
-            *most = found;
-        }
     }
 }
 

@@ -1,7 +1,7 @@
-//! The resident memory of a process that is not paged, by kind.
+//! The resident memory of a process as the kernel counts it: what is not paged, and what it shares.
 //!
 //! ```text
-//! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Elsewhere, shared pages
+//! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Seen
 //! ```
 //! A process may have tens of thousands of mappings, with hundreds of bytes of text each. They are
 //! read in pieces into one buffer, and only sums by kind are kept.
@@ -74,19 +74,24 @@ impl Elsewhere {
     }
 }
 
-/// What is resident now, except for mappings that begin in one of `ranges`: (first address, address
-/// after the last).
-pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Elsewhere> {
-    parse(File::open("/proc/self/smaps")?, ranges).map(|(found, _)| found)
+/// Resident memory, in bytes. Of a page that several processes map, each has its share (Pss).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Outside the ranges, pages of others included.
+    pub(crate) elsewhere: Elsewhere,
+    /// The part of that which counts for this process.
+    pub(crate) elsewhere_counted: u64,
+    /// The part of resident memory in the ranges that counts for other processes (Rss without Pss).
+    pub(crate) shared: u64,
 }
 
-/// The part of resident memory in `ranges` that counts for other processes: of a page that so many
-/// map, each has its share (Rss without Pss). In bytes.
-pub(crate) fn shared(ranges: &[(u64, u64)]) -> io::Result<u64> {
-    parse(File::open("/proc/self/smaps")?, ranges).map(|(_, shared)| shared)
+/// What is resident now. A mapping lies in one of `ranges` (first address, address after the last)
+/// if it begins there.
+pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Seen> {
+    parse(File::open("/proc/self/smaps")?, ranges)
 }
 
-fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<(Elsewhere, u64)> {
+fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Seen> {
     let mut parser = Parser::new(ranges);
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut filled = 0;
@@ -102,7 +107,7 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<(Elsewhere,
         filled -= whole;
         // The kernel writes no line as long as the buffer.
         if read == 0 || filled == buffer.len() {
-            return Ok((parser.found, parser.resident.saturating_sub(parser.own)));
+            return Ok(parser.seen());
         }
     }
 }
@@ -110,9 +115,10 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<(Elsewhere,
 struct Parser<'a> {
     ranges: &'a [(u64, u64)],
     found: Elsewhere,
+    found_counted: u64,
     /// In the ranges: resident bytes, and those of them that count for this process.
     resident: u64,
-    own: u64,
+    resident_counted: u64,
     /// Kind of the current mapping; `None`: it does not count.
     kind: Option<Kind>,
     /// End of the last mapping, if it was a guard.
@@ -123,37 +129,50 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn new(ranges: &[(u64, u64)]) -> Parser<'_> {
-        let found = Elsewhere::default();
-        let (kind, guard_end, file_end) = (None, None, None);
-        Parser { ranges, found, resident: 0, own: 0, kind, guard_end, file_end }
+        Parser {
+            ranges,
+            found: Elsewhere::default(),
+            found_counted: 0,
+            resident: 0,
+            resident_counted: 0,
+            kind: None,
+            guard_end: None,
+            file_end: None,
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            elsewhere: self.found,
+            elsewhere_counted: self.found_counted,
+            shared: self.resident.saturating_sub(self.resident_counted),
+        }
     }
 
     fn line(&mut self, line: &[u8]) {
         // Addresses are in lower case; names of fields begin in upper case.
         match line.first() {
             Some(b'0'..=b'9' | b'a'..=b'f') => self.mapping(line),
-            Some(b'R') => {
-                let value = line.strip_prefix(b"Rss:");
-                self.resident += value.filter(|_| self.kind.is_none()).map_or(0, bytes);
-                self.add(value, self.kind);
-            }
-            Some(b'P') if line.starts_with(b"Pss:") => {
-                let value = line.strip_prefix(b"Pss:");
-                self.own += value.filter(|_| self.kind.is_none()).map_or(0, bytes);
-            }
-            // These are not contained in Rss.
-            Some(b'P' | b'S') => {
-                let huge = line.strip_prefix(b"Private_Hugetlb:");
-                let huge = huge.or_else(|| line.strip_prefix(b"Shared_Hugetlb:"));
-                self.add(huge, self.kind.map(|_| Kind::Huge));
-            }
+            Some(b'R' | b'P' | b'S') => self.size(line),
             _ => {}
         }
     }
 
-    fn add(&mut self, value: Option<&[u8]>, kind: Option<Kind>) {
-        let (Some(value), Some(kind)) = (value, kind) else { return };
-        self.found.bytes[kind as usize] += bytes(value);
+    fn size(&mut self, line: &[u8]) {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
+        let (name, value) = (&line[..colon], bytes(&line[colon + 1..]));
+        match (name, self.kind) {
+            (b"Rss", None) => self.resident += value,
+            (b"Pss", None) => self.resident_counted += value,
+            (b"Rss", Some(kind)) => self.found.bytes[kind as usize] += value,
+            (b"Pss", Some(_)) => self.found_counted += value,
+            // These are not contained in Rss and Pss.
+            (b"Private_Hugetlb" | b"Shared_Hugetlb", Some(_)) => {
+                self.found.bytes[Kind::Huge as usize] += value;
+                self.found_counted += value;
+            }
+            _ => {}
+        }
     }
 
     /// `start-end perms offset device inode      path`
@@ -259,17 +278,19 @@ mod tests {
     #[test]
     fn mappings_are_told_apart_however_they_are_read() {
         for piece in [1, 7, 100, BUFFER_BYTES] {
-            let (found, shared) = parse(Slowly(SMAPS.as_bytes(), piece), &[]).unwrap();
-            assert_eq!(kib(found), KIB, "{piece} bytes at a time");
-            assert_eq!((found.total(), shared), (KIB.iter().sum::<u64>() * 1024, 0));
+            let seen = parse(Slowly(SMAPS.as_bytes(), piece), &[]).unwrap();
+            assert_eq!(kib(seen.elsewhere), KIB, "{piece} bytes at a time");
+            assert_eq!(seen.elsewhere.total(), KIB.iter().sum::<u64>() * 1024);
+            assert_eq!((seen.elsewhere_counted, seen.shared), ((1 + 7 + 256) << 10, 0));
         }
     }
 
     #[test]
     fn mappings_in_the_ranges_do_not_count() {
         let ranges = [(0x8000, 0xa000), (0xc000, 0xc001)];
-        let (found, shared) = parse(SMAPS.as_bytes(), &ranges).unwrap();
-        assert_eq!(shared, 9 << 10);
+        let seen = parse(SMAPS.as_bytes(), &ranges).unwrap();
+        assert_eq!((seen.elsewhere_counted, seen.shared), (1 << 10, 9 << 10));
+        let found = seen.elsewhere;
         assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
         assert_eq!(kib(found.less_own(500 << 10))[Kind::Other as usize], 12);
         assert_eq!(found.less_own(1 << 30).total(), found.total() - (512 << 10));
@@ -311,19 +332,19 @@ mod tests {
             "Rss: 8 kB\n",
             "1000-2000 rw-p 0 0 0 /f\nRss: many kB\nRss:\n",
         ] {
-            assert_eq!(parse(text.as_bytes(), &[]).unwrap().0.total(), 0, "{text:?}");
+            assert_eq!(parse(text.as_bytes(), &[]).unwrap(), Seen::default(), "{text:?}");
         }
     }
 
     #[test]
     fn what_is_no_text_of_the_kernel_ends() {
         let endless = vec![b'a'; 3 * BUFFER_BYTES];
-        assert_eq!(parse(&endless[..], &[]).unwrap(), (Elsewhere::default(), 0));
+        assert_eq!(parse(&endless[..], &[]).unwrap(), Seen::default());
     }
 
     #[test]
     fn this_process_has_files_and_a_stack() {
-        let found = read(&[]).unwrap();
+        let found = read(&[]).unwrap().elsewhere;
         assert!(found.bytes[Kind::Files as usize] > 0 && found.bytes[Kind::Stacks as usize] > 0);
     }
 }

@@ -18,10 +18,10 @@ extern "C" fn ended() {
     }
     let Ok(Some(settings)) = environment::settings() else { return };
     let (Some(dir), true) = (&settings.run_dir, peak() > settings.memory.0) else { return };
-    let Ok(found) = smaps::read(&[]) else { return };
+    let Ok(seen) = smaps::read(&[]) else { return };
     let mut snapshot = Snapshot::empty();
     let last = [(Counter::HighWaterBytes, peak()), (Counter::ProcessEnded, 1)];
-    let gauges = found.gauges().into_iter().chain(last);
+    let gauges = seen.elsewhere.gauges().into_iter().chain(last);
     gauges.for_each(|(gauge, value)| snapshot.counters[gauge as usize] = value);
     // A failure is ignored: only the summary lacks it.
     let file = StatsFile::create(dir, std::process::id());

@@ -1,10 +1,14 @@
 //! The memory of a run, shared by its processes: who may use how many pages.
 //!
 //! ```text
-//! run_dir/budget:  layout | limit, and its maximum | short until | used | changes | Entry x 4096
-//! Entry:           owner: pid and image   granted   shared   spare   misses   short until
+//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | used | changes
+//!                  Entry x 4096
+//! Entry:           owner: pid and image   granted   unpaged   shared   spare   misses   short until
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
+//! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
+//! and the rest is what processes may be granted as pages.
+//!
 //! No process keeps the sum. A process that borrows first adds to its own entry, then adds all
 //! entries up, and gives back what exceeds the limit. Of two that borrow at a time, the later sees
 //! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
@@ -41,7 +45,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0001;
+const LAYOUT: u64 = 0x4857_6275_6467_0002;
 
 /// The least memory of a process that is served, in pages: with less, watermarks and batches leave
 /// its manager no room.
@@ -49,6 +53,10 @@ pub const FLOOR: u64 = 1024;
 
 /// How long a process counts as short after it asked in vain.
 const SHORT: Duration = Duration::from_millis(500);
+
+/// One page in so many of a limit on everything is kept free, for what is used before it is
+/// measured.
+const MARGIN: u64 = 64;
 
 /// An entry that is being cleared.
 const REAPED: u64 = u64::MAX;
@@ -61,6 +69,10 @@ struct Head {
     limit: AtomicU64,
     /// The highest limit that can be set.
     limit_max: AtomicU64,
+    /// A [`Scope`], as a number.
+    scope: AtomicU64,
+    /// Pages of processes that have no entry.
+    unpaged: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
     short_until: AtomicU64,
     /// Entries from this one on were never taken.
@@ -75,6 +87,8 @@ struct Entry {
     /// 0: free.
     owner: AtomicU64,
     granted: AtomicU64,
+    /// Pages that it uses in addition, which cannot be paged.
+    unpaged: AtomicU64,
     spare: AtomicU64,
     misses: AtomicU64,
     short_until: AtomicU64,
@@ -95,6 +109,17 @@ pub struct Member {
     pub image: Image,
     /// Its state.
     pub claim: Claim,
+    /// Pages that it uses in addition, which cannot be paged.
+    pub unpaged: u64,
+}
+
+/// The memory that the limit is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All memory of the processes, as for a container's limit.
+    Everything,
+    /// Paged memory alone; the rest comes on top.
+    Paged,
 }
 
 /// The budget of a run, mapped.
@@ -109,11 +134,12 @@ unsafe impl Send for Budget {}
 unsafe impl Sync for Budget {}
 
 impl Budget {
-    /// Creates the budget of a run: `limit` pages, and at most `limit_max` later (mode 0600).
+    /// Creates the budget of a run: `limit` pages of what `scope` says, and at most `limit_max`
+    /// later (mode 0600).
     ///
     /// # Errors
     /// The directory cannot be written to, or has one.
-    pub fn create(run_dir: &Path, limit: u64, limit_max: u64) -> io::Result<Budget> {
+    pub fn create(run_dir: &Path, scope: Scope, limit: u64, limit_max: u64) -> io::Result<Budget> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let path = run_dir.join(BUDGET_FILE);
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -123,6 +149,7 @@ impl Budget {
         let budget = Budget::map(&file, run_dir)?;
         budget.head().limit.store(limit, Relaxed);
         budget.head().limit_max.store(limit_max, Relaxed);
+        budget.head().scope.store(scope as u64, Relaxed);
         budget.head().layout.store(LAYOUT, Release);
         Ok(budget)
     }
@@ -187,6 +214,14 @@ impl Budget {
         self.head().limit_max.load(Relaxed)
     }
 
+    /// The memory that the limit is for.
+    pub fn scope(&self) -> Scope {
+        match self.head().scope.load(Relaxed) == Scope::Paged as u64 {
+            true => Scope::Paged,
+            false => Scope::Everything,
+        }
+    }
+
     /// Sets the limit, up to [`Budget::limit_max`]. Processes that have more give the rest back,
     /// and keep no less than [`FLOOR`].
     pub fn set_limit(&self, pages: u64) {
@@ -200,6 +235,7 @@ impl Budget {
         let of = |entry: &Entry| Member {
             image: Image::from_bits(entry.owner.load(Acquire)),
             claim: entry.claim(now),
+            unpaged: entry.unpaged.load(Relaxed),
         };
         self.taken().map(of).collect()
     }
@@ -209,10 +245,29 @@ impl Budget {
         self.taken().map(|entry| entry.granted.load(SeqCst)).sum()
     }
 
-    /// The pages that processes may be granted in all: more than the limit, if several map the
-    /// same.
+    /// The pages in use that cannot be paged: those of processes with an entry, and of others.
+    pub fn unpaged(&self) -> u64 {
+        let others = self.head().unpaged.load(Relaxed);
+        others + self.taken().map(|entry| entry.unpaged.load(Relaxed)).sum::<u64>()
+    }
+
+    /// Publishes how many pages are in use by processes that have no entry.
+    pub fn set_unpaged(&self, pages: u64) {
+        self.head().unpaged.store(pages, Relaxed);
+        self.notify_if_over();
+    }
+
+    /// The pages that processes may be granted in all: less than the limit for what cannot be
+    /// paged, more if several map the same.
     fn room(&self) -> u64 {
-        self.limit() + self.taken().map(|entry| entry.shared.load(SeqCst)).sum::<u64>()
+        let paged = match self.scope() {
+            Scope::Everything => {
+                let limit = self.limit();
+                limit.saturating_sub(self.unpaged() + limit / MARGIN)
+            }
+            Scope::Paged => self.limit(),
+        };
+        paged + self.taken().map(|entry| entry.shared.load(SeqCst)).sum::<u64>()
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If everyone
@@ -245,16 +300,23 @@ impl Budget {
         let share = Share {
             budget: self,
             index,
+            counted: AtomicU64::new(0),
+            paid: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
         share.entry().shared.store(shared, SeqCst);
         share.entry().granted.store(FLOOR + shared, SeqCst);
-        if share.budget.granted() > share.budget.room() {
-            share.budget.notify();
-        }
+        share.budget.notify_if_over();
         Ok(share)
+    }
+
+    /// Makes processes give pages back if they have more than there are.
+    fn notify_if_over(&self) {
+        if self.granted() > self.room() {
+            self.notify();
+        }
     }
 
     /// Makes all processes look at their targets.
@@ -290,8 +352,8 @@ impl Entry {
 
     /// Releases an entry that nobody else uses.
     fn clear(&self) {
-        let of_owner = [&self.granted, &self.spare, &self.misses, &self.short_until, &self.shared];
-        for word in of_owner {
+        let Entry { owner: _, granted, unpaged, spare, misses, short_until, shared } = self;
+        for word in [granted, unpaged, spare, misses, short_until, shared] {
             word.store(0, SeqCst);
         }
         self.owner.store(0, Release);
@@ -302,6 +364,17 @@ impl Entry {
 fn milliseconds() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+/// What a process uses besides the pages that it was granted, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// All that cannot be paged.
+    pub unpaged: u64,
+    /// The part of that which swap devices in RAM take.
+    pub devices: u64,
+    /// Those of its pages that count for other processes, which map them, too.
+    pub shared: u64,
 }
 
 /// The instruction to a process.
@@ -317,6 +390,10 @@ pub enum Aim {
 pub struct Share {
     budget: Budget,
     index: usize,
+    /// Pages of swap devices in RAM that the entry has as unpaged, ...
+    counted: AtomicU64,
+    /// ... and those that the process has given up frames for, or need not.
+    paid: AtomicU64,
     /// It borrows no more than this in all.
     most: AtomicU64,
     /// 1: the last request was denied; until [`Share::aim`], others would be.
@@ -372,9 +449,37 @@ impl Share {
         self.entry().granted.fetch_sub(pages, SeqCst);
     }
 
-    /// Publishes how many of its pages count for other processes, which map them, too.
-    pub fn set_shared(&self, pages: u64) {
-        self.entry().shared.store(pages, SeqCst);
+    /// Publishes what it uses besides the pages that it was granted.
+    pub fn set_besides(&self, besides: Besides) {
+        let Besides { unpaged, devices, shared } = besides;
+        self.counted.store(devices, Relaxed);
+        self.entry().unpaged.store(unpaged, Relaxed);
+        self.entry().shared.store(shared, SeqCst);
+        if self.budget.granted() <= self.budget.room() {
+            self.paid.store(devices, Relaxed);
+        } else {
+            self.paid.fetch_min(devices, Relaxed);
+            self.budget.notify();
+        }
+    }
+
+    /// The pages that it is to give up because its swap devices in RAM, which take `devices` pages
+    /// now, have grown: at most those above [`FLOOR`].
+    pub fn owed(&self, devices: u64) -> u64 {
+        let grown = devices.saturating_sub(self.paid.load(Relaxed));
+        match self.budget.scope() {
+            Scope::Everything => grown.min(self.granted().saturating_sub(FLOOR)),
+            Scope::Paged => 0,
+        }
+    }
+
+    /// It has given up so many of the pages that it owed. Until it publishes again, the entry shows
+    /// what they are used for.
+    pub fn pay(&self, pages: u64) {
+        let paid = self.paid.fetch_add(pages, Relaxed) + pages;
+        let news = paid.saturating_sub(self.counted.fetch_max(paid, Relaxed));
+        self.entry().unpaged.fetch_add(news, Relaxed);
+        self.give_back(pages);
     }
 
     /// Publishes the state of this process, and returns what it is to do. `spare` free pages would

@@ -14,7 +14,7 @@ struct Run {
 impl Run {
     fn new(limit: u64) -> Run {
         let dir = tempfile::tempdir().unwrap();
-        let budget = Budget::create(dir.path(), limit, 2 * limit).unwrap();
+        let budget = Budget::create(dir.path(), Scope::Everything, limit, 2 * limit).unwrap();
         Run { dir, budget }
     }
 
@@ -135,7 +135,7 @@ fn pages_that_two_processes_map_count_once() {
     };
     assert_eq!(of_parent + of_child, LIMIT + 8000);
     // It writes to half of them.
-    child.set_shared(4000);
+    child.set_besides(Besides { shared: 4000, ..Besides::default() });
     let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
         panic!("nobody gives anything")
     };

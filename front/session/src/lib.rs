@@ -17,7 +17,7 @@ mod stats_file;
 mod swap_dir;
 
 pub use arbitration::{Claim, targets};
-pub use budget::{Aim, BUDGET_FILE, Budget, FLOOR, Member, Share};
+pub use budget::{Aim, BUDGET_FILE, Besides, Budget, FLOOR, Member, Scope, Share};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};

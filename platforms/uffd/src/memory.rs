@@ -33,6 +33,16 @@ impl Memory for Uffd {
         self.lender.get().map_or(0, |lender| lender.room())
     }
 
+    fn owed(&self) -> u32 {
+        self.lender.get().map_or(0, |lender| lender.owed(self.devices.resident()))
+    }
+
+    fn pay(&self, frames: u32) {
+        if let Some(lender) = self.lender.get() {
+            lender.pay(frames);
+        }
+    }
+
     fn zero(&self, frames: &[Pfn]) {
         self.release(frames);
     }

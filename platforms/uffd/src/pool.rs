@@ -23,9 +23,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Most pages in a CPU's cache.
 const CACHE_MAX: usize = 64;
 
-/// The part of the pages that may have memory and no contents: all caches together, and the warm
-/// pages.
-const SPARE: usize = 64;
+/// The part of the pages that may have memory and no contents: all caches together, ...
+const CACHED: usize = 64;
+/// ... and the warm pages. The pool is for the highest budget, by default twice the present one.
+const WARM: usize = 128;
 
 /// Pages that get memory at a time: 128 KiB.
 const CHUNK: u32 = 32;
@@ -76,7 +77,7 @@ impl Pool {
             caches: (0..cpus).map(cache).collect(),
             cache_max,
             rest: Mutex::new(Rest { warm: Vec::new(), cold: Vec::new(), next: 1 }),
-            warm_max: (pages as usize / SPARE).clamp(16, 1024),
+            warm_max: (pages as usize / WARM).clamp(16, 1024),
             backed: AtomicU32::new(0),
         }
     }
@@ -168,7 +169,7 @@ impl Pool {
 
 /// Pages that a CPU's cache has at most.
 fn cache_max(pages: u32, cpus: usize) -> usize {
-    (pages as usize / SPARE / cpus).clamp(4, CACHE_MAX)
+    (pages as usize / CACHED / cpus).clamp(4, CACHE_MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -196,7 +197,11 @@ mod tests {
             assert_eq!(sorted.len(), PAGES as usize, "every page is taken once");
             assert!(sorted[0] > 0);
             taken.iter().for_each(|page| pool.give(there, *page, &drops));
-            assert!(pool.backed() <= 2 * PAGES / SPARE as u32 + 64, "{}", pool.backed());
+            assert!(
+                pool.backed() <= PAGES / CACHED as u32 + PAGES / WARM as u32 + 64,
+                "{}",
+                pool.backed()
+            );
         }
         // SAFETY: mapped above, and not used any more.
         unsafe { sys::unmap(base, len) };

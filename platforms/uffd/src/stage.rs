@@ -11,7 +11,8 @@
 //! a page of the stage reads as zeros: page 0 is the kernel's zero page.
 //!
 //! Conservation: frames that are mapped, plus frames with a page of the stage, are at most the
-//! frames in use; `mapped + pool.backed()` is the memory of the budget that is in use.
+//! frames in use; `mapped + pool.backed()` is the memory of the budget that is in use, and pages that
+//! the pool keeps for later.
 
 use crate::drops::Drops;
 use crate::pool::Pool;
@@ -99,6 +100,11 @@ impl Stage {
         Bytes::of_pages(self.peak.load(Relaxed))
     }
 
+    /// Pages with memory, in the program and here.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.mapped.load(Relaxed) + u64::from(self.pool.backed())
+    }
+
     /// Gives a frame a page, unless it has one.
     pub(crate) fn populate(&self, cpu: CpuId, pfn: Pfn) -> Result<(), OutOfHostMemory> {
         let page = &self.table[pfn.index()];
@@ -142,8 +148,8 @@ impl Stage {
 
     /// Counts pages that were mapped into the program.
     pub(crate) fn count_mapped(&self, pages: usize) {
-        let mapped = self.mapped.fetch_add(pages as u64, Relaxed) + pages as u64;
-        let now = (mapped + u64::from(self.pool.backed())).min(self.table.len() as u64);
+        self.mapped.fetch_add(pages as u64, Relaxed);
+        let now = self.in_use().min(self.table.len() as u64);
         if now > self.peak.load(Relaxed) {
             self.peak.fetch_max(now, Relaxed);
         }

@@ -26,6 +26,13 @@ pub trait Lender: Send + Sync {
 
     /// The frames that it could grant now.
     fn room(&self) -> u32;
+
+    /// The frames that the borrower is to give up for memory that its swap devices have taken, of
+    /// which they have `devices` now; see [`highwater_platform::Memory::owed`].
+    fn owed(&self, devices: Bytes) -> u32;
+
+    /// It has given up so many.
+    fn pay(&self, frames: u32);
 }
 
 /// The platform of real faults.
@@ -275,6 +282,12 @@ impl Uffd {
     /// The most memory that was in use at once for frames, in the program and on the stage.
     pub fn frames_peak(&self) -> Bytes {
         self.stage.peak()
+    }
+
+    /// Pages with memory, in the program and on the stage: at most a few more than there are
+    /// frames in use.
+    pub fn pages_in_use(&self) -> u64 {
+        self.stage.in_use()
     }
 
     /// Address and length of the stage.

@@ -5,6 +5,8 @@
 //! deflate   frames of the balloon become free
 //! borrow    an allocation below low asks the platform, which may share memory with others, for
 //!           frames of the balloon, before it reclaims
+//! settle    reclaim puts frames that it freed into the balloon, in return for the memory that swap
+//!           devices took for their pages
 //! ```
 //! A manager that is to give memory back calls [`inflate`] until it has enough: allocations then
 //! see no more than the pressure that they know.
@@ -20,6 +22,9 @@ const BORROW_SHARE: usize = 4;
 const BORROW_MIN: usize = 256;
 /// ... and at most these: 32 MiB.
 const BORROW_MAX: usize = 8192;
+
+/// Reclaim settles no smaller debts.
+const SETTLE_MIN: u32 = 16;
 
 /// Takes up to `frames` free frames out of use, down to the low watermark of the memory that is to
 /// be left, and wakes kswapd. Returns how many.
@@ -57,6 +62,23 @@ pub(super) fn borrow<P: Platform>(m: &Machine<P>) -> bool {
     // Another thread may have borrowed the rest of the balloon.
     m.platform.give_back(granted - used);
     used > 0
+}
+
+/// Takes frames out of use for memory that the platform has taken besides, down to half the min
+/// watermark: allocations are not to use them first. Returns how many. Reclaim calls it for each
+/// batch, so it drains no list and wakes nobody.
+pub fn settle<P: Platform>(m: &Machine<P>) -> u32 {
+    let owed = m.platform.owed();
+    if owed < SETTLE_MIN {
+        return 0;
+    }
+    let mut left = owed;
+    for node in &m.nodes {
+        left -= node.zone.inflate(left, node.zone.marks().min / 2);
+        update_marks(m, node);
+    }
+    m.platform.pay(owed - left);
+    owed - left
 }
 
 /// The watermarks of a node with `frames` frames.

@@ -16,6 +16,7 @@ use super::evict::evict;
 use super::history::direct_goal;
 use super::reclaimer::Reclaimer;
 use super::throttle::{self, IsolatedPages, Isolation};
+use crate::alloc::settle;
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
 use crate::phase;
@@ -86,7 +87,7 @@ fn next_batch<P: Platform>(
 }
 
 /// Evicts what it can of a batch, and counts; returns how many frames it freed, including those of
-/// writes in flight.
+/// writes in flight, without those that the batch's own contents take on a device in memory.
 fn evict_batch<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
@@ -98,6 +99,7 @@ fn evict_batch<P: Platform>(
     let isolated = IsolatedPages::add(node, kind, scanned);
     let evicted = evict(m, node, kind, batch, reclaimer);
     drop(isolated);
+    let settled = settle(m);
     let (scan, steal) = reclaimer.counters();
     let (scan_kind, steal_kind) = match kind {
         Kind::Anon => (Counter::PgScanAnon, Counter::PgStealAnon),
@@ -109,5 +111,5 @@ fn evict_batch<P: Platform>(
     let freed = evicted.freed + evicted.in_flight;
     let (rotated, listed) = (scanned.saturating_sub(freed), node.lru.listed());
     node.lru.workingset().note_cost(kind, evicted.written, rotated, listed);
-    freed
+    freed.saturating_sub(settled)
 }

@@ -1,0 +1,137 @@
+//! Memory of the run's processes that no manager serves: small programs, those that the library
+//! cannot be loaded into, and `highwater run` itself. It counts towards `--memory`, too.
+//!
+//! ```text
+//! Family, without the members of the Budget --- Pss of each ---> Budget: unpaged
+//! Budget --- need ---> Need::Exceeds, for a second --- one line on standard error
+//! ```
+//! Locks: none.
+
+use crate::family::Family;
+use highwater_command::say;
+use highwater_mm::stats::Counter;
+use highwater_session::{Budget, FLOOR, Scope, read_all};
+use highwater_units::Bytes;
+use procfs::process::Process;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Pause after a look, as a multiple of its CPU time: a machine may have many processes.
+const REST: u32 = 128;
+/// How long processes may need more than the budget before the user is told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether the budget can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It can.
+    Fits,
+    /// So many bytes are needed: what cannot be paged, and the least pages of each process.
+    Exceeds(Bytes),
+}
+
+/// In pages. `served`: processes that have pages.
+fn need(limit: u64, unpaged: u64, served: u64) -> Need {
+    let needed = unpaged + served * FLOOR;
+    if needed > limit { Need::Exceeds(Bytes::of_pages(needed)) } else { Need::Fits }
+}
+
+/// Measures processes that are not served, and watches the budget of all.
+pub(crate) struct Unserved {
+    budget: Budget,
+    run_dir: PathBuf,
+    /// CPU time of the last look, times [`REST`], that has not passed yet.
+    owed: Duration,
+    /// How long the budget has been too small; `None`: the user was told.
+    exceeded: Option<Duration>,
+}
+
+impl Unserved {
+    /// Of the run in a directory; `None`: its budget is not for such memory.
+    pub(crate) fn of(run_dir: &Path) -> Option<Unserved> {
+        let budget = Budget::open(run_dir).ok()?;
+        let counts = budget.scope() == Scope::Everything;
+        let run_dir = run_dir.to_owned();
+        let (owed, exceeded) = (Duration::ZERO, Some(Duration::ZERO));
+        counts.then_some(Unserved { budget, run_dir, owed, exceeded })
+    }
+
+    /// Looks if that is due, `passed` after the last call.
+    pub(crate) fn tick(&mut self, passed: Duration) {
+        self.owed = self.owed.saturating_sub(passed);
+        if self.owed.is_zero() {
+            let start = clock_gettime(ClockId::ThreadCPUTime);
+            self.look();
+            let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+            self.owed = REST * Duration::try_from(took).unwrap_or_default();
+        }
+        self.watch(passed);
+    }
+
+    fn look(&self) {
+        let members = self.budget.members();
+        let served: BTreeSet<i32> = members.iter().map(|it| it.image.pid.cast_signed()).collect();
+        let own = std::process::id().cast_signed();
+        let others = Family::now();
+        let unserved = others.pids().filter(|pid| !served.contains(pid)).chain([own]);
+        self.budget.set_unpaged(Bytes(unserved.map(counted).sum()).pages());
+    }
+
+    /// Tells the user once that the budget cannot be kept.
+    fn watch(&mut self, passed: Duration) {
+        let (Some(exceeded), budget) = (&mut self.exceeded, &self.budget) else { return };
+        let served = budget.members().len() as u64;
+        match need(budget.limit(), budget.unpaged(), served) {
+            Need::Fits => *exceeded = Duration::ZERO,
+            Need::Exceeds(_) if *exceeded < PATIENCE => *exceeded += passed,
+            Need::Exceeds(needed) => {
+                self.tell(needed, served);
+                self.exceeded = None;
+            }
+        }
+    }
+
+    fn tell(&self, needed: Bytes, served: u64) {
+        let [limit, unpaged] = [self.budget.limit(), self.budget.unpaged()].map(Bytes::of_pages);
+        let published = read_all(&self.run_dir);
+        let in_ram: u64 = published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum();
+        let remedy = match in_ram > unpaged.0 / 2 {
+            true => "give more, or swap to a disk",
+            false => "give more",
+        };
+        let pages = Bytes::of_pages(served * FLOOR);
+        say(format_args!(
+            "--memory {limit} is too little: {needed} are needed, {unpaged} that cannot be paged \
+             and {pages} for pages; {remedy}"
+        ));
+    }
+}
+
+/// The memory of a process, in bytes: of a page that several map, a part; 0 if it has ended.
+fn counted(pid: i32) -> u64 {
+    let rollup = Process::new(pid).and_then(|process| process.smaps_rollup());
+    let maps = rollup.map(|rollup| rollup.memory_map_rollup.0).unwrap_or_default();
+    maps.iter().filter_map(|map| map.extension.map.get("Pss")).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_served_process_needs_its_least_pages() {
+        let limit = 100 * FLOOR;
+        assert_eq!(need(limit, 90 * FLOOR, 10), Need::Fits);
+        let exceeded = Need::Exceeds(Bytes::of_pages(101 * FLOOR));
+        assert_eq!(need(limit, 90 * FLOOR, 11), exceeded);
+        assert_eq!(need(limit, 101 * FLOOR, 0), exceeded);
+    }
+
+    #[test]
+    fn this_process_has_memory_and_an_ended_one_none() {
+        assert!(counted(std::process::id().cast_signed()) > 1 << 20);
+        assert_eq!(counted(i32::MAX), 0);
+    }
+}

@@ -1,0 +1,208 @@
+//! Measures the memory of the process that cannot be paged: it counts towards a limit on everything.
+//!
+//! ```text
+//! "report" thread: tick --- Looks: is a look due? --- smaps ---> elsewhere, shared
+//! both: besides ---> Share: elsewhere + own memory + RAM devices + pages in excess of the budget
+//! ```
+//! Code, libraries, stacks and shared memory change seldom and take milliseconds to look up, so a
+//! look may use 1 % of a CPU. The rest is counted, and read at every tick of the balancer.
+//!
+//! Locking: `looks` and `most`, each taken alone.
+
+use crate::memory;
+use crate::smaps::{self, Elsewhere, Seen};
+use highwater_mm::Manager;
+use highwater_mm::stats::Counter;
+use highwater_session::Besides;
+use highwater_uffd::Uffd;
+use highwater_units::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Pause after a look, as a multiple of its CPU time.
+const REST: u32 = 128;
+/// A resident set that changed by as much calls for a look.
+const MOVED: u64 = 1 << 20;
+
+/// What speaks for a look.
+#[derive(Clone, Copy, Debug)]
+struct Signs {
+    /// Bytes of the resident set that nothing else accounts for.
+    unexplained: u64,
+    /// Whether pages may be shared with a parent or a child; writes part them.
+    shares: bool,
+}
+
+/// Decides when to look.
+#[derive(Debug)]
+struct Looks {
+    ticks: u64,
+    /// A look is due at this tick, whatever has changed.
+    next: u64,
+    /// CPU time of the last look, times [`REST`], that has not passed yet.
+    owed: Duration,
+    /// [`Signs::unexplained`] at the last look.
+    unexplained: u64,
+}
+
+impl Looks {
+    const NONE: Looks = Looks { ticks: 0, next: 1, owed: Duration::ZERO, unexplained: 0 };
+
+    /// Whether a look is due, `passed` after the last call.
+    fn are_due(&mut self, passed: Duration, signs: Signs) -> bool {
+        self.ticks += 1;
+        self.owed = self.owed.saturating_sub(passed);
+        let moved = signs.unexplained.abs_diff(self.unexplained) >= MOVED;
+        self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
+    }
+
+    fn note(&mut self, took: Duration, signs: Signs) {
+        self.owed = took * REST;
+        self.unexplained = signs.unexplained;
+        self.next = 2 * self.ticks.max(1);
+    }
+}
+
+/// Memory that cannot be paged.
+pub(crate) struct Unpaged {
+    manager: Arc<Manager<Uffd>>,
+    /// Addresses of range and stage, the paged memory: (first, after the last).
+    paged: [(u64, u64); 2],
+    looks: Mutex<Looks>,
+    /// At the last look, in bytes: what counts for this process, and is not the manager's.
+    elsewhere: AtomicU64,
+    /// At the last look: paged memory that counts for others.
+    shared: AtomicU64,
+    /// The manager's own memory, at its maximum.
+    own_peak: AtomicU64,
+    most: Mutex<Elsewhere>,
+}
+
+impl Unpaged {
+    /// `range`: address of the paged range, and after it.
+    pub(crate) fn new(manager: Arc<Manager<Uffd>>, range: (u64, u64)) -> Unpaged {
+        let (stage, stage_len) = manager.platform().stage_range();
+        Unpaged {
+            manager,
+            paged: [range, (stage, stage + stage_len as u64)],
+            looks: Mutex::new(Looks::NONE),
+            elsewhere: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
+            own_peak: AtomicU64::new(0),
+            most: Mutex::default(),
+        }
+    }
+
+    /// Looks if that is due, `passed` after the last call.
+    pub(crate) fn tick(&self, passed: Duration, shares: bool) {
+        let signs = Signs { unexplained: self.unexplained(), shares };
+        if !lock(&self.looks).are_due(passed, signs) {
+            return;
+        }
+        let start = clock_gettime(ClockId::ThreadCPUTime);
+        self.look();
+        let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+        lock(&self.looks).note(took.try_into().unwrap_or_default(), signs);
+    }
+
+    /// Measures what is counted nowhere else.
+    pub(crate) fn look(&self) {
+        let managers = self.managers();
+        let Ok(Seen { elsewhere, elsewhere_counted, shared }) = smaps::read(&self.paged) else {
+            return;
+        };
+        self.elsewhere.store(elsewhere_counted.saturating_sub(managers), Relaxed);
+        self.shared.store(shared, Relaxed);
+        let found = elsewhere.less_own(managers);
+        let mut most = lock(&self.most);
+        if found.total() > most.total() {
+            *most = found;
+        }
+    }
+
+    /// Bytes that the manager takes besides paged memory: its tables, and RAM devices.
+    fn managers(&self) -> u64 {
+        let own = memory::resident() as u64;
+        self.own_peak.fetch_max(own, Relaxed);
+        own + self.manager.platform().devices().resident().0
+    }
+
+    /// The part of the resident set that nothing accounts for since the last look.
+    fn unexplained(&self) -> u64 {
+        let paged = Bytes::of_pages(self.manager.platform().pages_in_use());
+        resident().0.saturating_sub(paged.0 + self.managers())
+    }
+
+    /// What is in use now besides frames.
+    pub(crate) fn besides(&self) -> Besides {
+        let platform = self.manager.platform();
+        let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
+        let devices = platform.devices().resident();
+        let unpaged = Bytes(self.elsewhere.load(Relaxed) + self.managers());
+        Besides {
+            unpaged: unpaged.pages() + excess,
+            devices: devices.pages(),
+            shared: Bytes(self.shared.load(Relaxed)).pages(),
+        }
+    }
+
+    /// The counters that publish it.
+    pub(crate) fn gauges(&self) -> impl Iterator<Item = (Counter, u64)> {
+        let own = (Counter::MetaBytes, self.own_peak.load(Relaxed));
+        lock(&self.most).gauges().into_iter().chain([own])
+    }
+}
+
+/// The resident set; 0 if /proc does not tell.
+fn resident() -> Bytes {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
+    Bytes::of_pages(pages.unwrap_or(0))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    /// The ticks of the first `count` at which a process looks, if each look takes `took`.
+    fn ticks(count: u64, took: Duration, signs: impl Fn(u64) -> Signs) -> Vec<u64> {
+        let mut looks = Looks::NONE;
+        let looks_at = |tick: &u64| {
+            let due = looks.are_due(PERIOD, signs(*tick));
+            if due {
+                looks.note(took, signs(*tick));
+            }
+            due
+        };
+        (1..=count).filter(looks_at).collect()
+    }
+
+    #[test]
+    fn a_process_that_does_not_change_is_seldom_looked_at() {
+        let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
+        assert_eq!(ticks(100, Duration::from_micros(100), quiet), [1, 2, 4, 8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn a_change_calls_for_a_look() {
+        let grows_at_20 = |tick| Signs { unexplained: MOVED * (tick / 20), shares: false };
+        let found = ticks(39, Duration::from_micros(100), grows_at_20);
+        assert_eq!(found, [1, 2, 4, 8, 16, 20]);
+    }
+
+    #[test]
+    fn looks_that_take_long_are_rare() {
+        let shares = |_| Signs { unexplained: 0, shares: true };
+        assert_eq!(ticks(5, Duration::from_micros(700), shares), [1, 2, 3, 4, 5]);
+        // 512 ms are rested after each.
+        assert_eq!(ticks(14, Duration::from_millis(4), shares), [1, 7, 13]);
+    }
+}
