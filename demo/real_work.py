@@ -48,8 +48,10 @@ class Column:
             script = str(HERE / "kernel_swap.sh")
             return [script, self.swap, str(LIMIT_MIB), str(SWAP_MIB), str(work)]
         if self.kind == "highwater":
-            device = f"dir:{work}" if self.swap == "disk" else "zram"
-            line = [self.binary, "run", "--quiet", "--memory", f"{LIMIT_MIB}M"]
+            # The kernel's zram is not in its limit, either: --paged leaves it out.
+            on_disk = self.swap == "disk"
+            limit, device = ("--memory", f"dir:{work}") if on_disk else ("--paged", "zram")
+            line = [self.binary, "run", "--quiet", limit, f"{LIMIT_MIB}M"]
             line += ["--swap", f"{device}:{SWAP_MIB}M", "--report", str(work / "report.json")]
             return [*line, "--"]
         return []

@@ -363,6 +363,26 @@ impl<P: Platform> Machine<P> {
         self.nodes.iter().map(|node| node.zone.present() as usize).sum()
     }
 
+    /// The watermarks of a node with `frames` frames.
+    pub fn marks(&self, node: &Node<P>, frames: u32) -> Watermarks {
+        let others = self.present() as u32 - node.zone.present();
+        let Config { min_free, watermark_scale, .. } = self.config;
+        Watermarks::new(frames, others + frames, min_free, watermark_scale)
+    }
+
+    /// Sets the watermarks of a node for its present size, after its balloon has changed. If
+    /// another thread changes that meanwhile, both agree on the last size.
+    pub fn update_marks(&self, node: &Node<P>) {
+        let mut size = node.zone.present();
+        loop {
+            node.zone.set_marks(self.marks(node, size));
+            match node.zone.present() {
+                now if now == size => return,
+                now => size = now,
+            }
+        }
+    }
+
     /// The CPU that this thread runs on; a hint.
     pub fn cpu(&self) -> CpuId {
         self.platform.cpu()

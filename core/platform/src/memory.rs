@@ -66,9 +66,9 @@ pub trait Memory {
         0
     }
 
-    /// Frames' worth of memory that the platform has taken besides its frames since the last
-    /// [`Memory::pay`], such as for pages that a device compressed. Reclaim takes as many frames out
-    /// of use, so that the sum stays within a limit on all memory. None where there is no such
+    /// Memory in pages that the platform has taken besides its frames since the last
+    /// [`Memory::pay`], such as for pages that a device compressed. Reclaim takes as many frames
+    /// out of use, so that the sum stays within a limit on all memory. 0 where there is no such
     /// limit.
     fn owed(&self) -> u32 {
         0

@@ -71,9 +71,9 @@ Summary, printed when the program has ended:
 #[derive(Args)]
 #[command(after_long_help = SUMMARY_TERMS)]
 pub(crate) struct Run {
-    /// Memory that the program and its children may use together, such as 512M: pages, code, stacks,
-    /// Highwater's own tables, swap in RAM; highwater ctl changes it [default: half of what is
-    /// available]
+    /// Memory that the program and its children may use together, such as 512M: pages, code,
+    /// stacks, Highwater's own tables, swap in RAM; highwater ctl changes it [default: half of what
+    /// is available]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Instead of --memory: a budget for pages alone; what cannot be paged comes on top

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Pause after a look, as a multiple of its CPU time: a machine may have many processes.
 const REST: u32 = 128;
-/// How long processes may need more than the budget before the user is told.
+/// How long processes may need more than the budget before a line says so.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether the budget can be kept.
@@ -44,7 +44,7 @@ pub(crate) struct Unserved {
     run_dir: PathBuf,
     /// CPU time of the last look, times [`REST`], that has not passed yet.
     owed: Duration,
-    /// How long the budget has been too small; `None`: the user was told.
+    /// How long the budget has been too small; `None`: a line has said so.
     exceeded: Option<Duration>,
 }
 
@@ -79,7 +79,7 @@ impl Unserved {
         self.budget.set_unpaged(Bytes(unserved.map(counted).sum()).pages());
     }
 
-    /// Tells the user once that the budget cannot be kept.
+    /// Says once that the budget cannot be kept.
     fn watch(&mut self, passed: Duration) {
         let (Some(exceeded), budget) = (&mut self.exceeded, &self.budget) else { return };
         let served = budget.members().len() as u64;
@@ -87,13 +87,13 @@ impl Unserved {
             Need::Fits => *exceeded = Duration::ZERO,
             Need::Exceeds(_) if *exceeded < PATIENCE => *exceeded += passed,
             Need::Exceeds(needed) => {
-                self.tell(needed, served);
+                self.say_needed(needed, served);
                 self.exceeded = None;
             }
         }
     }
 
-    fn tell(&self, needed: Bytes, served: u64) {
+    fn say_needed(&self, needed: Bytes, served: u64) {
         let [limit, unpaged] = [self.budget.limit(), self.budget.unpaged()].map(Bytes::of_pages);
         let published = read_all(&self.run_dir);
         let in_ram: u64 = published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum();

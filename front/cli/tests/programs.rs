@@ -31,6 +31,8 @@ mod calls;
 mod gate;
 #[path = "programs/helper.rs"]
 mod helper;
+#[path = "programs/limit.rs"]
+mod limit;
 #[path = "programs/mapped.rs"]
 mod mapped;
 #[path = "programs/memory.rs"]

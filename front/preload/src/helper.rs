@@ -180,7 +180,8 @@ fn lead(
         }
     }
     process.calls.start(channel.as_ref());
-    let publish = spawn("report", Box::new(|| process.reporter.run(process)));
+    let publish = || process.reporter.run(&process.shares, process.share.as_deref());
+    let publish = spawn("report", Box::new(publish));
     answer.give(Ok(process));
     process.adopt();
     watch(program, channel.as_ref().map(AsFd::as_fd));

@@ -7,17 +7,16 @@
 //! ```
 
 use crate::children::Children;
-use crate::process::Process;
 use crate::unpaged::Unpaged;
 use crate::watch::{Look, Watch};
 use highwater_devices::{Compression, Tiering};
 use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
-use highwater_session::{MallocReport, Settings, StatsFile};
+use highwater_session::{MallocReport, Settings, Share, StatsFile};
 use highwater_uffd::{Delivery, Uffd};
 use highwater_units::{Nanos, PAGE_SIZE};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -102,7 +101,10 @@ impl Reporter {
     }
 
     /// Publishes until [`Reporter::finish`] is called.
-    pub(crate) fn run(&self, process: &Process) {
+    ///
+    /// `shares`: whether pages may be shared with a parent or a child. `share`: the process's part
+    /// of the memory of the run.
+    pub(crate) fn run(&self, shares: &AtomicBool, share: Option<&Share>) {
         for period in std::iter::once(FIRST).chain(std::iter::repeat(PERIOD)) {
             self.children.release_ended(&self.manager);
             self.publish(Look::IfDue);
@@ -110,8 +112,8 @@ impl Reporter {
             if self.stage.load(Acquire) == ENDING {
                 break;
             }
-            self.unpaged.tick(period, process.shares.load(Relaxed));
-            if let Some(share) = &process.share {
+            self.unpaged.tick(period, shares.load(Relaxed));
+            if let Some(share) = share {
                 share.set_besides(self.unpaged.besides());
             }
         }

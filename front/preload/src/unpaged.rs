@@ -1,4 +1,4 @@
-//! Measures the memory of the process that cannot be paged: it counts towards a limit on everything.
+//! Measures the memory of the process that cannot be paged, for a limit on all memory.
 //!
 //! ```text
 //! "report" thread: tick --- Looks: is a look due? --- smaps ---> elsewhere, shared

@@ -3,7 +3,8 @@
 //! ```text
 //! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | used | changes
 //!                  Entry x 4096
-//! Entry:           owner: pid and image   granted   unpaged   shared   spare   misses   short until
+//! Entry:           owner: pid and image   granted   unpaged   shared   spare   misses
+//!                  short until
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,

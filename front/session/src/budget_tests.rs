@@ -13,8 +13,12 @@ struct Run {
 
 impl Run {
     fn new(limit: u64) -> Run {
+        Run::of(Scope::Paged, limit)
+    }
+
+    fn of(scope: Scope, limit: u64) -> Run {
         let dir = tempfile::tempdir().unwrap();
-        let budget = Budget::create(dir.path(), Scope::Everything, limit, 2 * limit).unwrap();
+        let budget = Budget::create(dir.path(), scope, limit, 2 * limit).unwrap();
         Run { dir, budget }
     }
 
@@ -153,4 +157,55 @@ fn a_budget_of_another_build_is_refused() {
         std::fs::write(dir.path().join(BUDGET_FILE), bytes).unwrap();
         assert_eq!(kind(), Some(io::ErrorKind::InvalidData));
     }
+}
+
+/// What is left of [`LIMIT`] for one process, with so many pages that cannot be paged.
+fn left(unpaged: u64) -> u64 {
+    LIMIT - LIMIT / MARGIN - unpaged
+}
+
+#[test]
+fn what_cannot_be_paged_leaves_less_for_pages() {
+    let run = Run::of(Scope::Everything, LIMIT);
+    let (_file, share) = run.join(1);
+    let unpaged = |unpaged| share.set_besides(Besides { unpaged, ..Besides::default() });
+    unpaged(1000);
+    run.budget.set_unpaged(2000);
+    assert_eq!((run.budget.scope(), run.budget.unpaged()), (Scope::Everything, 3000));
+    assert_eq!(FLOOR + share.borrow(LIMIT), left(3000));
+    // Growth takes pages back, down to the floor.
+    unpaged(2000);
+    assert_eq!(share.aim(0, 0), Aim::Pages(left(4000)));
+    unpaged(2 * LIMIT);
+    assert_eq!(share.aim(0, 0), Aim::Pages(FLOOR));
+}
+
+#[test]
+fn frames_are_given_up_for_swap_in_memory() {
+    let run = Run::of(Scope::Everything, LIMIT);
+    let (_file, share) = run.join(1);
+    let besides = |devices| Besides { unpaged: 500 + devices, devices, shared: 0 };
+    share.set_besides(besides(100));
+    assert_eq!(FLOOR + share.borrow(LIMIT), left(600));
+    assert_eq!((share.owed(100), share.owed(400), share.owed(50)), (0, 300, 0));
+    share.pay(200);
+    assert_eq!((share.granted(), run.budget.unpaged()), (left(800), 800));
+    assert_eq!(share.owed(400), 100);
+    // The rest is owed until the limit is kept again.
+    share.set_besides(besides(400));
+    assert_eq!((run.budget.unpaged(), share.owed(400)), (900, 100));
+    share.pay(100);
+    assert_eq!((share.granted(), run.budget.unpaged(), share.owed(400)), (left(900), 900, 0));
+    // A device that shrinks makes room.
+    share.set_besides(besides(0));
+    assert_eq!((share.owed(0), share.owed(30)), (0, 30));
+    assert_eq!(share.owed(2 * LIMIT), share.granted() - FLOOR);
+}
+
+#[test]
+fn a_budget_for_pages_alone_leaves_the_rest_out() {
+    let run = Run::of(Scope::Paged, LIMIT);
+    let (_file, share) = run.join(1);
+    share.set_besides(Besides { unpaged: LIMIT, devices: 0, shared: 0 });
+    assert_eq!((FLOOR + share.borrow(LIMIT), share.owed(LIMIT)), (LIMIT, 0));
 }

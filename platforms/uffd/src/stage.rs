@@ -11,8 +11,8 @@
 //! a page of the stage reads as zeros: page 0 is the kernel's zero page.
 //!
 //! Conservation: frames that are mapped, plus frames with a page of the stage, are at most the
-//! frames in use; `mapped + pool.backed()` is the memory of the budget that is in use, and pages that
-//! the pool keeps for later.
+//! frames in use; `mapped + pool.backed()` is the memory of the budget that is in use, and pages
+//! that the pool keeps for later.
 
 use crate::drops::Drops;
 use crate::pool::Pool;

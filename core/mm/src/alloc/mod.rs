@@ -23,7 +23,7 @@ mod freelist;
 mod retry;
 mod slowpath;
 
-pub use balloon::{deflate, inflate, settle};
+pub use balloon::{deflate, inflate};
 pub use retry::OutOfMemory;
 
 use crate::machine::{Machine, Node};

@@ -6,6 +6,7 @@
 //!  |- aging     active -> inactive, probing whether pages are used
 //!  |   \- region  pages unmapped together with those around them
 //!  |- throttle  direct reclaims wait: for isolated pages, for kswapd
+//!  |- settle    frames given up for memory that swap devices take
 //!  \- evict     a batch: each page's fate (fate: pure), slots, writes, free frames
 //!      |- in_place  files' pages: written to their places
 //!      |- folio     pages of more than one frame
@@ -33,6 +34,7 @@ mod kswapd_pool;
 mod large;
 mod reclaimer;
 mod region;
+mod settle;
 mod shrink;
 mod sizing;
 mod throttle;

@@ -15,8 +15,8 @@ use super::evict::evict;
 #[cfg(feature = "history")]
 use super::history::direct_goal;
 use super::reclaimer::Reclaimer;
+use super::settle::settle;
 use super::throttle::{self, IsolatedPages, Isolation};
-use crate::alloc::settle;
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
 use crate::phase;

@@ -93,7 +93,7 @@ impl Open {
     }
 }
 
-const RUN: [&str; 7] = ["./highwater", "run", "--memory", "8M", "--swap", "ram:256M", "--"];
+const RUN: [&str; 7] = ["./highwater", "run", "--paged", "8M", "--swap", "ram:256M", "--"];
 
 /// `highwater run` with default settings, by a user who may not serve faults of the kernel; and by
 /// the superuser of an unprivileged container.

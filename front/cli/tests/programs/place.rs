@@ -153,7 +153,7 @@ impl Place {
             Swap::Dir => dir,
         };
         let mut command = highwater();
-        command.arg("run").arg("--quiet").args(["--memory", &limits.memory.to_string()]);
+        command.arg("run").arg("--quiet").args(["--paged", &limits.memory.to_string()]);
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
         command.args(limits.mode.unwrap_or_else(Mode::given).arguments());
         command.args(["--map-files", limits.map_files]);

@@ -14,7 +14,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn limited(place: &Place, swap: &[&str]) -> Command {
     let mut command = highwater();
-    command.args(["run", "--memory", "40M"]);
+    command.args(["run", "--paged", "40M"]);
     command.args(swap.iter().flat_map(|swap| ["--swap", *swap]));
     command.arg("--report").arg(place.path("report.json"));
     let script = source("noise.py");

@@ -34,7 +34,7 @@ impl Session {
     fn start(name: &str, memory: u64, program: &[&Path], arguments: &[&str]) -> Session {
         let name = format!("{name}-{}", std::process::id());
         let mut command = highwater();
-        command.args(["run", "--quiet", "--name", &name, "--memory", &memory.to_string()]);
+        command.args(["run", "--quiet", "--name", &name, "--paged", &memory.to_string()]);
         command.args(["--swap", "zram:1G", "--"]).args(program).args(arguments);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = run.stdout.take().map(BufReader::new);

@@ -130,7 +130,7 @@ fn memory_that_is_not_paged_is_shown_by_kind() {
         .map(|kind| report.number(&format!("/peak_resident/elsewhere/{kind}_bytes")));
     assert!(shared >= 49 * MIB && executable >= 20 * MIB, "{shared}, {executable}");
     let mut command = highwater();
-    command.args(["run", "--memory", "12M", "--swap", "ram:64M", "--"]);
+    command.args(["run", "--paged", "12M", "--swap", "ram:64M", "--"]);
     let run = command.args(place.c_program("strangers", &["kinds"])).output().expect("a run");
     let errors = String::from_utf8_lossy(&run.stderr);
     let kinds = errors.lines().last().unwrap_or_default();

@@ -19,7 +19,7 @@ impl Session {
     fn start(place: &Place) -> Session {
         let name = format!("watched-{}", std::process::id());
         let mut run = highwater();
-        run.args(["run", "--memory", "16M", "--swap", "ram:512M", "--name", &name, "--report"]);
+        run.args(["run", "--paged", "16M", "--swap", "ram:512M", "--name", &name, "--report"]);
         run.arg(place.path("report.json")).arg("--").args(place.c_program("watched", &["64"]));
         let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();

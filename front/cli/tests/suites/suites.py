@@ -103,7 +103,7 @@ class Bench:
         if without.status and not row.outcomes:
             last = (without.errors().strip().splitlines() or ["no word"])[-1]
             raise Skip(f"fails without Highwater, too: {without.end()}, {last[:120]}")
-        options = ["--memory", str(row.budget), "--swap", "ram:4G", "--report", "report.json"]
+        options = ["--paged", str(row.budget), "--swap", "ram:4G", "--report", "report.json"]
         command = [str(highwater()), "run", *options, "--", *shell]
         within = self.once(row, "with", command, self.patience * row.limit)
         verdict = compare.compare(row, without, within)

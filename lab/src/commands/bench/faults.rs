@@ -166,7 +166,7 @@ impl Faults {
 
     /// The options of `highwater run`: the same budget and device.
     fn program_options(&self) -> Vec<String> {
-        let memory = ["--memory".to_owned(), self.memory.0.to_string()];
+        let memory = ["--paged".to_owned(), self.memory.0.to_string()];
         let swap = match &self.swap[..] {
             [] => vec![format!("ram:{}", self.set.0)],
             given => given.to_vec(),

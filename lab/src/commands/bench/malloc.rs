@@ -193,7 +193,7 @@ impl Malloc {
         let program = this_program()?;
         let budget = self.memory.map_or(4 * self.set.0 + AMPLE, |memory| memory.0);
         let mut all: Vec<OsString> = ["run", "--quiet"].map(OsString::from).into();
-        all.extend(["--memory".into(), budget.to_string().into()]);
+        all.extend(["--paged".into(), budget.to_string().into()]);
         let ample = [format!("ram:{}", 4 * self.set.0 + AMPLE)];
         let swap = if self.swap.is_empty() { &ample[..] } else { &self.swap };
         swap.iter().for_each(|spec| all.extend(["--swap".into(), spec.into()]));

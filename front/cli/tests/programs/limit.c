@@ -1,0 +1,58 @@
+/* Memory for a limit on everything.
+ *
+ *   limit compressible MIB   fills MIB of pages that compress well, and checks them four times in
+ *                            another order each time
+ *   limit beside MIB SHARED  fills MIB of pages, then SHARED MiB of shared memory, which cannot be
+ *                            paged, one in 60 ms, and checks a part of the pages each time
+ */
+#include "check.h"
+#include <time.h>
+
+/* A word of two random bytes; their place in the page gives the others. */
+static uint64_t word_of(size_t page, size_t word)
+{
+    return (mix(page * WORDS + word) & 0xffff) | (uint64_t)word << 32;
+}
+
+static void compressible(size_t mib)
+{
+    size_t pages = mib * MIB / PAGE;
+    uint64_t *words = map_pages(pages), seed = 1;
+    for (size_t word = 0; word < pages * WORDS; word++)
+        words[word] = word_of(word / WORDS, word % WORDS);
+    for (size_t round = 0; round < 4 * pages; round++) {
+        size_t page = next_random(&seed) % pages;
+        for (size_t word = 0; word < WORDS; word++)
+            if (words[page * WORDS + word] != word_of(page, word))
+                die("page %zu, word %zu", page, word);
+    }
+}
+
+static void beside(size_t mib, size_t shared_mib)
+{
+    size_t pages = mib * MIB / PAGE, step = pages / shared_mib;
+    char *paged = map_pages(pages);
+    for (size_t page = 0; page < pages; page++)
+        fill_page(paged + page * PAGE, page, 1);
+    char *shared = mmap(NULL, shared_mib * MIB, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    MUST(shared != MAP_FAILED);
+    for (size_t at = 0; at < shared_mib; at++) {
+        memset(shared + at * MIB, 1, MIB);
+        for (size_t page = at * step; page < (at + 1) * step; page++)
+            check_page(paged + page * PAGE, page, 1, "a page");
+        nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "compressible"))
+        compressible(number(argv[2]));
+    else if (argc == 4 && !strcmp(argv[1], "beside"))
+        beside(number(argv[2]), number(argv[3]));
+    else
+        die("usage: limit compressible MIB | beside MIB SHARED");
+    puts("ok");
+    return 0;
+}

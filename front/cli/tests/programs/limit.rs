@@ -1,0 +1,125 @@
+//! `--memory` is a limit on all memory of a run. Samples from outside show what is resident of the
+//! whole tree, `highwater run` and swap in RAM included.
+
+use crate::common::highwater;
+use crate::place::{Place, note};
+use crate::report::Report;
+use procfs::process::{Process, all_processes};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// Time between samples.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// The memory of a process and its descendants, in bytes: of a page that several map, a part each.
+/// Helpers of the library have the memory of the process that they help.
+fn resident(root: i32) -> u64 {
+    let stats: Vec<_> =
+        all_processes().unwrap().flatten().filter_map(|it| it.stat().ok()).collect();
+    let (mut tree, mut at) = (vec![root], 0);
+    while let Some(parent) = tree.get(at).copied() {
+        tree.extend(stats.iter().filter(|stat| stat.ppid == parent).map(|stat| stat.pid));
+        at += 1;
+    }
+    let is_helper = |pid: &i32| {
+        *pid != root && stats.iter().any(|stat| stat.pid == *pid && stat.comm == "highwater")
+    };
+    tree.iter().filter(|pid| !is_helper(pid)).map(|pid| counted(*pid)).sum()
+}
+
+fn counted(pid: i32) -> u64 {
+    let rollup = Process::new(pid).and_then(|process| process.smaps_rollup());
+    let maps = rollup.map(|rollup| rollup.memory_map_rollup.0).unwrap_or_default();
+    maps.iter().filter_map(|map| map.extension.map.get("Pss")).sum()
+}
+
+/// A run that has ended, and what was sampled of it.
+struct Sampled {
+    output: Output,
+    most: u64,
+    samples: usize,
+}
+
+fn sample(mut command: Command) -> Sampled {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id().cast_signed();
+    let ended = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let (mut most, mut samples) = (0, 0);
+    while !ended.is_finished() {
+        most = most.max(resident(pid));
+        samples += 1;
+        std::thread::sleep(PERIOD);
+    }
+    Sampled { output: ended.join().unwrap(), most, samples }
+}
+
+fn run(
+    place: &Place,
+    memory: &str,
+    swap: &str,
+    program: &[PathBuf],
+    arguments: &[&str],
+) -> Command {
+    let mut command = highwater();
+    command.args(["run", "--quiet", "--memory", memory, "--swap", swap]);
+    command.arg("--report").arg(place.path("report.json"));
+    command.arg("--").args(program).args(arguments);
+    command
+}
+
+fn disk(place: &Place) -> String {
+    format!("dir:{}:1G", place.path(".").display())
+}
+
+/// Runs a program and checks that the tree stayed within the limit, up to 3 %.
+fn expect_within(what: &str, limit: u64, command: Command, place: &Place) {
+    let Sampled { output, most, samples } = sample(command);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {errors}");
+    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+    note(&format!("{what}: at most {:.1} MiB of {} resident", mib(most), limit / MIB));
+    assert!(samples > 20, "{what}: {samples} samples");
+    assert!(most <= limit + limit * 3 / 100, "{what}: {:.1} MiB", mib(most));
+    assert!(most >= limit * 3 / 4, "{what}: only {:.1} MiB", mib(most));
+    Report::read(&place.path("report.json")).expect_swapping();
+}
+
+#[test]
+fn a_tree_stays_within_its_limit() {
+    let place = Place::new();
+    let program = [place.compile("shares", "shares", &[])];
+    let command = run(&place, "96M", &disk(&place), &program, &["work", "6", "32"]);
+    expect_within("six processes of 32 MiB", 96 * MIB, command, &place);
+}
+
+#[test]
+fn compressed_pages_count_towards_the_limit() {
+    let place = Place::new();
+    let program = [place.compile("limit", "limit", &[])];
+    let command = run(&place, "96M", "zram:1G", &program, &["compressible", "160"]);
+    expect_within("160 MiB, zram", 96 * MIB, command, &place);
+}
+
+#[test]
+fn shared_memory_counts_towards_the_limit() {
+    let place = Place::new();
+    let program = [place.compile("limit", "limit", &[])];
+    let command = run(&place, "96M", &disk(&place), &program, &["beside", "80", "48"]);
+    expect_within("80 MiB beside 48 that cannot be paged", 96 * MIB, command, &place);
+}
+
+#[test]
+fn a_limit_that_cannot_be_kept_is_named() {
+    let place = Place::new();
+    let program = [place.compile("limit", "limit", &[])];
+    let mut command = run(&place, "16M", "ram:256M", &program, &["compressible", "64"]);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout == b"ok\n", "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    for part in ["--memory 16 MiB is too little", "are needed", "swap to a disk"] {
+        assert!(errors.contains(part), "{errors}");
+    }
+}
