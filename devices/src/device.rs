@@ -2,7 +2,9 @@
 
 use crate::arena::Arena;
 use crate::compression::Compression;
+use crate::error::Reason;
 use crate::pool::Started;
+use crate::quota::Lenders;
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
@@ -76,6 +78,14 @@ pub trait Device: Send + Sync {
     fn footprint(&self, _slot: u32) -> usize {
         PAGE_SIZE
     }
+
+    /// Lets the contents of the device take room that devices of several processes share, from a
+    /// lender for each of its levels ([`Spec::levels`](crate::Spec::levels)). Called once at most,
+    /// before the device is used.
+    ///
+    /// # Errors
+    /// The system is out of memory.
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason>;
 
     /// Makes all finished writes durable against a loss of power. No effect on devices whose
     /// contents end with the process.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! FileDevice -> Arc<File>   shared with the devices of forked children
+//!            -> SlotQuota   room that several processes share
 //!            -> Room        which parts of a swap file have blocks
 //!            -> Tail        the last page of a file that existed, if it is partial
 //!            -> Pool        rings of this process; none if all transfers are plain
@@ -21,6 +22,7 @@ use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::Reason;
 use crate::pool::{Held, Pool, Started};
+use crate::quota::{Lenders, SlotQuota};
 use crate::room::Room;
 use crate::spec::Spec;
 use crate::tail::Tail;
@@ -48,6 +50,7 @@ pub enum Submission {
 pub(crate) struct FileDevice {
     info: DeviceInfo,
     file: Arc<File>,
+    quota: SlotQuota,
     room: Option<Room>,
     tail: Option<Tail>,
     pool: Option<Pool>,
@@ -79,8 +82,8 @@ impl FileDevice {
             Submission::Auto => pool_of(&file),
             Submission::Plain => None,
         };
-        let room = Some(Room::none(info.pages));
-        Ok(FileDevice { info, file, room, tail: None, pool })
+        let (quota, room) = (SlotQuota::default(), Some(Room::none(info.pages)));
+        Ok(FileDevice { info, file, quota, room, tail: None, pool })
     }
 
     /// A device over a file that existed.
@@ -98,7 +101,8 @@ impl FileDevice {
             read_only: access == FileAccess::Read,
         };
         let pool = pool_of(&file);
-        FileDevice { info, file: Arc::new(file), room: None, tail, pool }
+        let (file, quota) = (Arc::new(file), SlotQuota::default());
+        FileDevice { info, file, quota, room: None, tail, pool }
     }
 
     /// The rings. A batch was started, so there are some.
@@ -137,6 +141,15 @@ impl FileDevice {
         }
     }
 
+    /// Checks a transfer; a write takes room.
+    fn admit(&self, direction: Direction, arena: Arena, io: &Io) -> Result<(), IoError> {
+        admit(&self.info, direction, arena, io)?;
+        match direction {
+            Direction::Read => Ok(()),
+            Direction::Write => self.quota.take(io),
+        }
+    }
+
     /// Checks each transfer and sets its result; returns those that can be made. Before writes,
     /// allocates blocks for them.
     ///
@@ -145,7 +158,7 @@ impl FileDevice {
     unsafe fn admit_all(&self, direction: Direction, arena: Arena, chunk: &mut [Io]) -> Set {
         let mut admitted = 0;
         for (index, io) in chunk.iter_mut().enumerate() {
-            io.result = admit(&self.info, direction, arena, io);
+            io.result = self.admit(direction, arena, io);
             if let Some(tail) =
                 self.tail.as_ref().filter(|tail| io.result.is_ok() && tail.is_in(io))
             {
@@ -225,9 +238,18 @@ impl Device for FileDevice {
         self.pool.iter().for_each(Pool::leave_to_parent);
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let pool = self.pool.as_ref().map(|_| Pool::new());
-        // The inherited device is read-only: it needs no Room.
+        // The inherited device is read-only: it needs no room.
         let (file, tail) = (Arc::clone(&self.file), self.tail.clone());
-        Box::new(FileDevice { info, file, room: None, tail, pool })
+        Box::new(FileDevice { info, file, quota: SlotQuota::default(), room: None, tail, pool })
+    }
+
+    fn discard(&self, slot: u32, pages: u32) {
+        self.quota.discard(slot, pages);
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        let shared = self.quota.share(self.info.pages, next());
+        shared.map_err(|errno| Reason::from_errno("map memory", errno))
     }
 
     fn sync(&self) -> Result<(), IoError> {

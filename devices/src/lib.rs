@@ -12,6 +12,7 @@
 //!                 |   |- Room         blocks of the file system, allocated before they are written
 //!                 |   '- plain        preadv and pwritev, without a ring (transfer)
 //!                 |- Part             a range of another device
+//!                 |- Quota            room that the devices of several processes share
 //!                 '- Tier             Ram or Zram over a FileDevice, and a thread for write-back
 //! ```
 //! **A new kind of device** touches three places. Its file implements the trait [`Device`]
@@ -39,8 +40,10 @@ mod file;
 mod open;
 mod part;
 mod pool;
+mod quota;
 mod ram;
 mod room;
+mod slot_set;
 mod spec;
 mod sys;
 mod tail;
@@ -60,5 +63,6 @@ pub use file::Submission;
 pub use highwater_platform::FileAccess;
 pub use open::{open, open_with, open_wrapped, part, tier};
 pub use pool::Started;
+pub use quota::{Lender, Lenders};
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;

@@ -8,7 +8,9 @@
 use crate::arena::Arena;
 use crate::compression::Compression;
 use crate::device::Device;
+use crate::error::Reason;
 use crate::pool::Started;
+use crate::quota::Lenders;
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
@@ -79,6 +81,10 @@ impl Device for Part {
 
     fn discard(&self, slot: u32, pages: u32) {
         self.whole.discard(self.first + slot, pages);
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.whole.share_room(next)
     }
 
     fn footprint(&self, slot: u32) -> usize {

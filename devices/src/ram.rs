@@ -1,10 +1,11 @@
 //! Swap in memory beside the budget: swapping a page out or in is a copy.
 //!
 //! ```text
-//! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: Array, one bit per slot
+//! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: slots with memory
+//!     -> SlotQuota    room that several processes share
 //! ```
-//! Locks: none. The caller makes no two transfers of one slot at once. A bit of `backed` is set
-//! after its slot got memory, and is never cleared.
+//! Locks: none. The caller makes no two transfers of one slot at once. A slot is in `backed` after
+//! it got memory, and stays there.
 //!
 //! Slots get memory when they are first written, by MADV_POPULATE_WRITE: one call for a run, where
 //! touching would fault 16 times. The kernel can refuse it with an error, and a touch it cannot:
@@ -17,9 +18,10 @@
 //! with a forked child.
 
 use crate::arena::Arena;
-use crate::array::Array;
 use crate::device::Device;
 use crate::error::Reason;
+use crate::quota::{Lenders, SlotQuota};
+use crate::slot_set::SlotSet;
 use crate::spec::Spec;
 use crate::sys::{Mapping, io_error};
 use crate::transfer::admit;
@@ -33,11 +35,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct Ram {
     info: DeviceInfo,
     store: Arc<Store>,
+    quota: SlotQuota,
 }
 
 struct Store {
     slots: Mapping,
-    backed: Array<AtomicU64>,
+    backed: SlotSet,
     pages: AtomicU64,
 }
 
@@ -55,15 +58,18 @@ impl Ram {
             role: DeviceRole::Swap,
             read_only: false,
         };
-        let store = Store::new(pages).map_err(|errno| Reason::from_errno("map memory", errno))?;
-        Ok(Ram { info, store: Arc::new(store) })
+        let store = Store::new(pages).map_err(no_memory)?;
+        Ok(Ram { info, store: Arc::new(store), quota: SlotQuota::default() })
     }
 
     fn prepare(&self, direction: Direction, arena: Arena, io: &Io) -> Result<(), IoError> {
         admit(&self.info, direction, arena, io)?;
         match direction {
             Direction::Read => Ok(()),
-            Direction::Write => self.store.back(io.slot, io.frames.len() as u32),
+            Direction::Write => {
+                self.quota.take(io)?;
+                self.store.back(io.slot, io.frames.len() as u32)
+            }
         }
     }
 
@@ -116,9 +122,19 @@ impl Device for Ram {
         unsafe { self.transfer(Direction::Write, arena, batch) }
     }
 
+    fn discard(&self, slot: u32, pages: u32) {
+        self.quota.discard(slot, pages);
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.quota.share(self.info.pages, next()).map_err(no_memory)
+    }
+
     fn inherit(&self) -> Box<dyn Device> {
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
-        Box::new(Ram { info, store: Arc::clone(&self.store) })
+        // Read-only: it takes no room.
+        let quota = SlotQuota::default();
+        Box::new(Ram { info, store: Arc::clone(&self.store), quota })
     }
 
     fn resident(&self) -> Bytes {
@@ -126,58 +142,36 @@ impl Device for Ram {
     }
 }
 
+fn no_memory(errno: i32) -> Reason {
+    Reason::from_errno("map memory", errno)
+}
+
 impl Store {
     fn new(pages: u32) -> Result<Store, i32> {
-        let words = (pages as usize).div_ceil(64);
         Ok(Store {
             slots: Mapping::new((pages as usize) << PAGE_SHIFT)?,
-            backed: Array::new(words)?,
+            backed: SlotSet::new(pages)?,
             pages: AtomicU64::new(0),
         })
     }
 
     /// Populates slots that have no memory yet.
     fn back(&self, slot: u32, pages: u32) -> Result<(), IoError> {
-        if bits(slot, pages).all(|(word, mask)| self.backed[word].load(Relaxed) & mask == mask) {
+        if self.backed.missing(slot, pages) == 0 {
             return Ok(());
         }
         let (offset, len) = ((slot as usize) << PAGE_SHIFT, (pages as usize) << PAGE_SHIFT);
         let populated = self.slots.populate(offset, len);
         populated.map_err(|errno| io_error(Direction::Write, errno))?;
-        for (word, mask) in bits(slot, pages) {
-            let new = mask & !self.backed[word].fetch_or(mask, Relaxed);
-            self.pages.fetch_add(u64::from(new.count_ones()), Relaxed);
-        }
+        let new = self.backed.insert(slot, pages);
+        self.pages.fetch_add(new.into(), Relaxed);
         Ok(())
     }
-}
-
-/// The bits of one or more slots: words of `backed`, and masks in them.
-fn bits(slot: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
-    let (first, last) = (slot, slot + pages - 1);
-    (first / 64..=last / 64).map(move |word| {
-        let from = if word == first / 64 { first % 64 } else { 0 };
-        let to = if word == last / 64 { last % 64 } else { 63 };
-        (word as usize, u64::MAX << from & u64::MAX >> (63 - to))
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bits_of_a_run_match_one_by_one() {
-        for (slot, pages) in
-            (0..200).flat_map(|slot| [1, 2, 15, 16, 64, 65, 512].map(|pages| (slot, pages)))
-        {
-            let mut expected = [0u64; 12];
-            (slot..slot + pages).for_each(|s| expected[s as usize / 64] |= 1 << (s % 64));
-            let mut found = [0u64; 12];
-            bits(slot, pages).for_each(|(word, mask)| found[word] |= mask);
-            assert_eq!(found, expected, "{pages} from {slot}");
-        }
-    }
 
     #[test]
     fn only_written_slots_take_memory() {

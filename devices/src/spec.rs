@@ -106,6 +106,16 @@ impl Spec {
         Bytes::of_pages(u64::from(self.pages()))
     }
 
+    /// The devices that store its pages: itself, or both levels of a tier, the fast one first.
+    pub fn levels(&self) -> Vec<&Spec> {
+        match self {
+            Spec::Tier { fast, slow } => vec![fast, slow],
+            Spec::Ram { .. } | Spec::Zram { .. } | Spec::File { .. } | Spec::Dir { .. } => {
+                vec![self]
+            }
+        }
+    }
+
     /// The number of slots.
     pub(crate) fn pages(&self) -> u32 {
         let per_page = match self {

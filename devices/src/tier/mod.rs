@@ -37,6 +37,7 @@ use crate::arena::Arena;
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Reason;
+use crate::quota::Lenders;
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Io, Latency};
 use highwater_units::Bytes;
@@ -102,6 +103,11 @@ impl Device for Tier {
         if !self.info.read_only {
             (slot..end).for_each(|slot| self.shared.drop_slot(slot));
         }
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.shared.fast.device.share_room(next)?;
+        self.shared.slow.device.share_room(next)
     }
 
     fn inherit(&self) -> Box<dyn Device> {

@@ -3,7 +3,9 @@
 
 use crate::arena::Arena;
 use crate::device::Device;
+use crate::error::Reason;
 use crate::open::open;
+use crate::quota::Lenders;
 use crate::spec::Spec;
 use crate::sys::Mapping;
 use crate::tier::shared::Shared;
@@ -62,6 +64,10 @@ impl Device for Failing {
         // SAFETY: by contract of this function.
         unsafe { self.inner.write(arena, batch) };
         batch.iter_mut().filter(|_| self.strikes()).for_each(|io| io.result = Err(FAILED));
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.inner.share_room(next)
     }
 
     fn inherit(&self) -> Box<dyn Device> {

@@ -33,6 +33,7 @@ use crate::array::Array;
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Reason;
+use crate::quota::{Lenders, Quota};
 use crate::spec::{Algorithm, Spec};
 use crate::transfer::admit;
 use codec::Codecs;
@@ -136,6 +137,14 @@ impl Device for Zram {
         if !self.info.read_only {
             self.slots.clear(slot, pages);
         }
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        let Store { quota, .. } = &self.slots.store;
+        let pages = self.slots.store.limit().pages() as u32;
+        let is_first = quota.set(Quota::new(pages, next())).is_ok();
+        assert!(is_first, "room comes from one lender");
+        Ok(())
     }
 
     fn footprint(&self, slot: u32) -> usize {

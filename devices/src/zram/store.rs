@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Store -- memory: Mapping               adjacent blocks, up to the limit
+//!       |- Quota                         room that several processes share: a block takes some
 //!       \- Shard x n -- Lock<Blocks>     1/n of the blocks
 //!                    \- Tally            statistics, readable without the lock
 //! ```
@@ -13,6 +14,7 @@
 //! Objects never move. So a forked child, whose copy is private, reads its slots without locks and
 //! bookkeeping.
 
+use crate::quota::Quota;
 use crate::sys::{Mapping, io_error};
 use crate::zram::blocks::{Blocks, Found, Freed};
 use crate::zram::class::{BLOCK, Class};
@@ -20,7 +22,7 @@ use crate::zram::content::Object;
 use highwater_platform::{Direction, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The fewest blocks of a shard: 4 MiB. Each shard has partly full blocks of every class, which
 /// would waste the memory of smaller shards.
@@ -32,6 +34,8 @@ const NEAR_SLOTS: u32 = 512;
 /// Memory for objects.
 pub(crate) struct Store {
     memory: Mapping,
+    /// Absent: there is room up to the limit.
+    pub(crate) quota: OnceLock<Quota>,
     shards: Box<[Shard]>,
     shard_blocks: usize,
 }
@@ -80,7 +84,8 @@ impl Store {
             Ok(Shard { blocks: Mutex::new(Blocks::new(own as u32)?), tally: Tally::default() })
         });
         let shards = shards.collect::<Result<_, i32>>()?;
-        Ok(Store { memory: Mapping::new(blocks * BLOCK)?, shards, shard_blocks })
+        let memory = Mapping::new(blocks * BLOCK)?;
+        Ok(Store { memory, quota: OnceLock::new(), shards, shard_blocks })
     }
 
     /// Takes an object of `len` bytes for a slot.
@@ -102,6 +107,8 @@ impl Store {
         let block = match blocks.find(class) {
             None => return Ok(None),
             Some(Found::Ready(block)) => block,
+            // Other shards may have blocks with memory.
+            Some(Found::Bare(_)) if !self.take_room() => return Ok(None),
             Some(Found::Bare(block)) => {
                 self.populate(self.first_block(shard) + block as usize)?;
                 tally.blocks.fetch_add(1, Relaxed);
@@ -129,6 +136,7 @@ impl Store {
                 // SAFETY: the block is empty, and no thread can take an object of it before the
                 // lock is free.
                 unsafe { self.memory.give_back(block * BLOCK, BLOCK) };
+                self.put_room();
                 tally.blocks.fetch_sub(1, Relaxed);
             }
         }
@@ -180,13 +188,30 @@ impl Store {
         self.shards[shard].blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Populates a block: lack of memory is an error here, where a touch would kill the process.
+    /// Populates a block that has room: lack of memory is an error here, where a touch would kill
+    /// the process.
     fn populate(&self, block: usize) -> Result<(), IoError> {
         let populated = self.memory.populate(block * BLOCK, BLOCK);
-        populated.map_err(|errno| io_error(Direction::Write, errno))
+        populated.map_err(|errno| {
+            self.put_room();
+            io_error(Direction::Write, errno)
+        })
+    }
+
+    /// Takes room for a block; `false` if there is none.
+    fn take_room(&self) -> bool {
+        self.quota.get().is_none_or(|quota| quota.take(BLOCK_PAGES).is_ok())
+    }
+
+    fn put_room(&self) {
+        if let Some(quota) = self.quota.get() {
+            quota.put(BLOCK_PAGES);
+        }
     }
 }
 
+/// The pages of a block.
+const BLOCK_PAGES: u32 = (BLOCK / PAGE_SIZE) as u32;
 const _: () = assert!(BLOCK.is_multiple_of(PAGE_SIZE), "memory is given and taken in pages");
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! other file by then.
 
 use crate::process::running;
-use highwater_devices::{Arena, Compression, Device, Started, Tiering};
+use highwater_devices::{Arena, Compression, Device, Lenders, Reason, Started, Tiering};
 use highwater_os::helper;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
@@ -137,6 +137,10 @@ impl Device for Remote {
     fn discard(&self, slot: u32, pages: u32) {
         // Slots are bookkeeping in memory; and this is called under a lock.
         self.device.discard(slot, pages);
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.device.share_room(next)
     }
 
     fn footprint(&self, slot: u32) -> usize {

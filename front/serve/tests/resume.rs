@@ -1,7 +1,7 @@
 //! A thread that served a fault in a signal handler goes on with its registers as they were.
 
 use crate::common::{Paged, Setup, memory};
-use highwater_devices::{Arena, Device};
+use highwater_devices::{Arena, Device, Lenders, Reason};
 use highwater_platform::{DeviceInfo, Io};
 use highwater_uffd::{Delivery, Mapping};
 use highwater_units::{Bytes, PAGE_SIZE};
@@ -261,6 +261,10 @@ impl Device for Fails {
         // SAFETY: by contract of this function.
         unsafe { self.0.write(arena, batch) };
         Fails::fail();
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.0.share_room(next)
     }
 
     fn inherit(&self) -> Box<dyn Device> {

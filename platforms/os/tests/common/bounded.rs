@@ -1,7 +1,7 @@
 //! A device with more slots than room, like compressed memory and sparse files: it keeps a number
 //! of pages, refuses others, and counts both.
 
-use highwater_devices::{Arena, Device, Spec, open};
+use highwater_devices::{Arena, Device, Lenders, Reason, Spec, open};
 use highwater_platform::{DeviceInfo, Io, IoError, Latency};
 use highwater_units::Bytes;
 use std::collections::BTreeSet;
@@ -97,6 +97,10 @@ impl Device for Bounded {
             held.remove(&slot);
         });
         self.inner.discard(slot, pages);
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.inner.share_room(next)
     }
 
     fn inherit(&self) -> Box<dyn Device> {

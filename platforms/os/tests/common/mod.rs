@@ -2,7 +2,7 @@
 
 pub(crate) mod bounded;
 
-use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, open, tier};
+use highwater_devices::{Algorithm, Arena, Device, Lenders, Reason, SIZE_MIN, Spec, open, tier};
 use highwater_platform::{DeviceInfo, DeviceRole, Io, IoError, Latency};
 use highwater_units::{Bytes, PAGE_SIZE, Prng};
 use std::io::{self, Write};
@@ -182,6 +182,10 @@ impl Device for FaultyDevice {
 
     fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
         self.inner.thread()
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        self.inner.share_room(next)
     }
 
     fn inherit(&self) -> Box<dyn Device> {
