@@ -87,6 +87,11 @@ pub trait Device: Send + Sync {
     /// The system is out of memory.
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason>;
 
+    /// Whether most of the room that devices of several processes share is in use.
+    fn is_scarce(&self) -> bool {
+        false
+    }
+
     /// Makes all finished writes durable against a loss of power. No effect on devices whose
     /// contents end with the process.
     ///

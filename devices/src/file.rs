@@ -247,6 +247,10 @@ impl Device for FileDevice {
         self.quota.discard(slot, pages);
     }
 
+    fn is_scarce(&self) -> bool {
+        self.quota.is_scarce()
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         let shared = self.quota.share(self.info.pages, next());
         shared.map_err(|errno| Reason::from_errno("map memory", errno))

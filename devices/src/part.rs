@@ -83,6 +83,10 @@ impl Device for Part {
         self.whole.discard(self.first + slot, pages);
     }
 
+    fn is_scarce(&self) -> bool {
+        self.whole.is_scarce()
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.whole.share_room(next)
     }

@@ -35,6 +35,9 @@ pub trait Lender: Send + Sync {
 
     /// Takes pages back.
     fn give_back(&self, pages: u32);
+
+    /// Whether more than half of the room is in use, as it was seen a moment ago. Faults ask.
+    fn is_scarce(&self) -> bool;
 }
 
 /// The lenders of devices: each call returns that of the next level.
@@ -52,6 +55,10 @@ impl Quota {
     pub(crate) fn new(pages: u32, lender: Arc<dyn Lender>) -> Quota {
         let batch = (pages / BATCH_SHARE).clamp(BATCH_MIN, BATCH_MAX);
         Quota { lender, spare: AtomicU32::new(0), batch }
+    }
+
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.lender.is_scarce()
     }
 
     /// Takes room for contents.
@@ -125,6 +132,10 @@ impl SlotQuota {
         Ok(())
     }
 
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.0.get().is_some_and(|lent| lent.quota.is_scarce())
+    }
+
     /// Returns the room of slots without contents.
     pub(crate) fn discard(&self, slot: u32, pages: u32) {
         let Some(Lent { quota, stored }) = self.0.get() else { return };
@@ -168,6 +179,10 @@ mod tests {
         fn give_back(&self, pages: u32) {
             self.asked.fetch_add(1, Relaxed);
             self.left.fetch_add(pages, Relaxed);
+        }
+
+        fn is_scarce(&self) -> bool {
+            false
         }
     }
 

@@ -126,6 +126,10 @@ impl Device for Ram {
         self.quota.discard(slot, pages);
     }
 
+    fn is_scarce(&self) -> bool {
+        self.quota.is_scarce()
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.quota.share(self.info.pages, next()).map_err(no_memory)
     }

@@ -191,6 +191,12 @@ pub trait Block {
         Ok(())
     }
 
+    /// Whether little room is left on a device for reasons that the manager cannot count: other
+    /// managers use it, too. Clean pages then give up their slots. A fault asks.
+    fn is_scarce(&self, _device: u8) -> bool {
+        false
+    }
+
     /// Drops the contents of a slot: the manager will write it before it reads it again. The
     /// platform may free its storage. The caller holds the lock of the slot's cluster, so this must
     /// not block or take long.

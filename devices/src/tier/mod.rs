@@ -105,6 +105,10 @@ impl Device for Tier {
         }
     }
 
+    fn is_scarce(&self) -> bool {
+        self.shared.slow.device.is_scarce()
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.shared.fast.device.share_room(next)?;
         self.shared.slow.device.share_room(next)

@@ -139,6 +139,10 @@ impl Device for Zram {
         }
     }
 
+    fn is_scarce(&self) -> bool {
+        self.slots.store.quota.get().is_some_and(Quota::is_scarce)
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         let Store { quota, .. } = &self.slots.store;
         let pages = self.slots.store.limit().pages() as u32;

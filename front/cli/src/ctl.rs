@@ -11,7 +11,7 @@ use crate::session::{self, Session};
 use clap::Args;
 use highwater_command::print;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, Member};
+use highwater_session::{Budget, Member, SwapRoom};
 use highwater_units::Bytes;
 use std::process::ExitCode;
 
@@ -23,8 +23,8 @@ use std::process::ExitCode;
 pub(crate) struct Ctl {
     /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
     /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages
-    /// that all processes may use now), unpaged (what they use besides), processes (what each may
-    /// use), vmstat (all counters)
+    /// that all processes may use now), unpaged (what they use besides), swap (what all use of each
+    /// device), processes (what each may use), vmstat (all counters)
     #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
     arguments: Vec<String>,
 }
@@ -36,21 +36,23 @@ enum Key {
     MemoryMax,
     Granted,
     Unpaged,
+    Swap,
     Processes,
     Vmstat,
 }
 
 impl Key {
     /// Those that are printed without keys, and then the others.
-    const NAMES: [(&str, Key); 6] = [
+    const NAMES: [(&str, Key); 7] = [
         ("memory", Key::Memory),
         ("memory-max", Key::MemoryMax),
         ("granted", Key::Granted),
         ("unpaged", Key::Unpaged),
+        ("swap", Key::Swap),
         ("processes", Key::Processes),
         ("vmstat", Key::Vmstat),
     ];
-    const USUAL: usize = 5;
+    const USUAL: usize = 6;
 
     fn named(name: &str) -> Option<Key> {
         Key::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, key)| key)
@@ -155,6 +157,7 @@ fn carry_out(
         Key::MemoryMax => shared(Budget::limit_max),
         Key::Granted => shared(Budget::granted),
         Key::Unpaged => shared(Budget::unpaged),
+        Key::Swap => budget.map_or("-".to_owned(), swap),
         Key::Processes => return Ok(budget.map(processes).unwrap_or_default()),
         Key::Vmstat => {
             let mut sum = Snapshot::empty();
@@ -163,6 +166,15 @@ fn carry_out(
         }
     };
     Ok(format!("{} = {value}\n", key.name()))
+}
+
+/// What all processes use of each swap device, and of both levels of a tier.
+fn swap(budget: &Budget) -> String {
+    let words = |room: &SwapRoom| {
+        let [claimed, limit] = [room.claimed, room.limit].map(Bytes::of_pages);
+        format!("{claimed} of {limit}")
+    };
+    budget.swap_rooms().iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
 /// The part of the budget that each process may use, a line each.

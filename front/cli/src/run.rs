@@ -18,6 +18,7 @@ use crate::unserved::Unserved;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_command::say;
+use highwater_devices::Area;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
@@ -89,7 +90,8 @@ pub(crate) struct Run {
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd], or
     /// tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast
     /// device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
-    /// ,rotational=0|1. May be repeated [default: a directory for temporary files]
+    /// ,rotational=0|1. May be repeated. With --memory, SIZE is for all processes together
+    /// [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
     /// Threads that free memory in the background: 1 to 16, or auto for as many as needed while
@@ -168,7 +170,8 @@ impl Run {
         // Once more: of two runs that begin at once, each finds the other here, or one does.
         self.refuse_taken_name(Some(run_dir.path()))?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
-        plan.memory.shared.map_or(Ok(()), |shared| create_budget(run_dir.path(), &shared))?;
+        let swap = &plan.settings.swap;
+        plan.memory.shared.map_or(Ok(()), |shared| create_budget(run_dir.path(), &shared, swap))?;
         let started = Instant::now();
         let mut totals = Totals::new();
         let (pid, ended) = self.carry_out(&plan, run_dir.path(), &mut totals)?;
@@ -293,12 +296,14 @@ impl Run {
 }
 
 /// Creates the budget that processes share.
-fn create_budget(run_dir: &Path, shared: &Shared) -> Result<(), Refusal> {
+fn create_budget(run_dir: &Path, shared: &Shared, swap: &[Area]) -> Result<(), Refusal> {
     let [limit, most] = [shared.limit, shared.limit_max].map(Bytes::pages);
-    Budget::create(run_dir, shared.scope, limit, most).map(drop).map_err(|error| {
+    let budget = Budget::create(run_dir, shared.scope, limit, most).map_err(|error| {
         let what = format!("no budget for the run in '{}': {error}", run_dir.display());
         Refusal::new(what, "free some space there")
-    })
+    })?;
+    budget.limit_swap(&swap::levels(swap));
+    Ok(())
 }
 
 fn create_report(path: &Path) -> Result<File, Refusal> {

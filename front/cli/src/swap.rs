@@ -3,7 +3,7 @@
 
 use crate::Refusal;
 use highwater_devices::{Area, Reason, Spec};
-use highwater_session::default_swap;
+use highwater_session::{SWAP_LEVELS_MAX, default_swap};
 use std::path::{PathBuf, absolute};
 
 const FORMS: &str = "write for example --swap dir:/var/tmp:8G";
@@ -16,7 +16,18 @@ pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
         let area = default_swap().map(Area::new).map_err(|what| Refusal::new(what, remedy))?;
         return Ok(vec![area]);
     }
-    given.iter().map(|text| device(text)).collect()
+    let areas: Vec<Area> = given.iter().map(|text| device(text)).collect::<Result<_, _>>()?;
+    if levels(&areas).len() > SWAP_LEVELS_MAX {
+        let what = format!("{} swap devices are too many", areas.len());
+        return Err(Refusal::new(what, format!("give {SWAP_LEVELS_MAX}; a tier counts as two")));
+    }
+    Ok(areas)
+}
+
+/// The sizes of all devices in pages, both levels of a tier apart.
+pub(crate) fn levels(areas: &[Area]) -> Vec<u64> {
+    let levels = areas.iter().flat_map(|area| area.spec.levels());
+    levels.map(|level| level.size().pages()).collect()
 }
 
 fn device(text: &str) -> Result<Area, Refusal> {
@@ -64,6 +75,16 @@ mod tests {
     fn an_unknown_kind_is_refused_with_the_known_ones() {
         let refusal = devices(&["tape:1G".to_owned()]).unwrap_err();
         assert!(refusal.what().contains("tape") && refusal.what().contains("dir:PATH:SIZE"));
+    }
+
+    #[test]
+    fn tiers_have_two_levels_and_all_have_sixteen() {
+        let tier = "tier:ram:1M+dir:somewhere:2M";
+        let given = ["zram:3M".to_owned(), tier.to_owned()];
+        assert_eq!(levels(&devices(&given).unwrap()), [768, 256, 512]);
+        assert_eq!(devices(&[tier; 8].map(str::to_owned)).unwrap().len(), 8);
+        let refusal = devices(&[tier; 9].map(str::to_owned)).unwrap_err();
+        assert_eq!(refusal.what(), "9 swap devices are too many");
     }
 
     #[test]

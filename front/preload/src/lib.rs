@@ -79,6 +79,7 @@ mod signals;
 mod smaps;
 mod spans;
 mod start;
+mod swap_room;
 mod target;
 mod tls;
 mod units;

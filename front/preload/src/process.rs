@@ -12,6 +12,7 @@ use crate::regions::{Regions, Use};
 use crate::report::Reporter;
 use crate::serving::Serving;
 use crate::signals::Blocked;
+use crate::swap_room;
 use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Manager, Range, Unadopted};
@@ -152,7 +153,10 @@ impl Process {
     pub(crate) fn can_fork(&self) -> bool {
         let now = self.manager.statistics();
         let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
-        now.get(Counter::Resident) <= free
+        let resident = now.get(Counter::Resident);
+        let has_room = |share| swap_room::await_slots(share, &self.settings.swap, resident);
+        let share = self.share.as_ref();
+        resident <= free && share.is_none_or(|share| self.in_helper(|| has_room(share)))
     }
 
     /// The page of an address in the range.

@@ -139,6 +139,10 @@ impl Device for Remote {
         self.device.discard(slot, pages);
     }
 
+    fn is_scarce(&self) -> bool {
+        self.device.is_scarce()
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.device.share_room(next)
     }

@@ -12,7 +12,7 @@ use crate::regions::{Regions, Use};
 use crate::remote::Remote;
 use crate::report::Reporter;
 use crate::serving::Serving;
-use crate::{dump, gate, heap, malloc, ranges};
+use crate::{dump, gate, heap, malloc, ranges, swap_room};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
@@ -81,6 +81,7 @@ impl Process {
         let Plan { placement, pages, regions, holds, shared, .. } = plan;
         let file = Reporter::file(&settings, program.pid);
         let memory = Memory::of(&settings, file.as_ref(), shared)?;
+        memory.share.iter().try_for_each(|share| swap_room::share(share, &devices[inherited..]))?;
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
@@ -293,11 +294,13 @@ fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
     let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
     let used = of_pages(Counter::SlotsUsed);
+    let share = running().and_then(|process| process.share.as_ref());
+    let of_all = share.map_or(String::new(), |share| swap_room::in_words(share));
     let shortage = manager.shortage();
     let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
     say(&format!(
-        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used{seen}); \
-         run it with more --memory or --swap"
+        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used\
+         {of_all}{seen}); run it with more --memory or --swap"
     ));
     if let Some(process) = running() {
         let full = u64::from(error == FaultError::OutOfMemory);

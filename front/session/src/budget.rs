@@ -3,6 +3,7 @@
 //! ```text
 //! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | used | changes
 //!                  Entry x 4096
+//!                  | SwapWords: the room of swap devices                          swap_room.rs
 //! Entry:           owner: pid and image   granted   unpaged   shared   spare   misses
 //!                  short until
 //! Share --- the entry of this process: borrow, give back, aim
@@ -30,6 +31,7 @@
 
 use crate::arbitration::{Claim, targets};
 use crate::stats_file::{Image, is_ended};
+use crate::swap_room::{SwapRoom, SwapWords};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
@@ -101,6 +103,7 @@ struct Entry {
 struct Words {
     head: Head,
     entries: [Entry; ENTRIES],
+    swap: SwapWords<ENTRIES>,
 }
 
 /// One process of a run, as the budget has it.
@@ -121,6 +124,15 @@ pub enum Scope {
     Everything,
     /// Paged memory alone; the rest comes on top.
     Paged,
+}
+
+/// What a look at another process's entry found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reaped {
+    /// The process lives.
+    Lives,
+    /// The entry is free, or another process clears it.
+    Free,
 }
 
 /// The budget of a run, mapped.
@@ -241,6 +253,16 @@ impl Budget {
         self.taken().map(of).collect()
     }
 
+    /// Sets the room of swap devices, by level, in pages. Called once, before a process joins.
+    pub fn limit_swap(&self, levels: &[u64]) {
+        self.words().swap.limit(levels);
+    }
+
+    /// The room of swap devices, by level.
+    pub fn swap_rooms(&self) -> Vec<SwapRoom> {
+        self.words().swap.rooms(self.used().len())
+    }
+
     /// The pages that processes may use now.
     pub fn granted(&self) -> u64 {
         self.taken().map(|entry| entry.granted.load(SeqCst)).sum()
@@ -274,17 +296,32 @@ impl Budget {
     /// Clears the entries after `index`, around the end, until one of a living process. If everyone
     /// does, all entries are looked at, and none by many.
     fn reap_after(&self, index: usize) {
+        let _ = self.others(index).find(|other| self.reap(*other) == Reaped::Lives);
+    }
+
+    /// The entries after `index`, around the end, that are taken.
+    fn others(&self, index: usize) -> impl Iterator<Item = usize> {
         let used = self.used();
-        let others = used[index + 1..].iter().chain(&used[..index]);
-        for entry in others.filter(|entry| entry.is_taken()) {
-            let owner = entry.owner.load(Acquire);
-            if !is_ended(&self.run_dir, Image::from_bits(owner)) {
-                return;
-            }
-            if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_ok() {
-                entry.clear();
-            }
+        (index + 1..used.len()).chain(0..index).filter(|other| used[*other].is_taken())
+    }
+
+    /// Clears an entry if its process has ended.
+    fn reap(&self, index: usize) -> Reaped {
+        let entry = &self.words().entries[index];
+        let owner = entry.owner.load(Acquire);
+        if !is_ended(&self.run_dir, Image::from_bits(owner)) {
+            return Reaped::Lives;
         }
+        if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_ok() {
+            self.clear(index);
+        }
+        Reaped::Free
+    }
+
+    /// Releases an entry that nobody else uses, and what it has claimed.
+    fn clear(&self, index: usize) {
+        self.words().swap.clear(index);
+        self.words().entries[index].clear();
     }
 
     /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have; and with
@@ -305,6 +342,7 @@ impl Budget {
             paid: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
+            scarce: AtomicU32::new(0),
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
         share.entry().shared.store(shared, SeqCst);
@@ -399,6 +437,8 @@ pub struct Share {
     most: AtomicU64,
     /// 1: the last request was denied; until [`Share::aim`], others would be.
     denied: AtomicU32,
+    /// A bit for each level of the swap devices of which little is left.
+    scarce: AtomicU32,
 }
 
 impl Share {
@@ -486,6 +526,7 @@ impl Share {
     /// Publishes the state of this process, and returns what it is to do. `spare` free pages would
     /// not be missed; `misses` pages per second came in by faults.
     pub fn aim(&self, spare: u64, misses: u64) -> Aim {
+        self.look_at_swap();
         self.entry().spare.store(spare, Relaxed);
         self.entry().misses.store(misses, Relaxed);
         let (now, limit) = (milliseconds(), self.budget.room());
@@ -507,14 +548,51 @@ impl Share {
         own.map_or(FLOOR, |own| targets(limit, &claims)[own])
     }
 
+    /// Takes up to `pages` pages of the room of a swap device's level; returns how many.
+    pub fn claim_swap(&self, level: usize, pages: u32) -> u32 {
+        let used = self.budget.used().len();
+        let granted = self.budget.words().swap.claim(self.index, used, level, pages);
+        self.look_at_swap();
+        granted
+    }
+
+    /// Whether more than half of a level's room was claimed when this process last looked: when it
+    /// claimed some, or at its last [`Share::aim`].
+    pub fn swap_is_scarce(&self, level: usize) -> bool {
+        self.scarce.load(Relaxed) >> level & 1 != 0
+    }
+
+    fn look_at_swap(&self) {
+        let rooms = self.swap_rooms().into_iter().enumerate();
+        let scarce = rooms.filter(|(_, room)| room.claimed > room.left());
+        self.scarce.store(scarce.map(|(level, _)| 1 << level).sum(), Relaxed);
+    }
+
+    /// Returns pages of the room of a level that this process no longer uses.
+    pub fn give_back_swap(&self, level: usize, pages: u32) {
+        self.budget.words().swap.give_back(self.index, level, pages);
+    }
+
+    /// The room of swap devices, by level.
+    pub fn swap_rooms(&self) -> Vec<SwapRoom> {
+        self.budget.swap_rooms()
+    }
+
     /// Clears entries of processes that have ended.
     pub fn reap(&self) {
         self.budget.reap_after(self.index);
     }
 
+    /// Looks at all entries for processes that have ended: two system calls for each.
+    pub fn reap_all(&self) {
+        self.budget.others(self.index).for_each(|other| {
+            self.budget.reap(other);
+        });
+    }
+
     /// Gives everything back. The process uses no page any more.
     pub fn leave(&self) {
-        self.entry().clear();
+        self.budget.clear(self.index);
     }
 
     /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than

@@ -67,6 +67,22 @@ fn a_killed_process_gives_back_what_it_had() {
 }
 
 #[test]
+fn the_swap_of_a_killed_process_is_free_again() {
+    let run = Run::new(LIMIT);
+    run.budget.limit_swap(&[1000]);
+    let (file, killed) = run.join(1);
+    let (_living_file, living) = run.join(2);
+    assert_eq!((killed.claim_swap(0, 900), living.claim_swap(0, 900)), (900, 100));
+    living.reap_all();
+    assert_eq!(living.claim_swap(0, 1), 0, "its lock is held");
+    drop(file);
+    living.reap_all();
+    assert_eq!(living.claim_swap(0, 1000), 900);
+    living.leave();
+    assert_eq!(run.budget.swap_rooms()[0].claimed, 0);
+}
+
+#[test]
 fn all_that_have_ended_are_found_by_their_neighbours() {
     let run = Run::new(LIMIT);
     let mut shares: Vec<_> = (1..=9).map(|pid| Some(run.join(pid))).collect();

@@ -3,7 +3,7 @@
 //! ```text
 //! highwater run --- Settings, as environment variables ---> library in each process of the run
 //!               <-- StatsFile, one per process, in run_dir --
-//!               --- Budget, in run_dir: which process may use how many pages ---
+//!               --- Budget, in run_dir: how much memory and swap each process may use ---
 //! ```
 //! The library reads this inside arbitrary programs: nothing here panics or prints.
 
@@ -15,6 +15,7 @@ mod malloc_stats;
 mod settings;
 mod stats_file;
 mod swap_dir;
+mod swap_room;
 
 pub use arbitration::{Claim, targets};
 pub use budget::{Aim, BUDGET_FILE, Besides, Budget, FLOOR, Member, Scope, Share};
@@ -26,3 +27,4 @@ pub use stats_file::{
     Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
 };
 pub use swap_dir::{default_swap, file_system_name, free_space};
+pub use swap_room::{SWAP_LEVELS_MAX, SwapRoom};

@@ -121,6 +121,11 @@ impl Devices {
         self.with(device, |device| device.sync()).unwrap_or(Ok(()))
     }
 
+    /// Whether other processes use most of the room of a device.
+    pub fn is_scarce(&self, device: u8) -> bool {
+        self.fixed.get(usize::from(device)).is_some_and(|device| device.is_scarce())
+    }
+
     /// Frees the contents of a slot.
     pub fn discard(&self, device: u8, slot: u32) {
         self.fixed[usize::from(device)].discard(slot, 1);

@@ -35,6 +35,10 @@ impl Block for Uffd {
         self.devices.sync(device)
     }
 
+    fn is_scarce(&self, device: u8) -> bool {
+        self.devices.is_scarce(device)
+    }
+
     fn discard_slot(&self, device: u8, slot: u32) {
         self.devices.discard(device, slot);
     }

@@ -87,7 +87,7 @@ fn fetch<P: Platform>(
         return Err(FaultError::Read(error));
     }
     m.count(Counter::PgMajFault, 1);
-    let keep = access == Access::Read && m.swap.retains(slot, m.platform.recency());
+    let keep = access == Access::Read && m.swap.retains(&m.platform, slot);
     if keep {
         m.frames.set_slot(folio.head(), Some(slot));
     } else {

@@ -135,7 +135,7 @@ pub(super) fn keep_or_free_slots<P: Platform>(
     access: Access,
 ) -> Protection {
     let _phase = m.enter(phase::SWAP_IN);
-    let keep = access == Access::Read && m.swap.retains(slots[0], m.platform.recency());
+    let keep = access == Access::Read && m.swap.retains(&m.platform, slots[0]);
     for (slot, pfn) in slots.iter().zip(frames) {
         if keep {
             m.frames.set_slot(*pfn, Some(*slot));

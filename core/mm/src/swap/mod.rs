@@ -49,9 +49,7 @@ pub use readahead_queue::{Queued, ReadaheadQueue, ReadaheadRequest};
 use crate::config::Config;
 use crate::frame::Owner;
 use crate::stats::{Counter, Stats};
-use highwater_platform::{
-    DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Platform, Recency,
-};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Platform};
 use highwater_units::{CpuId, Nanos, Pfn, Slot};
 #[cfg(feature = "history")]
 use history::order::Order;
@@ -201,8 +199,8 @@ impl<P: Platform> Swap<P> {
 
     /// Whether a clean page should keep its slot: a write costs more than the slot, and slots are
     /// not scarce.
-    pub fn retains(&self, slot: Slot, recency: Recency) -> bool {
-        self.device(slot).keeps_clean(recency)
+    pub fn retains(&self, platform: &P, slot: Slot) -> bool {
+        self.device(slot).keeps_clean(platform.recency()) && !platform.is_scarce(slot.device)
     }
 
     /// Whether the device of a slot answers at memory speed.

@@ -1,8 +1,10 @@
-//! The budget of a run: processes share it, get it where they need it, and give it back when they
-//! end; `highwater ctl` changes it while they run.
+//! The budget of a run and the room of its swap devices: processes share them, get them where they
+//! need them, and give them back when they end; `highwater ctl` changes the budget meanwhile.
 
 use crate::common::highwater;
 use crate::place::{Limits, Place, note};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -32,10 +34,21 @@ struct Member {
 
 impl Session {
     fn start(name: &str, memory: u64, program: &[&Path], arguments: &[&str]) -> Session {
+        Session::swapping(name, memory, &["zram:1G"], program, arguments)
+    }
+
+    fn swapping(
+        name: &str,
+        memory: u64,
+        swap: &[&str],
+        program: &[&Path],
+        arguments: &[&str],
+    ) -> Session {
         let name = format!("{name}-{}", std::process::id());
         let mut command = highwater();
         command.args(["run", "--quiet", "--name", &name, "--paged", &memory.to_string()]);
-        command.args(["--swap", "zram:1G", "--"]).args(program).args(arguments);
+        command.args(swap.iter().flat_map(|swap| ["--swap", swap]));
+        command.arg("--").args(program).args(arguments);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = run.stdout.take().map(BufReader::new);
         let input = run.stdin.take();
@@ -70,6 +83,21 @@ impl Session {
             assert!(started.elapsed() < PATIENCE, "{what}: {members:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What all processes use of each swap device; none once the session has ended.
+    fn swap(&self) -> Vec<u64> {
+        let text = self.ctl("swap").unwrap_or_default();
+        let rooms = text.trim_end().strip_prefix("swap = ").unwrap_or_default().split(", ");
+        rooms.filter_map(|room| room.split_once(" of ")).map(|(used, _)| bytes(used)).collect()
+    }
+
+    /// The slots in use of all processes, in bytes, as they have published them. A write under way
+    /// that is refused has some for a moment.
+    fn slots(&self) -> u64 {
+        let text = self.ctl("vmstat").unwrap_or_default();
+        let slots = text.lines().find_map(|line| line.strip_prefix("nr_swap_used "));
+        slots.map_or(0, |slots| slots.parse::<u64>().expect("a number") << 12)
     }
 
     fn end(mut self) {
@@ -228,4 +256,87 @@ fn each_process_may_have_a_budget_of_its_own() {
     assert!(summary.contains("16 MiB for each process"), "{summary}");
     let unlimited = place.run(&program);
     place.compare_output("16 MiB shared", &unlimited, &Limits::of(16 * MIB), &program);
+}
+
+/// Three children fill a swap device, whatever its kind. A fourth fits as soon as one is killed.
+#[test]
+fn processes_share_the_room_of_a_swap_device() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let dir = format!("dir:{}:32M", place.path("").display());
+    // The contents do not compress.
+    for swap in ["ram:32M", "zram:32M", &dir] {
+        let arguments = ["kill", "3", "13"];
+        let session = Session::swapping("room", 16 * MIB, &[swap], &[&program], &arguments);
+        share_room(session, swap);
+    }
+}
+
+fn share_room(mut session: Session, swap: &str) {
+    session.expect_line("started");
+    let (most, seen) = (Cell::new(0), RefCell::new(BTreeSet::new()));
+    // All but the floors of the processes is swapped out, and more than a fifth of it by each.
+    let is_filled = |members: &[Member]| {
+        let used = session.swap().iter().sum();
+        most.set(u64::max(most.get(), used));
+        seen.borrow_mut().extend(members.iter().map(|member| member.pid));
+        members.len() == 4 && used > 24 * MIB
+    };
+    let filled = session.until("three children fill the device", is_filled);
+    // The children check their blocks, and swap all the time.
+    for _ in 0..30 {
+        is_filled(&session.members());
+        let slots = session.slots();
+        assert!(swap.starts_with("zram") || slots <= 33 * MIB, "{swap}: {slots} in slots");
+    }
+    let members = session.members();
+    let parent = members.iter().map(|member| member.pid).min();
+    let killed = members.iter().map(|member| member.pid).find(|pid| Some(*pid) != parent);
+    let killed = killed.expect("children");
+    // SAFETY: a plain system call.
+    unsafe { libc::kill(killed, libc::SIGKILL) };
+    let others = |members: &[Member]| members.iter().all(|m| m.pid != killed) && is_filled(members);
+    let again = session.until("another child fills it again", others);
+    note(&format!("{swap}: filled after {filled:?}, again {again:?} after one was killed"));
+    assert!(most.get() <= about(32 * MIB), "{swap}: {} MiB", most.get() / MIB);
+    assert_eq!(seen.borrow().len(), 5, "{swap}: a child was ended and replaced: {seen:?}");
+    drop(session.input.take());
+    session.expect_line("ended");
+    session.end();
+}
+
+#[test]
+fn the_next_device_takes_what_all_processes_have_no_room_for() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let (swap, arguments) = (["ram:64M,priority=1", "ram:8M,priority=2"], ["kill", "3", "13"]);
+    let mut session = Session::swapping("next", 16 * MIB, &swap, &[&program], &arguments);
+    session.expect_line("started");
+    session.until("the first device is full", |_| match session.swap()[..] {
+        [low, high] => {
+            assert!(high <= about(8 * MIB), "{} MiB", high / MIB);
+            high > 7 * MIB && low > 16 * MIB
+        }
+        _ => false,
+    });
+    drop(session.input.take());
+    session.expect_line("ended");
+    session.end();
+}
+
+#[test]
+fn processes_that_fill_all_swap_end_with_a_clear_line() {
+    let place = Place::new();
+    let program = place.c_program("shares", &["work", "3", "18"]);
+    for swap in ["ram:16M".to_owned(), format!("dir:{}:16M", place.path("").display())] {
+        let mut command = highwater();
+        command.args(["run", "--memory", "16M", "--swap", &swap, "--"]);
+        let output = command.args(&program).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{swap}: {errors}");
+        let line = errors.lines().find(|line| line.contains("memory and swap are full"));
+        let line = line.unwrap_or_else(|| panic!("{swap}: no reason: {errors}"));
+        assert!(line.contains(" of 16 MiB used, all processes "), "{line}");
+        assert!(errors.contains("highwater: memory and swap were full"), "{swap}: {errors}");
+    }
 }

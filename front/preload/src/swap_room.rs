@@ -1,0 +1,114 @@
+//! The room of this process's swap devices, where all processes of the run share it.
+//!
+//! ```text
+//! write to a device -- Lender::claim --> Level --> Share: room of the run, by level
+//! ```
+//! A device that gets no room refuses the write, and the next device takes over. Nobody reports
+//! that a process was killed, so the helper then looks for some.
+
+use highwater_devices::{Area, Device, Lender, Spec};
+use highwater_os::{helper, sys};
+use highwater_session::{Share, SwapRoom};
+use highwater_units::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Milliseconds between searches for processes that have ended.
+const SEARCH_INTERVAL: u64 = 20;
+
+/// How often a fork looks for room, and how long it waits in between.
+const LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The room of the run.
+struct Room {
+    share: Arc<Share>,
+    began: Instant,
+    /// When the last search ended, in milliseconds since `began`.
+    searched: AtomicU64,
+}
+
+/// The room of a level.
+struct Level {
+    room: Arc<Room>,
+    level: usize,
+}
+
+/// Lets new devices take room that all processes share.
+///
+/// # Errors
+/// The system is out of memory.
+pub(crate) fn share(share: &Arc<Share>, devices: &[Box<dyn Device>]) -> Result<(), String> {
+    let room = Room { share: share.clone(), began: Instant::now(), searched: AtomicU64::new(0) };
+    let room = Arc::new(room);
+    let mut levels = (0..).map(|level| Level { room: room.clone(), level });
+    let mut next = || -> Arc<dyn Lender> { Arc::new(levels.next().expect("there is a next one")) };
+    devices.iter().try_for_each(|device| device.share_room(&mut next)).map_err(|reason| {
+        let names: Vec<String> = devices.iter().map(|device| device.info().name).collect();
+        format!("swap {}: {reason}", names.join(", "))
+    })
+}
+
+impl Room {
+    /// Looks for processes that have ended, in the helper: the program may not open files.
+    fn search(&self) {
+        let now = self.began.elapsed().as_millis() as u64;
+        let last = self.searched.load(Relaxed);
+        let is_due = now >= last + SEARCH_INTERVAL && helper::is_inside();
+        if is_due && self.searched.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
+            self.share.reap_all();
+        }
+    }
+}
+
+impl Lender for Level {
+    fn claim(&self, pages: u32) -> u32 {
+        let share = &self.room.share;
+        let granted = share.claim_swap(self.level, pages);
+        if granted == pages {
+            return granted;
+        }
+        self.room.search();
+        granted + share.claim_swap(self.level, pages - granted)
+    }
+
+    fn give_back(&self, pages: u32) {
+        self.room.share.give_back_swap(self.level, pages);
+    }
+
+    fn is_scarce(&self) -> bool {
+        self.room.share.swap_is_scarce(self.level)
+    }
+}
+
+/// Whether the run has room for so many slots, soon. A process that was killed a moment ago still
+/// has its room. Runs in the helper.
+pub(crate) fn await_slots(share: &Share, areas: &[Area], slots: u64) -> bool {
+    let look = |attempt: u32| {
+        if attempt > 0 {
+            sys::sleep(PAUSE);
+            share.reap_all();
+        }
+        slots_left(share, areas) >= slots
+    };
+    (0..LOOKS).any(look)
+}
+
+/// Slots for which the run has room.
+fn slots_left(share: &Share, areas: &[Area]) -> u64 {
+    let levels = areas.iter().flat_map(|area| area.spec.levels());
+    let slots = |(level, room): (&Spec, SwapRoom)| {
+        // More than pages, if the level compresses.
+        room.left().saturating_mul(level.capacity().pages() / level.size().pages())
+    };
+    levels.zip(share.swap_rooms()).map(slots).sum()
+}
+
+/// What all processes use of the run's swap, in words.
+pub(crate) fn in_words(share: &Share) -> String {
+    let rooms = share.swap_rooms();
+    let sum = |of: fn(&SwapRoom) -> u64| Bytes::of_pages(rooms.iter().map(of).sum());
+    let (claimed, limit) = (sum(|room| room.claimed), sum(|room| room.limit));
+    format!(", all processes {claimed} of {limit}")
+}
