@@ -53,4 +53,5 @@ pub use machine::SPACES_MAX;
 pub use manager::{Manager, Pin, StartError};
 pub use snapshot::{Frozen, Snapshot, Unadopted};
 pub use space::{Access, Range};
+pub use swap::SwapUse;
 pub use zone::{Blocks, Fragmentation, Mobility};

@@ -1,15 +1,19 @@
 //! `highwater ctl`: reads and changes a running session.
 //!
 //! ```text
-//! arguments --- requests: which session, which keys ---> Request --- answer ---> lines
+//! arguments --- requests: which session, which keys ---> Request --- carry_out ---> lines
+//!                               show.rs: what the processes published as text --/
 //! ```
 //! All arguments are checked before anything changes.
 
+mod show;
+
 use crate::Refusal;
 use crate::options::{size_of, within};
-use crate::session::{self, Session};
+use crate::session::{self, Process, Session};
 use clap::Args;
 use highwater_command::print;
+use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{Budget, Member, SwapRoom};
 use highwater_units::Bytes;
@@ -17,14 +21,19 @@ use std::process::ExitCode;
 
 /// Read and change a running session
 ///
-/// Without keys, all are printed. A key with a value changes it: memory=512M is the new budget of
-/// all processes together, which those that have more give up within a second or so.
+/// Without keys, the first four are printed. A key with a value changes it: memory=512M is the new
+/// budget of all processes together, which those that have more give up within a second or so;
+/// kswapd=4 or kswapd=auto are the threads of each process that free memory in the background.
 #[derive(Args)]
 pub(crate) struct Ctl {
     /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
-    /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages
-    /// that all processes may use now), unpaged (what they use besides), swap (what all use of each
-    /// device), processes (what each may use), vmstat (all counters)
+    /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages that
+    /// all processes may use now), unpaged (what they use besides), processes (what each may use),
+    /// kswapd (threads that free memory: as set, and of each process now), swap (what all take of
+    /// each device, and the devices of each process), pressure (stalls of each, as in
+    /// /proc/pressure/memory), buddyinfo (free blocks of each by order), slabinfo (slabs of malloc,
+    /// in sum), locks (costs of the managers' locks, in sum), vmstat (all counters, in sum). Only
+    /// memory and kswapd can be changed
     #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
     arguments: Vec<String>,
 }
@@ -36,23 +45,33 @@ enum Key {
     MemoryMax,
     Granted,
     Unpaged,
-    Swap,
     Processes,
+    Kswapd,
+    Swap,
+    Pressure,
+    Buddyinfo,
+    Slabinfo,
+    Locks,
     Vmstat,
 }
 
 impl Key {
     /// Those that are printed without keys, and then the others.
-    const NAMES: [(&str, Key); 7] = [
+    const NAMES: [(&str, Key); 12] = [
         ("memory", Key::Memory),
         ("memory-max", Key::MemoryMax),
         ("granted", Key::Granted),
         ("unpaged", Key::Unpaged),
-        ("swap", Key::Swap),
         ("processes", Key::Processes),
+        ("kswapd", Key::Kswapd),
+        ("swap", Key::Swap),
+        ("pressure", Key::Pressure),
+        ("buddyinfo", Key::Buddyinfo),
+        ("slabinfo", Key::Slabinfo),
+        ("locks", Key::Locks),
         ("vmstat", Key::Vmstat),
     ];
-    const USUAL: usize = 6;
+    const USUAL: usize = 5;
 
     fn named(name: &str) -> Option<Key> {
         Key::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, key)| key)
@@ -68,6 +87,7 @@ impl Key {
 enum Request {
     Read(Key),
     SetMemory(Bytes),
+    SetKswapd(KswapdThreads),
 }
 
 /// The session that the arguments name, if they do, and the requests.
@@ -90,6 +110,10 @@ fn request(argument: &str) -> Result<Request, Refusal> {
     match (Key::named(name), value) {
         (Some(key), None) => Ok(Request::Read(key)),
         (Some(Key::Memory), Some(value)) => size_of("memory", value).map(Request::SetMemory),
+        (Some(Key::Kswapd), Some(value)) => value
+            .parse()
+            .map(Request::SetKswapd)
+            .map_err(|what| Refusal::new(format!("kswapd: {what}"), "give for example kswapd=2")),
         (Some(_), Some(_)) => {
             Err(Refusal::new(format!("'{name}' can only be read"), "give it without a value"))
         }
@@ -118,11 +142,19 @@ impl Ctl {
 
 /// The request in whole pages, if the session can carry it out.
 fn check(request: Request, budget: Option<&Budget>) -> Result<Request, Refusal> {
-    let Request::SetMemory(bytes) = request else { return Ok(request) };
-    let Some(budget) = budget else {
-        let what = "the processes of this session share no memory";
-        return Err(Refusal::new(what, "start it with --memory"));
-    };
+    let shared = budget.ok_or_else(|| {
+        let what = "the processes of this session share no memory, so nothing can be changed";
+        Refusal::new(what, "start it with --memory")
+    });
+    match request {
+        Request::Read(_) => Ok(request),
+        Request::SetKswapd(_) => shared.map(|_| request),
+        Request::SetMemory(bytes) => check_memory(bytes, shared?).map(Request::SetMemory),
+    }
+}
+
+/// A new budget in whole pages, if the session can have it.
+fn check_memory(bytes: Bytes, budget: &Budget) -> Result<Bytes, Refusal> {
     let most = Bytes::of_pages(budget.limit_max());
     if bytes > most {
         let what = format!("{bytes} is more than this session can have");
@@ -131,7 +163,7 @@ fn check(request: Request, budget: Option<&Budget>) -> Result<Request, Refusal> 
             format!("give {most} or less, or start it with --memory-max"),
         ));
     }
-    within("memory", bytes, most).map(Request::SetMemory)
+    within("memory", bytes, most)
 }
 
 /// Carries a request out; returns the lines to print.
@@ -140,36 +172,66 @@ fn carry_out(
     session: &Session,
     budget: Option<&Budget>,
 ) -> Result<String, Refusal> {
-    let key = match request {
-        Request::Read(key) => key,
-        Request::SetMemory(bytes) => {
-            if let Some(budget) = budget {
-                budget.set_limit(bytes.pages());
-            }
-            return Ok(String::new());
+    match (request, budget) {
+        (Request::Read(key), _) => read(key, session, budget),
+        (Request::SetMemory(bytes), Some(budget)) => {
+            budget.set_limit(bytes.pages());
+            Ok(String::new())
         }
+        (Request::SetKswapd(threads), Some(budget)) => {
+            budget.set_kswapd(threads);
+            Ok(String::new())
+        }
+        // `check` has refused these.
+        (Request::SetMemory(_) | Request::SetKswapd(_), None) => Ok(String::new()),
+    }
+}
+
+/// The lines of a key.
+fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, Refusal> {
+    let line = |value: Option<String>| {
+        Ok(format!("{} = {}\n", key.name(), value.unwrap_or_else(|| "-".to_owned())))
     };
-    let shared = |of: fn(&Budget) -> u64| {
-        budget.map_or("-".to_owned(), |budget| Bytes::of_pages(of(budget)).to_string())
-    };
-    let value = match key {
-        Key::Memory => session.budget().to_string(),
-        Key::MemoryMax => shared(Budget::limit_max),
-        Key::Granted => shared(Budget::granted),
-        Key::Unpaged => shared(Budget::unpaged),
-        Key::Swap => budget.map_or("-".to_owned(), swap),
-        Key::Processes => return Ok(budget.map(processes).unwrap_or_default()),
+    let shared =
+        |of: fn(&Budget) -> u64| budget.map(|budget| Bytes::of_pages(of(budget)).to_string());
+    let published = |show: &dyn Fn(&[Process]) -> String| known(key, show(&session.processes()?));
+    match key {
+        Key::Memory => line(Some(session.budget().to_string())),
+        Key::MemoryMax => line(shared(Budget::limit_max)),
+        Key::Granted => line(shared(Budget::granted)),
+        Key::Unpaged => line(shared(Budget::unpaged)),
+        Key::Processes => Ok(budget.map(processes).unwrap_or_default()),
+        Key::Kswapd => {
+            let chosen = budget.and_then(Budget::kswapd).map(|threads| threads.to_string());
+            Ok(line(chosen)? + &show::kswapd(&session.processes()?))
+        }
+        Key::Swap => {
+            let of_all = line(budget.map(swap_rooms))?;
+            Ok(of_all + &show::swap(&session.processes()?, &session.description.swap))
+        }
+        Key::Pressure => published(&show::pressure),
+        Key::Buddyinfo => published(&show::buddyinfo),
+        Key::Slabinfo => published(&show::slabinfo),
+        Key::Locks => published(&show::locks),
         Key::Vmstat => {
             let mut sum = Snapshot::empty();
             session.processes()?.iter().for_each(|process| sum.merge(&process.snapshot));
-            return Ok(vmstat(&sum));
+            Ok(vmstat(&sum))
         }
-    };
-    Ok(format!("{} = {value}\n", key.name()))
+    }
+}
+
+/// The text of a key, if any process has published what it needs.
+fn known(key: Key, text: String) -> Result<String, Refusal> {
+    if text.is_empty() {
+        let what = format!("no process of this session has anything for '{}' now", key.name());
+        return Err(Refusal::new(what, "see 'highwater ls' for its processes"));
+    }
+    Ok(text)
 }
 
 /// What all processes use of each swap device, and of both levels of a tier.
-fn swap(budget: &Budget) -> String {
+fn swap_rooms(budget: &Budget) -> String {
     let words = |room: &SwapRoom| {
         let [claimed, limit] = [room.claimed, room.limit].map(Bytes::of_pages);
         format!("{claimed} of {limit}")
@@ -212,8 +274,11 @@ mod tests {
     #[test]
     fn arguments_name_a_session_and_keys() {
         let set = Request::SetMemory(Bytes(512 << 20));
+        let kswapd = |threads| vec![Request::SetKswapd(threads)];
         let table = [
             (vec!["memory=512M"], None, vec![set.clone()]),
+            (vec!["kswapd=16"], None, kswapd(KswapdThreads::Fixed(16))),
+            (vec!["demo", "kswapd=auto"], Some("demo"), kswapd(KswapdThreads::Auto)),
             (
                 vec!["demo", "memory=512M", "granted"],
                 Some("demo"),
@@ -234,6 +299,10 @@ mod tests {
         for (arguments, expected) in [
             (["demo", "memory=much"], "is not a size"),
             (["demo", "granted=1M"], "can only be read"),
+            (["demo", "buddyinfo=1"], "can only be read"),
+            (["demo", "kswapd=0"], "is neither 1 to 16 nor auto"),
+            (["demo", "kswapd=17"], "is neither 1 to 16 nor auto"),
+            (["demo", "kswapd="], "is neither 1 to 16 nor auto"),
             (["demo", "colour=red"], "keys are memory"),
             (["demo", "colour"], "keys are memory"),
         ] {
@@ -250,6 +319,10 @@ mod tests {
         assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
         assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));
         assert!(set(1, Some(&budget)).is_err());
-        assert!(set(100, None).unwrap_err().to_string().contains("--memory"));
+        let kswapd = Request::SetKswapd(KswapdThreads::Auto);
+        assert_eq!(check(kswapd.clone(), Some(&budget)), Ok(kswapd.clone()));
+        for refused in [set(100, None), check(kswapd, None)] {
+            assert!(refused.unwrap_err().to_string().contains("start it with --memory"));
+        }
     }
 }

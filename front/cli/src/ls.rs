@@ -139,15 +139,15 @@ fn table(listed: &[Listed], width: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::tests::session;
+    use crate::session::tests::{process, session};
     use highwater_mm::stats::Snapshot;
 
     fn listed() -> Vec<Listed> {
         let mut snapshot = Snapshot::empty();
         snapshot.counters[Counter::Resident as usize] = 1 << 13;
         snapshot.counters[Counter::SlotsUsed as usize] = 1 << 15;
-        let process = |pid| Process { pid, name: "sort".to_owned(), snapshot: snapshot.clone() };
-        let memory = Some(Memory::of(&[process(1), process(2)]));
+        let sort = |pid| process(pid, "sort", snapshot.clone());
+        let memory = Some(Memory::of(&[sort(1), sort(2)]));
         let mut sessions =
             [session(4711, Some("night")), session(12, None)].map(|it| Listed::of(&it));
         sessions[0].memory = memory;

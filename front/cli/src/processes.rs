@@ -189,7 +189,7 @@ mod tests {
     fn published(name: &str, counts: &[(Counter, u64)]) -> Published {
         let mut snapshot = Snapshot::empty();
         counts.iter().for_each(|(counter, value)| snapshot.counters[*counter as usize] = *value);
-        Published { name: name.to_owned(), snapshot, malloc: None }
+        Published { name: name.to_owned(), snapshot, parts: None, malloc: None }
     }
 
     fn of_peaks(peaks: impl Iterator<Item = u64>) -> ByProcess {

@@ -404,7 +404,7 @@ pub(crate) mod tests {
         let mut totals = Totals::new();
         for (pid, snapshot) in processes {
             let (name, snapshot) = (format!("program{pid}"), snapshot.clone());
-            totals.add(*pid, &Published { name, snapshot, malloc: None });
+            totals.add(*pid, &Published { name, snapshot, parts: None, malloc: None });
         }
         totals.malloc = malloc.cloned();
         let memory = Memory { alone: settings.memory, shared: None };

@@ -18,7 +18,6 @@ use crate::unserved::Unserved;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_command::say;
-use highwater_devices::Area;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
@@ -170,8 +169,9 @@ impl Run {
         // Once more: of two runs that begin at once, each finds the other here, or one does.
         self.refuse_taken_name(Some(run_dir.path()))?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
-        let swap = &plan.settings.swap;
-        plan.memory.shared.map_or(Ok(()), |shared| create_budget(run_dir.path(), &shared, swap))?;
+        plan.memory
+            .shared
+            .map_or(Ok(()), |it| create_budget(run_dir.path(), &it, &plan.settings))?;
         let started = Instant::now();
         let mut totals = Totals::new();
         let (pid, ended) = self.carry_out(&plan, run_dir.path(), &mut totals)?;
@@ -296,13 +296,14 @@ impl Run {
 }
 
 /// Creates the budget that processes share.
-fn create_budget(run_dir: &Path, shared: &Shared, swap: &[Area]) -> Result<(), Refusal> {
+fn create_budget(run_dir: &Path, shared: &Shared, settings: &Settings) -> Result<(), Refusal> {
     let [limit, most] = [shared.limit, shared.limit_max].map(Bytes::pages);
     let budget = Budget::create(run_dir, shared.scope, limit, most).map_err(|error| {
         let what = format!("no budget for the run in '{}': {error}", run_dir.display());
         Refusal::new(what, "free some space there")
     })?;
-    budget.limit_swap(&swap::levels(swap));
+    budget.limit_swap(&swap::levels(&settings.swap));
+    budget.set_kswapd(settings.kswapd);
     Ok(())
 }
 

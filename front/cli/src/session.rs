@@ -13,7 +13,7 @@ use crate::Refusal;
 use crate::progress::is_alive;
 use crate::run_dir;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, Published, Settings, read_published};
+use highwater_session::{Budget, MallocStats, Parts, Published, Settings, read_published};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -144,6 +144,10 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) snapshot: Snapshot,
+    /// Of its manager, if it has one.
+    pub(crate) parts: Option<Parts>,
+    /// If its malloc is Highwater's.
+    pub(crate) malloc: Option<MallocStats>,
 }
 
 impl Process {
@@ -195,7 +199,10 @@ fn living(published: Vec<(u32, Published)>, is_alive: impl Fn(u32) -> bool) -> V
     let last: BTreeMap<u32, Published> = published.into_iter().collect();
     let goes_on = |snapshot: &Snapshot| snapshot.get(Counter::ProcessEnded) == 0;
     let living = last.into_iter().filter(|(pid, it)| goes_on(&it.snapshot) && is_alive(*pid));
-    let process = |(pid, Published { name, snapshot, .. })| Process { pid, name, snapshot };
+    let process = |(pid, published)| {
+        let Published { name, snapshot, parts, malloc } = published;
+        Process { pid, name, snapshot, parts, malloc }
+    };
     living.map(process).collect()
 }
 
@@ -259,6 +266,11 @@ pub(crate) fn choose(sessions: Vec<Session>, given: Option<&str>) -> Result<Sess
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    /// A process that has published a snapshot only.
+    pub(crate) fn process(pid: u32, name: &str, snapshot: Snapshot) -> Process {
+        Process { pid, name: name.to_owned(), snapshot, parts: None, malloc: None }
+    }
 
     /// A session of this pid and name.
     pub(crate) fn session(pid: u32, name: Option<&str>) -> Session {
@@ -342,7 +354,7 @@ pub(crate) mod tests {
             let mut snapshot = Snapshot::empty();
             snapshot.counters[Counter::PgFault as usize] = faults;
             snapshot.counters[Counter::ProcessEnded as usize] = ended;
-            Published { name: "a".to_owned(), snapshot, malloc: None }
+            Published { name: "a".to_owned(), snapshot, parts: None, malloc: None }
         };
         let all = [(1, 1, 0), (2, 2, 0), (2, 3, 0), (3, 4, 1), (4, 5, 0)];
         let all = all.map(|(pid, faults, ended)| (pid, published(faults, ended)));

@@ -37,6 +37,28 @@ fn refuses_program(path: &Path, remedy: &str) {
     refuses(&["--", path.to_str().unwrap()], remedy);
 }
 
+/// All arguments of `highwater ctl` are checked before it looks for sessions.
+#[test]
+fn ctl_refuses_keys_and_values_that_there_are_not() {
+    for (argument, remedy) in [
+        ("memory=much", "for example 512M"),
+        ("kswapd=0", "give for example kswapd=2"),
+        ("kswapd=17", "give for example kswapd=2"),
+        ("swap=ram:1G", "give it without a value"),
+        ("pressure=0", "give it without a value"),
+        ("buddyinfo=0", "give it without a value"),
+        ("slabinfo=0", "give it without a value"),
+        ("locks=0", "give it without a value"),
+        ("vmstat=0", "give it without a value"),
+        ("readahead=off", "keys are memory,"),
+        ("swappiness=10", "keys are memory,"),
+        ("swapoff=ram:1G", "keys are memory,"),
+    ] {
+        let errors = refused(highwater().args(["ctl", argument]));
+        assert!(errors.contains(remedy), "{errors}");
+    }
+}
+
 /// A directory that other users can enter.
 fn open_dir() -> TempDir {
     let dir = tempfile::tempdir().unwrap();

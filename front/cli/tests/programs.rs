@@ -27,6 +27,8 @@ mod terminal;
 
 #[path = "programs/calls.rs"]
 mod calls;
+#[path = "programs/ctl.rs"]
+mod ctl;
 #[path = "programs/gate.rs"]
 mod gate;
 #[path = "programs/helper.rs"]

@@ -4,13 +4,15 @@
 //! allocation below low -- Lender::borrow --> Share --- nothing left: wakes the balancers of all
 //! balancer ("balance" thread): asks for its aim
 //!          |- fewer pages: free ones go into the balloon and back to the others; kswapd frees more
-//!          \- more: allocations may borrow them
+//!          |- more: allocations may borrow them
+//!          \- kswapd threads, when the user of the run changes their number
 //! ```
 //! Without [`Share`] the process has a budget of its own: the run has none to share, or the
 //! process may not open it, because it has dropped privileges.
 
 use crate::process::Process;
 use highwater_mm::Manager;
+use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
 use highwater_os::sys;
 use highwater_session::{Aim, Budget, FLOOR, Settings, Share, StatsFile};
@@ -129,6 +131,7 @@ pub(crate) fn run(process: &Process, share: &Share) {
     let manager = &process.manager;
     let mut misses = Misses::new(manager);
     let mut granted = 0;
+    let mut kswapd = process.settings.kswapd;
     for tick in 0.. {
         let seen = share.changes();
         let grown = std::mem::replace(&mut granted, share.granted()) != granted;
@@ -136,11 +139,43 @@ pub(crate) fn run(process: &Process, share: &Share) {
             share.reap();
         }
         share.set_besides(process.reporter.unpaged.besides());
+        kswapd = set_kswapd(manager, kswapd, share.kswapd());
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too.
             Aim::Keep if grown => share.wait(seen, TICK),
             Aim::Keep => share.wait(seen, CALM),
             Aim::Pages(pages) => shrink(manager, share, pages),
+        }
+    }
+}
+
+/// What to do about the number of kswapd threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kswapd {
+    Keep,
+    Set(KswapdThreads),
+}
+
+/// Decides, where the process has `own` and the run's user wants `wanted`.
+fn kswapd(own: KswapdThreads, wanted: Option<KswapdThreads>) -> Kswapd {
+    match wanted {
+        Some(wanted) if wanted != own => Kswapd::Set(wanted),
+        Some(_) | None => Kswapd::Keep,
+    }
+}
+
+/// Follows the user's wish; returns the setting that holds now.
+fn set_kswapd(
+    manager: &Manager<Uffd>,
+    own: KswapdThreads,
+    wanted: Option<KswapdThreads>,
+) -> KswapdThreads {
+    match kswapd(own, wanted) {
+        Kswapd::Keep => own,
+        Kswapd::Set(threads) => {
+            // Without a thread for lack of memory there are fewer, as before.
+            let _ = manager.set_kswapd_threads(threads);
+            threads
         }
     }
 }
@@ -160,5 +195,23 @@ fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
             return;
         }
         sys::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kswapd_threads_change_when_the_user_wants_another_number() {
+        let (two, auto) = (KswapdThreads::Fixed(2), KswapdThreads::Auto);
+        for (own, wanted, expected) in [
+            (two, None, Kswapd::Keep),
+            (two, Some(two), Kswapd::Keep),
+            (two, Some(auto), Kswapd::Set(auto)),
+            (auto, Some(two), Kswapd::Set(two)),
+        ] {
+            assert_eq!(kswapd(own, wanted), expected);
+        }
     }
 }

@@ -13,7 +13,7 @@ use highwater_devices::{Compression, Tiering};
 use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
-use highwater_session::{MallocReport, Settings, Share, StatsFile};
+use highwater_session::{MallocReport, Parts, Settings, Share, StatsFile};
 use highwater_uffd::{Delivery, Uffd};
 use highwater_units::{Nanos, PAGE_SIZE};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -141,7 +141,8 @@ impl Reporter {
         let Some(file) = &self.file else { return };
         let statistics = self.statistics();
         let mut malloc = self.malloc.lock().unwrap_or_else(PoisonError::into_inner);
-        file.publish(&statistics, malloc.look(look, PERIOD, self.gather));
+        let parts = Parts::of(&self.manager);
+        file.publish(&statistics, Some(&parts), malloc.look(look, PERIOD, self.gather));
     }
 
     /// Notes how many pages have contents; returns the most so far. Called before the program drops

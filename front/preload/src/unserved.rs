@@ -25,7 +25,7 @@ extern "C" fn ended() {
     gauges.for_each(|(gauge, value)| snapshot.counters[gauge as usize] = value);
     // A failure is ignored: only the summary lacks it.
     let file = StatsFile::create(dir, std::process::id());
-    let _ = file.map(|file| file.publish(&snapshot, None));
+    let _ = file.map(|file| file.publish(&snapshot, None, None));
 }
 
 /// The largest resident set, in bytes.

@@ -1,8 +1,8 @@
 //! The memory of a run, shared by its processes: who may use how many pages.
 //!
 //! ```text
-//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | used | changes
-//!                  Entry x 4096
+//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | kswapd | used
+//!                  | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //! Entry:           owner: pid and image   granted   unpaged   shared   spare   misses
 //!                  short until
@@ -30,8 +30,10 @@
 //! compare-and-swap, and only the owner changes the rest of its entry.
 
 use crate::arbitration::{Claim, targets};
+use crate::kswapd_word::KswapdWord;
 use crate::stats_file::{Image, is_ended};
 use crate::swap_room::{SwapRoom, SwapWords};
+use highwater_mm::config::KswapdThreads;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
@@ -78,6 +80,8 @@ struct Head {
     unpaged: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
     short_until: AtomicU64,
+    /// kswapd threads of each process.
+    kswapd: KswapdWord,
     /// Entries from this one on were never taken.
     used: AtomicU32,
     /// Changes whenever processes should look at their targets; they sleep on it.
@@ -239,6 +243,17 @@ impl Budget {
     /// and keep no less than [`FLOOR`].
     pub fn set_limit(&self, pages: u64) {
         self.head().limit.store(pages.min(self.limit_max()), Relaxed);
+        self.notify();
+    }
+
+    /// The kswapd threads that each process is to have; `None`: what it began with.
+    pub fn kswapd(&self) -> Option<KswapdThreads> {
+        self.head().kswapd.get()
+    }
+
+    /// Sets the kswapd threads of each process, and of those that will join.
+    pub fn set_kswapd(&self, threads: KswapdThreads) {
+        self.head().kswapd.set(threads);
         self.notify();
     }
 
@@ -588,6 +603,11 @@ impl Share {
         self.budget.others(self.index).for_each(|other| {
             self.budget.reap(other);
         });
+    }
+
+    /// The kswapd threads that each process is to have; `None`: what it began with.
+    pub fn kswapd(&self) -> Option<KswapdThreads> {
+        self.budget.kswapd()
     }
 
     /// Gives everything back. The process uses no page any more.

@@ -11,7 +11,9 @@ mod arbitration;
 mod budget;
 mod choices;
 mod host;
+mod kswapd_word;
 mod malloc_stats;
+mod parts;
 mod settings;
 mod stats_file;
 mod swap_dir;
@@ -22,6 +24,7 @@ pub use budget::{Aim, BUDGET_FILE, Besides, Budget, FLOOR, Member, Scope, Share}
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
+pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
 pub use stats_file::{
     Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,

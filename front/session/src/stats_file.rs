@@ -1,7 +1,7 @@
 //! The statistics of one process of a run, published where `highwater run` can read them.
 //!
 //! ```text
-//! run_dir/<pid>.<n>:  layout | sequence | name | words of a Snapshot | words of MallocStats, or 0
+//! run_dir/<pid>.<n>:  layout | sequence | name | Snapshot | Parts, or 0 | MallocStats, or 0
 //!                     n counts the images (exec) of the pid
 //! ```
 //! `layout` identifies the format. It is a hash of the counters' names and of the sizes of the
@@ -16,8 +16,8 @@
 //! Locking: writers of one process take a mutex. Readers are in another process and take no lock:
 //! the sequence is odd while the words change, and a reader that sees it odd or changed retries.
 
-use crate::MallocStats;
 use crate::swap_dir::free_in;
+use crate::{MallocStats, Parts};
 use highwater_mm::stats::{Counter, Snapshot};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -39,7 +39,7 @@ const SEQUENCE: usize = 1;
 const NAME: usize = 2;
 /// The kernel's names (comm) have up to 15 bytes; zeros follow.
 const NAME_WORDS: usize = 2;
-const WORDS: usize = HEADER_WORDS + Snapshot::WORDS + MallocStats::WORDS;
+const WORDS: usize = HEADER_WORDS + Snapshot::WORDS + Parts::WORDS + MallocStats::WORDS;
 
 /// The word that says whether the figures are final.
 const ENDED: usize = HEADER_WORDS + Snapshot::word_of(Counter::ProcessEnded);
@@ -124,8 +124,14 @@ impl StatsFile {
     }
 
     /// Replaces the file's contents. Makes no system call.
-    pub fn publish(&self, snapshot: &Snapshot, malloc: Option<&MallocStats>) {
+    pub fn publish(
+        &self,
+        snapshot: &Snapshot,
+        parts: Option<&Parts>,
+        malloc: Option<&MallocStats>,
+    ) {
         let mut words = snapshot.to_words();
+        words.extend(parts.map_or_else(|| vec![0; Parts::WORDS], Parts::to_words));
         words.extend(malloc.iter().flat_map(|malloc| malloc.to_words()));
         self.words.lock().unwrap_or_else(PoisonError::into_inner).store(&words);
     }
@@ -225,6 +231,8 @@ pub struct Published {
     pub name: String,
     /// Its manager's statistics.
     pub snapshot: Snapshot,
+    /// What the parts of its manager hold; `None`: it has none.
+    pub parts: Option<Parts>,
     /// What its malloc holds; `None` if the C library's malloc serves the process.
     pub malloc: Option<MallocStats>,
 }
@@ -332,10 +340,12 @@ fn read_consistent(file: &File) -> Option<Published> {
         let words = read_words(file, WORDS)?;
         let after = read_words(file, HEADER_WORDS)?[SEQUENCE];
         let is_consistent = before == after && before.is_multiple_of(2);
-        let (snapshot, malloc) = words[HEADER_WORDS..].split_at(Snapshot::WORDS);
+        let (snapshot, rest) = words[HEADER_WORDS..].split_at(Snapshot::WORDS);
+        let (parts, malloc) = rest.split_at(Parts::WORDS);
         let snapshot = Snapshot::from_words(snapshot).filter(|_| is_consistent)?;
         let name = name(&words[NAME..HEADER_WORDS]);
-        Some(Published { name, snapshot, malloc: MallocStats::from_words(malloc) })
+        let (parts, malloc) = (Parts::from_words(parts), MallocStats::from_words(malloc));
+        Some(Published { name, snapshot, parts, malloc })
     })
 }
 
@@ -351,6 +361,7 @@ fn read_words(file: &File, count: usize) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
     use crate::malloc_stats::tests::holding;
+    use crate::parts::tests::parts;
     use highwater_mm::stats::Stats;
     use highwater_units::CpuId;
     use std::os::unix::fs::PermissionsExt;
@@ -370,11 +381,11 @@ mod tests {
     fn images_of_one_pid_all_count() {
         let dir = tempfile::tempdir().unwrap();
         let first = StatsFile::create(dir.path(), 7).unwrap();
-        first.publish(&snapshot(1), None);
-        first.publish(&snapshot(2), None);
+        first.publish(&snapshot(1), None, None);
+        first.publish(&snapshot(2), None, None);
         drop(first);
-        StatsFile::create(dir.path(), 7).unwrap().publish(&snapshot(3), None);
-        StatsFile::create(dir.path(), 6).unwrap().publish(&snapshot(4), None);
+        StatsFile::create(dir.path(), 7).unwrap().publish(&snapshot(3), None, None);
+        StatsFile::create(dir.path(), 6).unwrap().publish(&snapshot(4), None, None);
         let found: Vec<_> = read_all(dir.path())
             .into_iter()
             .map(|(pid, snapshot)| (pid, snapshot.get(Counter::PgFault)))
@@ -389,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let own = std::process::id();
         for pid in [own, 0] {
-            StatsFile::create(dir.path(), pid).unwrap().publish(&snapshot(1), None);
+            StatsFile::create(dir.path(), pid).unwrap().publish(&snapshot(1), None, None);
         }
         let found = read_published(dir.path()).unwrap();
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
@@ -445,7 +456,7 @@ mod tests {
             snapshot
         };
         for (pid, last) in [(1, ended(10)), (2, snapshot(20)), (2, ended(30))] {
-            StatsFile::create(dir.path(), pid).unwrap().publish(&last, None);
+            StatsFile::create(dir.path(), pid).unwrap().publish(&last, None, None);
         }
         let faults = |all: Vec<(u32, Published)>| -> Vec<_> {
             all.iter().map(|(pid, it)| (*pid, it.snapshot.get(Counter::PgFault))).collect()
@@ -473,14 +484,20 @@ mod tests {
     fn readers_never_see_half_a_write() {
         let dir = tempfile::tempdir().unwrap();
         let file = StatsFile::create(dir.path(), 1).unwrap();
-        file.publish(&snapshot(0), Some(&malloc(0)));
+        file.publish(&snapshot(0), None, Some(&malloc(0)));
         std::thread::scope(|scope| {
-            let writer = scope
-                .spawn(|| (1..20_000).for_each(|n| file.publish(&snapshot(n), Some(&malloc(n)))));
+            let writer = scope.spawn(|| {
+                (1..20_000)
+                    .for_each(|n| file.publish(&snapshot(n), Some(&parts(n)), Some(&malloc(n))))
+            });
             while !writer.is_finished() {
-                for (_, Published { snapshot, malloc, .. }) in read_published(dir.path()).unwrap() {
+                for (_, Published { snapshot, parts, malloc, .. }) in
+                    read_published(dir.path()).unwrap()
+                {
                     let faults = snapshot.get(Counter::PgFault);
                     assert_eq!(faults, snapshot.get(Counter::PswpIn));
+                    let threads = parts.map_or(0, |parts| parts.kswapd_threads);
+                    assert_eq!(threads, faults);
                     let at_most = malloc.expect("was published").at_most;
                     assert_eq!(at_most.caches[1].used, faults + 1);
                 }

@@ -32,7 +32,7 @@ fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapHistory) -> Mana
 
 /// Used slots of each device.
 fn used(manager: &Manager<Sim>) -> Vec<u64> {
-    manager.inspect().swap.usage_by_device().into_iter().map(|(used, _)| used).collect()
+    manager.swaps().iter().map(|swap| swap.used).collect()
 }
 
 /// Writes `pages` pages by threads on all CPUs, each a part in order. Returns the used slots.

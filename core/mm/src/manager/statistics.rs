@@ -5,6 +5,7 @@ use super::Manager;
 use crate::alloc;
 use crate::space::Space;
 use crate::stats::{Counter, Shortage, Snapshot as Statistics};
+use crate::swap::SwapUse;
 use crate::zone::{Watermarks, Zone};
 use highwater_platform::{LockStatistics, Platform};
 
@@ -47,6 +48,11 @@ impl<P: Platform> Manager<P> {
     /// Adds `count` to a counter that a front end maintains.
     pub fn count(&self, counter: Counter, count: u64) {
         self.machine.count(counter, count);
+    }
+
+    /// Returns the swap devices that this manager writes to (/proc/swaps).
+    pub fn swaps(&self) -> Vec<SwapUse> {
+        self.machine.swap.swaps().collect()
     }
 
     /// Returns the state of memory at the last failed allocation; `None` if none has failed.

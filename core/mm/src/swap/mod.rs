@@ -57,6 +57,17 @@ use history::order::Order;
 use order::Order;
 use standing::Turn;
 
+/// A swap device as /proc/swaps lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapUse {
+    /// Its size in pages.
+    pub pages: u64,
+    /// Pages of it that are in use.
+    pub used: u64,
+    /// Its priority, if it was given one.
+    pub priority: Option<u16>,
+}
+
 /// A batch in flight.
 pub struct InFlight<P: Platform> {
     device: u8,
@@ -220,18 +231,15 @@ impl<P: Platform> Swap<P> {
 
     /// Slots in use and in all, of the devices that slots are allocated from.
     pub fn usage(&self) -> (u64, u64) {
-        self.usages().fold((0, 0), |sum, device| (sum.0 + device.0, sum.1 + device.1))
+        self.swaps().fold((0, 0), |sum, swap| (sum.0 + swap.used, sum.1 + swap.pages))
     }
 
-    /// Slots in use and in all, by device.
-    #[cfg(feature = "inspect")]
-    pub fn usage_by_device(&self) -> Vec<(u64, u64)> {
-        self.usages().collect()
-    }
-
-    fn usages(&self) -> impl Iterator<Item = (u64, u64)> {
-        let own = self.own_devices();
-        own.map(|device| (device.in_use().into(), device.info().pages.into()))
+    /// The devices that slots are allocated from, in their order on the platform.
+    pub fn swaps(&self) -> impl Iterator<Item = SwapUse> {
+        self.own_devices().map(|device| {
+            let DeviceInfo { pages, priority, .. } = *device.info();
+            SwapUse { pages: pages.into(), used: device.in_use().into(), priority }
+        })
     }
 
     /// Whether no device has a free slot that it has room for, as the last searches found.

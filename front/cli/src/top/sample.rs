@@ -125,7 +125,7 @@ pub(super) mod tests {
     pub(in crate::top) fn process(pid: u32, name: &str, counts: &[(Counter, u64)]) -> Process {
         let mut snapshot = Snapshot::empty();
         counts.iter().for_each(|(counter, value)| snapshot.counters[*counter as usize] = *value);
-        Process { pid, name: name.to_owned(), snapshot }
+        crate::session::tests::process(pid, name, snapshot)
     }
 
     fn counts(faults: u64, major: u64, pages_in: u64) -> [(Counter, u64); 4] {

@@ -17,7 +17,7 @@ const FLOOR: u64 = 4 * MIB;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A program that runs under a budget, and reads commands from the test.
-struct Session {
+pub(crate) struct Session {
     name: String,
     run: Child,
     input: Option<ChildStdin>,
@@ -27,13 +27,13 @@ struct Session {
 
 /// What `highwater ctl` says of a process.
 #[derive(Debug)]
-struct Member {
-    pid: i32,
-    granted: u64,
+pub(crate) struct Member {
+    pub(crate) pid: i32,
+    pub(crate) granted: u64,
 }
 
 impl Session {
-    fn start(name: &str, memory: u64, program: &[&Path], arguments: &[&str]) -> Session {
+    pub(crate) fn start(name: &str, memory: u64, program: &[&Path], arguments: &[&str]) -> Session {
         Session::swapping(name, memory, &["zram:1G"], program, arguments)
     }
 
@@ -55,25 +55,25 @@ impl Session {
         Session { name, run, input, output }
     }
 
-    fn expect_line(&mut self, expected: &str) {
+    pub(crate) fn expect_line(&mut self, expected: &str) {
         let mut line = String::new();
         self.output.as_mut().expect("a pipe").read_line(&mut line).unwrap();
         assert_eq!(line.trim_end(), expected);
     }
 
-    fn ctl(&self, request: &str) -> Option<String> {
+    pub(crate) fn ctl(&self, request: &str) -> Option<String> {
         let output = highwater().args(["ctl", &self.name, request]).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
     /// The processes; none once the session has ended.
-    fn members(&self) -> Vec<Member> {
+    pub(crate) fn members(&self) -> Vec<Member> {
         let text = self.ctl("processes").unwrap_or_default();
         text.lines().map(Member::of).collect()
     }
 
     /// Waits until the processes are as expected.
-    fn until(&self, what: &str, is_so: impl Fn(&[Member]) -> bool) -> Duration {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&[Member]) -> bool) -> Duration {
         let started = Instant::now();
         loop {
             let members = self.members();
@@ -88,7 +88,8 @@ impl Session {
     /// What all processes use of each swap device; none once the session has ended.
     fn swap(&self) -> Vec<u64> {
         let text = self.ctl("swap").unwrap_or_default();
-        let rooms = text.trim_end().strip_prefix("swap = ").unwrap_or_default().split(", ");
+        let of_all = text.lines().next().and_then(|line| line.strip_prefix("swap = "));
+        let rooms = of_all.unwrap_or_default().split(", ");
         rooms.filter_map(|room| room.split_once(" of ")).map(|(used, _)| bytes(used)).collect()
     }
 
@@ -100,8 +101,14 @@ impl Session {
         slots.map_or(0, |slots| slots.parse::<u64>().expect("a number") << 12)
     }
 
-    fn end(mut self) {
+    /// Closes the program's standard input.
+    pub(crate) fn finish(&mut self) {
         drop(self.input.take());
+    }
+
+    /// Waits for the program's end.
+    pub(crate) fn end(mut self) {
+        self.finish();
         let mut rest = String::new();
         self.output.expect("a pipe").read_to_string(&mut rest).unwrap();
         assert!(self.run.wait().unwrap().success());

@@ -1,0 +1,51 @@
+//! `highwater ctl`: what it shows of the managers of a running session, and changes.
+
+use crate::place::Place;
+use crate::shares::Session;
+
+const MIB: u64 = 1 << 20;
+
+/// Lines of a key that begin as expected, such as one for each process.
+fn lines(session: &Session, key: &str, begin: &str) -> usize {
+    let text = session.ctl(key).unwrap_or_default();
+    text.lines().filter(|line| line.starts_with(begin)).count()
+}
+
+#[test]
+fn ctl_shows_and_changes_the_managers_of_all_processes() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let mut session = Session::start("keys", 24 * MIB, &[&program], &["kill", "2", "16"]);
+    session.expect_line("started");
+    session.until("three processes swap", |members| {
+        members.len() == 3 && lines(&session, "swap", "process ") == 3
+    });
+    for (key, begin, count) in [
+        ("kswapd", "kswapd = 1", 1),
+        ("kswapd", "process ", 3),
+        ("buddyinfo", "process ", 3),
+        ("pressure", "process ", 6),
+        ("locks", "", 1),
+        ("slabinfo", "# name ", 1),
+        ("slabinfo", "large = ", 1),
+        ("vmstat", "nr_swap_used ", 1),
+    ] {
+        let what = format!("{key}: {count} lines begin with '{begin}'");
+        session.until(&what, |_| lines(&session, key, begin) >= count);
+    }
+    let swap = session.ctl("swap").expect("the session runs");
+    assert!(swap.lines().all(|line| line.contains(" zram:1G")), "{swap}");
+    for threads in ["3", "1"] {
+        session.ctl(&format!("kswapd={threads}")).expect("it can be set");
+        let each = format!(" = {threads} kswapd thread");
+        session.until("each process has so many threads", |_| {
+            let text = session.ctl("kswapd").expect("the session runs");
+            text.lines().skip(1).filter(|line| line.contains(&each)).count() == 3
+        });
+        assert_eq!(lines(&session, "kswapd", &format!("kswapd = {threads}")), 1);
+    }
+    assert!(session.ctl("kswapd=17").is_none() && session.ctl("locks=1").is_none());
+    session.finish();
+    session.expect_line("ended");
+    session.end();
+}
