@@ -8,6 +8,7 @@
 //! The processes publish these files anyway, ten times a second: being looked at costs them
 //! nothing. This file has all effects; the others compute. Locks: none.
 
+mod budget;
 mod detail;
 mod palette;
 mod sample;
@@ -43,6 +44,8 @@ Keys:
   up, down   select a process, which is shown in detail
   s          sort by the next column
   space      freeze the screen, or go on
+  +, -       change the budget by an eighth, between 4 MiB for each process and --memory-max; a
+             session of --memory-per-process alone shares none: its last line has 'budget fixed'
   q          quit
 Columns:
   BUDGET     memory of the process that Highwater manages
@@ -59,7 +62,7 @@ In detail:
 
 /// Show a running session: its processes, their memory, faults and swap
 ///
-/// Reads what the processes publish; they are not slowed down.
+/// Reads what the processes publish; they are not slowed down. Two keys change the budget.
 #[derive(Args)]
 #[command(after_long_help = KEYS)]
 pub(crate) struct Top {
@@ -123,6 +126,10 @@ struct View<'a> {
     running: Duration,
     /// The session's budget, in words.
     budget: String,
+    /// Whether its processes share it.
+    is_shared: bool,
+    /// What the last key has done.
+    notice: Option<String>,
 }
 
 impl View<'_> {
@@ -131,8 +138,10 @@ impl View<'_> {
         let rows = state.ordered(samples.rows());
         let description = &session.description;
         let (running, palette) = (*running, *palette);
-        let budget = &self.budget;
-        let shown = Shown { description, budget, running, rows: &rows, samples, palette };
+        let (budget, is_shared) = (&self.budget, self.is_shared);
+        let (rows, notice) = (&rows, self.notice.as_deref());
+        let shown =
+            Shown { description, budget, is_shared, notice, running, rows, samples, palette };
         terminal.draw(|frame| screen::draw(frame, &shown, state)).map(drop)
     }
 
@@ -151,7 +160,13 @@ impl View<'_> {
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
                 let rows = self.state.ordered(self.samples.rows());
-                Ok(self.state.press(key, &rows))
+                let flow = self.state.press(key, &rows);
+                self.notice = match flow {
+                    Flow::Budget(step) => Some(budget::change(self.session, step)),
+                    Flow::Stay | Flow::Quit => None,
+                };
+                self.budget = self.session.budget_text();
+                Ok(flow)
             }
             _ => Ok(Flow::Stay),
         }
@@ -208,8 +223,10 @@ fn watch(
     let samples = Samples::new(Sample { at: Duration::ZERO, processes: first });
     let (state, palette) = (State::default(), Palette::of_environment());
     let (started, running) = (Instant::now(), session.description.running());
-    let budget = session.budget_text();
-    let mut view = View { session, samples, state, palette, started, running, budget };
+    let (budget, is_shared) = (session.budget_text(), session.shared_budget().is_some());
+    let notice = None;
+    let mut view =
+        View { session, samples, state, palette, started, running, budget, is_shared, notice };
     let mut due = started + PERIOD_FIRST;
     while !quit.load(Relaxed) {
         view.draw(terminal)?;

@@ -29,6 +29,10 @@ pub(super) struct Shown<'a> {
     pub(super) description: &'a Description,
     /// Its budget now, in words.
     pub(super) budget: &'a str,
+    /// Whether it can be changed.
+    pub(super) is_shared: bool,
+    /// What the last key has done, if it was more than to change the state.
+    pub(super) notice: Option<&'a str>,
     /// How long the session has been running.
     pub(super) running: Duration,
     /// The processes of `samples`, in the order of the state.
@@ -59,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, state: &State) {
     let mut scrolled = TableState::new().with_selected(selected);
     frame.render_stateful_widget(process_table(shown, state), table, &mut scrolled);
     frame.render_widget(Paragraph::new(Text::from(detail)), below);
-    frame.render_widget(Paragraph::new(key_line(state)).style(shown.palette.bar()), keys);
+    frame.render_widget(Paragraph::new(key_line(shown, state)).style(shown.palette.bar()), keys);
 }
 
 fn draw_heading(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>) {
@@ -90,10 +94,14 @@ fn sums(shown: &Shown<'_>) -> String {
     )
 }
 
-fn key_line(state: &State) -> String {
+fn key_line(shown: &Shown<'_>, state: &State) -> String {
+    if let Some(notice) = shown.notice {
+        return notice.to_owned();
+    }
     let sorted = state.sort.title();
     let frozen = if state.frozen { "  FROZEN" } else { "" };
-    format!("q quit  up/down select  s sort, by {sorted}  space freeze{frozen}")
+    let budget = if shown.is_shared { "+/- budget" } else { "budget fixed" };
+    format!("q quit  up/down select  s sort, by {sorted}  space freeze  {budget}{frozen}")
 }
 
 /// A rate in at most 6 characters.
@@ -214,6 +222,8 @@ mod tests {
         let shown = Shown {
             description: &session.description,
             budget: "of 64 MiB",
+            is_shared: true,
+            notice: None,
             running: Duration::from_secs(61),
             rows: &state.ordered(samples.rows()),
             samples,
@@ -256,7 +266,10 @@ mod tests {
         ];
         let found = text((80, 24), &samples(1), &State::default());
         assert_eq!(found[..expected.len()], expected);
-        assert_eq!(found[23], "q quit  up/down select  s sort, by RESIDENT  space freeze");
+        assert_eq!(
+            found[23],
+            "q quit  up/down select  s sort, by RESIDENT  space freeze  +/- budget"
+        );
     }
 
     #[test]
@@ -283,6 +296,31 @@ mod tests {
         }
         let wide = text((200, 50), &samples, &State::default());
         assert!(wide[2].len() > 78 && wide[0].ends_with("61 seconds"), "{wide:?}");
+    }
+
+    #[test]
+    fn the_last_line_says_whether_the_budget_can_change_and_what_a_key_did() {
+        let (session, samples) = (session(7, None), samples(1));
+        let line = |is_shared, notice| {
+            let mut state = State::default();
+            state.frozen = true;
+            let shown = Shown {
+                description: &session.description,
+                budget: "of 64 MiB",
+                is_shared,
+                notice,
+                running: Duration::ZERO,
+                rows: &samples.rows(),
+                samples: &samples,
+                palette: Palette::Plain,
+            };
+            let text = key_line(&shown, &state);
+            assert!(text.len() <= 80, "{text}");
+            text
+        };
+        assert!(line(true, None).contains("  +/- budget  FROZEN"));
+        assert!(line(false, None).contains("  budget fixed  FROZEN"));
+        assert_eq!(line(true, Some("budget set to 72 MiB")), "budget set to 72 MiB");
     }
 
     #[test]

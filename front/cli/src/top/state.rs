@@ -1,5 +1,6 @@
 //! The state that keys change: selection, order, and whether the screen is frozen.
 
+use super::budget::Step;
 use super::sample::Row;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
@@ -66,11 +67,13 @@ impl Column {
     }
 }
 
-/// Whether to go on.
+/// What follows from a key, beside the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Stay,
     Quit,
+    /// The budget of the session is to change.
+    Budget(Step),
 }
 
 /// The choices of the user.
@@ -110,6 +113,8 @@ impl State {
             KeyCode::Up | KeyCode::Char('k') => self.select(rows, |index| index.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.select(rows, |index| index + 1),
             KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('+') => return Flow::Budget(Step::Up),
+            KeyCode::Char('-') => return Flow::Budget(Step::Down),
             KeyCode::Char(' ') => self.frozen = !self.frozen,
             _ => {}
         }
@@ -194,6 +199,9 @@ mod tests {
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         for quit in [KeyCode::Char('q').into(), KeyCode::Esc.into(), interrupt] {
             assert_eq!(press(quit), Flow::Quit);
+        }
+        for (key, step) in [('+', Step::Up), ('-', Step::Down)] {
+            assert_eq!(press(KeyCode::Char(key).into()), Flow::Budget(step));
         }
         assert!(state.frozen);
     }
