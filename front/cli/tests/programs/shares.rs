@@ -6,7 +6,7 @@ use crate::place::{Limits, Place, note};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,14 @@ impl Session {
     pub(crate) fn ctl(&self, request: &str) -> Option<String> {
         let output = highwater().args(["ctl", &self.name, request]).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// The directory of the run, of a process of it.
+    fn run_dir(&self, pid: i32) -> String {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("it lives");
+        let environment = String::from_utf8_lossy(&environment);
+        let dir = environment.split('\0').find_map(|it| it.strip_prefix("HIGHWATER_RUN_DIR="));
+        dir.expect("a process of the run").to_owned()
     }
 
     /// The processes; none once the session has ended.
@@ -131,6 +139,11 @@ fn bytes(text: &str) -> u64 {
     let number: f64 = number.replace(',', "").parse().expect("a number");
     let unit = ["B", "KiB", "MiB", "GiB"].iter().position(|known| *known == unit);
     (number * 1024f64.powi(unit.expect("a unit") as i32)) as u64
+}
+
+/// How many processes are killed: HIGHWATER_TEST_KILLS, or 40.
+fn kills() -> u32 {
+    std::env::var("HIGHWATER_TEST_KILLS").map_or(40, |count| count.parse().expect("a number"))
 }
 
 fn sum(members: &[Member]) -> u64 {
@@ -230,7 +243,8 @@ fn killed_processes_give_back_what_they_had() {
     session.expect_line("started");
     let mut random = highwater_units::Prng::new(7);
     let parent = session.members().iter().map(|member| member.pid).min();
-    for _ in 0..25 {
+    let run_dir = PathBuf::from(session.run_dir(parent.expect("a parent")));
+    for _ in 0..kills() {
         std::thread::sleep(Duration::from_millis(random.below(120)));
         let members = session.members();
         let children: Vec<i32> =
@@ -249,6 +263,7 @@ fn killed_processes_give_back_what_they_had() {
     drop(session.input.take());
     session.expect_line("ended");
     session.end();
+    assert!(!run_dir.exists(), "{} stays", run_dir.display());
 }
 
 #[test]
