@@ -8,16 +8,15 @@
 //!   budget                     memory that its processes share
 //! ```
 //! `owner` is written and locked before it gets its name: a reader that finds it locked finds all
-//! of it. A run that was killed by SIGKILL cannot clean up, so each run first removes directories
-//! of the same user with an unlocked `owner`. Only files with the names above are removed; a
-//! directory with any other file stays.
+//! of it. A run that was killed by SIGKILL cannot clean up: its last process does
+//! (`highwater_session::leave_run_dir`). If that was killed, too, the next run does: each first
+//! removes directories of the same user with an unlocked `owner` that no process uses. Only files
+//! with the names above are removed; a directory with any other file stays.
 
 use crate::Refusal;
-use highwater_session::{BUDGET_FILE, free_space};
+use highwater_session::{OWNER_FILE, free_space, open_run_dir, remove_if_abandoned};
 use highwater_units::Bytes;
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
-use rustix::process::geteuid;
+use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
@@ -29,7 +28,6 @@ use tempfile::TempDir;
 const ROOM: Bytes = Bytes(16 << 20);
 
 const PREFIX: &str = "highwater-";
-const OWNER: &str = "owner";
 /// The file's name before it is locked.
 const OWNER_NEW: &str = "owner.new";
 
@@ -66,7 +64,7 @@ impl RunDir {
         let mut owner = File::create_new(dir.path().join(OWNER_NEW))?;
         owner.write_all(description.as_bytes())?;
         flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
-        std::fs::rename(dir.path().join(OWNER_NEW), dir.path().join(OWNER))?;
+        std::fs::rename(dir.path().join(OWNER_NEW), dir.path().join(OWNER_FILE))?;
         Ok(RunDir { dir, _owner: owner })
     }
 
@@ -94,7 +92,7 @@ fn named(place: &Path) -> impl Iterator<Item = PathBuf> {
 fn sweep(place: &Path) {
     for dir in named(place) {
         // A failure means another user's directory, and does no harm.
-        let _ = remove_if_dead(&dir);
+        let _ = remove_if_abandoned(&dir);
     }
 }
 
@@ -106,7 +104,7 @@ pub(crate) fn living() -> Vec<(PathBuf, String)> {
 
 /// The description of the run in a directory; `None` if it is not a living run of this user.
 pub(crate) fn description(dir: &Path) -> Option<String> {
-    let (_, owner) = open_own(dir).ok()?;
+    let (_, owner) = open_run_dir(dir).ok()?;
     // If this succeeds, the run has ended. It never waits, and the lock ends with the descriptor.
     let locked = flock(&owner, FlockOperation::NonBlockingLockShared);
     if locked != Err(rustix::io::Errno::WOULDBLOCK) {
@@ -117,44 +115,10 @@ pub(crate) fn description(dir: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Opens a run's directory and its `owner`, if they are this user's.
-fn open_own(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = openat(CWD, path, flags | OFlags::DIRECTORY, Mode::empty())?;
-    if fstat(&dir)?.st_uid != geteuid().as_raw() {
-        return Err(rustix::io::Errno::PERM);
-    }
-    let owner = openat(&dir, OWNER, flags | OFlags::NONBLOCK, Mode::empty())?;
-    Ok((dir, owner))
-}
-
-/// Removes the directory of a run whose `highwater` has ended.
-fn remove_if_dead(path: &Path) -> rustix::io::Result<()> {
-    let (dir, owner) = open_own(path)?;
-    flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
-    // Another run may have removed it, and a third may have reused its name.
-    if fstat(&owner)?.st_nlink == 0 {
-        return Ok(());
-    }
-    let names: Vec<_> = rustix::fs::Dir::read_from(&dir)?.flatten().collect();
-    let of_run = names.iter().map(|entry| entry.file_name());
-    let is_of_run = |name: &str| name == BUDGET_FILE || is_of_process(name);
-    for name in of_run.filter(|name| name.to_str().is_ok_and(is_of_run)) {
-        unlinkat(&dir, name, AtFlags::empty())?;
-    }
-    unlinkat(&dir, OWNER, AtFlags::empty())?;
-    unlinkat(CWD, path, AtFlags::REMOVEDIR)
-}
-
-/// Whether a file is the statistics of a process.
-fn is_of_process(name: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-    name.split_once('.').is_some_and(|(pid, image)| is_number(pid) && is_number(image))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_session::BUDGET_FILE;
 
     /// The state after a killed run: the directory, and an unlocked `owner`.
     fn leave(place: &Path) -> PathBuf {
@@ -172,7 +136,7 @@ mod tests {
         let living = RunDir::create_in(place.path(), "").unwrap();
         let dead = [(); 3].map(|()| leave(place.path()));
         sweep(place.path());
-        assert!(living.path().join(OWNER).exists());
+        assert!(living.path().join(OWNER_FILE).exists());
         assert!(dead.iter().all(|dir| !dir.exists()));
         assert!(!named(place.path()).any(|dir| dir != living.path()));
         let path = living.path().to_owned();

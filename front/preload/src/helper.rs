@@ -184,7 +184,7 @@ fn lead(
     let publish = spawn("report", Box::new(publish));
     answer.give(Ok(process));
     process.adopt();
-    watch(program, channel.as_ref().map(AsFd::as_fd));
+    let end = watch(program, channel.as_ref().map(AsFd::as_fd));
     // The program may have been killed in the middle of an allocation.
     memory::abandon();
     if publish.is_ok() {
@@ -192,6 +192,11 @@ fn lead(
     }
     if let Some(share) = &process.share {
         share.leave();
+    }
+    match end {
+        End::OfProgram => process.reporter.leave(&process.settings),
+        // Its next image has statistics of its own.
+        End::OfImage => {}
     }
 }
 
@@ -212,9 +217,17 @@ enum Use {
     Left,
 }
 
+/// Why the helper ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    OfProgram,
+    /// The program has executed another one.
+    OfImage,
+}
+
 /// Returns when the program has ended, or no longer uses this memory. Neither allocates nor takes a
 /// lock: a killed program may leave any lock taken.
-fn watch(program: Program, channel: Option<BorrowedFd<'_>>) {
+fn watch(program: Program, channel: Option<BorrowedFd<'_>>) -> End {
     NONCE.store(std::process::id() ^ 0x5bd1_e995, Release);
     // SAFETY: open as long as this process lives.
     let pidfd = unsafe { BorrowedFd::borrow_raw(program.pidfd) };
@@ -231,13 +244,13 @@ fn watch(program: Program, channel: Option<BorrowedFd<'_>>) {
         };
         let [ended, left] = watched.map(|fd| !fd.revents().is_empty());
         if ended {
-            return;
+            return End::OfProgram;
         }
         if left {
             joined = None;
         }
         if joined.is_none() && use_of_memory(program.pid) == Use::Left {
-            return;
+            return End::OfImage;
         }
     }
 }

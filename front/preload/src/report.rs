@@ -13,7 +13,7 @@ use highwater_devices::{Compression, Tiering};
 use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
-use highwater_session::{MallocReport, Parts, Settings, Share, StatsFile};
+use highwater_session::{MallocReport, Parts, Settings, Share, StatsFile, leave_run_dir};
 use highwater_uffd::{Delivery, Uffd};
 use highwater_units::{Nanos, PAGE_SIZE};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -124,6 +124,13 @@ impl Reporter {
         self.publish(Look::Now);
         self.stage.store(ENDED, Release);
         futex_wake_all(&self.stage);
+    }
+
+    /// Leaves the directory of the run, after everything else.
+    pub(crate) fn leave(&self, settings: &Settings) {
+        if let Some(dir) = &settings.run_dir {
+            leave_run_dir(dir, self.file.as_ref());
+        }
     }
 
     /// Publishes for the last time, after the program's end, while its memory still exists. Waits

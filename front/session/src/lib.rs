@@ -7,6 +7,7 @@
 //! ```
 //! The library reads this inside arbitrary programs: nothing here panics or prints.
 
+mod abandoned;
 mod arbitration;
 mod budget;
 mod choices;
@@ -19,6 +20,7 @@ mod stats_file;
 mod swap_dir;
 mod swap_room;
 
+pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned};
 pub use arbitration::{Claim, targets};
 pub use budget::{Aim, BUDGET_FILE, Besides, Budget, FLOOR, Member, Scope, Share};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};

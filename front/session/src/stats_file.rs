@@ -19,10 +19,10 @@
 use crate::swap_dir::free_in;
 use crate::{MallocStats, Parts};
 use highwater_mm::stats::{Counter, Snapshot};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::mm::{MapFlags, ProtFlags};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -81,8 +81,13 @@ impl Image {
         Image { pid: bits as u32, number: (bits >> 32) as u32 }
     }
 
+    /// The name of its file.
+    pub(crate) fn name(self) -> String {
+        format!("{}.{}", self.pid, self.number)
+    }
+
     fn path(self, run_dir: &Path) -> PathBuf {
-        run_dir.join(format!("{}.{}", self.pid, self.number))
+        run_dir.join(self.name())
     }
 }
 
@@ -91,7 +96,7 @@ pub struct StatsFile {
     words: Mutex<SharedWords>,
     image: Image,
     /// Locked (flock) until the end of all processes that have this descriptor.
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 impl StatsFile {
@@ -115,7 +120,13 @@ impl StatsFile {
             word.store(value.to_le(), Relaxed);
         }
         words.words()[0].store(LAYOUT.to_le(), Relaxed);
-        Ok(StatsFile { words: Mutex::new(words), image, _lock: fd })
+        Ok(StatsFile { words: Mutex::new(words), image, lock: fd })
+    }
+
+    /// Shows that the process has ended.
+    pub(crate) fn unlock(&self) {
+        // Fails on no file that was locked; the end of the helper unlocks it, too.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 
     /// Its name.
@@ -173,6 +184,14 @@ pub(crate) fn is_ended(run_dir: &Path, image: Image) -> bool {
         Ok(file) => flock(file, FlockOperation::NonBlockingLockShared).is_ok(),
         Err(error) => error == rustix::io::Errno::NOENT,
     }
+}
+
+/// Whether the process lives whose statistics have this name in a directory.
+pub(crate) fn is_locked(dir: BorrowedFd<'_>, name: &CStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, Mode::empty());
+    let shared = FlockOperation::NonBlockingLockShared;
+    file.is_ok_and(|file| flock(file, shared) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
 /// The file's words, mapped shared and writable.
