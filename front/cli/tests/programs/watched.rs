@@ -16,10 +16,10 @@ struct Session {
 
 impl Session {
     /// Starts two processes that need more than the budget of each.
-    fn start(place: &Place) -> Session {
+    fn start(place: &Place, memory: &str) -> Session {
         let name = format!("watched-{}", std::process::id());
         let mut run = highwater();
-        run.args(["run", "--paged", "16M", "--swap", "ram:512M", "--name", &name, "--report"]);
+        run.args(["run", memory, "16M", "--swap", "ram:512M", "--name", &name, "--report"]);
         run.arg(place.path("report.json")).arg("--").args(place.c_program("watched", &["64"]));
         let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -59,7 +59,7 @@ fn is_swapping(screen: &str) -> bool {
 #[test]
 fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     let place = Place::new();
-    let session = Session::start(&place);
+    let session = Session::start(&place, "--memory");
     let mut top = session.top();
     let screen = top.expect("two processes swap", is_swapping);
     for part in
@@ -103,6 +103,24 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     let (status, screen) = top.end();
     assert!(status.success() && screen.contains("has ended"), "{screen}");
     expect_two(&summary, &place);
+}
+
+#[test]
+fn top_says_that_a_budget_is_fixed() {
+    let place = Place::new();
+    let session = Session::start(&place, "--memory-per-process");
+    let mut top = session.top();
+    top.expect("the last line says so", |screen| screen.contains("budget fixed"));
+    for key in ["+", "-"] {
+        top.press(key);
+        let said = "budget fixed: the processes share no memory (run --memory)";
+        top.expect("and why", |screen| screen.contains(said) && screen.contains("of 16 MiB;"));
+        top.press("s");
+        top.expect("the keys again", |screen| screen.contains("q quit"));
+    }
+    top.press("q");
+    assert!(top.end().0.success());
+    session.end();
 }
 
 /// Checks the table of the summary, and the report.
