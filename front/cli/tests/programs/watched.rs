@@ -79,17 +79,6 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     top.expect("the second is selected", |screen| detail_of(screen, 1));
     top.press("k ");
     top.expect("the first is selected", |screen| screen.contains("FROZEN") && detail_of(screen, 0));
-    for (key, said, heading) in [
-        ("-", "budget set to 14 MiB", "in 14 MiB;"),
-        ("+", "budget set to 15.8 MiB", "in 15.8 MiB;"),
-        ("++++++++", "budget kept: 32 MiB is the most", "in 32 MiB;"),
-        ("-------------", "budget kept: 8 MiB is 4 MiB for each process", "in 8 MiB;"),
-    ] {
-        top.press(key);
-        top.expect(said, |screen| screen.contains(said) && screen.contains(heading));
-    }
-    top.press("s");
-    top.expect("the keys again", |screen| screen.contains("+/- budget"));
     top.press("q");
     assert!(top.end().0.success());
 
@@ -103,6 +92,28 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     let (status, screen) = top.end();
     assert!(status.success() && screen.contains("has ended"), "{screen}");
     expect_two(&summary, &place);
+}
+
+#[test]
+fn top_changes_the_budget_within_its_limits() {
+    let place = Place::new();
+    let session = Session::start(&place, "--memory");
+    let mut top = session.top();
+    top.expect("two processes swap", is_swapping);
+    for (key, said, heading) in [
+        ("-", "budget set to 14 MiB", "in 14 MiB;"),
+        ("+", "budget set to 15.8 MiB", "in 15.8 MiB;"),
+        ("++++++++", "budget kept: 32 MiB is the most", "in 32 MiB;"),
+        ("-------------", "budget kept: 8 MiB is 4 MiB for each process", "in 8 MiB;"),
+    ] {
+        top.press(key);
+        top.expect(said, |screen| screen.contains(said) && screen.contains(heading));
+    }
+    top.press("s");
+    top.expect("the keys again", |screen| screen.contains("+/- budget"));
+    top.press("q");
+    assert!(top.end().0.success());
+    session.end();
 }
 
 #[test]
