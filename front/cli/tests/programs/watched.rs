@@ -59,7 +59,7 @@ fn is_swapping(screen: &str) -> bool {
 #[test]
 fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     let place = Place::new();
-    let session = Session::start(&place, "--memory");
+    let session = Session::start(&place, "--paged");
     let mut top = session.top();
     let screen = top.expect("two processes swap", is_swapping);
     for part in
@@ -97,7 +97,7 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
 #[test]
 fn top_changes_the_budget_within_its_limits() {
     let place = Place::new();
-    let session = Session::start(&place, "--memory");
+    let session = Session::start(&place, "--paged");
     let mut top = session.top();
     top.expect("two processes swap", is_swapping);
     for (key, said, heading) in [
