@@ -56,6 +56,7 @@ use crate::swap::Trust;
 use access::{Window, window_max};
 use highwater_platform::{Platform, Recency, Ticket};
 use highwater_units::{Order, Slot, Vpn};
+use resident::Forgotten;
 
 /// How a fault on a held page is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +99,10 @@ pub fn resolve<P: Platform>(
                 }
                 return Ok(Served::Again);
             }
-            Claim::Mapped => resident::forget_vanished(m, space, fault.vpn),
+            Claim::Mapped => match resident::forget_vanished(m, space, fault.vpn) {
+                Forgotten::Yes => {}
+                Forgotten::Refused => return Ok(Served::Again),
+            },
             Claim::Busy(ticket) => wait(m, space, fault.vpn, ticket),
             Claim::Held(held) => return serve(m, held, fault),
         }

@@ -33,6 +33,8 @@ mod ctl;
 mod gate;
 #[path = "programs/helper.rs"]
 mod helper;
+#[path = "programs/host.rs"]
+mod host;
 #[path = "programs/killed.rs"]
 mod killed;
 #[path = "programs/limit.rs"]

@@ -190,6 +190,7 @@ const _: () = assert!(UNMAP_PAGES_MAX <= PAGES_MAX);
 mod tests {
     use super::*;
     use crate::api::Mapping;
+    use crate::residency::{Presence, Residency, settled};
     use crate::{Placement, Site};
     use highwater_devices::{Spec, open};
     use highwater_platform::Memory;
@@ -304,6 +305,26 @@ mod tests {
             (151..200).for_each(|page| assert_eq!(word(&platform, page), 100 + page));
             assert_eq!(platform.calls().moves > 0, pins == 1);
         }
+    }
+
+    /// mincore does not find a page that the host has swapped out, and may not tell it from one
+    /// that has vanished.
+    #[test]
+    fn without_the_pagemap_only_vanished_pages_are_gone() {
+        let Some(mut platform) = platform(Mapping::Move) else { return };
+        platform.residency = Residency::without_pagemap();
+        drop_unseen(&platform, 5);
+        let mut pages: Vec<UnmapPage> = (0..10).map(page_of).collect();
+        platform.unmap_batch(&mut pages);
+        for page in &pages {
+            let expected = if page.vpn == Vpn(5) { Err(Stop::Vanished) } else { Ok(()) };
+            assert_eq!(page.result, expected, "{page:?}");
+        }
+        let found = Residency::new().of(platform.address(SPACE, Vpn(0)) as u64, 10);
+        assert!(found[..10].iter().all(|page| page.presence == Presence::Gone), "no zeros stay");
+        let there = platform.address(SPACE, Vpn(20)) as u64;
+        let asked = settled(platform.areas.uffd(SPACE), there, platform.stage.zeros());
+        assert_eq!((asked, word(&platform, 20)), (Presence::There, 120));
     }
 
     #[test]

@@ -1,10 +1,16 @@
 //! Which pages of this process are there, and writable.
 //!
+//! ```text
+//! /proc/self/pagemap  There or Gone
+//! mincore             There or Doubtful: for processes that may not open that file
+//! UFFDIO_COPY         of a Doubtful page, whose entry is held: There or Gone (`settled`)
+//! ```
 //! A page may have vanished: the program dropped it by a call that the manager did not see. A page
-//! that the host has swapped out is there: /proc/self/pagemap tells, mincore does not. mincore is
-//! for systems that deny that file.
+//! that the host has swapped out is there, but mincore does not find it.
 
+use crate::api::{Userfaultfd, Wake, Writes};
 use crate::descriptor::Descriptor;
+use highwater_os::sys::{self, Advice};
 use highwater_units::PAGE_SIZE;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -20,11 +26,22 @@ const PRESENT: u64 = 1 << 63;
 /// The pages of this process.
 pub(crate) struct Residency(Option<Descriptor>);
 
+/// Whether a page is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is in memory, or the host has swapped it out.
+    There,
+    /// It has vanished.
+    #[default]
+    Gone,
+    /// It is not in memory: gone, or swapped out by the host.
+    Doubtful,
+}
+
 /// The state of a page, as far as the kernel shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Residence {
-    /// It is there.
-    pub(crate) is_there: bool,
+    pub(crate) presence: Presence,
     /// It is there, and a store to it does not fault; false where that cannot be seen.
     pub(crate) is_writable: bool,
 }
@@ -39,19 +56,25 @@ impl Residency {
         Residency(pagemap.map(|file| Descriptor::new(OwnedFd::from(file))))
     }
 
+    /// As on a system that denies /proc/self/pagemap.
+    #[cfg(test)]
+    pub(crate) fn without_pagemap() -> Residency {
+        Residency(None)
+    }
+
     /// The descriptor of the pagemap.
     pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
         self.0.as_ref()
     }
 
-    /// Which of `pages` pages from an address on are there; also while the kernel migrates them.
+    /// The states of `pages` pages from an address on; those that the kernel migrates are there.
     pub(crate) fn of(&self, address: u64, pages: usize) -> Residences {
         self.by_pagemap(address, pages).unwrap_or_else(|| by_mincore(address, pages))
     }
 
-    /// Whether the page at an address is there.
+    /// Whether the page at an address was found there.
     pub(crate) fn has(&self, address: u64) -> bool {
-        self.of(address, 1)[0].is_there
+        self.of(address, 1)[0].presence == Presence::There
     }
 
     fn by_pagemap(&self, address: u64, pages: usize) -> Option<Residences> {
@@ -63,7 +86,8 @@ impl Residency {
         for (found, word) in found.iter_mut().zip(words[..got].chunks_exact(8)) {
             let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
             let is_there = word & (PRESENT | SWAPPED) != 0;
-            *found = Residence { is_there, is_writable: is_there && word & WRITE_PROTECTED == 0 };
+            let presence = if is_there { Presence::There } else { Presence::Gone };
+            *found = Residence { presence, is_writable: is_there && word & WRITE_PROTECTED == 0 };
         }
         (got == words.len()).then_some(found)
     }
@@ -74,5 +98,30 @@ fn by_mincore(address: u64, pages: usize) -> Residences {
     // SAFETY: mincore writes one byte for each page.
     let asked =
         unsafe { libc::syscall(libc::SYS_mincore, address, pages * PAGE_SIZE, there.as_mut_ptr()) };
-    there.map(|there| Residence { is_there: asked == 0 && there & 1 == 1, is_writable: false })
+    let presence = |found: u8| match (asked, found & 1) {
+        (0, 1) => Presence::There,
+        _ => Presence::Doubtful,
+    };
+    there.map(|there| Residence { presence: presence(there), is_writable: false })
+}
+
+/// Whether a page of a space is there, its entry held, after mincore did not find it. The kernel
+/// refuses to copy a page of zeros to where one is. If it does not, the zeros, which are what a
+/// vanished page contains, are dropped again. [`Presence::Doubtful`]: the thread cannot ask.
+pub(crate) fn settled(uffd: &Userfaultfd, address: u64, zeros: *mut u8) -> Presence {
+    // SAFETY: a page of zeros, into a page of the space that cannot come or go meanwhile.
+    let copied =
+        unsafe { uffd.copy(address, zeros as u64, PAGE_SIZE, Writes::Reported, Wake::Later) };
+    match copied {
+        Ok(()) => {
+            let page = std::ptr::with_exposed_provenance_mut(address as usize);
+            // SAFETY: the zeros just copied.
+            let _ = unsafe { sys::advise(page, PAGE_SIZE, Advice::LinuxDontNeed) };
+            Presence::Gone
+        }
+        Err((_, libc::EEXIST)) => Presence::There,
+        // The program has unmapped it, or has mapped something else there.
+        Err((_, libc::ENOENT)) => Presence::Gone,
+        Err(_) => Presence::Doubtful,
+    }
 }

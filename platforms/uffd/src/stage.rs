@@ -72,6 +72,11 @@ impl Stage {
         })
     }
 
+    /// A page of zeros, only to be read.
+    pub(crate) fn zeros(&self) -> *mut u8 {
+        self.zeros
+    }
+
     /// The number of frames.
     pub(crate) fn frames(&self) -> u32 {
         self.table.len() as u32

@@ -20,7 +20,7 @@
 use crate::api::{Wake, Writes};
 use crate::copy::copy_page;
 use crate::protect::{Access, Fixed};
-use crate::residency::Residences;
+use crate::residency::{Presence, Residences, settled};
 use crate::transit::{Place, changes};
 use crate::uffd::Uffd;
 use highwater_os::sys;
@@ -81,12 +81,9 @@ impl Uffd {
         let end = last + PAGE_SIZE as u64;
         let found = self.residency.of(first, (end - first) as usize / PAGE_SIZE);
         for (address, index) in places {
-            let found = found[(address - first) as usize / PAGE_SIZE];
-            pages[*index].result = match fixed.at(*address) {
-                _ if !found.is_there => Err(Stop::Vanished),
-                Access::WriteExecute => Err(Stop::Busy),
-                Access::None | Access::Read | Access::Write => Ok(()),
-            };
+            let found = found[(address - first) as usize / PAGE_SIZE].presence;
+            let page = &mut pages[*index];
+            page.result = self.may_leave(page, *address, found, fixed.at(*address));
         }
         if let Some(transit) = self.transit_of_pins() {
             let cpu = self.topology.current();
@@ -96,6 +93,25 @@ impl Uffd {
         }
         self.hold_still(pages, places, &found);
         self.copy_all(pages, places, fixed, |_| true);
+    }
+
+    /// Whether a page is there, and its range lets it leave.
+    fn may_leave(
+        &self,
+        page: &UnmapPage,
+        address: u64,
+        found: Presence,
+        access: Access,
+    ) -> Result<(), Stop> {
+        let presence = match found {
+            Presence::Doubtful => settled(self.areas.uffd(page.space), address, self.stage.zeros()),
+            Presence::There | Presence::Gone => found,
+        };
+        match (presence, access) {
+            (Presence::Gone, _) => Err(Stop::Vanished),
+            (Presence::Doubtful, _) | (_, Access::WriteExecute) => Err(Stop::Busy),
+            (Presence::There, Access::None | Access::Read | Access::Write) => Ok(()),
+        }
     }
 
     /// Write-protects the pages of a block that may change. A thread that stores to one from here

@@ -118,18 +118,30 @@ pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, v
     }
 }
 
+/// Whether the entry of a vanished page is right now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forgotten {
+    Yes,
+    /// The platform cannot tell in this thread, or not now.
+    Refused,
+}
+
 /// Updates the entry of a page that is mapped by its entry but not there. If the program dropped
 /// the page by a call that the manager did not see, the page becomes absent. If the platform still
 /// has it in its frame, the page becomes unmapped, and the fault maps it again.
-pub(super) fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+pub(super) fn forget_vanished<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    vpn: Vpn,
+) -> Forgotten {
     if space.entry(vpn).is_large_resident() {
         split(m, space, vpn);
     }
     let held = space.hold(vpn);
     let entry = held.entries()[0];
-    let Page::Resident(pfn) = entry.page() else { return };
+    let Page::Resident(pfn) = entry.page() else { return Forgotten::Yes };
     if entry.is_large() || !entry.is_mapped() || m.platform.holds(space.id(), vpn) {
-        return;
+        return Forgotten::Yes;
     }
     match m.platform.unmap(space.id(), vpn, &[pfn]).stop {
         Some(Stop::Vanished) => {
@@ -137,6 +149,7 @@ pub(super) fn forget_vanished<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn
             held.release(|_, _| Entry::ABSENT);
         }
         None => held.release(|_, was| was.unmapped()),
-        Some(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => {}
+        Some(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => return Forgotten::Refused,
     }
+    Forgotten::Yes
 }
