@@ -1,6 +1,7 @@
 //! fork(2): parent and child both keep the right contents.
 //!
 //! ```text
+//! fork      called on a stack in paged memory, continues on another one (stack.rs)
 //! prepare   last of all handlers: signals blocked, heap closed, changes of regions stopped. The
 //!           helper freezes pages in memory that the kernel is to copy, saves others to slots (a
 //!           snapshot, sharing.rs) and sends the descriptors for the child's helper. Devices
@@ -30,7 +31,7 @@ use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
 use crate::serve::{Plan, open_devices};
 use crate::signals::Blocked;
-use crate::{calls, descriptors, heap, helper, memory, program, sharing, start};
+use crate::{calls, descriptors, heap, helper, memory, program, sharing, stack, start};
 use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
@@ -51,13 +52,18 @@ use std::time::{Duration, Instant};
 
 /// State from before a fork that is needed after it.
 struct Passage {
+    arrival: Arrival,
+    /// Keeps changes of regions out.
+    still: RwLockWriteGuard<'static, ()>,
+    allocator: memory::ForkLock,
+}
+
+/// The part of it that parent and child treat differently.
+struct Arrival {
     process: &'static Process,
     blocked: Blocked,
     saved: Result<Saved, String>,
     heap: heap::Found,
-    /// Keeps changes of regions out.
-    still: RwLockWriteGuard<'static, ()>,
-    allocator: memory::ForkLock,
 }
 
 struct Saved {
@@ -191,8 +197,9 @@ extern "C" fn prepare() {
     // With the allocator free, because a thread that is waited for may allocate.
     process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork(&blocked);
+    let arrival = Arrival { process, blocked, saved, heap };
     // SAFETY: this thread set FORKING.
-    unsafe { *PASSAGE.0.get() = Some(Passage { process, blocked, saved, heap, still, allocator }) };
+    unsafe { *PASSAGE.0.get() = Some(Passage { arrival, still, allocator }) };
 }
 
 /// Maximum number of ancestors' devices a process reads from. Beyond it, the process copies what it
@@ -273,16 +280,16 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
 }
 
 /// Takes the state of the fork, and unlocks the allocator and changes of regions.
-fn arrive() -> Option<(&'static Process, Blocked, Result<Saved, String>, heap::Found)> {
+fn arrive() -> Option<Arrival> {
     // SAFETY: the forking thread, in parent or child, before FORKING is released.
-    let passage = unsafe { (*PASSAGE.0.get()).take()? };
-    drop(passage.allocator);
-    drop(passage.still);
-    Some((passage.process, passage.blocked, passage.saved, passage.heap))
+    let Passage { arrival, still, allocator } = unsafe { (*PASSAGE.0.get()).take()? };
+    drop(allocator);
+    drop(still);
+    Some(arrival)
 }
 
 extern "C" fn parent() {
-    let Some((process, blocked, saved, heap)) = arrive() else { return };
+    let Some(Arrival { process, blocked, saved, heap }) = arrive() else { return };
     let saved = saved.map(|Saved { snapshot, frozen, passed }| {
         sharing::end(process, frozen);
         (snapshot, passed)
@@ -317,7 +324,9 @@ impl Passed {
 }
 
 extern "C" fn child() {
-    let Some((old, blocked, saved, heap)) = arrive() else { return start::forget_start() };
+    let Some(Arrival { process: old, blocked, saved, heap }) = arrive() else {
+        return start::forget_start();
+    };
     start::withdraw();
     Service::forget_inherited();
     descriptors::close_guarded();
@@ -450,6 +459,10 @@ extern "C" fn fork() -> libc::pid_t {
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return -1;
     }
+    let here = 0u8;
+    // The child returns on a stack whose pages it does not have yet, and the parent writes to pages
+    // that are locked.
+    let apart = process::holding((&raw const here).addr()).and_then(|_| stack::call_apart(__fork));
     // SAFETY: the C library's fork, which runs the handlers above.
-    unsafe { __fork() }
+    apart.unwrap_or_else(|| unsafe { __fork() })
 }

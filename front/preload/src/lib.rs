@@ -78,6 +78,7 @@ mod sharing;
 mod signals;
 mod smaps;
 mod spans;
+mod stack;
 mod start;
 mod swap_room;
 mod target;

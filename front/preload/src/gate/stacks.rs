@@ -7,14 +7,12 @@
 //! unused. Its pages are taken when they are used.
 
 use super::{access, bounce, exec, mask, page, state};
+use crate::stack::{LEN, map};
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-/// Length of a stack, of which the first page is closed.
-const LEN: usize = 1 << 20;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -44,14 +42,6 @@ pub(super) fn learn() {
     if unsafe { libc::pthread_key_create(&mut key, Some(remove)) } == 0 {
         KEY.store(key + 1, Relaxed);
     }
-}
-
-/// Memory for a stack.
-fn map() -> Option<*mut u8> {
-    let base = sys::map_anonymous(LEN).ok()?;
-    // SAFETY: the mapping just made.
-    let _ = unsafe { sys::protect(base, PAGE_SIZE, libc::PROT_NONE) };
-    Some(base)
 }
 
 /// Gives this thread a stack; `false` if it has one. Without memory for it the thread has none.

@@ -1,0 +1,170 @@
+/* fork where signal handlers and stacks of the program's own are in the way. See
+ * sections.h for usage. */
+#define _GNU_SOURCE
+#include "area.h"
+#include "children.h"
+#include "sections.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+/* ---- handlers: a signal handler closes, duplicates and forks, wherever its thread is ---- */
+
+enum { INTERRUPTIONS = 200 };
+static volatile int interruptions;
+
+static void set_timer(void)
+{
+    struct itimerval soon = {.it_value = {.tv_usec = 100 + interruptions * 7 % 50}};
+    MUST(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+}
+
+/* Also the numbers `at` and the next. */
+static void use_descriptors(int at)
+{
+    int fd = open("/dev/null", O_RDONLY);
+    MUST(fd >= 0 && dup2(fd, at) == at && close(at) == 0);
+    unsigned next = (unsigned)at + 1;
+    MUST(dup3(fd, at + 1, O_CLOEXEC) == at + 1 && close_range(next, next, 0) == 0);
+    MUST(close(fd) == 0 && close(-1) < 0);
+}
+
+static void on_alarm(int signal)
+{
+    int before = errno;
+    use_descriptors(700);
+    if (interruptions % 8 == 0) {
+        pid_t child = fork();
+        if (child == 0) {
+            use_descriptors(700);
+            _exit(signal != SIGALRM);
+        }
+        must_finish(child, "handlers");
+    }
+    if (++interruptions < INTERRUPTIONS)
+        set_timer();
+    errno = before;
+}
+
+static uint64_t handlers(size_t pages)
+{
+    struct area area = area_map(pages, 1 << 20);
+    area_fill(&area, 0, pages, 1);
+    struct sigaction action = {.sa_handler = on_alarm};
+    MUST(sigaction(SIGALRM, &action, NULL) == 0);
+    set_timer();
+    uint64_t random = 7;
+    while (interruptions < INTERRUPTIONS) {
+        use_descriptors(600);
+        area_check_part(&area, next_random(&random) % pages, 1, "handlers");
+        void *block = malloc(70000);
+        MUST(block);
+        free(block);
+    }
+    area_check(&area, "handlers");
+    uint64_t hash = area_hash(&area);
+    area_unmap(&area);
+    return hash;
+}
+
+/* ---- coroutine, thread: fork on a stack in paged memory ---- */
+
+enum { STACK = 256 << 10, GENERATIONS = 3 };
+
+struct coroutine {
+    ucontext_t main, own;
+    struct area *area;
+};
+
+/* Each level uses some pages of the stack, and forks. */
+__attribute__((noinline))
+static void fork_deep(struct area *area, int level)
+{
+    volatile uint64_t words[1500];
+    for (size_t i = 0; i < 1500; i++)
+        words[i] = mix(i + (size_t)level);
+    area_check(area, "stacks: before");
+    pid_t child = must_fork();
+    if (child == 0) {
+        for (size_t i = 0; i < 1500; i++)
+            MUST(words[i] == mix(i + (size_t)level));
+        area_check(area, "stacks: the child");
+        if (level < GENERATIONS)
+            fork_deep(area, level + 1);
+        _exit(0);
+    }
+    must_finish(child, "stacks");
+    for (size_t i = 0; i < 1500; i++)
+        MUST(words[i] == mix(i + (size_t)level));
+}
+
+static void enter(unsigned low, unsigned high)
+{
+    struct coroutine *coroutine = (void *)((uintptr_t)high << 32 | low);
+    fork_deep(coroutine->area, 0);
+}
+
+static void on_own_stack(struct area *area)
+{
+    struct coroutine coroutine = {.area = area};
+    unsigned char *stack = malloc(STACK);
+    MUST(stack && getcontext(&coroutine.own) == 0);
+    coroutine.own.uc_stack.ss_sp = stack;
+    coroutine.own.uc_stack.ss_size = STACK;
+    coroutine.own.uc_link = &coroutine.main;
+    uintptr_t at = (uintptr_t)&coroutine;
+    makecontext(&coroutine.own, (void (*)(void))enter, 2, (unsigned)at, (unsigned)(at >> 32));
+    MUST(swapcontext(&coroutine.main, &coroutine.own) == 0);
+    free(stack);
+}
+
+static void *in_thread(void *area)
+{
+    fork_deep(area, 0);
+    return NULL;
+}
+
+static void on_threads_stack(struct area *area)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    unsigned char *stack;
+    MUST(posix_memalign((void **)&stack, PAGE, STACK) == 0);
+    MUST(pthread_attr_init(&attributes) == 0);
+    MUST(pthread_attr_setstack(&attributes, stack, STACK) == 0);
+    MUST(pthread_create(&thread, &attributes, in_thread, area) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+    pthread_attr_destroy(&attributes);
+    free(stack);
+}
+
+static uint64_t on_stack(size_t pages, void (*act)(struct area *))
+{
+    struct area area = area_map(pages, 2 << 20);
+    area_fill(&area, 0, pages, 1);
+    act(&area);
+    uint64_t hash = area_hash(&area);
+    area_unmap(&area);
+    return hash;
+}
+
+static uint64_t coroutine(size_t pages)
+{
+    return on_stack(pages, on_own_stack);
+}
+
+static uint64_t thread(size_t pages)
+{
+    return on_stack(pages, on_threads_stack);
+}
+
+int main(int count, char **arguments)
+{
+    const struct section sections[] = {
+        {"handlers", handlers}, {"coroutine", coroutine}, {"thread", thread}, {0},
+    };
+    return run_sections(sections, count, arguments);
+}

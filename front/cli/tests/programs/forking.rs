@@ -1,0 +1,35 @@
+//! Programs that fork where signal handlers and their own stacks are in the way.
+
+use crate::place::{Limits, Mode, Place};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs one section, which needs 8 MiB, within 4 MiB.
+fn compare(section: &str, limits: &Limits) {
+    let place = Place::new();
+    let program = place.c_program("forking", &["8", section]);
+    let unlimited = place.run(&program).expect_success(section);
+    place.compare_output(section, &unlimited, limits, &program).expect_swapping();
+}
+
+#[test]
+fn a_signal_handler_may_close_and_duplicate_descriptors_and_fork() {
+    compare("handlers", &Limits::of(4 * MIB));
+}
+
+#[test]
+fn a_thread_may_fork_on_a_stack_in_paged_memory() {
+    compare("coroutine", &Limits::of(4 * MIB));
+    compare("thread", &Limits::of(4 * MIB));
+}
+
+/// Regression: the child had nothing where it returned to, since no page was shared.
+#[test]
+fn a_thread_may_fork_on_a_paged_stack_where_no_page_is_shared() {
+    let limits = Limits::of(4 * MIB);
+    for limits in [Limits { large_pages: "on", ..limits }, Limits { map_files: "read", ..limits }] {
+        compare("coroutine", &limits);
+        // With handlers the thread's own block is on that stack (docs/limits.md).
+        compare("thread", &Limits { mode: Some(Mode::InThread), ..limits });
+    }
+}
