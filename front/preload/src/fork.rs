@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! fork      called on a stack in paged memory, continues on another one (stack.rs)
-//! prepare   last of all handlers: signals blocked, heap closed, changes of regions stopped. The
-//!           helper freezes pages in memory that the kernel is to copy, saves others to slots (a
-//!           snapshot, sharing.rs) and sends the descriptors for the child's helper. Devices
-//!           paused, allocator held
+//! prepare   last of all handlers: the list of streams locked (streams.rs), signals blocked, heap
+//!           closed, changes of regions stopped. The helper freezes pages in memory that the kernel
+//!           is to copy, saves others to slots (a snapshot, sharing.rs) and sends the descriptors
+//!           for the child's helper. Devices paused, allocator held
 //! parent    thaws; keeps the snapshot's slots until the pipe ends: they have no more readers
 //! child     a helper and a manager of its own at the same addresses: the parent's devices to read,
 //!           new ones to write; every page of the snapshot in memory, or swapped out, and protected
@@ -31,7 +31,7 @@ use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
 use crate::serve::{Plan, open_devices};
 use crate::signals::Blocked;
-use crate::{calls, descriptors, heap, helper, memory, program, sharing, stack, start};
+use crate::{calls, descriptors, heap, helper, memory, program, sharing, stack, start, streams};
 use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
@@ -63,6 +63,7 @@ struct Arrival {
     process: &'static Process,
     blocked: Blocked,
     saved: Result<Saved, String>,
+    streams: Option<streams::Locked>,
     heap: heap::Found,
 }
 
@@ -173,10 +174,13 @@ static FORKING: AtomicBool = AtomicBool::new(false);
 pub(crate) fn register() {
     // SAFETY: plain functions that do what is allowed around a fork.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    streams::learn();
 }
 
 extern "C" fn prepare() {
     let Some(process) = process::running() else { return };
+    // Before all else: its holder may need whatever is locked below.
+    let streams = streams::lock();
     let blocked = Blocked::now();
     memory::step_aside();
     let mut attempt = 0;
@@ -197,7 +201,7 @@ extern "C" fn prepare() {
     // With the allocator free, because a thread that is waited for may allocate.
     process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork(&blocked);
-    let arrival = Arrival { process, blocked, saved, heap };
+    let arrival = Arrival { process, blocked, saved, streams, heap };
     // SAFETY: this thread set FORKING.
     unsafe { *PASSAGE.0.get() = Some(Passage { arrival, still, allocator }) };
 }
@@ -289,7 +293,7 @@ fn arrive() -> Option<Arrival> {
 }
 
 extern "C" fn parent() {
-    let Some(Arrival { process, blocked, saved, heap }) = arrive() else { return };
+    let Some(Arrival { process, blocked, saved, streams, heap }) = arrive() else { return };
     let saved = saved.map(|Saved { snapshot, frozen, passed }| {
         sharing::end(process, frozen);
         (snapshot, passed)
@@ -309,6 +313,9 @@ extern "C" fn parent() {
         });
     }
     drop(blocked);
+    if let Some(streams) = streams {
+        streams.unlock();
+    }
 }
 
 impl Passed {
@@ -324,7 +331,8 @@ impl Passed {
 }
 
 extern "C" fn child() {
-    let Some(Arrival { process: old, blocked, saved, heap }) = arrive() else {
+    // The C library has reset the lock of the streams.
+    let Some(Arrival { process: old, blocked, saved, heap, .. }) = arrive() else {
         return start::forget_start();
     };
     start::withdraw();

@@ -80,6 +80,7 @@ mod smaps;
 mod spans;
 mod stack;
 mod start;
+mod streams;
 mod swap_room;
 mod target;
 mod tls;

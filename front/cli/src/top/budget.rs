@@ -97,7 +97,7 @@ mod tests {
         let mut session = session(7, None);
         session.run_dir = dir.path().to_owned();
         assert!(change(&session, Step::Up).starts_with("budget fixed: "));
-        let budget = Budget::create(dir.path(), 16_384, 17_408).unwrap();
+        let budget = Budget::create(dir.path(), Scope::Everything, 16_384, 17_408).unwrap();
         for (step, expected, limit) in [
             (Step::Up, "budget set to 68 MiB", 17_408),
             (Step::Up, "budget kept: 68 MiB is the most", 17_408),

@@ -1,4 +1,4 @@
-/* fork where signal handlers and stacks of the program's own are in the way. See
+/* fork where other threads, signal handlers and stacks of the program's own are in the way. See
  * sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/time.h>
 #include <ucontext.h>
 
@@ -161,10 +162,82 @@ static uint64_t thread(size_t pages)
     return on_stack(pages, on_threads_stack);
 }
 
+/* ---- streams: threads use streams with buffers in paged memory, and flush them all ---- */
+
+enum { FORKS = 40, BUFFER = 1 << 20 };
+static atomic_int stop;
+
+/* Writes through a buffer whose pages come and go. */
+static void *print(void *unused)
+{
+    FILE *stream = fopen("/dev/null", "w");
+    char *buffer = map_pages(BUFFER / PAGE);
+    MUST(stream && setvbuf(stream, buffer, _IOFBF, BUFFER) == 0);
+    char text[600];
+    memset(text, 'x', sizeof text);
+    while (!atomic_load(&stop)) {
+        for (size_t i = 0; i < BUFFER / sizeof text; i++)
+            MUST(fwrite(text, 1, sizeof text, stream) == sizeof text);
+        MUST(fflush(stream) == 0);
+        MUST(madvise(buffer, BUFFER, MADV_DONTNEED) == 0);
+    }
+    MUST(fclose(stream) == 0);
+    return unused;
+}
+
+static void *flush_all(void *unused)
+{
+    while (!atomic_load(&stop)) {
+        MUST(fflush(NULL) == 0);
+        usleep(50);
+    }
+    return unused;
+}
+
+static void *allocate(void *unused)
+{
+    uint64_t random = 11;
+    while (!atomic_load(&stop)) {
+        unsigned char *block = malloc(1 + next_random(&random) % 100000);
+        MUST(block);
+        *block = 1;
+        free(block);
+    }
+    return unused;
+}
+
+static uint64_t streams(size_t pages)
+{
+    struct area area = area_map(pages, 3 << 20);
+    area_fill(&area, 0, pages, 1);
+    void *(*const acts[])(void *) = {print, print, flush_all, allocate};
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++)
+        MUST(pthread_create(&threads[i], NULL, acts[i], NULL) == 0);
+    for (int i = 0; i < FORKS; i++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            area_check_part(&area, (size_t)i, 1, "streams: the child");
+            MUST(printf("%s", "") == 0 && fflush(stdout) == 0);
+            _exit(0);
+        }
+        must_finish(child, "streams");
+    }
+    atomic_store(&stop, 1);
+    for (size_t i = 0; i < 4; i++)
+        MUST(pthread_join(threads[i], NULL) == 0);
+    area_check(&area, "streams");
+    uint64_t hash = area_hash(&area);
+    area_unmap(&area);
+    return hash;
+}
+
 int main(int count, char **arguments)
 {
     const struct section sections[] = {
-        {"handlers", handlers}, {"coroutine", coroutine}, {"thread", thread}, {0},
+        {"handlers", handlers}, {"coroutine", coroutine}, {"thread", thread},
+        {"streams", streams}, {0},
     };
     return run_sections(sections, count, arguments);
 }

@@ -1,4 +1,4 @@
-//! Programs that fork where signal handlers and their own stacks are in the way.
+//! Programs that fork where other threads, signal handlers and their own stacks are in the way.
 
 use crate::place::{Limits, Mode, Place};
 
@@ -32,4 +32,11 @@ fn a_thread_may_fork_on_a_paged_stack_where_no_page_is_shared() {
         // With handlers the thread's own block is on that stack (docs/limits.md).
         compare("thread", &Limits { mode: Some(Mode::InThread), ..limits });
     }
+}
+
+/// Regression: fork waited for a thread that held the list of streams, and that thread for pages
+/// that fork had locked.
+#[test]
+fn threads_may_flush_streams_and_allocate_while_another_forks() {
+    compare("streams", &Limits::of(4 * MIB));
 }
