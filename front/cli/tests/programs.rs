@@ -57,6 +57,8 @@ mod python;
 mod redis;
 #[path = "programs/refusals.rs"]
 mod refusals;
+#[path = "programs/refused.rs"]
+mod refused;
 #[path = "programs/shares.rs"]
 mod shares;
 #[path = "programs/shortage.rs"]

@@ -277,9 +277,10 @@ fn resize(process: &Process, region: Region, size: usize) -> *mut c_void {
     if wanted <= now || grow(process, region, wanted - now) {
         return process.address(start).cast();
     }
-    let moved = process.take(wanted, 1, Use::Block, Commit::Unchecked);
-    let fits = wanted - now <= process.manager.capacity_left();
-    let Some(range) = moved.filter(|_| fits) else {
+    if !process.can_hold(wanted - now, Commit::Checked) {
+        return no_memory();
+    }
+    let Some(range) = process.take(wanted, 1, Use::Block, Commit::Unchecked) else {
         return no_memory();
     };
     process.relocate(region.range, range.first);
@@ -288,10 +289,7 @@ fn resize(process: &Process, region: Region, size: usize) -> *mut c_void {
 }
 
 fn grow(process: &Process, region: Region, pages: u64) -> bool {
-    let tail = Range { first: region.range.end, end: region.range.end.offset(pages) };
-    pages <= process.manager.capacity_left()
-        && process.grow(region, pages)
-        && process.make_ordinary(tail)
+    process.can_hold(pages, Commit::Checked) && process.grow(region, pages)
 }
 
 /// Copies what fits of a block of `now` bytes to a new one. Size 0 frees the block.

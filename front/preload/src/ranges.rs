@@ -114,7 +114,16 @@ impl Process {
         }
         let blocked = Blocked::now();
         let range = self.regions_mut(&blocked).take(pages, align, used_as)?;
-        self.make_ordinary(range).then_some(range)
+        self.make_ready(&blocked, range).then_some(range)
+    }
+
+    /// Makes pages that were just taken ordinary; if that is refused, frees them.
+    fn make_ready(&self, blocked: &Blocked, range: Range) -> bool {
+        let is_ready = self.make_ordinary(range);
+        if !is_ready {
+            self.regions_mut(blocked).release(range);
+        }
+        is_ready
     }
 
     /// Whether memory and swap could hold `pages` more, if that is to be checked.
@@ -132,13 +141,15 @@ impl Process {
         let blocked = Blocked::now();
         let pages = range.end.0 - range.first.0;
         let taken = self.regions_mut(&blocked).take_at(range.first, pages, used_as);
-        taken && self.make_ordinary(range)
+        taken && self.make_ready(&blocked, range)
     }
 
-    /// Extends a region by the free pages behind it.
+    /// Extends a region by the free pages behind it, which become ordinary.
     pub(crate) fn grow(&self, region: Region, pages: u64) -> bool {
         let blocked = Blocked::now();
-        self.regions_mut(&blocked).grow(region, pages)
+        let end = region.range.end;
+        let grown = self.regions_mut(&blocked).grow(region, pages);
+        grown && self.make_ready(&blocked, Range { first: end, end: end.offset(pages) })
     }
 
     /// Drops the contents of pages and frees the pages.
@@ -284,12 +295,16 @@ impl Process {
         self.regions_mut(&blocked).inherited.carry(range, to);
     }
 
-    /// Protects pages added at the end of `old` like its last page.
+    /// Protects pages added at the end of `old` like its last page; if that is refused, frees them.
     pub(crate) fn extend_access(&self, old: Range, tail: Range) -> bool {
         let platform = self.manager.platform();
         let last = platform.access_at(SPACE, Vpn(old.end.0 - 1));
-        self.make_ordinary(tail)
-            && last.is_none_or(|bits| platform.protect(SPACE, tail.first, tail.end, bits).is_ok())
+        let protect = |bits| platform.protect(SPACE, tail.first, tail.end, bits).is_ok();
+        let is_done = last.is_none_or(protect);
+        if !is_done {
+            self.release(tail);
+        }
+        is_done
     }
 
     /// Protects `new` like `old`, page for page.
