@@ -175,10 +175,11 @@ fn move_anywhere(process: &Process, old: Range, pages: u64, call: Call) -> Resul
         return copy_out(process, old, call);
     };
     let kept = kept_of(old, new);
-    process.relocate(kept, new.first);
     if !process.carry_access(kept, new) {
+        process.release(new);
         return Err(libc::ENOMEM);
     }
+    process.relocate(kept, new.first);
     leave(process, old, call);
     Ok(process.address(new.first) as usize)
 }
@@ -192,11 +193,8 @@ fn move_to(process: &Process, old: Range, call: Call) -> Result<usize, c_int> {
     let new = named.whole().ok_or(libc::ENOMEM)?;
     let kept = kept_of(old, new);
     let moved = process.replace(new, Over::Anything, Use::Mapping, || {
-        let done = process.make_ordinary(new) && {
-            process.shift(kept, new.first);
-            process.carry_access(kept, new)
-        };
-        done.then_some(())
+        let is_ready = process.make_ordinary(new) && process.carry_access(kept, new);
+        is_ready.then(|| process.shift(kept, new.first))
     });
     moved.ok_or(libc::ENOMEM)?;
     leave(process, old, call);

@@ -5,6 +5,7 @@ use crate::protect::Protections;
 use highwater_os::huge;
 use highwater_os::sys::{self, Advice};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
+use std::convert::Infallible;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
@@ -187,9 +188,12 @@ impl Areas {
         }
         let from = base.addr() as u64;
         let ordinary = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: memory of this space, which no thread uses any more.
-        let unmap = || unsafe { sys::unmap(base, len) };
-        self.protections.change(from, from + len as u64, ordinary, unmap);
+        let unmap = || -> Result<(), Infallible> {
+            // SAFETY: memory of this space, which no thread uses any more.
+            unsafe { sys::unmap(base, len) };
+            Ok(())
+        };
+        let Ok(()) = self.protections.change(from, from + len as u64, ordinary, unmap);
     }
 
     /// The protections that the program set.

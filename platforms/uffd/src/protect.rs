@@ -65,28 +65,80 @@ impl Protections {
         self.changes.load(Acquire)
     }
 
-    /// Records a change and makes it by `act`, under the exclusive lock.
-    pub(crate) fn change<R>(&self, from: u64, to: u64, bits: i32, act: impl FnOnce() -> R) -> R {
+    /// Changes a range by `act`, and records that, under the exclusive lock.
+    pub(crate) fn change<E>(
+        &self,
+        from: u64,
+        to: u64,
+        bits: i32,
+        act: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
         self.changes.fetch_add(1, AcqRel);
-        cut(&mut ranges, from, to);
-        if Access::of_bits(bits) != Access::Write {
-            ranges.insert(from, (to, bits));
+        act()?;
+        record(&mut ranges, from, to, bits);
+        Ok(())
+    }
+
+    /// As [`Protections::change`], by `protect`, which sets the PROT_ bits of a part. If it fails,
+    /// the parts that it has changed are set as they were.
+    pub(crate) fn set<E>(
+        &self,
+        from: u64,
+        to: u64,
+        bits: i32,
+        protect: impl Fn(u64, u64, i32) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        self.changes.fetch_add(1, AcqRel);
+        if let Err(error) = protect(from, to, bits) {
+            for (from, to, bits) in parts(&ranges, from, to) {
+                let _ = protect(from, to, bits);
+            }
+            return Err(error);
         }
-        act()
+        record(&mut ranges, from, to, bits);
+        Ok(())
     }
 
     /// The protected parts of a range, with their PROT_ bits.
     pub(crate) fn within(&self, from: u64, to: u64) -> Vec<(u64, u64, i32)> {
         let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
-        let overlapping = ranges.range(..to).rev().take_while(|(_, (end, _))| *end > from);
-        overlapping.map(|(start, (end, bits))| (*start.max(&from), *end.min(&to), *bits)).collect()
+        protected(&ranges, from, to).collect()
     }
 
     /// Whether any part of a range has another protection than read and write.
     pub(crate) fn any(&self, from: u64, to: u64) -> bool {
         let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
         ranges.range(..to).next_back().is_some_and(|(_, (end, _))| *end > from)
+    }
+}
+
+/// The protected parts of a range, the last one first.
+fn protected(ranges: &Ranges, from: u64, to: u64) -> impl Iterator<Item = (u64, u64, i32)> {
+    let overlapping = ranges.range(..to).rev().take_while(move |(_, (end, _))| *end > from);
+    overlapping.map(move |(start, (end, bits))| (*start.max(&from), *end.min(&to), *bits))
+}
+
+/// All parts of a range, the last one first; those that are not recorded are read and written.
+fn parts(ranges: &Ranges, from: u64, to: u64) -> Vec<(u64, u64, i32)> {
+    let ordinary = libc::PROT_READ | libc::PROT_WRITE;
+    let (mut parts, mut end) = (Vec::new(), to);
+    for (start, stop, bits) in protected(ranges, from, to) {
+        parts.push((stop, end, ordinary));
+        parts.push((start, stop, bits));
+        end = start;
+    }
+    parts.push((from, end, ordinary));
+    parts.retain(|(start, end, _)| start < end);
+    parts
+}
+
+/// Records the protection of a range.
+fn record(ranges: &mut Ranges, from: u64, to: u64, bits: i32) {
+    cut(ranges, from, to);
+    if Access::of_bits(bits) != Access::Write {
+        ranges.insert(from, (to, bits));
     }
 }
 
@@ -122,6 +174,7 @@ impl Fixed<'_> {
 mod tests {
     use super::*;
     use highwater_units::Prng;
+    use std::cell::RefCell;
 
     #[test]
     fn random_changes_match_an_array() {
@@ -132,7 +185,8 @@ mod tests {
             let from = random.below(64);
             let to = from + 1 + random.below(64 - from);
             let bits = random.below(8) as i32;
-            protections.change(from, to, bits, || ());
+            let done: Result<(), ()> = protections.set(from, to, bits, |_, _, _| Ok(()));
+            assert_eq!(done, Ok(()));
             model[from as usize..to as usize].fill(Access::of_bits(bits));
             let fixed = protections.fix();
             for (at, expected) in model.iter().enumerate() {
@@ -144,6 +198,30 @@ mod tests {
             let marks = &model[from as usize..to as usize];
             let expected = marks.iter().filter(|access| **access != Access::Write).count();
             assert_eq!(inside as usize, expected);
+        }
+    }
+
+    /// The kernel may have changed the first part of the range before it refuses.
+    #[test]
+    fn a_change_that_is_refused_leaves_all_as_it_was() {
+        let protections = Protections::default();
+        let accept = |_, _, _| Ok::<(), ()>(());
+        assert_eq!(protections.set(10, 20, libc::PROT_READ, accept), Ok(()));
+        assert_eq!(protections.set(30, 40, libc::PROT_NONE, accept), Ok(()));
+        let model = RefCell::new([libc::PROT_READ | libc::PROT_WRITE; 64]);
+        model.borrow_mut()[10..20].fill(libc::PROT_READ);
+        model.borrow_mut()[30..40].fill(libc::PROT_NONE);
+        let before = *model.borrow();
+        let refuse = |from: u64, to: u64, bits| {
+            let done = if (from, to) == (5, 35) { 25 } else { to };
+            model.borrow_mut()[from as usize..done as usize].fill(bits);
+            if done == to { Ok(()) } else { Err(()) }
+        };
+        assert_eq!(protections.set(5, 35, libc::PROT_NONE, refuse), Err(()));
+        assert_eq!(*model.borrow(), before);
+        assert_eq!(protections.change(5, 35, libc::PROT_NONE, || Err(())), Err(()));
+        for (at, bits) in before.into_iter().enumerate() {
+            assert_eq!(protections.fix().at(at as u64), Access::of_bits(bits), "{at}");
         }
     }
 }

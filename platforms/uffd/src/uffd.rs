@@ -203,10 +203,11 @@ impl Uffd {
         let start = self.address(space, first);
         let len = (end.0 - first.0) as usize * PAGE_SIZE;
         let from = start as u64;
-        let protections = self.areas.protections();
-        // SAFETY: pages of the space; the program requests this.
-        protections
-            .change(from, from + len as u64, bits, || unsafe { sys::protect(start, len, bits) })
+        self.areas.protections().set(from, from + len as u64, bits, |from, to, bits| {
+            let part = start.with_addr(from as usize);
+            // SAFETY: pages of the space; the program requests this, or had it so before.
+            unsafe { sys::protect(part, (to - from) as usize, bits) }
+        })
     }
 
     /// How often the program's access to any page changed by [`Uffd::protect`] or

@@ -17,6 +17,11 @@ fn a_block_that_cannot_grow_takes_no_addresses() {
 }
 
 #[test]
+fn protections_and_contents_stay_where_the_kernel_has_no_mapping_left() {
+    compare("crowded");
+}
+
+#[test]
 fn pages_that_may_not_be_touched_are_not_populated() {
     compare("populated");
 }
