@@ -12,6 +12,11 @@ use libc::{c_int, c_long, c_void, size_t};
 const PROT_SEM: c_int = 8;
 const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC | PROT_SEM;
 
+/// Of pkey_mprotect: leaves the key as it is.
+const NO_KEY: c_int = -1;
+/// The key of all memory that has got no other.
+const DEFAULT_KEY: c_int = 0;
+
 /// mprotect(2).
 ///
 /// # Safety
@@ -27,6 +32,29 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
             let mut spans = named.spans().into_iter();
             returned(spans.try_for_each(|span| protect_span(named.process, &span, access)))
         }
+    }
+}
+
+/// pkey_mprotect(2). Without a key it is mprotect. Paged memory has no keys: the manager's threads
+/// could not read it.
+///
+/// # Safety
+/// As for the system call.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pkey_mprotect(
+    address: *mut c_void,
+    len: size_t,
+    access: c_int,
+    key: c_int,
+) -> c_int {
+    match (Named::of(address as usize, len), key) {
+        // SAFETY: the program's own mapping, at its request.
+        (None, _) => unsafe {
+            libc::syscall(libc::SYS_pkey_mprotect, address, len, access, key) as c_int
+        },
+        // SAFETY: as for the system call.
+        (Some(_), NO_KEY | DEFAULT_KEY) => unsafe { mprotect(address, len, access) },
+        (Some(_), _) => fail(libc::EINVAL),
     }
 }
 

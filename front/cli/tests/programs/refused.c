@@ -97,10 +97,31 @@ static uint64_t populated(size_t pages)
     return 0;
 }
 
+/* ---- keys: protections that pkey_mprotect sets ---- */
+
+static uint64_t keys(size_t pages)
+{
+    struct area area = area_map(pages, 4 << 20), other = area_map(pages, 5 << 20);
+    area_fill(&area, 0, pages, 1);
+    size_t half = pages / 2, some = 256;
+    area_check_part(&area, half - some, 2 * some, "keys: before");
+    MUST(pkey_mprotect(area.base, half * PAGE, PROT_NONE, -1) == 0);
+    MUST(pkey_mprotect(area.base + half * PAGE, (pages - half) * PAGE, PROT_READ, -1) == 0);
+    area_fill(&other, 0, pages, 1);
+    MUST(pkey_mprotect(area.base, pages * PAGE, PROT_READ | PROT_WRITE, -1) == 0);
+    area_check(&area, "keys");
+    area_fill(&area, 0, pages, 2);
+    area_check(&other, "keys: other");
+    uint64_t hash = area_hash(&area);
+    area_unmap(&other);
+    area_unmap(&area);
+    return hash;
+}
+
 int main(int count, char **arguments)
 {
     const struct section sections[] = {
-        {"growth", growth}, {"crowded", crowded}, {"populated", populated}, {0},
+        {"growth", growth}, {"crowded", crowded}, {"populated", populated}, {"keys", keys}, {0},
     };
     return run_sections(sections, count, arguments);
 }

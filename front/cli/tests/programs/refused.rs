@@ -25,3 +25,8 @@ fn protections_and_contents_stay_where_the_kernel_has_no_mapping_left() {
 fn pages_that_may_not_be_touched_are_not_populated() {
     compare("populated");
 }
+
+#[test]
+fn pages_that_pkey_mprotect_protects_can_leave() {
+    compare("keys");
+}
