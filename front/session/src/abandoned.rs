@@ -166,7 +166,7 @@ fn any_with(path: &Path) -> rustix::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Budget, StatsFile};
+    use crate::{Budget, Scope, StatsFile};
     use std::path::PathBuf;
     use std::process::{Command, Stdio};
 
@@ -175,7 +175,7 @@ mod tests {
         let path = place.join("highwater-run");
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join(OWNER_FILE), "{}").unwrap();
-        drop(Budget::create(&path, 10_000, 10_000).unwrap());
+        drop(Budget::create(&path, Scope::Everything, 10_000, 10_000).unwrap());
         path
     }
 

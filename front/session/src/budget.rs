@@ -29,7 +29,7 @@
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
 //! compare-and-swap, and only the owner changes the rest of its entry.
 
-use crate::arbitration::{Claim, targets};
+use crate::arbitration::Claim;
 use crate::kswapd_word::KswapdWord;
 use crate::stats_file::{Image, is_ended};
 use crate::swap_room::{SwapRoom, SwapWords};
@@ -41,7 +41,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::time::Duration;
 
 /// The file's name in the directory of a run.
 pub const BUDGET_FILE: &str = "budget";
@@ -56,58 +55,55 @@ const LAYOUT: u64 = 0x4857_6275_6467_0002;
 /// its manager no room.
 pub const FLOOR: u64 = 1024;
 
-/// How long a process counts as short after it asked in vain.
-const SHORT: Duration = Duration::from_millis(500);
-
 /// One page in so many of a limit on everything is kept free, for what is used before it is
 /// measured.
-const MARGIN: u64 = 64;
+pub(crate) const MARGIN: u64 = 64;
 
 /// An entry that is being cleared.
 const REAPED: u64 = u64::MAX;
 
 /// The shared words.
 #[repr(C, align(64))]
-struct Head {
-    layout: AtomicU64,
+pub(crate) struct Head {
+    pub(crate) layout: AtomicU64,
     /// Pages that all processes may use together.
-    limit: AtomicU64,
+    pub(crate) limit: AtomicU64,
     /// The highest limit that can be set.
-    limit_max: AtomicU64,
+    pub(crate) limit_max: AtomicU64,
     /// A [`Scope`], as a number.
-    scope: AtomicU64,
+    pub(crate) scope: AtomicU64,
     /// Pages of processes that have no entry.
-    unpaged: AtomicU64,
+    pub(crate) unpaged: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
-    short_until: AtomicU64,
+    pub(crate) short_until: AtomicU64,
     /// kswapd threads of each process.
-    kswapd: KswapdWord,
+    pub(crate) kswapd: KswapdWord,
     /// Entries from this one on were never taken.
-    used: AtomicU32,
+    pub(crate) used: AtomicU32,
     /// Changes whenever processes should look at their targets; they sleep on it.
-    changes: AtomicU32,
+    pub(crate) changes: AtomicU32,
 }
 
 /// The words of one process.
 #[repr(C, align(64))]
-struct Entry {
+pub(crate) struct Entry {
     /// 0: free.
-    owner: AtomicU64,
-    granted: AtomicU64,
+    pub(crate) owner: AtomicU64,
+    pub(crate) granted: AtomicU64,
     /// Pages that it uses in addition, which cannot be paged.
-    unpaged: AtomicU64,
-    spare: AtomicU64,
-    misses: AtomicU64,
-    short_until: AtomicU64,
+    pub(crate) unpaged: AtomicU64,
+    pub(crate) spare: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) short_until: AtomicU64,
     /// Those of the granted pages that count for other processes, which map them, too.
-    shared: AtomicU64,
+    pub(crate) shared: AtomicU64,
 }
 
 #[repr(C)]
-struct Words {
-    head: Head,
-    entries: [Entry; ENTRIES],
-    swap: SwapWords<ENTRIES>,
+pub(crate) struct Words {
+    pub(crate) head: Head,
+    pub(crate) entries: [Entry; ENTRIES],
+    pub(crate) swap: SwapWords<ENTRIES>,
 }
 
 /// One process of a run, as the budget has it.
@@ -132,7 +128,7 @@ pub enum Scope {
 
 /// What a look at another process's entry found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reaped {
+pub(crate) enum Reaped {
     /// The process lives.
     Lives,
     /// The entry is free, or another process clears it.
@@ -201,22 +197,22 @@ impl Budget {
         Ok(Budget { words, run_dir: run_dir.to_owned() })
     }
 
-    fn words(&self) -> &Words {
+    pub(crate) fn words(&self) -> &Words {
         // SAFETY: the mapping has this size and lives as long as `self`; any bits are valid words.
         unsafe { self.words.as_ref() }
     }
 
-    fn head(&self) -> &Head {
+    pub(crate) fn head(&self) -> &Head {
         &self.words().head
     }
 
     /// The entries of processes.
-    fn taken(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn taken(&self) -> impl Iterator<Item = &Entry> {
         self.used().iter().filter(|entry| entry.is_taken())
     }
 
     /// The entries that were ever taken.
-    fn used(&self) -> &[Entry] {
+    pub(crate) fn used(&self) -> &[Entry] {
         let count = self.head().used.load(Acquire) as usize;
         &self.words().entries[..count.min(ENTRIES)]
     }
@@ -297,7 +293,7 @@ impl Budget {
 
     /// The pages that processes may be granted in all: less than the limit for what cannot be
     /// paged, more if several map the same.
-    fn room(&self) -> u64 {
+    pub(crate) fn room(&self) -> u64 {
         let paged = match self.scope() {
             Scope::Everything => {
                 let limit = self.limit();
@@ -310,18 +306,18 @@ impl Budget {
 
     /// Clears the entries after `index`, around the end, until one of a living process. If everyone
     /// does, all entries are looked at, and none by many.
-    fn reap_after(&self, index: usize) {
+    pub(crate) fn reap_after(&self, index: usize) {
         let _ = self.others(index).find(|other| self.reap(*other) == Reaped::Lives);
     }
 
     /// The entries after `index`, around the end, that are taken.
-    fn others(&self, index: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = usize> {
         let used = self.used();
         (index + 1..used.len()).chain(0..index).filter(|other| used[*other].is_taken())
     }
 
     /// Clears an entry if its process has ended.
-    fn reap(&self, index: usize) -> Reaped {
+    pub(crate) fn reap(&self, index: usize) -> Reaped {
         let entry = &self.words().entries[index];
         let owner = entry.owner.load(Acquire);
         if !is_ended(&self.run_dir, Image::from_bits(owner)) {
@@ -334,47 +330,20 @@ impl Budget {
     }
 
     /// Releases an entry that nobody else uses, and what it has claimed.
-    fn clear(&self, index: usize) {
+    pub(crate) fn clear(&self, index: usize) {
         self.words().swap.clear(index);
         self.words().entries[index].clear();
     }
 
-    /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have; and with
-    /// `shared` pages that it has in common with another process.
-    ///
-    /// # Errors
-    /// All entries are taken.
-    pub fn join(self, image: Image, shared: u64) -> io::Result<Share> {
-        let free = |entry: &Entry| {
-            entry.owner.compare_exchange(0, image.to_bits(), AcqRel, Relaxed).is_ok()
-        };
-        let index = self.words().entries.iter().position(free);
-        let index = index.ok_or_else(|| io::Error::other("too many processes share memory"))?;
-        let share = Share {
-            budget: self,
-            index,
-            counted: AtomicU64::new(0),
-            paid: AtomicU64::new(0),
-            most: AtomicU64::new(u64::MAX),
-            denied: AtomicU32::new(0),
-            scarce: AtomicU32::new(0),
-        };
-        share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
-        share.entry().shared.store(shared, SeqCst);
-        share.entry().granted.store(FLOOR + shared, SeqCst);
-        share.budget.notify_if_over();
-        Ok(share)
-    }
-
     /// Makes processes give pages back if they have more than there are.
-    fn notify_if_over(&self) {
+    pub(crate) fn notify_if_over(&self) {
         if self.granted() > self.room() {
             self.notify();
         }
     }
 
     /// Makes all processes look at their targets.
-    fn notify(&self) {
+    pub(crate) fn notify(&self) {
         let changes = &self.head().changes;
         changes.fetch_add(1, Release);
         let _ = futex::wake(changes, futex::Flags::empty(), i32::MAX as u32);
@@ -394,7 +363,7 @@ impl Entry {
         !matches!(self.owner.load(Acquire), 0 | REAPED)
     }
 
-    fn claim(&self, now: u64) -> Claim {
+    pub(crate) fn claim(&self, now: u64) -> Claim {
         Claim {
             granted: self.granted.load(SeqCst),
             floor: FLOOR,
@@ -405,7 +374,7 @@ impl Entry {
     }
 
     /// Releases an entry that nobody else uses.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, shared } = self;
         for word in [granted, unpaged, spare, misses, short_until, shared] {
             word.store(0, SeqCst);
@@ -415,222 +384,7 @@ impl Entry {
 }
 
 /// Milliseconds of the monotonic clock, which all processes share.
-fn milliseconds() -> u64 {
+pub(crate) fn milliseconds() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }
-
-/// What a process uses besides the pages that it was granted, in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Besides {
-    /// All that cannot be paged.
-    pub unpaged: u64,
-    /// The part of that which swap devices in RAM take.
-    pub devices: u64,
-    /// Those of its pages that count for other processes, which map them, too.
-    pub shared: u64,
-}
-
-/// The instruction to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// Nobody is short: it keeps what it has.
-    Keep,
-    /// It is to give pages back until it has so many, or may borrow up to so many.
-    Pages(u64),
-}
-
-/// The part of the budget that this process may use.
-pub struct Share {
-    budget: Budget,
-    index: usize,
-    /// Pages of swap devices in RAM that the entry has as unpaged, ...
-    counted: AtomicU64,
-    /// ... and those that the process has given up frames for, or need not.
-    paid: AtomicU64,
-    /// It borrows no more than this in all.
-    most: AtomicU64,
-    /// 1: the last request was denied; until [`Share::aim`], others would be.
-    denied: AtomicU32,
-    /// A bit for each level of the swap devices of which little is left.
-    scarce: AtomicU32,
-}
-
-impl Share {
-    fn entry(&self) -> &Entry {
-        &self.budget.words().entries[self.index]
-    }
-
-    /// The pages that this process may use.
-    pub fn granted(&self) -> u64 {
-        self.entry().granted.load(SeqCst)
-    }
-
-    /// The pages that it could borrow if it asked now.
-    pub fn room(&self) -> u64 {
-        self.budget.room().saturating_sub(self.budget.granted())
-    }
-
-    /// Asks for `pages` more; returns how many it may use in addition. Makes a system call only if
-    /// it is the first to be short.
-    pub fn borrow(&self, pages: u64) -> u64 {
-        if self.denied.load(Relaxed) != 0 {
-            return 0;
-        }
-        let granted = &self.entry().granted;
-        let most = self.most.load(Relaxed).saturating_sub(granted.load(SeqCst));
-        let asked = pages.min(most);
-        granted.fetch_add(asked, SeqCst);
-        let excess = self.budget.granted().saturating_sub(self.budget.room()).min(asked);
-        granted.fetch_sub(excess, SeqCst);
-        if excess > 0 || asked < pages {
-            self.ask();
-        }
-        asked - excess
-    }
-
-    /// Lets everyone know that this process is short.
-    fn ask(&self) {
-        self.denied.store(1, Relaxed);
-        let now = milliseconds();
-        let until = now + SHORT.as_millis() as u64;
-        self.entry().short_until.store(until, Relaxed);
-        if self.budget.head().short_until.fetch_max(until, AcqRel) <= now {
-            self.budget.notify();
-        }
-    }
-
-    /// Returns pages that this process no longer uses.
-    pub fn give_back(&self, pages: u64) {
-        self.entry().granted.fetch_sub(pages, SeqCst);
-    }
-
-    /// Publishes what it uses besides the pages that it was granted.
-    pub fn set_besides(&self, besides: Besides) {
-        let Besides { unpaged, devices, shared } = besides;
-        self.counted.store(devices, Relaxed);
-        self.entry().unpaged.store(unpaged, Relaxed);
-        self.entry().shared.store(shared, SeqCst);
-        if self.budget.granted() <= self.budget.room() {
-            self.paid.store(devices, Relaxed);
-        } else {
-            self.paid.fetch_min(devices, Relaxed);
-            self.budget.notify();
-        }
-    }
-
-    /// The pages that it is to give up because its swap devices in RAM, which take `devices` pages
-    /// now, have grown: at most those above [`FLOOR`].
-    pub fn owed(&self, devices: u64) -> u64 {
-        let grown = devices.saturating_sub(self.paid.load(Relaxed));
-        match self.budget.scope() {
-            Scope::Everything => grown.min(self.granted().saturating_sub(FLOOR)),
-            Scope::Paged => 0,
-        }
-    }
-
-    /// It has given up so many of the pages that it owed. Until it publishes again, the entry shows
-    /// what they are used for.
-    pub fn pay(&self, pages: u64) {
-        let paid = self.paid.fetch_add(pages, Relaxed) + pages;
-        let news = paid.saturating_sub(self.counted.fetch_max(paid, Relaxed));
-        self.entry().unpaged.fetch_add(news, Relaxed);
-        self.give_back(pages);
-    }
-
-    /// Publishes the state of this process, and returns what it is to do. `spare` free pages would
-    /// not be missed; `misses` pages per second came in by faults.
-    pub fn aim(&self, spare: u64, misses: u64) -> Aim {
-        self.look_at_swap();
-        self.entry().spare.store(spare, Relaxed);
-        self.entry().misses.store(misses, Relaxed);
-        let (now, limit) = (milliseconds(), self.budget.room());
-        let is_calm = self.budget.head().short_until.load(Acquire) <= now;
-        let aim = if is_calm && self.budget.granted() <= limit {
-            Aim::Keep
-        } else {
-            Aim::Pages(self.target(limit, now))
-        };
-        self.most.store(if let Aim::Pages(pages) = aim { pages } else { u64::MAX }, Relaxed);
-        self.denied.store(0, Relaxed);
-        aim
-    }
-
-    fn target(&self, limit: u64, now: u64) -> u64 {
-        let entries: Vec<&Entry> = self.budget.taken().collect();
-        let claims: Vec<Claim> = entries.iter().map(|entry| entry.claim(now)).collect();
-        let own = entries.iter().position(|entry| std::ptr::eq(*entry, self.entry()));
-        own.map_or(FLOOR, |own| targets(limit, &claims)[own])
-    }
-
-    /// Takes up to `pages` pages of the room of a swap device's level; returns how many.
-    pub fn claim_swap(&self, level: usize, pages: u32) -> u32 {
-        let used = self.budget.used().len();
-        let granted = self.budget.words().swap.claim(self.index, used, level, pages);
-        self.look_at_swap();
-        granted
-    }
-
-    /// Whether more than half of a level's room was claimed when this process last looked: when it
-    /// claimed some, or at its last [`Share::aim`].
-    pub fn swap_is_scarce(&self, level: usize) -> bool {
-        self.scarce.load(Relaxed) >> level & 1 != 0
-    }
-
-    fn look_at_swap(&self) {
-        let rooms = self.swap_rooms().into_iter().enumerate();
-        let scarce = rooms.filter(|(_, room)| room.claimed > room.left());
-        self.scarce.store(scarce.map(|(level, _)| 1 << level).sum(), Relaxed);
-    }
-
-    /// Returns pages of the room of a level that this process no longer uses.
-    pub fn give_back_swap(&self, level: usize, pages: u32) {
-        self.budget.words().swap.give_back(self.index, level, pages);
-    }
-
-    /// The room of swap devices, by level.
-    pub fn swap_rooms(&self) -> Vec<SwapRoom> {
-        self.budget.swap_rooms()
-    }
-
-    /// Clears entries of processes that have ended.
-    pub fn reap(&self) {
-        self.budget.reap_after(self.index);
-    }
-
-    /// Looks at all entries for processes that have ended: two system calls for each.
-    pub fn reap_all(&self) {
-        self.budget.others(self.index).for_each(|other| {
-            self.budget.reap(other);
-        });
-    }
-
-    /// The kswapd threads that each process is to have; `None`: what it began with.
-    pub fn kswapd(&self) -> Option<KswapdThreads> {
-        self.budget.kswapd()
-    }
-
-    /// Gives everything back. The process uses no page any more.
-    pub fn leave(&self) {
-        self.budget.clear(self.index);
-    }
-
-    /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than
-    /// `most`.
-    pub fn wait(&self, seen: u32, most: Duration) {
-        let timeout =
-            futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
-        let changes = &self.budget.head().changes;
-        // An error means that the word has changed, or that the wait is over.
-        let _ = futex::wait(changes, futex::Flags::empty(), seen, Some(&timeout));
-    }
-
-    /// A number that changes when [`Share::wait`] is to return.
-    pub fn changes(&self) -> u32 {
-        self.budget.head().changes.load(Acquire)
-    }
-}
-
-#[cfg(test)]
-#[path = "budget_tests.rs"]
-mod tests;

@@ -16,18 +16,20 @@ mod kswapd_word;
 mod malloc_stats;
 mod parts;
 mod settings;
+mod share;
 mod stats_file;
 mod swap_dir;
 mod swap_room;
 
 pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned};
 pub use arbitration::{Claim, targets};
-pub use budget::{Aim, BUDGET_FILE, Besides, Budget, FLOOR, Member, Scope, Share};
+pub use budget::{BUDGET_FILE, Budget, FLOOR, Member, Scope};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
+pub use share::{Aim, Besides, Share};
 pub use stats_file::{
     Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
 };

@@ -72,6 +72,7 @@ fn notice(change: Change, limits: Option<Limits>) -> String {
 mod tests {
     use super::*;
     use crate::session::tests::session;
+    use highwater_session::Scope;
 
     #[test]
     fn the_budget_changes_by_an_eighth_within_its_limits() {

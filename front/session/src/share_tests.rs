@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::StatsFile;
+use crate::budget::{BUDGET_FILE, MARGIN, Words};
 use std::time::Instant;
 
 const LIMIT: u64 = 10_000;

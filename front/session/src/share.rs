@@ -1,0 +1,264 @@
+//! The part of a run's memory that a process may use.
+//!
+//! ```text
+//! Share --- borrow, give_back, owed, pay ---> its entry of the Budget
+//!       --- set_besides, aim -------------->  its entry; every process calculates the same targets
+//! ```
+//! Locking: as for [`crate::Budget`].
+
+use crate::arbitration::{Claim, targets};
+use crate::budget::{Budget, Entry, FLOOR, Scope, milliseconds};
+use crate::stats_file::Image;
+use crate::swap_room::SwapRoom;
+use highwater_mm::config::KswapdThreads;
+use rustix::thread::futex;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// How long a process counts as short after it asked in vain.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// What a process uses besides the pages that it was granted, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// All that cannot be paged.
+    pub unpaged: u64,
+    /// The part of that which swap devices in RAM take.
+    pub devices: u64,
+    /// Those of its pages that count for other processes, which map them, too.
+    pub shared: u64,
+}
+
+/// The instruction to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Nobody is short: it keeps what it has.
+    Keep,
+    /// It is to give pages back until it has so many, or may borrow up to so many.
+    Pages(u64),
+}
+
+/// The part of the budget that this process may use.
+pub struct Share {
+    budget: Budget,
+    index: usize,
+    /// Pages of swap devices in RAM that the entry has as unpaged, ...
+    counted: AtomicU64,
+    /// ... and those that the process has given up frames for, or need not.
+    paid: AtomicU64,
+    /// It borrows no more than this in all.
+    most: AtomicU64,
+    /// 1: the last request was denied; until [`Share::aim`], others would be.
+    denied: AtomicU32,
+    /// A bit for each level of the swap devices of which little is left.
+    scarce: AtomicU32,
+}
+
+impl Budget {
+    /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have; and with
+    /// `shared` pages that it has in common with another process.
+    ///
+    /// # Errors
+    /// All entries are taken.
+    pub fn join(self, image: Image, shared: u64) -> io::Result<Share> {
+        let free = |entry: &Entry| {
+            entry.owner.compare_exchange(0, image.to_bits(), AcqRel, Relaxed).is_ok()
+        };
+        let index = self.words().entries.iter().position(free);
+        let index = index.ok_or_else(|| io::Error::other("too many processes share memory"))?;
+        let share = Share {
+            budget: self,
+            index,
+            counted: AtomicU64::new(0),
+            paid: AtomicU64::new(0),
+            most: AtomicU64::new(u64::MAX),
+            denied: AtomicU32::new(0),
+            scarce: AtomicU32::new(0),
+        };
+        share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
+        share.entry().shared.store(shared, SeqCst);
+        share.entry().granted.store(FLOOR + shared, SeqCst);
+        share.budget.notify_if_over();
+        Ok(share)
+    }
+}
+
+impl Share {
+    fn entry(&self) -> &Entry {
+        &self.budget.words().entries[self.index]
+    }
+
+    /// The pages that this process may use.
+    pub fn granted(&self) -> u64 {
+        self.entry().granted.load(SeqCst)
+    }
+
+    /// The pages that it could borrow if it asked now.
+    pub fn room(&self) -> u64 {
+        self.budget.room().saturating_sub(self.budget.granted())
+    }
+
+    /// Asks for `pages` more; returns how many it may use in addition. Makes a system call only if
+    /// it is the first to be short.
+    pub fn borrow(&self, pages: u64) -> u64 {
+        if self.denied.load(Relaxed) != 0 {
+            return 0;
+        }
+        let granted = &self.entry().granted;
+        let most = self.most.load(Relaxed).saturating_sub(granted.load(SeqCst));
+        let asked = pages.min(most);
+        granted.fetch_add(asked, SeqCst);
+        let excess = self.budget.granted().saturating_sub(self.budget.room()).min(asked);
+        granted.fetch_sub(excess, SeqCst);
+        if excess > 0 || asked < pages {
+            self.ask();
+        }
+        asked - excess
+    }
+
+    /// Lets everyone know that this process is short.
+    fn ask(&self) {
+        self.denied.store(1, Relaxed);
+        let now = milliseconds();
+        let until = now + SHORT.as_millis() as u64;
+        self.entry().short_until.store(until, Relaxed);
+        if self.budget.head().short_until.fetch_max(until, AcqRel) <= now {
+            self.budget.notify();
+        }
+    }
+
+    /// Returns pages that this process no longer uses.
+    pub fn give_back(&self, pages: u64) {
+        self.entry().granted.fetch_sub(pages, SeqCst);
+    }
+
+    /// Publishes what it uses besides the pages that it was granted.
+    pub fn set_besides(&self, besides: Besides) {
+        let Besides { unpaged, devices, shared } = besides;
+        self.counted.store(devices, Relaxed);
+        self.entry().unpaged.store(unpaged, Relaxed);
+        self.entry().shared.store(shared, SeqCst);
+        if self.budget.granted() <= self.budget.room() {
+            self.paid.store(devices, Relaxed);
+        } else {
+            self.paid.fetch_min(devices, Relaxed);
+            self.budget.notify();
+        }
+    }
+
+    /// The pages that it is to give up because its swap devices in RAM, which take `devices` pages
+    /// now, have grown: at most those above [`FLOOR`].
+    pub fn owed(&self, devices: u64) -> u64 {
+        let grown = devices.saturating_sub(self.paid.load(Relaxed));
+        match self.budget.scope() {
+            Scope::Everything => grown.min(self.granted().saturating_sub(FLOOR)),
+            Scope::Paged => 0,
+        }
+    }
+
+    /// It has given up so many of the pages that it owed. Until it publishes again, the entry shows
+    /// what they are used for.
+    pub fn pay(&self, pages: u64) {
+        let paid = self.paid.fetch_add(pages, Relaxed) + pages;
+        let news = paid.saturating_sub(self.counted.fetch_max(paid, Relaxed));
+        self.entry().unpaged.fetch_add(news, Relaxed);
+        self.give_back(pages);
+    }
+
+    /// Publishes the state of this process, and returns what it is to do. `spare` free pages would
+    /// not be missed; `misses` pages per second came in by faults.
+    pub fn aim(&self, spare: u64, misses: u64) -> Aim {
+        self.look_at_swap();
+        self.entry().spare.store(spare, Relaxed);
+        self.entry().misses.store(misses, Relaxed);
+        let (now, limit) = (milliseconds(), self.budget.room());
+        let is_calm = self.budget.head().short_until.load(Acquire) <= now;
+        let aim = if is_calm && self.budget.granted() <= limit {
+            Aim::Keep
+        } else {
+            Aim::Pages(self.target(limit, now))
+        };
+        self.most.store(if let Aim::Pages(pages) = aim { pages } else { u64::MAX }, Relaxed);
+        self.denied.store(0, Relaxed);
+        aim
+    }
+
+    fn target(&self, limit: u64, now: u64) -> u64 {
+        let entries: Vec<&Entry> = self.budget.taken().collect();
+        let claims: Vec<Claim> = entries.iter().map(|entry| entry.claim(now)).collect();
+        let own = entries.iter().position(|entry| std::ptr::eq(*entry, self.entry()));
+        own.map_or(FLOOR, |own| targets(limit, &claims)[own])
+    }
+
+    /// Takes up to `pages` pages of the room of a swap device's level; returns how many.
+    pub fn claim_swap(&self, level: usize, pages: u32) -> u32 {
+        let used = self.budget.used().len();
+        let granted = self.budget.words().swap.claim(self.index, used, level, pages);
+        self.look_at_swap();
+        granted
+    }
+
+    /// Whether more than half of a level's room was claimed when this process last looked: when it
+    /// claimed some, or at its last [`Share::aim`].
+    pub fn swap_is_scarce(&self, level: usize) -> bool {
+        self.scarce.load(Relaxed) >> level & 1 != 0
+    }
+
+    fn look_at_swap(&self) {
+        let rooms = self.swap_rooms().into_iter().enumerate();
+        let scarce = rooms.filter(|(_, room)| room.claimed > room.left());
+        self.scarce.store(scarce.map(|(level, _)| 1 << level).sum(), Relaxed);
+    }
+
+    /// Returns pages of the room of a level that this process no longer uses.
+    pub fn give_back_swap(&self, level: usize, pages: u32) {
+        self.budget.words().swap.give_back(self.index, level, pages);
+    }
+
+    /// The room of swap devices, by level.
+    pub fn swap_rooms(&self) -> Vec<SwapRoom> {
+        self.budget.swap_rooms()
+    }
+
+    /// Clears entries of processes that have ended.
+    pub fn reap(&self) {
+        self.budget.reap_after(self.index);
+    }
+
+    /// Looks at all entries for processes that have ended: two system calls for each.
+    pub fn reap_all(&self) {
+        self.budget.others(self.index).for_each(|other| {
+            self.budget.reap(other);
+        });
+    }
+
+    /// The kswapd threads that each process is to have; `None`: what it began with.
+    pub fn kswapd(&self) -> Option<KswapdThreads> {
+        self.budget.kswapd()
+    }
+
+    /// Gives everything back. The process uses no page any more.
+    pub fn leave(&self) {
+        self.budget.clear(self.index);
+    }
+
+    /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than
+    /// `most`.
+    pub fn wait(&self, seen: u32, most: Duration) {
+        let timeout =
+            futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        let changes = &self.budget.head().changes;
+        // An error means that the word has changed, or that the wait is over.
+        let _ = futex::wait(changes, futex::Flags::empty(), seen, Some(&timeout));
+    }
+
+    /// A number that changes when [`Share::wait`] is to return.
+    pub fn changes(&self) -> u32 {
+        self.budget.head().changes.load(Acquire)
+    }
+}
+
+#[cfg(test)]
+#[path = "share_tests.rs"]
+mod tests;
