@@ -38,6 +38,11 @@ fn need(limit: u64, unpaged: u64, served: u64) -> Need {
     if needed > limit { Need::Exceeds(Bytes::of_pages(needed)) } else { Need::Fits }
 }
 
+/// What helps, if swap in RAM takes `in_ram` of the `unpaged` bytes.
+fn remedy(unpaged: Bytes, in_ram: Bytes) -> &'static str {
+    if in_ram > Bytes(unpaged.0 / 2) { "give more, or swap to a disk" } else { "give more" }
+}
+
 /// Measures processes that are not served, and watches the budget of all.
 pub(crate) struct Unserved {
     budget: Budget,
@@ -96,12 +101,8 @@ impl Unserved {
     fn say_needed(&self, needed: Bytes, served: u64) {
         let [limit, unpaged] = [self.budget.limit(), self.budget.unpaged()].map(Bytes::of_pages);
         let published = read_all(&self.run_dir);
-        let in_ram: u64 = published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum();
-        let remedy = match in_ram > unpaged.0 / 2 {
-            true => "give more, or swap to a disk",
-            false => "give more",
-        };
-        let pages = Bytes::of_pages(served * FLOOR);
+        let in_ram = published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum();
+        let (pages, remedy) = (Bytes::of_pages(served * FLOOR), remedy(unpaged, Bytes(in_ram)));
         say(format_args!(
             "--memory {limit} is too little: {needed} are needed, {unpaged} that cannot be paged \
              and {pages} for pages; {remedy}"
@@ -127,6 +128,12 @@ mod tests {
         let exceeded = Need::Exceeds(Bytes::of_pages(101 * FLOOR));
         assert_eq!(need(limit, 90 * FLOOR, 11), exceeded);
         assert_eq!(need(limit, 101 * FLOOR, 0), exceeded);
+    }
+
+    #[test]
+    fn a_disk_helps_where_swap_in_memory_takes_most() {
+        assert_eq!(remedy(Bytes(100), Bytes(50)), "give more");
+        assert!(remedy(Bytes(100), Bytes(51)).ends_with("swap to a disk"));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! both: besides ---> Share: elsewhere + own memory + RAM devices + pages in excess of the budget
 //! ```
 //! Code, libraries, stacks and shared memory change seldom and take milliseconds to look up, so a
-//! look may use 1 % of a CPU. The rest is counted, and read at every tick of the balancer.
+//! look may use 1 % of a CPU. In between, growth of the resident set that nothing else explains
+//! counts as theirs. The rest is counted, and read at every tick of the balancer.
 //!
 //! Locking: `looks` and `most`, each taken alone.
 
@@ -24,13 +25,13 @@ use std::time::Duration;
 /// Pause after a look, as a multiple of its CPU time.
 const REST: u32 = 128;
 /// A resident set that changed by as much calls for a look.
-const MOVED: u64 = 1 << 20;
+const MOVED: i64 = 1 << 20;
 
 /// What speaks for a look.
 #[derive(Clone, Copy, Debug)]
 struct Signs {
     /// Bytes of the resident set that nothing else accounts for.
-    unexplained: u64,
+    unexplained: i64,
     /// Whether pages may be shared with a parent or a child; writes part them.
     shares: bool,
 }
@@ -44,7 +45,7 @@ struct Looks {
     /// CPU time of the last look, times [`REST`], that has not passed yet.
     owed: Duration,
     /// [`Signs::unexplained`] at the last look.
-    unexplained: u64,
+    unexplained: i64,
 }
 
 impl Looks {
@@ -54,7 +55,7 @@ impl Looks {
     fn are_due(&mut self, passed: Duration, signs: Signs) -> bool {
         self.ticks += 1;
         self.owed = self.owed.saturating_sub(passed);
-        let moved = signs.unexplained.abs_diff(self.unexplained) >= MOVED;
+        let moved = (signs.unexplained - self.unexplained).abs() >= MOVED;
         self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
     }
 
@@ -62,6 +63,13 @@ impl Looks {
         self.owed = took * REST;
         self.unexplained = signs.unexplained;
         self.next = 2 * self.ticks.max(1);
+    }
+
+    /// Bytes that have become resident since the last look, if they are many: it may be some time
+    /// until the next one.
+    fn grown(&self, unexplained: i64) -> u64 {
+        let grown = unexplained - self.unexplained;
+        if grown >= MOVED { grown.cast_unsigned() } else { 0 }
     }
 }
 
@@ -129,10 +137,11 @@ impl Unpaged {
         own + self.manager.platform().devices().resident().0
     }
 
-    /// The part of the resident set that nothing accounts for since the last look.
-    fn unexplained(&self) -> u64 {
+    /// The part of the resident set that is neither paged nor the manager's, pages of others
+    /// included. Below zero for moments: the counters change one after the other.
+    fn unexplained(&self) -> i64 {
         let paged = Bytes::of_pages(self.manager.platform().pages_in_use());
-        resident().0.saturating_sub(paged.0 + self.managers())
+        resident().0.cast_signed() - (paged.0 + self.managers()).cast_signed()
     }
 
     /// What is in use now besides frames.
@@ -140,7 +149,8 @@ impl Unpaged {
         let platform = self.manager.platform();
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
-        let unpaged = Bytes(self.elsewhere.load(Relaxed) + self.managers());
+        let grown = lock(&self.looks).grown(self.unexplained());
+        let unpaged = Bytes(self.elsewhere.load(Relaxed) + grown + self.managers());
         Besides {
             unpaged: unpaged.pages() + excess,
             devices: devices.pages(),
@@ -193,9 +203,18 @@ mod tests {
 
     #[test]
     fn a_change_calls_for_a_look() {
-        let grows_at_20 = |tick| Signs { unexplained: MOVED * (tick / 20), shares: false };
+        let grows_at_20 =
+            |tick: u64| Signs { unexplained: MOVED * (tick / 20).cast_signed(), shares: false };
         let found = ticks(39, Duration::from_micros(100), grows_at_20);
         assert_eq!(found, [1, 2, 4, 8, 16, 20]);
+    }
+
+    #[test]
+    fn growth_counts_before_the_next_look() {
+        let mut looks = Looks::NONE;
+        looks.note(Duration::ZERO, Signs { unexplained: -MOVED, shares: false });
+        let grown = [-2 * MOVED, -MOVED, -1, 0, 4 * MOVED].map(|now| looks.grown(now));
+        assert_eq!(grown, [0, 0, 0, 1 << 20, 5 << 20]);
     }
 
     #[test]

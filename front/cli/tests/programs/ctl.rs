@@ -34,7 +34,8 @@ fn ctl_shows_and_changes_the_managers_of_all_processes() {
         session.until(&what, |_| lines(&session, key, begin) >= count);
     }
     let swap = session.ctl("swap").expect("the session runs");
-    assert!(swap.lines().all(|line| line.contains(" zram:1G")), "{swap}");
+    assert!(swap.starts_with("swap = ") && swap.contains(" of 1 GiB\n"), "{swap}");
+    assert!(swap.lines().skip(1).all(|line| line.contains(" zram:1G")), "{swap}");
     for threads in ["3", "1"] {
         session.ctl(&format!("kswapd={threads}")).expect("it can be set");
         let each = format!(" = {threads} kswapd thread");
