@@ -109,6 +109,8 @@ fn invalid_budgets() {
     refuses(&["--memory", "", "--", "true"], "for example 512M");
     refuses(&["--memory", "4095K", "--", "true"], "--memory 4 MiB or more");
     refuses(&["--memory", "1000T", "--", "true"], "or less");
+    refuses(&["--paged", "4095K", "--", "true"], "--paged 4 MiB or more");
+    refuses(&["--memory", "8M", "--paged", "8M", "--", "true"], "give one of them");
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn invalid_settings_of_a_file_or_variable() {
     let path = file.to_str().unwrap();
     refuses(&["--config", path, "--", "true"], "name a text file that you may read");
     for (text, key, remedy) in [
-        ("memry = '8M'", "key memry", "there are memory, memory-per-process"),
+        ("memry = '8M'", "key memry", "there are memory, paged, memory-per-process"),
         ("memory = 'much'", "key memory", "for example 512M"),
         ("malloc = 'none'", "key malloc", "see 'highwater run --help'"),
     ] {

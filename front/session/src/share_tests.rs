@@ -68,6 +68,15 @@ fn a_killed_process_gives_back_what_it_had() {
 }
 
 #[test]
+fn processes_that_outlive_their_run_leave_each_other_alone() {
+    let run = Run::new(LIMIT);
+    let shares = [1, 2].map(|pid| run.join(pid));
+    run.dir.close().unwrap();
+    shares.iter().for_each(|(_, share)| share.reap());
+    assert_eq!(run.budget.members().len(), 2);
+}
+
+#[test]
 fn the_swap_of_a_killed_process_is_free_again() {
     let run = Run::new(LIMIT);
     run.budget.limit_swap(&[1000]);

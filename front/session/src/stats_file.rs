@@ -177,12 +177,13 @@ fn create_new(run_dir: &Path, pid: u32) -> io::Result<(Image, OwnedFd)> {
 }
 
 /// Whether a process has ended that published statistics: its file is removed, or nobody holds the
-/// lock.
+/// lock. Where `highwater run` has ended before its processes, the directory is removed, and nothing
+/// tells.
 pub(crate) fn is_ended(run_dir: &Path, image: Image) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     match rustix::fs::open(image.path(run_dir), flags, Mode::empty()) {
         Ok(file) => flock(file, FlockOperation::NonBlockingLockShared).is_ok(),
-        Err(error) => error == rustix::io::Errno::NOENT,
+        Err(error) => error == rustix::io::Errno::NOENT && run_dir.exists(),
     }
 }
 

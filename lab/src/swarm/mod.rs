@@ -173,4 +173,8 @@ impl Program<Sim> for Hardware {
         let store = |sim: &Sim| sim.program_store(space, vpn, word, value);
         Hardware::access(manager, (space, vpn), Access::Write, store)
     }
+
+    fn owe(&self, manager: &Manager<Sim>, frames: u32) {
+        manager.platform().owe(frames);
+    }
 }

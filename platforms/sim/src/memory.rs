@@ -55,6 +55,16 @@ impl Memory for Sim {
         }
     }
 
+    fn owed(&self) -> u32 {
+        self.engine().sync();
+        self.owed_frames().with(|owed| *owed)
+    }
+
+    fn pay(&self, frames: u32) {
+        self.engine().sync();
+        self.owed_frames().with(|owed| *owed = owed.saturating_sub(frames));
+    }
+
     fn zero(&self, frames: &[Pfn]) {
         let engine = self.engine();
         engine.sync();

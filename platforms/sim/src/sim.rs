@@ -37,6 +37,7 @@ pub struct Sim {
     spaces: Confined<Spaces>,
     flushes: Confined<BTreeMap<TaskId, Flush>>,
     devices: Vec<Confined<Device>>,
+    owed: Confined<u32>,
 }
 
 impl Sim {
@@ -57,11 +58,21 @@ impl Sim {
             spaces: Confined::new(&home, Spaces::default()),
             flushes: Confined::new(&home, BTreeMap::new()),
             devices: config.devices.iter().map(device).collect(),
+            owed: Confined::new(&home, 0),
             recency: config.recency,
             injected_faults: config.injected_faults,
             ranges,
             home,
         }
+    }
+
+    /// From now on the manager owes `frames` frames ([`highwater_platform::Memory::owed`]).
+    pub fn owe(&self, frames: u32) {
+        self.owed.with(|owed| *owed = frames);
+    }
+
+    pub(crate) fn owed_frames(&self) -> &Confined<u32> {
+        &self.owed
     }
 
     pub(crate) fn home(&self) -> &Home {

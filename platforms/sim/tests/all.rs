@@ -12,5 +12,6 @@ mod kswapd;
 mod models;
 mod places;
 mod races;
+mod settle;
 mod streams;
 mod transfers;

@@ -45,6 +45,10 @@ pub trait Program<P: Platform>: Send + Sync + 'static {
         word: usize,
         value: u64,
     ) -> Result<(), FaultError>;
+
+    /// Lets the platform use memory besides its frames, of `frames` frames' size. Platforms of
+    /// which tests cannot ask it do not.
+    fn owe(&self, _manager: &Manager<P>, _frames: u32) {}
 }
 
 /// A program with guards: every access pins its page.
