@@ -177,8 +177,8 @@ fn create_new(run_dir: &Path, pid: u32) -> io::Result<(Image, OwnedFd)> {
 }
 
 /// Whether a process has ended that published statistics: its file is removed, or nobody holds the
-/// lock. Where `highwater run` has ended before its processes, the directory is removed, and nothing
-/// tells.
+/// lock. Where `highwater run` has ended before its processes, the directory is removed, and none
+/// counts as ended.
 pub(crate) fn is_ended(run_dir: &Path, image: Image) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     match rustix::fs::open(image.path(run_dir), flags, Mode::empty()) {
