@@ -8,6 +8,7 @@
 
 use crate::descriptors;
 use crate::end::end;
+use crate::memory::Aside;
 use crate::signals::Blocked;
 use highwater_os::helper;
 use highwater_os::sys::{futex_wait, futex_wake_at};
@@ -117,6 +118,8 @@ impl Calls {
             return act();
         }
         let _blocked = Blocked::now();
+        // The helper allocates.
+        let _aside = Aside::now();
         let done = AtomicU32::new(0);
         let closure = Closure { act: Cell::new(Some(act)), result: Cell::new(None) };
         let call = Call {

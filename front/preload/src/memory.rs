@@ -307,6 +307,23 @@ pub(crate) fn step_aside() {
     }
 }
 
+/// [`step_aside`] until it is dropped.
+pub(crate) struct Aside(bool);
+
+impl Aside {
+    pub(crate) fn now() -> Aside {
+        Aside(is_interrupted() && !STUCK.swap(true, AcqRel))
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if self.0 {
+            STUCK.store(false, Release);
+        }
+    }
+}
+
 /// In the helper, once the program has ended: one of its threads may have had `main` locked.
 pub(crate) fn abandon() {
     STUCK.store(true, Release);

@@ -154,9 +154,10 @@ impl Process {
         let now = self.manager.statistics();
         let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
         let resident = now.get(Counter::Resident);
-        let has_room = |share| swap_room::await_slots(share, &self.settings.swap, resident);
-        let share = self.share.as_ref();
-        resident <= free && share.is_none_or(|share| self.in_helper(|| has_room(share)))
+        let (Some(share), true) = (&self.share, resident <= free) else { return resident <= free };
+        let swap = &self.settings.swap;
+        swap_room::has_slots(share, swap, resident)
+            || self.in_helper(|| swap_room::await_slots(share, swap, resident))
     }
 
     /// The page of an address in the range.

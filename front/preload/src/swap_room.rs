@@ -82,6 +82,11 @@ impl Lender for Level {
     }
 }
 
+/// Whether the run has room for so many slots now.
+pub(crate) fn has_slots(share: &Share, areas: &[Area], slots: u64) -> bool {
+    slots_left(share, areas) >= slots
+}
+
 /// Whether the run has room for so many slots, soon. A process that was killed a moment ago still
 /// has its room. Runs in the helper.
 pub(crate) fn await_slots(share: &Share, areas: &[Area], slots: u64) -> bool {
@@ -90,7 +95,7 @@ pub(crate) fn await_slots(share: &Share, areas: &[Area], slots: u64) -> bool {
             sys::sleep(PAUSE);
             share.reap_all();
         }
-        slots_left(share, areas) >= slots
+        has_slots(share, areas, slots)
     };
     (0..LOOKS).any(look)
 }

@@ -57,7 +57,7 @@ pub const FLOOR: u64 = 1024;
 
 /// One page in so many of a limit on everything is kept free, for what is used before it is
 /// measured.
-pub(crate) const MARGIN: u64 = 64;
+pub(crate) const MARGIN: u64 = 32;
 
 /// An entry that is being cleared.
 const REAPED: u64 = u64::MAX;
