@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 /// Read and change a running session
 ///
-/// Without keys, the first four are printed. A key with a value changes it: memory=512M is the new
+/// Without keys, the first five are printed. A key with a value changes it: memory=512M is the new
 /// budget of all processes together, which those that have more give up within a second or so;
 /// kswapd=4 or kswapd=auto are the threads of each process that free memory in the background.
 #[derive(Args)]

@@ -117,10 +117,11 @@ impl Unpaged {
 
     /// Measures what is counted nowhere else.
     pub(crate) fn look(&self) {
-        let managers = self.managers();
         let Ok(Seen { elsewhere, elsewhere_counted, shared }) = smaps::read(&self.paged) else {
             return;
         };
+        // After that, which takes long where there are many mappings: devices may have grown.
+        let managers = self.managers();
         self.elsewhere.store(elsewhere_counted.saturating_sub(managers), Relaxed);
         self.shared.store(shared, Relaxed);
         let found = elsewhere.less_own(managers);
