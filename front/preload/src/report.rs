@@ -68,17 +68,19 @@ impl Reporter {
         StatsFile::create(dir, pid.cast_unsigned()).ok()
     }
 
-    /// Publishes to `file`, if there is one.
+    /// Publishes to `file`, if there is one. `shared`: pages that a fork has shared with this
+    /// process.
     pub(crate) fn new(
         file: Option<StatsFile>,
         manager: Arc<Manager<Uffd>>,
         (base, pages): (u64, u64),
+        shared: u64,
         delivery: Delivery,
         gather: Gather,
     ) -> Reporter {
         let range = (base, base + pages * PAGE_SIZE as u64);
         Reporter {
-            unpaged: Unpaged::new(manager.clone(), range),
+            unpaged: Unpaged::new(manager.clone(), range, shared),
             manager,
             file,
             stage: AtomicU32::new(RUNNING),

@@ -109,10 +109,11 @@ impl Process {
         });
         let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
-        let reporter = Reporter::new(file, manager.clone(), (base, pages), delivery, || {
-            // None before the process is served, and in a forked child until it is.
-            running().and_then(heap::gather)
-        });
+        let reporter =
+            Reporter::new(file, manager.clone(), (base, pages), shared, delivery, || {
+                // None before the process is served, and in a forked child until it is.
+                running().and_then(heap::gather)
+            });
         let calls = Calls::new();
         let (changes, hints) = (Changes::default(), Hints::default());
         Ok(Process {

@@ -27,6 +27,12 @@ const REST: u32 = 128;
 /// A resident set that changed by as much calls for a look.
 const MOVED: i64 = 1 << 20;
 
+/// The tick of the first look, ...
+const FIRST: u64 = 1;
+/// ... and of that of a child: its parent has looked by then, and the two agree on how many of the
+/// pages that they share count for each. A child that ends soon looks at nothing.
+const FIRST_OF_CHILD: u64 = 3;
+
 /// What speaks for a look.
 #[derive(Clone, Copy, Debug)]
 struct Signs {
@@ -44,31 +50,36 @@ struct Looks {
     next: u64,
     /// CPU time of the last look, times [`REST`], that has not passed yet.
     owed: Duration,
-    /// [`Signs::unexplained`] at the last look.
-    unexplained: i64,
+    /// [`Signs::unexplained`] at the last look; `None`: there was none.
+    unexplained: Option<i64>,
 }
 
 impl Looks {
-    const NONE: Looks = Looks { ticks: 0, next: 1, owed: Duration::ZERO, unexplained: 0 };
+    /// The first look is due at tick `first`.
+    fn from(first: u64) -> Looks {
+        Looks { ticks: 0, next: first, owed: Duration::ZERO, unexplained: None }
+    }
 
     /// Whether a look is due, `passed` after the last call.
     fn are_due(&mut self, passed: Duration, signs: Signs) -> bool {
         self.ticks += 1;
         self.owed = self.owed.saturating_sub(passed);
-        let moved = (signs.unexplained - self.unexplained).abs() >= MOVED;
+        let Some(before) = self.unexplained else { return self.ticks >= self.next };
+        let moved = (signs.unexplained - before).abs() >= MOVED;
         self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
     }
 
     fn note(&mut self, took: Duration, signs: Signs) {
         self.owed = took * REST;
-        self.unexplained = signs.unexplained;
+        self.unexplained = Some(signs.unexplained);
         self.next = 2 * self.ticks.max(1);
     }
 
     /// Bytes that have become resident since the last look, if they are many: it may be some time
-    /// until the next one.
+    /// until the next one. Before the first one nothing is known: pages that a fork has shared are
+    /// resident in the child before they have frames.
     fn grown(&self, unexplained: i64) -> u64 {
-        let grown = unexplained - self.unexplained;
+        let grown = self.unexplained.map_or(0, |before| unexplained - before);
         if grown >= MOVED { grown.cast_unsigned() } else { 0 }
     }
 }
@@ -89,15 +100,16 @@ pub(crate) struct Unpaged {
 }
 
 impl Unpaged {
-    /// `range`: address of the paged range, and after it.
-    pub(crate) fn new(manager: Arc<Manager<Uffd>>, range: (u64, u64)) -> Unpaged {
+    /// `range`: address of the paged range, and after it. `shared`: pages that a fork has shared
+    /// with this process.
+    pub(crate) fn new(manager: Arc<Manager<Uffd>>, range: (u64, u64), shared: u64) -> Unpaged {
         let (stage, stage_len) = manager.platform().stage_range();
         Unpaged {
             manager,
             paged: [range, (stage, stage + stage_len as u64)],
-            looks: Mutex::new(Looks::NONE),
+            looks: Mutex::new(Looks::from(if shared == 0 { FIRST } else { FIRST_OF_CHILD })),
             elsewhere: AtomicU64::new(0),
-            shared: AtomicU64::new(0),
+            shared: AtomicU64::new(Bytes::of_pages(shared).0),
             own_peak: AtomicU64::new(0),
             most: Mutex::default(),
         }
@@ -185,7 +197,7 @@ mod tests {
 
     /// The ticks of the first `count` at which a process looks, if each look takes `took`.
     fn ticks(count: u64, took: Duration, signs: impl Fn(u64) -> Signs) -> Vec<u64> {
-        let mut looks = Looks::NONE;
+        let mut looks = Looks::from(FIRST);
         let looks_at = |tick: &u64| {
             let due = looks.are_due(PERIOD, signs(*tick));
             if due {
@@ -212,7 +224,8 @@ mod tests {
 
     #[test]
     fn growth_counts_before_the_next_look() {
-        let mut looks = Looks::NONE;
+        let mut looks = Looks::from(FIRST);
+        assert_eq!(looks.grown(9 * MOVED), 0, "there was no look");
         looks.note(Duration::ZERO, Signs { unexplained: -MOVED, shares: false });
         let grown = [-2 * MOVED, -MOVED, -1, 0, 4 * MOVED].map(|now| looks.grown(now));
         assert_eq!(grown, [0, 0, 0, 1 << 20, 5 << 20]);
@@ -224,5 +237,12 @@ mod tests {
         assert_eq!(ticks(5, Duration::from_micros(700), shares), [1, 2, 3, 4, 5]);
         // 512 ms are rested after each.
         assert_eq!(ticks(14, Duration::from_millis(4), shares), [1, 7, 13]);
+    }
+
+    #[test]
+    fn a_child_looks_after_its_parent() {
+        let (mut looks, shares) = (Looks::from(FIRST_OF_CHILD), true);
+        let mut is_due = || looks.are_due(PERIOD, Signs { unexplained: 100 * MOVED, shares });
+        assert_eq!([is_due(), is_due(), is_due()], [false, false, true]);
     }
 }
