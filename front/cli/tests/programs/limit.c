@@ -4,8 +4,11 @@
  *                            another order each time
  *   limit beside MIB SHARED  fills MIB of pages, then SHARED MiB of shared memory, which cannot be
  *                            paged, one in 60 ms, and checks a part of the pages each time
+ *   limit forks MIB          fills MIB of pages, and forks ten children, one after the other, that
+ *                            check some of them for 50 ms
  */
 #include "check.h"
+#include <sys/wait.h>
 #include <time.h>
 
 /* Eight words in a row are equal. */
@@ -45,14 +48,34 @@ static void beside(size_t mib, size_t shared_mib)
     }
 }
 
+static void forks(size_t mib)
+{
+    size_t pages = mib * MIB / PAGE;
+    char *paged = map_pages(pages);
+    for (size_t page = 0; page < pages; page++)
+        fill_page(paged + page * PAGE, page, 1);
+    for (int child = 0; child < 10; child++) {
+        if (fork() == 0) {
+            for (size_t page = 0; page < pages; page += 64)
+                check_page(paged + page * PAGE, page, 1, "a child");
+            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+            _exit(0);
+        }
+        int status;
+        MUST(wait(&status) > 0 && status == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "compressible"))
         compressible(number(argv[2]));
     else if (argc == 4 && !strcmp(argv[1], "beside"))
         beside(number(argv[2]), number(argv[3]));
+    else if (argc == 3 && !strcmp(argv[1], "forks"))
+        forks(number(argv[2]));
     else
-        die("usage: limit compressible MIB | beside MIB SHARED");
+        die("usage: limit compressible MIB | beside MIB SHARED | forks MIB");
     puts("ok");
     return 0;
 }

@@ -118,6 +118,18 @@ fn shared_memory_counts_towards_the_limit() {
     expect_within("80 MiB beside 48 that cannot be paged", 96 * MIB, command, &place);
 }
 
+/// A child once counted what it shares with its parent as memory that cannot be paged, so parents
+/// swapped out as much at each fork.
+#[test]
+fn pages_that_a_fork_shares_leave_room_for_others() {
+    let place = Place::new();
+    let program = [place.compile("limit", "limit", &[])];
+    let output = run(&place, "128M", &disk(&place), &program, &["forks", "80"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = Report::read(&place.path("report.json"));
+    assert_eq!(report.number("/swap_out/bytes"), 0, "{}", report.figures());
+}
+
 #[test]
 fn a_limit_that_cannot_be_kept_is_named() {
     let place = Place::new();
