@@ -119,8 +119,10 @@ struct Parser<'a> {
     /// In the ranges: resident bytes, and those of them that count for this process.
     resident: u64,
     resident_counted: u64,
-    /// Kind of the current mapping; `None`: it does not count.
+    /// Kind of the current mapping; `None`: it lies in a range, or is not known.
     kind: Option<Kind>,
+    /// Whether the current mapping lies in a range.
+    is_paged: bool,
     /// End of the last mapping, if it was a guard.
     guard_end: Option<u64>,
     /// End of the last mapping, if it was of a file.
@@ -136,6 +138,7 @@ impl Parser<'_> {
             resident: 0,
             resident_counted: 0,
             kind: None,
+            is_paged: false,
             guard_end: None,
             file_end: None,
         }
@@ -162,8 +165,8 @@ impl Parser<'_> {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
         let (name, value) = (&line[..colon], bytes(&line[colon + 1..]));
         match (name, self.kind) {
-            (b"Rss", None) => self.resident += value,
-            (b"Pss", None) => self.resident_counted += value,
+            (b"Rss", None) if self.is_paged => self.resident += value,
+            (b"Pss", None) if self.is_paged => self.resident_counted += value,
             (b"Rss", Some(kind)) => self.found.bytes[kind as usize] += value,
             (b"Pss", Some(_)) => self.found_counted += value,
             // These are not contained in Rss and Pss.
@@ -181,12 +184,12 @@ impl Parser<'_> {
         let mut extent = words.next().unwrap_or_default().split(|byte| *byte == b'-');
         let ends = [extent.next(), extent.next()].map(|word| word.and_then(hexadecimal));
         let ([Some(start), Some(end)], Some(access)) = (ends, words.next()) else {
-            self.kind = None;
+            (self.kind, self.is_paged) = (None, false);
             return;
         };
         let path = words.nth(3).unwrap_or_default().trim_ascii_start();
-        let counts = !self.ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
-        self.kind = counts.then(|| match place(path) {
+        self.is_paged = self.ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
+        self.kind = (!self.is_paged).then(|| match place(path) {
             Place::Nowhere if self.guard_end == Some(start) => Kind::Stacks,
             Place::Nowhere if self.file_end == Some(start) => Kind::Static,
             Place::Nowhere if access.get(2) == Some(&b'x') => Kind::Executable,
