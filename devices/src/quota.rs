@@ -64,7 +64,7 @@ impl Quota {
     /// Takes room for contents.
     ///
     /// # Errors
-    /// `Full`: there is too little. What there is stays, for a shorter run.
+    /// `Full`: there is too little. A shorter run may still take the rest.
     pub(crate) fn take(&self, pages: u32) -> Result<(), IoError> {
         if self.take_spare(pages) {
             return Ok(());

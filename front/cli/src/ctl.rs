@@ -230,7 +230,7 @@ fn known(key: Key, text: String) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// What all processes use of each swap device, and of both levels of a tier.
+/// The room that all processes use of each swap device, and of both levels of a tier.
 fn swap_rooms(budget: &Budget) -> String {
     let words = |room: &SwapRoom| {
         let [claimed, limit] = [room.claimed, room.limit].map(Bytes::of_pages);

@@ -38,7 +38,7 @@ fn need(limit: u64, unpaged: u64, served: u64) -> Need {
     if needed > limit { Need::Exceeds(Bytes::of_pages(needed)) } else { Need::Fits }
 }
 
-/// What helps, if swap in RAM takes `in_ram` of the `unpaged` bytes.
+/// The advice to the user, if swap in RAM takes `in_ram` of the `unpaged` bytes.
 fn remedy(unpaged: Bytes, in_ram: Bytes) -> &'static str {
     if in_ram > Bytes(unpaged.0 / 2) { "give more, or swap to a disk" } else { "give more" }
 }

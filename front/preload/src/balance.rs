@@ -149,7 +149,7 @@ pub(crate) fn run(process: &Process, share: &Share) {
     }
 }
 
-/// What to do about the number of kswapd threads.
+/// The decision about the number of kswapd threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kswapd {
     Keep,

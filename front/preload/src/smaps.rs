@@ -85,7 +85,7 @@ pub(crate) struct Seen {
     pub(crate) shared: u64,
 }
 
-/// What is resident now. A mapping lies in one of `ranges` (first address, address after the last)
+/// Reads the resident memory. A mapping lies in one of `ranges` (first address, address after last)
 /// if it begins there.
 pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Seen> {
     parse(File::open("/proc/self/smaps")?, ranges)

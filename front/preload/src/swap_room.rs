@@ -110,7 +110,7 @@ fn slots_left(share: &Share, areas: &[Area]) -> u64 {
     levels.zip(share.swap_rooms()).map(slots).sum()
 }
 
-/// What all processes use of the run's swap, in words.
+/// The room of the run's swap that all processes use, in words.
 pub(crate) fn in_words(share: &Share) -> String {
     let rooms = share.swap_rooms();
     let sum = |of: fn(&SwapRoom) -> u64| Bytes::of_pages(rooms.iter().map(of).sum());

@@ -33,7 +33,7 @@ const FIRST: u64 = 1;
 /// pages that they share count for each. A child that ends soon looks at nothing.
 const FIRST_OF_CHILD: u64 = 3;
 
-/// What speaks for a look.
+/// The signs that a look is due.
 #[derive(Clone, Copy, Debug)]
 struct Signs {
     /// Bytes of the resident set that nothing else accounts for.
@@ -157,7 +157,7 @@ impl Unpaged {
         resident().0.cast_signed() - (paged.0 + self.managers()).cast_signed()
     }
 
-    /// What is in use now besides frames.
+    /// The memory in use besides frames.
     pub(crate) fn besides(&self) -> Besides {
         let platform = self.manager.platform();
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());

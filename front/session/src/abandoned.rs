@@ -32,7 +32,7 @@ pub const OWNER_FILE: &str = "owner";
 /// The name (comm) of helpers and guardians, and of `highwater run`.
 const OWN_NAME: &[u8] = b"highwater";
 
-/// What becomes of the directory.
+/// The fate of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// `highwater run` lives, and removes it.
@@ -132,7 +132,7 @@ fn is_of_process(name: &str) -> bool {
     name.split_once('.').is_some_and(|(pid, image)| is_number(pid) && is_number(image))
 }
 
-/// Whether processes of the run live. What cannot be read is another user's.
+/// Whether processes of the run live. A process that cannot be read is another user's.
 fn processes(dir: &OwnedFd, path: &Path) -> Life {
     let serves = |entry: &rustix::fs::DirEntry| {
         let name = entry.file_name();

@@ -126,7 +126,7 @@ pub enum Scope {
     Paged,
 }
 
-/// What a look at another process's entry found.
+/// The result of a look at another process's entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaped {
     /// The process lives.

@@ -93,8 +93,7 @@ impl<const ENTRIES: usize> SwapWords<ENTRIES> {
     }
 }
 
-/// Takes pages off a claim. Once the run has ended and removed its files, others may have cleared
-/// it before: the process counts as ended, and lives on.
+/// Takes pages off a claim, which may have been cleared: the process has left the budget.
 fn lower(claim: &AtomicU32, pages: u32) {
     let rest = |claimed: u32| Some(claimed.saturating_sub(pages));
     // Never an error: there is always a rest.

@@ -1,4 +1,4 @@
-//! What the managers of a session's processes hold, as text: functions of what they published.
+//! The state of the managers of a session as text, from the statistics that its processes publish.
 //!
 //! The formats are those of files in /proc where the kernel has one. Locks: none.
 

@@ -20,7 +20,7 @@ struct Limits {
     most: u64,
 }
 
-/// What a key does.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     /// The processes share no budget.

@@ -128,7 +128,7 @@ struct View<'a> {
     budget: String,
     /// Whether its processes share it.
     is_shared: bool,
-    /// What the last key has done.
+    /// The effect of the last key, in words.
     notice: Option<String>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Shown<'a> {
     pub(super) budget: &'a str,
     /// Whether it can be changed.
     pub(super) is_shared: bool,
-    /// What the last key has done, if it was more than to change the state.
+    /// The effect of the last key, in words, if it did more than change the state.
     pub(super) notice: Option<&'a str>,
     /// How long the session has been running.
     pub(super) running: Duration,

@@ -67,7 +67,7 @@ impl Column {
     }
 }
 
-/// What follows from a key, beside the state.
+/// The effect of a key, besides the new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Stay,

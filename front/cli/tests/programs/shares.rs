@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// What all processes use of each swap device; none once the session has ended.
+    /// The room that all processes use of each swap device; empty once the session has ended.
     fn swap(&self) -> Vec<u64> {
         let text = self.ctl("swap").unwrap_or_default();
         let of_all = text.lines().next().and_then(|line| line.strip_prefix("swap = "));
