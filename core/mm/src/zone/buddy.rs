@@ -7,7 +7,10 @@
 //! A block of order `o` starts at a multiple of 2^o, counted from the range's first frame; its
 //! buddy is the block that differs in that one bit. Free frames are in exactly one block, always of
 //! the largest order possible, on a list of its pageblock's type. Freed blocks are allocated before
-//! untouched ones (front of the list), so that memory that was never used stays unused.
+//! untouched ones (front of the list), so that memory that was never used stays unused. Of the
+//! untouched blocks of the largest order only the first is on its list, and the next follows when
+//! that is empty: a list of all would take 5 bytes for each frame of a budget that may never be
+//! used.
 //!
 //! An allocation whose type has no free block steals one of another type ([`super::mobility`]): the
 //! largest, so that the next steal is far off, together with its pageblock if most of that is free
@@ -46,6 +49,9 @@ impl Filled {
     }
 }
 
+/// The list with the first untouched block.
+const UNTOUCHED: usize = Mobility::Movable as usize * ORDERS + Order::MAX.0 as usize;
+
 /// Which blocks an allocation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -82,12 +88,11 @@ impl Buddy {
             visits: 0,
             map,
         };
-        let mut at = 0;
+        buddy.touch();
+        let mut at = frames & !(Order::MAX.frames() - 1);
         while at < frames {
-            let fits = (frames - at).ilog2().min(u32::from(Order::MAX.0));
-            let order = Order(fits.min(at.trailing_zeros()) as u8);
-            buddy.note_insert(at, order);
-            buddy.lists.push_back(list_of(Mobility::Movable, order), at);
+            let order = Order((frames - at).ilog2() as u8);
+            buddy.insert(at, order);
             at += order.frames();
         }
         buddy
@@ -103,9 +108,28 @@ impl Buddy {
         self.filled
     }
 
-    /// Number of blocks on a list.
+    /// Number of free blocks.
     pub fn blocks(&self, mobility: Mobility, order: Order) -> u32 {
-        self.lists.len(list_of(mobility, order))
+        let list = list_of(mobility, order);
+        self.lists.len(list) + self.untouched(list).count() as u32
+    }
+
+    /// The blocks of a list.
+    fn iter(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
+        self.lists.iter(list).chain(self.untouched(list))
+    }
+
+    /// The blocks of a list that are not on it yet.
+    fn untouched(&self, list: usize) -> impl Iterator<Item = u32> + use<> {
+        self.map.untouched().filter(move |_| list == UNTOUCHED)
+    }
+
+    /// Puts the first untouched block on its list; whether there was one.
+    fn touch(&mut self) -> bool {
+        let Some(block) = self.map.touch() else { return false };
+        self.lists.push_back(UNTOUCHED, block);
+        self.filled.0 |= 1 << UNTOUCHED;
+        true
     }
 
     /// Number of pageblocks of each type.
@@ -167,7 +191,7 @@ impl Buddy {
         orders: impl Iterator<Item = u8>,
         mut found: impl FnMut(u32) -> bool,
     ) -> usize {
-        let lists = orders.map(|order| self.lists.iter(list_of(Mobility::Movable, Order(order))));
+        let lists = orders.map(|order| self.iter(list_of(Mobility::Movable, Order(order))));
         let mut count = 0;
         lists.flatten().all(|block| {
             count += 1;
@@ -255,7 +279,7 @@ impl Buddy {
                 let list = list_of(mobility, order);
                 let filled = self.filled.0 >> list & 1 == 1;
                 assert_eq!(filled, !self.lists.is_empty(list), "{mobility:?} {order:?}");
-                for block in self.lists.iter(list) {
+                for block in self.iter(list) {
                     assert_eq!(self.map.head(block), Some(order), "block {block}, wrong list");
                     let mut own = self.map.pageblocks_of(block, order);
                     assert!(own.all(|own| self.map.mobility(own) == mobility), "block {block}");
@@ -348,19 +372,17 @@ impl Buddy {
     }
 
     fn insert(&mut self, block: u32, order: Order) {
-        let list = self.note_insert(block, order);
-        self.lists.push_front(list, block);
-    }
-
-    fn note_insert(&mut self, block: u32, order: Order) -> usize {
         self.map.set_head(block, Some(order));
         self.map.note_free(block, order, u16::wrapping_add);
         let list = list_of(self.map.mobility(block / PAGEBLOCK), order);
         self.filled.0 |= 1 << list;
-        list
+        self.lists.push_front(list, block);
     }
 
     fn remove(&mut self, block: u32, order: Order) {
+        while self.map.is_untouched(block) {
+            self.touch();
+        }
         let list = list_of(self.map.mobility(block / PAGEBLOCK), order);
         self.lists.remove(list, block);
         self.map.set_head(block, None);
@@ -369,7 +391,7 @@ impl Buddy {
     }
 
     fn note_gone(&mut self, list: usize) {
-        if self.lists.is_empty(list) {
+        if self.lists.is_empty(list) && !(list == UNTOUCHED && self.touch()) {
             self.filled.0 &= !(1 << list);
         }
     }

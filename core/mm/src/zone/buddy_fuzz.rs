@@ -128,16 +128,30 @@ fn take(buddy: &mut Buddy, model: &mut Model, order: Order, mobility: Mobility, 
     model.held.push((pfn, order, mobility));
 }
 
+/// Takes a free block that compaction chose.
+fn take_chosen(buddy: &mut Buddy, model: &mut Model, random: &mut Prng) {
+    let mut blocks = Vec::new();
+    buddy.each_block(|pfn, order| blocks.push((pfn, order)));
+    if !blocks.is_empty() {
+        let (pfn, order) = blocks[random.below(blocks.len() as u64) as usize];
+        buddy.take(pfn, order);
+        (0..order.frames()).for_each(|i| assert!(model.free.remove(&(pfn.0 + i))));
+        model.held.push((pfn, order, Mobility::Movable));
+    }
+}
+
 fn fuzz(seed: u64, steps: usize) {
     let mut random = Prng::new(seed);
-    let (first, frames) = (random.below(100) as u32, 1 + random.below(3000) as u32);
+    let (first, frames) = (random.below(100) as u32, 1 + random.below(6000) as u32);
     let mut buddy = Buddy::new(Pfn(first), frames);
     let free = (first..first + frames).collect();
     let mut model = Model { first, frames, free, held: Vec::new() };
     let orders = 1 + random.below(11);
     let kinds = 1 + random.below(3);
     for step in 0..steps {
-        if random.percent(50) {
+        if random.percent(5) {
+            take_chosen(&mut buddy, &mut model, &mut random);
+        } else if random.percent(50) {
             let order = Order(random.below(orders) as u8);
             let mobility = Mobility::ALL[random.below(kinds) as usize];
             let reach = if random.percent(10) { Reach::Own } else { Reach::Any };

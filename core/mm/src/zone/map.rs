@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Map -- heads     by frame: the order of the free block that starts there
+//!     |- untouched blocks of the largest order that were never allocated: `heads` lacks them
 //!     |- types     by pageblock: its migrate type
 //!     |- free      by pageblock: frames in free blocks
 //!     |- unmovable by pageblock: allocated frames that cannot move, by type
@@ -15,18 +16,21 @@
 use super::mobility::PAGEBLOCK;
 use crate::frame::Mobility;
 use highwater_units::Order;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU16};
-
-/// No free block starts here.
-const NOT_FREE: u8 = u8::MAX;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};
 
 /// Number of types that cannot move: all but movable.
 const KINDS: usize = Mobility::ALL.len() - 1;
 
 /// Frames and pageblocks of one part, numbered from its first frame.
 pub(super) struct Map {
+    /// 0: no free block starts here; else its order + 1.
     heads: Box<[AtomicU8]>,
+    /// The first frame of the untouched blocks, ...
+    untouched: AtomicU32,
+    /// ... and the end of the last one.
+    whole: u32,
     types: Box<[AtomicU8]>,
     free: Box<[AtomicU16]>,
     unmovable: Box<[[AtomicU16; KINDS]]>,
@@ -34,17 +38,23 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// A map of `frames` frames in movable pageblocks; none is free.
+    /// A map of `frames` frames in movable pageblocks. Whole blocks of the largest order are free
+    /// and untouched, the rest is not free.
     pub(super) fn new(frames: u32) -> Map {
-        let bytes = |len: u32, value| (0..len).map(|_| AtomicU8::new(value)).collect();
+        // Zeros cost no memory until they are written.
+        let bytes = |len: u32, value| vec![value; len as usize].into_iter().map(AtomicU8::new);
         let blocks = frames.div_ceil(PAGEBLOCK);
-        Map {
-            heads: bytes(frames, NOT_FREE),
-            types: bytes(blocks, Mobility::Movable as u8),
+        let map = Map {
+            heads: bytes(frames, 0).collect(),
+            untouched: AtomicU32::new(0),
+            whole: frames & !(Order::MAX.frames() - 1),
+            types: bytes(blocks, Mobility::Movable as u8).collect(),
             free: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
             unmovable: (0..blocks).map(|_| [const { AtomicU16::new(0) }; KINDS]).collect(),
-            skips: bytes(blocks, 0),
-        }
+            skips: bytes(blocks, 0).collect(),
+        };
+        map.untouched().for_each(|block| map.note_free(block, Order::MAX, u16::wrapping_add));
+        map
     }
 
     /// Number of frames.
@@ -59,13 +69,32 @@ impl Map {
 
     /// The order of the free block that starts at a frame; `None` also past the end.
     pub(super) fn head(&self, frame: u32) -> Option<Order> {
-        let order = self.heads.get(frame as usize)?.load(Relaxed);
-        (order != NOT_FREE).then_some(Order(order))
+        let order = self.heads.get(frame as usize)?.load(Relaxed).checked_sub(1);
+        order.map(Order).or_else(|| self.is_untouched(frame).then_some(Order::MAX))
     }
 
     /// Sets the order of the free block that starts at a frame.
     pub(super) fn set_head(&self, frame: u32, order: Option<Order>) {
-        self.heads[frame as usize].store(order.map_or(NOT_FREE, |order| order.0), Relaxed);
+        self.heads[frame as usize].store(order.map_or(0, |order| order.0 + 1), Relaxed);
+    }
+
+    /// The first frames of untouched blocks.
+    pub(super) fn untouched(&self) -> impl Iterator<Item = u32> + use<> {
+        (self.untouched.load(Relaxed)..self.whole).step_by(Order::MAX.frames() as usize)
+    }
+
+    /// Whether an untouched block starts at a frame.
+    pub(super) fn is_untouched(&self, frame: u32) -> bool {
+        let starts = frame & (Order::MAX.frames() - 1) == 0;
+        starts && (self.untouched.load(Relaxed)..self.whole).contains(&frame)
+    }
+
+    /// Makes the first untouched block an ordinary free one; returns it.
+    pub(super) fn touch(&self) -> Option<u32> {
+        let block = self.untouched().next()?;
+        self.set_head(block, Some(Order::MAX));
+        self.untouched.store(block + Order::MAX.frames(), Relaxed);
+        Some(block)
     }
 
     /// The migrate type of a pageblock.
@@ -132,12 +161,12 @@ impl Map {
     }
 
     /// The frames of a pageblock.
-    pub(super) fn frames_of(&self, pageblock: u32) -> std::ops::Range<u32> {
+    pub(super) fn frames_of(&self, pageblock: u32) -> Range<u32> {
         pageblock * PAGEBLOCK..((pageblock + 1) * PAGEBLOCK).min(self.frames())
     }
 
     /// The pageblocks that a block covers, or the one that it is in.
-    pub(super) fn pageblocks_of(&self, frame: u32, order: Order) -> std::ops::Range<u32> {
+    pub(super) fn pageblocks_of(&self, frame: u32, order: Order) -> Range<u32> {
         let first = frame / PAGEBLOCK;
         first..first + order.frames().div_ceil(PAGEBLOCK)
     }
