@@ -10,7 +10,7 @@
 use crate::family::Family;
 use highwater_command::say;
 use highwater_mm::stats::Counter;
-use highwater_session::{Budget, FLOOR, Scope, read_all};
+use highwater_session::{Budget, Scope, read_all};
 use highwater_units::Bytes;
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
@@ -32,9 +32,9 @@ enum Need {
     Exceeds(Bytes),
 }
 
-/// In pages. `served`: processes that have pages.
-fn need(limit: u64, unpaged: u64, served: u64) -> Need {
-    let needed = unpaged + served * FLOOR;
+/// In pages. `least`: those that processes keep in any case.
+fn need(limit: u64, unpaged: u64, least: u64) -> Need {
+    let needed = unpaged + least;
     if needed > limit { Need::Exceeds(Bytes::of_pages(needed)) } else { Need::Fits }
 }
 
@@ -87,22 +87,22 @@ impl Unserved {
     /// Says once that the budget cannot be kept.
     fn watch(&mut self, passed: Duration) {
         let (Some(exceeded), budget) = (&mut self.exceeded, &self.budget) else { return };
-        let served = budget.members().len() as u64;
-        match need(budget.limit(), budget.unpaged(), served) {
+        let least = budget.members().iter().map(|member| member.claim.floor).sum();
+        match need(budget.limit(), budget.unpaged(), least) {
             Need::Fits => *exceeded = Duration::ZERO,
             Need::Exceeds(_) if *exceeded < PATIENCE => *exceeded += passed,
             Need::Exceeds(needed) => {
-                self.say_needed(needed, served);
+                self.say_needed(needed, Bytes::of_pages(least));
                 self.exceeded = None;
             }
         }
     }
 
-    fn say_needed(&self, needed: Bytes, served: u64) {
+    fn say_needed(&self, needed: Bytes, pages: Bytes) {
         let [limit, unpaged] = [self.budget.limit(), self.budget.unpaged()].map(Bytes::of_pages);
         let published = read_all(&self.run_dir);
         let in_ram = published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum();
-        let (pages, remedy) = (Bytes::of_pages(served * FLOOR), remedy(unpaged, Bytes(in_ram)));
+        let remedy = remedy(unpaged, Bytes(in_ram));
         say(format_args!(
             "--memory {limit} is too little: {needed} are needed, {unpaged} that cannot be paged \
              and {pages} for pages; {remedy}"
@@ -122,12 +122,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_served_process_needs_its_least_pages() {
-        let limit = 100 * FLOOR;
-        assert_eq!(need(limit, 90 * FLOOR, 10), Need::Fits);
-        let exceeded = Need::Exceeds(Bytes::of_pages(101 * FLOOR));
-        assert_eq!(need(limit, 90 * FLOOR, 11), exceeded);
-        assert_eq!(need(limit, 101 * FLOOR, 0), exceeded);
+    fn processes_need_their_least_pages_besides_what_cannot_be_paged() {
+        assert_eq!(need(100, 90, 10), Need::Fits);
+        let exceeded = Need::Exceeds(Bytes::of_pages(101));
+        assert_eq!(need(100, 90, 11), exceeded);
+        assert_eq!(need(100, 101, 0), exceeded);
     }
 
     #[test]

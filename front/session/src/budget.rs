@@ -51,9 +51,13 @@ const ENTRIES: usize = 4096;
 /// Identifies the layout of the file.
 const LAYOUT: u64 = 0x4857_6275_6467_0002;
 
-/// The least memory of a process that is served, in pages: with less, watermarks and batches leave
-/// its manager no room.
+/// The pages that a process may always have, whatever the others have: with less, watermarks and
+/// batches leave a manager that pages no room.
 pub const FLOOR: u64 = 1024;
+
+/// The pages that it begins with, and always keeps. Most processes of a shell script or a make need
+/// no more.
+pub(crate) const START: u64 = FLOOR / 4;
 
 /// One page in so many of a limit on everything is kept free, for what is used before it is
 /// measured.
@@ -236,7 +240,7 @@ impl Budget {
     }
 
     /// Sets the limit, up to [`Budget::limit_max`]. Processes that have more give the rest back,
-    /// and keep no less than [`FLOOR`].
+    /// and keep what they use of [`FLOOR`].
     pub fn set_limit(&self, pages: u64) {
         self.head().limit.store(pages.min(self.limit_max()), Relaxed);
         self.notify();
@@ -364,10 +368,11 @@ impl Entry {
     }
 
     pub(crate) fn claim(&self, now: u64) -> Claim {
+        let (granted, spare) = (self.granted.load(SeqCst), self.spare.load(Relaxed));
         Claim {
-            granted: self.granted.load(SeqCst),
-            floor: FLOOR,
-            spare: self.spare.load(Relaxed),
+            granted,
+            floor: granted.saturating_sub(spare).clamp(START, FLOOR),
+            spare,
             misses: self.misses.load(Relaxed),
             is_short: self.short_until.load(Relaxed) > now,
         }

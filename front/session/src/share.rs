@@ -7,7 +7,7 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Entry, FLOOR, Scope, milliseconds};
+use crate::budget::{Budget, Entry, FLOOR, START, Scope, milliseconds};
 use crate::stats_file::Image;
 use crate::swap_room::SwapRoom;
 use highwater_mm::config::KswapdThreads;
@@ -18,6 +18,9 @@ use std::time::Duration;
 
 /// How long a process counts as short after it asked in vain.
 const SHORT: Duration = Duration::from_millis(500);
+
+/// The high watermark is below one page in so many: min is at most 1/16, and the gaps 1/64.
+const MARKS_SHARE: u64 = 8;
 
 /// What a process uses besides the pages that it was granted, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +59,9 @@ pub struct Share {
 }
 
 impl Budget {
-    /// Takes an entry for a process, with [`FLOOR`] pages, whatever the others have; and with
-    /// `shared` pages that it has in common with another process.
+    /// Takes an entry for a process, with [`START`] pages, whatever the others have; and with
+    /// `shared` pages that it has in common with another process, and free ones that watermarks ask
+    /// for beside so many, up to [`FLOOR`].
     ///
     /// # Errors
     /// All entries are taken.
@@ -78,7 +82,8 @@ impl Budget {
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
         share.entry().shared.store(shared, SeqCst);
-        share.entry().granted.store(FLOOR + shared, SeqCst);
+        let own = (shared / MARKS_SHARE).clamp(START, FLOOR);
+        share.entry().granted.store(own + shared, SeqCst);
         share.budget.notify_if_over();
         Ok(share)
     }
@@ -96,25 +101,31 @@ impl Share {
 
     /// The pages that it could borrow if it asked now.
     pub fn room(&self) -> u64 {
-        self.budget.room().saturating_sub(self.budget.granted())
+        let certain = FLOOR.saturating_sub(self.granted());
+        self.budget.room().saturating_sub(self.budget.granted()).max(certain)
     }
 
-    /// Asks for `pages` more; returns how many it may use in addition. Makes a system call only if
-    /// it is the first to be short.
+    /// Asks for `pages` more; returns how many it may use in addition. It gets those below
+    /// [`FLOOR`] whatever the others have; they then give as many. Makes a system call only for
+    /// these, or if it is the first to be short.
     pub fn borrow(&self, pages: u64) -> u64 {
-        if self.denied.load(Relaxed) != 0 {
+        let granted = &self.entry().granted;
+        let own = granted.load(SeqCst);
+        let certain = FLOOR.saturating_sub(own).min(pages);
+        if certain == 0 && self.denied.load(Relaxed) != 0 {
             return 0;
         }
-        let granted = &self.entry().granted;
-        let most = self.most.load(Relaxed).saturating_sub(granted.load(SeqCst));
-        let asked = pages.min(most);
+        let asked = certain.max(pages.min(self.most.load(Relaxed).saturating_sub(own)));
         granted.fetch_add(asked, SeqCst);
-        let excess = self.budget.granted().saturating_sub(self.budget.room()).min(asked);
-        granted.fetch_sub(excess, SeqCst);
-        if excess > 0 || asked < pages {
+        let excess = self.budget.granted().saturating_sub(self.budget.room());
+        let refused = excess.min(asked - certain);
+        granted.fetch_sub(refused, SeqCst);
+        if asked - refused < pages {
             self.ask();
+        } else if excess > refused {
+            self.budget.notify();
         }
-        asked - excess
+        asked - refused
     }
 
     /// Lets everyone know that this process is short.

@@ -23,7 +23,14 @@ impl Run {
         Run { dir, budget }
     }
 
+    /// A process that uses what it may always have.
     fn join(&self, pid: u32) -> (StatsFile, Share) {
+        let (file, share) = self.start(pid);
+        assert_eq!((share.borrow(FLOOR - START), share.granted()), (FLOOR - START, FLOOR));
+        (file, share)
+    }
+
+    fn start(&self, pid: u32) -> (StatsFile, Share) {
         let file = StatsFile::create(self.dir.path(), pid).unwrap();
         let share = Budget::open(self.dir.path()).unwrap().join(file.image(), 0).unwrap();
         (file, share)
@@ -45,6 +52,28 @@ fn processes_borrow_up_to_the_limit() {
     assert_eq!((other.borrow(600), other.borrow(600)), (600, 394));
     one.leave();
     assert_eq!(run.budget.granted(), other.granted());
+}
+
+#[test]
+fn a_process_gets_its_least_pages_when_it_uses_them() {
+    let run = Run::new(LIMIT);
+    let (_rich_file, rich) = run.join(1);
+    assert_eq!(rich.borrow(LIMIT), LIMIT - FLOOR);
+    let (_poor_file, poor) = run.start(2);
+    assert_eq!((poor.granted(), poor.room()), (START, FLOOR - START));
+    assert_eq!(rich.aim(0, 0), Aim::Pages(LIMIT - START));
+    let seen = poor.changes();
+    assert_eq!((poor.borrow(300), poor.borrow(1000)), (300, FLOOR - START - 300));
+    assert_ne!(poor.changes(), seen, "nobody gives");
+    assert_eq!(rich.aim(0, 0), Aim::Pages(LIMIT - FLOOR));
+    // It keeps what it uses of them.
+    rich.give_back(FLOOR);
+    for (spare, kept) in [(0, FLOOR), (700, FLOOR - 700), (1000, START)] {
+        poor.aim(spare, 0);
+        run.budget.set_limit(1);
+        assert_eq!(poor.aim(spare, 0), Aim::Pages(kept));
+        run.budget.set_limit(LIMIT);
+    }
 }
 
 #[test]
@@ -158,8 +187,8 @@ fn pages_that_two_processes_map_count_once() {
     assert_eq!(parent.borrow(LIMIT - FLOOR), LIMIT - FLOOR);
     let file = StatsFile::create(run.dir.path(), 2).unwrap();
     let child = Budget::open(run.dir.path()).unwrap().join(file.image(), 8000).unwrap();
-    // Only its own least memory exceeds the limit.
-    assert_eq!(child.granted(), FLOOR + 8000);
+    // Only what it begins with exceeds the limit.
+    assert_eq!(child.granted(), 8000 + 8000 / MARKS_SHARE);
     let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
         panic!("nobody gives anything")
     };
