@@ -15,7 +15,7 @@ use highwater_mm::Manager;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
 use highwater_os::sys;
-use highwater_session::{Aim, Budget, FLOOR, Settings, Share, StatsFile};
+use highwater_session::{Aim, Budget, FLOOR, Forked, Settings, Share, StatsFile};
 use highwater_uffd::{Lender, Uffd};
 use highwater_units::Bytes;
 use std::io::ErrorKind::{NotFound, PermissionDenied};
@@ -41,14 +41,13 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Joins the budget of the run, if it has one. `file`: what shows that the process lives.
-    /// `shared`: pages that a fork has shared with it.
     ///
     /// # Errors
     /// The library is of another build than the run, or too many processes share its memory.
     pub(crate) fn of(
         settings: &Settings,
         file: Option<&StatsFile>,
-        shared: u64,
+        forked: Forked,
     ) -> Result<Memory, String> {
         let own = Memory { share: None, most: settings.memory };
         let (Some(most), Some(dir), Some(file)) = (settings.memory_max, &settings.run_dir, file)
@@ -56,11 +55,13 @@ impl Memory {
             return Ok(own);
         };
         // So many frames there are.
-        let shared = shared.min(most.pages().saturating_sub(FLOOR));
+        let pages = forked.pages.min(most.pages().saturating_sub(FLOOR));
         let joined = match Budget::open(dir) {
             // It has dropped privileges, or the run has ended and left it behind.
             Err(error) if matches!(error.kind(), PermissionDenied | NotFound) => return Ok(own),
-            opened => opened.and_then(|budget| budget.join(file.image(), shared)),
+            opened => {
+                opened.and_then(|budget| budget.join(file.image(), Forked { pages, ..forked }))
+            }
         };
         let share = joined.map_err(|error| format!("the budget of the run: {error}"))?;
         Ok(Memory { share: Some(Arc::new(share)), most })
@@ -90,8 +91,8 @@ impl Lender for Borrowed {
         self.0.room().try_into().unwrap_or(u32::MAX)
     }
 
-    fn owed(&self, devices: Bytes) -> u32 {
-        self.0.owed(devices.pages()) as u32
+    fn owed(&self, devices: Bytes, dropped: u64) -> u32 {
+        self.0.owed(devices.pages(), dropped) as u32
     }
 
     fn pay(&self, frames: u32) {
@@ -138,11 +139,14 @@ pub(crate) fn run(process: &Process, share: &Share) {
         if tick % REAP_TICKS == 0 {
             share.reap();
         }
-        share.set_besides(process.reporter.unpaged.besides());
+        let unpaged = &process.reporter.unpaged;
+        unpaged.add_common(share.take_lent());
+        let besides = unpaged.besides();
+        share.set_besides(besides);
         kswapd = set_kswapd(manager, kswapd, share.kswapd());
         match share.aim(manager.spare().into(), misses.update(manager)) {
-            // One that grows takes memory besides its pages, too.
-            Aim::Keep if grown => share.wait(seen, TICK),
+            // One that grows takes memory besides its pages, too, and shared pages part.
+            Aim::Keep if grown || besides.shared > 0 => share.wait(seen, TICK),
             Aim::Keep => share.wait(seen, CALM),
             Aim::Pages(pages) => shrink(manager, share, pages),
         }

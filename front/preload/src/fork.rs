@@ -37,6 +37,7 @@ use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
 use highwater_serve::Service;
+use highwater_session::Forked;
 use highwater_uffd::api::Source;
 use highwater_uffd::{Delivery, Placement, Site};
 use highwater_units::{PAGE_SIZE, Vpn};
@@ -423,7 +424,10 @@ fn make_child(
         pages: old.pages,
         regions,
         holds,
-        shared: snapshot.resident().iter().map(|range| range.end.0 - range.first.0).sum(),
+        forked: Forked {
+            pages: snapshot.resident().iter().map(|range| range.end.0 - range.first.0).sum(),
+            parent: old.share.as_ref().map(|share| share.index()),
+        },
     };
     let child = Process::serve(plan, |manager| {
         registered.set();

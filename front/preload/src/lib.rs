@@ -37,6 +37,7 @@ mod calls;
 mod changes;
 mod child_environment;
 mod children;
+mod common;
 mod demand;
 mod descriptors;
 mod dump;

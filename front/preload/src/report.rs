@@ -15,7 +15,7 @@ use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
 use highwater_session::{MallocReport, Parts, Settings, Share, StatsFile, leave_run_dir};
 use highwater_uffd::{Delivery, Uffd};
-use highwater_units::{Nanos, PAGE_SIZE};
+use highwater_units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,19 +68,16 @@ impl Reporter {
         StatsFile::create(dir, pid.cast_unsigned()).ok()
     }
 
-    /// Publishes to `file`, if there is one. `shared`: pages that a fork has shared with this
-    /// process.
+    /// Publishes to `file`, if there is one.
     pub(crate) fn new(
         file: Option<StatsFile>,
         manager: Arc<Manager<Uffd>>,
-        (base, pages): (u64, u64),
-        shared: u64,
+        unpaged: Unpaged,
         delivery: Delivery,
         gather: Gather,
     ) -> Reporter {
-        let range = (base, base + pages * PAGE_SIZE as u64);
         Reporter {
-            unpaged: Unpaged::new(manager.clone(), range, shared),
+            unpaged,
             manager,
             file,
             stage: AtomicU32::new(RUNNING),
@@ -113,6 +110,10 @@ impl Reporter {
             futex_wait(&self.stage, RUNNING, Some(Nanos(period.as_nanos() as u64)));
             if self.stage.load(Acquire) == ENDING {
                 break;
+            }
+            // Before the look, which counts them.
+            if let Some(share) = share {
+                self.unpaged.add_common(share.take_lent());
             }
             self.unpaged.tick(period, shares.load(Relaxed));
             if let Some(share) = share {

@@ -12,6 +12,7 @@ use crate::regions::{Regions, Use};
 use crate::remote::Remote;
 use crate::report::Reporter;
 use crate::serving::Serving;
+use crate::unpaged::Unpaged;
 use crate::{dump, gate, heap, malloc, ranges, swap_room};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
@@ -19,11 +20,11 @@ use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Owner, Part};
 use highwater_session::{
-    FaultThreads, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
+    FaultThreads, Forked, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
 };
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
-use highwater_units::{Bytes, SpaceId, Vpn};
+use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -42,7 +43,7 @@ pub(crate) struct Plan {
     pub(crate) regions: Regions,
     pub(crate) holds: Vec<RawFd>,
     /// Pages that a fork has shared with this process.
-    pub(crate) shared: u64,
+    pub(crate) forked: Forked,
 }
 
 impl Process {
@@ -66,7 +67,7 @@ impl Process {
             pages,
             regions,
             holds,
-            shared: 0,
+            forked: Forked::default(),
         };
         Process::serve(plan, |_| Unadopted::default())
     }
@@ -78,9 +79,9 @@ impl Process {
         fill: impl FnOnce(&Manager<Uffd>) -> Unadopted,
     ) -> Result<Process, String> {
         let Plan { settings, program, devices, inherited, source, .. } = plan;
-        let Plan { placement, pages, regions, holds, shared, .. } = plan;
+        let Plan { placement, pages, regions, holds, forked, .. } = plan;
         let file = Reporter::file(&settings, program.pid);
-        let memory = Memory::of(&settings, file.as_ref(), shared)?;
+        let memory = Memory::of(&settings, file.as_ref(), forked)?;
         memory.share.iter().try_for_each(|share| swap_room::share(share, &devices[inherited..]))?;
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
@@ -109,11 +110,12 @@ impl Process {
         });
         let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
-        let reporter =
-            Reporter::new(file, manager.clone(), (base, pages), shared, delivery, || {
-                // None before the process is served, and in a forked child until it is.
-                running().and_then(heap::gather)
-            });
+        let range = (base, base + pages * PAGE_SIZE as u64);
+        let unpaged = Unpaged::new(manager.clone(), range, forked.own(), program.pid);
+        let reporter = Reporter::new(file, manager.clone(), unpaged, delivery, || {
+            // None before the process is served, and in a forked child until it is.
+            running().and_then(heap::gather)
+        });
         let calls = Calls::new();
         let (changes, hints) = (Changes::default(), Hints::default());
         Ok(Process {

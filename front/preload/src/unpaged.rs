@@ -1,15 +1,17 @@
 //! Measures the memory of the process that cannot be paged, for a limit on all memory.
 //!
 //! ```text
-//! "report" thread: tick --- Looks: is a look due? --- smaps ---> elsewhere, shared
+//! "report" thread: tick --- Looks: is a look due? --- smaps ---> elsewhere, common
 //! both: besides ---> Share: elsewhere + own memory + RAM devices + pages in excess of the budget
+//!                           common pages that have not parted since                   common.rs
 //! ```
 //! Code, libraries, stacks and shared memory change seldom and take milliseconds to look up, so a
 //! look may use 1 % of a CPU. In between, growth of the resident set that nothing else explains
 //! counts as theirs. The rest is counted, and read at every tick of the balancer.
 //!
-//! Locking: `looks` and `most`, each taken alone.
+//! Locking: `looks`, `common` and `most`, each taken alone.
 
+use crate::common::{Common, minor_faults};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Seen};
 use highwater_mm::Manager;
@@ -29,9 +31,8 @@ const MOVED: i64 = 1 << 20;
 
 /// The tick of the first look, ...
 const FIRST: u64 = 1;
-/// ... and of that of a child: its parent has looked by then, and the two agree on how many of the
-/// pages that they share count for each. A child that ends soon looks at nothing.
-const FIRST_OF_CHILD: u64 = 3;
+/// ... and of that of a child, of which most is its parent's: one that ends soon looks at nothing.
+const FIRST_OF_CHILD: u64 = 2;
 
 /// The signs that a look is due.
 #[derive(Clone, Copy, Debug)]
@@ -92,24 +93,31 @@ pub(crate) struct Unpaged {
     looks: Mutex<Looks>,
     /// At the last look, in bytes: what counts for this process, and is not the manager's.
     elsewhere: AtomicU64,
-    /// At the last look: paged memory that counts for others.
-    shared: AtomicU64,
+    common: Mutex<Common>,
+    /// The program's process.
+    pid: i32,
     /// The manager's own memory, at its maximum.
     own_peak: AtomicU64,
     most: Mutex<Elsewhere>,
 }
 
 impl Unpaged {
-    /// `range`: address of the paged range, and after it. `shared`: pages that a fork has shared
-    /// with this process.
-    pub(crate) fn new(manager: Arc<Manager<Uffd>>, range: (u64, u64), shared: u64) -> Unpaged {
+    /// `range`: address of the paged range, and after it. `common`: pages that count for the
+    /// parent.
+    pub(crate) fn new(
+        manager: Arc<Manager<Uffd>>,
+        range: (u64, u64),
+        common: u64,
+        pid: i32,
+    ) -> Unpaged {
         let (stage, stage_len) = manager.platform().stage_range();
         Unpaged {
             manager,
             paged: [range, (stage, stage + stage_len as u64)],
-            looks: Mutex::new(Looks::from(if shared == 0 { FIRST } else { FIRST_OF_CHILD })),
+            looks: Mutex::new(Looks::from(if common == 0 { FIRST } else { FIRST_OF_CHILD })),
             elsewhere: AtomicU64::new(0),
-            shared: AtomicU64::new(Bytes::of_pages(shared).0),
+            common: Mutex::new(Common::new(common, minor_faults(pid))),
+            pid,
             own_peak: AtomicU64::new(0),
             most: Mutex::default(),
         }
@@ -129,18 +137,33 @@ impl Unpaged {
 
     /// Measures what is counted nowhere else.
     pub(crate) fn look(&self) {
+        let parted = self.parted();
         let Ok(Seen { elsewhere, elsewhere_counted, shared }) = smaps::read(&self.paged) else {
             return;
         };
         // After that, which takes long where there are many mappings: devices may have grown.
         let managers = self.managers();
         self.elsewhere.store(elsewhere_counted.saturating_sub(managers), Relaxed);
-        self.shared.store(shared, Relaxed);
+        *lock(&self.common) = Common::new(Bytes(shared).pages(), parted);
         let found = elsewhere.less_own(managers);
         let mut most = lock(&self.most);
         if found.total() > most.total() {
             *most = found;
         }
+    }
+
+    /// Forks have shared pages of this process; so many of them count for children.
+    pub(crate) fn add_common(&self, pages: u64) {
+        if pages > 0 {
+            let parted = self.parted();
+            let mut common = lock(&self.common);
+            *common = common.plus(pages, parted);
+        }
+    }
+
+    /// Pages that may have parted so far.
+    fn parted(&self) -> u64 {
+        self.manager.platform().pages_dropped() + minor_faults(self.pid)
     }
 
     /// Bytes that the manager takes besides paged memory: its tables, and RAM devices.
@@ -164,10 +187,12 @@ impl Unpaged {
         let devices = platform.devices().resident();
         let grown = lock(&self.looks).grown(self.unexplained());
         let unpaged = Bytes(self.elsewhere.load(Relaxed) + grown + self.managers());
+        let common = *lock(&self.common);
         Besides {
             unpaged: unpaged.pages() + excess,
             devices: devices.pages(),
-            shared: Bytes(self.shared.load(Relaxed)).pages(),
+            shared: if common.is_empty() { 0 } else { common.left(self.parted()) },
+            dropped: platform.pages_dropped(),
         }
     }
 
@@ -232,17 +257,17 @@ mod tests {
     }
 
     #[test]
+    fn a_child_that_ends_soon_looks_at_nothing() {
+        let (mut looks, shares) = (Looks::from(FIRST_OF_CHILD), true);
+        let mut is_due = || looks.are_due(PERIOD, Signs { unexplained: 100 * MOVED, shares });
+        assert_eq!([is_due(), is_due()], [false, true]);
+    }
+
+    #[test]
     fn looks_that_take_long_are_rare() {
         let shares = |_| Signs { unexplained: 0, shares: true };
         assert_eq!(ticks(5, Duration::from_micros(700), shares), [1, 2, 3, 4, 5]);
         // 512 ms are rested after each.
         assert_eq!(ticks(14, Duration::from_millis(4), shares), [1, 7, 13]);
-    }
-
-    #[test]
-    fn a_child_looks_after_its_parent() {
-        let (mut looks, shares) = (Looks::from(FIRST_OF_CHILD), true);
-        let mut is_due = || looks.are_due(PERIOD, Signs { unexplained: 100 * MOVED, shares });
-        assert_eq!([is_due(), is_due(), is_due()], [false, false, true]);
     }
 }

@@ -4,7 +4,7 @@
 //! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | kswapd | used
 //!                  | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
-//! Entry:           owner: pid and image   granted   unpaged   shared   spare   misses
+//! Entry:           owner: pid and image   granted   unpaged   shared   lent   spare   misses
 //!                  short until
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
@@ -17,7 +17,8 @@
 //! after a process that was killed in the middle.
 //!
 //! Pages that a fork has shared count once: each process says how many of its own count for others,
-//! and so many more may be granted in all.
+//! and so many more may be granted in all. A child begins with half of what it shares, as the
+//! kernel counts it. The other half is its parent's: `lent`, until the parent takes it over.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
 //! system releases it at the end of its helper, however that comes. Another process then clears its
@@ -49,7 +50,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0002;
+const LAYOUT: u64 = 0x4857_6275_6467_0003;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -101,6 +102,26 @@ pub(crate) struct Entry {
     pub(crate) short_until: AtomicU64,
     /// Those of the granted pages that count for other processes, which map them, too.
     pub(crate) shared: AtomicU64,
+    /// The parent's of these, until it takes them over: a [`Lent`].
+    pub(crate) lent: AtomicU64,
+}
+
+/// Pages of a parent that count for its child, which maps them, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lent {
+    pub(crate) pages: u64,
+    /// The parent's entry.
+    pub(crate) parent: u16,
+}
+
+impl Lent {
+    pub(crate) fn to_bits(self) -> u64 {
+        self.pages << 16 | u64::from(self.parent)
+    }
+
+    fn from_bits(bits: u64) -> Lent {
+        Lent { pages: bits >> 16, parent: bits as u16 }
+    }
 }
 
 #[repr(C)]
@@ -305,7 +326,8 @@ impl Budget {
             }
             Scope::Paged => self.limit(),
         };
-        paged + self.taken().map(|entry| entry.shared.load(SeqCst)).sum::<u64>()
+        let shared = |entry: &Entry| entry.shared.load(SeqCst) + entry.lent().pages;
+        paged + self.taken().map(shared).sum::<u64>()
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If everyone
@@ -335,8 +357,17 @@ impl Budget {
 
     /// Releases an entry that nobody else uses, and what it has claimed.
     pub(crate) fn clear(&self, index: usize) {
+        self.lent_by(index).for_each(|entry| entry.lent.store(0, SeqCst));
         self.words().swap.clear(index);
         self.words().entries[index].clear();
+    }
+
+    /// The entries of children that have pages in common with the process of an entry.
+    pub(crate) fn lent_by(&self, index: usize) -> impl Iterator<Item = &Entry> {
+        self.taken().filter(move |entry| {
+            let lent = entry.lent();
+            lent.pages > 0 && usize::from(lent.parent) == index
+        })
     }
 
     /// Makes processes give pages back if they have more than there are.
@@ -367,6 +398,15 @@ impl Entry {
         !matches!(self.owner.load(Acquire), 0 | REAPED)
     }
 
+    pub(crate) fn lent(&self) -> Lent {
+        Lent::from_bits(self.lent.load(SeqCst))
+    }
+
+    /// Clears it; returns how many pages there were.
+    pub(crate) fn take_lent(&self) -> u64 {
+        Lent::from_bits(self.lent.swap(0, SeqCst)).pages
+    }
+
     pub(crate) fn claim(&self, now: u64) -> Claim {
         let (granted, spare) = (self.granted.load(SeqCst), self.spare.load(Relaxed));
         Claim {
@@ -380,8 +420,8 @@ impl Entry {
 
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
-        let Entry { owner: _, granted, unpaged, spare, misses, short_until, shared } = self;
-        for word in [granted, unpaged, spare, misses, short_until, shared] {
+        let Entry { owner: _, granted, unpaged, spare, misses, short_until, shared, lent } = self;
+        for word in [granted, unpaged, spare, misses, short_until, shared, lent] {
             word.store(0, SeqCst);
         }
         self.owner.store(0, Release);

@@ -29,7 +29,7 @@ pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memo
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
-pub use share::{Aim, Besides, Share};
+pub use share::{Aim, Besides, Forked, Share};
 pub use stats_file::{
     Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
 };

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! Share --- borrow, give_back, owed, pay ---> its entry of the Budget
+//!       --- take_lent --------------------->  those of its children
 //!       --- set_besides, aim -------------->  its entry; every process calculates the same targets
 //! ```
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Entry, FLOOR, START, Scope, milliseconds};
+use crate::budget::{Budget, Entry, FLOOR, Lent, START, Scope, milliseconds};
 use crate::stats_file::Image;
 use crate::swap_room::SwapRoom;
 use highwater_mm::config::KswapdThreads;
@@ -31,6 +32,30 @@ pub struct Besides {
     pub devices: u64,
     /// Those of its pages that count for other processes, which map them, too.
     pub shared: u64,
+    /// All pages that had left the process by then.
+    pub dropped: u64,
+}
+
+/// Pages that a fork has shared between a process and its parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forked {
+    /// How many.
+    pub pages: u64,
+    /// The parent's entry ([`Share::index`]), if it has one.
+    pub parent: Option<usize>,
+}
+
+impl Forked {
+    /// Those of the child's pages that count for the parent.
+    pub fn own(self) -> u64 {
+        self.pages - self.lent().pages
+    }
+
+    /// Those of the parent's pages that count for the child.
+    fn lent(self) -> Lent {
+        let parent = self.parent.and_then(|parent| u16::try_from(parent).ok());
+        parent.map_or(Lent::default(), |parent| Lent { pages: self.pages / 2, parent })
+    }
 }
 
 /// The instruction to a process.
@@ -50,6 +75,10 @@ pub struct Share {
     counted: AtomicU64,
     /// ... and those that the process has given up frames for, or need not.
     paid: AtomicU64,
+    /// Pages that had left the process when its entry's shared ones were counted, ...
+    dropped: AtomicU64,
+    /// ... and when it was last asked what it owes.
+    dropped_now: AtomicU64,
     /// It borrows no more than this in all.
     most: AtomicU64,
     /// 1: the last request was denied; until [`Share::aim`], others would be.
@@ -59,13 +88,13 @@ pub struct Share {
 }
 
 impl Budget {
-    /// Takes an entry for a process, with [`START`] pages, whatever the others have; and with
-    /// `shared` pages that it has in common with another process, and free ones that watermarks ask
-    /// for beside so many, up to [`FLOOR`].
+    /// Takes an entry for a process, with [`START`] pages, whatever the others have; and with those
+    /// that it has in common with its parent, and free ones that watermarks ask for beside so many,
+    /// up to [`FLOOR`].
     ///
     /// # Errors
     /// All entries are taken.
-    pub fn join(self, image: Image, shared: u64) -> io::Result<Share> {
+    pub fn join(self, image: Image, forked: Forked) -> io::Result<Share> {
         let free = |entry: &Entry| {
             entry.owner.compare_exchange(0, image.to_bits(), AcqRel, Relaxed).is_ok()
         };
@@ -76,15 +105,23 @@ impl Budget {
             index,
             counted: AtomicU64::new(0),
             paid: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            dropped_now: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
             scarce: AtomicU32::new(0),
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
-        share.entry().shared.store(shared, SeqCst);
-        let own = (shared / MARKS_SHARE).clamp(START, FLOOR);
-        share.entry().granted.store(own + shared, SeqCst);
-        share.budget.notify_if_over();
+        let free = (forked.pages / MARKS_SHARE).clamp(START, FLOOR);
+        share.entry().lent.store(forked.lent().to_bits(), SeqCst);
+        share.entry().shared.store(forked.own(), SeqCst);
+        share.entry().granted.store(free + forked.pages, SeqCst);
+        if forked.pages > 0 {
+            // The parent takes its half.
+            share.budget.notify();
+        } else {
+            share.budget.notify_if_over();
+        }
         Ok(share)
     }
 }
@@ -92,6 +129,11 @@ impl Budget {
 impl Share {
     fn entry(&self) -> &Entry {
         &self.budget.words().entries[self.index]
+    }
+
+    /// Identifies this process's entry.
+    pub fn index(&self) -> usize {
+        self.index
     }
 
     /// The pages that this process may use.
@@ -146,10 +188,11 @@ impl Share {
 
     /// Publishes what it uses besides the pages that it was granted.
     pub fn set_besides(&self, besides: Besides) {
-        let Besides { unpaged, devices, shared } = besides;
+        let Besides { unpaged, devices, shared, dropped } = besides;
         self.counted.store(devices, Relaxed);
         self.entry().unpaged.store(unpaged, Relaxed);
         self.entry().shared.store(shared, SeqCst);
+        self.dropped.store(dropped, Relaxed);
         if self.budget.granted() <= self.budget.room() {
             self.paid.store(devices, Relaxed);
         } else {
@@ -158,20 +201,40 @@ impl Share {
         }
     }
 
-    /// The pages that it is to give up because its swap devices in RAM, which take `devices` pages
-    /// now, have grown: at most those above [`FLOOR`].
-    pub fn owed(&self, devices: u64) -> u64 {
-        let grown = devices.saturating_sub(self.paid.load(Relaxed));
-        match self.budget.scope() {
-            Scope::Everything => grown.min(self.granted().saturating_sub(FLOOR)),
+    /// Takes over what forked children hold of this process's shared pages for it; returns how many
+    /// more pages it has in common with others.
+    pub fn take_lent(&self) -> u64 {
+        self.budget.lent_by(self.index).map(|entry| entry.take_lent()).sum()
+    }
+
+    /// The pages that it is to give up, at most those above [`FLOOR`]: because its swap devices in
+    /// RAM, which take `devices` pages now, have grown, and because pages have left it that other
+    /// processes map. `dropped` pages have left it in all.
+    pub fn owed(&self, devices: u64, dropped: u64) -> u64 {
+        self.dropped_now.fetch_max(dropped, Relaxed);
+        let grown = match self.budget.scope() {
+            Scope::Everything => devices.saturating_sub(self.paid.load(Relaxed)),
             Scope::Paged => 0,
-        }
+        };
+        (grown + self.unshared()).min(self.granted().saturating_sub(FLOOR))
+    }
+
+    /// Pages that have left the process and may be other processes' alone now. Any page that leaves
+    /// counts, while there are shared ones.
+    fn unshared(&self) -> u64 {
+        let dropped = self.dropped_now.load(Relaxed).saturating_sub(self.dropped.load(Relaxed));
+        dropped.min(self.entry().shared.load(SeqCst))
     }
 
     /// It has given up so many of the pages that it owed. Until it publishes again, the entry shows
     /// what they are used for.
     pub fn pay(&self, pages: u64) {
-        let paid = self.paid.fetch_add(pages, Relaxed) + pages;
+        let unshared = self.unshared().min(pages);
+        self.dropped.fetch_add(unshared, Relaxed);
+        let left = |shared: u64| Some(shared.saturating_sub(unshared));
+        let _ = self.entry().shared.fetch_update(SeqCst, SeqCst, left);
+        let grown = pages - unshared;
+        let paid = self.paid.fetch_add(grown, Relaxed) + grown;
         let news = paid.saturating_sub(self.counted.fetch_max(paid, Relaxed));
         self.entry().unpaged.fetch_add(news, Relaxed);
         self.give_back(pages);

@@ -32,7 +32,8 @@ impl Run {
 
     fn start(&self, pid: u32) -> (StatsFile, Share) {
         let file = StatsFile::create(self.dir.path(), pid).unwrap();
-        let share = Budget::open(self.dir.path()).unwrap().join(file.image(), 0).unwrap();
+        let share =
+            Budget::open(self.dir.path()).unwrap().join(file.image(), Forked::default()).unwrap();
         (file, share)
     }
 }
@@ -186,21 +187,71 @@ fn pages_that_two_processes_map_count_once() {
     let (_file, parent) = run.join(1);
     assert_eq!(parent.borrow(LIMIT - FLOOR), LIMIT - FLOOR);
     let file = StatsFile::create(run.dir.path(), 2).unwrap();
-    let child = Budget::open(run.dir.path()).unwrap().join(file.image(), 8000).unwrap();
+    let forked = Forked { pages: 8000, parent: Some(parent.index()) };
+    let child = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
     // Only what it begins with exceeds the limit.
     assert_eq!(child.granted(), 8000 + 8000 / MARKS_SHARE);
     let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
         panic!("nobody gives anything")
     };
     assert_eq!(of_parent + of_child, LIMIT + 8000);
-    // It writes to half of them.
-    child.set_besides(Besides { shared: 4000, ..Besides::default() });
+    // It writes to half of them: each of the two has 4000 in common with the other.
+    child.set_besides(Besides { shared: 2000, ..Besides::default() });
+    assert_eq!(parent.take_lent(), 4000);
+    parent.set_besides(Besides { shared: 2000, ..Besides::default() });
     let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
         panic!("nobody gives anything")
     };
     assert_eq!(of_parent + of_child, LIMIT + 4000);
     child.leave();
     assert_eq!((parent.aim(0, 0), run.budget.granted()), (Aim::Keep, LIMIT));
+}
+
+/// A process with 8000 pages, all of them a child's, too.
+fn forked(run: &Run) -> [(StatsFile, Share); 2] {
+    let parent = run.join(1);
+    assert_eq!(parent.1.borrow(8000 - FLOOR), 8000 - FLOOR);
+    let file = StatsFile::create(run.dir.path(), 2).unwrap();
+    let forked = Forked { pages: 8000, parent: Some(parent.1.index()) };
+    let child = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
+    [parent, (file, child)]
+}
+
+#[test]
+fn a_parent_takes_over_its_half_of_what_it_shares() {
+    let run = Run::new(LIMIT);
+    let [(_, parent), (_, child)] = forked(&run);
+    assert_eq!(run.budget.room(), LIMIT + 8000);
+    assert_eq!((child.take_lent(), parent.take_lent(), parent.take_lent()), (0, 4000, 0));
+    let half = Besides { shared: 4000, ..Besides::default() };
+    [parent, child].iter().for_each(|share| share.set_besides(half));
+    assert_eq!(run.budget.room(), LIMIT + 8000);
+}
+
+#[test]
+fn pages_of_a_parent_that_ended_are_its_childs_alone() {
+    let run = Run::new(LIMIT);
+    let [(_, parent), (_, child)] = forked(&run);
+    parent.leave();
+    assert_eq!(run.budget.room(), LIMIT + 4000);
+    child.set_besides(Besides::default());
+    assert_eq!(run.budget.room(), LIMIT);
+}
+
+#[test]
+fn frames_of_shared_pages_that_leave_are_given_up() {
+    let run = Run::new(LIMIT);
+    let [_, (_, child)] = forked(&run);
+    let before = (child.granted(), run.budget.room());
+    assert_eq!((child.owed(0, 0), child.owed(0, 100)), (0, 100));
+    child.pay(60);
+    assert_eq!((child.granted(), run.budget.room()), (before.0 - 60, before.1 - 60));
+    assert_eq!((child.owed(0, 100), child.owed(0, 5000)), (40, 4000 - 60));
+    child.pay(4000 - 60);
+    assert_eq!((run.budget.room(), child.owed(0, 9000)), (before.1 - 4000, 0));
+    // As many are shared as before: others had left.
+    child.set_besides(Besides { shared: 4000, dropped: 9000, ..Besides::default() });
+    assert_eq!((run.budget.room(), child.owed(0, 9010)), (before.1, 10));
 }
 
 #[test]
@@ -239,28 +290,28 @@ fn what_cannot_be_paged_leaves_less_for_pages() {
 fn frames_are_given_up_for_swap_in_memory() {
     let run = Run::of(Scope::Everything, LIMIT);
     let (_file, share) = run.join(1);
-    let besides = |devices| Besides { unpaged: 500 + devices, devices, shared: 0 };
+    let besides = |devices| Besides { unpaged: 500 + devices, devices, ..Besides::default() };
     share.set_besides(besides(100));
     assert_eq!(FLOOR + share.borrow(LIMIT), left(600));
-    assert_eq!((share.owed(100), share.owed(400), share.owed(50)), (0, 300, 0));
+    assert_eq!((share.owed(100, 0), share.owed(400, 0), share.owed(50, 0)), (0, 300, 0));
     share.pay(200);
     assert_eq!((share.granted(), run.budget.unpaged()), (left(800), 800));
-    assert_eq!(share.owed(400), 100);
+    assert_eq!(share.owed(400, 0), 100);
     // The rest is owed until the limit is kept again.
     share.set_besides(besides(400));
-    assert_eq!((run.budget.unpaged(), share.owed(400)), (900, 100));
+    assert_eq!((run.budget.unpaged(), share.owed(400, 0)), (900, 100));
     share.pay(100);
-    assert_eq!((share.granted(), run.budget.unpaged(), share.owed(400)), (left(900), 900, 0));
+    assert_eq!((share.granted(), run.budget.unpaged(), share.owed(400, 0)), (left(900), 900, 0));
     // A device that shrinks makes room.
     share.set_besides(besides(0));
-    assert_eq!((share.owed(0), share.owed(30)), (0, 30));
-    assert_eq!(share.owed(2 * LIMIT), share.granted() - FLOOR);
+    assert_eq!((share.owed(0, 0), share.owed(30, 0)), (0, 30));
+    assert_eq!(share.owed(2 * LIMIT, 0), share.granted() - FLOOR);
 }
 
 #[test]
 fn a_budget_for_pages_alone_leaves_the_rest_out() {
     let run = Run::of(Scope::Paged, LIMIT);
     let (_file, share) = run.join(1);
-    share.set_besides(Besides { unpaged: LIMIT, devices: 0, shared: 0 });
-    assert_eq!((FLOOR + share.borrow(LIMIT), share.owed(LIMIT)), (LIMIT, 0));
+    share.set_besides(Besides { unpaged: LIMIT, ..Besides::default() });
+    assert_eq!((FLOOR + share.borrow(LIMIT), share.owed(LIMIT, 0)), (LIMIT, 0));
 }

@@ -34,7 +34,8 @@ impl Memory for Uffd {
     }
 
     fn owed(&self) -> u32 {
-        self.lender.get().map_or(0, |lender| lender.owed(self.devices.resident()))
+        let (devices, dropped) = (&self.devices, self.stage.dropped());
+        self.lender.get().map_or(0, |lender| lender.owed(devices.resident(), dropped))
     }
 
     fn pay(&self, frames: u32) {

@@ -36,6 +36,8 @@ pub(crate) struct Stage {
     zeros: *mut u8,
     pool: Pool,
     mapped: AtomicU64,
+    /// Pages that have left the program so far.
+    dropped: AtomicU64,
     peak: AtomicU64,
 }
 
@@ -68,6 +70,7 @@ impl Stage {
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             peak: AtomicU64::new(0),
         })
     }
@@ -163,6 +166,12 @@ impl Stage {
     /// Counts pages that left the program.
     pub(crate) fn count_dropped(&self, pages: usize) {
         self.mapped.fetch_sub(pages as u64, Relaxed);
+        self.dropped.fetch_add(pages as u64, Relaxed);
+    }
+
+    /// Pages that have left the program so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
     }
 
     /// The memory of a frame, for a page's bytes.

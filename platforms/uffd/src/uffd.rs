@@ -28,8 +28,9 @@ pub trait Lender: Send + Sync {
     fn room(&self) -> u32;
 
     /// The frames that the borrower is to give up for memory that its swap devices have taken, of
-    /// which they have `devices` now; see [`highwater_platform::Memory::owed`].
-    fn owed(&self, devices: Bytes) -> u32;
+    /// which they have `devices` now, and for shared pages among the `dropped` that have left the
+    /// program; see [`highwater_platform::Memory::owed`].
+    fn owed(&self, devices: Bytes, dropped: u64) -> u32;
 
     /// It has given up so many.
     fn pay(&self, frames: u32);
@@ -289,6 +290,11 @@ impl Uffd {
     /// frames in use.
     pub fn pages_in_use(&self) -> u64 {
         self.stage.in_use()
+    }
+
+    /// Pages that have left the program so far.
+    pub fn pages_dropped(&self) -> u64 {
+        self.stage.dropped()
     }
 
     /// Address and length of the stage.

@@ -6,6 +6,8 @@
  *                            paged, one in 60 ms, and checks a part of the pages each time
  *   limit forks MIB          fills MIB of pages, and forks ten children, one after the other, that
  *                            check some of them for 50 ms
+ *   limit saves MIB          fills MIB of pages, and forks a child that checks all of them while
+ *                            the parent checks pages and changes every eighth of these
  */
 #include "check.h"
 #include <sys/wait.h>
@@ -66,6 +68,33 @@ static void forks(size_t mib)
     }
 }
 
+static void saves(size_t mib)
+{
+    size_t pages = mib * MIB / PAGE;
+    char *paged = map_pages(pages);
+    unsigned *version = calloc(pages, sizeof *version);
+    uint64_t seed = 1;
+    MUST(version);
+    for (size_t page = 0; page < pages; page++)
+        fill_page(paged + page * PAGE, page, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        for (size_t page = 0; page < pages; page++)
+            check_page(paged + page * PAGE, page, 0, "as it was at the fork");
+        _exit(0);
+    }
+    int status;
+    for (size_t round = 0; waitpid(child, &status, WNOHANG) == 0; round++) {
+        size_t page = next_random(&seed) % pages;
+        check_page(paged + page * PAGE, page, version[page], "as it is now");
+        if (round % 8 == 0)
+            fill_page(paged + page * PAGE, page, ++version[page]);
+    }
+    MUST(status == 0);
+    for (size_t page = 0; page < pages; page++)
+        check_page(paged + page * PAGE, page, version[page], "at the end");
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "compressible"))
@@ -74,8 +103,10 @@ int main(int argc, char **argv)
         beside(number(argv[2]), number(argv[3]));
     else if (argc == 3 && !strcmp(argv[1], "forks"))
         forks(number(argv[2]));
+    else if (argc == 3 && !strcmp(argv[1], "saves"))
+        saves(number(argv[2]));
     else
-        die("usage: limit compressible MIB | beside MIB SHARED | forks MIB");
+        die("usage: limit compressible MIB | beside MIB SHARED | forks MIB | saves MIB");
     puts("ok");
     return 0;
 }
