@@ -10,9 +10,12 @@
 //! group may miss a process that joins it. Locking: none.
 
 use procfs::process::{Stat, all_processes};
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, pidfd_open, pidfd_send_signal};
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Name (comm) of the library's helper processes, and of this command.
 const OWN_NAME: &str = "highwater";
@@ -44,9 +47,12 @@ impl Family {
         Family(Vec::new())
     }
 
-    /// The process numbers.
-    pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
-        self.0.iter().map(|member| member.pid.as_raw_nonzero().get())
+    /// The process numbers of those that started at least `age` ago.
+    pub(crate) fn older_than(&self, age: Duration) -> impl Iterator<Item = i32> {
+        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+        let ticks = now.saturating_sub(age).as_secs_f64() * clock_ticks_per_second() as f64;
+        let older = self.0.iter().filter(move |member| member.start <= ticks as u64);
+        older.map(|member| member.pid.as_raw_nonzero().get())
     }
 
     /// Whether no member is left.
@@ -162,6 +168,16 @@ mod tests {
     fn a_run_in_a_run_has_a_family_of_its_own() {
         let stats = [stat(11, OWN_NAME, 10, 'S'), stat(12, "program", 11, 'S')];
         assert_eq!(named(&stats), "highwater (11)");
+    }
+
+    #[test]
+    fn a_process_that_has_just_started_is_not_old() {
+        let mut child = std::process::Command::new("sleep").arg("10").spawn().unwrap();
+        let stat = procfs::process::Process::new(child.id().cast_signed()).unwrap().stat().unwrap();
+        let family = Family(Member::of(&stat).into_iter().collect());
+        assert_eq!(family.older_than(Duration::ZERO).count(), 1);
+        assert_eq!(family.older_than(Duration::from_secs(5)).count(), 0);
+        child.kill().and_then(|()| child.wait()).unwrap();
     }
 
     #[test]

@@ -20,6 +20,9 @@ use std::time::Duration;
 
 /// Pause after a look, as a multiple of its CPU time: a machine may have many processes.
 const REST: u32 = 128;
+/// A process that is younger may be a forked child that has no entry yet: the memory that it shares
+/// is its parent's.
+const JOINS: Duration = Duration::from_millis(250);
 /// How long processes may need more than the budget before a line says so.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -79,8 +82,9 @@ impl Unserved {
         let members = self.budget.members();
         let served: BTreeSet<i32> = members.iter().map(|it| it.image.pid.cast_signed()).collect();
         let own = std::process::id().cast_signed();
-        let others = Family::now();
-        let unserved = others.pids().filter(|pid| !served.contains(pid)).chain([own]);
+        let family = Family::now();
+        let others = family.older_than(JOINS);
+        let unserved = others.filter(|pid| !served.contains(pid)).chain([own]);
         self.budget.set_unpaged(Bytes(unserved.map(counted).sum()).pages());
     }
 

@@ -1,7 +1,7 @@
 //! Divides the memory of a run among its processes.
 //!
 //! ```text
-//! limit = sum of targets:    over the limit: everyone gives in proportion
+//! limit = sum of targets:    over the limit: free memory first, then everyone in proportion
 //!                            somebody is short: free memory first, then that of processes that
 //!                            bring in far fewer pages for each page they have
 //! ```
@@ -46,6 +46,11 @@ impl Claim {
         self.granted.saturating_sub(self.floor)
     }
 
+    /// Free pages that it can give.
+    fn free(&self) -> u64 {
+        self.spare.min(self.above_floor())
+    }
+
     /// Whether it has more misses per page than so many percent of the other's.
     fn outweighs(&self, other: &Claim, percent: u64) -> bool {
         let weigh =
@@ -65,7 +70,8 @@ pub fn targets(limit: u64, claims: &[Claim]) -> Vec<u64> {
     let granted: u64 = claims.iter().map(|claim| claim.granted).sum();
     let mut targets: Vec<u64> = claims.iter().map(|claim| claim.granted).collect();
     let over = granted.saturating_sub(limit);
-    let given = take(&mut targets, over, claims, |claim| claim.above_floor());
+    let mut given = take(&mut targets, over, claims, Claim::free);
+    given += take(&mut targets, over - given, claims, |claim| claim.above_floor() - claim.free());
     if over > 0 {
         debug_assert!(given <= over, "no more is taken than is missing");
         return targets;
@@ -75,8 +81,7 @@ pub fn targets(limit: u64, claims: &[Claim]) -> Vec<u64> {
     let wishes: Vec<u64> = claims.iter().map(|claim| claim.wish(part)).collect();
     let wanted: u64 = wishes.iter().sum();
     let mut found = room.min(wanted);
-    let idle =
-        |claim: &Claim| if claim.is_short { 0 } else { claim.spare.min(claim.above_floor()) };
+    let idle = |claim: &Claim| if claim.is_short { 0 } else { claim.free() };
     found += take(&mut targets, wanted - found, claims, idle);
     share(&mut targets, found, &wishes);
     if found < wanted {

@@ -119,6 +119,11 @@ fn a_lower_limit_takes_from_all_in_proportion() {
     assert_eq!(targets(11_000, &claims), [6000, 3500, 1000, 500]);
     assert_eq!(targets(0, &claims), [1000, 1000, 1000, 500]);
     assert_eq!(targets(10, &[]), [0; 0]);
+    // Free memory first.
+    let claims = [Claim { spare: 2000, ..claim(11_000) }, claim(6000)];
+    assert_eq!(targets(16_000, &claims), [10_000, 6000]);
+    assert_eq!(targets(15_000, &claims), [9000, 6000]);
+    assert_eq!(targets(13_700, &claims), [8200, 5500]);
 }
 
 #[test]
