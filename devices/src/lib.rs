@@ -30,6 +30,7 @@
 mod area;
 mod arena;
 mod array;
+mod busy;
 mod compression;
 mod create;
 mod device;

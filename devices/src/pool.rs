@@ -1,30 +1,25 @@
 //! The io_urings of a process: created when a batch finds none free, and kept for the next.
 //!
 //! ```text
-//! busy     one bit per place: only its holder may touch the ring there
-//! places   [ ring | ring | none yet | ... ]
+//! busy     the places that are taken: only its holder may touch the ring there
+//! places   [ ring | ring | none yet | ... ], and so the most batches in flight through rings
 //! ```
-//! Locks: none. A thread takes a place by setting its bit, releases it by clearing the bit, and
-//! never waits. A batch makes plain calls if all places are taken, or the system refuses rings.
+//! Locks: none (`busy`), and no thread waits. A batch makes plain calls if all places are taken, or
+//! the system refuses rings.
 //!
 //! A forked child must not use a ring of its parent: both would write to one queue. It marks all
 //! places as busy and creates a pool of its own.
 
+use crate::busy::{Busy, PLACES};
 use crate::uring::{Ring, Set};
 use highwater_platform::Direction;
 use std::cell::UnsafeCell;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
-
-/// Places for rings, and so the most batches in flight at once through rings.
-const PLACES: usize = u64::BITS as usize;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The rings over one file.
 pub(crate) struct Pool {
-    busy: AtomicU64,
+    busy: Busy,
     refused: AtomicBool,
     places: [Place; PLACES],
 }
@@ -32,15 +27,14 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Place(UnsafeCell<Option<Ring>>);
 
-// SAFETY: only the thread that set the bit of a place in `busy` reaches the ring there, with
-// acquire and release between one holder and the next.
+// SAFETY: only the thread that took a place reaches the ring there.
 unsafe impl Sync for Pool {}
 
 impl Pool {
     /// A pool without rings.
     pub(crate) fn new() -> Pool {
         Pool {
-            busy: AtomicU64::new(0),
+            busy: Busy::new(PLACES),
             refused: AtomicBool::new(false),
             places: std::array::from_fn(|_| Place::default()),
         }
@@ -56,18 +50,9 @@ impl Pool {
         held.ring_mut().is_some().then_some(held)
     }
 
-    /// The lowest free place, so that few rings are created, and stay in the CPU's caches.
     fn take_place(&self) -> Option<Held<'_>> {
-        let mut busy = self.busy.load(Relaxed);
-        while busy != u64::MAX {
-            let index = (!busy).trailing_zeros();
-            let taken = busy | 1 << index;
-            match self.busy.compare_exchange_weak(busy, taken, Acquire, Relaxed) {
-                Ok(_) => return Some(Held { pool: self, index }),
-                Err(now) => busy = now,
-            }
-        }
-        None
+        let index = self.busy.try_take(PLACES)?;
+        Some(Held { pool: self, index })
     }
 
     /// The ring of a started batch.
@@ -78,7 +63,7 @@ impl Pool {
     /// For a forked child: it never uses or closes any of the parent's rings, whether they were
     /// free or in use at the time of the fork.
     pub(crate) fn leave_to_parent(&self) {
-        self.busy.store(u64::MAX, Release);
+        self.busy.close();
     }
 }
 
@@ -103,7 +88,7 @@ impl Held<'_> {
     }
 
     fn ring_mut(&mut self) -> &mut Option<Ring> {
-        // SAFETY: the holder of the place's bit is the only one, and is borrowed mutably.
+        // SAFETY: a place has one holder, which is borrowed mutably.
         unsafe { &mut *self.place().0.get() }
     }
 
@@ -141,7 +126,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.pool.busy.fetch_and(!(1 << self.index), Release);
+        self.pool.busy.put(self.index);
     }
 }
 
@@ -149,15 +134,6 @@ impl Drop for Held<'_> {
 mod tests {
     use super::*;
     use std::os::fd::{AsFd, AsRawFd};
-
-    #[test]
-    fn places_run_out_and_come_back() {
-        let pool = Pool::new();
-        let held: Vec<_> = std::iter::from_fn(|| pool.take_place()).collect();
-        assert_eq!(held.len(), PLACES);
-        drop(held);
-        assert_eq!(pool.take_place().map(|held| held.index), Some(0));
-    }
 
     #[test]
     fn a_ring_is_made_once() {

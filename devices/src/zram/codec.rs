@@ -1,15 +1,16 @@
 //! Compresses and decompresses pages.
 //!
 //! ```text
-//! Codecs -- busy: one bit per place      places: Codec -- Lz4: hash table | Zstd: two contexts
+//! Codecs -- busy: places in use           places: Codec -- Lz4: hash table | Zstd: two contexts
 //!                                                      \- output: where a page is compressed to
 //! ```
-//! Locks: none. A thread takes a place by setting its bit, as that of a ring (`pool`). There are
-//! twice as many places as CPUs, so that a thread that finds all taken waits for one that runs.
+//! Locks: none (`busy`). There are twice as many places as CPUs, so that a thread that finds all
+//! taken waits for one that runs.
 //!
 //! Nothing is allocated after the codecs exist. The contexts of zstd are in memory of this crate,
 //! so that zstd never calls malloc, which may be the program's, and swapped out.
 
+use crate::busy::{Busy, PLACES};
 use crate::spec::Algorithm;
 use crate::zram::class::COMPRESSED_MAX;
 use crate::zram::content::{Corrupt, Page};
@@ -19,10 +20,6 @@ use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
 use std::cell::UnsafeCell;
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
 
 /// The contexts and buffers for compressing a page.
 pub(crate) struct Codec {
@@ -71,12 +68,11 @@ fn lz4_decompress(bytes: &[u8], page: &mut Page) -> Result<(), Corrupt> {
 /// The codecs of a device.
 pub(crate) struct Codecs {
     algorithm: Algorithm,
-    busy: AtomicU64,
+    busy: Busy,
     places: Box<[UnsafeCell<Codec>]>,
 }
 
-// SAFETY: only the thread that set the bit of a place in `busy` reaches its codec, with acquire and
-// release between one holder and the next.
+// SAFETY: only the thread that took a place reaches its codec.
 unsafe impl Sync for Codecs {}
 
 impl Codecs {
@@ -85,11 +81,13 @@ impl Codecs {
     /// # Errors
     /// The system's error number.
     pub(crate) fn new(algorithm: Algorithm, threads: usize) -> Result<Codecs, i32> {
-        let count = (2 * threads).clamp(1, u64::BITS as usize);
+        let count = (2 * threads).clamp(1, PLACES);
         let places = (0..count).map(|_| Codec::new(algorithm).map(UnsafeCell::new));
-        // Bits without a place stay set.
-        let busy = AtomicU64::new(u64::MAX.checked_shl(count as u32).unwrap_or(0));
-        Ok(Codecs { algorithm, busy, places: places.collect::<Result<_, i32>>()? })
+        Ok(Codecs {
+            algorithm,
+            busy: Busy::new(count),
+            places: places.collect::<Result<_, i32>>()?,
+        })
     }
 
     /// Codecs for a forked child, which only decompresses.
@@ -99,7 +97,7 @@ impl Codecs {
     pub(crate) fn for_reading(&self) -> Result<Codecs, i32> {
         match self.algorithm {
             Algorithm::Lz4 => {
-                Ok(Codecs { algorithm: self.algorithm, busy: u64::MAX.into(), places: [].into() })
+                Ok(Codecs { algorithm: self.algorithm, busy: Busy::new(0), places: [].into() })
             }
             Algorithm::Zstd => Codecs::new(self.algorithm, self.places.len() / 2),
         }
@@ -107,10 +105,10 @@ impl Codecs {
 
     /// Calls `act` with a codec, as soon as one is free.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Codec) -> R) -> R {
-        let place = self.take();
-        // SAFETY: the bit of the place was clear and is set now, by this thread.
+        let place = self.busy.take();
+        // SAFETY: this thread has taken the place.
         let result = act(unsafe { &mut *self.places[place as usize].get() });
-        self.busy.fetch_and(!(1 << place), Release);
+        self.busy.put(place);
         result
     }
 
@@ -119,24 +117,6 @@ impl Codecs {
         match self.algorithm {
             Algorithm::Lz4 => lz4_decompress(bytes, page),
             Algorithm::Zstd => self.with(|codec| codec.decompress(bytes, page)),
-        }
-    }
-
-    /// The lowest free place, whose codec was probably used last and is in the CPU's caches.
-    fn take(&self) -> u32 {
-        let mut busy = self.busy.load(Relaxed);
-        loop {
-            let place = (!busy).trailing_zeros();
-            if place == u64::BITS {
-                std::thread::yield_now();
-                busy = self.busy.load(Relaxed);
-                continue;
-            }
-            let taken = busy | 1 << place;
-            match self.busy.compare_exchange_weak(busy, taken, Acquire, Relaxed) {
-                Ok(_) => return place,
-                Err(now) => busy = now,
-            }
         }
     }
 }
@@ -223,6 +203,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(codecs.busy.load(Relaxed), u64::MAX << 2, "all were given back");
+        let taken = [(); 3].map(|()| codecs.busy.try_take(PLACES));
+        assert_eq!(taken, [Some(0), Some(1), None], "all were given back");
     }
 }
