@@ -2,8 +2,8 @@
 
 use crate::device::Device;
 use crate::error::OpenError;
-use crate::file::Submission;
-use crate::open::open_wrapped;
+use crate::open::{FileOptions, open_wrapped};
+use crate::seal::Seal;
 use crate::spec::Spec;
 use highwater_platform::Medium;
 use std::fmt;
@@ -71,19 +71,21 @@ impl Area {
     ///
     /// # Errors
     /// As [`open`](crate::open).
-    pub fn open(&self) -> Result<Box<dyn Device>, OpenError> {
-        self.open_wrapped(&|device| device)
+    pub fn open(&self, seal: Seal) -> Result<Box<dyn Device>, OpenError> {
+        self.open_wrapped(seal, &|device| device)
     }
 
-    /// Opens its device, with each file in a device of the caller's.
+    /// Opens its device, with each file in a device of the caller's, which sees it as it is stored.
     ///
     /// # Errors
     /// As [`open`](crate::open).
     pub fn open_wrapped(
         &self,
+        seal: Seal,
         wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
     ) -> Result<Box<dyn Device>, OpenError> {
-        let mut device = open_wrapped(&self.spec, Submission::Auto, wrap)?;
+        let mut device =
+            open_wrapped(&self.spec, FileOptions { seal, ..FileOptions::default() }, wrap)?;
         let info = device.info_mut();
         info.priority = self.priority;
         info.medium = self.medium.unwrap_or(info.medium);
@@ -152,8 +154,8 @@ mod tests {
     #[test]
     fn a_device_is_as_its_area_says() {
         let area = Area::parse("ram:1M,rotational=1,priority=7").unwrap();
-        let info = area.open().unwrap().info();
+        let info = area.open(Seal::On).unwrap().info();
         assert_eq!((info.priority, info.medium), (Some(7), Medium::Rotational));
-        assert_eq!(Area::new(area.spec).open().unwrap().info().priority, None);
+        assert_eq!(Area::new(area.spec).open(Seal::On).unwrap().info().priority, None);
     }
 }

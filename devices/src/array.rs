@@ -33,6 +33,13 @@ impl<T: Zeroable> Array<T> {
     }
 }
 
+impl<T: Zeroable> Array<T> {
+    /// The memory of the values.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
 impl<T: Zeroable> Deref for Array<T> {
     type Target = [T];
 

@@ -122,6 +122,11 @@ pub trait Device: Send + Sync {
     /// Memory that the contents take, which counts against the user's memory limit.
     fn resident(&self) -> Bytes;
 
+    /// Memory that the device itself takes as it is used, beside its contents.
+    fn tables(&self) -> Bytes {
+        Bytes(0)
+    }
+
     /// Statistics of compression; `None` if the device does not compress.
     fn compression(&self) -> Option<Compression> {
         None
@@ -131,6 +136,15 @@ pub trait Device: Send + Sync {
     fn tiering(&self) -> Option<Tiering> {
         None
     }
+
+    /// Whether a read found a page that is not what was written last to its slot. That transfer
+    /// failed with EBADMSG.
+    fn altered(&self) -> bool {
+        false
+    }
+
+    /// Makes contents that outlive the process unreadable: it ends. Transfers fail from now on.
+    fn forget(&self) {}
 
     /// The descriptors that [`Device::inherit`] uses. A child that has not inherited them gets
     /// copies with the same numbers before.

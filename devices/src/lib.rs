@@ -11,6 +11,7 @@
 //!                 |   |- Tail         the last page of a file that existed, if it is partial
 //!                 |   |- Room         blocks of the file system, allocated before they are written
 //!                 |   '- plain        preadv and pwritev, without a ring (transfer)
+//!                 |- Sealed           another device, encrypted and authenticated
 //!                 |- Part             a range of another device
 //!                 |- Quota            room that the devices of several processes share
 //!                 '- Tier             Ram or Zram over a FileDevice, and a thread for write-back
@@ -21,8 +22,8 @@
 //! The tests in `devices/tests` run over all specifications that they list.
 //!
 //! Locks: one per shard of Zram, one around the free blocks of each level of a Tier. Any number of
-//! threads use a device at once; beside those locks they share only the mask of rings or codecs in
-//! use, one atomic word. A batch allocates nothing once its ring exists.
+//! threads use a device at once; beside those locks they share only the masks of rings, codecs and
+//! bounce pages in use, one atomic word each. A batch allocates nothing once these exist.
 //!
 //! The crate is also linked into the preload library, which replaces mmap, munmap, madvise and
 //! malloc of the program. So its own memory comes from raw system calls (`sys`).
@@ -44,6 +45,7 @@ mod pool;
 mod quota;
 mod ram;
 mod room;
+mod seal;
 mod slot_set;
 mod spec;
 mod sys;
@@ -62,8 +64,9 @@ pub use error::{OpenError, Reason};
 pub use existing::{FileError, open_file};
 pub use file::Submission;
 pub use highwater_platform::FileAccess;
-pub use open::{open, open_with, open_wrapped, part, tier};
+pub use open::{FileOptions, open, open_with, open_wrapped, part, tier};
 pub use pool::Started;
 pub use quota::{Lender, Lenders};
+pub use seal::Seal;
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;

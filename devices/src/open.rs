@@ -5,44 +5,58 @@ use crate::error::{OpenError, Reason};
 use crate::file::{FileDevice, Submission};
 use crate::part::Part;
 use crate::ram::Ram;
+use crate::seal::{Seal, Sealed};
 use crate::spec::Spec;
 use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
+
+/// How files are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileOptions {
+    /// How transfers reach them.
+    pub submission: Submission,
+    /// Whether they are encrypted.
+    pub seal: Seal,
+}
 
 /// Opens a device. It is empty, and leaves nothing behind however the process ends.
 ///
 /// # Errors
 /// The reason, in one line.
 pub fn open(spec: &Spec) -> Result<Box<dyn Device>, OpenError> {
-    open_with(spec, Submission::Auto)
+    open_with(spec, FileOptions::default())
 }
 
-/// [`open`] with a choice of how transfers reach files.
+/// [`open`] with a choice of how files are used.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_with(spec: &Spec, submission: Submission) -> Result<Box<dyn Device>, OpenError> {
-    open_wrapped(spec, submission, &|device| device)
+pub fn open_with(spec: &Spec, options: FileOptions) -> Result<Box<dyn Device>, OpenError> {
+    open_wrapped(spec, options, &|device| device)
 }
 
-/// [`open_with`], with each file in a device of the caller's.
+/// [`open_with`], with each file in a device of the caller's, which sees it as it is stored.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_wrapped(
     spec: &Spec,
-    submission: Submission,
+    options: FileOptions,
     wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
 ) -> Result<Box<dyn Device>, OpenError> {
     let device = match spec {
         Spec::Ram { .. } => Ram::open(spec).map(boxed),
         Spec::Zram { size, algorithm } => Zram::open(spec, *size, *algorithm).map(boxed),
         Spec::File { .. } | Spec::Dir { .. } => {
-            FileDevice::open(spec, submission).map(boxed).map(wrap)
+            let file = FileDevice::open(spec, options.submission).map(boxed).map(wrap);
+            match options.seal {
+                Seal::On => file.and_then(Sealed::new).map(boxed),
+                Seal::Off => file,
+            }
         }
         Spec::Tier { fast, slow } => {
-            let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, submission, wrap));
+            let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, options, wrap));
             tier(spec.to_string(), fast?, slow?)
         }
     };

@@ -116,6 +116,10 @@ impl Device for Part {
         self.whole.resident()
     }
 
+    fn tables(&self) -> Bytes {
+        self.whole.tables()
+    }
+
     fn compression(&self) -> Option<Compression> {
         self.whole.compression()
     }

@@ -74,6 +74,8 @@ pub struct Started {
     pub(crate) direction: Direction,
     /// The transfers that went to the ring.
     pub(crate) left: Set,
+    /// The bounce pages of a sealed write.
+    pub(crate) bounce: Option<u32>,
 }
 
 /// A place that a batch holds.
@@ -113,7 +115,7 @@ impl Held<'_> {
     pub(crate) fn leave(self, direction: Direction, left: Set) -> Started {
         let index = self.index;
         std::mem::forget(self);
-        Started { index, direction, left }
+        Started { index, direction, left, bounce: None }
     }
 
     /// Never uses the ring and its place again. The ring is not dropped: its descriptor may belong

@@ -9,13 +9,22 @@ use highwater_platform::{Direction, IoError};
 use libc::{c_long, iovec};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 
 // preadv takes its offset in one register only there.
 const _: () = assert!(usize::BITS == 64, "written for 64-bit systems");
+
+/// What a forked child finds in a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inheritance {
+    /// A copy.
+    Contents,
+    /// Zeros.
+    Zeros,
+}
 
 /// Anonymous private memory, populated when it is touched, in pages of the base size.
 #[derive(Debug)]
@@ -84,6 +93,22 @@ impl Mapping {
     pub(crate) unsafe fn give_back(&self, offset: usize, len: usize) {
         // Refused for locked memory, which then stays.
         let _ = self.advise(offset, len, Advice::LinuxDontNeed);
+    }
+
+    /// Keeps the memory from the kernel's swap, if the limit on locked memory permits that.
+    pub(crate) fn lock(&self) {
+        // SAFETY: a range of this mapping, whose contents stay.
+        let _ = unsafe { mlock(self.base.as_ptr().cast(), self.len) };
+    }
+
+    /// Chooses what a forked child finds here.
+    pub(crate) fn set_inheritance(&self, what: Inheritance) {
+        let advice = match what {
+            Inheritance::Contents => Advice::LinuxKeepOnFork,
+            Inheritance::Zeros => Advice::LinuxWipeOnFork,
+        };
+        // Kernels before 4.14 do not know it.
+        let _ = self.advise(0, self.len, advice);
     }
 
     /// madvise on `len` bytes from `offset`. Callers use advice that keeps contents, or vouch for

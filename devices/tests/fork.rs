@@ -52,6 +52,7 @@ fn holds_in_child(check: impl FnOnce() -> bool, meanwhile: impl FnOnce()) -> boo
 /// The checks of a child on an inherited device, and of its own child.
 fn child_sees(device: &dyn Device, frames: &Frames, generations: u32) -> bool {
     let inherited = device.inherit();
+    inherited.pause();
     let mut refused = run_in_two(0);
     write(&*inherited, frames, &mut refused);
     inherited.info().read_only

@@ -125,14 +125,28 @@ impl Device for Tier {
 
     fn pause(&self) {
         self.worker.iter().for_each(Worker::pause);
+        self.shared.levels().for_each(|level| level.device.pause());
     }
 
     fn resume(&self) {
+        self.shared.levels().for_each(|level| level.device.resume());
         self.worker.iter().for_each(Worker::resume);
     }
 
     fn resident(&self) -> Bytes {
-        Bytes(self.shared.fast.device.resident().0 + self.shared.slow.device.resident().0)
+        Bytes(self.shared.levels().map(|level| level.device.resident().0).sum())
+    }
+
+    fn tables(&self) -> Bytes {
+        Bytes(self.shared.levels().map(|level| level.device.tables().0).sum())
+    }
+
+    fn altered(&self) -> bool {
+        self.shared.levels().any(|level| level.device.altered())
+    }
+
+    fn forget(&self) {
+        self.shared.levels().for_each(|level| level.device.forget());
     }
 
     fn compression(&self) -> Option<Compression> {
@@ -144,8 +158,7 @@ impl Device for Tier {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        let levels = [&self.shared.fast, &self.shared.slow];
-        levels.iter().flat_map(|level| level.device.descriptors()).collect()
+        self.shared.levels().flat_map(|level| level.device.descriptors()).collect()
     }
 
     fn set_copies(&self, copies: &[RawFd]) {

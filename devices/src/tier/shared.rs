@@ -45,6 +45,11 @@ impl Shared {
         })
     }
 
+    /// Both levels, the fast one first.
+    pub(super) fn levels(&self) -> impl Iterator<Item = &Level> {
+        [&self.fast, &self.slow].into_iter()
+    }
+
     /// The current time of the age clock.
     pub(super) fn now(&self) -> Stamp {
         self.stamp(self.arrivals.load(Relaxed))

@@ -1,7 +1,9 @@
 //! Frames to transfer, and the devices that the tests run over.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use highwater_devices::{Algorithm, Arena, Device, SIZE_MIN, Spec, Submission, open_with};
+use highwater_devices::{
+    Algorithm, Arena, Device, FileOptions, SIZE_MIN, Seal, Spec, Submission, open_with,
+};
 use highwater_platform::Io;
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
 use std::path::Path;
@@ -107,7 +109,7 @@ fn shuffled_runs(random: &mut Prng, frames: &[Pfn]) -> Vec<Pfn> {
     runs.concat()
 }
 
-/// Every kind of device, with both kinds of submission, over files in `dir`.
+/// Every kind of device, with both kinds of submission, sealed and not, over files in `dir`.
 pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Device>)> {
     let slow = Spec::Dir { path: dir.to_owned(), size };
     let tier = |fast| Spec::Tier { fast: Box::new(fast), slow: Box::new(slow.clone()) };
@@ -120,9 +122,22 @@ pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Devi
         Spec::Dir { path: dir.to_owned(), size },
         Spec::File { path: dir.join("swap"), size },
     ];
-    let both = |spec: Spec| [Submission::Auto, Submission::Plain].map(|how| (spec.clone(), how));
-    let open = |(spec, how): (Spec, Submission)| {
-        (format!("{spec} {how:?}"), open_with(&spec, how).unwrap())
+    let options = [
+        (Submission::Auto, Seal::On),
+        (Submission::Plain, Seal::On),
+        (Submission::Auto, Seal::Off),
+    ];
+    // Memory is not sealed.
+    let used = |spec: &Spec| match spec {
+        Spec::Ram { .. } | Spec::Zram { .. } => 2,
+        Spec::File { .. } | Spec::Dir { .. } | Spec::Tier { .. } => options.len(),
     };
-    specs.into_iter().flat_map(both).map(open).collect()
+    let ways = |spec: Spec| {
+        options.into_iter().take(used(&spec)).map(move |options| (spec.clone(), options))
+    };
+    let open = |(spec, (submission, seal)): (Spec, (Submission, Seal))| {
+        let name = format!("{spec} {submission:?} seal {seal}");
+        (name, open_with(&spec, FileOptions { submission, seal }).unwrap())
+    };
+    specs.into_iter().flat_map(ways).map(open).collect()
 }

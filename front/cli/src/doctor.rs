@@ -5,7 +5,7 @@ use crate::machine::{self, Item, Status};
 use crate::{Refusal, preload, swap};
 use clap::Args;
 use highwater_command::print;
-use highwater_devices::{Area, Spec};
+use highwater_devices::{Area, Seal, Spec};
 use highwater_session::{Mapping, file_system_name, free_space};
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;
@@ -75,7 +75,7 @@ fn swap_items(given: &[String]) -> Result<Vec<Item>, Refusal> {
 
 fn swap_item(area: &Area) -> Item {
     const NAME: &str = "swap";
-    if let Err(refusal) = swap::try_open(area) {
+    if let Err(refusal) = swap::try_open(area, Seal::default()) {
         return Item::refused(NAME, &refusal);
     }
     spec_item(&area.spec)

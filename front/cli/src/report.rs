@@ -7,7 +7,9 @@ use crate::child::Ended;
 use crate::malloc_figures::MallocFigures;
 use crate::options::Memory;
 use crate::processes::ByProcess;
+use crate::swap::has_files;
 use crate::totals::Totals;
+use highwater_devices::Seal;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_session::Settings;
 use highwater_units::Bytes;
@@ -47,6 +49,8 @@ pub(crate) struct Report {
     pub(crate) faults_major: u64,
     pub(crate) swap_in: Transfer,
     pub(crate) swap_out: Transfer,
+    /// None if no swap device has a file, or files are not encrypted.
+    pub(crate) seal: Option<Sealing>,
     /// None if no page was compressed.
     pub(crate) compression: Option<Compressed>,
     /// None if no process used the library's malloc.
@@ -158,6 +162,14 @@ pub(crate) struct Compressed {
     pub(crate) incompressible_bytes: u64,
 }
 
+/// How swap files are encrypted.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sealing {
+    pub(crate) algorithm: &'static str,
+    /// Most memory for keys, tags and pages that are being written, of one process.
+    pub(crate) table_bytes: u64,
+}
+
 /// What devices of two levels held when each process had most pages there, and what they moved.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tiers {
@@ -221,6 +233,7 @@ impl Report {
             faults_major: get(Counter::PgMajFault),
             swap_in: Transfer::of(all, IN),
             swap_out: Transfer::of(all, OUT),
+            seal: Sealing::of(observed),
             compression: Compressed::of(all),
             malloc: malloc.as_ref().map(MallocFigures::of),
             tiers: Tiers::of(all),
@@ -318,6 +331,15 @@ impl Transfer {
     }
 }
 
+impl Sealing {
+    fn of(observed: &Observed<'_>) -> Option<Sealing> {
+        let settings = observed.settings;
+        let table_bytes = observed.totals.all.get(Counter::SealBytes);
+        (settings.seal == Seal::On && has_files(&settings.swap))
+            .then(|| Sealing { algorithm: settings.seal.algorithm(), table_bytes })
+    }
+}
+
 impl Compressed {
     fn of(all: &Snapshot) -> Option<Compressed> {
         let bytes = |counter| Bytes::of_pages(all.get(counter)).0;
@@ -385,6 +407,7 @@ pub(crate) mod tests {
             memory: Bytes(128 << 20),
             memory_max: None,
             swap: vec![],
+            seal: Seal::On,
             kswapd: KswapdThreads::Fixed(1),
             mapping: Mapping::Auto,
             map_files: MapFiles::Off,

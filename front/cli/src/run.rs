@@ -18,6 +18,7 @@ use crate::unserved::Unserved;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::Args;
 use highwater_command::say;
+use highwater_devices::Seal;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
@@ -58,6 +59,7 @@ Summary, printed when the program has ended:
   compressed       what zram: devices held at most, and the memory that took
   tiers            what tier: devices held at most; 'written back': cold pages moved to the slow
                    level; 'written at once': written there because the fast level was full
+  swap sealed      how swap files are encrypted, and the most memory that a process had for it
   by process       those with the largest peaks, if there were several, each with its faults,
                    traffic and the time in which a thread waited for memory; all lines above, too,
                    are sums over processes, but for budget, peak RAM and peak demand
@@ -93,6 +95,9 @@ pub(crate) struct Run {
     /// [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
+    /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off
+    #[arg(long, value_name = "on|off", default_value_t = Seal::On)]
+    seal: Seal,
     /// Threads that free memory in the background: 1 to 16, or auto for as many as needed while
     /// CPUs are idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
@@ -206,15 +211,16 @@ impl Run {
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let swap = swap::devices(&self.swap)?;
-        swap.iter().try_for_each(swap::try_open)?;
+        swap.iter().try_for_each(|area| swap::try_open(area, self.seal))?;
         self.refuse_taken_name(None)?;
         let report = self.report.as_deref().map(create_report).transpose()?;
-        let Run { kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
+        let Run { seal, kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
         let settings = Settings {
             memory: memory.alone,
             memory_max: memory.shared.map(|shared| shared.each_max),
             swap,
+            seal,
             kswapd,
             mapping,
             map_files,

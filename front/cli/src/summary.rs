@@ -1,7 +1,7 @@
 //! The summary that a run prints.
 
 use crate::malloc_figures::MallocFigures;
-use crate::report::{Compressed, Elsewhere, Latency, Report, Tiers, Transfer};
+use crate::report::{Compressed, Elsewhere, Latency, Report, Sealing, Tiers, Transfer};
 use highwater_command::{count, counted, time};
 use highwater_units::{Bytes, Nanos};
 
@@ -101,8 +101,9 @@ fn table(report: &Report) -> Vec<String> {
         ("  major faults", latency(&report.fault_latency_major)),
     ]);
     let tiers = report.tiers.iter().flat_map(tiers);
+    let seal = report.seal.as_ref().map(|it| ("swap sealed", seal(it)));
     let cpu = [("Highwater CPU", highwater_cpu(report)), ("program CPU", program_cpu(report))];
-    let rest = cpu.into_iter().chain(compressed).chain(tiers);
+    let rest = cpu.into_iter().chain(seal).chain(compressed).chain(tiers);
     let [rows, rest]: [Vec<String>; 2] = [
         rows.map(|(name, value)| row(name, &value)).collect(),
         rest.map(|(name, value)| row(name, &value)).collect(),
@@ -125,6 +126,10 @@ fn compressed(compressed: &Compressed) -> String {
     let parts = [bytes, used_bytes, same_filled_bytes, incompressible_bytes];
     let [all, used, same, raw] = parts.map(Bytes);
     format!("{all} in {used}, same-filled {same}, incompressible {raw}")
+}
+
+fn seal(seal: &Sealing) -> String {
+    format!("{}, keys and tags {}", seal.algorithm, Bytes(seal.table_bytes))
 }
 
 fn tiers(tiers: &Tiers) -> [(&'static str, String); 2] {
@@ -276,6 +281,16 @@ mod tests {
         let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 size), large 1 MiB\
                     ; left: 3 objects, 192 B";
         assert_eq!(text.lines().nth(4), Some(line));
+    }
+
+    #[test]
+    fn a_seal_is_shown_if_there_is_one() {
+        let mut report = report(&two_processes());
+        assert!(!text(&report).contains("swap sealed"));
+        report.seal = Some(Sealing { algorithm: "AEGIS-128X2", table_bytes: 3 << 20 });
+        let text = text(&report);
+        let line = "  swap sealed       AEGIS-128X2, keys and tags 3 MiB";
+        assert_eq!(text.lines().last(), Some(line));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! starts.
 
 use crate::Refusal;
-use highwater_devices::{Area, Reason, Spec};
+use highwater_devices::{Area, Reason, Seal, Spec};
 use highwater_session::{SWAP_LEVELS_MAX, default_swap};
 use std::path::{PathBuf, absolute};
 
@@ -46,9 +46,15 @@ fn whole(spec: Spec) -> Spec {
     }
 }
 
+/// Whether any of the devices has a file.
+pub(crate) fn has_files(areas: &[Area]) -> bool {
+    let mut levels = areas.iter().flat_map(|area| area.spec.levels());
+    levels.any(|level| matches!(level, Spec::File { .. } | Spec::Dir { .. }))
+}
+
 /// Opens a device as the program will, and closes it.
-pub(crate) fn try_open(area: &Area) -> Result<(), Refusal> {
-    area.open().map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
+pub(crate) fn try_open(area: &Area, seal: Seal) -> Result<(), Refusal> {
+    area.open(seal).map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
 }
 
 fn remedy(reason: &Reason) -> &'static str {
@@ -88,6 +94,15 @@ mod tests {
     }
 
     #[test]
+    fn files_are_found_in_tiers_as_well() {
+        for (text, expected) in
+            [("zram:3M", false), ("dir:/x:1M", true), ("tier:ram:1M+file:/x:1M", true)]
+        {
+            assert_eq!(has_files(&devices(&[text.to_owned()]).unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn paths_become_absolute() {
         let found = devices(&["dir:somewhere:1M".to_owned()]).unwrap();
         let expected = std::env::current_dir().unwrap().join("somewhere");
@@ -100,11 +115,13 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_says_what_to_do() {
         let missing = Area::parse("dir:/nonexistent:1M").unwrap();
-        assert!(try_open(&missing).unwrap_err().remedy().contains("create the directory"));
+        assert!(
+            try_open(&missing, Seal::On).unwrap_err().remedy().contains("create the directory")
+        );
         let tier = Area::parse("tier:zram:1M+dir:/nonexistent:1M").unwrap();
-        assert!(try_open(&tier).unwrap_err().remedy().contains("create the directory"));
+        assert!(try_open(&tier, Seal::On).unwrap_err().remedy().contains("create the directory"));
         for memory in ["ram:1M", "zram:1M", "zram:1M:zstd"] {
-            assert_eq!(try_open(&Area::parse(memory).unwrap()), Ok(()));
+            assert_eq!(try_open(&Area::parse(memory).unwrap(), Seal::On), Ok(()));
         }
     }
 }

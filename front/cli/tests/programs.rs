@@ -59,6 +59,8 @@ mod redis;
 mod refusals;
 #[path = "programs/refused.rs"]
 mod refused;
+#[path = "programs/seal.rs"]
+mod seal;
 #[path = "programs/shares.rs"]
 mod shares;
 #[path = "programs/shortage.rs"]

@@ -29,11 +29,16 @@ pub(crate) struct Variables {
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 
-/// Copies the library's variables.
+/// Copies the library's variables. A process that has raised its privileges has none: its
+/// environment is that of a user with fewer.
 ///
 /// # Safety
 /// `entries` is an environment: strings, ended by a null pointer.
 pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
+    // SAFETY: looks a number up.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return;
+    }
     let mut ours = Vec::new();
     // SAFETY: as the caller says; the end has not been seen yet.
     while let Some(entry) = unsafe { entries.read().as_ref() } {

@@ -198,6 +198,8 @@ fn lead(
         // Its next image has statistics of its own.
         End::OfImage => {}
     }
+    // The file may outlive this process in a forked child, which has keys of its own.
+    process.manager.platform().devices().forget();
 }
 
 /// Raises the limit on descriptors: the program's limit need not be the manager's.

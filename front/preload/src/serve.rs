@@ -197,7 +197,9 @@ fn site_of_gate(pages: u64) -> Result<Site, String> {
 }
 
 pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
-    let open = |area: &Area| area.open_wrapped(&Remote::of).map_err(|error| error.to_string());
+    let open = |area: &Area| {
+        area.open_wrapped(settings.seal, &Remote::of).map_err(|error| error.to_string())
+    };
     settings.swap.iter().map(open).collect()
 }
 
@@ -293,6 +295,13 @@ impl Owner for Program {
 /// Ends a process whose page fault cannot be served, as the kernel's OOM killer would. Runs in the
 /// helper.
 fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
+    if let (FaultError::Read(_), Some(name)) = (error, manager.platform().devices().altered()) {
+        say(&format!(
+            "swap {name} returned a page that was changed since it was written: the program is \
+             ended; check the disk, and who can write to it"
+        ));
+        kill_program()
+    }
     let statistics = manager.statistics();
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
     let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));

@@ -166,11 +166,13 @@ impl Unpaged {
         self.manager.platform().pages_dropped() + minor_faults(self.pid)
     }
 
-    /// Bytes that the manager takes besides paged memory: its tables, and RAM devices.
+    /// Bytes that the manager takes besides paged memory: its tables, those of devices, and RAM
+    /// devices.
     fn managers(&self) -> u64 {
-        let own = memory::resident() as u64;
+        let devices = self.manager.platform().devices();
+        let own = memory::resident() as u64 + devices.tables().0;
         self.own_peak.fetch_max(own, Relaxed);
-        own + self.manager.platform().devices().resident().0
+        own + devices.resident().0
     }
 
     /// The part of the resident set that is neither paged nor the manager's, pages of others

@@ -3,7 +3,7 @@
 //! Locks: none. The environment is read once, when the library is loaded.
 
 use crate::choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
-use highwater_devices::Area;
+use highwater_devices::{Area, Seal};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
@@ -25,6 +25,7 @@ const MALLOC: &str = "HIGHWATER_MALLOC";
 const LARGE_PAGES: &str = "HIGHWATER_LARGE_PAGES";
 const SYSTEM_CALLS: &str = "HIGHWATER_SYSTEM_CALLS";
 const FAULTS: &str = "HIGHWATER_FAULTS";
+const SEAL: &str = "HIGHWATER_SEAL";
 /// The directory where the processes of a run publish their statistics.
 pub const RUN_DIR: &str = "HIGHWATER_RUN_DIR";
 
@@ -40,6 +41,8 @@ pub struct Settings {
     pub memory_max: Option<Bytes>,
     /// Swap devices; among those without a priority, the first is used first.
     pub swap: Vec<Area>,
+    /// Whether swap files are encrypted.
+    pub seal: Seal,
     /// kswapd threads of each process.
     pub kswapd: KswapdThreads,
     /// The userfaultfd operation.
@@ -65,6 +68,7 @@ impl Settings {
         let mut vars = vec![
             (MEMORY, self.memory.0.to_string().into()),
             (SWAP, areas.join(&SWAP_SEPARATOR.to_string()).into()),
+            (SEAL, self.seal.to_string().into()),
             (KSWAPD, self.kswapd.to_string().into()),
             (MAPPING, self.mapping.to_string().into()),
             (MAP_FILES, self.map_files.to_string().into()),
@@ -99,6 +103,7 @@ impl Settings {
                 .map(|most| parse(SHARED_MAX, &most).map(Bytes))
                 .transpose()?,
             swap: areas(&text(SWAP)?.unwrap_or_default())?,
+            seal: choice(SEAL, text(SEAL)?)?,
             kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
                 text.parse().map_err(|error| format!("{KSWAPD}: {error}"))
             })?,
@@ -146,6 +151,7 @@ mod tests {
             swap: ["ram:1G,priority=1", "dir:/var/tmp:2G"]
                 .map(|area| Area::parse(area).unwrap())
                 .into(),
+            seal: Seal::Off,
             kswapd: KswapdThreads::Fixed(3),
             mapping: Mapping::Copy,
             map_files: MapFiles::Read,
@@ -182,6 +188,7 @@ mod tests {
         assert_eq!(found.large_pages, LargePages::Off);
         assert_eq!(found.system_calls, SystemCalls::Faults);
         assert_eq!(found.faults, FaultThreads::Handlers);
+        assert_eq!(found.seal, Seal::On);
     }
 
     #[test]
@@ -196,6 +203,7 @@ mod tests {
             (LARGE_PAGES, "huge"),
             (SYSTEM_CALLS, "magic"),
             (FAULTS, "never"),
+            (SEAL, "wax"),
             (SWAP, "tape:1G"),
         ] {
             let mut vars = settings(None).to_env();

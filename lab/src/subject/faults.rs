@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::workload::pattern::Pattern;
     use crate::workload::pmbench::{Config, Sharing, run};
-    use highwater_devices::{Area, Spec};
+    use highwater_devices::{Area, Seal, Spec};
     use highwater_mm::stats::Counter;
     use highwater_os::HugePages;
     use highwater_units::Bytes;
@@ -156,6 +156,7 @@ mod tests {
             memory: Bytes(4 << 20),
             set: Bytes(16 << 20),
             swap: vec![Area::new(Spec::Ram { size: Bytes(24 << 20) })],
+            seal: Seal::On,
             config: highwater_mm::Config::default(),
             huge_pages: HugePages::Off,
         };

@@ -14,7 +14,7 @@ pub use faults::Faults;
 pub use guards::{Copies, Guards};
 pub use simulated::{Held, Room, Simulated, Virtual};
 
-use highwater_devices::{Area, Device};
+use highwater_devices::{Area, Device, Seal};
 use highwater_mm::Config;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::{Devices, HugePages};
@@ -29,6 +29,8 @@ pub struct Setup {
     pub set: Bytes,
     /// Swap devices; of those without a priority, the first is used first.
     pub swap: Vec<Area>,
+    /// Whether swap files are encrypted.
+    pub seal: Seal,
     /// Settings of the manager.
     pub config: Config,
     /// Whether the arena may have huge pages, where pages are reached by guards.
@@ -64,7 +66,7 @@ fn with_tiers(mut snapshot: Snapshot, devices: &Devices) -> Snapshot {
 impl Setup {
     /// Opens the devices; the error is one line.
     fn open_devices(&self) -> Result<Vec<Box<dyn Device>>, String> {
-        let open = |area: &Area| area.open().map_err(|reason| reason.to_string());
+        let open = |area: &Area| area.open(self.seal).map_err(|reason| reason.to_string());
         self.swap.iter().map(open).collect()
     }
 }

@@ -171,6 +171,7 @@ counters! {
     HighWaterBytes "vm_hwm_bytes" peak "Peak resident set (VmHWM) of one process."
     ArenaBytes "arena_bytes" peak "Memory of the frames that was in use at once, in one process."
     RamDeviceBytes "ram_device_bytes" peak "Memory of RAM swap devices, in one process."
+    SealBytes "seal_bytes" peak "Memory for keys and tags of sealed swap, in one process."
     ZramPages "zram_pages" sum "Most pages held compressed, by each process."
     ZramSameFilled "zram_same_filled" sum "Pages of zram_pages that repeated one word."
     ZramIncompressible "zram_incompressible" sum "Pages of zram_pages stored uncompressed."

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use highwater_command::say;
+use highwater_devices::Seal;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
@@ -47,6 +48,8 @@ pub(in crate::commands::bench) enum Peer {
     Buffered,
     /// read(2) past the page cache, with O_DIRECT (streams)
     Direct,
+    /// Highwater with swap files that are not encrypted
+    Unsealed,
 }
 
 /// How pages are mapped and unmapped by userfaultfd.
@@ -82,6 +85,9 @@ pub(in crate::commands::bench) struct Common {
     /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
     #[arg(long, value_name = "SPEC")]
     pub(in crate::commands::bench) swap: Vec<String>,
+    /// Encrypt swap files, on or off; --peer unsealed runs both
+    #[arg(long, value_name = "on|off", default_value_t = Seal::On)]
+    pub(in crate::commands::bench) seal: Seal,
     /// Fixes contents and order of accesses
     #[arg(long, default_value = "1")]
     pub(in crate::commands::bench) seed: u64,

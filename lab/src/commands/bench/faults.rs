@@ -21,6 +21,7 @@ use super::subject::Run;
 use clap::Args;
 use figures::{Case, Matrix, Subject};
 use highwater_command::say;
+use highwater_devices::Seal;
 use highwater_mm::Config;
 use highwater_units::Bytes;
 use std::collections::BTreeMap;
@@ -148,6 +149,7 @@ impl Faults {
             set: self.set,
             threads,
             swap: if subject == Subject::Zram { vec![self.zram()] } else { self.swap.clone() },
+            seal: Seal::default(),
             seed: self.seed,
             kswapd: Config::default().kswapd_threads,
             large_pages: false,

@@ -8,6 +8,7 @@
 use super::common::{BenchError, Platform, json, name_of, size};
 use clap::{Args, ValueEnum};
 use highwater_command::Unit;
+use highwater_devices::Seal;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::blocks::{self, BlockFigures};
 use highwater_mm::Config;
@@ -136,6 +137,7 @@ impl Highalloc {
             memory: self.memory,
             set: Bytes::of_pages(config.set()),
             swap: Vec::new(),
+            seal: Seal::default(),
             config: Config { compact, history, ..Config::default() },
             huge_pages: HugePages::Auto,
         };

@@ -3,6 +3,7 @@
 use super::common::{BenchError, Peer, Platform, name_of};
 use super::job::Job;
 use super::subject::Run;
+use highwater_devices::Seal;
 use highwater_lab::peer::disk;
 use highwater_lab::peer::keeper::Ready;
 use highwater_units::Bytes;
@@ -94,7 +95,8 @@ pub(super) fn run(job: &impl Job, peers: &[Peer]) -> Result<Comparison, BenchErr
 
 /// One run on the platform of the command line.
 pub(super) fn own_run(job: &impl Job) -> Result<Run, BenchError> {
-    child_run(arguments(job, job.common().platform), time_limit(job))
+    let args = job.common();
+    child_run(arguments(job, args.platform, args.seal), time_limit(job))
 }
 
 /// One run on memory of the kernel's in a process of `highwater run`, with these options.
@@ -108,7 +110,7 @@ pub(super) fn program_run(job: &impl Job, options: &[String]) -> Result<Run, Ben
     let mut line: Vec<OsString> = ["run", "--quiet"].map(OsString::from).into();
     line.extend(options.iter().map(OsString::from));
     line.extend(["--".into(), lab.into()]);
-    line.extend(arguments(job, Platform::None));
+    line.extend(arguments(job, Platform::None, Seal::default()));
     figures_of(piped(&highwater, line), time_limit(job))
 }
 
@@ -140,7 +142,7 @@ fn time_limit(job: &impl Job) -> Duration {
 }
 
 /// The command line of a run of `platform` alone.
-fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
+fn arguments<J: Job>(job: &J, platform: Platform, seal: Seal) -> Vec<OsString> {
     let args = job.common();
     let mut line: Vec<OsString> = ["bench", J::NAME, "--json"].map(OsString::from).into();
     let mut option = |name: &str, value: OsString| line.extend([name.into(), value]);
@@ -149,6 +151,7 @@ fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
     option("--set", args.set.0.to_string().into());
     option("--threads", args.threads.to_string().into());
     option("--seed", args.seed.to_string().into());
+    option("--seal", seal.to_string().into());
     option("--kswapd", args.kswapd.to_string().into());
     option("--mapping", name_of(&args.mapping).into());
     option("--dir", args.dir.clone().into());
@@ -162,14 +165,15 @@ fn arguments<J: Job>(job: &J, platform: Platform) -> Vec<OsString> {
 }
 
 fn peer_arguments(job: &impl Job, peer: Peer, ready: Option<&Ready>) -> Vec<OsString> {
-    let platform = match peer {
-        Peer::None | Peer::KernelSwap => Platform::None,
-        Peer::Mmap => Platform::Mmap,
-        Peer::IoUring => Platform::IoUring,
-        Peer::Buffered => Platform::Buffered,
-        Peer::Direct => Platform::Direct,
+    let (platform, seal) = match peer {
+        Peer::None | Peer::KernelSwap => (Platform::None, Seal::default()),
+        Peer::Mmap => (Platform::Mmap, Seal::default()),
+        Peer::IoUring => (Platform::IoUring, Seal::default()),
+        Peer::Buffered => (Platform::Buffered, Seal::default()),
+        Peer::Direct => (Platform::Direct, Seal::default()),
+        Peer::Unsealed => (job.common().platform, Seal::Off),
     };
-    let mut line = arguments(job, platform);
+    let mut line = arguments(job, platform, seal);
     if let Some(Ready { cgroup, swap }) = ready {
         line.extend(["--join-cgroup".into(), cgroup.into()]);
         let name = swap.as_ref().map(|device| OsString::from(&device.name));
@@ -251,7 +255,9 @@ impl Stage {
     fn set_up(job: &impl Job, peer: Peer) -> Result<Stage, BenchError> {
         let set = job.common().set;
         let zram = match peer {
-            Peer::None | Peer::IoUring | Peer::Direct => return Ok(Stage::Bare(None)),
+            Peer::None | Peer::IoUring | Peer::Direct | Peer::Unsealed => {
+                return Ok(Stage::Bare(None));
+            }
             Peer::KernelSwap => Some(Bytes(set.0 + set.0 / 8)),
             Peer::Mmap | Peer::Buffered => None,
         };
@@ -278,6 +284,9 @@ impl Stage {
                     "{name}: {} transfers in flight, no memory: compare pages in/s",
                     disk::DEPTH
                 )
+            }
+            Stage::Bare(None) if peer == Peer::Unsealed => {
+                format!("{name}: the same with --seal off")
             }
             Stage::Bare(None) if peer == Peer::Direct => format!("{name}: no page cache"),
             Stage::Bare(None) => format!("{name}: no memory limit"),

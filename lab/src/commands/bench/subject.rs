@@ -121,7 +121,7 @@ impl Common {
             ..usual
         };
         let huge_pages = HugePages::Auto;
-        Ok(Setup { memory: self.memory, set: self.set, swap, config, huge_pages })
+        Ok(Setup { memory: self.memory, set: self.set, swap, seal: self.seal, config, huge_pages })
     }
 }
 

@@ -9,6 +9,7 @@
 use super::common::{BenchError, Platform, json, name_of, size};
 use clap::Args;
 use highwater_command::Unit;
+use highwater_devices::Seal;
 use highwater_lab::subject::{Guards, Setup};
 use highwater_lab::workload::walk::{self, WalkFigures};
 use highwater_mm::Config;
@@ -77,7 +78,8 @@ impl Walk {
     fn measure(&self, huge_pages: HugePages) -> Result<WalkFigures, BenchError> {
         let set = Bytes::of_pages(self.blocks() << Order::LARGE.0);
         let (swap, config) = (Vec::new(), Config::default());
-        let setup = Setup { memory: self.memory, set, swap, config, huge_pages };
+        let seal = Seal::default();
+        let setup = Setup { memory: self.memory, set, swap, seal, config, huge_pages };
         let guards = Guards::with_folios(&setup).map_err(BenchError::Setup)?;
         let held = (0..self.blocks()).map(|index| guards.hold(Order::LARGE, index));
         let held = held.collect::<Result<Vec<_>, _>>();

@@ -1,0 +1,179 @@
+//! Pages that hold what is written, encrypted, until it is on the device. The frames themselves may
+//! be mapped, and keep their contents.
+//!
+//! ```text
+//! busy     the places that are taken
+//! places   [ 64 pages | 64 pages | ... ], each with the transfers of one batch, or of a part of it
+//! ```
+//! Locks: none (`busy`). Batches that are finished later leave some places to those that are waited
+//! for: a thread that waits for a place never has another one, so one of these becomes free.
+
+use crate::arena::Arena;
+use crate::busy::{Busy, PLACES};
+use crate::sys::Mapping;
+use crate::uring::DEPTH;
+use highwater_platform::{Io, IoError};
+use highwater_units::{FrameList, PAGE_SIZE, Pfn};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Pages of a place: as many as a ring takes transfers, so that each of these may have one page. A
+/// batch of reclaim has at most 32.
+pub(super) const PAGES: usize = DEPTH;
+
+/// Places for batches that are finished later.
+const LATER_MAX: usize = PLACES - 8;
+
+/// The places of a device.
+pub(super) struct Bounce {
+    memory: Mapping,
+    busy: Busy,
+    places: [Place; PLACES],
+    /// Pages that were touched.
+    touched: AtomicU64,
+}
+
+#[derive(Default)]
+struct Place(UnsafeCell<Batch>);
+
+// SAFETY: only the thread that took a place reaches its batch.
+unsafe impl Sync for Bounce {}
+
+/// The transfers from a place, each with its index in the caller's batch.
+#[derive(Default)]
+struct Batch {
+    ios: Vec<Io>,
+    origins: Vec<usize>,
+    pages: usize,
+    touched: usize,
+}
+
+impl Bounce {
+    /// Free places.
+    ///
+    /// # Errors
+    /// The system's error number.
+    pub(super) fn new() -> Result<Bounce, i32> {
+        Ok(Bounce {
+            memory: Mapping::new(PLACES * PAGES * PAGE_SIZE)?,
+            busy: Busy::new(PLACES),
+            places: std::array::from_fn(|_| Place::default()),
+            touched: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes that were touched.
+    pub(super) fn bytes(&self) -> u64 {
+        self.touched.load(Relaxed) * PAGE_SIZE as u64
+    }
+
+    /// A place for a batch that is waited for.
+    pub(super) fn take(&self) -> Held<'_> {
+        self.held(self.busy.take()).emptied()
+    }
+
+    /// A place for a batch that is finished later; `None`: all are taken.
+    pub(super) fn take_for_later(&self) -> Option<Held<'_>> {
+        self.busy.try_take(LATER_MAX).map(|index| self.held(index).emptied())
+    }
+
+    /// The place that was left under this number.
+    pub(super) fn back(&self, index: u32) -> Held<'_> {
+        self.held(index)
+    }
+
+    fn held(&self, index: u32) -> Held<'_> {
+        Held { bounce: self, index }
+    }
+}
+
+/// A place that a batch holds.
+pub(super) struct Held<'a> {
+    bounce: &'a Bounce,
+    index: u32,
+}
+
+impl Held<'_> {
+    fn batch(&mut self) -> &mut Batch {
+        // SAFETY: a place has one holder, which is borrowed mutably.
+        unsafe { &mut *self.bounce.places[self.index as usize].0.get() }
+    }
+
+    fn emptied(mut self) -> Self {
+        self.empty();
+        let batch = self.batch();
+        // Once in the life of a place: a batch allocates nothing.
+        batch.ios.reserve_exact(PAGES);
+        batch.origins.reserve_exact(PAGES);
+        self
+    }
+
+    /// Removes its transfers.
+    pub(super) fn empty(&mut self) {
+        let batch = self.batch();
+        batch.ios.clear();
+        batch.origins.clear();
+        batch.pages = 0;
+    }
+
+    /// How many more pages fit.
+    pub(super) fn room(&mut self) -> usize {
+        PAGES - self.batch().pages
+    }
+
+    /// Adds a transfer of the pages of one of the caller's, which fit; returns the addresses to
+    /// fill, in order.
+    pub(super) fn push(
+        &mut self,
+        origin: usize,
+        slot: u32,
+        pages: usize,
+    ) -> impl Iterator<Item = *mut u8> + use<> {
+        let arena = self.arena();
+        let bounce = self.bounce;
+        let batch = self.batch();
+        let frames = (batch.pages..batch.pages + pages).map(|page| Pfn(page as u32));
+        batch.ios.push(Io::new(slot, frames.clone().collect::<FrameList>()));
+        batch.origins.push(origin);
+        batch.pages += pages;
+        if let Some(new) = batch.pages.checked_sub(batch.touched) {
+            batch.touched = batch.pages;
+            bounce.touched.fetch_add(new as u64, Relaxed);
+        }
+        frames.map(move |frame| arena.address(frame))
+    }
+
+    /// The addresses of the frames of its transfers.
+    pub(super) fn arena(&self) -> Arena {
+        let base = self.bounce.memory.at(self.index as usize * PAGES * PAGE_SIZE);
+        // SAFETY: the mapping has so many pages for each place, and outlives the transfers.
+        unsafe { Arena::new(base, PAGES as u32) }
+    }
+
+    /// Its transfers.
+    pub(super) fn ios(&mut self) -> &mut [Io] {
+        &mut self.batch().ios
+    }
+
+    /// Passes the errors of its transfers on to those of the caller's batch.
+    pub(super) fn report(&mut self, batch: &mut [Io]) {
+        let sent = self.batch();
+        for (origin, io) in sent.origins.iter().zip(&sent.ios) {
+            let result: &mut Result<(), IoError> = &mut batch[*origin].result;
+            *result = result.and(io.result);
+        }
+    }
+
+    /// Keeps the place for [`Bounce::back`].
+    pub(super) fn leave(self) -> u32 {
+        let index = self.index;
+        std::mem::forget(self);
+        index
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.bounce.busy.put(self.index);
+    }
+}
