@@ -7,6 +7,7 @@
 //! malloc      a child for each allocator, in turn
 //! faults      pmbench with several patterns and numbers of threads, a child for each subject
 //! walk        an arena in huge pages beside one in small ones, in this process
+//! seal        an encrypted swap file beside one that is not, in this process
 //! without --peer   subject ── in this process ──> figures ──> table or JSON
 //! with --peer      rounds ── a child for each peer, one for ours, in turn ──> all, and ratios
 //!                  keeper: a process that holds swap and cgroup, and undoes them (lab::peer)
@@ -19,6 +20,7 @@ mod highalloc;
 mod job;
 mod malloc;
 mod rounds;
+mod seal;
 mod subject;
 mod table;
 mod walk;
@@ -32,6 +34,7 @@ use highwater_lab::peer::keeper::{self, Plan, Ready};
 use highwater_units::Bytes;
 use job::{Job, Pmbench, Streams, Usemem};
 use malloc::{LoadArgs, Malloc};
+use seal::Seal;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -63,6 +66,8 @@ enum Workload {
     MallocLoad(LoadArgs),
     /// Words at random of pages of 2 MiB, in huge pages and in small ones (os)
     Walk(Walk),
+    /// Pages written to a swap file and read back, encrypted and not
+    Seal(Seal),
     /// Hold the set-up of a peer until standard input closes
     #[command(hide = true)]
     Keep(Keep),
@@ -89,6 +94,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
         Workload::Malloc(job) => job.run(),
         Workload::MallocLoad(load) => load.run().map(|figures| json(&figures)),
         Workload::Walk(job) => job.run(),
+        Workload::Seal(job) => job.run(),
         Workload::Keep(args) => {
             return keep(&args).map_or_else(BenchError::report, |()| ExitCode::SUCCESS);
         }
