@@ -128,6 +128,7 @@ fn invalid_file_mappings() {
     }
     refuses(&["--map-files", "all", "--", "true"], "neither off nor read");
     refuses(&["--large-pages", "huge", "--", "true"], "neither on nor off");
+    refuses(&["--seal", "wax", "--", "true"], "neither on nor off");
     refuses(&["--faults", "kernel", "--", "true"], "none of auto, in-thread, handlers");
     let both = ["--faults", "in-thread", "--system-calls", "faults", "--", "true"];
     refuses(&both, "use --faults handlers");
