@@ -74,6 +74,10 @@ pub trait Device: Send + Sync {
     /// of them return anything.
     fn discard(&self, _slot: u32, _pages: u32) {}
 
+    /// Frees the contents of all slots, their memory or disk space, and all room that was taken for
+    /// them. No slot is in use, here or by a forked child.
+    fn vacate(&self) {}
+
     /// The bytes that discarding a slot would free.
     fn footprint(&self, _slot: u32) -> usize {
         PAGE_SIZE

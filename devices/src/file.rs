@@ -247,6 +247,14 @@ impl Device for FileDevice {
         self.quota.discard(slot, pages);
     }
 
+    fn vacate(&self) {
+        self.quota.put_spare();
+        let Some(room) = &self.room else { return };
+        room.give_up();
+        // Should that fail, the blocks stay until the file is closed.
+        let _ = self.file.set_len(0).and_then(|()| self.file.set_len(self.info.size().0));
+    }
+
     fn is_scarce(&self) -> bool {
         self.quota.is_scarce()
     }

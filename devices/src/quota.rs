@@ -79,6 +79,11 @@ impl Quota {
         Err(IoError::Full)
     }
 
+    /// Returns all room that is not in use.
+    pub(crate) fn put_spare(&self) {
+        self.lender.give_back(self.spare.swap(0, Relaxed));
+    }
+
     fn take_spare(&self, pages: u32) -> bool {
         self.spare.fetch_update(Relaxed, Relaxed, |spare| spare.checked_sub(pages)).is_ok()
     }
@@ -134,6 +139,11 @@ impl SlotQuota {
 
     pub(crate) fn is_scarce(&self) -> bool {
         self.0.get().is_some_and(|lent| lent.quota.is_scarce())
+    }
+
+    /// Returns all room that is not in use.
+    pub(crate) fn put_spare(&self) {
+        self.0.get().iter().for_each(|lent| lent.quota.put_spare());
     }
 
     /// Returns the room of slots without contents.
@@ -206,6 +216,9 @@ mod tests {
         assert_eq!((quota.take(1), lender.left()), (Err(IoError::Full), 0));
         lender.left.store(1, Relaxed);
         assert_eq!(quota.take(1), Ok(()));
+        quota.put(30);
+        quota.put_spare();
+        assert_eq!((quota.spare(), lender.left()), (0, 30));
     }
 
     #[test]

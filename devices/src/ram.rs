@@ -126,6 +126,11 @@ impl Device for Ram {
         self.quota.discard(slot, pages);
     }
 
+    fn vacate(&self) {
+        self.quota.put_spare();
+        self.store.vacate();
+    }
+
     fn is_scarce(&self) -> bool {
         self.quota.is_scarce()
     }
@@ -157,6 +162,14 @@ impl Store {
             backed: SlotSet::new(pages)?,
             pages: AtomicU64::new(0),
         })
+    }
+
+    /// Frees the memory of all slots.
+    fn vacate(&self) {
+        self.backed.clear();
+        self.pages.store(0, Relaxed);
+        // SAFETY: no slot is in use (contract of Device::vacate).
+        unsafe { self.slots.give_back(0, self.slots.len()) };
     }
 
     /// Populates slots that have no memory yet.
@@ -192,5 +205,12 @@ mod tests {
         assert_eq!(status, 0);
         let backed = |slot: usize| slot == 0 || (60..86).contains(&slot);
         assert!(held.iter().enumerate().all(|(slot, held)| (held & 1 == 1) == backed(slot)));
+        ram.vacate();
+        // SAFETY: as above.
+        let status = unsafe { libc::mincore(slots.cast(), len, held.as_mut_ptr()) };
+        assert!(status == 0 && held.iter().all(|held| held & 1 == 0));
+        assert_eq!(ram.resident(), Bytes(0));
+        ram.store.back(0, 1).unwrap();
+        assert_eq!(ram.resident(), Bytes::of_pages(1));
     }
 }

@@ -32,6 +32,11 @@ impl Room {
         Room { taken: (0..chunks).map(|_| AtomicBool::new(false)).collect(), pages }
     }
 
+    /// Notes that no chunk has blocks any more.
+    pub(crate) fn give_up(&self) {
+        self.taken.iter().for_each(|taken| taken.store(false, Relaxed));
+    }
+
     /// Allocates the chunks of transfers, which lie within the file.
     pub(crate) fn take<'a>(&self, file: BorrowedFd<'_>, ios: impl Iterator<Item = &'a Io>) {
         for io in ios {
@@ -81,5 +86,10 @@ mod tests {
         room.take(file.as_fd(), [io(pages - 1, 1)].iter());
         assert_eq!(taken(), offset(pages));
         assert_eq!(file.metadata().expect("an open file").len(), offset(pages));
+        file.set_len(0).and_then(|()| file.set_len(offset(pages))).expect("a sparse file");
+        room.give_up();
+        assert_eq!(taken(), 0);
+        room.take(file.as_fd(), [io(5, 16)].iter());
+        assert_eq!(taken(), offset(CHUNK));
     }
 }

@@ -29,6 +29,12 @@ impl SlotSet {
         bits(slot, pages).map(|bits| added(bits).count_ones()).sum()
     }
 
+    /// Removes all slots.
+    pub(crate) fn clear(&self) {
+        let taken = self.0.iter().filter(|word| word.load(Relaxed) != 0);
+        taken.for_each(|word| word.store(0, Relaxed));
+    }
+
     /// Removes slots; returns how many there were.
     pub(crate) fn remove(&self, slot: u32, pages: u32) -> u32 {
         let removed = |(word, mask): (usize, u64)| mask & self.0[word].fetch_and(!mask, Relaxed);

@@ -17,7 +17,8 @@
 //!              swap_in::fetch         elsewhere: allocate frames, read and map them
 //! ```
 //! A fault goes down this table once. Leaves share `map`, `read`, `refault` and `request`, and
-//! none calls back up. `readahead` is a thread that reads pages before a fault wants them.
+//! none calls back up. `readahead` is a thread that reads pages before a fault wants them, `unuse`
+//! takes pages off a swap device.
 //!
 //! A fault holds its page's entry until the page is mapped, and the entries of the pages after it
 //! that it brings along for a stream. While it holds them it waits for devices and for memory, but
@@ -41,9 +42,11 @@ mod request;
 mod resident;
 mod swap_cache;
 mod swap_in;
+mod unuse;
 mod zero;
 
 pub use access::{Fault, Served};
+pub use unuse::{device_of, unuse};
 pub use zero::populate;
 
 use crate::alloc::OutOfMemory;

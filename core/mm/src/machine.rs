@@ -363,6 +363,13 @@ impl<P: Platform> Machine<P> {
         self.nodes.iter().map(|node| node.zone.present() as usize).sum()
     }
 
+    /// How many more pages can be stored: frames that are free or could be borrowed, and free slots
+    /// of devices with room.
+    pub fn capacity_left(&self) -> u64 {
+        let free = (self.present() as u64).saturating_sub(self.resident().into());
+        free + u64::from(self.platform.borrowable()) + self.swap.room()
+    }
+
     /// The watermarks of a node with `frames` frames.
     pub fn marks(&self, node: &Node<P>, frames: u32) -> Watermarks {
         let others = self.present() as u32 - node.zone.present();

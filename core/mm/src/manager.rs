@@ -36,7 +36,8 @@ use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Frozen, Snapshot, Unadopted};
 use crate::space::{Access, Backing, Entry, Page, Range, Space};
-use crate::swap::ReadaheadRequest;
+use crate::swap::{ReadaheadRequest, Taken, Use as SwapPart};
+use crate::swapoff::{self, NoRoom, Outcome as SwapoffOutcome, Swapoff};
 use crate::verify::verify;
 use crate::write_back;
 use crate::write_back::flusher;
@@ -422,18 +423,50 @@ impl<P: Platform> Manager<P> {
 
     /// Moves the contents of a space off the first `devices` devices: reads the pages that are
     /// there, and marks them dirty, so that reclaim writes them to other devices. A forked child
-    /// calls this from time to time, for the devices that it inherited.
+    /// calls this for the devices that it inherited. Pages never come back to these.
     ///
     /// # Errors
     /// Memory and swap are full, or a read fails. The space keeps its contents.
     pub fn leave_devices(&self, space: SpaceId, devices: u8) -> Result<(), FaultError> {
-        let access = Access::Write;
-        for within in snapshot::kept_on(&self.machine, self.space(space), devices) {
-            for vpn in (within.first.0..within.end.0).map(Vpn) {
-                self.fault(space, Fault { vpn, access, within })?;
-            }
-        }
-        Ok(())
+        swapoff::leave(&self.machine, self.space(space), |device| device < devices)
+    }
+
+    /// Adds a swap device that was vacant when the manager started
+    /// ([`highwater_platform::DeviceInfo::is_vacant`]) and has its properties now, or one that was
+    /// removed (swapon). Readahead threads serve it only if they run for another device. One thread
+    /// at a time adds or removes a device.
+    ///
+    /// # Errors
+    /// It is in use, or has no pages.
+    pub fn swapon(&self, device: u8) -> Result<(), Taken> {
+        let Machine { platform, config, swap, .. } = &*self.machine;
+        swap.add(platform, config, device)
+    }
+
+    /// Begins to remove a swap device that is in use: from now on it gets no pages.
+    /// [`Manager::swapoff_step`] moves those that it has.
+    ///
+    /// # Errors
+    /// Memory and other devices have no room for the pages that it has. It goes on accepting pages.
+    pub fn swapoff(&self, device: u8) -> Result<Swapoff, NoRoom> {
+        swapoff::begin(&self.machine, device)
+    }
+
+    /// Moves some pages off a device that is being removed, and says how to go on. Faults and
+    /// reclaim work meanwhile. Waits for devices, for memory, and while other threads have entries
+    /// locked.
+    pub fn swapoff_step(&self, swapoff: &mut Swapoff) -> SwapoffOutcome {
+        swapoff::step(&self.machine, swapoff)
+    }
+
+    /// Ends the removal of a device that is not over: it accepts pages again.
+    pub fn cancel_swapoff(&self, device: u8) {
+        self.machine.swap.stay(device);
+    }
+
+    /// The part of a device in swapping.
+    pub fn swap_part(&self, device: u8) -> SwapPart {
+        self.machine.swap.use_of(device)
     }
 
     /// Drops a snapshot's references to slots. The caller makes sure that no process reads them.

@@ -4,12 +4,12 @@
 //! A part of the range that was never touched costs one lookup per 16 MiB.
 
 use crate::folio::{self, Folio};
-use crate::frame::Writeback;
 use crate::large::split;
 use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Backing, Entry, Held, Page, Pinned, Range, Space};
 use crate::stats::Counter;
+use crate::write_completion::settled;
 use highwater_platform::{Platform, Stop};
 use highwater_units::{Order, Pfn, Vpn};
 
@@ -111,17 +111,6 @@ pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to:
         }
         held.release(|_, _| Entry::ABSENT);
     });
-}
-
-/// The entry of a held page. A page in the swap cache is made resident first, after its write: then
-/// no other thread has a reference to its owner.
-pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
-    let Page::Swapped(slot) = entry.page() else { return entry };
-    let Some(pfn) = m.swap.claim(m.cpu(), slot) else { return entry };
-    m.wait_written(pfn);
-    m.frames.set_writeback(pfn, Writeback::Idle);
-    m.release_slot(slot);
-    Entry::resident(pfn).dirty()
 }
 
 /// How a walk treats large pages in memory.

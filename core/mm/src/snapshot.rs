@@ -27,7 +27,7 @@ use crate::space::{Backing, Entry, Range, Space};
 use crate::stats::Counter;
 use highwater_platform::Platform;
 use highwater_units::{Order, Slot, Vpn};
-use save::{Home, home, save};
+use save::save;
 use shared::Refusal;
 
 /// Takes a snapshot of a space.
@@ -100,23 +100,6 @@ fn take_ranges<P: Platform>(
             Err(error)
         }
     }
-}
-
-/// The ranges of pages whose current contents are in a slot on one of the first `devices` devices.
-pub fn kept_on<P: Platform>(m: &Machine<P>, space: &Space<P>, devices: u8) -> Vec<Range> {
-    let mut found: Vec<Range> = Vec::new();
-    let mut at = Vpn(0);
-    while let Some(vpn) = space.next_made(at, Range::whole(space).end) {
-        at = vpn.offset(1);
-        match home(m, space.entry(vpn)) {
-            Home::Slot(slot) if slot.device < devices => match found.last_mut() {
-                Some(last) if last.end == vpn => last.end = at,
-                _ => found.push(Range { first: vpn, end: at }),
-            },
-            Home::Slot(_) | Home::Nowhere | Home::Frame(_) => {}
-        }
-    }
-    found
 }
 
 /// Drops a snapshot's references: its readers have ended.

@@ -158,9 +158,9 @@ fn snapshot_references(snapshots: &[Snapshot]) -> BTreeMap<Slot, u32> {
 /// Checks that the count of every slot is the number of entries, frames and snapshots that refer to
 /// it.
 fn check_slots<P: Platform>(m: &Machine<P>, mut references: BTreeMap<Slot, u32>) {
-    let device = |slot: &Slot| &m.swap.devices()[usize::from(slot.device)];
+    let device = |slot: &Slot| m.swap.at(slot.device.into());
     references.retain(|slot, _| device(slot).info().gives_slots());
-    for device in m.swap.devices().iter().filter(|device| device.info().gives_slots()) {
+    for device in m.swap.devices().filter(|device| device.info().gives_slots()) {
         device.each_used(|slot, count, cached| {
             let expected = references.remove(&slot).unwrap_or(0);
             assert_eq!(count, expected, "the usage count of {slot:?}");

@@ -195,6 +195,17 @@ pub(crate) fn complete_folio<P: Platform>(
     outcome
 }
 
+/// The entry of a held page. A page in the swap cache is made resident first, after its write: then
+/// no other thread has a reference to its owner.
+pub(crate) fn settled<P: Platform>(m: &Machine<P>, entry: Entry) -> Entry {
+    let Page::Swapped(slot) = entry.page() else { return entry };
+    let Some(pfn) = m.swap.claim(m.cpu(), slot) else { return entry };
+    m.wait_written(pfn);
+    m.frames.set_writeback(pfn, Writeback::Idle);
+    m.release_slot(slot);
+    Entry::resident(pfn).dirty()
+}
+
 /// Why a file's page was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {

@@ -58,7 +58,13 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// Whether the manager allocates swap slots on it.
     pub fn gives_slots(&self) -> bool {
-        self.role == DeviceRole::Swap && !self.read_only
+        self.role == DeviceRole::Swap && !self.read_only && self.pages > 0
+    }
+
+    /// Whether it is a place for a swap device that may be added while the manager runs: one
+    /// without pages.
+    pub fn is_vacant(&self) -> bool {
+        self.role == DeviceRole::Swap && !self.read_only && self.pages == 0
     }
 
     /// Whether it holds pages of files.
@@ -158,7 +164,8 @@ pub trait Block {
     /// A batch in flight. Any thread may finish it, also after the thread that started it ended.
     type Transfer: Send;
 
-    /// All devices, at most 255; a device's number is its index. Constant.
+    /// All devices, at most 255; a device's number is its index. Constant, except that a vacant one
+    /// ([`DeviceInfo::is_vacant`]) may get its properties, before the manager adds it.
     fn devices(&self) -> Vec<DeviceInfo>;
 
     /// Reads a batch from slots into frames; blocks until all transfers have ended. The frames of a
@@ -201,4 +208,8 @@ pub trait Block {
     /// platform may free its storage. The caller holds the lock of the slot's cluster, so this must
     /// not block or take long.
     fn discard_slot(&self, _device: u8, _slot: u32) {}
+
+    /// Drops all contents of a swap device that was removed: no slot is in use, and no transfer is
+    /// in flight. It may be added again. May take system calls.
+    fn vacate(&self, _device: u8) {}
 }

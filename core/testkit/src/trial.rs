@@ -31,6 +31,7 @@ mod objects;
 mod outcome;
 mod plan;
 mod program;
+mod removals;
 mod rest;
 mod runs;
 mod user;

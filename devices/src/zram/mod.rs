@@ -139,6 +139,11 @@ impl Device for Zram {
         }
     }
 
+    fn vacate(&self) {
+        // Its blocks gave their memory back with the last of their objects.
+        self.slots.store.quota.get().into_iter().for_each(Quota::put_spare);
+    }
+
     fn is_scarce(&self) -> bool {
         self.slots.store.quota.get().is_some_and(Quota::is_scarce)
     }

@@ -258,8 +258,9 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
     let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
-    let devices = platform.devices().fixed()[left..].iter().chain(own.iter().flatten());
-    let devices = devices.flat_map(|device| device.descriptors());
+    let theirs = platform.devices().fixed().into_iter().skip(left).flatten();
+    let opened = own.iter().flatten().map(Box::as_ref);
+    let devices = theirs.chain(opened).flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
     let mapped = files.iter().map(|mapped| mapped.descriptor());
     let holds = if left > 0 { Vec::new() } else { process.holds.clone() };
@@ -402,8 +403,8 @@ fn make_child(
     site: Site,
 ) -> Result<Process, String> {
     let platform = old.manager.platform();
-    let theirs = &platform.devices().fixed()[saved.left..];
-    let mut devices: Vec<_> = theirs.iter().map(|device| device.inherit()).collect();
+    let theirs = platform.devices().fixed().into_iter().skip(saved.left).flatten();
+    let mut devices: Vec<_> = theirs.map(|device| device.inherit()).collect();
     let inherited = devices.len();
     devices.extend(saved.devices.map_or_else(|| open_devices(&old.settings), Ok)?);
     if devices.len() > usize::from(u8::MAX) {

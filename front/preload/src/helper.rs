@@ -128,7 +128,7 @@ fn share_descriptors(process: &Process) {
     let of_platform = wanted.len();
     let mut devices = Vec::new();
     // Not of the devices of ancestors, whose number differs.
-    for device in &platform.devices().fixed()[process.inherited..] {
+    for device in platform.devices().fixed().into_iter().skip(process.inherited).flatten() {
         let own = device.descriptors();
         if wanted.len() + own.len() <= descriptors::OTHERS_MAX {
             devices.push((device, own.len()));

@@ -139,6 +139,10 @@ impl Device for Remote {
         self.device.discard(slot, pages);
     }
 
+    fn vacate(&self) {
+        there(|| self.device.vacate());
+    }
+
     fn is_scarce(&self) -> bool {
         self.device.is_scarce()
     }

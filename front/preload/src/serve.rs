@@ -169,7 +169,13 @@ fn platform(
         MapFiles::Off => 0,
         MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
     };
-    let platform = Uffd::with_places(memory.most, devices, places, mapping, source);
+    let platform = Uffd::with_places(
+        memory.most,
+        devices.into_iter().map(Some).collect(),
+        places,
+        mapping,
+        source,
+    );
     let platform = platform.map_err(refused)?;
     if let Some(share) = &memory.share {
         platform.borrow_from(Arc::new(Borrowed(share.clone())));

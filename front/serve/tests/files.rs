@@ -75,8 +75,13 @@ impl World {
         let file = open_file(path, access).expect("the file");
         let pages = u64::from(file.info().pages);
         let swap: Box<dyn Device> = open(&Spec::Ram { size: MEMORY }).expect("a RAM device");
-        let platform =
-            Uffd::with_places(MEMORY, vec![swap, file], 2, mapping, Source::find(Faults::All));
+        let platform = Uffd::with_places(
+            MEMORY,
+            vec![Some(swap), Some(file)],
+            2,
+            mapping,
+            Source::find(Faults::All),
+        );
         let platform = platform.expect("userfaultfd");
         let manager = Arc::new(Manager::start(platform, Config::default()).expect("threads"));
         let stop_page = manager.add_space(1).expect("a space");

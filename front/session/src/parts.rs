@@ -47,7 +47,7 @@ impl Parts {
             of_node.map(u64::from).sum()
         };
         let locks = manager.lock_statistics();
-        let mut swaps = manager.swaps();
+        let mut swaps: Vec<_> = manager.swaps().into_iter().map(|(_, swap)| swap).collect();
         swaps.truncate(DEVICES_MAX);
         Parts {
             kswapd_threads: manager.kswapd_threads().iter().map(|threads| *threads as u64).sum(),

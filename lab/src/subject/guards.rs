@@ -51,6 +51,7 @@ impl Guards {
         devices: Vec<Box<dyn Device>>,
         add: impl FnOnce(&Manager<Os>, u64) -> Result<SpaceId, StartError>,
     ) -> Result<Guards, String> {
+        let devices = devices.into_iter().map(Some).collect();
         let platform = Os::backed_by(setup.memory, devices, 0, setup.huge_pages);
         let platform = platform.map_err(|e| e.to_string())?;
         let manager = Manager::start(platform, setup.config.clone()).map_err(|e| e.to_string())?;

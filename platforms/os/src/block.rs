@@ -35,6 +35,10 @@ impl Block for Os {
         self.devices.sync(device)
     }
 
+    fn vacate(&self, device: u8) {
+        self.devices.vacate(device);
+    }
+
     fn discard_slot(&self, device: u8, slot: u32) {
         self.devices.discard(device, slot);
     }

@@ -1,43 +1,67 @@
-//! The devices of a platform: fixed ones, and places for files that are opened later.
+//! The devices of a platform: fixed ones, places for swap devices that are added later, and for
+//! files that are opened later.
 
 use crate::place::Place;
 use crate::spawn::spawn;
 use highwater_devices::{Arena, Compression, Device, Started, Tiering};
-use highwater_platform::{DeviceInfo, Direction, Io, IoError};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::io;
+use std::sync::OnceLock;
 
 /// The devices of a platform by number: swap devices and files in order of preference, then places.
 pub struct Devices {
-    fixed: Vec<Box<dyn Device>>,
+    /// A place for a swap device that is added later is not set.
+    fixed: Vec<OnceLock<Box<dyn Device>>>,
     places: Vec<Place>,
 }
 
 impl Devices {
-    /// Devices and places, at most 255 together.
+    /// Devices and places, at most 255 together. `None`: a vacant place for a swap device.
     ///
     /// # Errors
     /// The system refuses the thread of a device that needs one.
-    pub fn new(fixed: Vec<Box<dyn Device>>, places: usize) -> io::Result<Devices> {
+    pub fn new(fixed: Vec<Option<Box<dyn Device>>>, places: usize) -> io::Result<Devices> {
         let most = usize::from(u8::MAX);
         assert!(fixed.len() + places <= most, "a slot names its device in a byte");
         let places = (0..places).map(|_| Place::default()).collect();
-        for body in fixed.iter().filter_map(|device| device.thread()) {
+        for body in fixed.iter().flatten().filter_map(|device| device.thread()) {
             // The thread ends when its device is dropped.
             drop(spawn("hw-writeback", body)?);
         }
-        Ok(Devices { fixed, places })
+        let place = |device: Option<_>| device.map_or_else(OnceLock::new, OnceLock::from);
+        Ok(Devices { fixed: fixed.into_iter().map(place).collect(), places })
+    }
+
+    /// Fills a vacant place with a swap device, before the manager adds it. Devices with
+    /// a thread of their own cannot be added.
+    ///
+    /// # Panics
+    /// If the place is not vacant.
+    pub fn add(&self, number: u8, device: Box<dyn Device>) {
+        let is_first = self.fixed[usize::from(number)].set(device).is_ok();
+        assert!(is_first, "a place gets one device");
     }
 
     /// The properties of all devices and places.
     pub fn infos(&self) -> Vec<DeviceInfo> {
-        let fixed = self.fixed.iter().map(|device| device.info());
+        let info = |(number, place): (usize, &OnceLock<Box<dyn Device>>)| match place.get() {
+            Some(device) => device.info(),
+            None => vacant(number),
+        };
+        let fixed = self.fixed.iter().enumerate().map(info);
         fixed.chain((0..self.places.len()).map(Place::info)).collect()
     }
 
-    /// The fixed devices.
-    pub fn fixed(&self) -> &[Box<dyn Device>] {
-        &self.fixed
+    /// The fixed devices by number, up to the last one; `None`: a vacant place.
+    pub fn fixed(&self) -> Vec<Option<&dyn Device>> {
+        let last = self.fixed.iter().rposition(|place| place.get().is_some());
+        let count = last.map_or(0, |last| last + 1);
+        self.fixed[..count].iter().map(|place| place.get().map(Box::as_ref)).collect()
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Box<dyn Device>> {
+        self.fixed.iter().filter_map(OnceLock::get)
     }
 
     /// The place with a device number.
@@ -56,14 +80,14 @@ impl Devices {
     /// Calls `act` with a device; `None` for a place without a file.
     fn with<R>(&self, device: u8, act: impl FnOnce(&dyn Device) -> R) -> Option<R> {
         match self.fixed.get(usize::from(device)) {
-            Some(device) => Some(act(device.as_ref())),
+            Some(place) => place.get().map(|device| act(device.as_ref())),
             None => self.place(device).with(act),
         }
     }
 
     /// Memory that the contents of devices take.
     pub fn resident(&self) -> Bytes {
-        Bytes(self.fixed.iter().map(|device| device.resident().0).sum())
+        Bytes(self.present().map(|device| device.resident().0).sum())
     }
 
     /// Memory that devices take beside their contents.
@@ -138,35 +162,46 @@ impl Devices {
 
     /// Whether other processes use most of the room of a device.
     pub fn is_scarce(&self, device: u8) -> bool {
-        self.fixed.get(usize::from(device)).is_some_and(|device| device.is_scarce())
+        let place = self.fixed.get(usize::from(device));
+        place.and_then(OnceLock::get).is_some_and(|device| device.is_scarce())
     }
 
     /// Frees the contents of a slot.
     pub fn discard(&self, device: u8, slot: u32) {
-        self.fixed[usize::from(device)].discard(slot, 1);
+        self.with(device, |device| device.discard(slot, 1));
+    }
+
+    /// Frees the contents of all slots of a device.
+    pub fn vacate(&self, device: u8) {
+        self.with(device, |device| device.vacate());
     }
 
     /// The sum over all devices that compress; `None` if there are none.
     pub fn compression(&self) -> Option<Compression> {
-        let mut all = self.fixed.iter().filter_map(|device| device.compression()).peekable();
+        let mut all = self.present().filter_map(|device| device.compression()).peekable();
         all.peek().is_some().then(|| all.sum())
     }
 
     /// The sum over all devices of two levels; `None` if there are none.
     pub fn tiering(&self) -> Option<Tiering> {
-        let mut all = self.fixed.iter().filter_map(|device| device.tiering()).peekable();
+        let mut all = self.present().filter_map(|device| device.tiering()).peekable();
         all.peek().is_some().then(|| all.sum())
     }
 
     /// Stops the background threads of all devices until [`Devices::resume`]. Called before a fork.
     pub fn pause(&self) {
-        self.fixed.iter().for_each(|device| device.pause());
+        self.present().for_each(|device| device.pause());
     }
 
     /// Undoes one [`Devices::pause`].
     pub fn resume(&self) {
-        self.fixed.iter().for_each(|device| device.resume());
+        self.present().for_each(|device| device.resume());
     }
+}
+
+/// The properties of a vacant place for a swap device.
+fn vacant(number: usize) -> DeviceInfo {
+    DeviceInfo { pages: 0, role: DeviceRole::Swap, ..Place::info(number) }
 }
 
 /// Fails transfers of a place without a file, a defect of the caller.

@@ -25,17 +25,18 @@ impl Os {
     /// # Errors
     /// The system refuses address space for the arena.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>) -> io::Result<Os> {
-        Os::with_places(memory, devices, 0)
+        Os::with_places(memory, devices.into_iter().map(Some).collect(), 0)
     }
 
-    /// [`Os::new`] with places for files that are opened later (`Manager::open_file`). Devices and
-    /// places together are at most 255.
+    /// [`Os::new`] with places for files that are opened later (`Manager::open_file`), and for swap
+    /// devices that are added later (`Manager::swapon`): a `None` for each. Devices and places
+    /// together are at most 255.
     ///
     /// # Errors
     /// As for [`Os::new`].
     pub fn with_places(
         memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
+        devices: Vec<Option<Box<dyn Device>>>,
         places: usize,
     ) -> io::Result<Os> {
         Os::backed_by(memory, devices, places, HugePages::Auto)
@@ -47,7 +48,7 @@ impl Os {
     /// As for [`Os::new`].
     pub fn backed_by(
         memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
+        devices: Vec<Option<Box<dyn Device>>>,
         places: usize,
         huge_pages: HugePages,
     ) -> io::Result<Os> {

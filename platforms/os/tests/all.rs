@@ -14,3 +14,4 @@ mod manager;
 mod readahead;
 mod refusals;
 mod runs;
+mod swapoff;

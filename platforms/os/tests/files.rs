@@ -132,7 +132,7 @@ fn pages_of_a_truncated_file_are_errors() {
 fn files_come_and_go() {
     const THREADS: usize = 3;
     let swap: Box<dyn Device> = open(&Spec::Ram { size: MEMORY }).expect("a RAM device");
-    let platform = Os::with_places(MEMORY, vec![swap], 2).expect("an arena");
+    let platform = Os::with_places(MEMORY, vec![Some(swap)], 2).expect("an arena");
     let mut manager = Manager::start(platform, Config::default()).expect("threads");
     let use_files = |manager: &Manager<Os>, thread: usize| {
         let dir = directory();

@@ -13,7 +13,7 @@ const FRAMES: u64 = 8 * 512;
 /// is in huge pages then.
 fn used(huge_pages: HugePages) -> Bytes {
     let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(InjectedErrors::default()));
-    let os = Os::backed_by(Bytes::of_pages(FRAMES), vec![device], 0, huge_pages);
+    let os = Os::backed_by(Bytes::of_pages(FRAMES), vec![Some(device)], 0, huge_pages);
     let mut manager = Manager::start(os.expect("an arena"), Config::default()).expect("threads");
     let pages = 2 * FRAMES / 512;
     let space = manager.add_space_of(pages, Order::LARGE).expect("a space");

@@ -265,6 +265,10 @@ impl Block for Sim {
             io.result = fate.outcome;
         }
     }
+
+    fn vacate(&self, index: u8) {
+        self.devices()[usize::from(index)].with(|device| device.clear());
+    }
 }
 
 /// The slots of a transfer.

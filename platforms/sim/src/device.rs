@@ -122,6 +122,14 @@ impl Device {
         }
     }
 
+    /// Forgets the contents of all slots.
+    pub(crate) fn clear(&mut self) {
+        for slot in &mut self.slots {
+            assert!(!slot.writing && slot.readers == 0, "a device goes during a transfer");
+            slot.behind = Behind::Nothing;
+        }
+    }
+
     /// Opens a file on the device.
     pub(crate) fn insert(&mut self, file: SimFile) {
         assert!(self.file.is_none(), "there is one file at a time");

@@ -32,7 +32,7 @@ fn manager(vm: &Vm, specs: &[DeviceSpec], slots: u32, swap: SwapHistory) -> Mana
 
 /// Used slots of each device.
 fn used(manager: &Manager<Sim>) -> Vec<u64> {
-    manager.swaps().iter().map(|swap| swap.used).collect()
+    manager.swaps().iter().map(|(_, swap)| swap.used).collect()
 }
 
 /// Writes `pages` pages by threads on all CPUs, each a part in order. Returns the used slots.

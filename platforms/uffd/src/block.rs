@@ -39,6 +39,10 @@ impl Block for Uffd {
         self.devices.is_scarce(device)
     }
 
+    fn vacate(&self, device: u8) {
+        self.devices.vacate(device);
+    }
+
     fn discard_slot(&self, device: u8, slot: u32) {
         self.devices.discard(device, slot);
     }

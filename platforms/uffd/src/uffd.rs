@@ -72,17 +72,19 @@ impl Uffd {
     /// # Errors
     /// As for [`Uffd::probe`], and no address space for the stage.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
+        let devices = devices.into_iter().map(Some).collect();
         Uffd::with_places(memory, devices, 0, mapping, Source::find(Faults::All))
     }
 
-    /// A platform with places for files that are opened later (`Manager::open_file`). Devices and
-    /// places together are at most 255. Its userfaultfds come from `source`.
+    /// A platform with places for files that are opened later (`Manager::open_file`), and for swap
+    /// devices that are added later (`Manager::swapon`): a `None` for each. Devices and places
+    /// together are at most 255. Its userfaultfds come from `source`.
     ///
     /// # Errors
     /// As of [`Uffd::new`].
     pub fn with_places(
         memory: Bytes,
-        devices: Vec<Box<dyn Device>>,
+        devices: Vec<Option<Box<dyn Device>>>,
         places: usize,
         mapping: Mapping,
         source: Source,

@@ -35,8 +35,8 @@ const DEPTH_MAX: usize = 16;
 /// # Errors
 /// The system cannot start a thread.
 pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthreads<P>>> {
-    let devices = machine.swap.devices();
-    let files = devices.iter().any(|device| file_readahead::is_on(machine, Some(device.info())));
+    let mut devices = machine.swap.devices();
+    let files = devices.any(|device| file_readahead::is_on(machine, Some(device.info())));
     if !request::is_on(machine) && !files {
         return Ok(None);
     }

@@ -13,9 +13,7 @@ impl<P: Platform> Manager<P> {
     /// Returns how many more pages can be stored: frames that are free or could be borrowed, and
     /// free slots of devices with room.
     pub fn capacity_left(&self) -> u64 {
-        let m = &self.machine;
-        let free = (m.present() as u64).saturating_sub(m.resident().into());
-        free + u64::from(m.platform.borrowable()) + m.swap.room()
+        self.machine.capacity_left()
     }
 
     /// Returns the number of frames, without those of the balloon.
@@ -50,8 +48,9 @@ impl<P: Platform> Manager<P> {
         self.machine.count(counter, count);
     }
 
-    /// Returns the swap devices that this manager writes to (/proc/swaps).
-    pub fn swaps(&self) -> Vec<SwapUse> {
+    /// Returns the swap devices that this manager writes to, with their numbers (/proc/swaps).
+    /// Those that were removed, or not added yet, have no pages.
+    pub fn swaps(&self) -> Vec<(u8, SwapUse)> {
         self.machine.swap.swaps().collect()
     }
 

@@ -28,7 +28,7 @@ const FRAMES_PER_BATCH: usize = 2048;
 
 /// The writes of one kswapd thread that are in flight.
 pub struct WriteQueue<P: Platform> {
-    batches: Box<[Batch<P>]>,
+    batches: Vec<Batch<P>>,
     /// Index of the oldest one.
     first: usize,
     len: usize,
@@ -53,6 +53,13 @@ struct Batch<P: Platform> {
     writing: Option<InFlight<P>>,
 }
 
+impl<P: Platform> Batch<P> {
+    fn empty() -> Batch<P> {
+        let none = [Io::new(0, FrameList::default()); BATCH_PAGES_MAX];
+        Batch { ios: none, len: 0, device: 0, writing: None }
+    }
+}
+
 /// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Completion {
@@ -67,7 +74,7 @@ fn depth<P: Platform>(m: &Machine<P>, frames: usize) -> usize {
     let by_frames = || (frames / FRAMES_PER_BATCH).min(KSWAPD_WRITES_MAX);
     match m.config.kswapd_writes.unwrap_or_else(by_frames) {
         0 => 0,
-        depth => depth.max(m.swap.devices().len()),
+        depth => depth.max(m.swap.devices().count()),
     }
 }
 
@@ -75,9 +82,8 @@ impl<P: Platform> WriteQueue<P> {
     /// An empty queue. In small memory it has no room for any batch.
     pub fn new(m: &Machine<P>) -> WriteQueue<P> {
         let depth = depth(m, m.frames.len());
-        let none = [Io::new(0, FrameList::default()); BATCH_PAGES_MAX];
-        let batch = |_| Batch { ios: none, len: 0, device: 0, writing: None };
-        WriteQueue { batches: (0..depth).map(batch).collect(), first: 0, len: 0, mode: Mode::Async }
+        let batches = (0..depth).map(|_| Batch::empty()).collect();
+        WriteQueue { batches, first: 0, len: 0, mode: Mode::Async }
     }
 
     /// Whether it accepts batches; if not, the thread waits for its writes.
@@ -87,7 +93,7 @@ impl<P: Platform> WriteQueue<P> {
 
     /// Waits until a batch has room, whatever devices its pages go to.
     pub(super) fn make_room(&mut self, m: &Machine<P>, node: &Node<P>) {
-        let devices = m.swap.devices().len();
+        let devices = m.swap.devices().count();
         // The balloon may have grown since.
         let depth = depth(m, m.present()).max(devices);
         while self.len > 0 && depth < self.len + devices {
@@ -99,6 +105,9 @@ impl<P: Platform> WriteQueue<P> {
     pub(super) fn send(&mut self, m: &Machine<P>, node: &Node<P>, transfers: &Transfers) {
         let _phase = m.enter(phase::SWAP_OUT);
         for device in transfers.devices() {
+            if self.len == self.batches.len() {
+                self.grow();
+            }
             let at = (self.first + self.len) % self.batches.len();
             let batch = &mut self.batches[at];
             (batch.device, batch.len) = (device, 0);
@@ -113,6 +122,13 @@ impl<P: Platform> WriteQueue<P> {
         while self.oldest_is_done(m) {
             self.complete_oldest(m, node);
         }
+    }
+
+    /// Makes room for one batch more: a device was added after [`WriteQueue::make_room`].
+    fn grow(&mut self) {
+        self.batches.rotate_left(self.first);
+        self.first = 0;
+        self.batches.push(Batch::empty());
     }
 
     fn oldest_is_done(&self, m: &Machine<P>) -> bool {

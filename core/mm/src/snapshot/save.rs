@@ -6,9 +6,9 @@ use crate::error::FaultError;
 use crate::frame::Owner;
 use crate::machine::Machine;
 use crate::phase;
-use crate::range::settled;
 use crate::space::{Entry, Held, Page};
 use crate::swap::first_error;
+use crate::write_completion::settled;
 use highwater_platform::{Io, Platform, Progress, Stop};
 use highwater_units::{FrameList, Pfn, RUN_PAGES_MAX, Slot};
 
@@ -59,13 +59,13 @@ fn save_next<P: Platform>(
 }
 
 /// Where a page's current contents are.
-pub(super) enum Home {
+enum Home {
     Nowhere,
     Slot(Slot),
     Frame(Pfn),
 }
 
-pub(super) fn home<P: Platform>(m: &Machine<P>, entry: Entry) -> Home {
+fn home<P: Platform>(m: &Machine<P>, entry: Entry) -> Home {
     match entry.page() {
         Page::Absent => Home::Nowhere,
         Page::Swapped(slot) => Home::Slot(slot),

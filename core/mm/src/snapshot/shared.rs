@@ -23,9 +23,10 @@ use crate::error::FaultError;
 use crate::lru::List;
 use crate::machine::Machine;
 use crate::phase;
-use crate::range::{Large, each_present, settled};
+use crate::range::{Large, each_present};
 use crate::space::{Entry, Held, Left, Page, Pinned, Range, Space};
 use crate::stats::Counter;
+use crate::write_completion::settled;
 use highwater_platform::{Platform, Protection, Stop};
 use highwater_units::{FrameList, Nanos, RUN_PAGES_MAX};
 

@@ -148,7 +148,10 @@ impl<P: Platform> Device<P> {
         list: List,
         wanted: Wanted<'_>,
     ) -> Option<Found> {
-        while let Some(cluster) = self.adopt(own, list) {
+        // A device that leaves gives no slots of any cluster: none would be the last on the list.
+        while !self.standing.is_closed()
+            && let Some(cluster) = self.adopt(own, list)
+        {
             let at = own.insert(Position { cluster, next: 0 });
             if let Some(found) = self.take(at, wanted) {
                 return Some(found);
@@ -176,6 +179,10 @@ impl<P: Platform> Device<P> {
     fn take(&self, at: &mut Position, wanted: Wanted<'_>) -> Option<Found> {
         let len = self.slots_of(at.cluster);
         let mut map = self.clusters[at.cluster as usize].lock();
+        // Under the lock: swapoff has not seen this cluster empty yet, or this sees that it leaves.
+        if self.standing.is_closed() {
+            return None;
+        }
         let found = map.take(at.next, len, wanted.frames.len());
         map.visits(ClusterMap::visited(at.next, len, found));
         let (first, taken) = found?;

@@ -297,6 +297,21 @@ impl<P: Platform> Device<P> {
         (self.info.pages - cluster * CLUSTER_SLOTS).min(CLUSTER_SLOTS) as u16
     }
 
+    /// Accepts pages again, if it was leaving or removed. Returns whether it was.
+    pub(super) fn reopen(&self) -> bool {
+        let reopened = self.standing.reopen();
+        // After that: a search that has found no slot, because the device was leaving, does not
+        // count.
+        self.usage.found_room();
+        reopened
+    }
+
+    /// Whether no slot is in use. On a device that leaves, true stays true: each cluster is looked
+    /// at under its lock.
+    pub(super) fn is_empty(&self) -> bool {
+        self.clusters.iter().all(|map| map.lock().used() == 0)
+    }
+
     /// Calls `found` with (slot, count, cached) of every slot in use; checks the lists and the
     /// count of used slots.
     pub(crate) fn each_used(&self, mut found: impl FnMut(Slot, u32, bool)) {

@@ -25,9 +25,10 @@ impl<P: Platform> Swap<P> {
     /// Takes 2^order adjacent slots, 512 at most, for as many frames from `first` on: count 1,
     /// frames in the swap cache. Returns the first slot; `None` if no such run is free.
     pub fn alloc_block(&self, cpu: CpuId, first: Pfn, order: Order) -> Option<Slot> {
-        let mut devices = self.order.of(cpu).map(|index| &self.devices()[index]);
+        let asked = self.order();
+        let mut devices = asked.of(cpu).map(|index| self.at(index));
         let slot = devices.find_map(|device| device.alloc_block(cpu, first, order))?;
-        self.order.took(cpu, order.frames() as usize);
+        asked.took(cpu, order.frames() as usize);
         Some(slot)
     }
 }
@@ -119,6 +120,10 @@ impl<P: Platform> Device<P> {
         map: &mut ClusterMap,
         frames: &IoFrames,
     ) -> Option<u32> {
+        // As for single slots: swapoff may have seen this cluster empty.
+        if self.standing.is_closed() {
+            return None;
+        }
         let at = map.take_aligned(self.slots_of(cluster), frames.len() as u16)?;
         let slot = cluster * CLUSTER_SLOTS + u32::from(at);
         self.usage.add(cpu, frames.len() as i64);

@@ -2,7 +2,7 @@
 //! files' pages, too, which have their places and need no slots.
 //!
 //! ```text
-//! Swap -- Device x n      slots and the swap cache of a device     device.rs
+//! Swap -- Device x n      slots and the swap cache of a device     device.rs; swapon.rs
 //!      |- Order           the device that comes next               order.rs
 //!      |- Streams         sequential faults: pages to read along   readahead.rs
 //!      |- SlotWindows     slots to read along, on rotating disks   readahead.rs
@@ -35,6 +35,7 @@ mod readahead_queue;
 mod standing;
 #[cfg(test)]
 mod swap_fuzz;
+mod swapon;
 mod usage;
 
 pub use cache::Cached;
@@ -46,6 +47,8 @@ pub use history::device::Device;
 pub use readahead::{Ahead, SlotWindows, Streams, Trust};
 pub use readahead_queue::{Queued, ReadaheadQueue, ReadaheadRequest};
 
+pub use swapon::{Taken, Use};
+
 use crate::config::Config;
 use crate::frame::Owner;
 use crate::stats::{Counter, Stats};
@@ -56,6 +59,8 @@ use history::order::Order;
 #[cfg(not(feature = "history"))]
 use order::Order;
 use standing::Turn;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Acquire};
 
 /// A swap device as /proc/swaps lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +89,16 @@ impl<P: Platform> InFlight<P> {
 
 /// All swap devices.
 pub struct Swap<P: Platform> {
-    devices: Vec<Device<P>>,
+    /// By device number; those of vacant places are not set.
+    devices: Vec<OnceLock<Device<P>>>,
+    /// The order of the devices at the start, and another one for each time that some were added.
     #[cfg(not(feature = "history"))]
-    order: Order,
+    orders: Vec<OnceLock<Order>>,
     #[cfg(feature = "history")]
-    order: Order<P>,
+    orders: Vec<OnceLock<Order<P>>>,
+    /// The index of the last order.
+    order: AtomicUsize,
+    reads_ahead: bool,
     /// Sequential faults.
     pub streams: Streams<P>,
     /// How many slots a CPU's faults read around the one they need.
@@ -98,43 +108,61 @@ pub struct Swap<P: Platform> {
 }
 
 impl<P: Platform> Swap<P> {
-    /// The platform's devices, with all slots free.
+    /// The platform's devices, with all slots free. Vacant ones ([`DeviceInfo::is_vacant`]) can be
+    /// added later.
     pub fn new(platform: &P, config: &Config) -> Swap<P> {
         let infos = platform.devices();
-        #[cfg(not(feature = "history"))]
-        let order = Order::new(platform, &infos);
-        #[cfg(feature = "history")]
-        let order = Order::new(platform, &infos, &config.history.swap);
-        let device = |(index, info)| Device::new(platform, index as u8, info, config);
-        let devices = infos.into_iter().enumerate().map(device).collect();
-        Swap {
-            devices,
-            order,
+        let vacant = infos.iter().filter(|info| info.is_vacant()).count();
+        let device = |(index, info): (usize, DeviceInfo)| match info.is_vacant() {
+            true => OnceLock::new(),
+            false => OnceLock::from(Device::new(platform, index as u8, info, config)),
+        };
+        let mut swap = Swap {
+            devices: infos.into_iter().enumerate().map(device).collect(),
+            orders: (0..=vacant).map(|_| OnceLock::new()).collect(),
+            order: AtomicUsize::new(0),
+            reads_ahead: false,
             streams: Streams::new(platform.cpus()),
             slot_windows: SlotWindows::new(platform.cpus()),
             file_streams: FileStreams::new(),
-        }
+        };
+        let reads_ahead = swap.devices().any(|device| device.reads_ahead());
+        swap.reads_ahead = reads_ahead;
+        swap.set_order(platform, config);
+        swap
     }
 
     /// Takes adjacent slots for the first of `frames` (not empty): count 1, frames in the swap
     /// cache. Returns the first slot and how many; `None` if all devices are full.
     pub fn alloc(&self, cpu: CpuId, frames: &[Pfn]) -> Option<(Slot, usize)> {
+        let order = self.order();
         let from = |turn| {
-            let mut devices = self.order.of(cpu).map(|index| &self.devices[index]);
+            let mut devices = order.of(cpu).map(|index| self.at(index));
             devices.find_map(|device| device.alloc(cpu, frames, turn))
         };
         let found = from(Turn::First)
             .or_else(|| if self.any_passed_over() { from(Turn::Last) } else { None })?;
-        self.order.took(cpu, found.1);
+        order.took(cpu, found.1);
         Some(found)
     }
 
+    /// The order in which devices are asked.
+    #[cfg(not(feature = "history"))]
+    fn order(&self) -> &Order {
+        self.orders[self.order.load(Acquire)].get().expect("it was set before its index")
+    }
+
+    #[cfg(feature = "history")]
+    fn order(&self) -> &Order<P> {
+        self.orders[self.order.load(Acquire)].get().expect("it was set before its index")
+    }
+
     fn own_devices(&self) -> impl Iterator<Item = &Device<P>> {
-        self.devices.iter().filter(|device| device.info().gives_slots())
+        self.devices().filter(|device| device.info().gives_slots())
     }
 
     fn any_passed_over(&self) -> bool {
-        self.own_devices().any(|device| !device.standing.is_open())
+        self.own_devices().any(|device| device.standing.is_passed_over())
     }
 
     /// Free slots of devices that are believed to have room for their pages.
@@ -142,10 +170,13 @@ impl<P: Platform> Swap<P> {
         self.own_devices().map(|device| u64::from(device.room())).sum()
     }
 
-    /// Lets an allocation that would fail try some pages on devices that refuse for want of room.
-    /// Returns the latency of the slowest; `None` if no device refuses.
+    /// Lets an allocation that would fail try some pages on devices that refuse for want of room,
+    /// and takes back those that are leaving. Returns the latency of the slowest; `None` if there
+    /// are none.
     pub fn try_refusing(&self) -> Option<Latency> {
-        let tried = self.own_devices().filter(|device| device.standing.grant());
+        let returns = |device: &Device<P>| device.standing.is_leaving() && device.reopen();
+        let is_tried = |device: &&Device<P>| returns(device) || device.standing.grant();
+        let tried = self.own_devices().filter(is_tried);
         let latencies: Vec<_> = tried.map(|device| device.info().latency).collect();
         let slow = latencies.contains(&Latency::Asynchronous);
         let latency = if slow { Latency::Asynchronous } else { Latency::Synchronous };
@@ -219,26 +250,33 @@ impl<P: Platform> Swap<P> {
         self.device(slot).info().latency
     }
 
-    /// Whether a readahead thread can spare faults the wait for a device.
+    /// Whether a readahead thread can spare faults the wait for a device of those at the start,
+    /// when the threads are made.
     pub fn reads_ahead(&self) -> bool {
-        self.devices.iter().any(|device| device.reads_ahead())
+        self.reads_ahead
     }
 
     /// Whether any device has a queue: a transfer waits.
     pub fn any_asynchronous(&self) -> bool {
-        self.devices.iter().any(|device| device.info().latency == Latency::Asynchronous)
+        self.devices().any(|device| device.info().latency == Latency::Asynchronous)
     }
 
     /// Slots in use and in all, of the devices that slots are allocated from.
     pub fn usage(&self) -> (u64, u64) {
-        self.swaps().fold((0, 0), |sum, swap| (sum.0 + swap.used, sum.1 + swap.pages))
+        self.swaps().fold((0, 0), |sum, (_, swap)| (sum.0 + swap.used, sum.1 + swap.pages))
     }
 
-    /// The devices that slots are allocated from, in their order on the platform.
-    pub fn swaps(&self) -> impl Iterator<Item = SwapUse> {
-        self.own_devices().map(|device| {
+    /// The devices that slots are allocated from, with their numbers. Those that were removed, or
+    /// not added yet, have no pages.
+    pub fn swaps(&self) -> impl Iterator<Item = (u8, SwapUse)> {
+        let places = (0..).zip(self.devices.iter().map(OnceLock::get));
+        let own = places.filter(|(_, it)| it.is_none_or(|device| device.info().gives_slots()));
+        own.map(|(number, device)| {
+            let Some(device) = device.filter(|device| !device.standing.is_removed()) else {
+                return (number, SwapUse { pages: 0, used: 0, priority: None });
+            };
             let DeviceInfo { pages, priority, .. } = *device.info();
-            SwapUse { pages: pages.into(), used: device.in_use().into(), priority }
+            (number, SwapUse { pages: pages.into(), used: device.in_use().into(), priority })
         })
     }
 
@@ -250,7 +288,7 @@ impl<P: Platform> Swap<P> {
     /// Reads `batch` from a device and waits. The caller holds the entries of its pages.
     pub fn read(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
-        self.devices[usize::from(device)].read(platform, batch);
+        self.at(device.into()).read(platform, batch);
         self.have_read(platform, stats, device, start, batch);
     }
 
@@ -269,7 +307,7 @@ impl<P: Platform> Swap<P> {
     }
 
     fn have_read(&self, platform: &P, stats: &Stats, device: u8, start: Nanos, batch: &[Io]) {
-        let counters = match self.devices[usize::from(device)].info().role {
+        let counters = match self.at(device.into()).info().role {
             DeviceRole::Swap => [Counter::SwapInNanos, Counter::SwapInIos, Counter::PswpIn],
             DeviceRole::File | DeviceRole::Place => {
                 [Counter::FileInNanos, Counter::FileInIos, Counter::PgFileIn]
@@ -281,26 +319,26 @@ impl<P: Platform> Swap<P> {
     /// Writes `batch` to a device and waits.
     pub fn write(&self, platform: &P, stats: &Stats, device: u8, batch: &mut [Io]) {
         let start = platform.now();
-        self.devices[usize::from(device)].write(platform, batch);
+        self.at(device.into()).write(platform, batch);
         self.written(platform, stats, device, start, batch);
     }
 
     /// Begins to write `batch` to a device.
     pub fn start_write(&self, platform: &P, device: u8, batch: &mut [Io]) -> InFlight<P> {
         let start = platform.now();
-        let transfer = self.devices[usize::from(device)].start_write(platform, batch);
+        let transfer = self.at(device.into()).start_write(platform, batch);
         InFlight { device, start, transfer }
     }
 
     /// Waits for a batch of [`Swap::start_write`].
     pub fn finish_write(&self, platform: &P, stats: &Stats, begun: InFlight<P>, batch: &mut [Io]) {
         let InFlight { device, start, transfer } = begun;
-        self.devices[usize::from(device)].finish_write(platform, transfer, batch);
+        self.at(device.into()).finish_write(platform, transfer, batch);
         self.written(platform, stats, device, start, batch);
     }
 
     fn written(&self, platform: &P, stats: &Stats, device: u8, start: Nanos, batch: &[Io]) {
-        let counters = match self.devices[usize::from(device)].info().role {
+        let counters = match self.at(device.into()).info().role {
             DeviceRole::Swap => [Counter::SwapOutNanos, Counter::SwapOutIos, Counter::PswpOut],
             DeviceRole::File | DeviceRole::Place => {
                 [Counter::FileOutNanos, Counter::FileOutIos, Counter::PgFileOut]
@@ -308,7 +346,7 @@ impl<P: Platform> Swap<P> {
         };
         account(platform, stats, counters, start, batch);
         stats.add(platform.cpu(), Counter::SwapWriteErrors, errors(batch));
-        let own = &self.devices[usize::from(device)];
+        let own = self.at(device.into());
         if own.info().role == DeviceRole::Swap {
             stats.add(platform.cpu(), Counter::SwapRefused, pages_refused(batch));
             batch.iter().for_each(|io| own.standing.answered(io.frames.len(), io.result));
@@ -317,16 +355,21 @@ impl<P: Platform> Swap<P> {
 
     /// What the platform reports of a device.
     pub fn info(&self, device: u8) -> Option<&DeviceInfo> {
-        self.devices.get(usize::from(device)).map(|device| device.info())
+        self.devices.get(usize::from(device))?.get().map(|device| device.info())
     }
 
-    /// The devices, for [`crate::verify`].
-    pub(crate) fn devices(&self) -> &[Device<P>] {
-        &self.devices
+    /// The devices that are there, in the order of their numbers.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &Device<P>> {
+        self.devices.iter().filter_map(OnceLock::get)
+    }
+
+    /// The device of a number, which is there.
+    pub(crate) fn at(&self, device: usize) -> &Device<P> {
+        self.devices[device].get().expect("slots are of devices that are there")
     }
 
     fn device(&self, slot: Slot) -> &Device<P> {
-        &self.devices[usize::from(slot.device)]
+        self.at(slot.device.into())
     }
 
     /// The device of a slot whose references are counted here. The slots of an inherited device are

@@ -6,6 +6,8 @@
 //!  | '-- runs of 16 are written again --------+
 //!  '---- slots of a cluster were freed -------'
 //! Open ---- a write failed ------------> Failing: asked after all others, until one succeeds
+//! any ----- swapoff -------------------> Leaving ---- its slots are free ---> Removed
+//! Open <--- swapoff is undone -------------'    Open <---- swapon ---------------'
 //! ```
 //! A device may have slots and no room: a compressed one is limited in bytes, a file by a file
 //! system that others fill, too. A device that refuses is passed over, and the next one takes over
@@ -13,6 +15,10 @@
 //! again for slots that were freed there: with a page each when no other device accepts any, and
 //! with whole runs once a cluster's worth is free. An allocation that would fail otherwise grants
 //! it some tries, since room may have appeared elsewhere.
+//!
+//! A device that leaves accepts no page, whatever its answers, until it is opened again: by swapon,
+//! or by an allocation that would fail otherwise. The allocator of slots looks once more under the
+//! lock of a cluster, so once swapoff has seen all clusters empty, none is in use.
 //!
 //! The slots of a refused run are given back without being room: `freed` starts with that debt.
 //! Locking: none. The words are hints and race: an error costs one more refusal, or a try when an
@@ -24,6 +30,10 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// `most` of a device that accepts all pages that it has slots for.
 const OPEN: u32 = u32::MAX;
+/// `most` of a device that swapoff empties, and of one that it has removed. Above all lengths of
+/// runs.
+const LEAVING: u32 = u32::MAX - 1;
+const REMOVED: u32 = u32::MAX - 2;
 /// Freed slots after which whole runs are tried again; of a small device, this share of its slots.
 const WORTHWHILE: u32 = super::cluster::CLUSTER_SLOTS;
 const SMALL_SHARE: u32 = 8;
@@ -75,11 +85,59 @@ impl Standing {
         self.failing.load(Relaxed) != 0
     }
 
+    /// Whether swapoff empties it, or has removed it.
+    pub(super) fn is_closed(&self) -> bool {
+        is_closed(self.most.load(Relaxed))
+    }
+
+    /// Whether swapoff empties it.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.most.load(Relaxed) == LEAVING
+    }
+
+    /// Whether swapoff has removed it.
+    pub(super) fn is_removed(&self) -> bool {
+        self.most.load(Relaxed) == REMOVED
+    }
+
+    /// Whether it is asked after others, or not at all, until something changes.
+    pub(super) fn is_passed_over(&self) -> bool {
+        let most = self.most.load(Relaxed);
+        most != OPEN && !is_closed(most)
+    }
+
+    /// From now on it accepts no page.
+    pub(super) fn leave(&self) {
+        self.change(|_| LEAVING);
+    }
+
+    /// It has no slot in use. Returns `false` if it was opened again meanwhile.
+    pub(super) fn remove(&self) -> bool {
+        self.most.compare_exchange(LEAVING, REMOVED, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Accepts pages again, if it was leaving or removed. Returns whether it was.
+    pub(super) fn reopen(&self) -> bool {
+        self.forget_answers();
+        let opened = |most| is_closed(most).then_some(OPEN);
+        self.most.fetch_update(Relaxed, Relaxed, opened).is_ok()
+    }
+
+    /// Changes `most`, unless the device leaves.
+    fn change(&self, to: impl Fn(u32) -> u32) {
+        let changed = |most| (!is_closed(most)).then(|| to(most));
+        // An error: the device leaves, whatever its answers are.
+        let _ = self.most.fetch_update(Relaxed, Relaxed, changed);
+    }
+
     /// How many of `wanted` pages in a run may be tried now.
     pub(super) fn allows(&self, wanted: usize, turn: Turn) -> usize {
         let most = self.most.load(Relaxed);
         if most == OPEN {
             return wanted;
+        }
+        if is_closed(most) {
+            return 0;
         }
         match turn {
             Turn::First => wanted.min(most as usize),
@@ -123,24 +181,24 @@ impl Standing {
         if self.is_failing() || 2 * pages > RUN_PAGES_MAX as u32 {
             return self.open();
         }
-        self.most.fetch_max(2 * pages, Relaxed);
+        self.change(|most| most.max(2 * pages));
     }
 
     fn refused(&self, pages: u32) {
         self.failing.store(0, Relaxed);
-        self.most.fetch_min(pages / 2, Relaxed);
+        self.change(|most| most.min(pages / 2));
         self.freed.fetch_sub(i64::from(pages), Relaxed);
     }
 
     fn failed(&self, pages: u32) {
         self.failing.store(1, Relaxed);
-        self.most.store(0, Relaxed);
+        self.change(|_| 0);
         self.freed.fetch_sub(i64::from(pages), Relaxed);
     }
 
     /// Notes that slots were freed.
     pub(super) fn freed(&self, slots: u32) {
-        if self.is_open() {
+        if !self.is_passed_over() {
             return;
         }
         let slots = i64::from(slots);
@@ -150,10 +208,14 @@ impl Standing {
     }
 
     fn open(&self) {
+        self.forget_answers();
+        self.change(|_| OPEN);
+    }
+
+    fn forget_answers(&self) {
         self.freed.store(0, Relaxed);
         self.granted.store(0, Relaxed);
         self.failing.store(0, Relaxed);
-        self.most.store(OPEN, Relaxed);
     }
 
     /// Grants some tries to a device that refuses pages. Returns whether it does.
@@ -167,24 +229,32 @@ impl Standing {
 
     /// Whether it refuses pages for want of room.
     pub(super) fn refuses(&self) -> bool {
-        !self.is_open() && !self.is_failing()
+        self.is_passed_over() && !self.is_failing()
     }
 
     /// Whether no page may be tried.
     pub(super) fn is_shut(&self) -> bool {
-        self.refuses() && self.most.load(Relaxed) == 0 && !self.has_tries()
+        let refuses = self.refuses() && self.most.load(Relaxed) == 0 && !self.has_tries();
+        refuses || self.is_closed()
     }
 
     /// How many of `slots` free slots the device is believed to have room for, without the pages
     /// that were granted.
     pub(super) fn room(&self, slots: u32) -> u32 {
         let most = self.most.load(Relaxed);
+        if is_closed(most) {
+            return 0;
+        }
         if most as usize >= RUN_PAGES_MAX || self.is_failing() {
             return slots;
         }
         let freed = self.freed.load(Relaxed).clamp(0, i64::from(u32::MAX / 2)) as u32;
         slots.min(most + freed)
     }
+}
+
+fn is_closed(most: u32) -> bool {
+    matches!(most, LEAVING | REMOVED)
 }
 
 #[cfg(test)]
@@ -289,5 +359,29 @@ mod tests {
         assert!(!standing.grant(), "it is tried anyway");
         standing.answered(2, Ok(()));
         assert!(standing.is_open());
+    }
+
+    #[test]
+    fn a_device_that_leaves_accepts_no_page_whatever_it_answers() {
+        for failing in [false, true] {
+            let standing = Standing::new(32);
+            if failing {
+                standing.answered(1, FAILED);
+            }
+            standing.leave();
+            for answer in [Ok(()), FULL, FAILED] {
+                standing.answered(16, answer);
+                standing.freed(32);
+                assert_eq!([First, Last].map(|turn| standing.allows(16, turn)), [0, 0]);
+                assert_eq!((standing.room(100), standing.grant()), (0, false));
+                assert!(standing.is_shut() && standing.is_leaving() && !standing.is_passed_over());
+            }
+            assert!(standing.reopen() && !standing.reopen());
+            assert_eq!((standing.allows(16, First), standing.room(100)), (16, 100));
+            assert!(!standing.remove(), "it was opened again");
+            standing.leave();
+            assert!(standing.remove() && standing.is_removed() && standing.reopen());
+            assert!(standing.is_open());
+        }
     }
 }

@@ -197,7 +197,7 @@ impl Model {
 
     /// A read through the cache is not seen by look-ups and leaves the cache as it was.
     fn read_through(&self, slot: Slot) {
-        let own = &self.swap.devices()[usize::from(slot.device)];
+        let own = self.swap.at(slot.device.into());
         let pfn = Pfn(7);
         own.enter(&self.platform, slot.index, &[pfn]);
         assert!(!self.swap.is_cached(slot));
@@ -385,7 +385,7 @@ impl Users {
             used += taken;
         }
         assert_eq!(used, pages, "slots are lost");
-        self.swap.devices()[0].each_used(|_, count, _| assert_eq!(count, 1));
+        self.swap.at(0).each_used(|_, count, _| assert_eq!(count, 1));
     }
 }
 

@@ -193,6 +193,8 @@ pub struct Plan {
     pub resizes: u64,
     /// Frames that the balloon takes at most.
     pub balloon: u64,
+    /// How often the first user begins to remove a swap device, per 1000 steps.
+    pub removals: u64,
     /// How often a user migrates the pages of some frames, per 1000 steps.
     pub migrations: u64,
     /// How often a user requests large pages in a space, per 1000 steps.
@@ -282,6 +284,7 @@ impl Plan {
             mix,
             changes,
             resizes,
+            removals: draw_removals(seed),
             balloon: if frames < BALLOON_FRAMES_MIN { 0 } else { frames / 4 },
             migrations,
             collapses,
@@ -307,6 +310,12 @@ impl Plan {
     pub(super) fn spaces(&self) -> usize {
         2 + 2 * self.threads
     }
+}
+
+/// Draws how often devices are removed: in half of the plans.
+fn draw_removals(seed: u64) -> u64 {
+    let mut random = Prng::new(seed ^ 0x0ff5);
+    if random.percent(50) { 1 + random.below(200) } else { 0 }
 }
 
 /// Draws settings: often the defaults, with watermarks of at most about half of the frames.

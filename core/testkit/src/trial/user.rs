@@ -5,6 +5,7 @@ use super::marked::Marked;
 use super::model::{Drops, Fleeting, Halves, Known, Shared, words};
 use super::plan::{Failures, Operation};
 use super::program::{Program, Reach};
+use super::removals::Removals;
 use super::runs::Runs;
 use super::world::{SHARED, VOLATILE, World};
 use highwater_mm::Access;
@@ -34,6 +35,7 @@ pub(super) struct User<P: Platform, G> {
     changes: Prng,
     /// Draws for the balloon.
     resizes: Prng,
+    removals: Removals,
     /// Draws for truncations.
     cuts: Prng,
     /// The user's runs of frames.
@@ -55,6 +57,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
         let known = Known::new(thread, world.plan.pages);
         let changes = Prng::new(seed ^ 0xc4a2_0000);
         let resizes = Prng::new(seed ^ 0xba11_0000);
+        let removals = Removals::new(seed);
         let cuts = Prng::new(seed ^ 0xc075);
         let runs = Runs::new(seed, thread, world.plan.run_frames / world.plan.threads as u64);
         let moves = Prng::new(seed << 8 ^ 0x3160_0000 ^ thread as u64);
@@ -68,6 +71,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             random,
             changes,
             resizes,
+            removals,
             cuts,
             runs,
             moves,
@@ -85,6 +89,9 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             (self.world.beat)();
             self.change_kswapd();
             self.resize();
+            if self.thread == 0 {
+                self.removals.step(&self.world);
+            }
             self.truncate_file();
             let (manager, frames) = (&self.world.manager, self.world.frames());
             self.runs.step(manager, self.world.plan.runs, frames);
@@ -96,6 +103,7 @@ impl<P: Platform, G: Program<P>> User<P, G> {
             });
             self.step();
         }
+        self.removals.finish(&self.world.manager);
         self.runs.end(&self.world.manager);
         self.marked.end(&self.world.objects);
         self.use_folios(|folios, world| folios.end(&world.manager, world.may_fail()));

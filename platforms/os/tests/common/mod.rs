@@ -176,6 +176,10 @@ impl Device for FaultyDevice {
         self.delay();
     }
 
+    fn vacate(&self) {
+        self.inner.vacate();
+    }
+
     fn discard(&self, slot: u32, pages: u32) {
         self.inner.discard(slot, pages);
     }

@@ -9,7 +9,7 @@ const SOURCES: &str = "core/mm/src/";
 /// From the top down; a module may use those of later rows, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["files"],
-    &["snapshot", "write_back", "khugepaged"],
+    &["snapshot", "swapoff", "write_back", "khugepaged"],
     &["fault", "slab", "range"],
     &["alloc"],
     &["reclaim", "compact"],

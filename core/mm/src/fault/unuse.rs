@@ -1,0 +1,108 @@
+//! Takes a page off a swap device, whose slots others are not to use any more (unuse_pte).
+//!
+//! ```text
+//! page: in a slot            read, with the next pages in slots of the device: in memory, dirty
+//!       in the swap cache    its write is waited for; in memory, dirty
+//!       clean, with a slot   dirty, without
+//! ```
+//! Pages that were read stay unmapped, on the inactive list: reclaim writes them to other devices
+//! unless the program uses them first.
+
+use super::map::adopt;
+use super::read::{extend_swapped, read_run, slots_of};
+use super::{Fault, resolve};
+use crate::alloc;
+use crate::error::FaultError;
+use crate::lru::List;
+use crate::machine::Machine;
+use crate::space::{Access, Entry, Held, Page, Pinned, Range, Space};
+use crate::write_completion::settled;
+use highwater_platform::Platform;
+use highwater_units::{Direction, Order, Pfn, Slot, Vpn};
+
+/// The slot that has the contents of a page.
+enum Copy {
+    /// It has none.
+    None,
+    /// The only one.
+    Alone(Slot),
+    /// Beside a frame with the same bytes.
+    Beside(Slot, Pfn),
+}
+
+fn copy<P: Platform>(m: &Machine<P>, entry: Entry) -> Copy {
+    match entry.page() {
+        Page::Swapped(slot) => Copy::Alone(slot),
+        Page::Resident(pfn) if !entry.is_dirty() => {
+            m.frames.slot(pfn).map_or(Copy::None, |slot| Copy::Beside(slot, pfn))
+        }
+        Page::Absent | Page::Resident(_) => Copy::None,
+    }
+}
+
+/// The device of the slot that a page uses, alone or beside a frame. A hint, unless the page's
+/// entry is held.
+pub fn device_of<P: Platform>(m: &Machine<P>, entry: Entry) -> Option<u8> {
+    match copy(m, entry) {
+        Copy::None => None,
+        Copy::Alone(slot) | Copy::Beside(slot, _) => Some(slot.device),
+    }
+}
+
+/// Takes a page off the devices that `leaves` accepts, and those after it that are read with it.
+/// Waits while its entry is locked. Returns how many pages were moved.
+///
+/// # Errors
+/// Memory and swap are full, or the page cannot be read. It keeps its slot.
+pub fn unuse<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    vpn: Vpn,
+    leaves: impl Fn(u8) -> bool,
+) -> Result<u64, FaultError> {
+    let held = space.hold_as(vpn, Pinned::Accept);
+    let entry = held.entries()[0];
+    match copy(m, entry) {
+        Copy::Alone(slot) | Copy::Beside(slot, _) if !leaves(slot.device) => Ok(0),
+        Copy::None => Ok(0),
+        Copy::Alone(_) | Copy::Beside(..) if space.order() > Order(0) => {
+            drop(held);
+            let within = Range { first: vpn, end: vpn.offset(1) };
+            resolve(m, space, Fault { vpn, access: Access::Write, within }).map(|_| 1)
+        }
+        Copy::Beside(_, pfn) => {
+            drop_copy(m, held, pfn);
+            Ok(1)
+        }
+        Copy::Alone(slot) => match settled(m, entry) {
+            found if found == entry => read(m, held, slot.device),
+            found => {
+                held.release(|_, was| found.with_writes_of(was));
+                Ok(1)
+            }
+        },
+    }
+}
+
+/// Frees the slot of a clean page, which is dirty then.
+fn drop_copy<P: Platform>(m: &Machine<P>, held: Held<'_, P>, pfn: Pfn) {
+    m.forget_slot(pfn);
+    if held.entries()[0].is_mapped() {
+        m.platform.allow_write(held.space().id(), held.first(), 1);
+    }
+    held.release(|_, was| was.dirty());
+}
+
+/// Reads a page, and those after it that are on its device.
+fn read<P: Platform>(m: &Machine<P>, mut held: Held<'_, P>, device: u8) -> Result<u64, FaultError> {
+    while extend_swapped(m, &mut held, Direction::Up, device) {}
+    let frames = alloc::frames(m, held.len())?;
+    held.keep_nearest(frames.len());
+    let slots = slots_of(&held);
+    let frames = read_run(m, &mut held, &slots[..frames.len()], frames)?;
+    slots_of(&held)[..frames.len()].iter().for_each(|slot| m.release_slot(*slot));
+    adopt(m, &held, &frames);
+    m.add_to_lru(&frames, List::InactiveAnon);
+    held.release(|index, was| Entry::resident(frames[index]).dirty().with_writes_of(was));
+    Ok(frames.len() as u64)
+}
