@@ -297,6 +297,10 @@ impl Device for Sealed {
         self.device.discard(slot, pages);
     }
 
+    fn vacate(&self) {
+        self.device.vacate();
+    }
+
     fn footprint(&self, slot: u32) -> usize {
         self.device.footprint(slot)
     }

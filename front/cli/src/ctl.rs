@@ -3,16 +3,20 @@
 //! ```text
 //! arguments --- requests: which session, which keys ---> Request --- carry_out ---> lines
 //!                               show.rs: what the processes published as text --/
+//!                               swap.rs: devices that are added and removed ---/
 //! ```
 //! All arguments are checked before anything changes.
 
 mod show;
+mod swap;
 
 use crate::Refusal;
 use crate::options::{size_of, within};
 use crate::session::{self, Process, Session};
+use crate::swap::device;
 use clap::Args;
 use highwater_command::print;
+use highwater_devices::Area;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{Budget, Member, SwapRoom};
@@ -24,6 +28,8 @@ use std::process::ExitCode;
 /// Without keys, the first five are printed. A key with a value changes it: memory=512M is the new
 /// budget of all processes together, which those that have more give up within a second or so;
 /// kswapd=4 or kswapd=auto are the threads of each process that free memory in the background.
+/// swap-add=dir:/var/tmp:4G adds a swap device to all processes, swap-remove=/var/tmp moves its
+/// pages away and removes it, or is refused if they have no room.
 #[derive(Args)]
 pub(crate) struct Ctl {
     /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
@@ -33,7 +39,7 @@ pub(crate) struct Ctl {
     /// each device, and the devices of each process), pressure (stalls of each, as in
     /// /proc/pressure/memory), buddyinfo (free blocks of each by order), slabinfo (slabs of malloc,
     /// in sum), locks (costs of the managers' locks, in sum), vmstat (all counters, in sum). Only
-    /// memory and kswapd can be changed
+    /// memory and kswapd can be changed; swap-add and swap-remove change the devices
     #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
     arguments: Vec<String>,
 }
@@ -88,11 +94,26 @@ enum Request {
     Read(Key),
     SetMemory(Bytes),
     SetKswapd(KswapdThreads),
+    AddSwap(Area),
+    RemoveSwap(Device),
 }
+
+/// A swap device that is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Device {
+    Named(String),
+    At(usize),
+}
+
+const SWAP_ADD: &str = "swap-add";
+const SWAP_REMOVE: &str = "swap-remove";
 
 /// The session that the arguments name, if they do, and the requests.
 fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusal> {
-    let is_key = |argument: &String| argument.contains('=') || Key::named(argument).is_some();
+    let is_key = |argument: &String| {
+        let is_change = [SWAP_ADD, SWAP_REMOVE].contains(&argument.as_str());
+        argument.contains('=') || is_change || Key::named(argument).is_some()
+    };
     let (given, keys) = match arguments.split_first() {
         Some((first, rest)) if !is_key(first) => (Some(first.as_str()), rest),
         _ => (None, arguments),
@@ -108,6 +129,18 @@ fn request(argument: &str) -> Result<Request, Refusal> {
         None => (argument, None),
     };
     match (Key::named(name), value) {
+        (None, Some(value)) if name == SWAP_ADD => device(value, "swap-add=").map(Request::AddSwap),
+        (None, Some(value)) if name == SWAP_REMOVE => {
+            Ok(Request::RemoveSwap(Device::Named(value.to_owned())))
+        }
+        (None, None) if name == SWAP_ADD => {
+            let example = "give for example swap-add=dir:/var/tmp:4G";
+            Err(Refusal::new("swap-add needs a device", example))
+        }
+        (None, None) if name == SWAP_REMOVE => {
+            let example = "give for example swap-remove=/var/tmp";
+            Err(Refusal::new("swap-remove needs a device", example))
+        }
         (Some(key), None) => Ok(Request::Read(key)),
         (Some(Key::Memory), Some(value)) => size_of("memory", value).map(Request::SetMemory),
         (Some(Key::Kswapd), Some(value)) => value
@@ -119,7 +152,8 @@ fn request(argument: &str) -> Result<Request, Refusal> {
         }
         (None, _) => {
             let names = Key::NAMES.map(|(name, _)| name).join(", ");
-            Err(Refusal::new(format!("there is no key '{name}'"), format!("keys are {names}")))
+            let remedy = format!("keys are {names}, {SWAP_ADD}, {SWAP_REMOVE}");
+            Err(Refusal::new(format!("there is no key '{name}'"), remedy))
         }
     }
 }
@@ -149,6 +183,11 @@ fn check(request: Request, budget: Option<&Budget>) -> Result<Request, Refusal> 
     match request {
         Request::Read(_) => Ok(request),
         Request::SetKswapd(_) => shared.map(|_| request),
+        Request::AddSwap(area) => swap::check_new(&area, shared?).map(|()| Request::AddSwap(area)),
+        Request::RemoveSwap(Device::Named(text)) => {
+            swap::check_old(&text, shared?).map(|at| Request::RemoveSwap(Device::At(at)))
+        }
+        Request::RemoveSwap(Device::At(_)) => Ok(request),
         Request::SetMemory(bytes) => check_memory(bytes, shared?).map(Request::SetMemory),
     }
 }
@@ -182,8 +221,12 @@ fn carry_out(
             budget.set_kswapd(threads);
             Ok(String::new())
         }
+        (Request::AddSwap(area), Some(budget)) => swap::add(&area, budget),
+        (Request::RemoveSwap(Device::At(place)), Some(budget)) => {
+            swap::remove(place, budget, &|| session.processes())
+        }
         // `check` has refused these.
-        (Request::SetMemory(_) | Request::SetKswapd(_), None) => Ok(String::new()),
+        (_, _) => Ok(String::new()),
     }
 }
 
@@ -207,7 +250,11 @@ fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, 
         }
         Key::Swap => {
             let of_all = line(budget.map(swap_rooms))?;
-            Ok(of_all + &show::swap(&session.processes()?, &session.description.swap))
+            let specs = match budget {
+                Some(budget) => specs(budget),
+                None => session.description.swap.clone(),
+            };
+            Ok(of_all + &show::swap(&session.processes()?, &specs))
         }
         Key::Pressure => published(&show::pressure),
         Key::Buddyinfo => published(&show::buddyinfo),
@@ -230,13 +277,20 @@ fn known(key: Key, text: String) -> Result<String, Refusal> {
     Ok(text)
 }
 
+/// The swap devices by their places; of one that was removed, too.
+fn specs(budget: &Budget) -> Vec<String> {
+    let items = budget.swap_items().into_iter();
+    items.map(|item| item.map_or(String::new(), |item| item.area.to_string())).collect()
+}
+
 /// The room that all processes use of each swap device, and of both levels of a tier.
 fn swap_rooms(budget: &Budget) -> String {
     let words = |room: &SwapRoom| {
         let [claimed, limit] = [room.claimed, room.limit].map(Bytes::of_pages);
         format!("{claimed} of {limit}")
     };
-    budget.swap_rooms().iter().map(words).collect::<Vec<_>>().join(", ")
+    let used = budget.swap_in_use();
+    used.iter().flat_map(|device| &device.rooms).map(words).collect::<Vec<_>>().join(", ")
 }
 
 /// The part of the budget that each process may use, a line each.
@@ -304,6 +358,9 @@ mod tests {
             (["demo", "kswapd=17"], "is neither 1 to 16 nor auto"),
             (["demo", "kswapd="], "is neither 1 to 16 nor auto"),
             (["demo", "colour=red"], "keys are memory"),
+            (["demo", "swap-add=tape:1G"], "swap-add=dir:/var/tmp:8G"),
+            (["demo", "swap-add"], "needs a device"),
+            (["demo", "swap-remove"], "needs a device"),
             (["demo", "colour"], "keys are memory"),
         ] {
             let line = parse(&arguments).unwrap_err();

@@ -308,7 +308,12 @@ fn create_budget(run_dir: &Path, shared: &Shared, settings: &Settings) -> Result
         let what = format!("no budget for the run in '{}': {error}", run_dir.display());
         Refusal::new(what, "free some space there")
     })?;
-    budget.limit_swap(&swap::levels(&settings.swap));
+    for area in &settings.swap {
+        budget.add_swap(area).ok_or_else(|| {
+            let what = format!("swap {area}: its path is too long");
+            Refusal::new(what, "name a directory with a shorter path")
+        })?;
+    }
     budget.set_kswapd(settings.kswapd);
     Ok(())
 }

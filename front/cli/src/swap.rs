@@ -6,8 +6,6 @@ use highwater_devices::{Area, Reason, Seal, Spec};
 use highwater_session::{SWAP_LEVELS_MAX, default_swap};
 use std::path::{PathBuf, absolute};
 
-const FORMS: &str = "write for example --swap dir:/var/tmp:8G";
-
 /// The devices given, or the default one. Paths become absolute, because programs change directory.
 pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
     if given.is_empty() {
@@ -16,7 +14,8 @@ pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
         let area = default_swap().map(Area::new).map_err(|what| Refusal::new(what, remedy))?;
         return Ok(vec![area]);
     }
-    let areas: Vec<Area> = given.iter().map(|text| device(text)).collect::<Result<_, _>>()?;
+    let areas: Result<Vec<Area>, _> = given.iter().map(|text| device(text, "--swap ")).collect();
+    let areas = areas?;
     if levels(&areas).len() > SWAP_LEVELS_MAX {
         let what = format!("{} swap devices are too many", areas.len());
         return Err(Refusal::new(what, format!("give {SWAP_LEVELS_MAX}; a tier counts as two")));
@@ -25,13 +24,15 @@ pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
 }
 
 /// The sizes of all devices in pages, both levels of a tier apart.
-pub(crate) fn levels(areas: &[Area]) -> Vec<u64> {
+fn levels(areas: &[Area]) -> Vec<u64> {
     let levels = areas.iter().flat_map(|area| area.spec.levels());
     levels.map(|level| level.size().pages()).collect()
 }
 
-fn device(text: &str) -> Result<Area, Refusal> {
-    let area = Area::parse(text).map_err(|what| Refusal::new(what, FORMS))?;
+/// The device that a text names, after `option`.
+pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
+    let example = || format!("write for example {option}dir:/var/tmp:8G");
+    let area = Area::parse(text).map_err(|what| Refusal::new(what, example()))?;
     Ok(Area { spec: whole(area.spec), ..area })
 }
 

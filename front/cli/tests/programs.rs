@@ -29,6 +29,8 @@ mod terminal;
 mod calls;
 #[path = "programs/ctl.rs"]
 mod ctl;
+#[path = "programs/devices.rs"]
+mod devices;
 #[path = "programs/forking.rs"]
 mod forking;
 #[path = "programs/gate.rs"]

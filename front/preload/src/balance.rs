@@ -5,12 +5,13 @@
 //! balancer ("balance" thread): asks for its aim
 //!          |- fewer pages: free ones go into the balloon and back to the others; kswapd frees more
 //!          |- more: allocations may borrow them
-//!          \- kswapd threads, when the user of the run changes their number
+//!          \- kswapd threads and swap devices (swap_set.rs), when the user changes them
 //! ```
 //! Without [`Share`] the process has a budget of its own: the run has none to share, or the
 //! process may not open it, because it has dropped privileges.
 
 use crate::process::Process;
+use crate::swap_set;
 use highwater_mm::Manager;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Counter;
@@ -128,7 +129,7 @@ fn count(manager: &Manager<Uffd>) -> u64 {
 }
 
 /// The body of the balancer.
-pub(crate) fn run(process: &Process, share: &Share) {
+pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     let manager = &process.manager;
     let mut misses = Misses::new(manager);
     let mut granted = 0;
@@ -144,6 +145,7 @@ pub(crate) fn run(process: &Process, share: &Share) {
         let besides = unpaged.besides();
         share.set_besides(besides);
         kswapd = set_kswapd(manager, kswapd, share.kswapd());
+        swap_set::follow_changes(process, share);
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too, and shared pages part.
             Aim::Keep if grown || besides.shared > 0 => share.wait(seen, TICK),

@@ -31,7 +31,9 @@ use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
 use crate::serve::{Plan, open_devices};
 use crate::signals::Blocked;
-use crate::{calls, descriptors, heap, helper, memory, program, sharing, stack, start, streams};
+use crate::{
+    calls, descriptors, forking, heap, helper, memory, program, sharing, stack, start, streams,
+};
 use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
@@ -47,8 +49,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::sync::{Arc, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// State from before a fork that is needed after it.
@@ -83,7 +85,7 @@ struct Passed {
     left: usize,
     /// The child's own devices, if the process has dropped privileges: the child could not open
     /// them.
-    devices: Option<Vec<Box<dyn Device>>>,
+    devices: Option<Vec<Option<Box<dyn Device>>>>,
     regions: Regions,
     /// Pages whose protection is not read and write, with their PROT_ bits.
     protected: Vec<(Vpn, Vpn, i32)>,
@@ -156,16 +158,13 @@ impl Drop for Registered {
     }
 }
 
-/// State of the fork under way. Only the thread that set [`FORKING`] accesses it.
+/// State of the fork under way. Only the forking thread accesses it.
 struct PassageCell(UnsafeCell<Option<Passage>>);
 
-// SAFETY: FORKING is a lock around it.
+// SAFETY: one fork is under way at a time (forking.rs).
 unsafe impl Sync for PassageCell {}
 
 static PASSAGE: PassageCell = PassageCell(UnsafeCell::new(None));
-
-/// A lock that is taken in one process and released in two.
-static FORKING: AtomicBool = AtomicBool::new(false);
 
 /// Registers the fork handlers before any other library does. Prepare handlers run in reverse
 /// order, so this one runs last and sees what the others did to memory; child handlers run in
@@ -184,11 +183,7 @@ extern "C" fn prepare() {
     let streams = streams::lock();
     let blocked = Blocked::now();
     memory::step_aside();
-    let mut attempt = 0;
-    while FORKING.compare_exchange(false, true, Acquire, Relaxed).is_err() {
-        highwater_os::relax(attempt);
-        attempt += 1;
-    }
+    forking::begin();
     // First: a thread in the heap may wait for a page, or change regions.
     let heap = heap::close();
     // A page that a thread unmaps or moves is in the same place in snapshot and regions.
@@ -203,7 +198,7 @@ extern "C" fn prepare() {
     process.manager.platform().devices().pause();
     let allocator = memory::lock_for_fork(&blocked);
     let arrival = Arrival { process, blocked, saved, streams, heap };
-    // SAFETY: this thread set FORKING.
+    // SAFETY: this thread has begun the fork.
     unsafe { *PASSAGE.0.get() = Some(Passage { arrival, still, allocator }) };
 }
 
@@ -259,11 +254,12 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
     let platform = process.manager.platform();
     let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
     let theirs = platform.devices().fixed().into_iter().skip(left).flatten();
-    let opened = own.iter().flatten().map(Box::as_ref);
+    let opened = own.iter().flatten().flatten().map(Box::as_ref);
     let devices = theirs.chain(opened).flat_map(|device| device.descriptors());
     let source = platform.source().descriptor();
     let mapped = files.iter().map(|mapped| mapped.descriptor());
-    let holds = if left > 0 { Vec::new() } else { process.holds.clone() };
+    let held = || process.holds.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let holds = if left > 0 { Vec::new() } else { held() };
     let holds: Vec<RawFd> = holds.into_iter().chain([hold.as_raw_fd()]).collect();
     let wanted: Vec<RawFd> =
         devices.chain(source).chain(mapped).chain(holds.iter().copied()).collect();
@@ -287,7 +283,7 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
 
 /// Takes the state of the fork, and unlocks the allocator and changes of regions.
 fn arrive() -> Option<Arrival> {
-    // SAFETY: the forking thread, in parent or child, before FORKING is released.
+    // SAFETY: the forking thread, in parent or child, before the fork ends.
     let Passage { arrival, still, allocator } = unsafe { (*PASSAGE.0.get()).take()? };
     drop(allocator);
     drop(still);
@@ -304,7 +300,7 @@ extern "C" fn parent() {
     // In the helper: a filter of the program may forbid to ask for random bytes.
     process.in_helper(|| process.manager.platform().devices().resume());
     memory::step_back();
-    FORKING.store(false, Release);
+    forking::returned();
     if let Ok((snapshot, passed)) = saved {
         passed.wait_for_child(process);
         let Passed { devices, read, hold, received, .. } = passed;
@@ -315,6 +311,7 @@ extern "C" fn parent() {
             process.reporter.children().add(read, snapshot);
         });
     }
+    forking::registered();
     drop(blocked);
     if let Some(streams) = streams {
         streams.unlock();
@@ -338,6 +335,7 @@ extern "C" fn child() {
     let Some(Arrival { process: old, blocked, saved, heap, .. }) = arrive() else {
         return start::forget_start();
     };
+    forking::arrived();
     start::withdraw();
     Service::forget_inherited();
     descriptors::close_guarded();
@@ -354,7 +352,7 @@ extern "C" fn child() {
         }
         Err(reason) => end(&format!("a forked child cannot be served: {reason}")),
     }
-    FORKING.store(false, Release);
+    forking::end();
     drop(blocked);
 }
 
@@ -403,8 +401,8 @@ fn make_child(
     site: Site,
 ) -> Result<Process, String> {
     let platform = old.manager.platform();
-    let theirs = platform.devices().fixed().into_iter().skip(saved.left).flatten();
-    let mut devices: Vec<_> = theirs.map(|device| device.inherit()).collect();
+    let theirs = platform.devices().fixed().into_iter().skip(saved.left);
+    let mut devices: Vec<_> = theirs.map(|place| place.map(|device| device.inherit())).collect();
     let inherited = devices.len();
     devices.extend(saved.devices.map_or_else(|| open_devices(&old.settings), Ok)?);
     if devices.len() > usize::from(u8::MAX) {

@@ -174,7 +174,7 @@ fn lead(
     let _ = rustix::process::chdir("/");
     let process: &'static Process = Box::leak(Box::new(process));
     if let Some(share) = &process.share {
-        if let Err(error) = spawn("balance", Box::new(|| balance::run(process, share))) {
+        if let Err(error) = spawn("balance", Box::new(move || balance::run(process, share))) {
             share.leave();
             return answer.give(Err(format!("no thread to share memory: {error}")));
         }

@@ -47,6 +47,7 @@ mod errno;
 mod exec;
 mod files;
 mod fork;
+mod forking;
 #[cfg(target_arch = "x86_64")]
 mod gate;
 mod heap;
@@ -83,6 +84,7 @@ mod stack;
 mod start;
 mod streams;
 mod swap_room;
+mod swap_set;
 mod target;
 mod tls;
 mod units;

@@ -63,9 +63,11 @@ pub(crate) struct Process {
     /// How many devices, from the first, belong to an ancestor.
     pub(crate) inherited: usize,
     /// Ends of pipes, held open for the ancestors whose slots this process may read.
-    pub(crate) holds: Vec<RawFd>,
+    pub(crate) holds: Mutex<Vec<RawFd>>,
     /// Its part of the memory that all processes of the run share.
     pub(crate) share: Option<Arc<Share>>,
+    /// Whether a thread carries out changes of the swap devices.
+    pub(crate) follows_swap: AtomicBool,
     /// Whether pages may be shared with a parent or a child.
     pub(crate) shares: AtomicBool,
     /// Pages that are shared with a parent and have no frames yet.
@@ -155,9 +157,8 @@ impl Process {
         let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
         let resident = now.get(Counter::Resident);
         let (Some(share), true) = (&self.share, resident <= free) else { return resident <= free };
-        let swap = &self.settings.swap;
-        swap_room::has_slots(share, swap, resident)
-            || self.in_helper(|| swap_room::await_slots(share, swap, resident))
+        swap_room::has_slots(share, resident)
+            || self.in_helper(|| swap_room::await_slots(share, resident))
     }
 
     /// The page of an address in the range.

@@ -9,11 +9,10 @@ use crate::hints::Hints;
 use crate::mapped::{Files, PLACES};
 use crate::process::{Process, SPACE, running};
 use crate::regions::{Regions, Use};
-use crate::remote::Remote;
 use crate::report::Reporter;
 use crate::serving::Serving;
 use crate::unpaged::Unpaged;
-use crate::{dump, gate, heap, malloc, ranges, swap_room};
+use crate::{dump, gate, heap, malloc, ranges, swap_room, swap_set};
 use highwater_devices::{Area, Device};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
@@ -33,7 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) program: Served,
-    pub(crate) devices: Vec<Box<dyn Device>>,
+    /// By number; `None`: a vacant place.
+    pub(crate) devices: Vec<Option<Box<dyn Device>>>,
     /// How many of the devices, from the first, belong to an ancestor.
     pub(crate) inherited: usize,
     pub(crate) source: Source,
@@ -82,7 +82,8 @@ impl Process {
         let Plan { placement, pages, regions, holds, forked, .. } = plan;
         let file = Reporter::file(&settings, program.pid);
         let memory = Memory::of(&settings, file.as_ref(), forked)?;
-        memory.share.iter().try_for_each(|share| swap_room::share(share, &devices[inherited..]))?;
+        let own = &devices[inherited..];
+        memory.share.iter().try_for_each(|share| swap_room::share(share, own))?;
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
@@ -131,8 +132,9 @@ impl Process {
             dump,
             files,
             inherited,
-            holds,
+            holds: Mutex::new(holds),
             share: memory.share,
+            follows_swap: AtomicBool::new(false),
             shares: AtomicBool::new(false),
             unadopted,
             _serving: serving,
@@ -156,7 +158,7 @@ impl Process {
 fn platform(
     settings: &Settings,
     memory: &Memory,
-    devices: Vec<Box<dyn Device>>,
+    devices: Vec<Option<Box<dyn Device>>>,
     source: Source,
 ) -> Result<Uffd, String> {
     let refused = |error| format!("userfaultfd: {error} (highwater doctor says more)");
@@ -169,13 +171,7 @@ fn platform(
         MapFiles::Off => 0,
         MapFiles::Read => PLACES.min(usize::from(u8::MAX) - devices.len()),
     };
-    let platform = Uffd::with_places(
-        memory.most,
-        devices.into_iter().map(Some).collect(),
-        places,
-        mapping,
-        source,
-    );
+    let platform = Uffd::with_places(memory.most, devices, places, mapping, source);
     let platform = platform.map_err(refused)?;
     if let Some(share) = &memory.share {
         platform.borrow_from(Arc::new(Borrowed(share.clone())));
@@ -202,11 +198,14 @@ fn site_of_gate(pages: u64) -> Result<Site, String> {
     Ok(Site::At { address, parts, inherited: Vec::new() })
 }
 
-pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Box<dyn Device>>, String> {
-    let open = |area: &Area| {
-        area.open_wrapped(settings.seal, &Remote::of).map_err(|error| error.to_string())
-    };
-    settings.swap.iter().map(open).collect()
+/// The swap devices of a new process, and vacant places for more.
+///
+/// # Errors
+/// A device cannot be opened.
+pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Option<Box<dyn Device>>>, String> {
+    let open =
+        |area: Option<Area>| area.map(|area| swap_set::open(&area, settings.seal)).transpose();
+    swap_set::areas(settings).into_iter().map(open).collect()
 }
 
 /// The program's regions, as the server sees them.

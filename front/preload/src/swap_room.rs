@@ -6,9 +6,9 @@
 //! A device that gets no room refuses the write, and the next device takes over. Nobody reports
 //! that a process was killed, so the helper then looks for some.
 
-use highwater_devices::{Area, Device, Lender, Spec};
+use highwater_devices::{Device, Lender};
 use highwater_os::{helper, sys};
-use highwater_session::{Share, SwapRoom};
+use highwater_session::{Share, SwapInUse, SwapRoom};
 use highwater_units::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,19 +35,34 @@ struct Level {
     level: usize,
 }
 
-/// Lets new devices take room that all processes share.
+/// Lets new devices, by their places in the list of the run, take room that all processes share.
 ///
 /// # Errors
 /// The system is out of memory.
-pub(crate) fn share(share: &Arc<Share>, devices: &[Box<dyn Device>]) -> Result<(), String> {
+pub(crate) fn share(share: &Arc<Share>, devices: &[Option<Box<dyn Device>>]) -> Result<(), String> {
+    let (_, items) = share.swap_items();
+    let opened = devices
+        .iter()
+        .zip(&items)
+        .filter_map(|(device, item)| Some((item.as_ref()?.level, device.as_deref()?)));
+    opened.into_iter().try_for_each(|(level, device)| share_one(share, level, device))
+}
+
+/// Lets a new device take room that all processes share, from its first level on.
+///
+/// # Errors
+/// The system is out of memory.
+pub(crate) fn share_one(
+    share: &Arc<Share>,
+    first: usize,
+    device: &dyn Device,
+) -> Result<(), String> {
     let room = Room { share: share.clone(), began: Instant::now(), searched: AtomicU64::new(0) };
     let room = Arc::new(room);
-    let mut levels = (0..).map(|level| Level { room: room.clone(), level });
+    let mut levels = (first..).map(|level| Level { room: room.clone(), level });
     let mut next = || -> Arc<dyn Lender> { Arc::new(levels.next().expect("there is a next one")) };
-    devices.iter().try_for_each(|device| device.share_room(&mut next)).map_err(|reason| {
-        let names: Vec<String> = devices.iter().map(|device| device.info().name).collect();
-        format!("swap {}: {reason}", names.join(", "))
-    })
+    let shared = device.share_room(&mut next);
+    shared.map_err(|reason| format!("swap {}: {reason}", device.info().name))
 }
 
 impl Room {
@@ -83,37 +98,34 @@ impl Lender for Level {
 }
 
 /// Whether the run has room for so many slots now.
-pub(crate) fn has_slots(share: &Share, areas: &[Area], slots: u64) -> bool {
-    slots_left(share, areas) >= slots
+pub(crate) fn has_slots(share: &Share, slots: u64) -> bool {
+    slots_left(share) >= slots
 }
 
 /// Whether the run has room for so many slots, soon. A process that was killed a moment ago still
 /// has its room. Runs in the helper.
-pub(crate) fn await_slots(share: &Share, areas: &[Area], slots: u64) -> bool {
+pub(crate) fn await_slots(share: &Share, slots: u64) -> bool {
     let look = |attempt: u32| {
         if attempt > 0 {
             sys::sleep(PAUSE);
             share.reap_all();
         }
-        has_slots(share, areas, slots)
+        has_slots(share, slots)
     };
     (0..LOOKS).any(look)
 }
 
 /// Slots for which the run has room.
-fn slots_left(share: &Share, areas: &[Area]) -> u64 {
-    let levels = areas.iter().flat_map(|area| area.spec.levels());
-    let slots = |(level, room): (&Spec, SwapRoom)| {
-        // More than pages, if the level compresses.
-        room.left().saturating_mul(level.capacity().pages() / level.size().pages())
-    };
-    levels.zip(share.swap_rooms()).map(slots).sum()
+fn slots_left(share: &Share) -> u64 {
+    share.swap_in_use().iter().map(SwapInUse::slots_left).sum()
 }
 
 /// The room of the run's swap that all processes use, in words.
 pub(crate) fn in_words(share: &Share) -> String {
-    let rooms = share.swap_rooms();
-    let sum = |of: fn(&SwapRoom) -> u64| Bytes::of_pages(rooms.iter().map(of).sum());
+    let used = share.swap_in_use();
+    let sum = |of: fn(&SwapRoom) -> u64| {
+        Bytes::of_pages(used.iter().flat_map(|device| &device.rooms).map(of).sum())
+    };
     let (claimed, limit) = (sum(|room| room.claimed), sum(|room| room.limit));
     format!(", all processes {claimed} of {limit}")
 }

@@ -4,8 +4,9 @@
 //! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | kswapd | used
 //!                  | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
+//!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   shared   lent   spare   misses
-//!                  short until
+//!                  short until   followed: the last change of the swap devices
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
@@ -33,7 +34,9 @@
 use crate::arbitration::Claim;
 use crate::kswapd_word::KswapdWord;
 use crate::stats_file::{Image, is_ended};
+use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
+use highwater_devices::Area;
 use highwater_mm::config::KswapdThreads;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -50,7 +53,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0003;
+const LAYOUT: u64 = 0x4857_6275_6467_0004;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -104,6 +107,8 @@ pub(crate) struct Entry {
     pub(crate) shared: AtomicU64,
     /// The parent's of these, until it takes them over: a [`Lent`].
     pub(crate) lent: AtomicU64,
+    /// The last change of the swap devices that it has carried out.
+    pub(crate) followed: AtomicU64,
 }
 
 /// Pages of a parent that count for its child, which maps them, too.
@@ -129,6 +134,7 @@ pub(crate) struct Words {
     pub(crate) head: Head,
     pub(crate) entries: [Entry; ENTRIES],
     pub(crate) swap: SwapWords<ENTRIES>,
+    pub(crate) swap_list: SwapList,
 }
 
 /// One process of a run, as the budget has it.
@@ -289,9 +295,83 @@ impl Budget {
         self.taken().map(of).collect()
     }
 
-    /// Sets the room of swap devices, by level, in pages. Called once, before a process joins.
-    pub fn limit_swap(&self, levels: &[u64]) {
-        self.words().swap.limit(levels);
+    /// Adds a swap device, with its room, for all processes. Returns the number of the change;
+    /// `None`: there are as many devices as can be, or its path is too long.
+    pub fn add_swap(&self, area: &Area) -> Option<u64> {
+        let words = self.words();
+        let added = words.swap_list.add(area, |first| {
+            for (level, spec) in (first..).zip(area.spec.levels()) {
+                words.swap.limit(level, spec.size().pages());
+            }
+        });
+        self.notify();
+        added
+    }
+
+    /// Lets all processes use a device again that was removed, or move their pages off one. Returns
+    /// the number of the change.
+    pub fn want_swap(&self, place: usize, wanted: Wanted) -> u64 {
+        let change = self.words().swap_list.want(place, wanted);
+        self.notify();
+        change
+    }
+
+    /// Ends the removal of a device: all processes use it again.
+    pub fn fail_swap(&self, place: usize, failure: SwapFailure) {
+        self.words().swap_list.fail(place, failure);
+        self.notify();
+    }
+
+    /// Why the last removal of a device has failed, if it has.
+    pub fn swap_failure(&self, place: usize) -> Option<SwapFailure> {
+        self.words().swap_list.failure(place)
+    }
+
+    /// Processes that could not open a device since it was added.
+    pub fn swap_refusals(&self, place: usize) -> u64 {
+        self.words().swap_list.refusals(place)
+    }
+
+    /// The swap devices by place; `None`: the place is free.
+    pub fn swap_items(&self) -> Vec<Option<SwapItem>> {
+        self.words().swap_list.items()
+    }
+
+    /// The swap devices that are used, with their room.
+    pub fn swap_in_use(&self) -> Vec<SwapInUse> {
+        let rooms = self.swap_rooms();
+        let items = self.swap_items().into_iter().enumerate();
+        let used = items.filter_map(|(place, item)| {
+            let SwapItem { area, level, .. } = item.filter(|it| it.wanted == Wanted::Used)?;
+            let levels = rooms.iter().skip(level).take(area.spec.levels().len());
+            Some(SwapInUse { place, rooms: levels.copied().collect(), area })
+        });
+        used.collect()
+    }
+
+    /// The pages of a device that processes have claimed.
+    pub fn swap_claimed(&self, place: usize) -> u64 {
+        let items = self.swap_items();
+        let Some(SwapItem { area, level, .. }) = items.into_iter().nth(place).flatten() else {
+            return 0;
+        };
+        let levels = self.swap_rooms().into_iter().skip(level).take(area.spec.levels().len());
+        levels.map(|room| room.claimed).sum()
+    }
+
+    /// The pages that nobody may use now.
+    pub fn pages_left(&self) -> u64 {
+        self.room().saturating_sub(self.granted())
+    }
+
+    /// The living processes that have not carried out a change of the swap devices.
+    pub fn swap_behind(&self, change: u64) -> usize {
+        let is_behind = |index: &usize| {
+            let entry = &self.words().entries[*index];
+            entry.is_taken() && entry.followed.load(SeqCst) < change
+        };
+        let behind = (0..self.used().len()).filter(is_behind);
+        behind.filter(|index| self.reap(*index) == Reaped::Lives).count()
     }
 
     /// The room of swap devices, by level.
@@ -420,8 +500,9 @@ impl Entry {
 
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
-        let Entry { owner: _, granted, unpaged, spare, misses, short_until, shared, lent } = self;
-        for word in [granted, unpaged, spare, misses, short_until, shared, lent] {
+        let Entry { owner: _, granted, unpaged, spare, misses, short_until, .. } = self;
+        let Entry { shared, lent, followed, .. } = self;
+        for word in [granted, unpaged, spare, misses, short_until, shared, lent, followed] {
             word.store(0, SeqCst);
         }
         self.owner.store(0, Release);

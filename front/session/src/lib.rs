@@ -19,6 +19,7 @@ mod settings;
 mod share;
 mod stats_file;
 mod swap_dir;
+mod swap_list;
 mod swap_room;
 
 pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned};
@@ -34,4 +35,5 @@ pub use stats_file::{
     Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
 };
 pub use swap_dir::{default_swap, file_system_name, free_space};
+pub use swap_list::{SwapFailure, SwapInUse, SwapItem, Wanted};
 pub use swap_room::{SWAP_LEVELS_MAX, SwapRoom};

@@ -29,7 +29,8 @@ pub struct Parts {
     pub kswapd_threads: u64,
     /// Free blocks of all nodes, by order (/proc/buddyinfo).
     pub free_blocks: [u64; ORDERS],
-    /// The swap devices, in the order of the settings (/proc/swaps).
+    /// The swap devices, by their place in the list of the run (/proc/swaps). Those that the
+    /// process does not use have no pages.
     pub swaps: Vec<SwapUse>,
     /// Costs of locks, by [`lock_class::ALL`], as far as they were sampled.
     pub locks: [LockRecord; LOCKS],
@@ -47,8 +48,11 @@ impl Parts {
             of_node.map(u64::from).sum()
         };
         let locks = manager.lock_statistics();
-        let mut swaps: Vec<_> = manager.swaps().into_iter().map(|(_, swap)| swap).collect();
-        swaps.truncate(DEVICES_MAX);
+        // By their place in the list of the run: only the devices of a parent come before.
+        let inherited = manager.platform().devices().iter().rposition(|info| info.read_only);
+        let first = inherited.map_or(0, |last| last + 1);
+        let own = manager.swaps().into_iter().filter(|(device, _)| usize::from(*device) >= first);
+        let swaps = own.map(|(_, swap)| swap).take(DEVICES_MAX).collect();
         Parts {
             kswapd_threads: manager.kswapd_threads().iter().map(|threads| *threads as u64).sum(),
             free_blocks: std::array::from_fn(of_order),

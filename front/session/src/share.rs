@@ -10,7 +10,7 @@
 use crate::arbitration::{Claim, targets};
 use crate::budget::{Budget, Entry, FLOOR, Lent, START, Scope, milliseconds};
 use crate::stats_file::Image;
-use crate::swap_room::SwapRoom;
+use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
 use highwater_mm::config::KswapdThreads;
 use rustix::thread::futex;
 use std::io;
@@ -143,8 +143,7 @@ impl Share {
 
     /// The pages that it could borrow if it asked now.
     pub fn room(&self) -> u64 {
-        let certain = FLOOR.saturating_sub(self.granted());
-        self.budget.room().saturating_sub(self.budget.granted()).max(certain)
+        self.budget.pages_left().max(FLOOR.saturating_sub(self.granted()))
     }
 
     /// Asks for `pages` more; returns how many it may use in addition. It gets those below
@@ -280,7 +279,7 @@ impl Share {
     }
 
     fn look_at_swap(&self) {
-        let rooms = self.swap_rooms().into_iter().enumerate();
+        let rooms = self.budget.swap_rooms().into_iter().enumerate();
         let scarce = rooms.filter(|(_, room)| room.claimed > room.left());
         self.scarce.store(scarce.map(|(level, _)| 1 << level).sum(), Relaxed);
     }
@@ -290,9 +289,41 @@ impl Share {
         self.budget.words().swap.give_back(self.index, level, pages);
     }
 
-    /// The room of swap devices, by level.
-    pub fn swap_rooms(&self) -> Vec<SwapRoom> {
-        self.budget.swap_rooms()
+    /// The swap devices that are used, with their room.
+    pub fn swap_in_use(&self) -> Vec<SwapInUse> {
+        self.budget.swap_in_use()
+    }
+
+    /// The swap devices of the run, and the number of their last change.
+    pub fn swap_items(&self) -> (u64, Vec<Option<SwapItem>>) {
+        // First the number: what changes in between is looked at again.
+        let change = self.swap_change();
+        (change, self.budget.swap_items())
+    }
+
+    /// The number of the last change of the swap devices.
+    pub fn swap_change(&self) -> u64 {
+        self.budget.words().swap_list.changes()
+    }
+
+    /// Whether this process has carried out all changes of the swap devices.
+    pub fn has_followed_swap(&self) -> bool {
+        self.entry().followed.load(SeqCst) == self.swap_change()
+    }
+
+    /// This process has carried out the changes of the swap devices up to this one.
+    pub fn follow_swap(&self, change: u64) {
+        self.entry().followed.store(change, SeqCst);
+    }
+
+    /// This process cannot move its pages off a device: all use it again.
+    pub fn fail_swap(&self, place: usize, failure: SwapFailure) {
+        self.budget.fail_swap(place, failure);
+    }
+
+    /// This process cannot open a device.
+    pub fn refuse_swap(&self, place: usize) {
+        self.budget.words().swap_list.refuse(place);
     }
 
     /// Clears entries of processes that have ended.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::StatsFile;
 use crate::budget::{BUDGET_FILE, MARGIN, Words};
+use highwater_devices::Area;
 use std::time::Instant;
 
 const LIMIT: u64 = 10_000;
@@ -109,7 +110,7 @@ fn processes_that_outlive_their_run_leave_each_other_alone() {
 #[test]
 fn the_swap_of_a_killed_process_is_free_again() {
     let run = Run::new(LIMIT);
-    run.budget.limit_swap(&[1000]);
+    run.budget.add_swap(&Area::parse("ram:4000K").unwrap());
     let (file, killed) = run.join(1);
     let (_living_file, living) = run.join(2);
     assert_eq!((killed.claim_swap(0, 900), living.claim_swap(0, 900)), (900, 100));

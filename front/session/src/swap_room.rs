@@ -44,10 +44,10 @@ impl SwapRoom {
 }
 
 impl<const ENTRIES: usize> SwapWords<ENTRIES> {
-    /// Sets the limits, in pages.
-    pub(crate) fn limit(&self, levels: &[u64]) {
-        for (word, pages) in self.limits.0.iter().zip(levels) {
-            word.store(u32::try_from(*pages).unwrap_or(u32::MAX), Release);
+    /// Sets the limit of a level, in pages.
+    pub(crate) fn limit(&self, level: usize, pages: u64) {
+        if let Some(word) = self.limits.0.get(level) {
+            word.store(u32::try_from(pages).unwrap_or(u32::MAX), Release);
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn words(limits: &[u64]) -> SwapWords<ENTRIES> {
         let levels = || Levels(std::array::from_fn(|_| AtomicU32::new(0)));
         let words = SwapWords { limits: levels(), claims: std::array::from_fn(|_| levels()) };
-        words.limit(limits);
+        limits.iter().enumerate().for_each(|(level, pages)| words.limit(level, *pages));
         words
     }
 

@@ -92,17 +92,17 @@ impl Devices {
 
     /// Memory that devices take beside their contents.
     pub fn tables(&self) -> Bytes {
-        Bytes(self.fixed.iter().map(|device| device.tables().0).sum())
+        Bytes(self.present().map(|device| device.tables().0).sum())
     }
 
     /// The name of the first device that returned a page that is not what was written.
     pub fn altered(&self) -> Option<String> {
-        self.fixed.iter().find(|device| device.altered()).map(|device| device.info().name)
+        self.present().find(|device| device.altered()).map(|device| device.info().name)
     }
 
     /// Makes contents that outlive the process unreadable, and all devices useless.
     pub fn forget(&self) {
-        self.fixed.iter().for_each(|device| device.forget());
+        self.present().for_each(|device| device.forget());
     }
 
     /// Reads a batch into frames of `arena`.

@@ -56,7 +56,8 @@ pub(super) fn pressure(processes: &[Process]) -> String {
 /// The swap devices of each process, where `specs` are those of the session, as in /proc/swaps.
 pub(super) fn swap(processes: &[Process], specs: &[String]) -> String {
     let lines = |(process, parts): (&Process, &Parts)| -> String {
-        let devices = parts.swaps.iter().zip(specs).map(|(swap, spec)| {
+        let used = parts.swaps.iter().zip(specs).filter(|(swap, _)| swap.pages > 0);
+        let devices = used.map(|(swap, spec)| {
             let [used, size] = [swap.used, swap.pages].map(Bytes::of_pages);
             let priority = swap.priority.map_or("-".to_owned(), |it| it.to_string());
             format!("process {} {spec} = {used} of {size}, priority {priority}\n", process.pid)

@@ -5,7 +5,7 @@ use crate::common::highwater;
 use crate::place::{Limits, Place, note};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl Session {
         Session::swapping(name, memory, &["zram:1G"], program, arguments)
     }
 
-    fn swapping(
+    pub(crate) fn swapping(
         name: &str,
         memory: u64,
         swap: &[&str],
@@ -64,6 +64,18 @@ impl Session {
     pub(crate) fn ctl(&self, request: &str) -> Option<String> {
         let output = highwater().args(["ctl", &self.name, request]).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// The line with which `highwater ctl` refuses a request.
+    pub(crate) fn refusal(&self, request: &str) -> String {
+        let output = highwater().args(["ctl", &self.name, request]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{request}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Writes a line to the program's standard input.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_mut().expect("a pipe"), "{line}").unwrap();
     }
 
     /// The directory of the run, of a process of it.
@@ -94,7 +106,7 @@ impl Session {
     }
 
     /// The room that all processes use of each swap device; empty once the session has ended.
-    fn swap(&self) -> Vec<u64> {
+    pub(crate) fn swap(&self) -> Vec<u64> {
         let text = self.ctl("swap").unwrap_or_default();
         let of_all = text.lines().next().and_then(|line| line.strip_prefix("swap = "));
         let rooms = of_all.unwrap_or_default().split(", ");
@@ -103,7 +115,7 @@ impl Session {
 
     /// The slots in use of all processes, in bytes, as they have published them. A write under way
     /// that is refused has some for a moment.
-    fn slots(&self) -> u64 {
+    pub(crate) fn slots(&self) -> u64 {
         let text = self.ctl("vmstat").unwrap_or_default();
         let slots = text.lines().find_map(|line| line.strip_prefix("nr_swap_used "));
         slots.map_or(0, |slots| slots.parse::<u64>().expect("a number") << 12)

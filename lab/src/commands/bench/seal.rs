@@ -81,7 +81,8 @@ impl Seal {
         let device = area.open(way).map_err(|error| error.to_string())?;
         let memory = Bytes::of_pages(BATCH_PAGES_MAX as u64);
         // Frames in small pages, as those of programs are: the kernel transfers huge ones in less.
-        Os::backed_by(memory, vec![device], 0, HugePages::Off).map_err(|error| error.to_string())
+        Os::backed_by(memory, vec![Some(device)], 0, HugePages::Off)
+            .map_err(|error| error.to_string())
     }
 
     /// Writes all pages, then reads and checks them.

@@ -1,0 +1,63 @@
+//! Whether a fork of this process is under way.
+//!
+//! ```text
+//! begin -- prepare, fork -- returned: the parent goes on -- registered: the child has all it needs
+//! ```
+//! Devices and descriptors that a child takes over change only while none is ([`exclude`]).
+//!
+//! Locking: FORKING is a lock that is taken in one process and released in two. A thread that waits
+//! for it yields.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Forks whose children may still fetch descriptors of this process's helper.
+static UNREGISTERED: AtomicU32 = AtomicU32::new(0);
+
+/// Waits until no fork is under way, and begins one.
+pub(crate) fn begin() {
+    let mut attempt = 0;
+    while FORKING.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+        highwater_os::relax(attempt);
+        attempt += 1;
+    }
+}
+
+/// Ends the fork in the parent, whose child may still fetch descriptors, until [`registered`].
+pub(crate) fn returned() {
+    UNREGISTERED.fetch_add(1, AcqRel);
+    FORKING.store(false, Release);
+}
+
+/// The child has all descriptors.
+pub(crate) fn registered() {
+    UNREGISTERED.fetch_sub(1, AcqRel);
+}
+
+/// In the child: forks of other threads of the parent are none of its.
+pub(crate) fn arrived() {
+    UNREGISTERED.store(0, Release);
+}
+
+/// Ends the fork in the child.
+pub(crate) fn end() {
+    FORKING.store(false, Release);
+}
+
+/// In the helper: runs `act` while no fork is under way.
+pub(crate) fn exclude<R>(act: impl FnOnce() -> R) -> R {
+    let mut attempt = 0;
+    loop {
+        begin();
+        if UNREGISTERED.load(Acquire) == 0 {
+            break;
+        }
+        end();
+        highwater_os::relax(attempt);
+        attempt += 1;
+    }
+    let result = act();
+    end();
+    result
+}
