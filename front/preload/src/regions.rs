@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! used:  first page -> Region { end, use }      neighbours of equal use stay apart: a region is a
-//! free:  first page -> end; and by length       bound for what a fault brings along
+//! free:  Vacant                                 bound for what a fault brings along
 //! ```
 //! A region that a thread unmaps or maps over is [`Use::Changing`] meanwhile: its contents are
 //! dropped while it is still in use, so that no other thread gets its pages early, and a fault
@@ -12,8 +12,9 @@
 
 use crate::inherit::Inherited;
 use highwater_mm::Range;
+use highwater_serve::Vacant;
 use highwater_units::{SpaceId, Vpn};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// The use of a region.
@@ -46,9 +47,7 @@ pub(crate) struct Region {
 #[derive(Clone, Debug)]
 pub(crate) struct Regions {
     used: BTreeMap<u64, (u64, Use)>,
-    free: BTreeMap<u64, u64>,
-    /// (length, first page) of the free regions.
-    by_length: BTreeSet<(u64, u64)>,
+    free: Vacant,
     /// Advice about forked children.
     pub(crate) inherited: Inherited,
     awaited: Awaited,
@@ -68,15 +67,12 @@ impl Clone for Awaited {
 impl Regions {
     /// A range of `pages` free pages.
     pub(crate) fn new(pages: u64) -> Regions {
-        let mut regions = Regions {
+        Regions {
             used: BTreeMap::new(),
-            free: BTreeMap::new(),
-            by_length: BTreeSet::new(),
+            free: Vacant::new(pages),
             inherited: Inherited::default(),
             awaited: Awaited::default(),
-        };
-        regions.add_free(0, pages);
-        regions
+        }
     }
 
     /// The region of a page.
@@ -89,28 +85,19 @@ impl Regions {
     /// Takes `pages` pages whose first is a multiple of `align`, from the smallest free region that
     /// holds them, and the lowest of these.
     pub(crate) fn take(&mut self, pages: u64, align: u64, used_as: Use) -> Option<Range> {
-        let fits = |(length, first): &(u64, u64)| {
-            let start = first.next_multiple_of(align);
-            (start + pages <= first + length).then_some((*first, start))
-        };
-        let (first, start) = self.by_length.range((pages, 0)..).find_map(fits)?;
-        let end = self.remove_free(first);
-        self.add_free(first, start);
-        self.add_free(start + pages, end);
-        self.insert(start, start + pages, used_as);
-        Some(Range { first: Vpn(start), end: Vpn(start + pages) })
+        let range = self.free.take(pages, align)?;
+        self.insert(range.first.0, range.end.0, used_as);
+        Some(range)
     }
 
     /// Takes the `pages` pages at `first` if they are free.
     pub(crate) fn take_at(&mut self, first: Vpn, pages: u64, used_as: Use) -> bool {
-        let end = first.0 + pages;
-        let holder = self.free.range(..=first.0).next_back().filter(|(_, stop)| **stop >= end);
-        let Some((start, stop)) = holder.map(|(start, stop)| (*start, *stop)) else { return false };
-        self.remove_free(start);
-        self.add_free(start, first.0);
-        self.add_free(end, stop);
-        self.insert(first.0, end, used_as);
-        true
+        let range = Range { first, end: first.offset(pages) };
+        let taken = self.free.take_at(range);
+        if taken {
+            self.insert(range.first.0, range.end.0, used_as);
+        }
+        taken
     }
 
     /// Number of blocks of malloc, and of their pages.
@@ -221,7 +208,7 @@ impl Regions {
     /// Frees every used part of a range, and returns the parts.
     pub(crate) fn release(&mut self, range: Range) -> Vec<Region> {
         let released = self.cut(range);
-        released.iter().for_each(|region| self.free_merged(region.range));
+        released.iter().for_each(|region| self.free.put(region.range));
         released
     }
 
@@ -249,32 +236,6 @@ impl Regions {
 
     fn insert(&mut self, first: u64, end: u64, used_as: Use) {
         self.used.insert(first, (end, used_as));
-    }
-
-    fn free_merged(&mut self, range: Range) {
-        let (mut first, mut end) = (range.first.0, range.end.0);
-        let before = self.free.range(..first).next_back().map(|(f, e)| (*f, *e));
-        if let Some((start, _)) = before.filter(|(_, stop)| *stop == first) {
-            self.remove_free(start);
-            first = start;
-        }
-        if self.free.contains_key(&end) {
-            end = self.remove_free(end);
-        }
-        self.add_free(first, end);
-    }
-
-    fn add_free(&mut self, first: u64, end: u64) {
-        if first < end {
-            self.free.insert(first, end);
-            self.by_length.insert((end - first, first));
-        }
-    }
-
-    fn remove_free(&mut self, first: u64) -> u64 {
-        let end = self.free.remove(&first).expect("a free region starts there");
-        self.by_length.remove(&(end - first, first));
-        end
     }
 }
 

@@ -12,15 +12,11 @@ fn check(regions: &Regions, model: &[Option<Use>]) {
         assert_eq!(found, *expected, "page {vpn}");
     }
     let used = model.iter().filter(|page| page.is_some()).count() as u64;
-    let free: u64 = regions.free.iter().map(|(first, end)| end - first).sum();
-    assert_eq!(free + used, PAGES);
-    assert_eq!(regions.by_length.len(), regions.free.len());
+    assert_eq!(regions.free.check() + used, PAGES);
     let is_own = |vpn: &u64| model[*vpn as usize] != Some(Use::Foreign);
     let parts = regions.own_parts(Vpn(PAGES));
     let own: Vec<u64> = parts.iter().flat_map(|(first, end)| first.0..end.0).collect();
     assert_eq!(own, (0..PAGES).filter(is_own).collect::<Vec<_>>());
-    let ends: Vec<_> = regions.free.values().collect();
-    assert!(ends.iter().all(|end| !regions.free.contains_key(end)), "free regions are merged");
 }
 
 fn replace(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_as: Use) {

@@ -7,6 +7,7 @@
 //!         (resume.rs)   and returns to the access without a system call
 //!         (desk.rs)     the helper's threads serve those that it cannot serve
 //! Owner   (owner.rs)    what lies where, and the end of faults that cannot be served
+//! Vacant  (vacant.rs)   free pages of a range, for owners
 //! ```
 //! The manager does not know its callers, and the platform does not know the manager: this crate
 //! joins them.
@@ -18,7 +19,9 @@ mod readers;
 #[cfg(target_arch = "x86_64")]
 mod resume;
 mod sigbus;
+mod vacant;
 
 pub use handler::Server;
 pub use owner::{Owner, Part};
 pub use sigbus::{By, Service, Signalled, serve};
+pub use vacant::Vacant;
