@@ -1,6 +1,7 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
 //! `dir:PATH:SIZE`, `tier:FAST+SLOW`.
 
+use crate::size::size;
 use highwater_units::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -184,9 +185,7 @@ fn parse_size(text: &str) -> Result<Bytes, String> {
     if text.is_empty() {
         return Err("size missing".to_owned());
     }
-    let config = parse_size::Config::new().with_binary();
-    let bytes = config.parse_size(text).map_err(|reason| format!("bad size {text:?}: {reason}"))?;
-    match Bytes(bytes) {
+    match size(text).map_err(|reason| format!("bad size {text:?}: {reason}"))? {
         size if size < SIZE_MIN => Err(format!("size {text} is under {SIZE_MIN}")),
         size if size > SIZE_MAX => Err(format!("size {text} is over {SIZE_MAX}")),
         size => Ok(Bytes::of_pages(size.pages())),

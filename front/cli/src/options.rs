@@ -1,7 +1,7 @@
 //! The budget on the command line.
 
 use crate::Refusal;
-use highwater_command::size;
+use highwater_devices::size;
 use highwater_session::{Scope, default_memory, host_memory};
 use highwater_units::Bytes;
 

@@ -1,10 +1,10 @@
-//! What `highwater` and `highwater-lab` share: parsing, refusals, text of numbers, and lines on
+//! What `highwater` and `highwater-lab` share: refusals, text of numbers, and lines on
 //! standard error.
 //!
 //! ```text
 //! execute   parses the command line, runs the command, turns a Refusal into a line and status 2
 //! say       a line on standard error      print   a result on standard output
-//! size      512M, 1.5 GiB                 figure  counts, rates, times as text
+//! figure    counts, rates, times as text
 //! ```
 
 mod execute;
@@ -12,11 +12,9 @@ mod figure;
 mod output;
 mod refusal;
 mod say;
-mod size;
 
 pub use execute::{execute, execute_with, parse_error};
 pub use figure::{Unit, count, counted, elapsed, short_size, time, value};
 pub use output::print;
 pub use refusal::Refusal;
 pub use say::{say, say_bare};
-pub use size::size;

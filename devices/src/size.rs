@@ -1,9 +1,12 @@
-//! Sizes on the command line.
+//! Sizes as people write them.
 
 use highwater_units::Bytes;
 use parse_size::Config;
 
 /// Parses a size such as 512M or 1.5 GiB. Units are binary: M and MB mean MiB.
+///
+/// # Errors
+/// The reason, in some words.
 pub fn size(text: &str) -> Result<Bytes, String> {
     Config::new().with_binary().parse_size(text).map(Bytes).map_err(|error| error.to_string())
 }
