@@ -248,8 +248,10 @@ extern "C" fn on_sigbus(
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's arguments.
     let signalled = unsafe { serve(info, context, By::ThisThread) };
-    if signalled != Signalled::Served {
-        pass_on(signal, info, context);
+    match signalled {
+        Signalled::Served => {}
+        Signalled::Elsewhere => pass_on(signal, info, context),
+        Signalled::Nested => end_nested(),
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -259,6 +261,15 @@ extern "C" fn on_sigbus(
         // serving a fault changes neither the signal mask nor the alternate stack.
         unsafe { resume(context) };
     }
+}
+
+/// Ends a process whose signal handler has interrupted the service of a fault, which may hold
+/// locks, and faults itself.
+fn end_nested() -> ! {
+    let line = "highwater: a signal handler used paged memory while its thread served a fault\n";
+    // There is nowhere to report a failed write.
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+    std::process::abort()
 }
 
 /// Whether the access was a store: bit 1 of the page fault's error code.

@@ -1,0 +1,430 @@
+//! A manager on real page faults in this process, and the mappings that it pages.
+//!
+//! ```text
+//! Engine -- Live     Serving (handler threads, or SIGBUS in the faulting thread), Manager
+//!        |- Regions  what lies where; how much all mappings hold
+//!        \- limit    the pages that memory and swap can hold
+//! ```
+//! What mappings may hold is refused when they are made, not when they are touched: all of them
+//! together never exceed `limit`. Locking: `budget`, then `regions`. No thread touches paged memory
+//! while it has one of them, since a fault reads `regions`.
+
+use crate::advice::Advice;
+use crate::error::Error;
+use crate::forked::{Birth, Known};
+use crate::owner::Mappings;
+use crate::regions::Regions;
+use highwater_devices::Device;
+use highwater_mm::stats::{Counter, Shortage, Snapshot};
+use highwater_mm::{Access, Config, Manager, Pin, Range};
+use highwater_serve::{Server, Service};
+use highwater_session::FaultThreads;
+use highwater_uffd::api::{Faults, Source};
+use highwater_uffd::{Delivery, Placement, Site, Uffd};
+use highwater_units::{Bytes, LARGE_PAGES, PAGE_SIZE, SpaceId, Vpn};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// The first space that a manager adds.
+const SPACE: SpaceId = SpaceId(0);
+
+/// Addresses, as a multiple of what memory and swap can hold: room for mappings that grow, and are
+/// moved, between others.
+const ADDRESSES_PER_CAPACITY: u64 = 2;
+
+/// How long a smaller budget waits for the next page to leave memory. A write to a disk takes less
+/// than a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long kswapd may free pages before a smaller budget looks again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// One frame in so many may be pinned, so that faults of other threads find frames to reclaim.
+const PINNED_SHARE: u64 = 2;
+
+/// What an engine is made of.
+pub(crate) struct Plan {
+    pub(crate) memory: Bytes,
+    pub(crate) memory_max: Bytes,
+    pub(crate) devices: Vec<Box<dyn Device>>,
+    pub(crate) faults: Option<FaultThreads>,
+    pub(crate) config: Config,
+}
+
+/// Serves until it is dropped.
+enum Serving {
+    Handlers { _server: Server },
+    InThread { _service: Service },
+}
+
+/// What must not be touched in a forked child, where its threads do not exist. Dropped in this
+/// order.
+struct Live {
+    _known: Known,
+    _serving: Serving,
+    manager: Arc<Manager<Uffd>>,
+}
+
+pub(crate) struct Engine {
+    live: ManuallyDrop<Live>,
+    birth: Birth,
+    base: NonNull<u8>,
+    regions: Arc<RwLock<Regions>>,
+    budget: Mutex<()>,
+    limit: AtomicU64,
+    pinned: AtomicU32,
+    align: u64,
+    delivery: Delivery,
+    faults: Faults,
+}
+
+// SAFETY: `base` is the address of memory that all threads may use; the rest is for all threads.
+unsafe impl Send for Engine {}
+// SAFETY: as above.
+unsafe impl Sync for Engine {}
+
+/// Decides how faults are delivered, and whose. Handlers are for system calls, whose faults only
+/// they can serve; where those are not permitted, the thread that faults is faster.
+pub(crate) fn decide(wish: Option<FaultThreads>, permitted: Faults) -> (Delivery, Faults) {
+    match (wish, permitted) {
+        (Some(FaultThreads::InThread), _) | (None, Faults::UserMode) => {
+            (Delivery::InThread, Faults::UserMode)
+        }
+        (Some(FaultThreads::Handlers), _) | (None, Faults::All) => (Delivery::Handler, permitted),
+    }
+}
+
+/// Whose faults this process may serve.
+fn permitted() -> Faults {
+    match Source::find(Faults::All).probe() {
+        Ok(_) => Faults::All,
+        Err(_) => Faults::UserMode,
+    }
+}
+
+impl Engine {
+    pub(crate) fn start(plan: Plan) -> Result<Engine, Error> {
+        let Plan { memory, memory_max, devices, faults, config } = plan;
+        let slots: u64 = devices.iter().map(|device| u64::from(device.info().pages)).sum();
+        let pages = (memory_max.pages() + slots) * ADDRESSES_PER_CAPACITY;
+        let align = if config.large_pages { LARGE_PAGES as u64 } else { 1 };
+        let (delivery, faults) = decide(faults, permitted());
+        let source = Source::find(faults);
+        let mapping = source.probe().map_err(Error::Userfaultfd)?;
+        let platform = Uffd::with_places(memory_max, devices, 0, mapping, source);
+        let platform = platform.map_err(Error::Userfaultfd)?;
+        platform.place(SPACE, Placement { site: Site::Anywhere, delivery });
+        let manager = Arc::new(Manager::start(platform, config)?);
+        manager.inflate((memory_max.pages() - memory.pages()) as u32);
+        // The last page is the server's own.
+        manager.add_space(pages + 1)?;
+        let base = manager.platform().address(SPACE, Vpn(0));
+        let regions = Arc::new(RwLock::new(Regions::new(pages)));
+        let owner = Arc::new(Mappings { regions: regions.clone(), manager: manager.clone() });
+        let _serving = Serving::start(delivery, &manager, owner).map_err(Error::System)?;
+        let _known = Known::new(base.addr(), pages as usize * PAGE_SIZE);
+        let engine = Engine {
+            live: ManuallyDrop::new(Live { _known, _serving, manager }),
+            birth: Birth::now(),
+            base: NonNull::new(base).expect("spaces do not lie at 0"),
+            regions,
+            budget: Mutex::new(()),
+            limit: AtomicU64::new(0),
+            pinned: AtomicU32::new(0),
+            align,
+            delivery,
+            faults,
+        };
+        engine.measure();
+        Ok(engine)
+    }
+
+    /// The manager.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn manager(&self) -> Result<&Manager<Uffd>, Error> {
+        if self.birth.is_of_ancestor() { Err(Error::Forked) } else { Ok(&self.live.manager) }
+    }
+
+    /// The threads that serve faults.
+    pub(crate) fn fault_threads(&self) -> FaultThreads {
+        match self.delivery {
+            Delivery::Handler => FaultThreads::Handlers,
+            Delivery::InThread => FaultThreads::InThread,
+        }
+    }
+
+    /// Whose faults are served.
+    pub(crate) fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    /// The address of a page.
+    pub(crate) fn address(&self, vpn: Vpn) -> NonNull<u8> {
+        // SAFETY: a page of the range, whose addresses are those of one mapping.
+        unsafe { self.base.add(vpn.0 as usize * PAGE_SIZE) }
+    }
+
+    /// Adds a mapping, which reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Addresses`], [`Error::Forked`].
+    pub(crate) fn add(&self, pages: u64) -> Result<Range, Error> {
+        let manager = self.manager()?;
+        let mut regions = self.regions();
+        self.admit(manager, regions.reserved(), pages)?;
+        let wanted = Bytes::of_pages(pages);
+        regions.add(pages, self.align).ok_or(Error::Addresses { wanted })
+    }
+
+    /// Removes a mapping with its contents.
+    pub(crate) fn remove(&self, range: Range) {
+        // In a child nothing of it is left.
+        let Ok(manager) = self.manager() else { return };
+        manager.discard(SPACE, range);
+        self.regions().remove(range);
+    }
+
+    /// Makes a mapping longer, or shorter; returns where it lies then. Nothing is copied.
+    ///
+    /// # Errors
+    /// As of [`Engine::add`]; the mapping is as it was.
+    pub(crate) fn resize(&self, range: Range, pages: u64) -> Result<Range, Error> {
+        let manager = self.manager()?;
+        let resized = Range { first: range.first, end: range.first.offset(pages) };
+        if resized.end < range.end {
+            manager.discard(SPACE, Range { first: resized.end, end: range.end });
+            self.regions().cut(range, resized.end);
+            return Ok(resized);
+        }
+        let more = resized.end.0 - range.end.0;
+        let mut regions = self.regions();
+        self.admit(manager, regions.reserved(), more)?;
+        if regions.extend(range, resized.end) {
+            return Ok(resized);
+        }
+        // Both count for a moment; only one has contents.
+        let wanted = Bytes::of_pages(pages);
+        let moved = regions.add(pages, self.align).ok_or(Error::Addresses { wanted })?;
+        if let Some(before) = regions.find(range.first) {
+            regions.advise(moved, before.advice);
+        }
+        drop(regions);
+        manager.relocate(SPACE, range, moved.first);
+        self.regions().remove(range);
+        Ok(moved)
+    }
+
+    /// Refuses pages that memory and swap cannot hold.
+    fn admit(&self, manager: &Manager<Uffd>, reserved: u64, pages: u64) -> Result<(), Error> {
+        let unused = self.limit.load(Relaxed).saturating_sub(reserved);
+        // Looks at the devices only if it may matter.
+        if pages <= unused.min(manager.capacity_left()) && manager.shortage().is_none() {
+            return Ok(());
+        }
+        let left = unused.saturating_sub(refused(manager));
+        if pages <= left {
+            return Ok(());
+        }
+        Err(Error::Full { wanted: Bytes::of_pages(pages), left: Bytes::of_pages(left) })
+    }
+
+    /// Says how a mapping is going to be used.
+    pub(crate) fn advise(&self, range: Range, advice: Advice) {
+        self.regions().advise(range, advice);
+    }
+
+    /// Reads swapped pages ahead, if a device is slow.
+    pub(crate) fn prefetch(&self, range: Range) {
+        if let Ok(manager) = self.manager() {
+            manager.prefetch(SPACE, range);
+        }
+    }
+
+    /// Drops the contents of pages, which then read as zeros.
+    pub(crate) fn discard(&self, range: Range) {
+        if let Ok(manager) = self.manager() {
+            manager.discard(SPACE, range);
+        }
+    }
+
+    /// Pins a page: an access to it does not fault until the pin is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Pinned`], [`Error::Forked`], or why the page cannot be brought in.
+    pub(crate) fn pin(&self, vpn: Vpn, access: Access) -> Result<Pinned<'_>, Error> {
+        let manager = self.manager()?;
+        let most = (manager.frames() / PINNED_SHARE) as u32;
+        let counted = Counted::new(&self.pinned, most)?;
+        let pin = manager.pin(SPACE, vpn, access)?;
+        Ok(Pinned { _pin: pin, _counted: counted, address: self.address(vpn) })
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn statistics(&self) -> Result<Snapshot, Error> {
+        Ok(self.manager()?.statistics())
+    }
+
+    /// The budget that holds now.
+    pub(crate) fn budget(&self) -> Result<Bytes, Error> {
+        Ok(Bytes::of_pages(self.manager()?.frames()))
+    }
+
+    /// Changes the budget; waits until the pages above it have left memory.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]: above the maximum. [`Error::Full`]: swap cannot hold the pages.
+    /// [`Error::Budget`]: they do not leave.
+    pub(crate) fn set_budget(&self, budget: Bytes) -> Result<(), Error> {
+        let manager = self.manager()?;
+        let _turn = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, aim) = (manager.frames(), budget.pages());
+        if aim >= now {
+            let granted = u64::from(manager.deflate((aim - now) as u32));
+            self.measure();
+            return match granted == aim - now {
+                true => Ok(()),
+                false => {
+                    let most = Bytes::of_pages(manager.frames());
+                    Err(Error::Setting(format!("{budget} is more than memory_max, {most}")))
+                }
+            };
+        }
+        self.shrink(manager, now - aim)
+    }
+
+    fn shrink(&self, manager: &Manager<Uffd>, excess: u64) -> Result<(), Error> {
+        {
+            // No mapping is added meanwhile that would not fit afterwards.
+            let regions = self.regions();
+            let unused = self.limit.load(Relaxed).saturating_sub(regions.reserved());
+            if unused < excess {
+                let [wanted, left] = [excess, unused].map(Bytes::of_pages);
+                return Err(Error::Full { wanted, left });
+            }
+            self.limit.fetch_sub(excess, Relaxed);
+        }
+        let aim = manager.frames() - excess;
+        let mut progress = Instant::now();
+        while manager.frames() > aim && progress.elapsed() < PATIENCE {
+            match manager.inflate((manager.frames() - aim) as u32) {
+                0 => std::thread::sleep(PAUSE),
+                _ => progress = Instant::now(),
+            }
+        }
+        self.measure();
+        let reached = Bytes::of_pages(manager.frames());
+        if manager.frames() > aim { Err(Error::Budget { reached }) } else { Ok(()) }
+    }
+
+    /// Measures what memory and swap can hold: all slots, and the frames that reclaim does not keep
+    /// free.
+    fn measure(&self) {
+        let now = self.live.manager.statistics();
+        let frames = now.get(Counter::Frames).saturating_sub(now.get(Counter::WatermarkHigh));
+        self.limit.store(frames + now.get(Counter::SlotsTotal), Relaxed);
+    }
+
+    /// The memory that further mappings may have.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn left(&self) -> Result<Bytes, Error> {
+        let manager = self.manager()?;
+        let unused = self.limit.load(Relaxed).saturating_sub(self.regions().reserved());
+        Ok(Bytes::of_pages(unused.saturating_sub(refused(manager))))
+    }
+
+    fn regions(&self) -> RwLockWriteGuard<'_, Regions> {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Free slots that accept no pages: their file system is full, or writes fail.
+fn refused(manager: &Manager<Uffd>) -> u64 {
+    let now = manager.statistics();
+    let slots = now.get(Counter::SlotsTotal).saturating_sub(now.get(Counter::SlotsUsed));
+    let fails = |seen: Shortage| seen.write_errors > 0 && seen.written == now.get(Counter::PswpOut);
+    if manager.shortage().is_some_and(fails) {
+        return slots;
+    }
+    let frames = now.get(Counter::Frames).saturating_sub(now.get(Counter::Resident));
+    slots.saturating_sub(manager.capacity_left().saturating_sub(frames))
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.birth.is_of_ancestor() {
+            // SAFETY: dropped once, here. No mapping is left, since each keeps the engine.
+            unsafe { ManuallyDrop::drop(&mut self.live) };
+        }
+    }
+}
+
+impl Serving {
+    fn start(
+        delivery: Delivery,
+        manager: &Arc<Manager<Uffd>>,
+        owner: Arc<Mappings>,
+    ) -> std::io::Result<Serving> {
+        let manager = manager.clone();
+        match delivery {
+            Delivery::Handler => Server::start(manager, SPACE, owner)
+                .map(|server| Serving::Handlers { _server: server }),
+            Delivery::InThread => Service::of_engine(manager, SPACE, owner)
+                .map(|service| Serving::InThread { _service: service }),
+        }
+    }
+}
+
+/// A pinned page.
+pub(crate) struct Pinned<'a> {
+    _pin: Pin<'a, Uffd>,
+    _counted: Counted<'a>,
+    pub(crate) address: NonNull<u8>,
+}
+
+/// One of the pages that may be pinned.
+struct Counted<'a>(&'a AtomicU32);
+
+impl Counted<'_> {
+    fn new(pinned: &AtomicU32, most: u32) -> Result<Counted<'_>, Error> {
+        let counted = Counted(pinned);
+        match pinned.fetch_add(1, Relaxed) < most {
+            true => Ok(counted),
+            false => Err(Error::Pinned { most }),
+        }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_serve_where_system_calls_can_be_served() {
+        use FaultThreads::{Handlers, InThread};
+        for (wish, permitted, expected) in [
+            (None, Faults::All, (Delivery::Handler, Faults::All)),
+            (None, Faults::UserMode, (Delivery::InThread, Faults::UserMode)),
+            (Some(InThread), Faults::All, (Delivery::InThread, Faults::UserMode)),
+            (Some(Handlers), Faults::UserMode, (Delivery::Handler, Faults::UserMode)),
+            (Some(Handlers), Faults::All, (Delivery::Handler, Faults::All)),
+        ] {
+            assert_eq!(decide(wish, permitted), expected, "{wish:?} {permitted:?}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Errors: a variant for each thing that a caller can do about them, a message of one line.
+
+use highwater_devices::OpenError;
+use highwater_mm::{FaultError, StartError};
+use highwater_platform::IoError;
+use highwater_units::Bytes;
+use std::fmt;
+use std::io;
+
+/// Why a call was refused. Contents of paged memory are as they were before the call.
+#[derive(Debug)]
+pub enum Error {
+    /// A setting is refused; the text says what is wrong and what is right.
+    Setting(String),
+    /// A swap device cannot be opened.
+    Device(OpenError),
+    /// This system does not permit userfaultfd, or lacks it: `highwater doctor` says what to
+    /// change.
+    Userfaultfd(io::Error),
+    /// The system refuses a thread or addresses.
+    System(io::Error),
+    /// Memory and swap together cannot hold so much: free something, raise the budget, or give
+    /// larger swap devices.
+    Full {
+        /// The memory that the call needs.
+        wanted: Bytes,
+        /// The memory that is left.
+        left: Bytes,
+    },
+    /// No part of the address range has room for a mapping of this length: long-lived mappings lie
+    /// between. Free some, or allocate large mappings first.
+    Addresses {
+        /// The length of the mapping.
+        wanted: Bytes,
+    },
+    /// A page cannot be brought in, since no frame can be freed: swap is full, or refuses writes.
+    OutOfMemory,
+    /// All pages that may be pinned are: half of the budget. Drop a page guard.
+    Pinned {
+        /// The pages that may be pinned at a time.
+        most: u32,
+    },
+    /// A swap device could not read a page; its contents may be lost.
+    Read(IoError),
+    /// A swap device could not write a page, which stays in memory.
+    Write(IoError),
+    /// The memory belongs to the parent of this process: a forked child has none of it.
+    Forked,
+    /// The range ends behind the mapping.
+    Range {
+        /// The end of the range, in bytes.
+        end: u64,
+        /// The length of the mapping, in bytes.
+        len: u64,
+    },
+    /// The new budget is not reached: pages do not leave memory for now.
+    Budget {
+        /// The budget that holds now.
+        reached: Bytes,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Setting(what) => f.write_str(what),
+            Error::Device(error) => error.fmt(f),
+            Error::Userfaultfd(error) => {
+                write!(f, "userfaultfd: {error} (highwater doctor says more)")
+            }
+            Error::System(error) => write!(f, "no threads or addresses: {error}"),
+            Error::Full { wanted, left } => {
+                write!(f, "memory and swap have {left} left, and {wanted} are needed")
+            }
+            Error::Addresses { wanted } => {
+                write!(f, "no {wanted} of free addresses side by side; free other mappings first")
+            }
+            Error::OutOfMemory => FaultError::OutOfMemory.fmt(f),
+            Error::Pinned { most } => {
+                write!(f, "all pages that may be pinned are: {most}; drop a guard first")
+            }
+            Error::Read(error) => FaultError::Read(*error).fmt(f),
+            Error::Write(error) => FaultError::Write(*error).fmt(f),
+            Error::Forked => {
+                f.write_str("paged memory belongs to the parent of this forked process")
+            }
+            Error::Range { end, len } => write!(f, "{end} is behind the end, {len}"),
+            Error::Budget { reached } => {
+                write!(f, "the budget is {reached} for now: other pages do not leave memory")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Userfaultfd(error) | Error::System(error) => Some(error),
+            Error::Device(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<FaultError> for Error {
+    fn from(error: FaultError) -> Error {
+        match error {
+            FaultError::OutOfMemory => Error::OutOfMemory,
+            FaultError::Read(error) => Error::Read(error),
+            FaultError::Write(error) => Error::Write(error),
+            FaultError::BeyondEnd | FaultError::ReadOnly => {
+                unreachable!("ranges are checked, and the space belongs to no file")
+            }
+        }
+    }
+}
+
+impl From<StartError> for Error {
+    fn from(error: StartError) -> Error {
+        match error {
+            StartError::Config(what) => Error::Setting(what.to_owned()),
+            StartError::Thread(error) | StartError::Attach(error) => Error::System(error),
+            StartError::Spaces | StartError::File(_) | StartError::Places => {
+                unreachable!("there is one space, and it belongs to no file")
+            }
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match error {
+            Error::Full { .. } | Error::OutOfMemory | Error::Addresses { .. } => {
+                io::ErrorKind::OutOfMemory
+            }
+            Error::Setting(_) | Error::Range { .. } => io::ErrorKind::InvalidInput,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

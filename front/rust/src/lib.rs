@@ -1,0 +1,48 @@
+//! Memory larger than RAM, inside a program: [`Memory`] keeps pages within a budget, and the others
+//! on swap devices of its own.
+//!
+//! ```text
+//! Builder --build--> Memory -- Engine  (engine.rs)   Manager, the threads that serve faults
+//!                      |               (owner.rs)    faults that cannot be served
+//!                      |               (regions.rs)  what lies where
+//!                      |               (forked.rs)   children have none of it
+//!                      '- map -> Mapping   plain pointers; read_at, write_at: checked copies
+//!                                 |- PagedVec, PagedBox    typed
+//!                                 |- PageRef, PageMut      pinned pages
+//!                                 '- Reader, Writer        std::io, by copies
+//! ```
+//! Mappings are plain memory: slices, pointers, any library's code works on them. A page that is
+//! missing faults, and a thread of this process brings it in. Linux on x86-64 with userfaultfd;
+//! `highwater doctor` says what a machine permits.
+
+mod advice;
+mod boxed;
+mod budget;
+mod builder;
+mod element;
+mod engine;
+mod error;
+mod forked;
+mod mapping;
+mod memory;
+mod owner;
+mod page;
+mod regions;
+mod statistics;
+mod stream;
+mod vec;
+
+pub use advice::Advice;
+pub use boxed::PagedBox;
+pub use builder::Builder;
+pub use error::Error;
+pub use highwater_devices::OpenError;
+pub use highwater_platform::IoError;
+pub use highwater_session::{FaultThreads, LargePages};
+pub use highwater_units::Bytes;
+pub use mapping::Mapping;
+pub use memory::Memory;
+pub use page::{PageMut, PageRef};
+pub use statistics::Statistics;
+pub use stream::{Reader, Writer};
+pub use vec::PagedVec;

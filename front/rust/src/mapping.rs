@@ -1,0 +1,291 @@
+//! A stretch of paged memory: plain pointers, checked copies, guards of pages.
+
+use crate::advice::Advice;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::page::{PageMut, PageRef};
+use highwater_mm::{Access, Range};
+use highwater_units::{Bytes, PAGE_SIZE, Vpn};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+
+/// Paged memory of some length, whose pages come and go as they are used. Dropping it frees them.
+///
+/// It dereferences to a slice of bytes. An access through the slice cannot return an error: if a
+/// page cannot be brought in, because a device has failed, the process ends with one line.
+/// [`Mapping::read_at`], [`Mapping::write_at`], [`Mapping::page`] and [`Mapping::page_mut`] return
+/// an error instead. A fault uses up to 32 KiB of the stack of the thread that it serves, where
+/// there are no handler threads.
+///
+/// ```
+/// # fn main() -> Result<(), highwater::Error> {
+/// let memory = highwater::Memory::builder().memory("16M").swap("ram:64M").build()?;
+/// let mut mapping = memory.map(40 << 20)?;
+/// mapping[39 << 20] = 7;
+/// let mut found = [0; 2];
+/// mapping.read_at(39 << 20, &mut found)?;
+/// assert_eq!(found, [7, 0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Mapping {
+    engine: Arc<Engine>,
+    /// Empty if the length is 0.
+    range: Range,
+    address: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: memory that all threads may use, borrowed as the slice that it dereferences to.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(crate) fn new(engine: Arc<Engine>, len: usize) -> Result<Mapping, Error> {
+        engine.manager()?;
+        let mut mapping = Mapping { engine, range: NOTHING, address: nowhere(), len: 0 };
+        mapping.resize(len)?;
+        Ok(mapping)
+    }
+
+    /// The first byte. Valid for the length until the mapping is resized or dropped.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.address.as_ptr()
+    }
+
+    /// The first byte, for writing.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+
+    /// Changes the length. Bytes that are added read as zeros; pages behind the end are freed. The
+    /// address may change, but nothing is copied.
+    ///
+    /// # Errors
+    /// As of [`Memory::map`](crate::Memory::map); the mapping is as it was.
+    pub fn resize(&mut self, len: usize) -> Result<(), Error> {
+        let (old, new) = (self.range.end.0 - self.range.first.0, pages(len));
+        if len > self.len {
+            // What a longer mapping has left in its last page.
+            let end = len.min(old as usize * PAGE_SIZE);
+            self.fill_zeros(self.len..end)?;
+        }
+        self.range = match (old, new) {
+            (0, 0) => self.range,
+            (0, _) => self.engine.add(new)?,
+            (_, 0) => {
+                self.engine.remove(self.range);
+                NOTHING
+            }
+            (old, new) if old == new => self.range,
+            _ => self.engine.resize(self.range, new)?,
+        };
+        self.address = match new {
+            0 => nowhere(),
+            _ => self.engine.address(self.range.first),
+        };
+        self.len = len;
+        Ok(())
+    }
+
+    /// Copies bytes out. Unlike an access through the slice it returns an error if a page cannot be
+    /// brought in.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::OutOfMemory`], [`Error::Range`], [`Error::Pinned`],
+    /// [`Error::Forked`]. Bytes before the failing page are copied.
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        // SAFETY: the slice is borrowed for writing.
+        unsafe { self.copy_out(offset, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies bytes in. Unlike an access through the slice it returns an error if a page cannot be
+    /// brought in.
+    ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
+    pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        // SAFETY: the slice is borrowed for reading.
+        unsafe { self.copy_in(offset, from.as_ptr(), from.len()) }
+    }
+
+    /// Sets the bytes of a range to zero, and frees the whole pages among them.
+    ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
+    pub fn discard(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
+        self.expect_inside(range.end)?;
+        let whole = range.start.next_multiple_of(PAGE_SIZE)..range.end / PAGE_SIZE * PAGE_SIZE;
+        if whole.is_empty() {
+            return self.fill_zeros(range);
+        }
+        self.engine.manager()?;
+        self.engine.discard(Range {
+            first: self.range.first.offset((whole.start / PAGE_SIZE) as u64),
+            end: self.range.first.offset((whole.end / PAGE_SIZE) as u64),
+        });
+        self.fill_zeros(range.start..whole.start)?;
+        self.fill_zeros(whole.end..range.end)
+    }
+
+    /// Requests pages that will be used soon: a readahead thread reads those that are on a device
+    /// which makes faults wait. A hint, which neither waits nor fails.
+    pub fn prefetch(&self, range: std::ops::Range<usize>) {
+        let end = pages(range.end.min(self.len));
+        let first = self.range.first.offset((range.start / PAGE_SIZE) as u64);
+        self.engine.prefetch(Range { first, end: self.range.first.offset(end) });
+    }
+
+    /// Says how the mapping is going to be used.
+    pub fn advise(&self, advice: Advice) {
+        if self.len > 0 {
+            self.engine.advise(self.range, advice);
+        }
+    }
+
+    /// Pins the page of a byte, for reading. The guard is the part of the page that belongs to the
+    /// mapping; an access to it does not fault. Half of the budget may be pinned.
+    ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
+    pub fn page(&self, offset: usize) -> Result<PageRef<'_>, Error> {
+        let (vpn, len) = self.page_of(offset)?;
+        Ok(PageRef::new(self.engine.pin(vpn, Access::Read)?, len))
+    }
+
+    /// Pins the page of a byte, for writing.
+    ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
+    pub fn page_mut(&mut self, offset: usize) -> Result<PageMut<'_>, Error> {
+        let (vpn, len) = self.page_of(offset)?;
+        Ok(PageMut::new(self.engine.pin(vpn, Access::Write)?, len))
+    }
+
+    fn fill_zeros(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
+        // Within a page that the mapping has, perhaps behind its end.
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(PAGE_SIZE - at % PAGE_SIZE);
+            let vpn = self.range.first.offset((at / PAGE_SIZE) as u64);
+            let page = self.engine.pin(vpn, Access::Write)?;
+            // SAFETY: inside the page, which is pinned and borrowed for writing.
+            unsafe { page.address.add(at % PAGE_SIZE).write_bytes(0, len) };
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// [`Mapping::read_at`], by a pointer.
+    ///
+    /// # Safety
+    /// The caller may write `len` bytes at `to`.
+    pub(crate) unsafe fn copy_out(
+        &self,
+        offset: usize,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), Error> {
+        // SAFETY: the parts follow one another, in the mapping and at `to`.
+        self.each_page(offset, len, Access::Read, |from, at, len| unsafe {
+            ptr::copy_nonoverlapping(from, to.add(at), len);
+        })
+    }
+
+    /// [`Mapping::write_at`], by a pointer.
+    ///
+    /// # Safety
+    /// The caller may read `len` bytes at `from`.
+    pub(crate) unsafe fn copy_in(
+        &mut self,
+        offset: usize,
+        from: *const u8,
+        len: usize,
+    ) -> Result<(), Error> {
+        // SAFETY: the parts follow one another, in the mapping, which is borrowed for writing, and
+        // at `from`.
+        self.each_page(offset, len, Access::Write, |to, at, len| unsafe {
+            ptr::copy_nonoverlapping(from.add(at), to, len);
+        })
+    }
+
+    /// Calls `act` for the part in each page: its address, its offset from `offset`, its length.
+    fn each_page(
+        &self,
+        offset: usize,
+        len: usize,
+        access: Access,
+        mut act: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), Error> {
+        self.expect_inside(offset.saturating_add(len))?;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done;
+            let part = (len - done).min(PAGE_SIZE - at % PAGE_SIZE);
+            let vpn = self.range.first.offset((at / PAGE_SIZE) as u64);
+            let page = self.engine.pin(vpn, access)?;
+            // SAFETY: inside the page.
+            act(unsafe { page.address.add(at % PAGE_SIZE) }.as_ptr(), done, part);
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn expect_inside(&self, end: usize) -> Result<(), Error> {
+        let (end, len) = (end as u64, self.len as u64);
+        if end <= len { Ok(()) } else { Err(Error::Range { end, len }) }
+    }
+
+    /// The page of a byte, and how many of its bytes belong to the mapping.
+    fn page_of(&self, offset: usize) -> Result<(Vpn, usize), Error> {
+        self.expect_inside(offset.saturating_add(1))?;
+        let index = offset / PAGE_SIZE;
+        Ok((self.range.first.offset(index as u64), PAGE_SIZE.min(self.len - index * PAGE_SIZE)))
+    }
+}
+
+/// The range of a mapping without pages.
+const NOTHING: Range = Range { first: Vpn(0), end: Vpn(0) };
+
+/// The address of a mapping without pages: aligned for everything.
+fn nowhere() -> NonNull<u8> {
+    NonNull::without_provenance(std::num::NonZero::new(PAGE_SIZE).expect("not 0"))
+}
+
+fn pages(len: usize) -> u64 {
+    len.div_ceil(PAGE_SIZE) as u64
+}
+
+impl Deref for Mapping {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping's own memory; any bytes are valid, and those of new pages are zeros.
+        unsafe { slice::from_raw_parts(self.address.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Mapping {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, borrowed for writing.
+        unsafe { slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.range != NOTHING {
+            self.engine.remove(self.range);
+        }
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mapping of {} at {:?}", Bytes(self.len as u64), self.address)
+    }
+}

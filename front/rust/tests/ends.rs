@@ -1,0 +1,134 @@
+//! What cannot be served: an error where there is a call that can return one, else one line and the
+//! end of the process. Never a bare signal, never wrong contents.
+
+use crate::common::{WAYS, alone, builder, lines, memory};
+use highwater::{Error, FaultThreads, Memory, PagedVec};
+use std::os::unix::process::ExitStatusExt;
+
+/// Limits the length of the files of this process.
+fn limit_files(len: u64) {
+    let limit = libc::rlimit { rlim_cur: len, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit of this process, and the signal that comes with it: writes fail instead.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+}
+
+/// 48 MiB of numbers, in a memory whose swap file cannot grow any more once 8 MiB are in it.
+fn failing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let swap = format!("dir:{}:64M", dir.path().display());
+    limit_files(libc::RLIM_INFINITY);
+    let memory = builder(way).swap(swap).build().expect("userfaultfd");
+    let words = PagedVec::<u64>::zeroed(&memory, 6 << 20).expect("room");
+    limit_files(8 << 20);
+    (memory, words)
+}
+
+#[track_caller]
+fn ends(name: &str, way: FaultThreads) {
+    let output = alone(name, || {
+        let (_memory, mut words) = failing(way);
+        words.fill(1);
+    });
+    let lines = lines(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{way:?}: {lines:?}");
+    let [line] = lines.as_slice() else { panic!("{way:?}: {lines:?}") };
+    let start = "highwater: memory and swap are full: the process is ended (memory 8 MiB, swap ";
+    assert!(line.starts_with(start), "{line}");
+}
+
+#[test]
+fn handlers_end_the_process_with_a_line() {
+    ends("ends::handlers_end_the_process_with_a_line", WAYS[0]);
+}
+
+#[test]
+fn a_thread_that_faults_ends_the_process_with_a_line() {
+    ends("ends::a_thread_that_faults_ends_the_process_with_a_line", WAYS[1]);
+}
+
+/// Checked calls fail, the contents stay, and so do those of mappings made before.
+#[test]
+fn checked_calls_return_an_error() {
+    let output = alone("ends::checked_calls_return_an_error", || {
+        for way in WAYS {
+            let (memory, mut words) = failing(way);
+            let before = PagedVec::<u64>::from_slice(&memory, &[7; 4096]).expect("room");
+            let part = vec![3; 4096];
+            let failed = (0..words.len())
+                .step_by(4096)
+                .find_map(|at| words.write_at(at, &part).err().map(|error| (at, error)));
+            let (end, error) = failed.expect("nowhere to write");
+            assert!(matches!(error, Error::OutOfMemory), "{error}");
+            assert!(end * 8 >= 14 << 20, "memory and 8 MiB of swap are used: {end}");
+            // There are slots for as much, but the device accepts no pages.
+            assert!(matches!(memory.map(16 << 20), Err(Error::Full { .. })));
+            // A page that is to be read needs a frame.
+            let end = end - (256 << 10);
+            words.truncate(end);
+            words.shrink_to_fit().expect("less");
+            let mut found = vec![0; 4096];
+            for at in (0..end).step_by(4096) {
+                words.read_at(at, &mut found).expect("stored");
+                assert_eq!(found, part, "at {at}");
+            }
+            assert_eq!(before[..], [7; 4096]);
+            words.truncate(0);
+            words.shrink_to_fit().expect("less");
+            words.extend_from_slice(&part).expect("room again");
+        }
+    });
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && lines(&output).is_empty(), "{:?} {stderr}", output.status);
+}
+
+#[test]
+fn memory_that_was_freed_cannot_be_used() {
+    let output = alone("ends::memory_that_was_freed_cannot_be_used", || {
+        let memory = memory(WAYS[1]);
+        let mapping = memory.map(4096).expect("room");
+        let address = mapping.as_ptr();
+        drop(mapping);
+        // SAFETY: none: this must end the process.
+        unsafe { address.read_volatile() };
+    });
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+    let lines = lines(&output);
+    assert!(lines.len() == 1 && lines[0].contains("paged memory that was freed"), "{lines:?}");
+}
+
+extern "C" fn touch(_: libc::c_int) {
+    let address = TOUCHED.load(std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: none: the handler must not touch paged memory.
+    unsafe { address.read_volatile() };
+}
+
+static TOUCHED: std::sync::atomic::AtomicPtr<u8> =
+    std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+
+/// A signal handler that interrupts a fault, and faults itself.
+#[test]
+fn a_fault_within_a_fault_ends_the_process_with_a_line() {
+    let output = alone("ends::a_fault_within_a_fault_ends_the_process_with_a_line", || {
+        let memory = memory(WAYS[1]);
+        let mut used = memory.map(40 << 20).expect("room");
+        let mut other = memory.map(4096).expect("room");
+        TOUCHED.store(other.as_mut_ptr(), std::sync::atomic::Ordering::Relaxed);
+        let often = libc::timeval { tv_sec: 0, tv_usec: 50 };
+        let timer = libc::itimerval { it_interval: often, it_value: often };
+        // SAFETY: a handler and a timer of this process.
+        unsafe {
+            libc::signal(libc::SIGALRM, touch as *const () as usize);
+            libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+        }
+        loop {
+            used.iter_mut().step_by(4096).for_each(|byte| *byte += 1);
+            other.discard(0..4096).expect("inside");
+        }
+    });
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+    let lines = lines(&output);
+    assert!(lines.len() == 1 && lines[0].contains("signal handler"), "{lines:?}");
+}
