@@ -3,13 +3,13 @@
 CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 HIGHWATER ?= $(CARGO_TARGET_DIR)/release/highwater
-PYTHON_REQUIREMENTS = front/cli/tests/programs/requirements.txt
+PYTHON_REQUIREMENTS = front/cli/tests/programs/requirements.txt front/python/requirements.txt
 HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install test test-modes test-programs demo
-.PHONY: bench bench-programs venv tools clean
+.PHONY: bench bench-arrays bench-programs python package venv tools clean
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -17,8 +17,11 @@ help:
 	@echo "make test     every test, on real programs too"
 	@echo "make test-modes"
 	@echo "              the programs of the tests, as for a user without privileges (8 minutes)"
+	@echo "make python   the Python package, into .venv, and its tests"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
+	@echo "make bench-arrays"
+	@echo "              NumPy on 512 MiB in 128 MiB, beside numpy.memmap (3 minutes)"
 	@echo "make bench-programs"
 	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
 	@echo "              swap (10 minutes)"
@@ -48,6 +51,10 @@ SHIPPED = highwater-cli highwater-command highwater-preload highwater-session
 test: tools venv build
 	$(CARGO) test --release $(addprefix --package ,$(SHIPPED))
 	$(CARGO) test --workspace $(addprefix --exclude ,$(SHIPPED))
+	$(MAKE) python
+
+python: package
+	.venv/bin/python -m pytest --quiet front/python/tests
 
 # The programs of the tests with handler threads, with and without copies for system calls.
 test-modes: tools venv build
@@ -69,16 +76,26 @@ demo:
 bench: lab
 	$(HIGHWATER_LAB) bench faults
 
+# OPTIONS as in demo/arrays.py. Needs root for the limits.
+bench-arrays: package
+	.venv/bin/python demo/arrays.py $(OPTIONS)
+
 # HIGHWATER names another build; OPTIONS as in demo/real_work.py.
 bench-programs: build venv
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	HIGHWATER=$(HIGHWATER) demo/real_work.py $(OPTIONS)
 
+# maturin, in .venv, builds with cargo's usual directory: little is compiled anew.
+package: venv
+	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/pip install --quiet --disable-pip-version-check \
+	    --no-build-isolation --no-deps ./front/python
+
 venv: .venv/ready
 
 .venv/ready: $(PYTHON_REQUIREMENTS) | tools
 	python3 -m venv --clear .venv
-	.venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	.venv/bin/pip install --quiet --disable-pip-version-check \
+	    $(addprefix --requirement ,$(PYTHON_REQUIREMENTS))
 	touch $@
 
 tools:

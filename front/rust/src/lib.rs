@@ -13,7 +13,8 @@
 //! ```
 //! Mappings are plain memory: slices, pointers, any library's code works on them. A page that is
 //! missing faults, and a thread of this process brings it in. Linux on x86-64 with userfaultfd;
-//! `highwater doctor` says what a machine permits.
+//! `highwater doctor` says what a machine permits. docs/library.md has what to know about system
+//! calls, signals and fork.
 
 mod advice;
 mod boxed;

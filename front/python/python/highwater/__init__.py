@@ -1,0 +1,329 @@
+"""NumPy arrays larger than RAM.
+
+Pages beyond a budget go to swap devices of this process::
+
+    import highwater
+
+    highwater.configure(memory="512MB", swap="dir:/var/tmp:20GB")
+    a = highwater.zeros((50_000, 5_000))
+    with highwater.allocator():
+        b = a * 2           # NumPy's own arrays are paged, too
+
+Arrays are ordinary ``numpy.ndarray`` objects. A page that cannot be brought in ends the process
+with one line, since an access to an array cannot raise; what can be refused is refused by an
+exception before. A forked child has none of its parent's arrays: start processes by spawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ._errors import (
+    AddressesError,
+    BudgetError,
+    DeviceError,
+    ForkedError,
+    FullError,
+    HighwaterError,
+    OutOfMemoryError,
+    PinnedError,
+    RangeError,
+    ReadError,
+    SettingError,
+    SystemRefusal,
+    UserfaultfdError,
+    WriteError,
+)
+from ._highwater import Block, Memory, handler, set_handler
+
+__all__ = [
+    "AddressesError",
+    "BudgetError",
+    "DeviceError",
+    "ForkedError",
+    "FullError",
+    "HighwaterError",
+    "OutOfMemoryError",
+    "PinnedError",
+    "RangeError",
+    "ReadError",
+    "SettingError",
+    "SystemRefusal",
+    "UserfaultfdError",
+    "WriteError",
+    "advise",
+    "allocator",
+    "array",
+    "budget",
+    "configure",
+    "discard",
+    "empty",
+    "full",
+    "left",
+    "load",
+    "prefetch",
+    "save",
+    "serves_system_calls",
+    "stats",
+    "zeros",
+]
+
+_CHUNK = 1 << 20
+"""Bytes that are copied at a time, by way of memory that is not paged."""
+
+_lock = threading.Lock()
+_memory: Memory | None = None
+
+
+def configure(
+    memory: str | int | None = None,
+    swap: str | list[str] | tuple[str, ...] | None = None,
+    *,
+    memory_max: str | int | None = None,
+    kswapd: str | int | None = None,
+    faults: str | None = None,
+    large_pages: bool = False,
+) -> None:
+    """Sets up the memory of arrays that are made from now on.
+
+    memory: budget for pages in RAM, "512MB" or bytes; half of what is available.
+    swap: devices, "dir:/var/tmp:20GB", "zram:1G", "tier:zram:1G+dir:/var/tmp:8G"; a file in
+        $TMPDIR or /var/tmp of half of the free space.
+    memory_max: the highest budget that `budget` may set; twice `memory`.
+    kswapd: threads that free memory in the background, 1 to 16 or "auto"; 1.
+    faults: "handlers" or "in-thread"; handlers where they can serve system calls, too.
+    large_pages: blocks of 2 MiB come and go as a whole.
+
+    Arrays made before keep their memory, with its own budget, until they are deleted.
+    Raises SettingError, DeviceError, UserfaultfdError, SystemRefusal.
+    """
+    devices = [swap] if isinstance(swap, str) else list(swap or [])
+    made = Memory(
+        memory=_text(memory),
+        swap=devices,
+        memory_max=_text(memory_max),
+        kswapd=_text(kswapd),
+        faults=faults,
+        large_pages="on" if large_pages else "off",
+    )
+    global _memory
+    with _lock:
+        _memory = made
+
+
+def _text(value: str | int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _configured() -> Memory:
+    """The memory, with default settings if none were given."""
+    if _memory is None:
+        configure()
+    assert _memory is not None
+    return _memory
+
+
+def _make(shape: Any, dtype: DTypeLike, order: str) -> tuple[NDArray[Any], Block | None]:
+    """An array of zeros, and the block that it begins; None if it has no bytes."""
+    of = np.dtype(dtype)
+    if of.hasobject:
+        raise TypeError(f"{of}: arrays of objects hold pointers, not contents, and are not paged")
+    if order not in ("C", "F"):
+        raise ValueError(f"order {order!r} is neither 'C' nor 'F'")
+    sides = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    count = 1
+    for side in sides:
+        if side < 0:
+            raise ValueError("negative dimensions are not allowed")
+        count *= int(side)
+    if count * of.itemsize == 0:
+        return np.zeros(sides, of, order=order), None  # type: ignore[call-overload]
+    block = _configured().block(count * of.itemsize)
+    bytes_ = np.asarray(block)
+    made: NDArray[Any] = np.ndarray(sides, of, buffer=bytes_, order=order)  # type: ignore
+    return made, block
+
+
+def zeros(shape: Any, dtype: DTypeLike = float, order: str = "C") -> NDArray[Any]:
+    """As numpy.zeros. Takes memory as it is written. Raises FullError, ForkedError."""
+    return _make(shape, dtype, order)[0]
+
+
+def empty(shape: Any, dtype: DTypeLike = float, order: str = "C") -> NDArray[Any]:
+    """As numpy.empty, and as `zeros`."""
+    return _make(shape, dtype, order)[0]
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: DTypeLike | None = None, order: str = "C"
+) -> NDArray[Any]:
+    """As numpy.full. Raises OutOfMemoryError, too, and others of `HighwaterError`."""
+    of = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
+    made, block = _make(shape, of, order)
+    if np.ndim(fill_value) > 0:
+        made[...] = fill_value
+        return made
+    tile = np.full(max(1, min(made.size, _CHUNK // max(1, of.itemsize))), fill_value, of)
+    if block is not None:
+        for at in range(0, made.nbytes, tile.nbytes):
+            block.write(at, tile.ctypes.data, min(tile.nbytes, made.nbytes - at))
+    return made
+
+
+def array(
+    object: ArrayLike, dtype: DTypeLike | None = None, order: str | None = None
+) -> NDArray[Any]:
+    """A paged copy, as of numpy.array. Raises as `full`."""
+    source = np.asarray(object, dtype)
+    is_fortran = source.flags.f_contiguous and not source.flags.c_contiguous
+    layout = order or ("F" if is_fortran else "C")
+    made, block = _make(source.shape, source.dtype, layout)
+    is_alike = source.flags.f_contiguous if layout == "F" else source.flags.c_contiguous
+    if block is not None and is_alike:
+        block.write(0, source.ctypes.data, made.nbytes)
+    else:
+        made[...] = source
+    return made
+
+
+def _block_of(array: NDArray[Any]) -> tuple[Block, int, int]:
+    """The block of a contiguous array of this package, and the array's first and last byte."""
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise ValueError("the array is not contiguous")
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, Block):
+        raise ValueError("the array is not one of highwater's")
+    start = array.ctypes.data - base.__array_interface__["data"][0]
+    return base, start, start + array.nbytes
+
+
+def prefetch(array: NDArray[Any]) -> None:
+    """Requests pages of an array of this package that will be used soon. A hint: does not wait."""
+    block, start, end = _block_of(array)
+    block.prefetch(start, end)
+
+
+def advise(array: NDArray[Any], access: str) -> None:
+    """Says how a whole array is going to be used: "random", a fault reads its own page only;
+    "detect", sequential access is recognised and read ahead (the default)."""
+    if access not in ("random", "detect"):
+        raise ValueError(f"access {access!r} is neither 'random' nor 'detect'")
+    _block_of(array)[0].read_ahead(access == "detect")
+
+
+def discard(array: NDArray[Any]) -> None:
+    """Sets a contiguous array to zeros, and frees its whole pages."""
+    block, start, end = _block_of(array)
+    block.discard(start, end)
+
+
+def save(file: str | IO[bytes], array: NDArray[Any]) -> None:
+    """As numpy.save, by copies of a part at a time: system calls get no pointer into the array.
+
+    numpy.save works, too, where `serves_system_calls`; elsewhere it raises OSError.
+    """
+    with contextlib.ExitStack() as stack:
+        to = stack.enter_context(open(file, "wb")) if isinstance(file, str) else file
+        is_fortran = _is_fortran(array)
+        is_whole = is_fortran or array.flags.c_contiguous
+        # A view; of an array that is not contiguous, copies of the parts that are asked for.
+        flat: Any = array.ravel(order="K") if is_whole else array.flat
+        header = {
+            "descr": np.lib.format.dtype_to_descr(array.dtype),
+            "fortran_order": is_fortran,
+            "shape": array.shape,
+        }
+        np.lib.format.write_array_header_1_0(to, header)
+        step = max(1, _CHUNK // max(1, array.itemsize))
+        for at in range(0, array.size, step):
+            to.write(flat[at : at + step].tobytes())
+
+
+def load(file: str | IO[bytes]) -> NDArray[Any]:
+    """A paged array from a file of numpy.save or `save`. Raises as `full`."""
+    with contextlib.ExitStack() as stack:
+        of = stack.enter_context(open(file, "rb")) if isinstance(file, str) else file
+        version = np.lib.format.read_magic(of)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"version {version} of the file format is not known")
+        shape, fortran, dtype = read(of)
+        made, block = _make(shape, dtype, "F" if fortran else "C")
+        at = 0
+        while block is not None and at < made.nbytes:
+            part = of.read(min(_CHUNK, made.nbytes - at))
+            if not part:
+                raise EOFError(f"the file ends after {at} of {made.nbytes} bytes")
+            block.write(at, np.frombuffer(part, np.uint8).ctypes.data, len(part))
+            at += len(part)
+        return made
+
+
+def _is_fortran(array: NDArray[Any]) -> bool:
+    return bool(array.flags.f_contiguous and not array.flags.c_contiguous)
+
+
+@contextlib.contextmanager
+def allocator() -> Iterator[None]:
+    """NumPy allocates the data of its arrays from paged memory, from 64 KiB on, in this context
+    (NEP 49). What is refused is MemoryError. Arrays may outlive the context."""
+    memory = _configured()
+    memory.budget()  # raises ForkedError
+    if not memory.serves_system_calls():
+        warnings.warn(
+            "system calls into paged arrays fail here (EFAULT): numpy.fromfile may return fewer "
+            "elements; use highwater.load",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    api = _numpy_api()
+    before = set_handler(api, handler(memory))
+    try:
+        yield
+    finally:
+        set_handler(api, before)
+
+
+def _numpy_api() -> object:
+    """The table of NumPy's C functions."""
+    try:
+        from numpy._core import _multiarray_umath as core
+    except ImportError:  # NumPy 1
+        from numpy.core import _multiarray_umath as core  # type: ignore
+    return core._ARRAY_API  # type: ignore[attr-defined]
+
+
+def stats() -> dict[str, int]:
+    """All counters by name, as of /proc/vmstat: pgfault, pgmajfault, pswpin, pswpout, ..."""
+    return _configured().stats()
+
+
+def budget(size: str | int | None = None) -> int:
+    """The budget in bytes; sets it first if a size is given, and waits until the pages above it
+    have left memory. Raises SettingError, FullError, BudgetError."""
+    if size is not None:
+        _configured().set_budget(str(size))
+    return _configured().budget()
+
+
+def left() -> int:
+    """Bytes that further arrays may have, in memory and swap."""
+    return _configured().left()
+
+
+def serves_system_calls() -> bool:
+    """Whether system calls may be given arrays: file.write(a), socket.send(a), numpy.save.
+    Otherwise they raise OSError (EFAULT); use `save` and `load`."""
+    return _configured().serves_system_calls()

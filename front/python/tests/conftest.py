@@ -1,0 +1,12 @@
+"""Memories of 16 MiB, with faults served by handlers and by the thread that faults."""
+
+import highwater
+import pytest
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["handlers", "in-thread"])
+def memory(request):
+    highwater.configure(memory="16M", swap="ram:96M", faults=request.param)
+    return request.param
