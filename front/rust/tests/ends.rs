@@ -84,6 +84,68 @@ fn checked_calls_return_an_error() {
     assert!(output.status.success() && lines(&output).is_empty(), "{:?} {stderr}", output.status);
 }
 
+/// 32 MiB of numbers, of which those in swap are lost: the file is truncated.
+fn losing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let swap = format!("dir:{}:64M", dir.path().display());
+    let memory = builder(way).swap(swap).build().expect("userfaultfd");
+    let numbers: Vec<u64> = (0..4 << 20).collect();
+    let words = PagedVec::from_slice(&memory, &numbers).expect("room");
+    // Afterwards all pages are in the file: none is written, and makes it longer again.
+    (0..2).for_each(|_| assert!(words.iter().copied().eq(0..4 << 20)));
+    let open = std::fs::read_dir("/proc/self/fd").expect("/proc").filter_map(Result::ok);
+    let is_in = |path: &std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|file| file.starts_with(dir.path()))
+    };
+    let path = open.map(|entry| entry.path()).find(is_in).expect("the swap file");
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("the swap file");
+    file.set_len(0).expect("truncated");
+    (memory, words)
+}
+
+/// A checked call fails, or returns what was stored.
+#[test]
+fn checked_calls_return_no_lost_page() {
+    let output = alone("ends::checked_calls_return_no_lost_page", || {
+        for way in WAYS {
+            let (_memory, words) = losing(way);
+            let (mut found, mut lost) = ([0; 512], 0);
+            for first in (0..words.len()).step_by(512) {
+                match words.read_at(first, &mut found) {
+                    Ok(()) => assert!(found.iter().copied().eq(first as u64..first as u64 + 512)),
+                    Err(Error::Read(_)) => lost += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(lost > words.len() / 512 / 2, "{way:?}: {lost} pages");
+        }
+    });
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && lines(&output).is_empty(), "{:?} {stderr}", output.status);
+}
+
+#[track_caller]
+fn loses(name: &str, way: FaultThreads) {
+    let output = alone(name, || {
+        let (_memory, words) = losing(way);
+        assert!(words.iter().copied().eq(0..4 << 20));
+    });
+    let lines = lines(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{way:?}: {lines:?}");
+    let [line] = lines.as_slice() else { panic!("{way:?}: {lines:?}") };
+    assert!(line.starts_with("highwater: a page could not be read: "), "{line}");
+}
+
+#[test]
+fn handlers_return_no_lost_page() {
+    loses("ends::handlers_return_no_lost_page", WAYS[0]);
+}
+
+#[test]
+fn a_thread_that_faults_returns_no_lost_page() {
+    loses("ends::a_thread_that_faults_returns_no_lost_page", WAYS[1]);
+}
+
 #[test]
 fn memory_that_was_freed_cannot_be_used() {
     let output = alone("ends::memory_that_was_freed_cannot_be_used", || {
