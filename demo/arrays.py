@@ -42,7 +42,7 @@ def array(way, elements, budget_mib, directory):
 
 
 def work(way, elements, budget_mib, directory):
-    """Times in seconds, results, and the most memory that was resident, in MiB."""
+    """Times in seconds, results, and the most memory that was resident, in MiB; CPU time of all."""
     a = array(way, elements, budget_mib, directory)
     times, results = {}, []
 
@@ -67,7 +67,8 @@ def work(way, elements, budget_mib, directory):
     results.append(digest.hexdigest())
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    return {"times": times, "results": results, "peak_mib": peak >> 10}
+    cpu = sum(os.times()[:2])
+    return {"times": times, "results": results, "peak_mib": peak >> 10, "cpu": cpu}
 
 
 def limited(limit_mib):
@@ -120,7 +121,8 @@ def main():
             sys.exit(f"{way}: other results than NumPy's own array")
         times = "  ".join(f"{name} {took:6.1f} s" for name, took in found["times"].items())
         note = "" if found["limited"] or way == "numpy" else "  (without a limit)"
-        print(f"{way:20} {times}  peak {found['peak_mib']} MiB{note}", flush=True)
+        line = f"{way:20} {times}  CPU {found['cpu']:5.1f} s  peak {found['peak_mib']} MiB{note}"
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -68,14 +68,20 @@ struct Live {
     manager: Arc<Manager<Uffd>>,
 }
 
+/// A manager in this process, and its one space.
 pub(crate) struct Engine {
     live: ManuallyDrop<Live>,
     birth: Birth,
+    /// Of the space's first page.
     base: NonNull<u8>,
     regions: Arc<RwLock<Regions>>,
+    /// Held while the budget changes.
     budget: Mutex<()>,
+    /// Pages that all mappings together may have.
     limit: AtomicU64,
+    /// Pages that are pinned now.
     pinned: AtomicU32,
+    /// The first page of a mapping is a multiple of it.
     align: u64,
     delivery: Delivery,
     faults: Faults,
