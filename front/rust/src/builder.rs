@@ -4,7 +4,7 @@ use crate::budget::within;
 use crate::engine::{Engine, Plan};
 use crate::error::Error;
 use crate::memory::Memory;
-use highwater_devices::Area;
+use highwater_devices::{Area, Seal};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{FaultThreads, LargePages, default_memory, default_swap, host_memory};
@@ -21,6 +21,7 @@ pub struct Builder {
     kswapd: Option<String>,
     faults: Option<FaultThreads>,
     large_pages: LargePages,
+    seal: Seal,
 }
 
 impl Memory {
@@ -72,6 +73,13 @@ impl Builder {
         self
     }
 
+    /// Whether swap files are encrypted and authenticated, with a key that never leaves memory.
+    /// Default: on.
+    pub fn seal(mut self, seal: Seal) -> Builder {
+        self.seal = seal;
+        self
+    }
+
     /// Checks the settings, opens the devices and starts the threads.
     ///
     /// # Errors
@@ -81,7 +89,7 @@ impl Builder {
         let (memory, memory_max) = self.budget(exists, default_memory)?;
         let kswapd_threads = self.kswapd_threads()?;
         let devices = self.areas()?;
-        let devices = devices.iter().map(|area| area.open().map_err(Error::Device));
+        let devices = devices.iter().map(|area| area.open(self.seal).map_err(Error::Device));
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
         let large_pages = self.large_pages == LargePages::On;
         // Single pages need no frames side by side: the kernel compacts its own.

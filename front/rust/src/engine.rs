@@ -120,6 +120,7 @@ impl Engine {
         let (delivery, faults) = decide(faults, permitted());
         let source = Source::find(faults);
         let mapping = source.probe().map_err(Error::Userfaultfd)?;
+        let devices = devices.into_iter().map(Some).collect();
         let platform = Uffd::with_places(memory_max, devices, 0, mapping, source);
         let platform = platform.map_err(Error::Userfaultfd)?;
         platform.place(SPACE, Placement { site: Site::Anywhere, delivery });

@@ -37,7 +37,7 @@ pub use advice::Advice;
 pub use boxed::PagedBox;
 pub use builder::Builder;
 pub use error::Error;
-pub use highwater_devices::OpenError;
+pub use highwater_devices::{OpenError, Seal};
 pub use highwater_platform::IoError;
 pub use highwater_session::{FaultThreads, LargePages};
 pub use highwater_units::Bytes;
