@@ -253,6 +253,8 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
     let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
+    // Until `make_child`: the fork is to copy their keys.
+    own.iter().flatten().flatten().for_each(|device| device.pause());
     let theirs = platform.devices().fixed().into_iter().skip(left).flatten();
     let opened = own.iter().flatten().flatten().map(Box::as_ref);
     let devices = theirs.chain(opened).flat_map(|device| device.descriptors());
@@ -404,7 +406,13 @@ fn make_child(
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
     let mut devices: Vec<_> = theirs.map(|place| place.map(|device| device.inherit())).collect();
     let inherited = devices.len();
-    devices.extend(saved.devices.map_or_else(|| open_devices(&old.settings), Ok)?);
+    match saved.devices {
+        Some(opened) => {
+            opened.iter().flatten().for_each(|device| device.resume());
+            devices.extend(opened);
+        }
+        None => devices.extend(open_devices(&old.settings)?),
+    }
     if devices.len() > usize::from(u8::MAX) {
         return Err("255 generations of processes hold swapped pages".into());
     }
