@@ -43,13 +43,14 @@ struct Sampled {
 
 impl Sampled {
     /// The most that was resident. The kernel reads page table after page table: a page that is
-    /// compressed meanwhile counts twice, so only what two samples in a row show was there.
+    /// compressed meanwhile counts twice, so only what three samples in a row show was there. Two
+    /// erred together in one of ten runs.
     fn most(&self) -> u64 {
         self.shown().max().unwrap_or(0)
     }
 
     fn shown(&self) -> impl Iterator<Item = u64> {
-        self.samples.windows(2).map(|pair| pair[0].min(pair[1]))
+        self.samples.windows(3).map(|row| row[0].min(row[1]).min(row[2]))
     }
 }
 
