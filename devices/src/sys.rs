@@ -17,7 +17,7 @@ use std::ptr::{NonNull, null_mut};
 // preadv takes its offset in one register only there.
 const _: () = assert!(usize::BITS == 64, "written for 64-bit systems");
 
-/// What a forked child finds in a mapping.
+/// The contents of a mapping in a forked child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inheritance {
     /// A copy.

@@ -46,7 +46,7 @@ mod unuse;
 mod zero;
 
 pub use access::{Fault, Served};
-pub use unuse::{device_of, unuse};
+pub use unuse::unuse;
 pub use zero::populate;
 
 use crate::alloc::OutOfMemory;

@@ -40,7 +40,7 @@ use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
 use crate::lru::{Kind, List, Lru, Removal};
 use crate::phase::{self, PhaseGuard};
-use crate::space::{Backing, Space};
+use crate::space::{Backing, Entry, Page, Space};
 use crate::stats::{Counter, Pressure, Reading, Stats};
 use crate::swap::{Queued, ReadaheadQueue, ReadaheadRequest, Swap};
 use crate::zone::{Mobility, Watermarks, Zone};
@@ -361,6 +361,16 @@ impl<P: Platform> Machine<P> {
     /// The frames in use or free: all but those of the balloons.
     pub fn present(&self) -> usize {
         self.nodes.iter().map(|node| node.zone.present() as usize).sum()
+    }
+
+    /// The slot that has a page's current contents, alone or beside a frame. A hint, unless the
+    /// page's entry is held.
+    pub fn slot_of(&self, entry: Entry) -> Option<Slot> {
+        match entry.page() {
+            Page::Swapped(slot) => Some(slot),
+            Page::Resident(pfn) if !entry.is_dirty() => self.frames.slot(pfn),
+            Page::Absent | Page::Resident(_) => None,
+        }
     }
 
     /// How many more pages can be stored: frames that are free or could be borrowed, and free slots

@@ -17,7 +17,7 @@
 //! Locking: a step holds entries of up to 16 pages at a time.
 
 use crate::error::FaultError;
-use crate::fault::{device_of, unuse};
+use crate::fault::unuse;
 use crate::machine::Machine;
 use crate::phase;
 use crate::space::{Backing, Entry, Page, Range, Space};
@@ -101,7 +101,7 @@ enum Walk {
     Failed(FaultError),
 }
 
-/// What a step found.
+/// The state after the walk of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
     part: Use,
@@ -219,7 +219,7 @@ fn take_off<P: Platform>(
     leaves: impl Fn(u8) -> bool,
 ) -> Result<u64, FaultError> {
     let seen = space.entry(vpn);
-    let is_on = seen.is_locked() || device_of(m, seen).is_some_and(&leaves);
+    let is_on = seen.is_locked() || m.slot_of(seen).is_some_and(|slot| leaves(slot.device));
     if is_on { unuse(m, space, vpn, leaves) } else { Ok(0) }
 }
 

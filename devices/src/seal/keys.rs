@@ -219,7 +219,7 @@ impl Keys {
         self.vault.mapping().set_inheritance(Inheritance::Zeros);
     }
 
-    /// Wipes the keys. What was written with them cannot be read again.
+    /// Wipes the keys. Pages that were written with them cannot be read again.
     pub(super) fn wipe(&self) {
         self.vault[ALIVE].store(0, Relaxed);
         fence(Release);

@@ -13,7 +13,7 @@ const SLOTS: u32 = 256;
 const FRAMES: u32 = 192;
 const STEPS: u32 = 1_500;
 
-/// What a slot is to hold.
+/// The contents expected of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     seed: u64,

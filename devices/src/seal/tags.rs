@@ -55,7 +55,7 @@ impl Tags {
         stamp_of(record.stamp.swap(stamp.0, Relaxed))
     }
 
-    /// What a slot holds.
+    /// The stamp and the tag of a slot's page; `None`: it has none.
     pub(super) fn get(&self, slot: u32) -> Option<(Stamp, Tag)> {
         let record = &self.records[slot as usize];
         let stamp = stamp_of(record.stamp.load(Relaxed))?;

@@ -47,12 +47,12 @@ pub(crate) fn areas(settings: &Settings) -> Vec<Option<Area>> {
 /// Opens a device of the list.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// One line that says what is wrong.
 pub(crate) fn open(area: &Area, seal: Seal) -> Result<Box<dyn Device>, String> {
     area.open_wrapped(seal, &Remote::of).map_err(|error| error.to_string())
 }
 
-/// What is to be done about a device.
+/// The next act on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Nothing,
@@ -121,14 +121,14 @@ impl Follower {
         self.process.adopt();
         while !self.share.has_followed_swap() {
             let (change, items) = self.share.swap_items();
-            let items: Vec<_> = items.into_iter().enumerate().collect();
-            let each = items.iter().filter_map(|(place, item)| Some((*place, item.as_ref()?)));
+            let each = items.iter().enumerate();
+            let each = each.filter_map(|(place, item)| Some((place, item.as_ref()?)));
             let own = each.map(|(place, item)| self.carry_out(place, item)).max();
-            let is_leaving = |item: &SwapItem| item.wanted == Wanted::Gone;
-            let leaves = items.iter().filter_map(|(place, item)| {
-                item.as_ref().filter(|item| is_leaving(item)).map(|_| *place)
-            });
-            let inherited = leaves.last().map_or(Progress::Done, |place| self.leave(place));
+            let is_leaving = |item: &Option<SwapItem>| {
+                item.as_ref().is_some_and(|item| item.wanted == Wanted::Gone)
+            };
+            let leaving = items.iter().rposition(is_leaving);
+            let inherited = leaving.map_or(Progress::Done, |place| self.leave(place));
             match own.unwrap_or(Progress::Done).max(inherited) {
                 Progress::Done => self.share.follow_swap(change),
                 Progress::Waits => sys::sleep(PAUSE),
@@ -204,8 +204,7 @@ impl Follower {
             SwapoffOutcome::Moving => Progress::Moves,
             SwapoffOutcome::Held => Progress::Waits,
             SwapoffOutcome::Removed => Progress::Moves,
-            SwapoffOutcome::NoRoom { left }
-            | SwapoffOutcome::Failed { error: FaultError::OutOfMemory, left } => {
+            SwapoffOutcome::NoRoom { left } => {
                 self.share.fail_swap(place, SwapFailure::NoRoom(left));
                 Progress::Moves
             }

@@ -1,5 +1,5 @@
 //! The extension module of the Python package `highwater`: memories, blocks of them, and NumPy's
-//! allocator on them. What users see is in `python/highwater/__init__.py`.
+//! allocator on them. The public functions are in `python/highwater/__init__.py`.
 //!
 //! ```text
 //! Memory   (memory.rs)  settings, budget, counters

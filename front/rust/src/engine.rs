@@ -5,7 +5,7 @@
 //!        |- Regions  what lies where; how much all mappings hold
 //!        \- limit    the pages that memory and swap can hold
 //! ```
-//! What mappings may hold is refused when they are made, not when they are touched: all of them
+//! A mapping that could not be held is refused when it is made, not when it is touched: all of them
 //! together never exceed `limit`. Locking: `budget`, then `regions`. No thread touches paged memory
 //! while it has one of them, since a fault reads `regions`.
 
@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// One frame in so many may be pinned, so that faults of other threads find frames to reclaim.
 const PINNED_SHARE: u64 = 2;
 
-/// What an engine is made of.
+/// The parts and settings of a new engine.
 pub(crate) struct Plan {
     pub(crate) memory: Bytes,
     pub(crate) memory_max: Bytes,
@@ -60,8 +60,8 @@ enum Serving {
     InThread { _service: Service },
 }
 
-/// What must not be touched in a forked child, where its threads do not exist. Dropped in this
-/// order.
+/// The parts that a forked child must not touch: their threads do not exist there. Dropped in
+/// this order.
 struct Live {
     _known: Known,
     _serving: Serving,

@@ -70,7 +70,7 @@ impl Mapping {
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
         let (old, new) = (self.range.end.0 - self.range.first.0, pages(len));
         if len > self.len {
-            // What a longer mapping has left in its last page.
+            // A longer mapping has left bytes in its last page.
             let end = len.min(old as usize * PAGE_SIZE);
             self.fill_zeros(self.len..end)?;
         }

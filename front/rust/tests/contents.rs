@@ -1,4 +1,4 @@
-//! What was stored is read back, with more memory in use than the budget.
+//! Contents are read back as they were stored, with more memory in use than the budget.
 
 use crate::common::{PAGE, WAYS, memory};
 use highwater::{Advice, Memory, PagedBox, PagedVec};

@@ -1,5 +1,5 @@
-//! What cannot be served: an error where there is a call that can return one, else one line and the
-//! end of the process. Never a bare signal, never wrong contents.
+//! Faults that cannot be served: an error where there is a call that can return one, else one line
+//! and the end of the process. Never a bare signal, never wrong contents.
 
 use crate::common::{WAYS, alone, builder, lines, memory};
 use highwater::{Error, FaultThreads, Memory, PagedVec};

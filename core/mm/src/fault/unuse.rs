@@ -18,36 +18,7 @@ use crate::machine::Machine;
 use crate::space::{Access, Entry, Held, Page, Pinned, Range, Space};
 use crate::write_completion::settled;
 use highwater_platform::Platform;
-use highwater_units::{Direction, Order, Pfn, Slot, Vpn};
-
-/// The slot that has the contents of a page.
-enum Copy {
-    /// It has none.
-    None,
-    /// The only one.
-    Alone(Slot),
-    /// Beside a frame with the same bytes.
-    Beside(Slot, Pfn),
-}
-
-fn copy<P: Platform>(m: &Machine<P>, entry: Entry) -> Copy {
-    match entry.page() {
-        Page::Swapped(slot) => Copy::Alone(slot),
-        Page::Resident(pfn) if !entry.is_dirty() => {
-            m.frames.slot(pfn).map_or(Copy::None, |slot| Copy::Beside(slot, pfn))
-        }
-        Page::Absent | Page::Resident(_) => Copy::None,
-    }
-}
-
-/// The device of the slot that a page uses, alone or beside a frame. A hint, unless the page's
-/// entry is held.
-pub fn device_of<P: Platform>(m: &Machine<P>, entry: Entry) -> Option<u8> {
-    match copy(m, entry) {
-        Copy::None => None,
-        Copy::Alone(slot) | Copy::Beside(slot, _) => Some(slot.device),
-    }
-}
+use highwater_units::{Direction, Order, Pfn, Vpn};
 
 /// Takes a page off the devices that `leaves` accepts, and those after it that are read with it.
 /// Waits while its entry is locked. Returns how many pages were moved.
@@ -62,25 +33,22 @@ pub fn unuse<P: Platform>(
 ) -> Result<u64, FaultError> {
     let held = space.hold_as(vpn, Pinned::Accept);
     let entry = held.entries()[0];
-    match copy(m, entry) {
-        Copy::Alone(slot) | Copy::Beside(slot, _) if !leaves(slot.device) => Ok(0),
-        Copy::None => Ok(0),
-        Copy::Alone(_) | Copy::Beside(..) if space.order() > Order(0) => {
-            drop(held);
-            let within = Range { first: vpn, end: vpn.offset(1) };
-            resolve(m, space, Fault { vpn, access: Access::Write, within }).map(|_| 1)
-        }
-        Copy::Beside(_, pfn) => {
-            drop_copy(m, held, pfn);
+    let Some(slot) = m.slot_of(entry).filter(|slot| leaves(slot.device)) else { return Ok(0) };
+    if space.order() > Order(0) {
+        drop(held);
+        let within = Range { first: vpn, end: vpn.offset(1) };
+        return resolve(m, space, Fault { vpn, access: Access::Write, within }).map(|_| 1);
+    }
+    if let Page::Resident(pfn) = entry.page() {
+        drop_copy(m, held, pfn);
+        return Ok(1);
+    }
+    match settled(m, entry) {
+        found if found == entry => read(m, held, slot.device),
+        found => {
+            held.release(|_, was| found.with_writes_of(was));
             Ok(1)
         }
-        Copy::Alone(slot) => match settled(m, entry) {
-            found if found == entry => read(m, held, slot.device),
-            found => {
-                held.release(|_, was| found.with_writes_of(was));
-                Ok(1)
-            }
-        },
     }
 }
 

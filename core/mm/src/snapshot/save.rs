@@ -66,13 +66,10 @@ enum Home {
 }
 
 fn home<P: Platform>(m: &Machine<P>, entry: Entry) -> Home {
-    match entry.page() {
-        Page::Absent => Home::Nowhere,
-        Page::Swapped(slot) => Home::Slot(slot),
-        Page::Resident(pfn) => match m.frames.slot(pfn) {
-            Some(slot) if !entry.is_dirty() => Home::Slot(slot),
-            _ => Home::Frame(pfn),
-        },
+    match (m.slot_of(entry), entry.page()) {
+        (Some(slot), _) => Home::Slot(slot),
+        (None, Page::Resident(pfn)) => Home::Frame(pfn),
+        (None, Page::Absent | Page::Swapped(_)) => Home::Nowhere,
     }
 }
 

@@ -84,15 +84,21 @@ fn disk(place: &Place) -> String {
     format!("dir:{}:1G", place.path(".").display())
 }
 
-/// Runs a program and checks that the tree stayed within the limit, up to 3 %.
-fn expect_within(what: &str, limit: u64, command: Command, place: &Place) {
+/// Samples a run that is to succeed, and to last for more than a few samples.
+fn sample_well(command: Command) -> Sampled {
     let sampled = sample(command);
     let errors = String::from_utf8_lossy(&sampled.output.stderr);
-    assert!(sampled.output.status.success(), "{what}: {errors}");
-    let (most, samples) = (sampled.most(), sampled.samples.len());
+    assert!(sampled.output.status.success(), "{errors}");
+    assert!(sampled.samples.len() > 20, "{} samples", sampled.samples.len());
+    sampled
+}
+
+/// Runs a program and checks that the tree stayed within the limit, up to 3 %.
+fn expect_within(what: &str, limit: u64, command: Command, place: &Place) {
+    let sampled = sample_well(command);
+    let most = sampled.most();
     let mib = |bytes: u64| bytes as f64 / MIB as f64;
     note(&format!("{what}: at most {:.1} MiB of {} resident", mib(most), limit / MIB));
-    assert!(samples > 20, "{what}: {samples} samples");
     assert!(most <= limit + limit * 3 / 100, "{what}: {:.1} MiB", mib(most));
     assert!(most >= limit * 3 / 4, "{what}: only {:.1} MiB", mib(most));
     Report::read(&place.path("report.json")).expect_swapping();
@@ -140,9 +146,9 @@ fn pages_that_a_fork_shares_leave_room_for_others() {
 fn a_fork_whose_pages_part_soon_gets_within_the_limit() {
     let place = Place::new();
     let program = [place.compile("limit", "limit", &[])];
-    // What the parent changes, the kernel copies, and tells by a count that is read every 40 ms.
-    // Before, 26 to 38 of 100 samples were above the limit, now 3 to 11, and more where the disk
-    // takes pages slowly: the best of three runs counts.
+    // The kernel copies pages that the parent changes, and counts them; the count is read every
+    // 40 ms. Before, 26 to 38 of 100 samples were above the limit, now 3 to 11, and more where the
+    // disk takes pages slowly: the best of three runs counts.
     let is_small = |share: f64| share <= 1.0 / 6.0;
     assert!((0..3).any(|_| is_small(share_above_limit(&place, &program))));
 }
@@ -150,13 +156,10 @@ fn a_fork_whose_pages_part_soon_gets_within_the_limit() {
 /// The share of samples above the limit.
 fn share_above_limit(place: &Place, program: &[PathBuf]) -> f64 {
     let command = run(place, "96M", &disk(place), program, &["saves", "160"]);
-    let sampled = sample(command);
-    let errors = String::from_utf8_lossy(&sampled.output.stderr);
-    assert!(sampled.output.status.success(), "{errors}");
+    let sampled = sample_well(command);
     let (limit, samples) = (96 * MIB, sampled.samples.len());
     let over = sampled.shown().filter(|bytes| *bytes > limit + limit * 3 / 100).count();
     note(&format!("{over} of {samples} samples above the limit, {} MiB", sampled.most() / MIB));
-    assert!(samples > 20, "{samples} samples");
     Report::read(&place.path("report.json")).expect_swapping();
     over as f64 / samples as f64
 }
