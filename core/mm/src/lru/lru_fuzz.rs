@@ -125,7 +125,9 @@ impl Model {
         let listed = (0..SHARDS_MAX).flat_map(|shard| List::ALL.map(|list| of(shard, list)));
         assert_eq!(found, batched.chain(listed.flatten()).collect::<Vec<_>>());
         for list in List::ALL {
-            self.assert_len(lru, lru.len(list), self.lists[list as usize].len());
+            let pages = &self.lists[list as usize];
+            self.assert_len(lru, lru.len(list), pages.len());
+            assert_eq!(lru.len(list) == 0, pages.is_empty(), "{list:?}");
         }
         for kind in Kind::ALL {
             let both = [List::active(kind), List::inactive(kind)];

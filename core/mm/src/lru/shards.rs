@@ -11,7 +11,8 @@
 //! The frames of a CPU's batch come from one or two blocks of the buddy allocator, and need as many
 //! locks.
 //! Conservation: `published` of all shards add up to `total`; `len` is the length of a shard's
-//! list.
+//! list. A shard publishes at once that a list becomes empty or gets its first page, so `total` is
+//! 0 exactly if the list has no page, and reclaim, which decides by totals, finds the last one.
 //! Locking: one shard at a time.
 
 use super::list::{List, Mode};
@@ -132,7 +133,7 @@ impl<P: Platform> Shards<P> {
         }
     }
 
-    /// Pages on a list; with several shards, to within 64 of each.
+    /// Pages on a list; with several shards, to within 64 of each, and 0 only if there is none.
     pub(super) fn len(&self, list: List) -> u32 {
         // Shards publish one after the other: for an instant the sum may be below 0.
         (self.total[list as usize].load(Relaxed) as i32).max(0) as u32
@@ -283,7 +284,8 @@ impl<P: Platform> Shards<P> {
             }
             lists.shown[list] = now;
             self.shards[shard].len[list].store(now, Relaxed);
-            if now.abs_diff(published) >= self.unpublished {
+            let crossed = (now == 0) != (published == 0);
+            if crossed || now.abs_diff(published) >= self.unpublished {
                 self.total[list].fetch_add(now.wrapping_sub(published), Relaxed);
                 lists.published[list] = now;
             }

@@ -99,6 +99,36 @@ fn clear_accessed_bits<P: Platform>(m: &Machine<P>, batch: FrameBatch) -> FrameB
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::lru::Mode;
+    use highwater_platform::testing::TestPlatform;
+    use highwater_units::Pfn;
+
+    /// A process once ran out of memory with 1,030 pages that could be evicted, all active: the
+    /// lengths of 16 shards, each a few pages behind, added up to 118 inactive pages, so no page
+    /// was aged, and reclaim found none to isolate.
+    #[test]
+    fn pages_are_aged_if_the_inactive_list_is_empty() {
+        const SHARDS: u32 = 16;
+        let config = Config { lru_shards: Some(SHARDS), ..Config::default() };
+        let m = Machine::new(TestPlatform::new(SHARDS * 2048, Vec::new()), config);
+        let node = &m.nodes[0];
+        let add = |pages: std::ops::Range<u32>, list| {
+            let pages: Vec<Pfn> = pages.map(Pfn).collect();
+            pages.chunks(16).for_each(|pages| {
+                node.lru.add(&m.frames, m.cpu(), pages, list);
+            });
+            node.lru.drain(&m.frames, |_| ());
+        };
+        for first in (0..SHARDS).map(|shard| 64 * shard) {
+            add(first..first + 40, List::InactiveAnon);
+            for pfn in (first..first + 40).map(Pfn) {
+                assert!(node.lru.isolate_frame(&m.frames, pfn, Mode::Sync).is_some());
+            }
+            add(first + 40..first + 45, List::ActiveAnon);
+        }
+        assert_eq!(aging(&m, node, Kind::Anon), Aging::Due);
+    }
 
     #[test]
     fn the_ratio_is_the_kernels() {
