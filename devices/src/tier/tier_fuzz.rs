@@ -231,6 +231,13 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// Writes every slot in a transfer of its own.
+    fn write_all(&mut self) {
+        for slot in self.first..self.first + self.model.len() as u32 {
+            self.write(&mut [Io::new(slot, FrameList::one(Pfn(0)))]);
+        }
+    }
+
     /// Reads every slot in a transfer of its own.
     fn read_all(&mut self) {
         for slot in self.first..self.first + self.model.len() as u32 {
@@ -252,18 +259,33 @@ fn move_pages(shared: &Arc<Shared>, seed: u64, stop: &AtomicBool) {
     }
 }
 
+/// Fills both levels, and moves pages with and without failures: the threads that follow may not
+/// be scheduled so that all of that happens.
+fn fill(shared: &Arc<Shared>, percent: &AtomicU64, callers: &mut [Caller<'_>]) {
+    let mut writeback = Writeback::new(shared.clone()).unwrap();
+    callers[0].write_all();
+    assert!(matches!(writeback.batch(0, 0, 32), Batch::Moved(32, _)));
+    percent.store(100, Relaxed);
+    assert_eq!(writeback.batch(64, 0, 32), Batch::Refused);
+    percent.store(0, Relaxed);
+    callers[1..].iter_mut().for_each(Caller::write_all);
+    callers.iter_mut().for_each(Caller::read_all);
+}
+
 fn run(fast: &str, slow: &str, seed: u64) {
     println!("{fast}, {slow}, seed {seed}");
     let (shared, percent) = tier(fast, slow);
     let slots = shared.table.slots() / THREADS;
+    let caller =
+        |thread| Caller::new(&shared, thread * slots, slots, seed * 10 + u64::from(thread));
+    let mut callers: Vec<_> = (0..THREADS).map(caller).collect();
+    fill(&shared, &percent, &mut callers);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| move_pages(&shared, seed, &stop));
-        let callers = (0..THREADS).map(|thread| {
-            let (shared, percent) = (&shared, &percent);
+        let callers = callers.into_iter().map(|mut caller| {
+            let percent = &percent;
             scope.spawn(move || {
-                let seed = seed * 10 + u64::from(thread);
-                let mut caller = Caller::new(shared, thread * slots, slots, seed);
                 for step in 0..STEPS {
                     percent.store(if step / 500 % 2 == 0 { 0 } else { 20 }, Relaxed);
                     caller.step();
