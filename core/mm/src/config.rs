@@ -212,6 +212,18 @@ impl Config {
         self.slab = SlabConfig::draw(random);
     }
 
+    /// Whether threads that allocate may evict in kswapd's place: in no kernel.
+    #[cfg(feature = "history")]
+    pub(crate) fn kswapd_yields(&self) -> bool {
+        self.history.reclaim.kswapd_yields
+    }
+
+    /// Whether threads that allocate may evict in kswapd's place.
+    #[cfg(not(feature = "history"))]
+    pub(crate) fn kswapd_yields(&self) -> bool {
+        true
+    }
+
     /// Whether refaults are noted: not in some earlier kernels.
     #[cfg(feature = "history")]
     pub(crate) fn notes_refaults(&self) -> bool {

@@ -28,10 +28,12 @@
 //! Words that threads share without a lock are the platform's ([`highwater_platform::Atomics`]);
 //! statistics are per CPU. [`Machine::enter`] sets the phase of a thread.
 
+mod evictor_state;
 #[cfg(feature = "history")]
 mod inflight;
 mod read_batch;
 
+pub use evictor_state::EvictorState;
 #[cfg(feature = "history")]
 pub use inflight::{InflightReadahead, WINDOW_EXPIRY};
 pub use read_batch::{ReadBatch, ReadRun};
@@ -70,6 +72,8 @@ pub struct Node<P: Platform> {
     pub isolated_waiters: P::Atomic<u32>,
     /// 1: kswapd has given up on this node, or no kswapd runs.
     pub kswapd_failing: P::Atomic<u8>,
+    /// Which threads evict its pages.
+    pub evictor: EvictorState<P>,
     /// Requests to kcompactd.
     pub kcompactd: KcompactdControl<P>,
 }
@@ -195,6 +199,7 @@ impl<P: Platform> Machine<P> {
                 isolated_wait: platform.new_event(),
                 isolated_waiters: Atomic::new(0),
                 kswapd_failing: Atomic::new(1),
+                evictor: EvictorState::new(),
                 kcompactd: KcompactdControl { wait: platform.new_event(), order: Atomic::new(0) },
             }
         });

@@ -32,6 +32,7 @@ const BASE: &[&str] = &[
     "scan_base=shared",
     "swap_in=cached",
     "lru_shards=1",
+    "kswapd_yields=off",
     "zone_parts=1",
 ];
 

@@ -26,6 +26,7 @@ const BASE: &[&str] = &[
     "writeback_tags=off",
     "cache_batch=off",
     "lru_shards=1",
+    "kswapd_yields=off",
     "zone_parts=1",
 ];
 /// Pages that come from a device that is no memory go through the swap cache.

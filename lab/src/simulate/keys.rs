@@ -181,6 +181,12 @@ pub const KEYS: &[Key] = &[
         "whether refaults of files' pages are detected, and count as a cost of evicting files"
     ),
     key!(
+        "kswapd_yields",
+        SWITCHES,
+        config.history.reclaim.kswapd_yields,
+        "whether threads that allocate evict while no CPU idles and swap is in memory"
+    ),
+    key!(
         "kswapd_writes",
         Auto(number(0, KSWAPD_WRITES_MAX)),
         config.kswapd_writes,
@@ -463,6 +469,7 @@ mod tests {
         "kswapd_writes=3",
         "swappiness=100",
         "shadows=off",
+        "kswapd_yields=off",
         "swap_cache=whole",
         "device_lock=whole",
         "slot_cache=on",

@@ -128,6 +128,44 @@ fn threads_are_not_added_on_busy_cpus() {
     }
 }
 
+/// Runs tasks for a second. Returns how often kswapd yielded, and the pages that it freed in the
+/// last half second, with all that were freed then.
+fn steals(cores: u16, tasks: u64, answer: Answer, kswapd_yields: bool) -> [u64; 3] {
+    let whole = move |vm: &Vm| {
+        let reclaim = ReclaimHistory { kswapd_yields, ..ReclaimHistory::default() };
+        let history = History { reclaim, ..History::default() };
+        let sim =
+            platform(vm, vec![FRAMES], &[device(answer)], 4 * PAGES as u32, Recency::AccessedBit);
+        let config = Config { history, ..Config::default() };
+        let mut manager = Manager::start(sim, config).expect("threads");
+        assert_eq!(manager.add_space(PAGES).expect("a space"), SPACE);
+        write_for(vm, &manager, tasks, Nanos(500_000_000));
+        let before = manager.statistics();
+        write_for(vm, &manager, tasks, Nanos(500_000_000));
+        manager.stop_kswapd();
+        manager.verify(&[]);
+        let now = manager.statistics();
+        let [kswapd, direct] = [Counter::PgStealKswapd, Counter::PgStealDirect]
+            .map(|counter| now.get(counter) - before.get(counter));
+        [now.get(Counter::KswapdYields), kswapd, kswapd + direct]
+    };
+    simulate(setup(machine(1, cores), 1), whole).expect("it ends").result
+}
+
+#[test]
+fn tasks_evict_while_no_cpu_idles_and_swap_is_in_memory() {
+    use Answer::{Asynchronous, Synchronous};
+    let [yields, kswapd, all] = steals(2, 2, Synchronous, true);
+    assert!(yields == 1 && kswapd * 10 < all, "{yields} times, {kswapd} of {all} by kswapd");
+    for (cores, answer, kswapd_yields) in
+        [(2, Synchronous, false), (4, Synchronous, true), (2, Asynchronous, true)]
+    {
+        let [yields, kswapd, all] = steals(cores, 2, answer, kswapd_yields);
+        assert_eq!(yields, 0, "{cores} CPUs, {answer:?}, {kswapd} of {all} by kswapd");
+        assert!(kswapd > 0, "{cores} CPUs, {answer:?}");
+    }
+}
+
 #[test]
 fn concurrent_direct_reclaims_are_throttled() {
     let counted = |cores, tasks| {

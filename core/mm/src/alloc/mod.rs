@@ -9,6 +9,7 @@
 //!
 //!                     below low     below min                            if that fails
 //! frames              wakes kswapd  direct reclaim, until retry ends it  OutOfMemory
+//!                     or a batch    (while kswapd yields: reclaim/evictor.rs)
 //! frames_noretry      wakes kswapd  one round of direct reclaim          None
 //! frames_noreclaim    wakes kswapd  nothing                              None
 //! run                 wakes both    compaction, direct reclaim           None

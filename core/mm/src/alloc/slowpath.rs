@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! frames       borrow from other managers -> above low
-//!              -> wake kswapd -> above min
+//!              -> wake kswapd -> above min; or, if kswapd yields: direct reclaim of a batch
 //!              -> if throttled: wait for kswapd -> above min
 //!              -> direct reclaim -> drain caches and per-CPU lists -> retry, or OutOfMemory
 //! block        above low -> wake kswapd and kcompactd -> above min -> asynchronous compaction
@@ -16,7 +16,9 @@ use super::{balloon, freelist};
 use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
-use crate::reclaim::{Reclaimer, Throttled, shrink, throttle_direct_reclaim, wake_kswapd};
+use crate::reclaim::{
+    Evictor, Reclaimer, Throttled, evictor, shrink, throttle_direct_reclaim, wake_kswapd,
+};
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
 use highwater_platform::Platform;
@@ -28,23 +30,48 @@ const COSTLY: u8 = 3;
 /// Up to `wanted` frames: those above min, or part of what this thread reclaims. A round frees a
 /// batch, so it returns several: with one frame, a readahead window would start over at one page.
 pub(super) fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
-    if let Some(frames) = wake_kswapd_and_take(m, wanted) {
+    let (_, node) = m.nodes_from(m.cpu()).next().expect("a CPU is on a node");
+    let early = match evictor(m, node) {
+        Evictor::Kswapd => wake_kswapd_and_take(m, wanted),
+        Evictor::Allocators => evict_and_take(m, wanted),
+    };
+    if let Some(frames) = early {
         return Ok(frames);
     }
+    let frames = reclaiming(m, || {
+        let freed_by_kswapd = match throttle_direct_reclaim(m) {
+            Throttled::Unthrottled => None,
+            Throttled::Waited => freelist::frames(m, wanted, Level::Min),
+        };
+        match freed_by_kswapd {
+            Some(frames) => Ok(frames),
+            None => reclaim_with_retries(m, wanted),
+        }
+    });
+    frames.map_err(|shortage| fail(m, shortage))
+}
+
+/// Counts `reclaim` as a direct reclaim and as a stall.
+fn reclaiming<P: Platform, R>(m: &Machine<P>, reclaim: impl FnOnce() -> R) -> R {
     m.count(Counter::AllocStall, 1);
     let (cpu, start) = (m.cpu(), m.platform.now());
     let stall = m.stall(StallKind::Reclaim, start);
-    let freed_by_kswapd = match throttle_direct_reclaim(m) {
-        Throttled::Unthrottled => None,
-        Throttled::Waited => freelist::frames(m, wanted, Level::Min),
-    };
-    let frames = match freed_by_kswapd {
-        Some(frames) => Ok(frames),
-        None => reclaim_with_retries(m, wanted),
-    };
+    let result = reclaim();
     drop(stall);
     m.stats.direct_reclaim(cpu, m.platform.now().since(start));
-    frames.map_err(|shortage| fail(m, shortage))
+    result
+}
+
+/// Evicts a batch in kswapd's place, and takes up to `wanted` of its frames: the others stay above
+/// low. If no page can be evicted, it is kswapd's turn.
+fn evict_and_take<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+    if let Some(frames) = borrow_and_take(m, wanted) {
+        return Some(frames);
+    }
+    match reclaiming(m, || reclaim(m) as usize) {
+        0 => wake_kswapd_and_take(m, wanted),
+        freed => freelist::frames(m, wanted.min(freed), Level::Nothing),
+    }
 }
 
 /// [`frames`] with one round of direct reclaim, and no throttling.
@@ -65,15 +92,15 @@ pub(super) fn wake_kswapd_and_take<P: Platform>(
     m: &Machine<P>,
     wanted: usize,
 ) -> Option<FrameList> {
-    if balloon::borrow(m) {
-        if let Some(frames) = freelist::frames(m, wanted, Level::Low) {
-            return Some(frames);
-        }
-    }
-    for (_, node) in m.nodes_from(m.cpu()) {
-        wake_kswapd(node);
-    }
-    freelist::frames(m, wanted, Level::Min)
+    borrow_and_take(m, wanted).or_else(|| {
+        m.nodes_from(m.cpu()).for_each(|(_, node)| wake_kswapd(node));
+        freelist::frames(m, wanted, Level::Min)
+    })
+}
+
+/// Up to `wanted` frames above low, if other managers use none of them.
+fn borrow_and_take<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
+    if balloon::borrow(m) { freelist::frames(m, wanted, Level::Low) } else { None }
 }
 
 /// Rounds of direct reclaim, until a frame is free or the retries end.

@@ -12,6 +12,7 @@
 //!      |- folio     pages of more than one frame
 //!      |- large     pages of 2 MiB
 //!      \- crate::write_completion  what becomes of a page after its write
+//! evictor     whether kswapd reclaims, or the threads that allocate
 //! kswapd      threads that reclaim between the low and the high watermark
 //!  |- write_queue  their writes in flight
 //!  \- kswapd_pool  how many of them each node has; sizing: the automatic number, pure
@@ -24,6 +25,7 @@ mod aging;
 mod balance;
 mod destinations;
 mod evict;
+mod evictor;
 mod fate;
 mod folio;
 #[cfg(feature = "history")]
@@ -41,6 +43,7 @@ mod throttle;
 mod transfers;
 mod write_queue;
 
+pub use evictor::{Evictor, evictor};
 pub use kswapd::wake_kswapd;
 pub use kswapd_pool::KswapdPool;
 pub use reclaimer::Reclaimer;

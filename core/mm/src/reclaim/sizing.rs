@@ -34,9 +34,9 @@ const BUSY: u64 = 900;
 /// Part of a period that the remaining threads may work after one is removed.
 const EASY: u64 = 700;
 /// Idle CPUs, in thousandths, that are left when threads are added.
-const IDLE_LEFT: u64 = 250;
+pub(super) const IDLE_LEFT: u64 = 250;
 /// Idle CPUs, in thousandths, below which the machine is squeezed.
-const IDLE_NONE: u64 = 100;
+pub(super) const IDLE_NONE: u64 = 100;
 
 /// The measurements of a period.
 #[derive(Clone, Copy, Debug)]

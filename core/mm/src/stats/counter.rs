@@ -120,6 +120,7 @@ counters! {
     KswapdNanos "kswapd_cpu_ns" sum "CPU time of all kswapd threads, ns."
     KswapdGrown "kswapd_grown" sum "kswapd threads added because a node's were not enough."
     KswapdShrunk "kswapd_shrunk" sum "kswapd threads stopped: too many, or too few idle CPUs."
+    KswapdYields "kswapd_yields" sum "Times that allocating threads began to evict for kswapd."
     KswapdPeak "kswapd_threads_peak" peak "Most kswapd threads of one node, in one process."
     HandlerNanos "handler_cpu_ns" sum "CPU time of the threads that serve faults, ns."
     FaultWait "fault_waits" sum "Faults that waited for another thread to release the page's entry."

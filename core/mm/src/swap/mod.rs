@@ -261,6 +261,11 @@ impl<P: Platform> Swap<P> {
         self.devices().any(|device| device.info().latency == Latency::Asynchronous)
     }
 
+    /// Whether there is swap, and no transfer to it waits.
+    pub fn is_in_memory(&self) -> bool {
+        !self.any_asynchronous() && self.swaps().any(|(_, swap)| swap.pages > 0)
+    }
+
     /// Slots in use and in all, of the devices that slots are allocated from.
     pub fn usage(&self) -> (u64, u64) {
         self.swaps().fold((0, 0), |sum, (_, swap)| (sum.0 + swap.used, sum.1 + swap.pages))

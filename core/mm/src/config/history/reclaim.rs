@@ -12,6 +12,9 @@ pub struct ReclaimHistory {
     /// Whether refaults are noted: evicted files' pages leave shadow entries, and refaults add to
     /// the cost of their kind.
     pub shadows: bool,
+    /// Whether threads that allocate evict while no CPU idles and swap is in memory. The kernel's
+    /// wake kswapd.
+    pub kswapd_yields: bool,
 }
 
 /// Least [`ReclaimHistory::direct_reclaim`].
@@ -33,6 +36,6 @@ impl ReclaimHistory {
 
 impl Default for ReclaimHistory {
     fn default() -> ReclaimHistory {
-        ReclaimHistory { direct_reclaim: DIRECT_RECLAIM_MIN, shadows: true }
+        ReclaimHistory { direct_reclaim: DIRECT_RECLAIM_MIN, shadows: true, kswapd_yields: true }
     }
 }
